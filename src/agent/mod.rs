@@ -1,0 +1,1 @@
+//! The daemon beside one browser.

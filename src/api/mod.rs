@@ -1,0 +1,1 @@
+//! The wire vocabulary: ids and types, importing nothing of ours.

@@ -1,0 +1,1 @@
+//! The thin control plane in front of many agents.

@@ -1,0 +1,10 @@
+//! Berth: browsers for agents, tests and data work.
+//!
+//! A request only moves downwards: `routes` → domain → `system` or `store`; `api` may be imported by all.
+
+pub mod agent;
+pub mod api;
+pub mod control;
+pub mod http;
+pub mod shutdown;
+pub mod system;

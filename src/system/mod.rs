@@ -1,0 +1,1 @@
+//! One file per outside thing, the only importer of its crate.

@@ -1,0 +1,5 @@
+//! One test binary: `routes` repeats the URL tree, `flows` tells stories, `support` starts the real parts.
+
+mod flows;
+mod routes;
+mod support;
