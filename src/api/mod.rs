@@ -1,1 +1,6 @@
 //! The wire vocabulary: ids and types, importing nothing of ours.
+
+mod error;
+pub mod ids;
+
+pub use error::{ErrorBody, ErrorDetail};

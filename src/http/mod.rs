@@ -1,1 +1,22 @@
 //! HTTP plumbing both servers share.
+
+mod app;
+mod auth;
+mod error;
+mod extract;
+mod fields;
+mod metrics;
+mod observe;
+mod request_id;
+mod serve;
+mod sse;
+
+pub use app::{App, document, health_tag};
+pub use auth::{StaticToken, bearer, require_static_token};
+pub use error::{ApiError, ApiResult, JSON_CONTENT_TYPE};
+pub use extract::{JSON_BODY_LIMIT, Json, Path, Query};
+pub use fields::{BoundsError, FieldErrors, Param};
+pub use metrics::Metrics;
+pub use request_id::{REQUEST_ID, RequestId};
+pub use serve::serve;
+pub use sse::{SseEvent, sse};

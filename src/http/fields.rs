@@ -1,0 +1,255 @@
+//! Decoding requests with one detail per invalid field.
+
+use std::fmt::Display;
+use std::ops::ControlFlow;
+use std::str::FromStr;
+
+use deserr::{
+    DeserializeError, Deserr, ErrorKind, IntoValue, MergeWithError, Sequence, Value, ValueKind,
+    ValuePointerRef,
+};
+
+use super::ApiError;
+use crate::api::ErrorDetail;
+
+/// Beyond this many the rest is summed up: a body of a million bad entries is not echoed.
+const MAX_DETAILS: usize = 1000;
+
+/// All that is wrong with a request's fields; each detail's `code` is the field's path.
+#[derive(Debug, Default)]
+pub struct FieldErrors {
+    details: Vec<ErrorDetail>,
+    left_out: usize,
+}
+
+/// A value that parses but is out of its bounds; the text says what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BoundsError(pub String);
+
+impl BoundsError {
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+/// A query parameter's text read as a `T`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Param<T>(pub T);
+
+impl FieldErrors {
+    fn push(&mut self, location: ValuePointerRef, message: String) {
+        self.push_at(path_of(location), message);
+    }
+
+    fn push_at(&mut self, path: String, message: String) {
+        if self.details.len() < MAX_DETAILS {
+            self.details.push(ErrorDetail {
+                code: path,
+                message,
+            });
+        } else {
+            self.left_out += 1;
+        }
+    }
+}
+
+impl From<FieldErrors> for ApiError {
+    fn from(errors: FieldErrors) -> Self {
+        let count = errors.details.len() + errors.left_out;
+        let message = match errors.details.as_slice() {
+            [one] => format!("{}: {}", one.code, one.message),
+            _ => format!("{count} fields are invalid"),
+        };
+        ApiError::bad_request(message).details(errors.details)
+    }
+}
+
+/// `viewport.width`, `actions[3].type`; the body itself is `body`.
+fn path_of(location: ValuePointerRef) -> String {
+    fn write(location: ValuePointerRef, out: &mut String) {
+        match location {
+            ValuePointerRef::Origin => {}
+            ValuePointerRef::Key { key, prev } => {
+                write(*prev, out);
+                if !out.is_empty() {
+                    out.push('.');
+                }
+                out.push_str(key);
+            }
+            ValuePointerRef::Index { index, prev } => {
+                write(*prev, out);
+                out.push_str(&format!("[{index}]"));
+            }
+        }
+    }
+    let mut path = String::new();
+    write(location, &mut path);
+    if path.is_empty() {
+        "body".to_owned()
+    } else {
+        path
+    }
+}
+
+fn kind_name(kind: ValueKind) -> &'static str {
+    match kind {
+        ValueKind::Null => "null",
+        ValueKind::Boolean => "a boolean",
+        ValueKind::Integer => "a positive integer",
+        ValueKind::NegativeInteger => "a negative integer",
+        ValueKind::Float => "a number",
+        ValueKind::String => "a string",
+        ValueKind::Sequence => "an array",
+        ValueKind::Map => "an object",
+    }
+}
+
+fn accepted_kinds(accepted: &[ValueKind]) -> String {
+    let mut names: Vec<&str> = accepted.iter().copied().map(kind_name).collect();
+    names.dedup();
+    match names.as_slice() {
+        [] => "another kind of value".to_owned(),
+        ["a positive integer", "a negative integer"] => "an integer".to_owned(),
+        _ => names.join(" or "),
+    }
+}
+
+impl DeserializeError for FieldErrors {
+    fn error<V: IntoValue>(
+        errors: Option<Self>,
+        error: ErrorKind<V>,
+        location: ValuePointerRef,
+    ) -> ControlFlow<Self, Self> {
+        let mut errors = errors.unwrap_or_default();
+        match error {
+            ErrorKind::IncorrectValueKind { actual, accepted } => {
+                let (due, found) = (accepted_kinds(accepted), kind_name(actual.kind()));
+                errors.push(location, format!("must be {due}, not {found}"));
+            }
+            ErrorKind::MissingField { field } => {
+                errors.push(location.push_key(field), "is required".to_owned());
+            }
+            ErrorKind::UnknownKey { key, .. } => {
+                errors.push(location.push_key(key), "is not known".to_owned());
+            }
+            ErrorKind::UnknownValue { accepted, .. } => {
+                errors.push(location, format!("must be one of {}", accepted.join(", ")));
+            }
+            ErrorKind::BadSequenceLen { actual, expected } => {
+                let found = actual.len();
+                errors.push(
+                    location,
+                    format!("must have {expected} elements, not {found}"),
+                );
+            }
+            ErrorKind::Unexpected { msg } => errors.push(location, msg),
+        }
+        ControlFlow::Continue(errors)
+    }
+}
+
+impl MergeWithError<FieldErrors> for FieldErrors {
+    fn merge(
+        errors: Option<Self>,
+        other: FieldErrors,
+        _location: ValuePointerRef,
+    ) -> ControlFlow<Self, Self> {
+        let mut errors = errors.unwrap_or_default();
+        for detail in other.details {
+            errors.push_at(detail.code, detail.message);
+        }
+        errors.left_out += other.left_out;
+        ControlFlow::Continue(errors)
+    }
+}
+
+impl<E: Display> MergeWithError<E> for FieldErrors {
+    fn merge(errors: Option<Self>, other: E, location: ValuePointerRef) -> ControlFlow<Self, Self> {
+        let mut errors = errors.unwrap_or_default();
+        errors.push(location, other.to_string());
+        ControlFlow::Continue(errors)
+    }
+}
+
+impl<T> Deserr<FieldErrors> for Param<T>
+where
+    T: FromStr,
+    T::Err: Display,
+{
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, FieldErrors> {
+        let text = String::deserialize_from_value(value, location)?;
+        text.parse().map(Param).map_err(|error: T::Err| {
+            let mut errors = FieldErrors::default();
+            errors.push(location, error.to_string());
+            errors
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Deserr)]
+    #[deserr(error = FieldErrors)]
+    struct Outer {
+        #[deserr(default)]
+        #[allow(dead_code)]
+        inner: Option<Inner>,
+        #[allow(dead_code)]
+        name: String,
+        #[allow(dead_code)]
+        list: Vec<bool>,
+    }
+
+    #[derive(Debug, Deserr)]
+    #[deserr(error = FieldErrors)]
+    struct Inner {
+        #[allow(dead_code)]
+        size: Size,
+    }
+
+    #[derive(Debug, Deserr)]
+    #[deserr(try_from(u64) = Size::new -> BoundsError)]
+    #[allow(dead_code)]
+    struct Size(u64);
+
+    impl Size {
+        fn new(n: u64) -> Result<Self, BoundsError> {
+            (n <= 10)
+                .then_some(Self(n))
+                .ok_or_else(|| BoundsError::new("must be at most 10"))
+        }
+    }
+
+    #[test]
+    fn every_invalid_field_has_its_detail() {
+        let body = json!({"inner": {"size": 11}, "list": [true, 1, "x"], "other": 1});
+        let error = ApiError::from(deserr::deserialize::<Outer, _, FieldErrors>(body).unwrap_err());
+        let mut paths: Vec<_> = error
+            .body()
+            .details
+            .iter()
+            .map(|d| d.code.as_str())
+            .collect();
+        paths.sort_unstable();
+        assert_eq!(paths, ["inner.size", "list[1]", "list[2]", "name"]);
+    }
+
+    #[test]
+    fn a_body_that_is_no_object_is_told() {
+        let error =
+            ApiError::from(deserr::deserialize::<Outer, _, FieldErrors>(json!([1])).unwrap_err());
+        assert_eq!(error.body().details[0].code, "body");
+        assert_eq!(
+            error.body().details[0].message,
+            "must be an object, not an array"
+        );
+    }
+}

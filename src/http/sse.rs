@@ -1,0 +1,71 @@
+//! Server-sent events.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::{Stream, StreamExt};
+use http::HeaderValue;
+use http::header::{CACHE_CONTROL, HeaderName};
+
+use crate::shutdown::Shutdown;
+
+/// At least this often something is sent, so that no proxy between takes the stream for dead.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// One event: its id (what `Last-Event-ID` resumes after) and its JSON data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SseEvent {
+    pub id: u64,
+    pub data: String,
+}
+
+/// A stream of events, flushed at once, kept alive, and ended by the stop.
+pub fn sse(events: impl Stream<Item = SseEvent> + Send + 'static, shutdown: &Shutdown) -> Response {
+    let stop = shutdown.token();
+    let hello = futures::stream::once(async { Event::default().comment("open") });
+    let events = events.map(|event| Event::default().id(event.id.to_string()).data(event.data));
+    let events = hello
+        .chain(events)
+        .map(Ok::<_, Infallible>)
+        .take_until(async move { stop.cancelled().await });
+    let mut response = Sse::new(events)
+        .keep_alive(KeepAlive::new().interval(HEARTBEAT))
+        .into_response();
+    let headers = response.headers_mut();
+    headers.insert(
+        CACHE_CONTROL,
+        HeaderValue::from_static("no-store, no-transform"),
+    );
+    headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stream_opens_at_once_and_ends_with_the_stop() {
+        let shutdown = Shutdown::new();
+        let events = futures::stream::iter([SseEvent {
+            id: 7,
+            data: "{}".to_owned(),
+        }])
+        .chain(futures::stream::pending());
+        let mut body = sse(events, &shutdown).into_body();
+        let mut text = String::new();
+        while !text.contains("data") {
+            let frame = body.frame().await.unwrap().unwrap();
+            text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+        }
+        assert_eq!(text, ": open\n\nid: 7\ndata: {}\n\n");
+        shutdown.stop();
+        assert!(body.frame().await.is_none());
+    }
+}
