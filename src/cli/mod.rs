@@ -1,0 +1,86 @@
+//! The command line: what the binary can be asked, and where its settings come from.
+
+mod config_file;
+mod logs;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+pub use config_file::ConfigFileError;
+pub use logs::{LogFormat, start_logs};
+
+/// Browsers for agents, tests and data work.
+#[derive(Debug, Parser)]
+#[command(name = "berth", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// TOML file with a table per command; options and environment win over it
+    #[arg(long, env = config_file::VARIABLE, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// What to log: a level, or `target=level` pairs
+    #[arg(
+        long,
+        env = "BERTH_LOG",
+        global = true,
+        default_value = "info",
+        value_name = "FILTER"
+    )]
+    pub log: String,
+
+    /// How to log: to the journal under systemd, else as text on standard error
+    #[arg(long, env = "BERTH_LOG_FORMAT", global = true, default_value = "auto")]
+    pub log_format: LogFormat,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Print the OpenAPI document of a server
+    Openapi(OpenapiArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct OpenapiArgs {
+    /// Whose document
+    pub server: ServerName,
+}
+
+/// The two servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ServerName {
+    Agent,
+    Control,
+}
+
+/// Why the command line cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    #[error(transparent)]
+    Usage(#[from] clap::Error),
+    #[error(transparent)]
+    ConfigFile(#[from] ConfigFileError),
+}
+
+impl Cli {
+    /// Options first, then the environment, then the configuration file, then the defaults.
+    ///
+    /// # Errors
+    /// Where an option or the configuration file is wrong; asking for help is such an error too.
+    pub fn resolve(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        let command = config_file::apply(Self::command(), &arguments)?;
+        let matches = command.try_get_matches_from(arguments)?;
+        Ok(Self::from_arg_matches(&matches)?)
+    }
+}
