@@ -36,7 +36,7 @@ system:
 # npm writes this file last, so it stands for a complete install.
 %/node_modules/.package-lock.json: %/package-lock.json | system
 	@$(step) "Installing the npm packages of $*" "Is the npm registry reachable? Try: npm ci --prefix $*" \
-		npm ci --prefix $* --no-audit --no-fund --loglevel=error
+		npm ci --prefix $* --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
 $(bundle): runtime/node_modules/.package-lock.json $(filter-out %.rs,$(worker_sources))

@@ -1,0 +1,111 @@
+//! What the CDP passthrough costs per message: through the agent, and through control and the agent, beside Chromium itself.
+
+use crate::figures::{Figures, Samples};
+use crate::parts::{Agent, Browser, Result};
+use futures::{SinkExt, StreamExt};
+use http::header::AUTHORIZATION;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+const DIRECT: &str = "Chromium directly";
+const ROUND_TRIPS: usize = 2000;
+/// Messages sent before the first answer is waited for.
+const BURST: usize = 500;
+const ROUNDS: usize = 5;
+
+struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Client {
+    async fn connect(url: &str, token: Option<&str>) -> Result<Self> {
+        let mut request = url.into_client_request()?;
+        if let Some(token) = token {
+            request
+                .headers_mut()
+                .insert(AUTHORIZATION, format!("Bearer {token}").parse()?);
+        }
+        Ok(Self(connect_async(request).await?.0))
+    }
+
+    async fn send(&mut self, id: usize) -> Result<()> {
+        Ok(self
+            .0
+            .send(Message::text(format!(
+                r#"{{"id":{id},"method":"Browser.getVersion"}}"#
+            )))
+            .await?)
+    }
+
+    async fn answer(&mut self) -> Result<()> {
+        loop {
+            match self.0.next().await.ok_or("the connection was closed")?? {
+                Message::Text(text) if text.contains("\"id\":") => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    async fn round_trip(&mut self, id: usize) -> Result<Duration> {
+        let start = Instant::now();
+        self.send(id).await?;
+        self.answer().await?;
+        Ok(start.elapsed())
+    }
+
+    /// Messages answered per second while many are under way.
+    async fn burst(&mut self) -> Result<f64> {
+        let start = Instant::now();
+        for id in 0..BURST {
+            self.send(id).await?;
+        }
+        for _ in 0..BURST {
+            self.answer().await?;
+        }
+        Ok(BURST as f64 / start.elapsed().as_secs_f64())
+    }
+}
+
+pub async fn measure(figures: &mut Figures, agent: &Agent, browser: &Browser) -> Result<()> {
+    let (url, token) = agent.cdp_request();
+    let through_agent = Client::connect(&url, token.as_deref()).await?;
+    compare(figures, agent, "through the agent", through_agent).await?;
+    let through_control = Client::connect(&browser.cdp_ws_url, None).await?;
+    compare(figures, agent, "through control and agent", through_control).await
+}
+
+async fn compare(
+    figures: &mut Figures,
+    agent: &Agent,
+    name: &str,
+    mut client: Client,
+) -> Result<()> {
+    let mut direct = Client::connect(&agent.chromium_ws_url()?, None).await?;
+    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    for id in 0..ROUND_TRIPS {
+        ours.add_us(client.round_trip(id).await?);
+        theirs.add_us(direct.round_trip(id).await?);
+    }
+    figures.compare(
+        format!("CDP message and answer {name}"),
+        "us",
+        ours,
+        DIRECT,
+        theirs,
+    );
+
+    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    for _ in 0..ROUNDS {
+        ours.add(client.burst().await?);
+        theirs.add(direct.burst().await?);
+    }
+    figures.compare(
+        format!("CDP messages {name}"),
+        "per s",
+        ours,
+        DIRECT,
+        theirs,
+    );
+    Ok(())
+}

@@ -1,0 +1,7 @@
+// fresh.mjs CDP_URL CODE: one process per call. Connects, runs the snippet, prints the answer.
+import { chromium } from 'playwright-core';
+import { runSnippet } from './run.mjs';
+
+const browser = await chromium.connectOverCDP(process.argv[2]);
+console.log(JSON.stringify({ success: true, result: (await runSnippet(browser, process.argv[3])) ?? null }));
+process.exit(0);
