@@ -217,11 +217,7 @@ mod tests {
                 500,
                 "internal_error",
             ),
-            (
-                Request::get("/greet").body(empty()),
-                405,
-                "method_not_allowed",
-            ),
+            (Request::get("/greet").body(empty()), 401, "unauthorized"),
             (Request::post("/greet").body(empty()), 401, "unauthorized"),
             (Request::get("/metrics").body(empty()), 401, "unauthorized"),
         ];
