@@ -81,3 +81,65 @@ async fn connection(
         tracing::debug!(%error, "connection ended");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(10);
+
+    async fn read_to_end(mut stream: TcpStream) -> String {
+        let mut text = String::new();
+        let reading = stream.read_to_string(&mut text);
+        tokio::time::timeout(DEADLINE, reading)
+            .await
+            .unwrap()
+            .unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn the_stop_lets_a_request_finish_and_ends_idle_connections() {
+        let (entered, leave) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (entering, leaving) = (entered.clone(), leave.clone());
+        let app = Router::new().route(
+            "/",
+            get(|| async move {
+                entering.notify_one();
+                leaving.notified().await;
+                "finished"
+            }),
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = Shutdown::new();
+        let server = tokio::spawn({
+            let shutdown = shutdown.clone();
+            async move { serve(listener, app, &shutdown).await }
+        });
+
+        let idle = TcpStream::connect(address).await.unwrap();
+        let mut busy = TcpStream::connect(address).await.unwrap();
+        busy.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .unwrap();
+        entered.notified().await;
+        shutdown.stop();
+        server.await.unwrap().unwrap();
+        assert!(
+            TcpStream::connect(address).await.is_err(),
+            "the port is closed"
+        );
+        assert_eq!(read_to_end(idle).await, "");
+        leave.notify_one();
+        assert!(read_to_end(busy).await.ends_with("finished"));
+        assert!(shutdown.drain(DEADLINE).await);
+    }
+}
