@@ -197,6 +197,17 @@ fn one_place_for_each_outside_thing() {
 }
 
 #[test]
+fn only_settings_read_the_environment() {
+    let offences: Vec<String> = sources("src")
+        .into_iter()
+        .filter(|source| !source.is_in(&["src/cli/"]) && !source.path.ends_with("/settings.rs"))
+        .filter(|source| source.shipped().contains("env::var"))
+        .map(|source| format!("{} reads the environment", source.path))
+        .collect();
+    assert_none(&offences);
+}
+
+#[test]
 fn no_test_sleeps() {
     let offences: Vec<String> = sources("tests")
         .into_iter()

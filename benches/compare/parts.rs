@@ -18,7 +18,7 @@ pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + S
 
 pub const BERTH: &str = env!("CARGO_BIN_EXE_berth");
 const THEIRS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/theirs");
-const AGENT_TOKEN: &str = "bench-only";
+const AGENT_TOKEN: &str = "for-the-benchmark-alone";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A page with a button that changes its title.
