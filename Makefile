@@ -8,6 +8,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 CARGO_TARGET_DIR ?= target
 override CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
 export CARGO_TARGET_DIR
+tools := $(CARGO_TARGET_DIR)/tools
+export PATH := $(tools)/bin:$(PATH)
 
 # What `make build` builds, and whose directory under the target directory it lands in.
 PROFILE ?= dev
@@ -31,7 +33,7 @@ setup: system runtime/node_modules/.package-lock.json
 
 .PHONY: system
 system:
-	@scripts/setup
+	@scripts/setup $(tools)
 
 # npm writes this file last, so it stands for a complete install.
 %/node_modules/.package-lock.json: %/package-lock.json | system
@@ -91,7 +93,7 @@ lint: ## Check format, clippy, and the dependencies' licences and sources
 lint: | system
 	@$(step) "Checking the format" "Run: make fmt" cargo fmt --check
 	@$(step) "Running clippy" "Each warning above is to be mended" cargo clippy --all-targets -- -D warnings
-	@scripts/deny $(CARGO_TARGET_DIR)/tools
+	@scripts/deny $(tools)
 
 fmt: ## Format the code
 	@cargo fmt
