@@ -5,11 +5,14 @@ mod auth;
 mod error;
 mod extract;
 mod fields;
+pub mod forward;
 mod metrics;
 mod observe;
 mod request_id;
 mod serve;
 mod sse;
+pub mod tunnel;
+mod websocket_frames;
 
 pub use app::{App, document, health_tag};
 pub use auth::{StaticToken, bearer, require_static_token};
