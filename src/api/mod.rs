@@ -2,5 +2,6 @@
 
 mod error;
 pub mod ids;
+pub mod viewport;
 
 pub use error::{ErrorBody, ErrorDetail};

@@ -1,4 +1,8 @@
 //! One file per outside thing, the only importer of its crate.
 
+pub mod cdp;
+pub mod child;
+pub mod devtools;
+pub mod file_wait;
 pub mod script_protocol;
 pub mod script_worker;

@@ -1,0 +1,222 @@
+//! Starting one Chromium, up to the moment its DevTools answers.
+
+use std::{
+    ffi::OsString,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{process::Command, time};
+
+use super::{Devtools, leftovers};
+use crate::{
+    agent::{display::Display, settings::Config},
+    api::viewport::Viewport,
+    system::{
+        cdp::Cdp,
+        child::{Child, Stdout},
+        devtools::{DevtoolsError, DevtoolsHttp},
+        file_wait::wait_for,
+    },
+};
+
+const START_DEADLINE: Duration = Duration::from_secs(30);
+/// For the agent's own calls to DevTools.
+const CALL_DEADLINE: Duration = Duration::from_secs(5);
+/// For Chromium to write its profile and end after being asked.
+const CLOSE_GRACE: Duration = Duration::from_secs(5);
+const TERM_GRACE: Duration = Duration::from_secs(2);
+/// With less shared memory than this its tabs crash; it then uses files instead.
+const MIN_SHARED_MEMORY: u64 = 512 * 1024 * 1024;
+
+/// Features that call home or change pages by themselves.
+const DISABLED_FEATURES: &str = "Translate,MediaRouter,OptimizationHints,DialMediaRouteProvider,CertificateTransparencyComponentUpdater";
+
+/// Never in the user's interest here: traffic of its own, questions nobody answers, slowing of tabs that are not in front.
+const FLAGS: [&str; 22] = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-quic",
+    // Going back to a cached page never ends for a DevTools client.
+    "--disable-back-forward-cache",
+    "--no-default-browser-check",
+    "--disable-default-apps",
+    "--disable-breakpad",
+    "--disable-crash-reporter",
+    "--disable-client-side-phishing-detection",
+    "--disable-search-engine-choice-screen",
+    "--hide-crash-restore-bubble",
+    "--noerrdialogs",
+    "--disable-prompt-on-repost",
+    "--disable-hang-monitor",
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+    "--metrics-recording-only",
+    "--no-pings",
+    // The profile must be readable on another machine, which has no such key ring.
+    "--password-store=basic",
+];
+
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    #[error("Chromium could not be started: {0}")]
+    Io(#[from] io::Error),
+    #[error("Chromium ended while starting: {0}")]
+    Ended(String),
+    #[error("Chromium's DevTools did not answer within {} s", START_DEADLINE.as_secs())]
+    Deadline,
+    #[error(transparent)]
+    Devtools(#[from] DevtoolsError),
+}
+
+/// A Chromium that answers.
+pub struct Process {
+    child: Child,
+    pub devtools: Arc<Devtools>,
+}
+
+impl Process {
+    pub async fn start(
+        config: &Config,
+        viewport: Viewport,
+        display: Option<&Display>,
+        generation: u64,
+    ) -> Result<Self, LaunchError> {
+        let user_data = config.state_dir.user_data();
+        leftovers::clear_profile(&user_data)?;
+        let mut command = Command::new(&config.chromium);
+        command
+            .args(arguments(config, viewport))
+            .env_remove("DISPLAY")
+            .env_remove("WAYLAND_DISPLAY");
+        if let Some(display) = display {
+            command
+                .env("DISPLAY", display.name())
+                .env("XAUTHORITY", display.authority());
+        }
+        let (mut child, _) = Child::spawn("chromium", command, Stdout::Log).await?;
+        leftovers::record(&config.state_dir.run().join("chromium.pid"), child.pid())?;
+        let answering = async {
+            let active_port = user_data.join("DevToolsActivePort");
+            let (addr, browser_path) = wait_for(&active_port, parse_active_port).await?;
+            let version = DevtoolsHttp::default().version(addr).await?;
+            Ok::<_, LaunchError>((addr, browser_path, version.browser))
+        };
+        let (addr, browser_path, version) = tokio::select! {
+            answering = time::timeout(START_DEADLINE, answering) => {
+                answering.map_err(|_| LaunchError::Deadline)??
+            }
+            status = child.wait() => {
+                let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+                return Err(LaunchError::Ended(format!("{status}: {}", child.tail())));
+            }
+        };
+        let devtools = Arc::new(Devtools {
+            addr,
+            browser_path,
+            generation,
+            pid: child.pid(),
+            version,
+        });
+        Ok(Self { child, devtools })
+    }
+
+    /// Resolves with the reason when it ends.
+    pub async fn ended(&mut self) -> String {
+        match self.child.wait().await {
+            Ok(status) => format!("Chromium ended ({status})"),
+            Err(error) => format!("Chromium ended ({error})"),
+        }
+    }
+
+    pub async fn cdp(&self) -> Result<Cdp, crate::system::cdp::CdpError> {
+        Cdp::connect(&self.devtools.browser_url(), CALL_DEADLINE).await
+    }
+
+    pub async fn kill(self) {
+        let _ = self.child.kill().await;
+    }
+
+    /// Ends it so that the profile is written: asks over DevTools, then by SIGTERM, then kills.
+    pub async fn close(mut self) {
+        let closing = async {
+            if let Ok(cdp) = self.cdp().await {
+                // It may go without an answer.
+                let _ = cdp.close_browser().await;
+            }
+        };
+        let _ = time::timeout(CLOSE_GRACE, closing).await;
+        if time::timeout(CLOSE_GRACE, self.child.wait()).await.is_err() {
+            let _ = self.child.end(TERM_GRACE).await;
+        }
+    }
+}
+
+fn parse_active_port(content: &str) -> Option<(SocketAddr, String)> {
+    let mut lines = content.lines();
+    let port = lines.next()?.parse().ok()?;
+    let path = lines.next()?;
+    // The path is written last; half of it is not the file yet.
+    let id = path.strip_prefix("/devtools/browser/")?;
+    (id.len() == 36).then(|| {
+        (
+            SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            path.to_owned(),
+        )
+    })
+}
+
+fn arguments(config: &Config, viewport: Viewport) -> Vec<OsString> {
+    let state = &config.state_dir;
+    let mut arguments: Vec<OsString> = FLAGS.iter().map(Into::into).collect();
+    let mut path = |flag: &str, path: std::path::PathBuf| {
+        let mut argument = OsString::from(flag);
+        argument.push(path);
+        arguments.push(argument);
+    };
+    path("--user-data-dir=", state.user_data());
+    path("--disk-cache-dir=", state.cache());
+    let mut features = DISABLED_FEATURES.to_owned();
+    let mut own = vec![
+        "--remote-debugging-port=0".to_owned(),
+        "--window-position=0,0".to_owned(),
+        format!("--window-size={},{}", viewport.width, viewport.height),
+    ];
+    if config.headless {
+        own.push("--headless=new".to_owned());
+        own.push(format!(
+            "--screen-info={{{}x{}}}",
+            viewport.width, viewport.height
+        ));
+    } else {
+        own.push("--ozone-platform=x11".to_owned());
+    }
+    if nix::unistd::geteuid().is_root() {
+        // Chromium refuses its sandbox to root; the second flag spares the bar that warns of the first.
+        own.extend(["--no-sandbox".to_owned(), "--test-type".to_owned()]);
+    }
+    if shared_memory().is_some_and(|bytes| bytes < MIN_SHARED_MEMORY) {
+        own.push("--disable-dev-shm-usage".to_owned());
+    }
+    for flag in &config.chromium_flags {
+        match flag.strip_prefix("--disable-features=") {
+            // Chromium heeds only the last of these.
+            Some(more) => features = format!("{features},{more}"),
+            None => own.push(flag.clone()),
+        }
+    }
+    own.push(format!("--disable-features={features}"));
+    own.push("about:blank".to_owned());
+    arguments.extend(own.into_iter().map(OsString::from));
+    arguments
+}
+
+fn shared_memory() -> Option<u64> {
+    let found = nix::sys::statvfs::statvfs("/dev/shm").ok()?;
+    Some(found.blocks_available() * found.fragment_size())
+}

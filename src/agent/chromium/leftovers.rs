@@ -1,0 +1,118 @@
+//! What a crash leaves behind, and how it is put out of the way before the next start.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use nix::sys::signal::Signal;
+
+use crate::system::child::signal_group;
+
+/// Chromium's own guard against two of it on one profile. The agent's claim of the folder is the stronger one; a lock that names another
+/// host (a restored archive, a renamed machine) would stop Chromium for ever.
+const SINGLETONS: [&str; 3] = ["SingletonLock", "SingletonCookie", "SingletonSocket"];
+
+/// Files Chromium must be able to parse, below the profile folder.
+const PREFERENCES: [&str; 3] = [
+    "Local State",
+    "Default/Preferences",
+    "Default/Secure Preferences",
+];
+
+/// Removes the marks of a Chromium that did not end in order.
+pub fn clear_profile(user_data: &Path) -> io::Result<()> {
+    if let Ok(socket) = fs::read_link(user_data.join("SingletonSocket")) {
+        remove_socket_folder(&socket);
+    }
+    for name in SINGLETONS.iter().chain(&["DevToolsActivePort"]) {
+        remove(&user_data.join(name))?;
+    }
+    Ok(())
+}
+
+/// Moves preference files that do not parse aside; Chromium then begins with its defaults. Returns those moved.
+pub fn set_torn_preferences_aside(user_data: &Path) -> Vec<PathBuf> {
+    let torn = |path: &PathBuf| {
+        path.symlink_metadata().is_ok()
+            && !fs::read(path).is_ok_and(|content| {
+                serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&content)
+                    .is_ok()
+            })
+    };
+    PREFERENCES
+        .iter()
+        .map(|name| user_data.join(name))
+        .filter(torn)
+        .filter(|path| {
+            let aside = path.with_extension("torn");
+            let _ = remove(&aside);
+            fs::rename(path, aside).is_ok()
+        })
+        .collect()
+}
+
+/// Kills what an earlier agent on this folder has left running, should the kernel not have done so already.
+pub fn kill_recorded(record: &Path) -> io::Result<()> {
+    let Ok(content) = fs::read_to_string(record) else {
+        return Ok(());
+    };
+    let mut words = content.split_whitespace();
+    if let (Some(pid), Some(boot), Some(started)) = (
+        words.next().and_then(|word| word.parse().ok()),
+        words.next(),
+        words.next(),
+    ) && boot == boot_id()
+        && started == started_at(pid).unwrap_or_default()
+    {
+        tracing::warn!(pid, "killed a process that an earlier agent left");
+        signal_group(pid, Signal::SIGKILL);
+    }
+    remove(record)
+}
+
+/// Notes a child for [`kill_recorded`]: its number, and what tells it from a later process of the same number.
+pub fn record(record: &Path, pid: u32) -> io::Result<()> {
+    let started = started_at(pid).unwrap_or_default();
+    fs::write(record, format!("{pid} {} {started}\n", boot_id()))
+}
+
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => fs::remove_dir_all(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// The kernel's start time of a process, in ticks since boot.
+fn started_at(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold spaces; the 20th field after it is the start time.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19).map(str::to_owned)
+}
+
+/// Chromium keeps its socket in a folder of its own in the temporary directory; only such a folder is removed.
+fn remove_socket_folder(socket: &Path) {
+    let Some(folder) = socket.parent() else {
+        return;
+    };
+    let is_chromiums = folder
+        .file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| {
+            name.starts_with("org.chromium.Chromium.")
+                || name.starts_with(".org.chromium.Chromium.")
+        });
+    if is_chromiums && folder.parent() == Some(&std::env::temp_dir()) {
+        let _ = fs::remove_dir_all(folder);
+    }
+}

@@ -1,0 +1,205 @@
+//! Chromium, kept running: one task owns it and its display, everyone else watches.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::api::viewport::Viewport;
+
+mod backoff;
+mod launch;
+mod leftovers;
+mod supervisor;
+
+pub use supervisor::start;
+
+/// Where a running Chromium answers.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Devtools {
+    /// `127.0.0.1:port`.
+    pub addr: SocketAddr,
+    /// `/devtools/browser/<uuid>`.
+    pub browser_path: String,
+    /// Counts the starts of Chromium under this agent, from 1.
+    pub generation: u64,
+    pub pid: u32,
+    /// `Chrome/156.0.8078.79`.
+    pub version: String,
+}
+
+impl Devtools {
+    pub fn browser_url(&self) -> String {
+        format!("ws://{}{}", self.addr, self.browser_path)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum BrowserState {
+    /// It has not answered yet since the agent began.
+    Starting,
+    Running(Arc<Devtools>),
+    /// It ended, or is being ended, and will be started again.
+    Restarting {
+        reason: Arc<str>,
+    },
+    /// It ended with the agent and does not come back.
+    Stopped,
+}
+
+impl BrowserState {
+    pub fn devtools(&self) -> Option<&Arc<Devtools>> {
+        match self {
+            Self::Running(devtools) => Some(devtools),
+            _ => None,
+        }
+    }
+
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running(_) => "running",
+            Self::Restarting { .. } => "restarting",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// What is known of Chromium beyond the state.
+#[derive(Clone, Debug)]
+pub struct Status {
+    pub state: BrowserState,
+    pub since: DateTime<Utc>,
+    pub restarts: u64,
+    pub display: DisplayStatus,
+    pub viewport: Viewport,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum DisplayStatus {
+    Headless,
+    Down,
+    Up { name: Arc<str>, pid: u32 },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum NotReady {
+    #[error("Chromium did not answer within {} s", .0.as_secs())]
+    Deadline(Duration),
+    #[error("Chromium is being restarted")]
+    Restarting,
+    #[error("the agent is being stopped")]
+    Stopped,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ResizeError {
+    #[error(transparent)]
+    NotReady(#[from] NotReady),
+    #[error("the display could not be resized: {0}")]
+    Failed(String),
+}
+
+enum Request {
+    Restart {
+        /// The last one the asker knew of: a later one is not ended.
+        generation: u64,
+        reason: Arc<str>,
+    },
+    Resize {
+        viewport: Viewport,
+        reply: oneshot::Sender<Result<(), ResizeError>>,
+    },
+    /// What every Chromium from now on opens first.
+    StartUrl(Option<url::Url>),
+}
+
+/// The handle; the supervisor owns the processes.
+#[derive(Clone)]
+pub struct Chromium {
+    state: watch::Receiver<BrowserState>,
+    status: watch::Receiver<Status>,
+    requests: mpsc::Sender<Request>,
+}
+
+impl Chromium {
+    pub fn watch(&self) -> watch::Receiver<BrowserState> {
+        self.state.clone()
+    }
+
+    pub fn current(&self) -> BrowserState {
+        self.state.borrow().clone()
+    }
+
+    pub fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    /// Resolves once Chromium answers.
+    pub async fn ready(&self, deadline: Duration) -> Result<Arc<Devtools>, NotReady> {
+        self.ready_after(0, deadline).await
+    }
+
+    /// Ends Chromium in order and resolves once the next one answers. One that is waiting to be started is started at once.
+    pub async fn restart(
+        &self,
+        reason: &str,
+        deadline: Duration,
+    ) -> Result<Arc<Devtools>, NotReady> {
+        let generation = self
+            .current()
+            .devtools()
+            .map_or(0, |devtools| devtools.generation);
+        let request = Request::Restart {
+            generation,
+            reason: reason.into(),
+        };
+        self.requests
+            .send(request)
+            .await
+            .map_err(|_| NotReady::Stopped)?;
+        self.ready_after(generation, deadline).await
+    }
+
+    /// Changes the screen's size while it runs; Chromium's windows follow.
+    pub async fn resize(&self, viewport: Viewport, deadline: Duration) -> Result<(), ResizeError> {
+        self.ready(deadline).await?;
+        let (reply, resized) = oneshot::channel();
+        self.requests
+            .send(Request::Resize { viewport, reply })
+            .await
+            .map_err(|_| NotReady::Stopped)?;
+        match tokio::time::timeout(deadline, resized).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(NotReady::Stopped.into()),
+            Err(_) => Err(NotReady::Deadline(deadline).into()),
+        }
+    }
+
+    /// Sets the page that every later start of Chromium opens.
+    pub async fn set_start_url(&self, url: Option<url::Url>) {
+        let _ = self.requests.send(Request::StartUrl(url)).await;
+    }
+
+    async fn ready_after(
+        &self,
+        generation: u64,
+        deadline: Duration,
+    ) -> Result<Arc<Devtools>, NotReady> {
+        let mut state = self.watch();
+        let found = tokio::time::timeout(
+            deadline,
+            state.wait_for(|state| match state {
+                BrowserState::Running(devtools) => devtools.generation > generation,
+                BrowserState::Stopped => true,
+                _ => false,
+            }),
+        )
+        .await
+        .map_err(|_| NotReady::Deadline(deadline))?;
+        match found.as_deref() {
+            Ok(BrowserState::Running(devtools)) => Ok(devtools.clone()),
+            _ => Err(NotReady::Stopped),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The task that owns the display and Chromium and starts again what dies.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use chrono::Utc;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time,
+};
+use url::Url;
+
+use super::{
+    BrowserState, Chromium, DisplayStatus, NotReady, Request, ResizeError, Status,
+    backoff::Backoff,
+    launch::{LaunchError, Process},
+    leftovers,
+};
+use crate::{
+    agent::{
+        display::{Display, DisplayError},
+        settings::Config,
+    },
+    api::viewport::Viewport,
+    shutdown::Shutdown,
+};
+
+/// Requests that may wait for the supervisor.
+const QUEUE: usize = 16;
+/// A page that is slower to answer goes on loading while the browser is already handed out.
+const START_URL_DEADLINE: Duration = Duration::from_secs(2);
+
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error(transparent)]
+    Display(#[from] DisplayError),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+}
+
+/// Why a running Chromium is no longer attended.
+enum End {
+    Stopped,
+    Asked(Arc<str>),
+    Died(Arc<str>),
+}
+
+struct Supervisor {
+    config: Arc<Config>,
+    shutdown: Shutdown,
+    requests: mpsc::Receiver<Request>,
+    state: watch::Sender<BrowserState>,
+    status: watch::Sender<Status>,
+    viewport: Viewport,
+    start_url: Option<Url>,
+    generation: u64,
+    backoff: Backoff,
+    display: Option<Display>,
+    /// Answered when the next Chromium runs.
+    resizing: Option<oneshot::Sender<Result<(), ResizeError>>>,
+}
+
+/// Begins to supervise; returns at once.
+pub fn start(config: Arc<Config>, shutdown: &Shutdown) -> Chromium {
+    let (requests_sender, requests) = mpsc::channel(QUEUE);
+    let (state, state_receiver) = watch::channel(BrowserState::Starting);
+    let (status, status_receiver) = watch::channel(Status {
+        state: BrowserState::Starting,
+        since: Utc::now(),
+        restarts: 0,
+        display: if config.headless {
+            DisplayStatus::Headless
+        } else {
+            DisplayStatus::Down
+        },
+        viewport: config.viewport,
+    });
+    let supervisor = Supervisor {
+        shutdown: shutdown.clone(),
+        requests,
+        state,
+        status,
+        viewport: config.viewport,
+        start_url: config.start_url.clone(),
+        generation: 0,
+        backoff: Backoff::default(),
+        display: None,
+        resizing: None,
+        config,
+    };
+    shutdown.spawn(supervisor.run());
+    Chromium {
+        state: state_receiver,
+        status: status_receiver,
+        requests: requests_sender,
+    }
+}
+
+impl Supervisor {
+    async fn run(mut self) {
+        for name in ["chromium.pid", "xvfb.pid"] {
+            if let Err(error) = leftovers::kill_recorded(&self.config.state_dir.run().join(name)) {
+                tracing::warn!(%error, name, "a record of an earlier agent could not be read");
+            }
+        }
+        let shutdown = self.shutdown.clone();
+        loop {
+            let started = tokio::select! {
+                biased;
+                () = shutdown.stopped() => break,
+                started = self.start() => started,
+            };
+            let begun = Instant::now();
+            let end = match started {
+                Ok(process) => self.attend(process).await,
+                Err(error) => {
+                    self.repair();
+                    End::Died(error.to_string().into())
+                }
+            };
+            let (reason, pause) = match end {
+                End::Stopped => break,
+                End::Asked(reason) => (reason, Duration::ZERO),
+                End::Died(reason) => {
+                    let pause = self.backoff.after_failure(begun.elapsed());
+                    tracing::warn!(%reason, pause_ms = pause.as_millis() as u64, "Chromium is restarted");
+                    (reason, pause)
+                }
+            };
+            self.tell(BrowserState::Restarting { reason });
+            tokio::select! {
+                biased;
+                () = shutdown.stopped() => break,
+                () = self.pause(pause) => {}
+            }
+        }
+        if let Some(display) = self.display.take() {
+            display.end().await;
+        }
+        self.tell_display();
+        self.tell(BrowserState::Stopped);
+    }
+
+    async fn start(&mut self) -> Result<Process, StartError> {
+        if !self.config.headless && self.display.is_none() {
+            let display = Display::start(&self.config, self.viewport).await?;
+            let record = self.config.state_dir.run().join("xvfb.pid");
+            leftovers::record(&record, display.pid()).map_err(DisplayError::from)?;
+            self.display = Some(display);
+            self.tell_display();
+        }
+        let begun = Instant::now();
+        self.generation += 1;
+        let process = Process::start(
+            &self.config,
+            self.viewport,
+            self.display.as_ref(),
+            self.generation,
+        )
+        .await?;
+        tracing::info!(
+            pid = process.devtools.pid,
+            generation = self.generation,
+            version = process.devtools.version,
+            after_ms = begun.elapsed().as_millis() as u64,
+            "Chromium answers"
+        );
+        if let Some(url) = &self.start_url {
+            // What fails here is seen in the tab; it is no reason to withhold the browser.
+            let _ = time::timeout(START_URL_DEADLINE, open_first(&process, url)).await;
+        }
+        Ok(process)
+    }
+
+    /// Stays with a running Chromium until it has ended.
+    async fn attend(&mut self, mut process: Process) -> End {
+        self.tell(BrowserState::Running(process.devtools.clone()));
+        if let Some(reply) = self.resizing.take() {
+            let _ = reply.send(Ok(()));
+        }
+        let shutdown = self.shutdown.clone();
+        loop {
+            let request = tokio::select! {
+                biased;
+                () = shutdown.stopped() => {
+                    process.close().await;
+                    return End::Stopped;
+                }
+                reason = process.ended() => return End::Died(reason.into()),
+                reason = ended(&mut self.display) => {
+                    self.display = None;
+                    self.tell_display();
+                    // It cannot live without its screen; its own way of noticing takes longer.
+                    process.kill().await;
+                    return End::Died(reason.into());
+                }
+                request = self.requests.recv() => request,
+            };
+            match request {
+                // All handles are gone, the agent with them.
+                None => {
+                    process.close().await;
+                    return End::Stopped;
+                }
+                Some(Request::Restart { generation, .. }) if generation < self.generation => {}
+                Some(Request::Restart { reason, .. }) => {
+                    self.tell(BrowserState::Restarting {
+                        reason: reason.clone(),
+                    });
+                    process.close().await;
+                    return End::Asked(reason);
+                }
+                Some(Request::StartUrl(url)) => self.start_url = url,
+                Some(Request::Resize { viewport, reply }) => {
+                    self.viewport = viewport;
+                    self.resizing = Some(reply);
+                    let reason: Arc<str> = "the screen is resized".into();
+                    self.tell(BrowserState::Restarting {
+                        reason: reason.clone(),
+                    });
+                    process.close().await;
+                    if let Some(display) = self.display.take() {
+                        display.end().await;
+                    }
+                    self.tell_display();
+                    return End::Asked(reason);
+                }
+            }
+        }
+    }
+
+    /// Waits before the next start; a request to restart ends the wait.
+    async fn pause(&mut self, pause: Duration) {
+        let over = time::sleep(pause);
+        tokio::pin!(over);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut over => return,
+                request = self.requests.recv() => match request {
+                    None | Some(Request::Restart { .. }) => return,
+                    Some(Request::StartUrl(url)) => self.start_url = url,
+                    Some(Request::Resize { reply, .. }) => {
+                        let _ = reply.send(Err(NotReady::Restarting.into()));
+                    }
+                },
+            }
+        }
+    }
+
+    /// After a start that failed: puts out of the way what may have been the cause.
+    fn repair(&mut self) {
+        if let Some(reply) = self.resizing.take() {
+            let _ = reply.send(Err(NotReady::Restarting.into()));
+        }
+        for path in leftovers::set_torn_preferences_aside(&self.config.state_dir.user_data()) {
+            tracing::warn!(path = %path.display(), "a torn file of the profile was set aside");
+        }
+    }
+
+    fn tell(&self, state: BrowserState) {
+        self.status.send_modify(|status| {
+            let was_up = status.state.devtools().is_some();
+            status.since = Utc::now();
+            status.viewport = self.viewport;
+            status.restarts +=
+                u64::from(was_up && matches!(state, BrowserState::Restarting { .. }));
+            status.state = state.clone();
+        });
+        self.state.send_replace(state);
+    }
+
+    fn tell_display(&self) {
+        let display = match &self.display {
+            _ if self.config.headless => DisplayStatus::Headless,
+            None => DisplayStatus::Down,
+            Some(display) => DisplayStatus::Up {
+                name: display.name().into(),
+                pid: display.pid(),
+            },
+        };
+        self.status.send_modify(|status| status.display = display);
+    }
+}
+
+/// Resolves with the reason when the display ends; never without one.
+async fn ended(display: &mut Option<Display>) -> String {
+    match display {
+        Some(display) => display.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn open_first(process: &Process, url: &Url) -> Result<(), crate::system::cdp::CdpError> {
+    let cdp = process.cdp().await?;
+    match cdp.tabs().await?.first() {
+        Some(tab) => cdp.navigate(tab, url.as_str()).await,
+        None => cdp.open_tab(url.as_str()).await.map(drop),
+    }
+}

@@ -1,0 +1,423 @@
+//! What the agent can be told when it starts, and the checked form of it.
+
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+use crate::{agent::state_dir::StateDir, api::viewport::Viewport};
+
+const TOKEN_VARIABLE: &str = "BERTH_AGENT_TOKEN";
+/// Shorter tokens can be guessed.
+const MIN_TOKEN_BYTES: usize = 16;
+const MAX_TOKEN_BYTES: usize = 1024;
+
+/// Where distributions put the program behind their start script; the script costs time and one process more.
+const CHROMIUM_PLACES: [&str; 6] = [
+    "/usr/lib/chromium/chromium",
+    "/usr/lib/chromium-browser/chromium-browser",
+    "/opt/google/chrome/chrome",
+    "/usr/bin/chromium",
+    "/usr/bin/chromium-browser",
+    "/usr/bin/google-chrome",
+];
+
+/// Flags the agent needs for itself.
+const RESERVED_FLAGS: [&str; 6] = [
+    "remote-debugging-port",
+    "remote-debugging-pipe",
+    "remote-debugging-address",
+    "remote-allow-origins",
+    "user-data-dir",
+    "disk-cache-dir",
+];
+
+/// Options of `berth agent`. All are text here, so that everything wrong with them is told at once by [`Settings::check`].
+#[derive(Clone, Debug, clap::Args)]
+pub struct Settings {
+    /// Address and port to listen on; port 0 takes a free one
+    #[arg(
+        long,
+        env = "BERTH_AGENT_LISTEN",
+        default_value = "127.0.0.1:10001",
+        value_name = "ADDR:PORT"
+    )]
+    pub listen: String,
+
+    /// Print one line of JSON with the base URL on standard output once it listens
+    #[arg(long, env = "BERTH_AGENT_JSON")]
+    pub json: bool,
+
+    /// File with the bearer token, readable by its owner alone; the variable BERTH_AGENT_TOKEN does instead
+    #[arg(long, env = "BERTH_AGENT_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// Folder for the profile, cache, downloads and run files
+    #[arg(long, env = "BERTH_AGENT_STATE_DIR", value_name = "DIR")]
+    pub state_dir: PathBuf,
+
+    /// Run Chromium without a display
+    #[arg(long, env = "BERTH_AGENT_HEADLESS")]
+    pub headless: bool,
+
+    /// Size of the screen
+    #[arg(
+        long,
+        env = "BERTH_AGENT_VIEWPORT",
+        default_value = "1920x1080@25",
+        value_name = "WxH@RATE"
+    )]
+    pub viewport: String,
+
+    /// Page to open in the first tab
+    #[arg(long, env = "BERTH_AGENT_START_URL", value_name = "URL")]
+    pub start_url: Option<String>,
+
+    /// Chromium's program [default: the first found in the usual places]
+    #[arg(long, env = "BERTH_AGENT_CHROMIUM", value_name = "PATH")]
+    pub chromium: Option<PathBuf>,
+
+    /// A flag more for Chromium, such as --lang=de; may be given many times
+    #[arg(
+        long = "chromium-flag",
+        env = "BERTH_AGENT_CHROMIUM_FLAGS",
+        value_delimiter = ' ',
+        allow_hyphen_values = true,
+        value_name = "FLAG"
+    )]
+    pub chromium_flags: Vec<String>,
+
+    /// The X server's program
+    #[arg(
+        long,
+        env = "BERTH_AGENT_XVFB",
+        default_value = "Xvfb",
+        value_name = "PATH"
+    )]
+    pub xvfb: PathBuf,
+
+    /// The script worker's program [default: berth-script beside this program]
+    #[arg(long, env = "BERTH_AGENT_SCRIPT_WORKER", value_name = "PATH")]
+    pub script_worker: Option<PathBuf>,
+
+    /// Script workers kept started and attached (0–16)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_WARM_WORKERS",
+        default_value = "2",
+        value_name = "N"
+    )]
+    pub warm_workers: String,
+
+    /// Scripts that may run at once (1–64)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_MAX_EXECUTES",
+        default_value = "8",
+        value_name = "N"
+    )]
+    pub max_executes: String,
+
+    /// DevTools clients that may be connected at once (1–1024)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_MAX_CDP_CLIENTS",
+        default_value = "64",
+        value_name = "N"
+    )]
+    pub max_cdp_clients: String,
+
+    /// Seconds a new DevTools client waits while Chromium starts (1–300)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_CDP_HOLD_SECONDS",
+        default_value = "30",
+        value_name = "SECONDS"
+    )]
+    pub cdp_hold_seconds: String,
+
+    /// Seconds everything has to end in when the agent is stopped (1–300)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_STOP_SECONDS",
+        default_value = "15",
+        value_name = "SECONDS"
+    )]
+    pub stop_seconds: String,
+}
+
+/// The settings, checked and resolved.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub json: bool,
+    pub token: Option<SecretString>,
+    pub state_dir: StateDir,
+    pub headless: bool,
+    pub viewport: Viewport,
+    pub start_url: Option<Url>,
+    pub chromium: PathBuf,
+    pub chromium_flags: Vec<String>,
+    pub xvfb: PathBuf,
+    pub script_worker: PathBuf,
+    pub warm_workers: usize,
+    pub max_executes: usize,
+    pub max_cdp_clients: usize,
+    pub cdp_hold: Duration,
+    pub stop_grace: Duration,
+}
+
+/// Everything that is wrong with the settings, one line each.
+#[derive(Debug, thiserror::Error)]
+pub struct Problems(pub Vec<String>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+impl Settings {
+    /// Checks everything and starts nothing.
+    pub fn check(&self) -> Result<Config, Problems> {
+        let mut problems = Vec::new();
+        let mut problem = |option: &str, what: String| problems.push(format!("--{option}: {what}"));
+
+        let listen = match self.listen.parse::<SocketAddr>() {
+            Ok(listen) => Some(listen),
+            Err(_) => {
+                problem(
+                    "listen",
+                    format!("`{}` is not of the form ADDRESS:PORT", self.listen),
+                );
+                None
+            }
+        };
+        let token = self.token().unwrap_or_else(|what| {
+            problem("token-file", what);
+            None
+        });
+        if let Some(listen) = listen
+            && token.is_none()
+            && !listen.ip().is_loopback()
+        {
+            problem(
+                "listen",
+                format!(
+                    "{listen} can be reached from outside: give a token with --token-file or {TOKEN_VARIABLE}"
+                ),
+            );
+        }
+        let state_dir = StateDir::new(&self.state_dir).map_err(|error| {
+            problem(
+                "state-dir",
+                format!("{}: {error}", self.state_dir.display()),
+            );
+        });
+        let viewport = self
+            .viewport
+            .parse::<Viewport>()
+            .map_err(|what| problem("viewport", what));
+        let start_url = match &self.start_url {
+            None => Ok(None),
+            Some(text) => parse_start_url(text)
+                .map(Some)
+                .map_err(|what| problem("start-url", what)),
+        };
+        let chromium = self
+            .find_chromium()
+            .map_err(|what| problem("chromium", what));
+        for flag in &self.chromium_flags {
+            if let Err(what) = check_flag(flag) {
+                problem("chromium-flag", what);
+            }
+        }
+        let xvfb = if self.headless {
+            Ok(self.xvfb.clone())
+        } else {
+            find_program(&self.xvfb).map_err(|what| problem("xvfb", what))
+        };
+        let script_worker = match &self.script_worker {
+            Some(path) => find_program(path).map_err(|what| problem("script-worker", what)),
+            None => std::env::current_exe()
+                .map(|own| own.with_file_name("berth-script"))
+                .map_err(|error| problem("script-worker", error.to_string())),
+        };
+        let mut number = |option: &str, text: &str, from: u64, to: u64| match text.parse::<u64>() {
+            Ok(value) if (from..=to).contains(&value) => value,
+            _ => {
+                problem(
+                    option,
+                    format!("`{text}` is not a number between {from} and {to}"),
+                );
+                from
+            }
+        };
+        let warm_workers = number("warm-workers", &self.warm_workers, 0, 16) as usize;
+        let max_executes = number("max-executes", &self.max_executes, 1, 64) as usize;
+        let max_cdp_clients = number("max-cdp-clients", &self.max_cdp_clients, 1, 1024) as usize;
+        let cdp_hold = number("cdp-hold-seconds", &self.cdp_hold_seconds, 1, 300);
+        let stop_grace = number("stop-seconds", &self.stop_seconds, 1, 300);
+
+        match (
+            listen,
+            state_dir,
+            viewport,
+            start_url,
+            chromium,
+            xvfb,
+            script_worker,
+        ) {
+            (
+                Some(listen),
+                Ok(state_dir),
+                Ok(viewport),
+                Ok(start_url),
+                Ok(chromium),
+                Ok(xvfb),
+                Ok(script_worker),
+            ) if problems.is_empty() => Ok(Config {
+                listen,
+                json: self.json,
+                token,
+                state_dir,
+                headless: self.headless,
+                viewport,
+                start_url,
+                chromium,
+                chromium_flags: self.chromium_flags.clone(),
+                xvfb,
+                script_worker,
+                warm_workers,
+                max_executes,
+                max_cdp_clients,
+                cdp_hold: Duration::from_secs(cdp_hold),
+                stop_grace: Duration::from_secs(stop_grace),
+            }),
+            _ => Err(Problems(problems)),
+        }
+    }
+
+    fn token(&self) -> Result<Option<SecretString>, String> {
+        let (token, source) = match &self.token_file {
+            Some(file) => (Some(read_token(file)?), file.display().to_string()),
+            None => (
+                std::env::var(TOKEN_VARIABLE).ok().map(SecretString::from),
+                TOKEN_VARIABLE.to_owned(),
+            ),
+        };
+        let Some(token) = token else { return Ok(None) };
+        let content = token.expose_secret();
+        if !(MIN_TOKEN_BYTES..=MAX_TOKEN_BYTES).contains(&content.len())
+            || !content.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            return Err(format!(
+                "the token in {source} must be {MIN_TOKEN_BYTES} to {MAX_TOKEN_BYTES} printable ASCII characters without spaces"
+            ));
+        }
+        Ok(Some(token))
+    }
+
+    fn find_chromium(&self) -> Result<PathBuf, String> {
+        match &self.chromium {
+            Some(path) => find_program(path).map(unwrapped),
+            None => CHROMIUM_PLACES
+                .iter()
+                .map(PathBuf::from)
+                .find(|path| is_program(path))
+                .ok_or_else(|| {
+                    format!(
+                        "none found in the usual places ({}); install it or name its path",
+                        CHROMIUM_PLACES.join(", ")
+                    )
+                }),
+        }
+    }
+}
+
+/// The pages a browser may be sent to when it starts: what a user could type, and nothing that runs in another page's name.
+pub fn parse_start_url(text: &str) -> Result<Url, String> {
+    const MAX_BYTES: usize = 64 * 1024;
+    const SCHEMES: [&str; 5] = ["http", "https", "about", "data", "file"];
+    if text.len() > MAX_BYTES {
+        return Err(format!("must be at most {MAX_BYTES} bytes long"));
+    }
+    let url = Url::parse(text).map_err(|error| format!("is not an absolute URL: {error}"))?;
+    if !SCHEMES.contains(&url.scheme()) {
+        return Err(format!("must be a URL of scheme {}", SCHEMES.join(", ")));
+    }
+    Ok(url)
+}
+
+fn check_flag(flag: &str) -> Result<(), String> {
+    let Some(name) = flag.strip_prefix("--") else {
+        return Err(format!("`{flag}` does not begin with --"));
+    };
+    let name = name.split('=').next().unwrap_or(name);
+    if name.is_empty() || flag.contains('\0') {
+        return Err(format!("`{flag}` is not a flag"));
+    }
+    if RESERVED_FLAGS.contains(&name) {
+        return Err(format!("--{name} is set by the agent itself"));
+    }
+    Ok(())
+}
+
+fn read_token(file: &Path) -> Result<SecretString, String> {
+    let told = |error: io::Error| format!("{}: {error}", file.display());
+    let found = std::fs::metadata(file).map_err(told)?;
+    if !found.is_file() || found.len() > 2 * MAX_TOKEN_BYTES as u64 {
+        return Err(format!("{} is not a small file", file.display()));
+    }
+    if found.permissions().mode() & 0o077 != 0 {
+        return Err(format!(
+            "{} can be read by others: chmod 600 it",
+            file.display()
+        ));
+    }
+    let content = SecretString::from(std::fs::read_to_string(file).map_err(told)?);
+    Ok(SecretString::from(content.expose_secret().trim()))
+}
+
+/// Debian's `chromium` is a shell script around the program; it is skipped where the program is in its known place.
+fn unwrapped(path: PathBuf) -> PathBuf {
+    let inner = Path::new("/usr/lib/chromium/chromium");
+    if path == Path::new("/usr/bin/chromium") && is_program(inner) {
+        inner.to_owned()
+    } else {
+        path
+    }
+}
+
+/// The absolute path of a program named by a path, or by a name to look up in `PATH`.
+fn find_program(name: &Path) -> Result<PathBuf, String> {
+    if name.components().count() > 1 {
+        return if is_program(name) {
+            std::path::absolute(name).map_err(|error| error.to_string())
+        } else {
+            Err(format!("{} is not a program", name.display()))
+        };
+    }
+    std::env::var_os("PATH")
+        .iter()
+        .flat_map(std::env::split_paths)
+        .map(|folder| folder.join(name))
+        .find(|path| is_program(path))
+        .ok_or_else(|| {
+            format!(
+                "no `{}` in PATH; install it or name its path",
+                name.display()
+            )
+        })
+}
+
+fn is_program(path: &Path) -> bool {
+    std::fs::metadata(path)
+        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}

@@ -1,0 +1,87 @@
+//! The folder everything of one agent lies in.
+
+use std::{
+    fs::{self, File, OpenOptions, Permissions},
+    io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use nix::fcntl::{Flock, FlockArg};
+
+/// Paths inside the state folder. Making one of these touches nothing; [`StateDir::claim`] does.
+#[derive(Clone, Debug)]
+pub struct StateDir {
+    root: PathBuf,
+}
+
+/// Held as long as the agent uses the folder; the kernel lets go of it with the process.
+#[derive(Debug)]
+pub struct Claim(#[allow(dead_code, reason = "held for its lock")] Flock<File>);
+
+impl StateDir {
+    pub fn new(root: &Path) -> io::Result<Self> {
+        let root = std::path::absolute(root)?;
+        if root.exists() && !root.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Self { root })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Chromium's profile.
+    pub fn user_data(&self) -> PathBuf {
+        self.root.join("user-data")
+    }
+
+    /// Chromium's disk cache, outside the profile so that an archive of that stays small.
+    pub fn cache(&self) -> PathBuf {
+        self.root.join("cache")
+    }
+
+    /// One folder per script.
+    pub fn scratch(&self) -> PathBuf {
+        self.root.join("scratch")
+    }
+
+    pub fn downloads(&self) -> PathBuf {
+        self.root.join("downloads")
+    }
+
+    /// Records of running children, locks, the display's cookie.
+    pub fn run(&self) -> PathBuf {
+        self.root.join("run")
+    }
+
+    /// Makes the folders and takes the folder for this process; a second agent on the same folder is refused.
+    pub fn claim(&self) -> io::Result<Claim> {
+        // Scripts run as another user and must be able to pass through to their own folder; the others are private.
+        for (folder, mode) in [
+            (self.root.clone(), 0o711),
+            (self.scratch(), 0o711),
+            (self.user_data(), 0o700),
+            (self.cache(), 0o700),
+            (self.downloads(), 0o700),
+            (self.run(), 0o700),
+        ] {
+            fs::create_dir_all(&folder)?;
+            fs::set_permissions(&folder, Permissions::from_mode(mode))?;
+        }
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.run().join("lock"))?;
+        match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Ok(Claim(lock)),
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                format!("another agent uses {}", self.root.display()),
+            )),
+            Err((_, error)) => Err(error.into()),
+        }
+    }
+}

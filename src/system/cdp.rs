@@ -1,0 +1,236 @@
+//! The agent's own DevTools connection, for the few things it asks of Chromium itself.
+//!
+//! It uses chromiumoxide's connection and types without its page handler: that one attaches to every tab and changes settings
+//! in it, which would disturb the browser's user. Nothing is subscribed, so an event of a newer Chromium cannot be misread; a message that
+//! cannot be parsed is skipped, never the end of the connection.
+
+use std::{collections::HashMap, time::Duration};
+
+use chromiumoxide::{
+    cdp::browser_protocol::{
+        browser::{
+            Bounds, CloseParams, GetWindowForTargetParams, SetWindowBoundsParams, WindowId,
+            WindowState,
+        },
+        page::NavigateParams,
+        target::{
+            ActivateTargetParams, AttachToTargetParams, CreateTargetParams, DetachFromTargetParams,
+            GetTargetsParams, SessionId, TargetId, TargetInfo,
+        },
+    },
+    conn::Connection,
+    error::CdpError as Failure,
+    types::{CallId, CdpJsonEventMessage, Command, Message, Response},
+};
+use futures::StreamExt;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time,
+};
+
+/// Calls that may wait to be sent.
+const QUEUE: usize = 64;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CdpError {
+    #[error("the connection to DevTools failed: {0}")]
+    Connect(String),
+    #[error("the connection to DevTools has ended")]
+    Closed,
+    #[error("{method} was not answered within {} s", .after.as_secs())]
+    Deadline { method: String, after: Duration },
+    #[error("{method}: {message}")]
+    Refused { method: String, message: String },
+    #[error("{method}: unexpected answer: {message}")]
+    Answer { method: String, message: String },
+}
+
+struct Call {
+    method: String,
+    session: Option<SessionId>,
+    params: serde_json::Value,
+    reply: oneshot::Sender<Response>,
+}
+
+/// A connection to the browser endpoint; it ends when the last clone is dropped.
+#[derive(Clone)]
+pub struct Cdp {
+    calls: mpsc::Sender<Call>,
+    deadline: Duration,
+}
+
+/// A tab.
+#[derive(Clone, Debug)]
+pub struct Tab {
+    pub id: String,
+    pub url: String,
+}
+
+impl Cdp {
+    /// Connects; every later call has `deadline`.
+    pub async fn connect(browser_url: &str, deadline: Duration) -> Result<Self, CdpError> {
+        let connection = time::timeout(deadline, Connection::connect(browser_url))
+            .await
+            .map_err(|_| CdpError::Connect("no answer in time".into()))?
+            .map_err(|error| CdpError::Connect(error.to_string()))?;
+        let (calls, queue) = mpsc::channel(QUEUE);
+        tokio::spawn(drive(connection, queue));
+        Ok(Self { calls, deadline })
+    }
+
+    /// Asks Chromium to close in order, which writes the profile to disk.
+    pub async fn close_browser(&self) -> Result<(), CdpError> {
+        self.call(CloseParams::default(), None).await.map(drop)
+    }
+
+    /// The tabs, the most recently used first, as Chromium lists them.
+    pub async fn tabs(&self) -> Result<Vec<Tab>, CdpError> {
+        let targets = self
+            .call(GetTargetsParams::default(), None)
+            .await?
+            .target_infos;
+        let tab = |target: TargetInfo| Tab {
+            id: target.target_id.inner().clone(),
+            url: target.url,
+        };
+        Ok(targets
+            .into_iter()
+            .filter(|target| target.r#type == "page")
+            .map(tab)
+            .collect())
+    }
+
+    pub async fn open_tab(&self, url: &str) -> Result<Tab, CdpError> {
+        let created = self.call(CreateTargetParams::new(url), None).await?;
+        Ok(Tab {
+            id: created.target_id.inner().clone(),
+            url: url.to_owned(),
+        })
+    }
+
+    pub async fn activate(&self, tab: &Tab) -> Result<(), CdpError> {
+        let params = ActivateTargetParams::new(TargetId::new(tab.id.clone()));
+        self.call(params, None).await.map(drop)
+    }
+
+    /// Starts the navigation of `tab`; resolves once it is committed or has failed. An error page of Chromium is no error.
+    pub async fn navigate(&self, tab: &Tab, url: &str) -> Result<(), CdpError> {
+        let attach = AttachToTargetParams::builder()
+            .target_id(TargetId::new(tab.id.clone()))
+            .flatten(true)
+            .build()
+            .expect("the target is set");
+        let session = self.call(attach, None).await?.session_id;
+        let navigated = self
+            .call(NavigateParams::new(url), Some(session.clone()))
+            .await;
+        let detach = DetachFromTargetParams::builder()
+            .session_id(session)
+            .build();
+        self.call(detach, None).await?;
+        navigated.map(drop)
+    }
+
+    /// Makes the windows of all tabs fill a screen of this size.
+    pub async fn fill_screen(&self, width: u32, height: u32) -> Result<(), CdpError> {
+        let mut done: Vec<WindowId> = Vec::new();
+        for tab in self.tabs().await? {
+            let ask = GetWindowForTargetParams::builder()
+                .target_id(TargetId::new(tab.id))
+                .build();
+            // A tab may close while we go through them.
+            let Ok(window) = self.call(ask, None).await else {
+                continue;
+            };
+            if done.contains(&window.window_id) {
+                continue;
+            }
+            if window.bounds.window_state != Some(WindowState::Normal) {
+                let normal = Bounds::builder().window_state(WindowState::Normal).build();
+                self.call(SetWindowBoundsParams::new(window.window_id, normal), None)
+                    .await?;
+            }
+            let bounds = Bounds::builder()
+                .left(0)
+                .top(0)
+                .width(i64::from(width))
+                .height(i64::from(height))
+                .build();
+            self.call(SetWindowBoundsParams::new(window.window_id, bounds), None)
+                .await?;
+            done.push(window.window_id);
+        }
+        Ok(())
+    }
+
+    async fn call<C: Command>(
+        &self,
+        command: C,
+        session: Option<SessionId>,
+    ) -> Result<C::Response, CdpError> {
+        let method = command.identifier().into_owned();
+        let broken = |error: serde_json::Error| CdpError::Answer {
+            method: method.clone(),
+            message: error.to_string(),
+        };
+        let params = serde_json::to_value(&command).map_err(broken)?;
+        let (reply, answer) = oneshot::channel();
+        let call = Call {
+            method: method.clone(),
+            session,
+            params,
+            reply,
+        };
+        let exchange = async {
+            self.calls.send(call).await.map_err(|_| CdpError::Closed)?;
+            answer.await.map_err(|_| CdpError::Closed)
+        };
+        let response =
+            time::timeout(self.deadline, exchange)
+                .await
+                .map_err(|_| CdpError::Deadline {
+                    method: method.clone(),
+                    after: self.deadline,
+                })??;
+        match response {
+            Response {
+                error: Some(error), ..
+            } => Err(CdpError::Refused {
+                method,
+                message: error.message,
+            }),
+            Response { result, .. } => {
+                C::response_from_value(result.unwrap_or_default()).map_err(broken)
+            }
+        }
+    }
+}
+
+async fn drive(mut connection: Connection<CdpJsonEventMessage>, mut calls: mpsc::Receiver<Call>) {
+    let mut waiting: HashMap<CallId, oneshot::Sender<Response>> = HashMap::new();
+    loop {
+        tokio::select! {
+            call = calls.recv() => {
+                let Some(Call { method, session, params, reply }) = call else { return };
+                // Those that have given up would otherwise pile up under a silent browser.
+                waiting.retain(|_, reply| !reply.is_closed());
+                if let Ok(id) = connection.submit_command(method.into(), session, params) {
+                    waiting.insert(id, reply);
+                }
+            }
+            message = connection.next() => match message {
+                Some(Ok(Message::Response(response))) => {
+                    if let Some(reply) = waiting.remove(&response.id) {
+                        let _ = reply.send(response);
+                    }
+                }
+                Some(Ok(Message::Event(_)) | Err(Failure::InvalidMessage(..))) => {}
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "the agent's DevTools connection ended");
+                    return;
+                }
+                None => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+#![allow(
+    unsafe_code,
+    reason = "`pre_exec` is the only way to ask the kernel for a death signal between fork and exec"
+)]
+//! Child processes that cannot outlive this one.
+//!
+//! Every child leads a process group of its own, so that it can be ended together with what it started, and the kernel
+//! kills it when this process is gone, even when that was by SIGKILL. The kernel counts the death of the *thread* that forked, not of the
+//! process: all children are therefore started by one thread that lives as long as the process does.
+
+use std::{
+    collections::VecDeque,
+    io,
+    process::ExitStatus,
+    sync::{Arc, LazyLock, Mutex, mpsc},
+    time::Duration,
+};
+
+use nix::{
+    sys::{
+        prctl,
+        signal::{self, SigSet, SigmaskHow, Signal},
+    },
+    unistd::{self, Pid},
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    process::{self, ChildStdout, Command},
+    runtime::Handle,
+    sync::oneshot,
+    time,
+};
+
+/// Variables of our own settings begin so; children get none of them, since one may hold a token.
+const OWN_VARIABLES: &str = "BERTH_";
+
+/// Lines kept of what a child printed, for the report of its death.
+const TAIL_LINES: usize = 40;
+/// Longer lines are cut into several.
+const LINE_BYTES: usize = 1024;
+
+struct Order {
+    command: Command,
+    runtime: Handle,
+    reply: oneshot::Sender<io::Result<process::Child>>,
+}
+
+static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
+    let (sender, orders) = mpsc::channel::<Order>();
+    std::thread::Builder::new()
+        .name("spawner".into())
+        .spawn(move || {
+            for Order {
+                mut command,
+                runtime,
+                reply,
+            } in orders
+            {
+                let _entered = runtime.enter();
+                // A caller that stopped waiting drops the child; it must not live on.
+                if let Err(Ok(mut abandoned)) = reply.send(command.spawn()) {
+                    let _ = abandoned.start_kill();
+                }
+            }
+        })
+        .expect("the spawner thread starts");
+    sender
+});
+
+/// Starts `command` as the leader of a new process group which dies with this process. Standard streams are as the caller set them.
+///
+/// A child that changes its user must ask for its death signal again: the kernel forgets it on a change of credentials.
+pub async fn spawn(mut command: Command) -> io::Result<process::Child> {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with(OWN_VARIABLES) {
+            command.env_remove(name);
+        }
+    }
+    command.process_group(0);
+    let parent = Pid::this();
+    // SAFETY: only async-signal-safe calls happen between fork and exec: prctl, getppid and sigprocmask, without allocation.
+    unsafe {
+        command.pre_exec(move || {
+            prctl::set_pdeathsig(Signal::SIGKILL)?;
+            // The parent may have died before the request above took hold.
+            if unistd::getppid() != parent {
+                return Err(io::ErrorKind::NotConnected.into());
+            }
+            signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+            Ok(())
+        });
+    }
+    let (reply, spawned) = oneshot::channel();
+    let order = Order {
+        command,
+        runtime: Handle::current(),
+        reply,
+    };
+    SPAWNER
+        .send(order)
+        .map_err(|_| io::Error::other("the spawner thread is gone"))?;
+    spawned
+        .await
+        .map_err(|_| io::Error::other("the spawner thread is gone"))?
+}
+
+/// Sends `signal` to the whole process group; a group that is gone is no error.
+pub fn signal_group(leader: u32, signal: Signal) {
+    if let Ok(leader) = i32::try_from(leader) {
+        let _ = signal::killpg(Pid::from_raw(leader), signal);
+    }
+}
+
+/// Where a child's standard output goes.
+pub enum Stdout {
+    /// To the log, as its standard error does.
+    Log,
+    /// To the caller, who must read it: an unread pipe stalls the child.
+    Take,
+}
+
+/// A supervised child whose output is always read, into the log and a short memory.
+pub struct Child {
+    name: &'static str,
+    pid: u32,
+    inner: process::Child,
+    tail: Tail,
+    /// False once the leader is reaped: its number may then be somebody else's.
+    owned: bool,
+}
+
+impl Child {
+    pub async fn spawn(
+        name: &'static str,
+        mut command: Command,
+        stdout: Stdout,
+    ) -> io::Result<(Self, Option<ChildStdout>)> {
+        use std::process::Stdio;
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut inner = spawn(command).await?;
+        let pid = inner.id().unwrap_or_default();
+        let tail = Tail::default();
+        if let Some(stderr) = inner.stderr.take() {
+            tokio::spawn(follow(name, pid, stderr, tail.clone()));
+        }
+        let mut taken = inner.stdout.take();
+        if let (Stdout::Log, Some(pipe)) = (stdout, taken.take_if(|_| true)) {
+            tokio::spawn(follow(name, pid, pipe, tail.clone()));
+        }
+        let child = Self {
+            name,
+            pid,
+            inner,
+            tail,
+            owned: true,
+        };
+        Ok((child, taken))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The last lines it printed.
+    pub fn tail(&self) -> String {
+        self.tail.to_string()
+    }
+
+    /// Waits for its end; what is left of its process group is killed then.
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
+        let status = self.inner.wait().await;
+        self.release();
+        status
+    }
+
+    /// Ends the group: SIGTERM, up to `grace` to follow it, SIGKILL.
+    pub async fn end(mut self, grace: Duration) -> io::Result<ExitStatus> {
+        self.signal(Signal::SIGTERM);
+        if let Ok(status) = time::timeout(grace, self.wait()).await {
+            return status;
+        }
+        tracing::warn!(
+            child = self.name,
+            pid = self.pid,
+            "killed: it did not end in time"
+        );
+        self.kill().await
+    }
+
+    /// Kills the group at once.
+    pub async fn kill(mut self) -> io::Result<ExitStatus> {
+        self.signal(Signal::SIGKILL);
+        self.wait().await
+    }
+
+    fn signal(&self, signal: Signal) {
+        if self.owned {
+            signal_group(self.pid, signal);
+        }
+    }
+
+    fn release(&mut self) {
+        if std::mem::take(&mut self.owned) {
+            signal_group(self.pid, Signal::SIGKILL);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[derive(Clone, Default)]
+struct Tail(Arc<Mutex<VecDeque<String>>>);
+
+impl Tail {
+    fn push(&self, line: String) {
+        let mut lines = self
+            .0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        if lines.len() == TAIL_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+}
+
+impl std::fmt::Display for Tail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let lines = self
+            .0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        for (index, line) in lines.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            f.write_str(line)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads to the end whatever happens, so that the child never waits for us.
+async fn follow(name: &'static str, pid: u32, mut pipe: impl AsyncRead + Unpin, tail: Tail) {
+    let mut chunk = [0; 8 * 1024];
+    let mut line = Vec::new();
+    let finish = |line: &mut Vec<u8>| {
+        if !line.is_empty() {
+            let text = String::from_utf8_lossy(line).into_owned();
+            tracing::debug!(child = name, pid, "{text}");
+            tail.push(text);
+            line.clear();
+        }
+    };
+    while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
+        for &byte in &chunk[..read] {
+            if byte == b'\n' || line.len() == LINE_BYTES {
+                finish(&mut line);
+            }
+            if byte != b'\n' {
+                line.push(byte);
+            }
+        }
+    }
+    finish(&mut line);
+}
