@@ -1,2 +1,3 @@
 
+mod proxy;
 mod tunnel;
