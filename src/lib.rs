@@ -6,6 +6,7 @@ pub mod agent;
 pub mod api;
 pub mod cli;
 pub mod control;
+pub mod dev;
 pub mod http;
 pub mod shutdown;
 pub mod system;

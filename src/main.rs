@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use berth::cli::{Cli, CliError, Command, start_logs};
+use berth::cli::{Cli, CliError, Command, KeyCommand, ServerName, start_logs};
+use berth::{control, dev};
 
 fn main() -> ExitCode {
     let cli = match Cli::resolve(std::env::args_os()) {
@@ -14,7 +15,42 @@ fn main() -> ExitCode {
         return fail(&format!("cannot log: {error}"));
     }
     match cli.command {
-        Command::Openapi(_) => ExitCode::SUCCESS,
+        Command::Control(settings) => run(control::run(&settings)),
+        Command::Dev(settings) => run(dev::run(&settings)),
+        Command::Key(KeyCommand::Create(options)) => run(async move {
+            control::key_create::create(&options)
+                .await
+                .map(|created| created.print())
+        }),
+        Command::Openapi(arguments) => match arguments.server {
+            ServerName::Agent => ExitCode::SUCCESS,
+            ServerName::Control => print_document(&control::document()),
+        },
+    }
+}
+
+/// Runs a command to its end.
+fn run<E: std::fmt::Display>(command: impl Future<Output = Result<(), E>>) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error),
+    };
+    match runtime.block_on(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn print_document(document: &utoipa::openapi::OpenApi) -> ExitCode {
+    match document.to_pretty_json() {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error),
     }
 }
 

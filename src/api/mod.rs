@@ -1,7 +1,13 @@
 //! The wire vocabulary: ids and types, importing nothing of ours.
 
+pub mod api_keys;
+pub mod browsers;
 mod error;
+pub(crate) mod field;
 pub mod ids;
+pub mod name;
+pub mod paging;
+pub mod time;
 pub mod viewport;
 
 pub use error::{ErrorBody, ErrorDetail};

@@ -46,8 +46,21 @@ pub struct Common {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Serve browsers, API keys and projects to clients
+    Control(crate::control::settings::Settings),
+    /// Control with browsers on this machine, a key made at the first start
+    Dev(crate::dev::Settings),
+    /// API keys
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Print the OpenAPI document of a server
     Openapi(OpenapiArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make a key; it is printed once
+    Create(crate::control::key_create::KeyCreate),
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,236 @@
 //! The thin control plane in front of many agents.
 
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    ops::Deref,
+    sync::Arc,
+};
+
+use axum::{Router, middleware::from_fn_with_state};
+use chrono::Utc;
+use secrecy::{ExposeSecret, SecretSlice};
+use tokio::net::TcpListener;
+use url::Url;
+use utoipa::openapi::OpenApi;
+
+use crate::{
+    api::ids::ProjectId,
+    http::{App, Metrics, document as join_documents, serve},
+    shutdown::Shutdown,
+};
+
 pub mod activity;
+pub mod browsers;
+pub mod fleet;
+pub mod key_create;
+pub mod keys;
 pub mod proxy;
+pub mod routes;
 pub mod session_token;
+pub mod settings;
+pub mod state_dir;
+pub mod store;
+
+use browsers::Browsers;
+use fleet::LocalFleet;
+use keys::{ApiKeys, random_hex};
+use session_token::SessionTokens;
+use settings::{Config, Settings, SettingsError};
+use state_dir::{StateDir, StateDirError, StateLock};
+use store::{Store, StoreError};
+
+const TITLE: &str = "Berth control";
+/// The name of the project that requests are about where they name none.
+pub const DEFAULT_PROJECT: &str = "default";
+/// Holds what session tokens are signed with: those of an earlier run go on working.
+const SESSION_SECRET_FILE: &str = "session-secret";
+
+/// Why control does not start, or ends.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    #[error("cannot listen to signals: {0}")]
+    Signals(io::Error),
+    #[error("cannot use the database: {0}")]
+    Store(#[from] StoreError),
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    #[error("cannot serve: {0}")]
+    Serve(io::Error),
+    #[error("{0} seconds were not enough to end everything in order")]
+    Hurried(u64),
+}
+
+/// All services, as the routes see them.
+#[derive(Clone)]
+pub struct Control {
+    parts: Arc<Parts>,
+}
+
+pub struct Parts {
+    pub store: Store,
+    pub keys: ApiKeys,
+    pub browsers: Browsers,
+    pub tokens: SessionTokens,
+    pub default_project: ProjectId,
+    pub public_url: Option<Url>,
+    /// Where the server listens.
+    pub address: SocketAddr,
+}
+
+impl Deref for Control {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
+/// A control plane that listens; it serves once it is run.
+pub struct Started {
+    pub control: Control,
+    config: Config,
+    listener: TcpListener,
+    shutdown: Shutdown,
+    _lock: StateLock,
+}
+
+/// Opens the database and brings it up to date; makes the default project at the first time.
+pub async fn open_store(state_dir: &StateDir) -> Result<(Store, ProjectId), ControlError> {
+    let _lock = state_dir.store_lock().await?;
+    let store = Store::open_sqlite(&state_dir.database()).await?;
+    let default = store.default_project(DEFAULT_PROJECT, Utc::now()).await?;
+    Ok((store, default.id))
+}
+
+/// The OpenAPI document of control.
+#[must_use]
+pub fn document() -> OpenApi {
+    let (open, guarded) = (routes::open(), routes::guarded());
+    join_documents(
+        TITLE,
+        open.get_openapi().clone(),
+        guarded.get_openapi().clone(),
+    )
+}
+
+/// Does everything that can go wrong before the first request.
+pub async fn start(config: Config, shutdown: Shutdown) -> Result<Started, ControlError> {
+    let lock = config.state_dir.lock()?;
+    let address = config.listen;
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|source| ControlError::Listen { address, source })?;
+    let address = listener.local_addr().map_err(ControlError::Serve)?;
+    let (store, default_project) = open_store(&config.state_dir).await?;
+    let fleet = LocalFleet::new(config.fleet.clone(), &config.state_dir, shutdown.clone());
+    let browsers = Browsers::new(store.clone(), fleet, shutdown.clone());
+    let gone = browsers.recover().await?;
+    if gone > 0 {
+        tracing::warn!(gone, "browsers of an earlier run are marked as gone");
+    }
+    let control = Control {
+        parts: Arc::new(Parts {
+            keys: ApiKeys::new(store.clone()),
+            tokens: SessionTokens::new(&session_secret(&config.state_dir)?),
+            store,
+            browsers,
+            default_project,
+            public_url: config.public_url.clone(),
+            address,
+        }),
+    };
+    Ok(Started {
+        control,
+        config,
+        listener,
+        shutdown,
+        _lock: lock,
+    })
+}
+
+/// `berth control`: serves until a signal.
+pub async fn run(settings: &Settings) -> Result<(), ControlError> {
+    let config = settings.check()?;
+    let shutdown = Shutdown::on_signals().map_err(ControlError::Signals)?;
+    start(config, shutdown).await?.run().await
+}
+
+impl Started {
+    /// Where clients on this machine reach the server.
+    pub fn base_url(&self) -> String {
+        match &self.config.public_url {
+            Some(url) => url.as_str().trim_end_matches('/').to_owned(),
+            None => format!("http://{}", reachable(self.control.address)),
+        }
+    }
+
+    pub fn state_dir(&self) -> &StateDir {
+        &self.config.state_dir
+    }
+
+    /// Serves until the stop; then ends every browser and closes the database.
+    pub async fn run(self) -> Result<(), ControlError> {
+        let Started {
+            control,
+            config,
+            listener,
+            shutdown,
+            _lock,
+        } = self;
+        let metrics = Metrics::install();
+        metrics.keep_up(&shutdown);
+        let served = serve(listener, router(&control, metrics), &shutdown).await;
+        // Agents, scripts and connections end together, each with what is left of the one grace.
+        let ended = tokio::time::timeout(config.stop_grace, async {
+            control.browsers.end_all().await;
+            shutdown.drain(config.stop_grace).await
+        });
+        let in_time = ended.await.unwrap_or(false);
+        control.store.clone().close().await?;
+        served.map_err(ControlError::Serve)?;
+        if in_time {
+            Ok(())
+        } else {
+            Err(ControlError::Hurried(config.stop_grace.as_secs()))
+        }
+    }
+}
+
+/// Who listens everywhere is reached on loopback as well.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+fn router(control: &Control, metrics: Metrics) -> Router {
+    let app = App {
+        title: TITLE,
+        open: routes::open().with_state(control.clone()),
+        guarded: routes::guarded().with_state(control.clone()),
+    };
+    let guard = from_fn_with_state(control.clone(), routes::guard::guard);
+    app.router(metrics, |routes| routes.layer(guard))
+}
+
+fn session_secret(state_dir: &StateDir) -> Result<SecretSlice<u8>, StateDirError> {
+    let secret = match state_dir.read_secret(SESSION_SECRET_FILE)? {
+        Some(secret) => secret,
+        None => {
+            let fresh = random_hex::<32>();
+            state_dir.write_secret(SESSION_SECRET_FILE, &fresh)?;
+            fresh.into()
+        }
+    };
+    Ok(secret.expose_secret().as_bytes().to_vec().into())
+}

@@ -1,0 +1,198 @@
+//! API keys on the wire.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    field,
+    ids::{KeyId, ProjectId},
+    name::Name,
+    time::Timestamp,
+};
+
+/// An API key; its secret is not shown any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ApiKey {
+    pub id: KeyId,
+    pub name: String,
+    /// The part that tells keys apart.
+    pub masked_key: String,
+    /// Left out where the key is good for every project.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project_id: Option<ProjectId>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A new key, or one with a new secret: the only time that it is shown.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct FreshApiKey {
+    #[serde(flatten)]
+    pub record: ApiKey,
+    /// Send it as `Authorization: Bearer <key>`.
+    pub key: String,
+}
+
+/// Who is asking.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuthContext {
+    /// The project the request is about.
+    pub project_id: ProjectId,
+    pub api_key: AskingKey,
+}
+
+/// The key that opened the request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AskingKey {
+    pub id: KeyId,
+    pub name: String,
+    /// Left out where the key is good for every project.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project_id: Option<ProjectId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+/// What a new key should be like.
+#[derive(Debug, Clone, PartialEq, Eq, ToSchema)]
+pub struct CreateApiKey {
+    /// 1–255 characters of `A-Z a-z 0-9 . _ -`.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// The one project it is good for; every project where nothing is said.
+    pub project_id: Option<ProjectId>,
+    /// Instead of `days_to_expire`.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub expires_at: Option<DateTime<Utc>>,
+    /// 1–3650, instead of `expires_at`.
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 3650)]
+    pub days_to_expire: Option<Days>,
+}
+
+impl CreateApiKey {
+    /// When the key ends, if ever.
+    #[must_use]
+    pub fn expiry(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        self.expires_at
+            .or_else(|| self.days_to_expire.map(|days| days.after(now)))
+    }
+}
+
+/// 1–3650 days.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Days(u16);
+
+impl Days {
+    pub const MAX: u16 = 3650;
+
+    #[must_use]
+    pub fn after(self, now: DateTime<Utc>) -> DateTime<Utc> {
+        now + TimeDelta::days(self.0.into())
+    }
+}
+
+impl std::str::FromStr for Days {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(days @ 1..=Self::MAX) => Ok(Days(days)),
+            _ => Err(format!("must be a whole number from 1 to {}", Self::MAX)),
+        }
+    }
+}
+
+#[derive(Deserr)]
+struct RawCreateApiKey {
+    name: NameField,
+    #[deserr(default)]
+    project_id: Option<ProjectField>,
+    #[deserr(default)]
+    expires_at: Option<FutureField>,
+    #[deserr(default)]
+    days_to_expire: Option<DaysField>,
+}
+
+struct NameField(Name);
+struct ProjectField(ProjectId);
+struct FutureField(DateTime<Utc>);
+struct DaysField(Days);
+
+impl<E: DeserializeError> Deserr<E> for NameField {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        field::from_text(value, location, |text| Name::parse(text).map(NameField))
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for ProjectField {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        field::from_text(value, location, |text| {
+            let id = text.parse().map(ProjectField);
+            id.map_err(|_| "must be a project's id".to_owned())
+        })
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for FutureField {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        field::from_text(value, location, |text| {
+            let time = DateTime::parse_from_rfc3339(&text)
+                .map_err(|_| "must be a time such as 2030-01-31T12:00:00Z".to_owned())?;
+            if time <= Utc::now() {
+                return Err("must be in the future".to_owned());
+            }
+            Ok(FutureField(time.to_utc()))
+        })
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for DaysField {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        match value {
+            Value::Integer(days @ 1..=3650) => {
+                // Its bounds fit.
+                Ok(DaysField(Days(u16::try_from(days).unwrap_or(Days::MAX))))
+            }
+            _ => {
+                let message = format!("must be a whole number from 1 to {}", Days::MAX);
+                Err(field::add(None, message, location))
+            }
+        }
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for CreateApiKey {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        let raw: RawCreateApiKey = Deserr::<E>::deserialize_from_value(value, location)?;
+        if raw.expires_at.is_some() && raw.days_to_expire.is_some() {
+            let message = "cannot be given together with expires_at";
+            let place = location.push_key("days_to_expire");
+            return Err(field::add(None, message, place));
+        }
+        Ok(CreateApiKey {
+            name: raw.name.0,
+            project_id: raw.project_id.map(|field| field.0),
+            expires_at: raw.expires_at.map(|field| field.0),
+            days_to_expire: raw.days_to_expire.map(|field| field.0),
+        })
+    }
+}

@@ -1,0 +1,452 @@
+//! Browsers on the wire.
+
+use std::collections::BTreeMap;
+
+use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef, take_cf_content};
+use serde::{Deserialize, Serialize};
+use url::Url;
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    field::{self, Unsupported},
+    ids::BrowserId,
+    name::Name,
+    paging::Page,
+    time::Timestamp,
+    viewport::Viewport,
+};
+
+/// A browser.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Browser {
+    pub session_id: BrowserId,
+    pub created_at: Timestamp,
+    pub headless: bool,
+    pub stealth: bool,
+    pub kiosk_mode: bool,
+    /// Seconds without any use after which it ends.
+    pub timeout_seconds: u32,
+    /// Connect Playwright, Puppeteer or any DevTools client with nothing but this.
+    pub cdp_ws_url: String,
+    /// Where its session routes are.
+    pub base_url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub tags: BTreeMap<String, String>,
+    pub viewport: Viewport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<Timestamp>,
+}
+
+/// What a new browser should be like.
+#[derive(Debug, Clone, Default, PartialEq, Deserr, ToSchema)]
+pub struct CreateBrowser {
+    /// Without a display.
+    #[deserr(default)]
+    #[schema(default = false)]
+    pub headless: Option<bool>,
+    /// Seconds without any use after which it ends.
+    #[deserr(default)]
+    #[schema(value_type = Option<u32>, minimum = 10, maximum = 259_200, default = 60)]
+    pub timeout_seconds: Option<TimeoutSeconds>,
+    #[deserr(default)]
+    pub viewport: Option<ViewportRequest>,
+    /// 1–255 characters of `A-Z a-z 0-9 . _ -`, unique among the project's live browsers.
+    #[deserr(default)]
+    #[schema(value_type = Option<String>)]
+    pub name: Option<BrowserName>,
+    /// At most 50.
+    #[deserr(default)]
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
+    pub tags: Option<Tags>,
+    /// Page to open first.
+    #[deserr(default)]
+    #[schema(value_type = Option<String>)]
+    pub start_url: Option<StartUrl>,
+    /// The page alone fills the screen.
+    #[deserr(default)]
+    #[schema(default = false)]
+    pub kiosk_mode: Option<bool>,
+    /// Not supported by this build.
+    #[deserr(default)]
+    #[schema(value_type = Option<Object>)]
+    pub profile: Unsupported,
+    /// Not supported by this build.
+    #[deserr(default)]
+    #[schema(value_type = Option<bool>)]
+    pub stealth: Unsupported,
+    /// Not supported by this build.
+    #[deserr(default)]
+    #[schema(value_type = Option<Object>)]
+    pub proxy: Unsupported,
+    /// Not supported by this build.
+    #[deserr(default)]
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub extensions: Unsupported,
+}
+
+/// What should change; what is left out or null stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Deserr, ToSchema)]
+pub struct UpdateBrowser {
+    #[deserr(default)]
+    #[schema(value_type = Option<String>)]
+    pub name: Option<BrowserName>,
+    /// Replaces all tags.
+    #[deserr(default)]
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
+    pub tags: Option<Tags>,
+    #[deserr(default)]
+    pub viewport: Option<ViewportRequest>,
+    /// Sends the tab in front there; the browser starts with it from now on.
+    #[deserr(default)]
+    #[schema(value_type = Option<String>)]
+    pub start_url: Option<StartUrl>,
+    /// Not supported by this build.
+    #[deserr(default)]
+    #[schema(value_type = Option<Object>)]
+    pub profile: Unsupported,
+}
+
+/// Which browsers are meant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserr, ToSchema)]
+#[deserr(rename_all = lowercase)]
+#[schema(rename_all = "lowercase")]
+pub enum BrowserStatus {
+    #[default]
+    Active,
+    Deleted,
+    All,
+}
+
+/// Which browsers to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ListBrowsers {
+    /// active (default), deleted or all.
+    #[param(value_type = Option<BrowserStatus>)]
+    pub status: BrowserStatus,
+    /// Text to find in the id or the name; case does not matter.
+    #[param(value_type = Option<String>)]
+    pub query: Option<SearchText>,
+    /// `tags[key]=value`, any number of them: all must be there.
+    #[param(value_type = Option<BTreeMap<String, String>>, style = DeepObject, explode)]
+    pub tags: BTreeMap<String, String>,
+    #[param(ignore)]
+    pub page: Page,
+}
+
+/// Which record is meant where a name or id belongs to an ended browser.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserr, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct GetBrowser {
+    /// active (default), deleted or all.
+    #[deserr(default)]
+    #[param(value_type = Option<BrowserStatus>)]
+    pub status: BrowserStatus,
+}
+
+/// 10–259200 seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeoutSeconds(u32);
+
+impl TimeoutSeconds {
+    pub const MIN: u32 = 10;
+    pub const MAX: u32 = 259_200;
+
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for TimeoutSeconds {
+    fn default() -> Self {
+        TimeoutSeconds(60)
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for TimeoutSeconds {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        match value {
+            Value::Integer(seconds @ 10..=259_200) => {
+                // Its bounds fit.
+                Ok(TimeoutSeconds(u32::try_from(seconds).unwrap_or(Self::MAX)))
+            }
+            _ => {
+                let message = format!("must be a whole number from {} to {}", Self::MIN, Self::MAX);
+                Err(field::add(None, message, location))
+            }
+        }
+    }
+}
+
+/// A screen size as it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
+pub struct ViewportRequest {
+    #[schema(minimum = 240, maximum = 3840)]
+    pub width: u32,
+    #[schema(minimum = 240, maximum = 3840)]
+    pub height: u32,
+    /// 25, or what it was.
+    #[schema(minimum = 1, maximum = 120)]
+    pub refresh_rate: Option<u32>,
+}
+
+#[derive(Deserr)]
+struct RawViewport {
+    width: u32,
+    height: u32,
+    #[deserr(default)]
+    refresh_rate: Option<u32>,
+}
+
+impl ViewportRequest {
+    /// The whole size, with `refresh_rate` where none is asked for.
+    #[must_use]
+    pub fn resolve(self, refresh_rate: u32) -> Viewport {
+        Viewport {
+            width: self.width,
+            height: self.height,
+            refresh_rate: self.refresh_rate.unwrap_or(refresh_rate),
+        }
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for ViewportRequest {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        let raw: RawViewport = Deserr::<E>::deserialize_from_value(value, location)?;
+        let request = ViewportRequest {
+            width: raw.width,
+            height: raw.height,
+            refresh_rate: raw.refresh_rate,
+        };
+        let problems = request.resolve(Viewport::default().refresh_rate).problems();
+        let errors = problems.into_iter().fold(None, |errors, (field, message)| {
+            Some(field::add(errors, message, location.push_key(field)))
+        });
+        errors.map_or(Ok(request), Err)
+    }
+}
+
+/// A browser's name: never of the shape of a browser's id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrowserName(Name);
+
+impl BrowserName {
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl From<BrowserName> for String {
+    fn from(name: BrowserName) -> String {
+        name.0.into()
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for BrowserName {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        field::from_text(value, location, |text| {
+            if text.parse::<BrowserId>().is_ok() {
+                return Err("must not look like a browser's id".to_owned());
+            }
+            Name::parse(text).map(BrowserName)
+        })
+    }
+}
+
+/// At most 50 tags.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tags(BTreeMap<String, String>);
+
+impl Tags {
+    pub const MAX: usize = 50;
+    /// Characters of a key (at least one) and of a value.
+    pub const MAX_KEY: usize = 128;
+    pub const MAX_VALUE: usize = 256;
+
+    #[must_use]
+    pub fn into_inner(self) -> BTreeMap<String, String> {
+        self.0
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for Tags {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        let tags: BTreeMap<String, String> = Deserr::<E>::deserialize_from_value(value, location)?;
+        if tags.len() > Tags::MAX {
+            let message = format!("must have at most {} entries", Tags::MAX);
+            return Err(field::add(None, message, location));
+        }
+        let errors = check_tags(&tags, None, |key| location.push_key(key));
+        errors.map_or(Ok(Tags(tags)), Err)
+    }
+}
+
+fn check_tags<'a, E: DeserializeError>(
+    tags: &'a BTreeMap<String, String>,
+    mut errors: Option<E>,
+    location: impl Fn(&'a str) -> ValuePointerRef<'a>,
+) -> Option<E> {
+    for (key, value) in tags {
+        if !(1..=Tags::MAX_KEY).contains(&key.chars().count()) {
+            let message = format!("the key must have 1 to {} characters", Tags::MAX_KEY);
+            errors = Some(field::add(errors, message, location(key)));
+        }
+        if value.chars().count() > Tags::MAX_VALUE {
+            let message = format!("must have at most {} characters", Tags::MAX_VALUE);
+            errors = Some(field::add(errors, message, location(key)));
+        }
+    }
+    errors
+}
+
+/// A page a browser may be sent to: an absolute URL, and nothing that runs in another page's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartUrl(String);
+
+impl StartUrl {
+    const MAX_BYTES: usize = 64 * 1024;
+    const SCHEMES: [&str; 5] = ["http", "https", "about", "data", "file"];
+
+    fn parse(text: String) -> Result<StartUrl, String> {
+        if text.len() > Self::MAX_BYTES {
+            return Err(format!("must have at most {} bytes", Self::MAX_BYTES));
+        }
+        match Url::parse(&text) {
+            Ok(url) if Self::SCHEMES.contains(&url.scheme()) => Ok(StartUrl(url.into())),
+            Ok(_) => Err(format!(
+                "must be a URL of scheme {}",
+                Self::SCHEMES.join(", ")
+            )),
+            Err(error) => Err(format!("must be an absolute URL: {error}")),
+        }
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<StartUrl> for String {
+    fn from(url: StartUrl) -> String {
+        url.0
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for StartUrl {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        field::from_text(value, location, StartUrl::parse)
+    }
+}
+
+/// What is searched for: at most 255 characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchText(String);
+
+impl SearchText {
+    pub const MAX: usize = 255;
+}
+
+impl From<SearchText> for String {
+    fn from(text: SearchText) -> String {
+        text.0
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for SearchText {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        field::from_text(value, location, |text| {
+            if text.chars().count() > Self::MAX {
+                return Err(format!("must have at most {} characters", Self::MAX));
+            }
+            Ok(SearchText(text))
+        })
+    }
+}
+
+#[derive(Deserr)]
+struct PlainListBrowsers {
+    #[deserr(default)]
+    status: BrowserStatus,
+    #[deserr(default)]
+    query: Option<SearchText>,
+    #[deserr(default)]
+    limit: super::paging::Limit,
+    #[deserr(default)]
+    offset: super::paging::Offset,
+}
+
+impl<E: DeserializeError> Deserr<E> for ListBrowsers {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        let parameters: BTreeMap<String, String> =
+            Deserr::<E>::deserialize_from_value(value, location)?;
+        let mut tags = BTreeMap::new();
+        let mut others = serde_json::Map::new();
+        for (name, value) in parameters {
+            match name
+                .strip_prefix("tags[")
+                .and_then(|rest| rest.strip_suffix(']'))
+            {
+                Some(key) => {
+                    tags.insert(key.to_owned(), value);
+                }
+                None => {
+                    others.insert(name, value.into());
+                }
+            }
+        }
+        let mut errors = None;
+        if tags.len() > Tags::MAX {
+            let message = format!("must be at most {}", Tags::MAX);
+            errors = Some(field::add(errors, message, location.push_key("tags")));
+        }
+        let place = location.push_key("tags");
+        errors = check_tags(&tags, errors, |key| ValuePointerRef::Key {
+            key,
+            prev: &place,
+        });
+        let others = serde_json::Value::Object(others).into_value();
+        match (
+            PlainListBrowsers::deserialize_from_value(others, location),
+            errors,
+        ) {
+            (Ok(plain), None) => Ok(ListBrowsers {
+                status: plain.status,
+                query: plain.query,
+                tags,
+                page: Page {
+                    limit: plain.limit,
+                    offset: plain.offset,
+                },
+            }),
+            (Ok(_), Some(errors)) | (Err(errors), None) => Err(errors),
+            (Err(more), errors) => Err(take_cf_content(E::merge(errors, more, location))),
+        }
+    }
+}

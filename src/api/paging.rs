@@ -1,0 +1,75 @@
+//! Lists are read page by page.
+
+use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
+use utoipa::{IntoParams, ToSchema};
+
+use super::field;
+
+/// How many entries a page has: 1–100, 20 where nothing is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
+pub struct Limit(u32);
+
+/// How many entries come before the page.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ToSchema)]
+pub struct Offset(u32);
+
+/// Which page is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserr, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct Page {
+    /// Entries on the page.
+    #[deserr(default)]
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 100, default = 20)]
+    pub limit: Limit,
+    /// Entries before it.
+    #[deserr(default)]
+    #[param(value_type = Option<u32>, default = 0)]
+    pub offset: Offset,
+}
+
+impl Limit {
+    pub const MAX: u32 = 100;
+
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        Limit(20)
+    }
+}
+
+impl Offset {
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for Limit {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        field::from_text(value, location, |text| match text.parse() {
+            Ok(limit @ 1..=Self::MAX) => Ok(Limit(limit)),
+            _ => Err(format!("must be a whole number from 1 to {}", Self::MAX)),
+        })
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for Offset {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        field::from_text(value, location, |text| {
+            text.parse()
+                .map(Offset)
+                .map_err(|_| format!("must be a whole number from 0 to {}", u32::MAX))
+        })
+    }
+}

@@ -1,0 +1,506 @@
+//! Browsers: making, finding, changing and ending them.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use chrono::{TimeDelta, Utc};
+use futures::future::BoxFuture;
+use secrecy::SecretString;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    activity::Activity,
+    fleet::{AgentError, HostDown, Launch, LocalFleet, StartError},
+    store::{BrowserRow, Change, Creation, Listing, NewBrowserRow, StateFilter, Store, StoreError},
+};
+use crate::{
+    api::{
+        ids::{BrowserId, ProjectId},
+        viewport::Viewport,
+    },
+    shutdown::Shutdown,
+};
+
+mod live;
+pub mod state;
+mod turns;
+
+use live::Live;
+use state::{Action, EndReason, Event};
+use turns::Turns;
+
+/// A request that is repeated with its `Idempotency-Key` within this finds the browser of the first.
+const IDEMPOTENCY: TimeDelta = TimeDelta::minutes(10);
+/// How long a call waits for an agent that is being started again.
+const COMEBACK: Duration = Duration::from_secs(15);
+
+/// Why something cannot be done to a browser.
+#[derive(Debug, thiserror::Error)]
+pub enum BrowserError {
+    #[error("there is no such browser")]
+    NotFound,
+    #[error("the name belongs to another live browser of the project")]
+    NameTaken,
+    #[error("the idempotency key came with another request")]
+    KeyReused,
+    #[error("{0} browsers live already, and no more may")]
+    Full(u32),
+    #[error("the server is stopping")]
+    Stopping,
+    #[error("the client went away")]
+    Abandoned,
+    #[error("the agent did not start: {0}")]
+    NotStarted(#[from] StartError),
+    #[error("the browser did not come up: {0}")]
+    NotUp(HostDown),
+    #[error("the browser cannot be reached: {0}")]
+    Unreachable(HostDown),
+    #[error("the agent refused: {0}")]
+    Agent(#[from] AgentError),
+    #[error(transparent)]
+    Store(StoreError),
+    #[error("a task of ours failed: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+impl From<StoreError> for BrowserError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            // The only unique value a client chooses freely; the idempotency key is guarded by its turn.
+            StoreError::Taken => BrowserError::NameTaken,
+            other => BrowserError::Store(other),
+        }
+    }
+}
+
+/// What a new browser should be like, checked.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct NewBrowser {
+    pub name: Option<String>,
+    pub headless: bool,
+    pub kiosk_mode: bool,
+    pub timeout_seconds: u32,
+    pub viewport: Viewport,
+    pub start_url: Option<String>,
+    pub tags: BTreeMap<String, String>,
+}
+
+/// A live browser, as whoever passes requests on needs it.
+#[derive(Clone)]
+pub struct Session {
+    pub id: BrowserId,
+    pub agent_addr: SocketAddr,
+    pub agent_token: SecretString,
+    pub activity: Arc<Activity>,
+}
+
+/// The service; clones share it.
+#[derive(Clone)]
+pub struct Browsers {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    fleet: LocalFleet,
+    shutdown: Shutdown,
+    /// Those with a host: rebuilt empty at a start, for local hosts end with this process.
+    live: Mutex<HashMap<BrowserId, Arc<Live>>>,
+    turns: Turns<(ProjectId, String)>,
+}
+
+impl Browsers {
+    pub fn new(store: Store, fleet: LocalFleet, shutdown: Shutdown) -> Browsers {
+        Browsers {
+            inner: Arc::new(Inner {
+                store,
+                fleet,
+                shutdown,
+                live: Mutex::default(),
+                turns: Turns::default(),
+            }),
+        }
+    }
+
+    /// Settles what an earlier run left: its hosts are ended, its browsers marked as gone. Before the first request.
+    pub async fn recover(&self) -> Result<usize, StoreError> {
+        if let Err(error) = self.inner.fleet.clear_leftovers().await {
+            tracing::error!(%error, "cannot clear what an earlier run left");
+        }
+        let store = &self.inner.store;
+        let mut gone = 0;
+        for (id, state) in store.unfinished_browsers().await? {
+            match state {
+                state::State::Creating => store.forget_browser(&id).await?,
+                _ => {
+                    // One that was on its way out keeps its reason.
+                    gone += usize::from(
+                        store
+                            .withdraw_browser(&id, EndReason::Gone, Utc::now())
+                            .await?,
+                    );
+                    store.close_browser(&id).await?;
+                }
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Makes a browser; returns once its DevTools answer. Dropping the future undoes what has been done.
+    pub async fn create(
+        &self,
+        project: &ProjectId,
+        new: NewBrowser,
+        creation: Option<Creation>,
+    ) -> Result<BrowserRow, BrowserError> {
+        let turn = match &creation {
+            Some(creation) => {
+                let key = (project.clone(), creation.key.clone());
+                Some(self.inner.turns.take(key).await)
+            }
+            None => None,
+        };
+        if let Some(creation) = &creation
+            && let Some(row) = self.repeated(project, creation).await?
+        {
+            return Ok(row);
+        }
+        // The work is a task of its own, so that no step of it is cut in two when the client goes away.
+        let abandoned = CancellationToken::new();
+        let on_drop = abandoned.clone().drop_guard();
+        let this = self.clone();
+        let project = project.clone();
+        let task = self.inner.shutdown.spawn(async move {
+            let _turn = turn;
+            this.create_to_the_end(project, new, creation, abandoned)
+                .await
+        });
+        let created = task.await?;
+        on_drop.disarm();
+        created
+    }
+
+    async fn repeated(
+        &self,
+        project: &ProjectId,
+        creation: &Creation,
+    ) -> Result<Option<BrowserRow>, BrowserError> {
+        let since = Utc::now() - IDEMPOTENCY;
+        let store = &self.inner.store;
+        match store.find_creation(project, &creation.key, since).await? {
+            Some((_, digest)) if digest != creation.request_digest => Err(BrowserError::KeyReused),
+            Some((row, _)) => Ok(Some(row)),
+            None => Ok(None),
+        }
+    }
+
+    async fn create_to_the_end(
+        &self,
+        project: ProjectId,
+        new: NewBrowser,
+        creation: Option<Creation>,
+        abandoned: CancellationToken,
+    ) -> Result<BrowserRow, BrowserError> {
+        let Inner {
+            store,
+            fleet,
+            shutdown,
+            ..
+        } = &*self.inner;
+        if shutdown.stopping() {
+            return Err(BrowserError::Stopping);
+        }
+        let slot = fleet.reserve();
+        let slot = slot.ok_or_else(|| BrowserError::Full(fleet.capacity()))?;
+        let id = BrowserId::generate();
+        let launch = Launch {
+            headless: new.headless,
+            kiosk_mode: new.kiosk_mode,
+            viewport: new.viewport,
+            start_url: new.start_url.clone(),
+        };
+        let row = NewBrowserRow {
+            id: id.clone(),
+            project_id: project.clone(),
+            name: new.name,
+            headless: new.headless,
+            kiosk_mode: new.kiosk_mode,
+            timeout_seconds: new.timeout_seconds,
+            viewport: new.viewport,
+            start_url: new.start_url,
+            tags: new.tags,
+            idempotency: creation,
+        };
+        let row = store.create_browser(row, Utc::now()).await?;
+        let host = match fleet.start(&id, launch, slot).await {
+            Ok(host) => host,
+            Err(error) => {
+                // There is no host to stop: the record is all there is.
+                store.forget_browser(&id).await?;
+                return Err(error.into());
+            }
+        };
+        let timeout = Duration::from_secs(row.timeout_seconds.into());
+        let live = Arc::new(Live::new(id, project, host, timeout));
+        let outcome = tokio::select! {
+            ready = live.host().ready(fleet.start_deadline()) => ready.map_err(BrowserError::NotUp),
+            () = abandoned.cancelled() => Err(BrowserError::Abandoned),
+            () = shutdown.stopped() => Err(BrowserError::Stopping),
+        };
+        if let Err(error) = outcome {
+            let event = match error {
+                BrowserError::NotUp(_) => Event::StartFailed,
+                _ => Event::Abandoned,
+            };
+            self.happen(&live, event).await?;
+            return Err(error);
+        }
+        self.happen(&live, Event::Ready).await?;
+        let row = BrowserRow {
+            state: state::State::Active,
+            ..row
+        };
+        if abandoned.is_cancelled() {
+            self.happen(&live, Event::End(EndReason::Deleted)).await?;
+            return Err(BrowserError::Abandoned);
+        }
+        Ok(row)
+    }
+
+    /// The browser `id_or_name` of `project`; reading it counts as using it.
+    pub async fn get(
+        &self,
+        project: &ProjectId,
+        id_or_name: &str,
+        filter: StateFilter,
+    ) -> Result<BrowserRow, BrowserError> {
+        let store = &self.inner.store;
+        let found = match id_or_name.parse::<BrowserId>() {
+            Ok(id) => store.find_browser(project, &id, filter).await?,
+            Err(_) => {
+                store
+                    .find_browser_named(project, id_or_name, filter)
+                    .await?
+            }
+        };
+        let row = found.ok_or(BrowserError::NotFound)?;
+        if let Some(live) = self.live().get(&row.id) {
+            live.touch();
+        }
+        Ok(row)
+    }
+
+    /// Newest first; one more than the limit where there are more.
+    pub async fn list(
+        &self,
+        project: &ProjectId,
+        listing: &Listing,
+    ) -> Result<Vec<BrowserRow>, BrowserError> {
+        Ok(self.inner.store.list_browsers(project, listing).await?)
+    }
+
+    /// Changes a live browser. What can be refused is done first; what follows may be repeated by the client as it is.
+    pub async fn update(
+        &self,
+        project: &ProjectId,
+        id_or_name: &str,
+        change: BrowserChange,
+    ) -> Result<BrowserRow, BrowserError> {
+        let live = self.find_live(project, id_or_name).await?;
+        let _turn = live.change_turn().await;
+        let store = &self.inner.store;
+        let records = Change {
+            name: change.name,
+            tags: change.tags,
+            ..Change::default()
+        };
+        let row = store.change_browser(live.id(), records).await?;
+        let mut row = row.ok_or(BrowserError::NotFound)?;
+        if let Some(wanted) = change.viewport {
+            let viewport = Viewport {
+                refresh_rate: wanted.refresh_rate.unwrap_or(row.viewport.refresh_rate),
+                width: wanted.width,
+                height: wanted.height,
+            };
+            live.host().set_viewport(viewport).await?;
+            let seen = Change {
+                viewport: Some(viewport),
+                ..Change::default()
+            };
+            let changed = store.change_browser(live.id(), seen).await?;
+            row = changed.ok_or(BrowserError::NotFound)?;
+        }
+        if let Some(url) = change.start_url {
+            live.host().set_start_url(&url).await?;
+            let seen = Change {
+                start_url: Some(url),
+                ..Change::default()
+            };
+            let changed = store.change_browser(live.id(), seen).await?;
+            row = changed.ok_or(BrowserError::NotFound)?;
+        }
+        Ok(row)
+    }
+
+    /// Ends a browser; returns once nothing is left of it. Goes on when the client does not wait.
+    pub async fn delete(&self, project: &ProjectId, id_or_name: &str) -> Result<(), BrowserError> {
+        let live = self.find_live(project, id_or_name).await?;
+        let this = self.clone();
+        let ending = self
+            .inner
+            .shutdown
+            .spawn(async move { this.happen(&live, Event::End(EndReason::Deleted)).await });
+        ending.await?
+    }
+
+    /// The live browser, ready to be called; waits for an agent that is being started again.
+    pub async fn session(
+        &self,
+        project: &ProjectId,
+        id_or_name: &str,
+    ) -> Result<Session, BrowserError> {
+        let live = self.find_live(project, id_or_name).await?;
+        // Waiting is using it, too.
+        let _waiting = live.activity().begin();
+        match live.host().address(COMEBACK).await {
+            Ok(agent_addr) => Ok(Session {
+                id: live.id().clone(),
+                agent_addr,
+                agent_token: live.host().token().clone(),
+                activity: live.activity().clone(),
+            }),
+            Err(HostDown::Gone) => Err(BrowserError::NotFound),
+            Err(down) => Err(BrowserError::Unreachable(down)),
+        }
+    }
+
+    /// Ends all browsers, since their hosts end with this process.
+    pub async fn end_all(&self) {
+        let all: Vec<Arc<Live>> = self.live().values().cloned().collect();
+        let ending = all.iter().map(|live| async move {
+            if let Err(error) = self.happen(live, Event::End(EndReason::Gone)).await {
+                tracing::error!(browser = %live.id(), %error, "cannot end the browser in order");
+            }
+        });
+        futures::future::join_all(ending).await;
+    }
+
+    async fn find_live(
+        &self,
+        project: &ProjectId,
+        id_or_name: &str,
+    ) -> Result<Arc<Live>, BrowserError> {
+        let id = match id_or_name.parse::<BrowserId>() {
+            Ok(id) => id,
+            Err(_) => {
+                let store = &self.inner.store;
+                let found = store.find_live_name(project, id_or_name).await?;
+                found.ok_or(BrowserError::NotFound)?
+            }
+        };
+        let live = self.live().get(&id).cloned();
+        live.filter(|live| live.project() == project && live.touch())
+            .ok_or(BrowserError::NotFound)
+    }
+
+    /// Applies the event and does what follows from it. `NotFound` where somebody else has ended the browser first.
+    async fn happen(&self, live: &Arc<Live>, event: Event) -> Result<(), BrowserError> {
+        let actions = live.apply(event).map_err(|refused| {
+            tracing::debug!(browser = %live.id(), %refused);
+            BrowserError::NotFound
+        })?;
+        self.perform(live, actions).await
+    }
+
+    async fn perform(&self, live: &Arc<Live>, actions: &[Action]) -> Result<(), BrowserError> {
+        // What a database says must not keep a host from being stopped: the first error is told at the end.
+        let mut outcome = Ok(());
+        let mut todo: VecDeque<Action> = actions.iter().copied().collect();
+        while let Some(action) = todo.pop_front() {
+            match self.perform_one(live, action).await {
+                Ok(more) => todo.extend(more),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        outcome
+    }
+
+    /// Does one thing, and says what follows from its being done.
+    async fn perform_one(
+        &self,
+        live: &Arc<Live>,
+        action: Action,
+    ) -> Result<&'static [Action], BrowserError> {
+        let store = &self.inner.store;
+        match action {
+            Action::Publish => {
+                store.publish_browser(live.id()).await?;
+                self.live().insert(live.id().clone(), live.clone());
+                self.inner.shutdown.spawn(self.clone().watch(live.clone()));
+                tracing::info!(browser = %live.id(), "a browser is up");
+            }
+            Action::Withdraw(reason) => {
+                self.live().remove(live.id());
+                tracing::info!(browser = %live.id(), ?reason, "a browser ends");
+                store
+                    .withdraw_browser(live.id(), reason, Utc::now())
+                    .await?;
+            }
+            Action::StopHost => {
+                live.host().stop().await;
+                return Ok(live.apply(Event::HostStopped).unwrap_or_default());
+            }
+            Action::Close => store.close_browser(live.id()).await?,
+            Action::Forget => store.forget_browser(live.id()).await?,
+        }
+        Ok(&[])
+    }
+
+    /// Ends the browser once nobody has used it for its time, or once its host is given up.
+    fn watch(self, live: Arc<Live>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            while live.is_visible() {
+                let actions = tokio::select! {
+                    // Somebody may have come just now: looked at again where nobody can come in between.
+                    () = live.idle() => live.apply_if_idle(Event::End(EndReason::Idle)),
+                    () = live.host().gone() => live.apply(Event::End(EndReason::Gone)).ok(),
+                    () = self.inner.shutdown.stopped() => return,
+                };
+                if let Some(actions) = actions
+                    && let Err(error) = self.perform(&live, actions).await
+                {
+                    tracing::error!(browser = %live.id(), %error, "cannot end the browser in order");
+                }
+            }
+        })
+    }
+
+    fn live(&self) -> MutexGuard<'_, HashMap<BrowserId, Arc<Live>>> {
+        self.inner
+            .live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is to change of a live browser; `None` leaves a field as it is.
+#[derive(Debug, Clone, Default)]
+pub struct BrowserChange {
+    pub name: Option<String>,
+    pub tags: Option<BTreeMap<String, String>>,
+    pub viewport: Option<ViewportChange>,
+    pub start_url: Option<String>,
+}
+
+/// A new screen size.
+#[derive(Debug, Clone, Copy)]
+pub struct ViewportChange {
+    pub width: u32,
+    pub height: u32,
+    /// `None` leaves it as it is.
+    pub refresh_rate: Option<u32>,
+}

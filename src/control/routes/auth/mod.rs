@@ -1,0 +1,11 @@
+//! `/auth`.
+
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::control::Control;
+
+mod context;
+
+pub fn router() -> OpenApiRouter<Control> {
+    OpenApiRouter::new().routes(routes!(context::get))
+}

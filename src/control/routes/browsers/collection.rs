@@ -1,0 +1,107 @@
+use axum::extract::State;
+use http::StatusCode;
+use sha2::{Digest, Sha256};
+
+use super::{TAG, show};
+use crate::{
+    api::{
+        ErrorBody,
+        browsers::{Browser, CreateBrowser, ListBrowsers, TimeoutSeconds},
+        paging::Page,
+        viewport::Viewport,
+    },
+    control::{
+        Control,
+        browsers::NewBrowser,
+        routes::{guard::Caller, idempotency::IdempotencyKey, paged::Paged, reached::Reached},
+        store::{Creation, Listing},
+    },
+    http::{ApiError, ApiResult, Json, Query},
+};
+
+/// Starts a browser; answers once its DevTools do.
+#[utoipa::path(
+    post,
+    path = "/browsers",
+    tag = TAG,
+    params(("idempotency-key" = Option<String>, Header, description = "A request that is repeated with the same key within 10 minutes has the same result")),
+    request_body = CreateBrowser,
+    responses(
+        (status = 201, body = Browser),
+        (status = 400, body = ErrorBody),
+        (status = 409, body = ErrorBody, description = "The name is taken, or the idempotency key came with another request"),
+        (status = 429, body = ErrorBody, description = "As many browsers live as may at once"),
+        (status = 503, body = ErrorBody, description = "The browser did not come up; nothing of it is left"),
+    )
+)]
+pub async fn create(
+    State(control): State<Control>,
+    caller: Caller,
+    reached: Reached,
+    IdempotencyKey(key): IdempotencyKey,
+    Json(request): Json<CreateBrowser>,
+) -> ApiResult<(StatusCode, Json<Browser>)> {
+    let new = NewBrowser::from(request);
+    let creation = key.map(|key| creation(key, &new)).transpose()?;
+    let row = control
+        .browsers
+        .create(&caller.project, new, creation)
+        .await?;
+    Ok((StatusCode::CREATED, Json(show(&control, &reached, row))))
+}
+
+/// Lists browsers, newest first.
+#[utoipa::path(
+    get,
+    path = "/browsers",
+    tag = TAG,
+    params(ListBrowsers, Page),
+    responses((status = 200, body = Vec<Browser>), (status = 400, body = ErrorBody))
+)]
+pub async fn list(
+    State(control): State<Control>,
+    caller: Caller,
+    reached: Reached,
+    Query(request): Query<ListBrowsers>,
+) -> ApiResult<Paged<Browser>> {
+    let listing = Listing {
+        state: request.status.into(),
+        query: request.query.map(Into::into),
+        tags: request.tags,
+        offset: request.page.offset.get().into(),
+        limit: request.page.limit.get().into(),
+    };
+    let rows = control.browsers.list(&caller.project, &listing).await?;
+    Ok(Paged::new(request.page, rows, |row| {
+        show(&control, &reached, row)
+    }))
+}
+
+/// The same wishes in other words (another order, defaults written out) are the same request.
+fn creation(key: String, new: &NewBrowser) -> ApiResult<Creation> {
+    let canonical = serde_json::to_vec(new).map_err(ApiError::internal)?;
+    Ok(Creation {
+        key,
+        request_digest: Sha256::digest(canonical).into(),
+    })
+}
+
+impl From<CreateBrowser> for NewBrowser {
+    fn from(request: CreateBrowser) -> Self {
+        let default = Viewport::default();
+        NewBrowser {
+            name: request.name.map(Into::into),
+            headless: request.headless.unwrap_or(false),
+            kiosk_mode: request.kiosk_mode.unwrap_or(false),
+            timeout_seconds: request
+                .timeout_seconds
+                .unwrap_or_else(TimeoutSeconds::default)
+                .get(),
+            viewport: request
+                .viewport
+                .map_or(default, |wanted| wanted.resolve(default.refresh_rate)),
+            start_url: request.start_url.map(Into::into),
+            tags: request.tags.unwrap_or_default().into_inner(),
+        }
+    }
+}

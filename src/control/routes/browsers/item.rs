@@ -1,0 +1,92 @@
+use axum::extract::State;
+use http::StatusCode;
+
+use super::{TAG, show};
+use crate::{
+    api::{
+        ErrorBody,
+        browsers::{Browser, GetBrowser, UpdateBrowser},
+    },
+    control::{
+        Control,
+        browsers::{BrowserChange, ViewportChange},
+        routes::{guard::Caller, reached::Reached},
+    },
+    http::{ApiResult, Json, Path, Query},
+};
+
+/// One browser, by its id or its name.
+#[utoipa::path(
+    get,
+    path = "/browsers/{id}",
+    tag = TAG,
+    params(("id" = String, Path, description = "Id or name"), GetBrowser),
+    responses((status = 200, body = Browser), (status = 404, body = ErrorBody))
+)]
+pub async fn get(
+    State(control): State<Control>,
+    caller: Caller,
+    reached: Reached,
+    Path(id): Path<String>,
+    Query(request): Query<GetBrowser>,
+) -> ApiResult<Json<Browser>> {
+    let filter = request.status.into();
+    let row = control.browsers.get(&caller.project, &id, filter).await?;
+    Ok(Json(show(&control, &reached, row)))
+}
+
+/// Changes a live browser.
+#[utoipa::path(
+    patch,
+    path = "/browsers/{id}",
+    tag = TAG,
+    params(("id" = String, Path, description = "Id or name")),
+    request_body = UpdateBrowser,
+    responses(
+        (status = 200, body = Browser),
+        (status = 400, body = ErrorBody),
+        (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody, description = "The name is taken"),
+        (status = 503, body = ErrorBody, description = "The browser does not answer; the request may be repeated"),
+    )
+)]
+pub async fn update(
+    State(control): State<Control>,
+    caller: Caller,
+    reached: Reached,
+    Path(id): Path<String>,
+    Json(request): Json<UpdateBrowser>,
+) -> ApiResult<Json<Browser>> {
+    let change = BrowserChange {
+        name: request.name.map(Into::into),
+        tags: request.tags.map(|tags| tags.into_inner()),
+        viewport: request.viewport.map(|wanted| ViewportChange {
+            width: wanted.width,
+            height: wanted.height,
+            refresh_rate: wanted.refresh_rate,
+        }),
+        start_url: request.start_url.map(Into::into),
+    };
+    let row = control
+        .browsers
+        .update(&caller.project, &id, change)
+        .await?;
+    Ok(Json(show(&control, &reached, row)))
+}
+
+/// Ends a browser; answers once nothing is left of it.
+#[utoipa::path(
+    delete,
+    path = "/browsers/{id}",
+    tag = TAG,
+    params(("id" = String, Path, description = "Id or name")),
+    responses((status = 204), (status = 404, body = ErrorBody))
+)]
+pub async fn delete(
+    State(control): State<Control>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> ApiResult<StatusCode> {
+    control.browsers.delete(&caller.project, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,117 @@
+//! `/browsers`.
+
+use std::time::Duration;
+
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::reached::Reached;
+use crate::{
+    api::browsers::{Browser, BrowserStatus},
+    control::{
+        Control,
+        browsers::BrowserError,
+        fleet::AgentError,
+        store::{BrowserRow, StateFilter},
+    },
+    http::ApiError,
+};
+
+mod collection;
+mod item;
+
+const TAG: &str = "browsers";
+/// When a machine that is full, or a host that comes back, is worth another try.
+const FULL_RETRY: Duration = Duration::from_secs(5);
+const COMEBACK_RETRY: Duration = Duration::from_secs(1);
+
+pub fn router() -> OpenApiRouter<Control> {
+    OpenApiRouter::new()
+        .routes(routes!(collection::create, collection::list))
+        .routes(routes!(item::get, item::update, item::delete))
+}
+
+/// The record as clients see it.
+fn show(control: &Control, reached: &Reached, row: BrowserRow) -> Browser {
+    let token = control.tokens.issue(&row.id, &row.project_id);
+    Browser {
+        cdp_ws_url: reached.cdp(&row.id, &token),
+        base_url: reached.browser(&row.id),
+        session_id: row.id,
+        created_at: row.created_at.into(),
+        headless: row.headless,
+        stealth: false,
+        kiosk_mode: row.kiosk_mode,
+        timeout_seconds: row.timeout_seconds,
+        name: row.name,
+        tags: row.tags,
+        viewport: row.viewport,
+        start_url: row.start_url,
+        deleted_at: row.deleted_at.map(Into::into),
+    }
+}
+
+impl From<BrowserStatus> for StateFilter {
+    fn from(status: BrowserStatus) -> Self {
+        match status {
+            BrowserStatus::Active => StateFilter::Active,
+            BrowserStatus::Deleted => StateFilter::Deleted,
+            BrowserStatus::All => StateFilter::All,
+        }
+    }
+}
+
+impl From<BrowserError> for ApiError {
+    fn from(error: BrowserError) -> Self {
+        match error {
+            BrowserError::NotFound => ApiError::not_found("there is no such browser"),
+            BrowserError::NameTaken => {
+                ApiError::conflict("another live browser of the project has that name")
+                    .detail("name", "is taken")
+                    .permanent()
+            }
+            BrowserError::KeyReused => {
+                ApiError::conflict("the idempotency key came with another request before")
+                    .detail("idempotency-key", "is used")
+                    .permanent()
+            }
+            BrowserError::Full(_) => {
+                ApiError::limit_exceeded("as many browsers live as may at once", FULL_RETRY)
+            }
+            BrowserError::Stopping => {
+                ApiError::unavailable("the server is stopping", COMEBACK_RETRY)
+            }
+            BrowserError::Abandoned => {
+                ApiError::unavailable("the request was given up", COMEBACK_RETRY)
+            }
+            BrowserError::NotStarted(cause) => {
+                tracing::error!(%cause, "a browser's agent did not start");
+                not_up("its agent did not start")
+            }
+            BrowserError::NotUp(cause) => {
+                tracing::error!(%cause, "a browser did not come up");
+                not_up("it did not come up in time, or ended")
+            }
+            BrowserError::Unreachable(cause) => {
+                tracing::warn!(%cause, "a browser cannot be reached");
+                ApiError::unavailable("the browser is being started again", COMEBACK_RETRY)
+            }
+            BrowserError::Agent(AgentError::Refused { status, reason })
+                if status.is_client_error() =>
+            {
+                ApiError::bad_request(reason)
+            }
+            BrowserError::Agent(cause) => {
+                tracing::warn!(%cause, "an agent did not do its part");
+                ApiError::unavailable("the browser does not answer", COMEBACK_RETRY)
+            }
+            BrowserError::Store(cause) => ApiError::internal(cause),
+            BrowserError::Task(cause) => ApiError::internal(cause),
+        }
+    }
+}
+
+/// The reason in full is in the log: it names programs and folders.
+fn not_up(reason: &'static str) -> ApiError {
+    ApiError::unavailable("the browser could not be started", FULL_RETRY)
+        .inner("start_failed", reason)
+}

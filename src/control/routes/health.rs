@@ -1,0 +1,26 @@
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    control::Control,
+    http::{ApiError, ApiResult, Json},
+};
+
+/// The server serves.
+#[derive(Serialize, ToSchema)]
+pub struct Health {
+    /// Always `ok`; where it is not, the answer is an error.
+    status: &'static str,
+    version: &'static str,
+}
+
+/// Whether the server can do its work.
+#[utoipa::path(get, path = "/health", tag = crate::http::health_tag(), responses((status = 200, body = Health)))]
+pub async fn health(State(control): State<Control>) -> ApiResult<Json<Health>> {
+    control.store.ping().await.map_err(ApiError::internal)?;
+    Ok(Json(Health {
+        status: "ok",
+        version: env!("CARGO_PKG_VERSION"),
+    }))
+}

@@ -1,0 +1,30 @@
+//! `Idempotency-Key`: a repeated request has the result of the first.
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+
+use crate::http::ApiError;
+
+const HEADER: &str = "idempotency-key";
+const MAX: usize = 255;
+
+/// The key a client sent, if it did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey(pub Option<String>);
+
+impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
+        let Some(value) = parts.headers.get(HEADER) else {
+            return Ok(IdempotencyKey(None));
+        };
+        match value.to_str() {
+            Ok(key) if (1..=MAX).contains(&key.len()) => Ok(IdempotencyKey(Some(key.to_owned()))),
+            _ => {
+                let message = format!("must have 1 to {MAX} printable ASCII characters");
+                Err(ApiError::bad_request(format!("{HEADER}: {message}")).detail(HEADER, message))
+            }
+        }
+    }
+}

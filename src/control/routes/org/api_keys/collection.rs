@@ -1,0 +1,70 @@
+use axum::extract::State;
+use chrono::Utc;
+use http::StatusCode;
+
+use super::{TAG, show, show_fresh};
+use crate::{
+    api::{
+        ErrorBody,
+        api_keys::{ApiKey, CreateApiKey, FreshApiKey},
+        paging::Page,
+    },
+    control::{
+        Control,
+        routes::{guard::Caller, paged::Paged},
+    },
+    http::{ApiError, ApiResult, Json, Query},
+};
+
+/// Makes a key. It is in this answer, and never shown again.
+#[utoipa::path(
+    post,
+    path = "/org/api_keys",
+    tag = TAG,
+    request_body = CreateApiKey,
+    responses(
+        (status = 201, body = FreshApiKey),
+        (status = 400, body = ErrorBody),
+        (status = 403, body = ErrorBody, description = "The asking key belongs to another project"),
+        (status = 404, body = ErrorBody, description = "There is no such project"),
+    )
+)]
+pub async fn create(
+    State(control): State<Control>,
+    caller: Caller,
+    Json(request): Json<CreateApiKey>,
+) -> ApiResult<(StatusCode, Json<FreshApiKey>)> {
+    let expiry = request.expiry(Utc::now());
+    let project = match (&caller.key()?.project, request.project_id) {
+        (Some(bound), Some(asked)) if *bound != asked => {
+            return Err(ApiError::forbidden("the key belongs to another project"));
+        }
+        // A key cannot make a mightier one than itself.
+        (Some(bound), _) => Some(bound.clone()),
+        (None, asked) => asked,
+    };
+    let fresh = control
+        .keys
+        .create(request.name.as_str(), project, expiry)
+        .await?;
+    Ok((StatusCode::CREATED, Json(show_fresh(fresh))))
+}
+
+/// Lists keys, newest first, without their secrets.
+#[utoipa::path(
+    get,
+    path = "/org/api_keys",
+    tag = TAG,
+    params(Page),
+    responses((status = 200, body = Vec<ApiKey>), (status = 400, body = ErrorBody))
+)]
+pub async fn list(
+    State(control): State<Control>,
+    caller: Caller,
+    Query(page): Query<Page>,
+) -> ApiResult<Paged<ApiKey>> {
+    let scope = caller.key()?.project.as_ref();
+    let (offset, limit) = (page.offset.get().into(), page.limit.get().into());
+    let rows = control.keys.list(scope, offset, limit).await?;
+    Ok(Paged::new(page, rows, show))
+}

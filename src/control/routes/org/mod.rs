@@ -1,0 +1,11 @@
+//! `/org`.
+
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::control::Control;
+
+mod api_keys;
+
+pub fn router() -> OpenApiRouter<Control> {
+    OpenApiRouter::new().merge(api_keys::router())
+}

@@ -1,0 +1,40 @@
+//! Where the client reached this server: what the URLs in answers begin with.
+
+use axum::extract::FromRequestParts;
+use http::{header::HOST, request::Parts, uri::Authority};
+
+use crate::{api::ids::BrowserId, control::Control, http::ApiError};
+
+/// The server's base URL as this client knows it, without a slash at its end.
+#[derive(Debug, Clone)]
+pub struct Reached(String);
+
+impl Reached {
+    /// A browser's own base URL.
+    pub fn browser(&self, id: &BrowserId) -> String {
+        format!("{}/browsers/{id}", self.0)
+    }
+
+    /// A browser's DevTools, opened by the token in the URL.
+    pub fn cdp(&self, id: &BrowserId, token: &str) -> String {
+        // `http` becomes `ws`, `https` becomes `wss`.
+        let rest = self.0.strip_prefix("http").unwrap_or(&self.0);
+        format!("ws{rest}/browsers/{id}/cdp?jwt={token}")
+    }
+}
+
+impl FromRequestParts<Control> for Reached {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, control: &Control) -> Result<Self, ApiError> {
+        if let Some(url) = &control.public_url {
+            return Ok(Reached(url.as_str().trim_end_matches('/').to_owned()));
+        }
+        let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let host = host.and_then(|host| host.parse::<Authority>().ok());
+        Ok(Reached(match host {
+            Some(host) => format!("http://{host}"),
+            None => format!("http://{}", control.address),
+        }))
+    }
+}

@@ -1,0 +1,206 @@
+//! What control can be told when it starts, and the checked form of it.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use url::Url;
+
+use super::state_dir::{StateDir, StateDirError};
+
+/// Options of `berth control` and `berth dev`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Settings {
+    /// Address and port to listen on; port 0 takes a free one
+    #[arg(
+        long,
+        env = "BERTH_LISTEN",
+        default_value = "127.0.0.1:8080",
+        value_name = "ADDR:PORT"
+    )]
+    pub listen: SocketAddr,
+
+    #[command(flatten)]
+    pub state: StateSettings,
+
+    /// Where clients reach this server, where that is not what their requests say (behind a proxy, say)
+    #[arg(long, env = "BERTH_PUBLIC_URL", value_name = "URL")]
+    pub public_url: Option<Url>,
+
+    /// Seconds everything has to end in when the server is stopped
+    #[arg(long, env = "BERTH_STOP_SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=300), value_name = "SECONDS")]
+    pub stop_seconds: u64,
+
+    #[command(flatten)]
+    pub fleet: FleetSettings,
+}
+
+/// Where the state is.
+#[derive(Debug, Clone, clap::Args)]
+pub struct StateSettings {
+    /// Folder for the database, the secrets and the browsers' data [default: $XDG_STATE_HOME/berth or ~/.local/state/berth]
+    #[arg(long, env = "BERTH_STATE_DIR", value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+
+    #[arg(long, env = "XDG_STATE_HOME", hide = true)]
+    xdg_state_home: Option<PathBuf>,
+
+    #[arg(long, env = "HOME", hide = true)]
+    home: Option<PathBuf>,
+}
+
+/// How browsers are started on this machine.
+#[derive(Debug, Clone, clap::Args)]
+pub struct FleetSettings {
+    /// Browsers that may live at once (1–1000)
+    #[arg(long, env = "BERTH_MAX_BROWSERS", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    pub max_browsers: u32,
+
+    /// Seconds a new browser has to come up in (1–600)
+    #[arg(long, env = "BERTH_START_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600), value_name = "SECONDS")]
+    pub start_seconds: u64,
+
+    /// The program that serves one browser as `PATH agent` [default: this one]
+    #[arg(long, env = "BERTH_AGENT_PROGRAM", value_name = "PATH")]
+    pub agent_program: Option<PathBuf>,
+
+    /// Chromium's program [default: the first found in the usual places]
+    #[arg(long, env = "BERTH_CHROMIUM", value_name = "PATH")]
+    pub chromium: Option<PathBuf>,
+
+    /// A flag more for every Chromium, such as --lang=de; may be given many times
+    #[arg(
+        long = "chromium-flag",
+        env = "BERTH_CHROMIUM_FLAGS",
+        value_delimiter = ' ',
+        allow_hyphen_values = true,
+        value_name = "FLAG"
+    )]
+    pub chromium_flags: Vec<String>,
+
+    /// The script worker's program [default: berth-script beside the agent's program]
+    #[arg(long, env = "BERTH_SCRIPT_WORKER", value_name = "PATH")]
+    pub script_worker: Option<PathBuf>,
+
+    /// Script workers every browser keeps started and attached
+    #[arg(long, env = "BERTH_WARM_WORKERS", value_parser = clap::value_parser!(u32).range(0..=16), value_name = "N")]
+    pub warm_workers: Option<u32>,
+
+    /// Scripts that may run at once in one browser
+    #[arg(long, env = "BERTH_MAX_EXECUTES", value_parser = clap::value_parser!(u32).range(1..=64), value_name = "N")]
+    pub max_executes: Option<u32>,
+}
+
+/// The settings, checked and resolved.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub state_dir: StateDir,
+    pub public_url: Option<Url>,
+    pub stop_grace: Duration,
+    pub fleet: FleetConfig,
+}
+
+/// How browsers are started on this machine, checked and resolved.
+#[derive(Debug, Clone)]
+pub struct FleetConfig {
+    pub max_browsers: u32,
+    pub start_deadline: Duration,
+    pub agent_program: PathBuf,
+    /// Options every agent gets besides its own.
+    pub agent_options: Vec<std::ffi::OsString>,
+}
+
+/// What is wrong with the settings.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    #[error("--public-url: {0}")]
+    PublicUrl(&'static str),
+    #[error("--{option}: {path} is not a file")]
+    NoFile { option: &'static str, path: String },
+    #[error("cannot tell where this program is: {0}; give it with --agent-program")]
+    OwnProgram(std::io::Error),
+}
+
+impl StateSettings {
+    /// Makes the folder where it is missing.
+    pub fn open(&self) -> Result<StateDir, StateDirError> {
+        match &self.state_dir {
+            Some(path) => StateDir::open(path),
+            None => StateDir::open(&StateDir::default_path(
+                self.xdg_state_home.as_deref(),
+                self.home.as_deref(),
+            )?),
+        }
+    }
+}
+
+impl Settings {
+    /// Checks everything and starts nothing.
+    pub fn check(&self) -> Result<Config, SettingsError> {
+        if let Some(url) = &self.public_url {
+            if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+                return Err(SettingsError::PublicUrl("must be an http or https URL"));
+            }
+            if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
+                return Err(SettingsError::PublicUrl(
+                    "must have no user, query or fragment",
+                ));
+            }
+        }
+        Ok(Config {
+            listen: self.listen,
+            state_dir: self.state.open()?,
+            public_url: self.public_url.clone(),
+            stop_grace: Duration::from_secs(self.stop_seconds),
+            fleet: self.fleet.check()?,
+        })
+    }
+}
+
+impl FleetSettings {
+    fn check(&self) -> Result<FleetConfig, SettingsError> {
+        let file = |option: &'static str, path: &Path| {
+            let absolute = std::path::absolute(path).ok().filter(|path| path.is_file());
+            absolute.ok_or_else(|| SettingsError::NoFile {
+                option,
+                path: path.display().to_string(),
+            })
+        };
+        let agent_program = match &self.agent_program {
+            Some(path) => file("agent-program", path)?,
+            None => std::env::current_exe().map_err(SettingsError::OwnProgram)?,
+        };
+        let mut options = Vec::new();
+        let mut option = |name: &str, value: std::ffi::OsString| {
+            let mut option = std::ffi::OsString::from(format!("--{name}="));
+            option.push(value);
+            options.push(option);
+        };
+        if let Some(path) = &self.chromium {
+            option("chromium", file("chromium", path)?.into());
+        }
+        if let Some(path) = &self.script_worker {
+            option("script-worker", file("script-worker", path)?.into());
+        }
+        if let Some(count) = self.warm_workers {
+            option("warm-workers", count.to_string().into());
+        }
+        if let Some(count) = self.max_executes {
+            option("max-executes", count.to_string().into());
+        }
+        for flag in self.chromium_flags.iter().filter(|flag| !flag.is_empty()) {
+            option("chromium-flag", flag.into());
+        }
+        Ok(FleetConfig {
+            max_browsers: self.max_browsers,
+            start_deadline: Duration::from_secs(self.start_seconds),
+            agent_program,
+            agent_options: options,
+        })
+    }
+}

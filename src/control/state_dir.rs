@@ -1,0 +1,248 @@
+//! The folder control keeps its state in: the database, its secrets, one folder per local browser.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    io::{self, Read, Seek, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use secrecy::SecretString;
+
+/// Secrets read from a file are a line of text; more is not one of ours.
+const MAX_SECRET_BYTES: u64 = 4096;
+
+/// An existing folder that only its owner can enter.
+#[derive(Debug, Clone)]
+pub struct StateDir {
+    root: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StateDirError {
+    #[error("the state directory {path} is in use{by}; give another one with --state-dir")]
+    InUse { path: String, by: String },
+    #[error("{path}: {source}")]
+    Io { path: String, source: io::Error },
+    #[error("{path} may be read by others; make it private: chmod 600 {path}")]
+    Exposed { path: String },
+    #[error("there is no home directory to keep state in; give a folder with --state-dir")]
+    NoHome,
+}
+
+/// Held as long as a process uses the folder; the kernel lets go of it when the process ends, however it ends.
+#[derive(Debug)]
+pub struct StateLock {
+    _file: File,
+}
+
+impl StateDir {
+    /// `$XDG_STATE_HOME/berth`, else `~/.local/state/berth`.
+    pub fn default_path(
+        xdg_state_home: Option<&Path>,
+        home: Option<&Path>,
+    ) -> Result<PathBuf, StateDirError> {
+        // The specification has relative paths ignored.
+        let state = xdg_state_home.filter(|path| path.is_absolute());
+        match (state, home) {
+            (Some(state), _) => Ok(state.join("berth")),
+            (None, Some(home)) if home.is_absolute() => Ok(home.join(".local/state/berth")),
+            _ => Err(StateDirError::NoHome),
+        }
+    }
+
+    /// Makes the folder where it is missing.
+    pub fn open(root: &Path) -> Result<StateDir, StateDirError> {
+        let absolute = std::path::absolute(root).map_err(|source| io_error(root, source))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&absolute)
+            .map_err(|source| io_error(&absolute, source))?;
+        Ok(StateDir { root: absolute })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.root.join("berth.db")
+    }
+
+    /// Holds one folder per local browser, named by its id.
+    pub fn browsers(&self) -> PathBuf {
+        self.root.join("browsers")
+    }
+
+    /// Takes the folder for this process.
+    pub fn lock(&self) -> Result<StateLock, StateDirError> {
+        let path = self.root.join("lock");
+        let mut file = open_private(&path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut owner = String::new();
+                let _ = (&mut file).take(32).read_to_string(&mut owner);
+                let by = match owner.trim().parse::<u32>() {
+                    Ok(pid) => format!(" by process {pid}"),
+                    Err(_) => String::new(),
+                };
+                let path = self.root.display().to_string();
+                return Err(StateDirError::InUse { path, by });
+            }
+            Err(TryLockError::Error(source)) => return Err(io_error(&path, source)),
+        }
+        // Only for the message above; the lock itself is the kernel's.
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(|source| io_error(&path, source))?;
+        Ok(StateLock { _file: file })
+    }
+
+    /// Waits until no other process is bringing the database up to date.
+    pub async fn store_lock(&self) -> Result<StateLock, StateDirError> {
+        let path = self.root.join("berth.db.lock");
+        let file = open_private(&path)?;
+        let waiting = tokio::task::spawn_blocking(move || file.lock().map(|()| file));
+        match waiting
+            .await
+            .map_err(io::Error::other)
+            .and_then(|file| file)
+        {
+            Ok(file) => Ok(StateLock { _file: file }),
+            Err(source) => Err(io_error(&path, source)),
+        }
+    }
+
+    /// The secret kept in the file `name`, if there is one.
+    pub fn read_secret(&self, name: &str) -> Result<Option<SecretString>, StateDirError> {
+        let path = self.root.join(name);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(io_error(&path, source)),
+        };
+        let mode = file
+            .metadata()
+            .map_err(|source| io_error(&path, source))?
+            .permissions()
+            .mode();
+        if mode & 0o077 != 0 {
+            let path = path.display().to_string();
+            return Err(StateDirError::Exposed { path });
+        }
+        let mut text = String::new();
+        file.take(MAX_SECRET_BYTES)
+            .read_to_string(&mut text)
+            .map_err(|source| io_error(&path, source))?;
+        let secret = text.trim();
+        Ok((!secret.is_empty()).then(|| SecretString::from(secret)))
+    }
+
+    /// Keeps a secret in the file `name`, readable by its owner alone. Whole or not at all.
+    pub fn write_secret(&self, name: &str, secret: &str) -> Result<(), StateDirError> {
+        write_private(&self.root.join(name), secret)
+    }
+}
+
+/// Writes a file that only its owner can read; a reader sees the old content or all of the new.
+pub fn write_private(path: &Path, content: &str) -> Result<(), StateDirError> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let write = || {
+        let mut file = tempfile::Builder::new()
+            .permissions(fs::Permissions::from_mode(0o600))
+            .tempfile_in(folder)?;
+        writeln!(file, "{content}")?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().map_err(|source| io_error(path, source))
+}
+
+fn open_private(path: &Path) -> Result<File, StateDirError> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(|source| io_error(path, source))
+}
+
+fn io_error(path: &Path, source: io::Error) -> StateDirError {
+    let path = path.display().to_string();
+    StateDirError::Io { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, StateDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = StateDir::open(&folder.path().join("a/b")).unwrap();
+        (folder, dir)
+    }
+
+    #[test]
+    fn only_its_owner_can_enter_it() {
+        let (_folder, dir) = folder();
+        let mode = fs::metadata(dir.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_second_user_is_told_who_has_it() {
+        let (_folder, dir) = folder();
+        let held = dir.lock().unwrap();
+        let message = dir.lock().unwrap_err().to_string();
+        let pid = std::process::id();
+        assert!(
+            message.contains(&format!("in use by process {pid}")),
+            "{message}"
+        );
+        drop(held);
+        dir.lock().unwrap();
+    }
+
+    #[test]
+    fn a_secret_is_kept_private_and_found_again() {
+        let (_folder, dir) = folder();
+        assert!(dir.read_secret("s").unwrap().is_none());
+        dir.write_secret("s", "one").unwrap();
+        dir.write_secret("s", "two").unwrap();
+        let found = dir.read_secret("s").unwrap().unwrap();
+        assert_eq!(found.expose_secret(), "two");
+
+        let path = dir.path().join("s");
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(
+            dir.read_secret("s"),
+            Err(StateDirError::Exposed { .. })
+        ));
+    }
+
+    #[test]
+    fn the_default_path_follows_the_xdg_specification() {
+        let path = |xdg: Option<&str>, home: Option<&str>| {
+            StateDir::default_path(xdg.map(Path::new), home.map(Path::new)).ok()
+        };
+        assert_eq!(path(Some("/x"), Some("/h")), Some("/x/berth".into()));
+        assert_eq!(path(None, Some("/h")), Some("/h/.local/state/berth".into()));
+        assert_eq!(
+            path(Some("x"), Some("/h")),
+            Some("/h/.local/state/berth".into())
+        );
+        assert_eq!(path(None, None), None);
+    }
+}

@@ -1,0 +1,21 @@
+use sea_orm::entity::prelude::*;
+
+#[sea_orm::model]
+#[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
+#[sea_orm(table_name = "api_keys")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub id: String,
+    pub name: String,
+    /// The part of the key that may be shown; a presented key is looked up by it.
+    pub public_part: String,
+    /// SHA-256 of the whole key.
+    pub digest: Vec<u8>,
+    /// NULL: the key is good for every project of the organization.
+    pub project_id: Option<String>,
+    pub created_at: i64,
+    pub updated_at: i64,
+    pub expires_at: Option<i64>,
+}
+
+impl ActiveModelBehavior for ActiveModel {}

@@ -1,0 +1,30 @@
+use sea_orm::entity::prelude::*;
+
+#[sea_orm::model]
+#[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
+#[sea_orm(table_name = "browsers")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub id: String,
+    pub project_id: String,
+    pub name: Option<String>,
+    /// The name while the browser lives, NULL afterwards: unique in its project.
+    pub live_name: Option<String>,
+    pub state: String,
+    pub end_reason: Option<String>,
+    pub headless: bool,
+    pub kiosk_mode: bool,
+    pub timeout_seconds: i64,
+    pub viewport_width: i32,
+    pub viewport_height: i32,
+    pub refresh_rate: i32,
+    pub start_url: Option<String>,
+    /// Unique in its project; taken away once the key has run out and is used anew.
+    pub idempotency_key: Option<String>,
+    /// SHA-256 of the request that came with the key.
+    pub request_digest: Option<Vec<u8>>,
+    pub created_at: i64,
+    pub deleted_at: Option<i64>,
+}
+
+impl ActiveModelBehavior for ActiveModel {}

@@ -1,0 +1,20 @@
+use sea_orm::entity::prelude::*;
+
+#[sea_orm::model]
+#[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
+#[sea_orm(table_name = "projects")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub id: String,
+    pub name: String,
+    /// The name while the project lives, NULL afterwards: unique, so that a name is free again once its project is gone.
+    pub live_name: Option<String>,
+    pub status: String,
+    /// 1 for the default project, NULL for the others: unique, so that there is only ever one.
+    pub default_marker: Option<i32>,
+    pub created_at: i64,
+    pub updated_at: i64,
+    pub deleted_at: Option<i64>,
+}
+
+impl ActiveModelBehavior for ActiveModel {}

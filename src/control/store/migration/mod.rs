@@ -1,0 +1,14 @@
+//! The schema's history. A step that has been released is never edited; the next change is a new file.
+
+use sea_orm_migration::prelude::*;
+
+mod m0001_projects_keys_browsers;
+
+pub struct Migrator;
+
+#[async_trait::async_trait]
+impl MigratorTrait for Migrator {
+    fn migrations() -> Vec<Box<dyn MigrationTrait>> {
+        vec![Box::new(m0001_projects_keys_browsers::Migration)]
+    }
+}
