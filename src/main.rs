@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use berth::cli::{Cli, CliError, Command, KeyCommand, ServerName, start_logs};
-use berth::{control, dev};
+use berth::{agent, control, dev};
 
 fn main() -> ExitCode {
     let cli = match Cli::resolve(std::env::args_os()) {
@@ -15,6 +15,7 @@ fn main() -> ExitCode {
         return fail(&format!("cannot log: {error}"));
     }
     match cli.command {
+        Command::Agent(settings) => run(agent::run(&settings)),
         Command::Control(settings) => run(control::run(&settings)),
         Command::Dev(settings) => run(dev::run(&settings)),
         Command::Key(KeyCommand::Create(options)) => run(async move {
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
                 .map(|created| created.print())
         }),
         Command::Openapi(arguments) => match arguments.server {
-            ServerName::Agent => ExitCode::SUCCESS,
+            ServerName::Agent => print_document(&agent::document()),
             ServerName::Control => print_document(&control::document()),
         },
     }

@@ -201,6 +201,8 @@ fn only_settings_read_the_environment() {
     let offences: Vec<String> = sources("src")
         .into_iter()
         .filter(|source| !source.is_in(&["src/cli/"]) && !source.path.ends_with("/settings.rs"))
+        // It keeps our settings from children, and learns nothing from them.
+        .filter(|source| source.path != "src/system/child.rs")
         .filter(|source| source.shipped().contains("env::var"))
         .map(|source| format!("{} reads the environment", source.path))
         .collect();

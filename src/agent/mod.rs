@@ -1,6 +1,117 @@
 //! The daemon beside one browser.
 
+use std::{
+    io::{self, Write},
+    sync::Arc,
+    time::Instant,
+};
+
+use axum::{Router, middleware::from_fn_with_state};
+use tokio::net::TcpListener;
+use utoipa::openapi::OpenApi;
+
+use crate::{
+    http::{Metrics, StaticToken, require_static_token, serve},
+    shutdown::Shutdown,
+    system::devtools::DevtoolsHttp,
+};
+
 pub mod chromium;
+pub mod clients;
 pub mod display;
+pub mod routes;
 pub mod settings;
 pub mod state_dir;
+
+use chromium::Chromium;
+use clients::Clients;
+use settings::Config;
+
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error(transparent)]
+    Settings(#[from] settings::Problems),
+    #[error("the state folder {path} cannot be used: {source}")]
+    StateDir { path: String, source: io::Error },
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        address: std::net::SocketAddr,
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Runs an agent until it is told to stop by a signal.
+pub async fn run(settings: &settings::Settings) -> Result<(), AgentError> {
+    let config = settings.check()?;
+    Agent::run(config, Shutdown::on_signals()?).await
+}
+
+/// What the routes of the agent work with.
+#[derive(Clone)]
+pub struct Agent {
+    pub config: Arc<Config>,
+    pub chromium: Chromium,
+    pub clients: Clients,
+    pub devtools: DevtoolsHttp,
+    pub shutdown: Shutdown,
+    pub started: Instant,
+}
+
+impl Agent {
+    /// Serves until `shutdown`. It listens at once; Chromium comes up meanwhile.
+    pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), AgentError> {
+        let _claim = config
+            .state_dir
+            .claim()
+            .map_err(|source| AgentError::StateDir {
+                path: config.state_dir.root().display().to_string(),
+                source,
+            })?;
+        let listener =
+            TcpListener::bind(config.listen)
+                .await
+                .map_err(|source| AgentError::Listen {
+                    address: config.listen,
+                    source,
+                })?;
+        let address = listener.local_addr()?;
+        let config = Arc::new(config);
+        let metrics = Metrics::install();
+        metrics.keep_up(&shutdown);
+        let chromium = chromium::start(config.clone(), &shutdown);
+        let agent = Self {
+            clients: Clients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
+            chromium,
+            devtools: DevtoolsHttp::default(),
+            shutdown: shutdown.clone(),
+            started: Instant::now(),
+            config: config.clone(),
+        };
+        let app = agent.router(metrics);
+        if config.json {
+            let line = serde_json::json!({"base_url": format!("http://{address}")});
+            let mut out = io::stdout().lock();
+            writeln!(out, "{line}")?;
+            out.flush()?;
+        }
+        serve(listener, app, &shutdown).await?;
+        if !shutdown.drain(config.stop_grace).await {
+            tracing::warn!("not all has ended in time; the rest is killed");
+        }
+        Ok(())
+    }
+
+    fn router(&self, metrics: Metrics) -> Router {
+        let token = StaticToken::new(self.config.token.as_ref());
+        routes::app(self).router(metrics, |guarded| {
+            guarded.route_layer(from_fn_with_state(token, require_static_token))
+        })
+    }
+}
+
+/// The OpenAPI document of the agent's routes.
+pub fn document() -> OpenApi {
+    routes::document()
+}

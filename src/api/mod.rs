@@ -1,5 +1,6 @@
 //! The wire vocabulary: ids and types, importing nothing of ours.
 
+pub mod agent;
 pub mod api_keys;
 pub mod browsers;
 mod error;

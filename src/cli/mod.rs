@@ -46,6 +46,8 @@ pub struct Common {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run the daemon beside one browser
+    Agent(crate::agent::settings::Settings),
     /// Serve browsers, API keys and projects to clients
     Control(crate::control::settings::Settings),
     /// Control with browsers on this machine, a key made at the first start

@@ -28,6 +28,8 @@ use tokio::{
     time,
 };
 
+use super::devtools::Tab;
+
 /// Calls that may wait to be sent.
 const QUEUE: usize = 64;
 
@@ -59,13 +61,6 @@ pub struct Cdp {
     deadline: Duration,
 }
 
-/// A tab.
-#[derive(Clone, Debug)]
-pub struct Tab {
-    pub id: String,
-    pub url: String,
-}
-
 impl Cdp {
     /// Connects; every later call has `deadline`.
     pub async fn connect(browser_url: &str, deadline: Duration) -> Result<Self, CdpError> {
@@ -83,7 +78,7 @@ impl Cdp {
         self.call(CloseParams::default(), None).await.map(drop)
     }
 
-    /// The tabs, the most recently used first, as Chromium lists them.
+    /// The tabs, in no order.
     pub async fn tabs(&self) -> Result<Vec<Tab>, CdpError> {
         let targets = self
             .call(GetTargetsParams::default(), None)

@@ -147,7 +147,9 @@ impl Child {
             tokio::spawn(follow(name, pid, stderr, tail.clone()));
         }
         let mut taken = inner.stdout.take();
-        if let (Stdout::Log, Some(pipe)) = (stdout, taken.take_if(|_| true)) {
+        if matches!(stdout, Stdout::Log)
+            && let Some(pipe) = taken.take()
+        {
             tokio::spawn(follow(name, pid, pipe, tail.clone()));
         }
         let child = Self {

@@ -36,6 +36,23 @@ pub struct Version {
     pub browser_url: String,
 }
 
+/// A tab.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Tab {
+    pub id: String,
+    pub url: String,
+}
+
+/// An entry of `/json/list`.
+#[derive(Deserialize)]
+struct Target {
+    id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    url: String,
+}
+
 /// A client which keeps no connection: Chromium's server is asked seldom.
 #[derive(Clone, Debug)]
 pub struct DevtoolsHttp(Client<HttpConnector, Empty<Bytes>>);
@@ -56,6 +73,24 @@ impl DevtoolsHttp {
             return Err(DevtoolsError::Status(status));
         }
         serde_json::from_slice(&body).map_err(|error| DevtoolsError::Answer(error.to_string()))
+    }
+
+    /// The tabs, the one used last first.
+    pub async fn tabs(&self, addr: SocketAddr) -> Result<Vec<Tab>, DevtoolsError> {
+        let (status, body) = self.ask(addr, Method::GET, "/json/list").await?;
+        if status != StatusCode::OK {
+            return Err(DevtoolsError::Status(status));
+        }
+        let targets: Vec<Target> = serde_json::from_slice(&body)
+            .map_err(|error| DevtoolsError::Answer(error.to_string()))?;
+        Ok(targets
+            .into_iter()
+            .filter(|target| target.kind == "page")
+            .map(|target| Tab {
+                id: target.id,
+                url: target.url,
+            })
+            .collect())
     }
 
     /// The answer to `path`, whatever its status.

@@ -9,13 +9,14 @@ use std::{
 };
 
 use tokio::{process::Command, time};
+use url::Url;
 
 use super::{Devtools, leftovers};
 use crate::{
     agent::{display::Display, settings::Config},
     api::viewport::Viewport,
     system::{
-        cdp::Cdp,
+        cdp::{Cdp, CdpError},
         child::{Child, Stdout},
         devtools::{DevtoolsError, DevtoolsHttp},
         file_wait::wait_for,
@@ -134,7 +135,7 @@ impl Process {
         }
     }
 
-    pub async fn cdp(&self) -> Result<Cdp, crate::system::cdp::CdpError> {
+    async fn cdp(&self) -> Result<Cdp, CdpError> {
         Cdp::connect(&self.devtools.browser_url(), CALL_DEADLINE).await
     }
 
@@ -154,6 +155,17 @@ impl Process {
         if time::timeout(CLOSE_GRACE, self.child.wait()).await.is_err() {
             let _ = self.child.end(TERM_GRACE).await;
         }
+    }
+}
+
+/// Navigates the tab in front, or opens one where there is none.
+pub async fn open_in_front(devtools: &Devtools, url: &Url) -> Result<(), CdpError> {
+    // Chromium's list begins with the tab used last.
+    let tabs = DevtoolsHttp::default().tabs(devtools.addr).await;
+    let cdp = Cdp::connect(&devtools.browser_url(), CALL_DEADLINE).await?;
+    match tabs.unwrap_or_default().first() {
+        Some(tab) => cdp.navigate(tab, url.as_str()).await,
+        None => cdp.open_tab(url.as_str()).await.map(drop),
     }
 }
 

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::api::viewport::Viewport;
+use crate::{api::viewport::Viewport, system::cdp::CdpError};
 
 mod backoff;
 mod launch;
@@ -176,9 +176,22 @@ impl Chromium {
         }
     }
 
-    /// Sets the page that every later start of Chromium opens.
-    pub async fn set_start_url(&self, url: Option<url::Url>) {
-        let _ = self.requests.send(Request::StartUrl(url)).await;
+    /// Opens `url` in the tab in front and after every later start of Chromium. A page that does not load is seen in the tab and is no error.
+    pub async fn open_start_url(&self, url: url::Url, deadline: Duration) -> Result<(), NotReady> {
+        let devtools = self.ready(deadline).await?;
+        let request = Request::StartUrl(Some(url.clone()));
+        self.requests
+            .send(request)
+            .await
+            .map_err(|_| NotReady::Stopped)?;
+        match launch::open_in_front(&devtools, &url).await {
+            // The navigation goes on while its page keeps us waiting.
+            Ok(()) | Err(CdpError::Deadline { .. }) | Err(CdpError::Refused { .. }) => Ok(()),
+            Err(error) => {
+                tracing::warn!(%error, "the start page could not be opened");
+                Err(NotReady::Restarting)
+            }
+        }
     }
 
     async fn ready_after(

@@ -15,7 +15,7 @@ use url::Url;
 use super::{
     BrowserState, Chromium, DisplayStatus, NotReady, Request, ResizeError, Status,
     backoff::Backoff,
-    launch::{LaunchError, Process},
+    launch::{LaunchError, Process, open_in_front},
     leftovers,
 };
 use crate::{
@@ -169,7 +169,7 @@ impl Supervisor {
         );
         if let Some(url) = &self.start_url {
             // What fails here is seen in the tab; it is no reason to withhold the browser.
-            let _ = time::timeout(START_URL_DEADLINE, open_first(&process, url)).await;
+            let _ = time::timeout(START_URL_DEADLINE, open_in_front(&process.devtools, url)).await;
         }
         Ok(process)
     }
@@ -269,6 +269,8 @@ impl Supervisor {
                 u64::from(was_up && matches!(state, BrowserState::Restarting { .. }));
             status.state = state.clone();
         });
+        metrics::gauge!("berth_chromium_up").set(u8::from(state.devtools().is_some()));
+        metrics::counter!("berth_chromium_restarts_total").absolute(self.status.borrow().restarts);
         self.state.send_replace(state);
     }
 
@@ -290,13 +292,5 @@ async fn ended(display: &mut Option<Display>) -> String {
     match display {
         Some(display) => display.ended().await,
         None => std::future::pending().await,
-    }
-}
-
-async fn open_first(process: &Process, url: &Url) -> Result<(), crate::system::cdp::CdpError> {
-    let cdp = process.cdp().await?;
-    match cdp.tabs().await?.first() {
-        Some(tab) => cdp.navigate(tab, url.as_str()).await,
-        None => cdp.open_tab(url.as_str()).await.map(drop),
     }
 }

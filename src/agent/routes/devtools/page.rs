@@ -1,0 +1,41 @@
+//! `GET /devtools/page/{id}`
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+
+use super::is_id;
+use crate::{
+    agent::{
+        Agent,
+        routes::cdp::{TAG, connect},
+    },
+    api::ErrorBody,
+    http::{ApiError, ApiResult, Path},
+};
+
+/// A tab's DevTools by its id
+#[utoipa::path(
+    get,
+    path = "/devtools/page/{id}",
+    tag = TAG,
+    params(("id" = String, Path, description = "The id in `/json/list`")),
+    responses(
+        (status = 101, description = "the DevTools protocol, as Chromium speaks it"),
+        (status = 400, body = ErrorBody, description = "not a WebSocket handshake"),
+        (status = 404, body = ErrorBody, description = "no such id"),
+        (status = 429, body = ErrorBody, description = "too many clients"),
+        (status = 503, body = ErrorBody, description = "Chromium is not up"),
+    )
+)]
+pub async fn page(
+    State(agent): State<Agent>,
+    Path(id): Path<String>,
+    request: Request,
+) -> ApiResult<Response> {
+    if !is_id(&id) {
+        return Err(ApiError::not_found("there is nothing of that id"));
+    }
+    connect(agent, request, Some(format!("/devtools/page/{id}"))).await
+}

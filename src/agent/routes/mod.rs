@@ -1,0 +1,90 @@
+//! The agent's routes; the tree of files is the tree of paths.
+
+use std::time::Duration;
+
+use utoipa::openapi::OpenApi;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Agent,
+    chromium::{NotReady, ResizeError},
+    clients::AdmitError,
+};
+use crate::http::{self, ApiError, App};
+
+mod cdp;
+mod chromium;
+mod devtools;
+mod display;
+mod health;
+mod json;
+
+const TITLE: &str = "Berth agent";
+
+/// About the time Chromium takes to come back.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+fn open() -> OpenApiRouter<Agent> {
+    OpenApiRouter::new().routes(routes!(health::health))
+}
+
+fn guarded() -> OpenApiRouter<Agent> {
+    OpenApiRouter::new()
+        .routes(routes!(cdp::cdp))
+        .routes(routes!(devtools::browser::browser))
+        .routes(routes!(devtools::page::page))
+        .routes(routes!(json::version::version))
+        .routes(routes!(json::version::version_slash))
+        .routes(routes!(json::list::list))
+        .routes(routes!(json::list::root))
+        .routes(routes!(chromium::status))
+        .routes(routes!(chromium::restart::restart))
+        .routes(routes!(chromium::start_url::start_url))
+        .routes(routes!(display::display))
+}
+
+pub fn app(agent: &Agent) -> App {
+    App {
+        title: TITLE,
+        open: open().with_state(agent.clone()),
+        guarded: guarded().with_state(agent.clone()),
+    }
+}
+
+/// The document of all routes, made without an agent.
+pub fn document() -> OpenApi {
+    http::document(
+        TITLE,
+        open().get_openapi().clone(),
+        guarded().get_openapi().clone(),
+    )
+}
+
+impl From<NotReady> for ApiError {
+    fn from(error: NotReady) -> Self {
+        let message = error.to_string();
+        match error {
+            NotReady::Deadline(_) | NotReady::Restarting | NotReady::Stopped => {
+                ApiError::unavailable(message, RETRY_AFTER)
+            }
+        }
+    }
+}
+
+impl From<AdmitError> for ApiError {
+    fn from(error: AdmitError) -> Self {
+        match error {
+            AdmitError::Full(_) => ApiError::limit_exceeded(error.to_string(), RETRY_AFTER),
+            AdmitError::NotReady(error) => error.into(),
+        }
+    }
+}
+
+impl From<ResizeError> for ApiError {
+    fn from(error: ResizeError) -> Self {
+        match error {
+            ResizeError::NotReady(error) => error.into(),
+            ResizeError::Failed(cause) => ApiError::internal(cause),
+        }
+    }
+}
