@@ -35,6 +35,7 @@ pub mod store;
 use browsers::Browsers;
 use fleet::LocalFleet;
 use keys::{ApiKeys, random_hex};
+use proxy::Proxy;
 use session_token::SessionTokens;
 use settings::{Config, Settings, SettingsError};
 use state_dir::{StateDir, StateDirError, StateLock};
@@ -79,6 +80,7 @@ pub struct Parts {
     pub keys: ApiKeys,
     pub browsers: Browsers,
     pub tokens: SessionTokens,
+    pub proxy: Proxy,
     pub default_project: ProjectId,
     pub public_url: Option<Url>,
     /// Where the server listens.
@@ -139,6 +141,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Started, Contro
         parts: Arc::new(Parts {
             keys: ApiKeys::new(store.clone()),
             tokens: SessionTokens::new(&session_secret(&config.state_dir)?),
+            proxy: Proxy::new(&shutdown),
             store,
             browsers,
             default_project,

@@ -66,8 +66,9 @@ impl<'a> SessionPath<'a> {
     }
 
     /// The path without a closing slash.
-    pub fn trimmed(&self) -> &'a str {
-        self.0.strip_suffix('/').unwrap_or(self.0)
+    #[must_use]
+    pub fn trimmed(self) -> Self {
+        Self(self.0.strip_suffix('/').unwrap_or(self.0))
     }
 }
 

@@ -17,9 +17,14 @@ impl Reached {
 
     /// A browser's DevTools, opened by the token in the URL.
     pub fn cdp(&self, id: &BrowserId, token: &str) -> String {
+        self.websocket(id, "/cdp", token)
+    }
+
+    /// A WebSocket of a browser's, opened by the token in the URL.
+    pub fn websocket(&self, id: &BrowserId, path: &str, token: &str) -> String {
         // `http` becomes `ws`, `https` becomes `wss`.
         let rest = self.0.strip_prefix("http").unwrap_or(&self.0);
-        format!("ws{rest}/browsers/{id}/cdp?jwt={token}")
+        format!("ws{rest}/browsers/{id}{path}?jwt={token}")
     }
 }
 

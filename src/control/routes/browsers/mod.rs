@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::routing::any;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::reached::Reached;
@@ -18,6 +19,8 @@ use crate::{
 
 mod collection;
 mod item;
+mod json;
+mod session;
 
 const TAG: &str = "browsers";
 /// When a machine that is full, or a host that comes back, is worth another try.
@@ -28,6 +31,11 @@ pub fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
         .routes(routes!(collection::create, collection::list))
         .routes(routes!(item::get, item::update, item::delete))
+        .routes(routes!(json::version::version))
+        .routes(routes!(json::version::version_slash))
+        .routes(routes!(json::list::list))
+        .routes(routes!(json::list::root))
+        .route("/browsers/{id}/{*rest}", any(session::pass))
 }
 
 /// The record as clients see it.

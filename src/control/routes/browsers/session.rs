@@ -1,0 +1,70 @@
+//! `/browsers/{id}/…`: the session routes, which the browser's agent serves.
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+
+use crate::{
+    control::{
+        Control,
+        browsers::Session,
+        proxy::{Agent, PathError, ProxyError, SessionPath},
+        routes::guard::Caller,
+    },
+    http::{ApiError, ApiResult, Path},
+};
+
+pub async fn pass(
+    State(control): State<Control>,
+    caller: Caller,
+    Path((id, _)): Path<(String, String)>,
+    request: Request,
+) -> ApiResult<Response> {
+    let path = request.uri().path().to_owned();
+    let path = SessionPath::of_request(&path)?;
+    let session = control.browsers.session(&caller.project, &id).await?;
+    Ok(control.proxy.pass(&agent(&session), path, request).await?)
+}
+
+pub fn agent(session: &Session) -> Agent {
+    Agent {
+        addr: session.agent_addr,
+        token: session.agent_token.clone(),
+        activity: session.activity.clone(),
+    }
+}
+
+impl From<PathError> for ApiError {
+    fn from(error: PathError) -> Self {
+        match error {
+            PathError::Unknown => ApiError::not_found("no such route"),
+            PathError::Ambiguous => ApiError::bad_request(
+                "the path has an empty segment, a dot segment, or an encoded slash or control character",
+            ),
+        }
+    }
+}
+
+impl From<ProxyError> for ApiError {
+    fn from(error: ProxyError) -> Self {
+        match error {
+            ProxyError::Method => {
+                ApiError::method_not_allowed("this route does not take that method")
+            }
+            ProxyError::Malformed(_) => ApiError::bad_request("the address is malformed"),
+            ProxyError::Body(_) => ApiError::bad_request("the request's body did not come whole"),
+            // Nothing of the request has reached it, so clients may send it again.
+            ProxyError::Unreachable(cause) => {
+                tracing::warn!(%cause, "an agent cannot be reached");
+                ApiError::bad_gateway("the browser cannot be reached")
+            }
+            // The request may have been carried out: sending it again could do so twice.
+            ProxyError::Broken(cause) => {
+                tracing::warn!(%cause, "an agent broke off");
+                ApiError::bad_gateway("the browser broke off before it answered").permanent()
+            }
+            ProxyError::Timeout => ApiError::timeout("the browser did not answer in time"),
+        }
+    }
+}
