@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
 
 /// A source file: where it is below the package, and its text without comments.
 struct Source {
@@ -194,6 +197,86 @@ fn one_place_for_each_outside_thing() {
         }
     }
     assert_none(&offences);
+}
+
+/// A handler's `#[utoipa::path(…, path = "/…")]`: its file's place in the tree of routes, and the path.
+fn declared_routes(server: &str) -> Vec<(String, String)> {
+    let folder = format!("src/{server}/routes");
+    let mut declared = Vec::new();
+    for source in sources(&folder) {
+        let place = source.path[folder.len()..].trim_end_matches(".rs");
+        let place = place.trim_end_matches("/mod").trim_start_matches('/');
+        for start in occurrences(source.shipped(), "#[utoipa::path(") {
+            let (_, rest) = source.shipped()[start..].split_once("path = \"").unwrap();
+            let (path, _) = rest.split_once('"').unwrap();
+            declared.push((place.to_owned(), path.to_owned()));
+        }
+    }
+    declared
+}
+
+fn document(server: &str) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_berth"))
+        .args(["openapi", server])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "berth openapi {server} failed");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+const SERVERS: [&str; 2] = ["agent", "control"];
+
+#[test]
+fn a_route_lies_where_its_url_says() {
+    let mut offences = Vec::new();
+    for server in SERVERS {
+        let declared = declared_routes(server);
+        let places: BTreeSet<&String> = declared.iter().map(|(place, _)| place).collect();
+        for place in places {
+            let mut paths = declared.iter().filter(|(other, _)| other == place);
+            // An alias lies with the path it is an alias of.
+            if !paths.any(|(_, path)| place_of(path) == *place) {
+                offences.push(format!("src/{server}/routes/{place} serves another URL"));
+            }
+        }
+    }
+    assert_none(&offences);
+}
+
+/// `/browsers/{id}/json/version` belongs to `browsers/json/version`.
+fn place_of(path: &str) -> String {
+    let segments = path
+        .split('/')
+        .filter(|part| !part.is_empty() && !part.starts_with('{'));
+    segments.collect::<Vec<_>>().join("/").replace('-', "_")
+}
+
+#[test]
+fn every_route_is_in_the_document() {
+    let mut offences = Vec::new();
+    for server in SERVERS {
+        let document = document(server);
+        let documented: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
+        for (place, path) in declared_routes(server) {
+            if !documented.iter().any(|known| known.ends_with(&path)) {
+                offences.push(format!("{server}: {path} of {place} is not registered"));
+            }
+        }
+        for source in sources(&format!("src/{server}/routes")) {
+            // `routes!` registers a handler together with its documentation, `route` would do so without.
+            if source.shipped().contains(".route(") {
+                offences.push(format!("{} serves what no document names", source.path));
+            }
+        }
+    }
+    assert_none(&offences);
+}
+
+#[test]
+fn the_documents_change_on_purpose() {
+    for server in SERVERS {
+        insta::assert_json_snapshot!(format!("openapi_{server}"), document(server));
+    }
 }
 
 #[test]
