@@ -16,6 +16,8 @@ const KEY_NAME: &str = "dev";
 
 /// Options of `berth dev`.
 #[derive(Debug, Clone, clap::Args)]
+// It would have the name of the settings it contains.
+#[group(skip)]
 pub struct Settings {
     #[command(flatten)]
     pub control: control::settings::Settings,

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef, take_cf_content};
+use deserr::{
+    DeserializeError, Deserr, ErrorKind, IntoValue, Map, Value, ValueKind, ValuePointerRef,
+    take_cf_content,
+};
 use serde::{Deserialize, Serialize};
 use url::Url;
 use utoipa::{IntoParams, ToSchema};
@@ -288,12 +291,30 @@ impl<E: DeserializeError> Deserr<E> for Tags {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let tags: BTreeMap<String, String> = Deserr::<E>::deserialize_from_value(value, location)?;
-        if tags.len() > Tags::MAX {
+        // Read by hand: the library's own maps leave out entries of the wrong kind without a word.
+        let entries = match value {
+            Value::Map(entries) => entries,
+            actual => {
+                let accepted = &[ValueKind::Map];
+                let kind = ErrorKind::IncorrectValueKind { actual, accepted };
+                return Err(take_cf_content(E::error(None, kind, location)));
+            }
+        };
+        if entries.len() > Tags::MAX {
             let message = format!("must have at most {} entries", Tags::MAX);
             return Err(field::add(None, message, location));
         }
-        let errors = check_tags(&tags, None, |key| location.push_key(key));
+        let (mut tags, mut errors) = (BTreeMap::new(), None);
+        for (key, value) in entries.into_iter() {
+            let place = location.push_key(&key);
+            match Deserr::<E>::deserialize_from_value(value.into_value(), place) {
+                Ok(value) => {
+                    tags.insert(key, value);
+                }
+                Err(more) => errors = Some(take_cf_content(E::merge(errors, more, place))),
+            }
+        }
+        let errors = check_tags(&tags, errors, |key| location.push_key(key));
         errors.map_or(Ok(Tags(tags)), Err)
     }
 }
@@ -448,5 +469,37 @@ impl<E: DeserializeError> Deserr<E> for ListBrowsers {
             (Ok(_), Some(errors)) | (Err(errors), None) => Err(errors),
             (Err(more), errors) => Err(take_cf_content(E::merge(errors, more, location))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deserr::errors::JsonError;
+    use serde_json::json;
+
+    use super::*;
+
+    fn tags(value: serde_json::Value) -> Result<Tags, JsonError> {
+        deserr::deserialize(value)
+    }
+
+    #[test]
+    fn a_tag_of_the_wrong_kind_is_told_and_not_left_out() {
+        assert!(tags(json!({"a": "b", "c": 1})).is_err());
+        assert_eq!(
+            tags(json!({"a": "b"})).unwrap().into_inner(),
+            BTreeMap::from([("a".to_owned(), "b".to_owned())])
+        );
+    }
+
+    #[test]
+    fn tags_have_bounds() {
+        let many = |n: usize| (0..n).map(|i| (i.to_string(), json!(""))).collect();
+        assert!(tags(serde_json::Value::Object(many(50))).is_ok());
+        assert!(tags(serde_json::Value::Object(many(51))).is_err());
+        assert!(tags(json!({"k".repeat(128): "v".repeat(256)})).is_ok());
+        assert!(tags(json!({"k".repeat(129): ""})).is_err());
+        assert!(tags(json!({"": ""})).is_err());
+        assert!(tags(json!({"k": "v".repeat(257)})).is_err());
     }
 }

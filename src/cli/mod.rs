@@ -34,7 +34,7 @@ pub struct Common {
         long,
         env = "BERTH_LOG",
         global = true,
-        default_value = "info",
+        default_value = "info,sea_orm_migration=warn",
         value_name = "FILTER"
     )]
     pub log: String,
@@ -97,5 +97,15 @@ impl Cli {
         let command = config_file::apply(Self::command(), &arguments)?;
         let matches = command.try_get_matches_from(arguments)?;
         Ok(Self::from_arg_matches(&matches)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_do_not_contradict_themselves() {
+        Cli::command().debug_assert();
     }
 }

@@ -1,1 +1,4 @@
+//! The real parts a test starts.
 
+pub mod dev;
+pub mod wait;

@@ -27,7 +27,7 @@ pub async fn end_processes(folder: &Path) -> io::Result<()> {
             return Ok(());
         }
         if !std::mem::replace(&mut told, true) {
-            tracing::warn!(folder = %folder.display(), count = found.len(), "killing what an earlier run left");
+            tracing::debug!(folder = %folder.display(), count = found.len(), "killing what still uses it");
         }
         for pid in &found {
             // Gone already is as good.

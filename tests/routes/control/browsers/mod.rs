@@ -1,0 +1,3 @@
+//! `/browsers`.
+
+mod bad_input;

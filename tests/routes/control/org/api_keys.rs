@@ -1,0 +1,176 @@
+//! `/org/api_keys`.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::support::dev::{Answer, Dev};
+
+fn id(key: &Value) -> &str {
+    key["id"].as_str().unwrap()
+}
+
+async fn opens(dev: &Dev, key: &str) -> bool {
+    let answer = Answer::of(dev.anonymous(Method::GET, "/browsers").bearer_auth(key)).await;
+    answer.status == StatusCode::OK
+}
+
+#[tokio::test]
+async fn a_key_is_shown_once_listed_masked_rotated_and_deleted() {
+    let dev = Dev::start().await;
+    let made = dev
+        .post("/org/api_keys", json!({"name": "ci", "days_to_expire": 1}))
+        .await;
+    assert_eq!(made.status, StatusCode::CREATED);
+    let key = made.body["key"].as_str().unwrap().to_owned();
+    assert!(made.body["expires_at"].is_string());
+    assert!(opens(&dev, &key).await);
+
+    let path = format!("/org/api_keys/{}", id(&made.body));
+    let seen = dev.get(&path).await;
+    assert_eq!(seen.body.get("key"), None);
+    let masked = seen.body["masked_key"].as_str().unwrap();
+    assert!(
+        key.starts_with(masked.trim_end_matches('…')) && masked.len() < 30,
+        "{masked}"
+    );
+    let listed = dev.get("/org/api_keys").await;
+    assert_eq!(listed.body[0], seen.body);
+    assert!(!listed.body.to_string().contains(&key));
+
+    let rotated = dev.post(&format!("{path}/rotate"), json!({})).await;
+    assert_eq!(
+        (rotated.status, id(&rotated.body)),
+        (StatusCode::OK, id(&made.body))
+    );
+    let fresh = rotated.body["key"].as_str().unwrap();
+    assert!(!opens(&dev, &key).await && opens(&dev, fresh).await);
+
+    assert_eq!(dev.delete(&path).await.status, StatusCode::NO_CONTENT);
+    assert!(!opens(&dev, fresh).await);
+    dev.delete(&path).await.assert_error(404, "not_found");
+    dev.get(&path).await.assert_error(404, "not_found");
+    dev.post(&format!("{path}/rotate"), json!({}))
+        .await
+        .assert_error(404, "not_found");
+    dev.get("/org/api_keys/x")
+        .await
+        .assert_error(404, "not_found");
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn every_bad_field_has_its_detail() {
+    let dev = Dev::start().await;
+    for (body, fields) in [
+        (json!({}), &["name"][..]),
+        (json!({"name": 1}), &["name"]),
+        (
+            json!({"name": "", "project_id": "x", "expires_at": "soon", "days_to_expire": 0}),
+            &["days_to_expire", "expires_at", "name", "project_id"],
+        ),
+        (json!({"name": "a", "project_id": 1}), &["project_id"]),
+        (
+            json!({"name": "a", "expires_at": "2020-01-01T00:00:00Z"}),
+            &["expires_at"],
+        ),
+        (json!({"name": "a", "expires_at": 5}), &["expires_at"]),
+        (
+            json!({"name": "a", "days_to_expire": 3651}),
+            &["days_to_expire"],
+        ),
+        (
+            json!({"name": "a", "days_to_expire": "1"}),
+            &["days_to_expire"],
+        ),
+        (
+            json!({"name": "a", "days_to_expire": 1, "expires_at": "2999-01-01T00:00:00Z"}),
+            &["days_to_expire"],
+        ),
+        (json!([]), &["body"]),
+    ] {
+        let answer = dev.post("/org/api_keys", body.clone()).await;
+        answer.assert_error(400, "bad_request");
+        assert_eq!(answer.bad_fields(), fields, "{body}");
+    }
+    let nowhere = json!({"name": "a", "project_id": "proj_00000000000000000000000000"});
+    dev.post("/org/api_keys", nowhere)
+        .await
+        .assert_error(404, "not_found");
+    for (query, fields) in [
+        ("limit=0", &["limit"][..]),
+        ("limit=101", &["limit"]),
+        ("limit=x&offset=-1", &["limit", "offset"]),
+    ] {
+        let answer = dev.get(&format!("/org/api_keys?{query}")).await;
+        answer.assert_error(400, "bad_request");
+        assert_eq!(answer.bad_fields(), fields);
+    }
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn the_list_is_read_page_by_page() {
+    let dev = Dev::start().await;
+    let mut expected = vec![id(&dev.get("/org/api_keys").await.body[0]).to_owned()];
+    for n in 0..4 {
+        let made = dev
+            .post("/org/api_keys", json!({"name": format!("k{n}")}))
+            .await;
+        expected.insert(0, id(&made.body).to_owned());
+    }
+    let (mut found, mut offset) = (Vec::new(), 0);
+    loop {
+        let page = dev
+            .get(&format!("/org/api_keys?limit=2&offset={offset}"))
+            .await;
+        let ids = page.body.as_array().unwrap().iter().map(id);
+        found.extend(ids.map(str::to_owned));
+        offset = page.header("x-next-offset").parse().unwrap();
+        assert_eq!(
+            page.header("x-has-more"),
+            if offset > 0 { "true" } else { "false" }
+        );
+        if offset == 0 {
+            break;
+        }
+    }
+    assert_eq!(found, expected);
+    assert_eq!(dev.get("/org/api_keys?offset=9").await.body, json!([]));
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn a_bound_key_sees_and_makes_keys_of_its_project_alone() {
+    let dev = Dev::start().await;
+    let default = dev.get("/auth/context").await.body["project_id"].clone();
+    let bound = dev
+        .post(
+            "/org/api_keys",
+            json!({"name": "bound", "project_id": default}),
+        )
+        .await;
+    let as_bound = |method: Method, path: &str| {
+        dev.anonymous(method, path)
+            .bearer_auth(bound.body["key"].as_str().unwrap())
+    };
+    let listed = Answer::of(as_bound(Method::GET, "/org/api_keys")).await;
+    assert_eq!(listed.body.as_array().unwrap().len(), 1);
+    let dev_key = dev.get("/org/api_keys?offset=1").await.body[0].clone();
+    let hidden = format!("/org/api_keys/{}", id(&dev_key));
+    for (method, path) in [
+        (Method::GET, hidden.clone()),
+        (Method::DELETE, hidden.clone()),
+        (Method::POST, format!("{hidden}/rotate")),
+    ] {
+        Answer::of(as_bound(method, &path))
+            .await
+            .assert_error(404, "not_found");
+    }
+    let made =
+        Answer::of(as_bound(Method::POST, "/org/api_keys").json(&json!({"name": "child"}))).await;
+    assert_eq!(made.body["project_id"], default);
+    let elsewhere = json!({"name": "child", "project_id": "proj_00000000000000000000000000"});
+    let refused = Answer::of(as_bound(Method::POST, "/org/api_keys").json(&elsewhere)).await;
+    refused.assert_error(403, "forbidden");
+    dev.finish().await;
+}

@@ -1,0 +1,1 @@
+mod api_keys;

@@ -1,0 +1,307 @@
+//! A real `berth dev`, in a folder of its own on a free port.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdout};
+
+use super::wait::until;
+
+/// Every process that descends from a `berth dev` of ours has it in its environment.
+const MARK: &str = "TEST_MARK";
+
+pub struct Dev {
+    pub base_url: String,
+    pub api_key: String,
+    pub http: Client,
+    child: Child,
+    _stdout: BufReader<ChildStdout>,
+    mark: String,
+    state: State,
+}
+
+/// A state directory, which a second start may be given.
+pub struct State(TempDir);
+
+impl State {
+    pub fn new() -> State {
+        State(TempDir::with_prefix("berth-test-").unwrap())
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.0.path().join("state")
+    }
+}
+
+impl Dev {
+    pub async fn start() -> Dev {
+        Dev::start_in(State::new(), &[]).await
+    }
+
+    pub async fn with(options: &[&str]) -> Dev {
+        Dev::start_in(State::new(), options).await
+    }
+
+    pub async fn start_in(state: State, options: &[&str]) -> Dev {
+        let mark = format!("{}-{}", std::process::id(), uuid::Uuid::new_v4());
+        let mut child = tokio::process::Command::from(command(&state.path(), options))
+            .env(MARK, &mark)
+            .arg("--json")
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(state.0.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).await.unwrap();
+        let Ok(said) = serde_json::from_str::<BTreeMap<String, String>>(&line) else {
+            let log = fs::read_to_string(state.0.path().join("log")).unwrap();
+            panic!("berth dev did not start: {line}\n{log}");
+        };
+        Dev {
+            base_url: said["base_url"].clone(),
+            api_key: said["api_key"].clone(),
+            http: Client::new(),
+            child,
+            _stdout: stdout,
+            mark,
+            state,
+        }
+    }
+
+    /// A request with the key.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.anonymous(method, path).bearer_auth(&self.api_key)
+    }
+
+    /// A request without one.
+    pub fn anonymous(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http
+            .request(method, format!("{}{path}", self.base_url))
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        Answer::of(self.request(Method::GET, path)).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        Answer::of(self.request(Method::POST, path).json(&body)).await
+    }
+
+    pub async fn patch(&self, path: &str, body: Value) -> Answer {
+        Answer::of(self.request(Method::PATCH, path).json(&body)).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        Answer::of(self.request(Method::DELETE, path)).await
+    }
+
+    /// A headless browser that is up.
+    pub async fn browser(&self, mut wishes: Value) -> Value {
+        wishes["headless"] = true.into();
+        let answer = self.post("/browsers", wishes).await;
+        assert_eq!(
+            answer.status,
+            StatusCode::CREATED,
+            "{}\n{}",
+            answer.body,
+            self.log()
+        );
+        answer.body
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.state.path()
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().expect("it runs").cast_signed())
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.state.0.path().join("log")).unwrap()
+    }
+
+    /// Everything it has started and what that has started, with their command lines.
+    pub fn descendants(&self) -> Vec<(Pid, String)> {
+        let own = self.child.id();
+        let mut found = marked(&self.mark);
+        found.retain(|(pid, _)| Some(pid.as_raw().cast_unsigned()) != own);
+        found
+    }
+
+    /// The processes whose command line contains `part`.
+    pub fn descendants_with(&self, part: &str) -> Vec<Pid> {
+        let found = self.descendants().into_iter();
+        found
+            .filter(|(_, command)| command.contains(part))
+            .map(|(pid, _)| pid)
+            .collect()
+    }
+
+    /// Stops it in order; nothing of it is left but its state.
+    pub async fn finish(mut self) -> State {
+        kill(self.pid(), Signal::SIGTERM).unwrap();
+        let status = self.child.wait().await.unwrap();
+        assert!(status.success(), "{status}\n{}", self.log());
+        self.assert_nothing_left().await;
+        let browsers = fs::read_dir(self.state_dir().join("browsers"));
+        let left = browsers.map_or(0, |entries| entries.count());
+        assert_eq!(left, 0, "folders of browsers are left");
+        self.into_state()
+    }
+
+    /// Kills it as a crash would; the kernel ends the rest.
+    pub async fn crash(mut self) -> State {
+        self.child.kill().await.unwrap();
+        self.assert_nothing_left().await;
+        self.into_state()
+    }
+
+    async fn assert_nothing_left(&self) {
+        until(
+            &format!("no process of {} is left", self.mark),
+            async || marked(&self.mark).is_empty().then_some(()),
+        )
+        .await;
+    }
+
+    fn into_state(mut self) -> State {
+        std::mem::replace(&mut self.state, State::new())
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        // A test that failed half-way; one that did not has waited for the end.
+        let _ = self.child.start_kill();
+    }
+}
+
+/// `berth dev` on a free port, not yet started.
+pub fn command(state_dir: &Path, options: &[&str]) -> Command {
+    let mut command = berth(&["dev", "--listen", "127.0.0.1:0", "--state-dir"]);
+    command.arg(state_dir).args(options);
+    command
+}
+
+/// The program, with nothing of ours in its environment.
+pub fn berth(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
+    command.args(arguments).stdin(Stdio::null());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BERTH_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What a command printed, and how it ended.
+pub struct Printed {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs a command to its end.
+pub async fn print(command: Command) -> Printed {
+    let output = tokio::process::Command::from(command)
+        .output()
+        .await
+        .unwrap();
+    Printed {
+        status: output.status,
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// An answer with all that tests look at.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: reqwest::header::HeaderMap,
+    /// Null where there is none.
+    pub body: Value,
+}
+
+impl Answer {
+    pub async fn of(request: RequestBuilder) -> Answer {
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let bytes = response.bytes().await.unwrap();
+        let body = match bytes.as_ref() {
+            [] => Value::Null,
+            json => serde_json::from_slice(json).unwrap(),
+        };
+        Answer {
+            status,
+            headers,
+            body,
+        }
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The fields that an error tells about, in order.
+    pub fn bad_fields(&self) -> Vec<&str> {
+        let details = self.body["details"].as_array().expect("an error");
+        let mut fields: Vec<&str> = details
+            .iter()
+            .map(|d| d["code"].as_str().unwrap())
+            .collect();
+        fields.sort_unstable();
+        fields
+    }
+
+    #[track_caller]
+    pub fn assert_error(&self, status: u16, code: &str) {
+        assert_eq!(
+            (self.status.as_u16(), self.body["code"].as_str()),
+            (status, Some(code)),
+            "{}",
+            self.body
+        );
+        assert!(
+            self.body["message"].is_string() && self.body["details"].is_array(),
+            "{}",
+            self.body
+        );
+        assert!(self.body.get("inner_error").is_some(), "{}", self.body);
+    }
+}
+
+fn marked(mark: &str) -> Vec<(Pid, String)> {
+    let mark = format!("{MARK}={mark}");
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environment
+            .split(|byte| *byte == 0)
+            .any(|variable| variable == mark.as_bytes())
+        {
+            let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let command = String::from_utf8_lossy(&command).replace('\0', " ");
+            found.push((Pid::from_raw(pid), command));
+        }
+    }
+    found
+}
