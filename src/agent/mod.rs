@@ -16,6 +16,7 @@ use crate::{
     system::devtools::DevtoolsHttp,
 };
 
+pub mod automation;
 pub mod chromium;
 pub mod clients;
 pub mod display;
@@ -23,6 +24,7 @@ pub mod routes;
 pub mod settings;
 pub mod state_dir;
 
+use automation::Automation;
 use chromium::Chromium;
 use clients::Clients;
 use settings::Config;
@@ -52,6 +54,7 @@ pub async fn run(settings: &settings::Settings) -> Result<(), AgentError> {
 #[derive(Clone)]
 pub struct Agent {
     pub config: Arc<Config>,
+    pub automation: Automation,
     pub chromium: Chromium,
     pub clients: Clients,
     pub devtools: DevtoolsHttp,
@@ -81,7 +84,22 @@ impl Agent {
         let metrics = Metrics::install();
         metrics.keep_up(&shutdown);
         let chromium = chromium::start(config.clone(), &shutdown);
+        let automation = Automation::start(
+            automation::Options {
+                program: config.script_worker.clone(),
+                scratch: config.state_dir.scratch(),
+                warm_workers: config.warm_workers,
+                max_executes: config.max_executes,
+                heap_mb: config.script_heap_mb,
+                scratch_mb: config.script_files_mb,
+                user: Some(config.script_user.clone()),
+                executor_idle: config.executor_idle,
+            },
+            chromium.clone(),
+            &shutdown,
+        )?;
         let agent = Self {
+            automation,
             clients: Clients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
             chromium,
             devtools: DevtoolsHttp::default(),

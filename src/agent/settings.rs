@@ -124,6 +124,42 @@ pub struct Settings {
     )]
     pub max_executes: String,
 
+    /// MiB of heap a script may use (32–4096)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_SCRIPT_HEAP_MB",
+        default_value = "256",
+        value_name = "N"
+    )]
+    pub script_heap_mb: String,
+
+    /// MiB of files a script may write (1–4096)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_SCRIPT_FILES_MB",
+        default_value = "256",
+        value_name = "N"
+    )]
+    pub script_files_mb: String,
+
+    /// Who scripts run as where the agent is root
+    #[arg(
+        long,
+        env = "BERTH_AGENT_SCRIPT_USER",
+        default_value = "nobody",
+        value_name = "NAME"
+    )]
+    pub script_user: String,
+
+    /// Seconds a named executor outlives its last call (1–86400)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_EXECUTOR_IDLE_SECONDS",
+        default_value = "600",
+        value_name = "SECONDS"
+    )]
+    pub executor_idle_seconds: String,
+
     /// DevTools clients that may be connected at once (1–1024)
     #[arg(
         long,
@@ -168,6 +204,10 @@ pub struct Config {
     pub script_worker: PathBuf,
     pub warm_workers: usize,
     pub max_executes: usize,
+    pub script_heap_mb: u32,
+    pub script_files_mb: u32,
+    pub script_user: String,
+    pub executor_idle: Duration,
     pub max_cdp_clients: usize,
     pub cdp_hold: Duration,
     pub stop_grace: Duration,
@@ -261,6 +301,14 @@ impl Settings {
         };
         let warm_workers = number("warm-workers", &self.warm_workers, 0, 16) as usize;
         let max_executes = number("max-executes", &self.max_executes, 1, 64) as usize;
+        let script_heap_mb = number("script-heap-mb", &self.script_heap_mb, 32, 4096) as u32;
+        let script_files_mb = number("script-files-mb", &self.script_files_mb, 1, 4096) as u32;
+        let executor_idle = number(
+            "executor-idle-seconds",
+            &self.executor_idle_seconds,
+            1,
+            86_400,
+        );
         let max_cdp_clients = number("max-cdp-clients", &self.max_cdp_clients, 1, 1024) as usize;
         let cdp_hold = number("cdp-hold-seconds", &self.cdp_hold_seconds, 1, 300);
         let stop_grace = number("stop-seconds", &self.stop_seconds, 1, 300);
@@ -296,6 +344,10 @@ impl Settings {
                 script_worker,
                 warm_workers,
                 max_executes,
+                script_heap_mb,
+                script_files_mb,
+                script_user: self.script_user.clone(),
+                executor_idle: Duration::from_secs(executor_idle),
                 max_cdp_clients,
                 cdp_hold: Duration::from_secs(cdp_hold),
                 stop_grace: Duration::from_secs(stop_grace),

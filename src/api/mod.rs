@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod api_keys;
+pub mod automation;
 pub mod browsers;
 mod error;
 pub(crate) mod field;

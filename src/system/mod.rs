@@ -1,6 +1,7 @@
 //! One file per outside thing, the only importer of its crate.
 
 pub mod cdp;
+pub mod cdp_socket;
 pub mod child;
 pub mod devtools;
 pub mod file_wait;

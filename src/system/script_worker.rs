@@ -150,12 +150,14 @@ impl ScriptWorker {
         write_frame(&mut self.writer, kind, &payload).await
     }
 
+    /// What kills the process at once, from wherever it is needed.
+    pub fn killer(&self) -> Killer {
+        Killer(self.child.id().and_then(|pid| i32::try_from(pid).ok()))
+    }
+
     /// Kills the worker's process group and reaps it.
     pub async fn kill(self) -> Exit {
-        if let Some(group) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
-            // Gone already is as good.
-            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-        }
+        self.killer().kill();
         self.wait().await
     }
 
@@ -166,6 +168,19 @@ impl ScriptWorker {
         Exit {
             status,
             diagnostics,
+        }
+    }
+}
+
+/// Kills a worker's process group. Only until the worker is reaped: its id may be somebody else's afterwards.
+#[derive(Debug, Clone, Copy)]
+pub struct Killer(Option<i32>);
+
+impl Killer {
+    pub fn kill(self) {
+        if let Some(group) = self.0 {
+            // Gone already is as good.
+            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }
     }
 }

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::http::{self, ApiError, App};
 
+mod automation;
 mod cdp;
 mod chromium;
 mod devtools;
@@ -30,6 +31,8 @@ fn open() -> OpenApiRouter<Agent> {
 
 fn guarded() -> OpenApiRouter<Agent> {
     OpenApiRouter::new()
+        .routes(routes!(automation::execute::execute))
+        .routes(routes!(automation::execute::execute_as_playwright))
         .routes(routes!(cdp::cdp))
         .routes(routes!(devtools::browser::browser))
         .routes(routes!(devtools::page::page))
