@@ -1,0 +1,82 @@
+// Makes dist/playwright.js: Playwright's library and what it needs around it, as one script for the engine of berth-script.
+import fs from 'node:fs';
+import path from 'node:path';
+import esbuild from 'esbuild';
+import { sliceCoreBundle } from './bundle/slice.mjs';
+import { patches, replacements } from './bundle/replacements.mjs';
+
+const here = import.meta.dirname;
+const dist = path.join(here, 'dist');
+const upstream = path.join(here, 'node_modules/playwright-core');
+
+// The replacements are written against one release; another one has to be looked at by a person.
+const pinned = JSON.parse(fs.readFileSync(path.join(here, 'package.json'), 'utf8')).devDependencies['playwright-core'];
+const found = JSON.parse(fs.readFileSync(path.join(upstream, 'package.json'), 'utf8')).version;
+if (found !== pinned) throw new Error(`playwright-core ${found} is installed, but ${pinned} is asked for: run npm ci`);
+
+fs.rmSync(dist, { recursive: true, force: true });
+fs.mkdirSync(dist, { recursive: true });
+
+const sliced = path.join(dist, 'core.mjs');
+fs.writeFileSync(sliced, sliceCoreBundle(path.join(upstream, 'lib/coreBundle.js'), { replacements, patches, version: found }));
+
+// Node's own modules: from npm where a faithful one exists, else ours, which do what Playwright needs and refuse the rest by name.
+const npmBuiltins = { path: 'path-browserify/index.js', events: 'events/events.js' };
+const ownBuiltins = new Map(fs.readdirSync(path.join(here, 'src/node')).map((file) => [path.parse(file).name, path.join(here, 'src/node', file)]));
+const refused = ['http', 'https', 'http2', 'net', 'tls', 'dns', 'child_process', 'readline', 'zlib', 'vm', 'inspector'];
+
+const nodeModules = {
+  name: 'node-modules',
+  setup(build) {
+    build.onResolve({ filter: /^(node:)?[a-z0-9_]+(\/promises)?$/ }, ({ path: name, importer }) => {
+      name = name.replace(/^node:/, '').replace(/\/promises$/, '');
+      // Our own `buffer` wraps the npm package of the same name.
+      if (name === 'buffer' && importer.startsWith(path.join(here, 'src/node'))) return { path: path.join(here, 'node_modules/buffer/index.js') };
+      if (ownBuiltins.has(name)) return { path: name, namespace: 'builtin' };
+      if (name in npmBuiltins) return { path: path.join(here, 'node_modules', npmBuiltins[name]) };
+      if (refused.includes(name)) return { path: name, namespace: 'refused' };
+      return undefined;
+    });
+    // Upstream takes them as CommonJS modules, whose default is the whole.
+    build.onLoad({ filter: /.*/, namespace: 'builtin' }, ({ path: name }) => ({
+      contents: `const all = require(${JSON.stringify(ownBuiltins.get(name))}); module.exports = typeof all === 'function' ? all : { ...all };`,
+      resolveDir: here,
+    }));
+    build.onLoad({ filter: /.*/, namespace: 'refused' }, ({ path: name }) => ({
+      contents: `const { refusedModule } = require('./src/refuse.ts'); module.exports = refusedModule(${JSON.stringify(name)});`,
+      resolveDir: here,
+    }));
+    build.onResolve({ filter: /^\.\/utilsBundle$/ }, () => ({ path: path.join(here, 'src/utils_bundle.ts') }));
+    // Loaded by code paths of a launched browser only.
+    build.onResolve({ filter: /^(\.\/bootstrap|electron\/.*|chromium-bidi\/.*)$/ }, ({ path: name }) => ({ path: name, namespace: 'empty' }));
+    build.onLoad({ filter: /.*/, namespace: 'empty' }, () => ({ contents: 'module.exports = {};' }));
+  },
+};
+
+const result = await esbuild.build({
+  entryPoints: [path.join(here, 'src/main.ts')],
+  outfile: path.join(dist, 'playwright.js'),
+  bundle: true,
+  format: 'iife',
+  platform: 'neutral',
+  target: 'es2022',
+  mainFields: ['main'],
+  plugins: [nodeModules],
+  banner: { js: '"use strict";' },
+  define: { __dirname: '"/playwright-core/lib"', 'process.env.NODE_ENV': '"production"' },
+  treeShaking: true,
+  legalComments: 'none',
+  // Names stay: Playwright's error prefixes come from them. Very long lines make QuickJS load five times slower.
+  minifyWhitespace: true,
+  minifySyntax: true,
+  lineLimit: 160,
+  metafile: true,
+  logLevel: 'warning',
+});
+fs.rmSync(sliced);
+
+for (const notice of ['LICENSE', 'NOTICE', 'ThirdPartyNotices.txt']) {
+  fs.copyFileSync(path.join(upstream, notice), path.join(dist, `playwright-${notice}`));
+}
+const size = Object.values(result.metafile.outputs)[0].bytes;
+console.log(`dist/playwright.js: playwright-core ${found}, ${(size / 1024 / 1024).toFixed(1)} MiB`);

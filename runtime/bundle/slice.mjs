@@ -1,0 +1,78 @@
+// playwright-core's coreBundle.js is an esbuild bundle of lazily initialised CommonJS-like modules. This turns it into one
+// ES module that esbuild can shake, with some of its modules replaced. Every step checks that it found what it came for.
+import fs from 'node:fs';
+
+const moduleHeading = /^\/\/ ((?:packages|node_modules|[\w.\-@]+)\/[^\n]*\.(?:ts|tsx|js|cjs|mjs|json))$/gm;
+const initialiser = /^var (init_\w+) = __esm\(\{\n {2}("[^"]+")\(\) \{/m;
+
+export function sliceCoreBundle(file, { replacements, patches, version }) {
+  const parts = splitModules(withoutExports(fs.readFileSync(file, 'utf8')));
+  const unseen = new Set([...Object.keys(replacements), ...Object.keys(patches)]);
+  const out = [];
+  for (const [name, source] of parts) {
+    unseen.delete(name);
+    let code = source;
+    if (patches[name]) code = patch(name, code, patches[name]);
+    if (name in replacements) code = replaceBody(name, code, replacements[name].replaceAll('%VERSION%', version));
+    out.push(shakable(name, code));
+  }
+  if (unseen.size) throw new Error(`coreBundle.js has no such modules any more: ${[...unseen].join(', ')}`);
+  return `${out.join('')}\n${entry}`;
+}
+
+/** The bundle's own exports hold everything alive, so they go; ours is `entry`. */
+function withoutExports(source) {
+  const exportsAt = source.indexOf('\n__export(coreBundle_exports, {');
+  const end = source.lastIndexOf('var coreBundle_exports', exportsAt + 5);
+  if (exportsAt < 0 || end < 0) throw new Error('coreBundle.js does not export as expected');
+  return source.slice(0, end).replace(/^"use strict";\n/, '');
+}
+
+function splitModules(source) {
+  const parts = [];
+  let start = 0;
+  let name = '<prelude>';
+  for (const match of source.matchAll(moduleHeading)) {
+    parts.push([name, source.slice(start, match.index)]);
+    start = match.index;
+    name = match[1];
+  }
+  parts.push([name, source.slice(start)]);
+  if (parts.length < 300) throw new Error(`coreBundle.js has ${parts.length} modules, which is too few to be right`);
+  return parts;
+}
+
+function patch(name, code, edits) {
+  for (const [from, to] of edits) {
+    if (code.split(from).length !== 2) throw new Error(`the patch of ${name} does not apply exactly once: ${from}`);
+    code = code.replace(from, () => to);
+  }
+  return code;
+}
+
+/** Keeps the module's declarations, so that others may still name them, and gives its initialiser another body. */
+function replaceBody(name, code, body) {
+  const match = initialiser.exec(code);
+  const end = match ? code.indexOf('\n});\n', match.index) : -1;
+  if (end < 0) throw new Error(`${name} has no initialiser to replace`);
+  const [, init, path] = match;
+  return `${code.slice(0, match.index)}var ${init} = __esm({\n  ${path}() {\n${body}\n  }\n});\n${code.slice(end + 5)}`;
+}
+
+/** Marks what has no effect until it is called, so that what nobody calls falls away. */
+function shakable(name, code) {
+  code = code
+    .replace(/^var (init_\w+) = __esm\(/gm, 'var $1 = /* @__PURE__ */ __esm(')
+    .replace(/^var (require_\w+) = __commonJS\(/gm, 'var $1 = /* @__PURE__ */ __commonJS(')
+    .replace(/^var (\w+_exports) = \{\};\n__export\(\1, \{/gm, 'var $1 = /* @__PURE__ */ __exports({');
+  if (name === '<prelude>') code += '\nvar __exports = (all) => { const target = {}; __export(target, all); return target; };\n';
+  // A direct eval could see every name, so it would keep them all.
+  if (name.includes('/tools/')) code = code.replace(/(?<![\w$.'"\\])eval\(/g, '(0, eval)(');
+  return code;
+}
+
+const entry = `export function bootPlaywright() {
+  init_stackTrace(); init_androidServerImpl(); init_browserServerImpl(); init_server(); init_connection(); init_package();
+  return createInProcessPlaywright();
+}
+`;

@@ -1,0 +1,214 @@
+//! The JavaScript engine with Playwright in it.
+
+use std::{
+    borrow::Cow,
+    cell::RefCell,
+    collections::HashMap,
+    rc::Rc,
+    task::{Context, Poll},
+};
+
+use deno_core::{
+    JsRuntime, JsRuntimeForSnapshot, ModuleLoadOptions, ModuleLoadReferrer, ModuleLoadResponse,
+    ModuleLoader, ModuleResolveResponse, ModuleSpecifier, PollEventLoopOptions, ResolutionKind,
+    RuntimeOptions, error::ModuleLoaderError, v8,
+};
+use deno_error::JsErrorBox;
+
+use crate::{
+    ops::{self, Host},
+    typescript::Compiled,
+};
+
+/// How stack traces name the bundle. Playwright knows its own frames by this folder.
+const BUNDLE_NAME: &str = "/playwright-core/lib/playwright.js";
+
+/// Runs after the snapshot is restored and before anything else. Takes the bundle's functions and removes all that leads to the
+/// engine's own, so that a script finds a plain JavaScript realm. What blocks the thread without an interrupt, or compiles code
+/// that the watchdog cannot stop, goes as well.
+const TAKE_OVER: &str = r#"(() => {
+    const { attach, run, scope } = globalThis.__berth;
+    for (const name of ["__berth", "__bootstrap", "Deno", "gc", "Atomics", "SharedArrayBuffer", "WebAssembly"]) {
+        delete globalThis[name];
+    }
+    return [attach, run, scope.join()];
+})()"#;
+
+/// Loads the bundle and returns the engine's heap.
+pub fn snapshot(bundle: String) -> Result<Box<[u8]>, String> {
+    let mut runtime = JsRuntimeForSnapshot::new(RuntimeOptions {
+        extensions: ops::extensions(),
+        ..RuntimeOptions::default()
+    });
+    runtime
+        .execute_script(BUNDLE_NAME, bundle)
+        .map_err(|err| err.to_string())?;
+    // What the bundle has put off must be over: the engine's books of it do not survive the snapshot, its queue does.
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|err| err.to_string())?
+        .block_on(runtime.run_event_loop(PollEventLoopOptions::default()))
+        .map_err(|err| err.to_string())?;
+    Ok(runtime.snapshot())
+}
+
+pub struct Engine {
+    runtime: JsRuntime,
+    sources: Rc<Sources>,
+    attach: v8::Global<v8::Function>,
+    run: v8::Global<v8::Function>,
+    /// The names that a script finds in scope.
+    pub scope: Vec<String>,
+}
+
+/// The engine did not do what it was told. It must not be used again.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct EngineError(String);
+
+impl EngineError {
+    fn new(err: impl std::fmt::Display) -> Self {
+        EngineError(err.to_string())
+    }
+}
+
+impl Engine {
+    pub fn start(heap: &'static [u8], heap_mb: u32, host: Rc<Host>) -> Result<Engine, EngineError> {
+        let sources = Rc::new(Sources::default());
+        let mut runtime = JsRuntime::try_new(RuntimeOptions {
+            extensions: ops::extensions(),
+            startup_snapshot: Some(heap),
+            module_loader: Some(sources.clone()),
+            create_params: Some(
+                v8::CreateParams::default().heap_limits(0, (heap_mb as usize) << 20),
+            ),
+            ..RuntimeOptions::default()
+        })
+        .map_err(EngineError::new)?;
+        runtime.op_state().borrow_mut().put(host);
+
+        let taken = runtime
+            .execute_script("berth:start", TAKE_OVER)
+            .map_err(EngineError::new)?;
+        let (attach, run, scope) = {
+            deno_core::scope!(scope, &mut runtime);
+            let taken = v8::Local::new(scope, taken);
+            let entry = |scope: &mut v8::PinScope, index| {
+                let list = v8::Local::<v8::Array>::try_from(taken).ok()?;
+                list.get_index(scope, index)
+                    .map(|value| v8::Global::new(scope, value))
+            };
+            let function = |scope: &mut v8::PinScope, index| {
+                let value = entry(scope, index)?;
+                let value = v8::Local::new(scope, value);
+                let function = v8::Local::<v8::Function>::try_from(value).ok()?;
+                Some(v8::Global::new(scope, function))
+            };
+            let names = entry(scope, 2).map(|names| {
+                v8::Local::new(scope, names)
+                    .to_rust_string_lossy(scope)
+                    .split(',')
+                    .map(str::to_owned)
+                    .collect()
+            });
+            match (function(scope, 0), function(scope, 1), names) {
+                (Some(attach), Some(run), Some(names)) => (attach, run, names),
+                _ => return Err(EngineError::new("the bundle has not got its functions")),
+            }
+        };
+        Ok(Engine {
+            runtime,
+            sources,
+            attach,
+            run,
+            scope,
+        })
+    }
+
+    /// Starts to connect Playwright; `Host::attached` says when it has.
+    pub fn attach(&mut self) {
+        // The promise's end shows in the host or in `poll`.
+        drop(self.runtime.call(&self.attach));
+    }
+
+    /// Starts a script; `Host::run` says how it ends.
+    pub fn run(
+        &mut self,
+        name: &str,
+        script: Compiled,
+        page_target: &str,
+    ) -> Result<(), EngineError> {
+        self.sources
+            .maps
+            .borrow_mut()
+            .insert(name.to_owned(), script.source_map.into_bytes());
+        let function = self
+            .runtime
+            .execute_script(name.to_owned(), script.javascript)
+            .map_err(EngineError::new)?;
+        let target = {
+            deno_core::scope!(scope, &mut self.runtime);
+            let target = v8::String::new(scope, page_target)
+                .ok_or_else(|| EngineError::new("the tab's id is too long"))?;
+            v8::Global::new(scope, v8::Local::<v8::Value>::from(target))
+        };
+        drop(self.runtime.call_with_args(&self.run, &[function, target]));
+        Ok(())
+    }
+
+    /// Lets the engine do what there is to do. Ready when nothing is left that could wake it, or on what nobody caught.
+    pub fn poll(&mut self, context: &mut Context) -> Poll<Result<(), EngineError>> {
+        self.runtime
+            .poll_event_loop(context, PollEventLoopOptions::default())
+            .map_err(EngineError::new)
+    }
+
+    pub fn handle(&mut self) -> v8::IsolateHandle {
+        self.runtime.v8_isolate().thread_safe_handle()
+    }
+
+    pub fn is_terminating(&mut self) -> bool {
+        self.runtime.v8_isolate().is_execution_terminating()
+    }
+}
+
+/// The scripts' source maps, by which the engine gives stack traces in the caller's lines. And the refusal of modules.
+#[derive(Default)]
+struct Sources {
+    maps: RefCell<HashMap<String, Vec<u8>>>,
+}
+
+impl Sources {
+    fn refusal(specifier: &str) -> JsErrorBox {
+        JsErrorBox::type_error(format!(
+            "import({specifier:?}) is not available in a script"
+        ))
+    }
+}
+
+impl ModuleLoader for Sources {
+    fn resolve(
+        &self,
+        specifier: &str,
+        _referrer: &str,
+        _kind: ResolutionKind,
+    ) -> ModuleResolveResponse {
+        Err(Self::refusal(specifier))
+    }
+
+    fn load(
+        &self,
+        specifier: &ModuleSpecifier,
+        _referrer: Option<&ModuleLoadReferrer>,
+        _options: ModuleLoadOptions,
+    ) -> ModuleLoadResponse {
+        let refused: Result<_, ModuleLoaderError> = Err(Self::refusal(specifier.as_str()));
+        ModuleLoadResponse::Sync(refused)
+    }
+
+    fn get_source_map(&self, file_name: &str) -> Option<Cow<'_, [u8]>> {
+        let map = self.maps.borrow().get(file_name)?.clone();
+        Some(Cow::Owned(map))
+    }
+}

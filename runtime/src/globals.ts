@@ -1,0 +1,185 @@
+// What a script and Playwright find on `globalThis` beside the language itself.
+import { core, loadWeb, ops } from './host.ts';
+import { console } from './console.ts';
+
+const define = (values: Record<string, unknown>) => {
+  for (const [name, value] of Object.entries(values)) {
+    Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+  }
+};
+
+const { URL, URLSearchParams } = loadWeb('00_url.js');
+const { DOMException } = loadWeb('01_dom_exception.js');
+const { Event, EventTarget, CustomEvent } = loadWeb('02_event.js');
+const { structuredClone } = loadWeb('02_structured_clone.js');
+const { AbortController, AbortSignal } = loadWeb('03_abort_signal.js');
+const { atob, btoa } = loadWeb('05_base64.js');
+const { TextDecoder, TextEncoder } = loadWeb('08_text_encoding.js');
+
+// Timers are Node's: objects with `unref`, and each callback runs in the async context that set it.
+class Timeout {
+  constructor(readonly timer: object) {}
+  ref() {
+    core.refTimer(this.timer);
+    return this;
+  }
+  unref() {
+    core.unrefTimer(this.timer);
+    return this;
+  }
+  hasRef() {
+    return true;
+  }
+  [Symbol.toPrimitive]() {
+    return idOf(this);
+  }
+}
+
+const timers = new Map<number, Timeout>();
+const ids = new WeakMap<Timeout, number>();
+let lastId = 0;
+
+// Most callers keep the object; a number is only made for those who ask for one.
+function idOf(timeout: Timeout): number {
+  let id = ids.get(timeout);
+  if (id === undefined) {
+    id = ++lastId;
+    ids.set(timeout, id);
+    timers.set(id, timeout);
+  }
+  return id;
+}
+
+function inContext(callback: (...args: unknown[]) => void, args: unknown[]) {
+  if (typeof callback !== 'function') throw new TypeError('The "callback" argument must be of type function.');
+  const context = core.getAsyncContext();
+  return () => {
+    const previous = core.getAsyncContext();
+    core.setAsyncContext(context);
+    try {
+      callback(...args);
+    } finally {
+      core.setAsyncContext(previous);
+    }
+  };
+}
+
+const milliseconds = (value: unknown) => Math.max(1, Math.min(Math.trunc(Number(value)) || 1, 2 ** 31 - 1));
+const startTimer = (callback: () => void, ms: unknown, repeat: boolean) =>
+  new Timeout(core.createTimer(callback, milliseconds(ms), undefined, repeat, true));
+
+function clearTimer(handle: unknown) {
+  const timeout = handle instanceof Timeout ? handle : timers.get(Number(handle));
+  if (!timeout) return;
+  timers.delete(ids.get(timeout) ?? -1);
+  core.cancelTimer(timeout.timer);
+}
+
+class Immediate {
+  _idleNext = null;
+  _idlePrev = null;
+  _destroyed = false;
+  _argv = null;
+  _onImmediate: () => void;
+  constructor(callback: () => void) {
+    this._onImmediate = callback;
+    (this as Record<symbol, unknown>)[core.kRefed] = true;
+  }
+}
+
+const exit = () => {
+  throw new Error('process.exit() is not available in a script: return or throw instead');
+};
+const itself = (value: unknown) => () => value;
+const hrtime = Object.assign(
+  () => {
+    const now = ops.op_clock();
+    return [Math.floor(now / 1000), Math.round((now % 1000) * 1e6)];
+  },
+  { bigint: () => BigInt(Math.round(ops.op_clock() * 1e6)) },
+);
+
+const process: Record<string, unknown> = {
+  env: {},
+  argv: ['script'],
+  execArgv: [],
+  platform: 'linux',
+  arch: 'x64',
+  // Playwright asks for Node's version; a script runs on no Node.
+  version: 'v20.0.0',
+  versions: { node: '20.0.0' },
+  pid: 1,
+  cwd: () => ops.op_scratch_path(),
+  exit,
+  abort: exit,
+  kill: exit,
+  reallyExit: exit,
+  chdir() {
+    throw new Error('process.chdir() is not available in a script');
+  },
+  emit: itself(false),
+  emitWarning() {},
+  nextTick: (callback: (...args: unknown[]) => void, ...args: unknown[]) => queueMicrotask(inContext(callback, args)),
+  hrtime,
+  uptime: () => ops.op_clock() / 1000,
+  umask: itself(0),
+  memoryUsage: itself({ rss: 0, heapTotal: 0, heapUsed: 0, external: 0, arrayBuffers: 0 }),
+  stdout: { isTTY: false, columns: 80, write: (text: unknown) => ops.op_output(1, String(text)) },
+  stderr: { isTTY: false, columns: 80, write: (text: unknown) => ops.op_output(2, String(text)) },
+};
+for (const name of ['on', 'once', 'off', 'addListener', 'removeListener', 'removeAllListeners']) process[name] = itself(process);
+
+let started = 0;
+export const startClock = () => {
+  started = ops.op_clock();
+};
+
+const getRandomValues = (view: ArrayBufferView) => {
+  ops.op_random(new Uint8Array(view.buffer, view.byteOffset, view.byteLength));
+  return view;
+};
+const randomUUID = () => {
+  const bytes = getRandomValues(new Uint8Array(16)) as Uint8Array;
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
+};
+
+define({
+  URL,
+  URLSearchParams,
+  DOMException,
+  Event,
+  EventTarget,
+  CustomEvent,
+  structuredClone,
+  AbortController,
+  AbortSignal,
+  atob,
+  btoa,
+  TextDecoder,
+  TextEncoder,
+  console,
+  process,
+  global: globalThis,
+  self: globalThis,
+  setTimeout: (callback: () => void, ms?: number, ...args: unknown[]) => startTimer(inContext(callback, args), ms, false),
+  setInterval: (callback: () => void, ms?: number, ...args: unknown[]) => startTimer(inContext(callback, args), ms, true),
+  clearTimeout: clearTimer,
+  clearInterval: clearTimer,
+  setImmediate: (callback: () => void, ...args: unknown[]) => {
+    const immediate = new Immediate(inContext(callback, args));
+    core.immediateRefCount(true);
+    core.queueImmediate(immediate);
+    return immediate;
+  },
+  clearImmediate: (immediate: unknown) => {
+    if (immediate instanceof Immediate) core.clearImmediate(immediate);
+  },
+  performance: { now: () => ops.op_clock() - started, timeOrigin: Date.now(), mark() {}, measure() {} },
+  crypto: { getRandomValues, randomUUID },
+  fetch: async () => {
+    throw new Error('fetch() is not available in a script, which has no network of its own: use page.evaluate(() => fetch(…)) to fetch in the page');
+  },
+});

@@ -1,0 +1,58 @@
+// The engine's own functions and ours in Rust (`runtime/ops`), taken once while the snapshot is made. Scripts never see them:
+// everything that names an engine's object is deleted before a script runs, and nothing here hands one out.
+
+interface Core {
+  ops: Record<string, never> & Ops;
+  encode(text: string): Uint8Array;
+  decode(bytes: Uint8Array): string;
+  loadExtScript(name: string): any;
+  createTimer(callback: () => void, ms: number, args: undefined, repeat: boolean, isRefed: boolean): object;
+  cancelTimer(timer: object): void;
+  refTimer(timer: object): void;
+  unrefTimer(timer: object): void;
+  queueImmediate(immediate: object): void;
+  clearImmediate(immediate: object): void;
+  immediateRefCount(increase: boolean): void;
+  kRefed: symbol;
+  AsyncVariable: new () => { enter(value: unknown): unknown; get(): unknown };
+  getAsyncContext(): unknown;
+  setAsyncContext(context: unknown): void;
+}
+
+interface Ops {
+  /** Queues one message for the browser. */
+  op_cdp_send(message: string): void;
+  /** The messages that have come since, at least one; null once the browser is gone (then `op_cdp_closed_reason` says why). */
+  op_cdp_receive(): Promise<string[] | null>;
+  op_cdp_closed_reason(): string;
+  /** Writes to the script's standard output (1) or error (2); false once that stream is full. */
+  op_output(stream: number, text: string): boolean;
+  /** Appends to the result; false once it is full. */
+  op_result(json: string): boolean;
+  op_succeeded(): void;
+  op_failed(error: string, stack: string): void;
+  op_attached(): void;
+  op_random(bytes: Uint8Array): void;
+  op_hash(algorithm: string, bytes: Uint8Array): Uint8Array;
+  op_base64_to_string(bytes: Uint8Array): string;
+  op_base64_to_bytes(text: string): Uint8Array;
+  op_clock(): number;
+  op_scratch_path(): string;
+  op_downloads_path(): string;
+  op_file_read(path: string): Uint8Array;
+  op_file_write(path: string, bytes: Uint8Array, append: boolean): void;
+  op_file_stat(path: string): [kind: number, size: number, modifiedMs: number];
+  op_file_list(path: string): string[];
+  op_file_remove(path: string, recursive: boolean): void;
+  op_file_make_directory(path: string): void;
+  op_file_rename(from: string, to: string): void;
+  op_file_copy(from: string, to: string): void;
+}
+
+declare const Deno: { core: Core };
+
+export const core = Deno.core;
+// Copies, so that what is called later cannot be exchanged on the engine's object.
+export const ops: Ops = { ...core.ops };
+
+export const loadWeb = (file: string) => core.loadExtScript(`ext:deno_web/${file}`);

@@ -1,0 +1,91 @@
+// The bundle's entry: it runs once, while the snapshot is made. What it leaves on `globalThis.__berth` is taken by the worker.
+import { startClock } from './globals.ts';
+import { Buffer } from './node/buffer.ts';
+import * as fs from './node/fs.ts';
+import { inspect } from './console.ts';
+import { ops } from './host.ts';
+import { describeHandle, writeResult } from './result.ts';
+import { HostTransport } from './transport.ts';
+import { bootPlaywright } from '../dist/core.mjs';
+
+Object.defineProperty(globalThis, 'Buffer', { value: Buffer, writable: true, configurable: true, enumerable: false });
+
+const playwright = bootPlaywright();
+const toServer = (object: any) => playwright._connection.toImpl(object);
+let browser: any;
+
+/** Connects Playwright to the browser behind the host. */
+async function attach() {
+  try {
+    startClock();
+    const artifactsDir = ops.op_downloads_path() || ops.op_scratch_path();
+    browser = await playwright.chromium.connectOverCDP(new HostTransport(), { noDefaults: true, artifactsDir });
+    // Files go over the connection: the browser may run as another user, and must not be told to open paths of a script's choice.
+    toServer(browser)._isBrowserCollocatedWithServer = false;
+    ops.op_attached();
+  } catch (error) {
+    fail(error);
+  }
+}
+
+type Script = (...scope: unknown[]) => Promise<unknown>;
+/** The names of what a script finds in scope, in the order in which `run` passes them. */
+const scope = ['page', 'context', 'browser', 'playwright', 'fs'];
+
+/** Runs one compiled script with the tab of that CDP target as `page`, and tells the host how it ended. */
+async function run(script: Script, target: string) {
+  try {
+    const page = target ? await pageOf(target) : await browser.contexts()[0].newPage();
+    const value = await script.call(undefined, page, page.context(), browser, playwright, fs);
+    writeResult(value);
+    ops.op_succeeded();
+  } catch (error) {
+    fail(error);
+  }
+}
+
+function fail(thrown: unknown) {
+  try {
+    const { message, stack } = describeThrown(thrown);
+    ops.op_failed(message, stack);
+  } catch {
+    ops.op_failed('the script threw something that cannot be described', '');
+  }
+}
+
+function describeThrown(thrown: unknown) {
+  if (!(thrown instanceof Error)) return { message: typeof thrown === 'string' ? thrown : inspect(thrown), stack: '' };
+  const title = thrown.name && thrown.name !== 'Error' && !thrown.message.startsWith(thrown.name) ? `${thrown.name}: ` : '';
+  return { message: title + thrown.message, stack: inspect(thrown) };
+}
+
+/** How long a tab may take to show up after the agent has named it. */
+const tabPatience = 5_000;
+
+async function pageOf(target: string): Promise<any> {
+  const find = () => browser.contexts().flatMap((context: any) => context.pages()).find((page: any) => targetOf(page) === target);
+  const found = find();
+  if (found) return found;
+  const context = browser.contexts()[0];
+  const deadline = Date.now() + tabPatience;
+  for (;;) {
+    const remaining = deadline - Date.now();
+    if (remaining <= 0) throw new Error('the tab that the script was to run in is gone');
+    await context.waitForEvent('page', { timeout: remaining }).catch(() => {});
+    const page = find();
+    if (page) return page;
+  }
+}
+
+const targetOf = (page: any): string | undefined => toServer(page)?.delegate?._targetId;
+
+// Playwright's objects are a graph of the whole connection; printed, they are their name.
+const channelOwner = Object.getPrototypeOf(Object.getPrototypeOf(playwright.chromium));
+Object.defineProperty(channelOwner, inspect.custom, {
+  value(this: unknown) {
+    return describeHandle(this);
+  },
+  configurable: true,
+});
+
+Object.defineProperty(globalThis, '__berth', { value: { attach, run, scope }, configurable: true });

@@ -1,0 +1,36 @@
+// Classes to extend and construct; nothing flows. What Playwright streams goes to or comes from a remote server, which there is none of.
+import { EventEmitter } from 'events';
+
+const refuse = () => {
+  throw new Error('streams are not available in a script');
+};
+
+class Stream extends EventEmitter {
+  pipe = refuse;
+  destroy() {
+    return this;
+  }
+}
+class Readable extends Stream {
+  push() {
+    return true;
+  }
+}
+class Writable extends Stream {
+  write() {
+    return true;
+  }
+  end() {}
+}
+class Duplex extends Readable {}
+
+export = Object.assign(Stream, {
+  Stream,
+  Readable,
+  Writable,
+  Duplex,
+  Transform: class extends Duplex {},
+  PassThrough: class extends Duplex {},
+  pipeline: refuse,
+  promises: { pipeline: async () => refuse() },
+});

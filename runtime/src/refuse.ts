@@ -1,0 +1,40 @@
+// Stand-ins for what a script has not got.
+
+/** A module of Node's whose every function throws, naming itself. Classes may be extended and constants read, since libraries do so while they load. */
+export function refusedModule(name: string): object {
+  class Agent {
+    destroy() {}
+  }
+  const known: Record<string, unknown> = { Agent, constants: {}, promises: {} };
+  if (name === 'net') {
+    Object.assign(known, {
+      isIP,
+      isIPv4: (text: string) => isIP(text) === 4,
+      isIPv6: (text: string) => isIP(text) === 6,
+      getDefaultAutoSelectFamilyAttemptTimeout: () => 250,
+    });
+  }
+  if (name === 'dns') known.getDefaultResultOrder = () => 'verbatim';
+  return new Proxy(known, {
+    get(target, key) {
+      if (key in target) return target[key as string];
+      if (typeof key === 'symbol' || key === '__esModule' || key === 'default' || key === 'then') return undefined;
+      return () => {
+        throw new Error(`${name}.${key}() is not available in a script`);
+      };
+    },
+  });
+}
+
+/** A value that throws as soon as anything is done with it. */
+export function refusedValue(what: string): any {
+  const refuse = () => {
+    throw new Error(`${what} is not available in a script`);
+  };
+  return new Proxy(refuse, { get: refuse, apply: refuse, construct: refuse });
+}
+
+function isIP(text: string): 0 | 4 | 6 {
+  if (/^\d{1,3}(\.\d{1,3}){3}$/.test(text)) return 4;
+  return text.includes(':') ? 6 : 0;
+}
