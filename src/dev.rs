@@ -6,6 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 
 use crate::{
+    agent,
     control::{self, ControlError, Started, keys::KeyError, state_dir::StateDirError},
     shutdown::Shutdown,
 };
@@ -51,7 +52,7 @@ struct Announcement<'a> {
 pub async fn run(settings: &Settings) -> Result<(), DevError> {
     let config = settings.control.check().map_err(ControlError::from)?;
     let shutdown = Shutdown::on_signals().map_err(DevError::Signals)?;
-    let started = control::start(config, shutdown).await?;
+    let started = control::start(config, agent::document(), shutdown).await?;
     let key = key(&started).await?;
     let base_url = started.base_url();
     let announcement = Announcement {

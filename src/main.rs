@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     }
     match cli.command {
         Command::Agent(settings) => run(agent::run(&settings)),
-        Command::Control(settings) => run(control::run(&settings)),
+        Command::Control(settings) => run(control::run(&settings, agent::document())),
         Command::Dev(settings) => run(dev::run(&settings)),
         Command::Key(KeyCommand::Create(options)) => run(async move {
             control::key_create::create(&options)
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         }),
         Command::Openapi(arguments) => match arguments.server {
             ServerName::Agent => print_document(&agent::document()),
-            ServerName::Control => print_document(&control::document()),
+            ServerName::Control => print_document(&control::document(agent::document())),
         },
     }
 }

@@ -99,6 +99,8 @@ impl Deref for Control {
 pub struct Started {
     pub control: Control,
     config: Config,
+    /// The agent's document, for the session routes that are passed on to it.
+    agent: OpenApi,
     listener: TcpListener,
     shutdown: Shutdown,
     _lock: StateLock,
@@ -112,10 +114,10 @@ pub async fn open_store(state_dir: &StateDir) -> Result<(Store, ProjectId), Cont
     Ok((store, default.id))
 }
 
-/// The OpenAPI document of control.
+/// The OpenAPI document of control; with the agent's, for its session routes are passed on.
 #[must_use]
-pub fn document() -> OpenApi {
-    let (open, guarded) = (routes::open(), routes::guarded());
+pub fn document(agent: OpenApi) -> OpenApi {
+    let (open, guarded) = (routes::open(), routes::guarded(agent));
     join_documents(
         TITLE,
         open.get_openapi().clone(),
@@ -124,7 +126,11 @@ pub fn document() -> OpenApi {
 }
 
 /// Does everything that can go wrong before the first request.
-pub async fn start(config: Config, shutdown: Shutdown) -> Result<Started, ControlError> {
+pub async fn start(
+    config: Config,
+    agent: OpenApi,
+    shutdown: Shutdown,
+) -> Result<Started, ControlError> {
     let lock = config.state_dir.lock()?;
     let address = config.listen;
     let listener = TcpListener::bind(address).await;
@@ -152,6 +158,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Started, Contro
     Ok(Started {
         control,
         config,
+        agent,
         listener,
         shutdown,
         _lock: lock,
@@ -159,10 +166,10 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Started, Contro
 }
 
 /// `berth control`: serves until a signal.
-pub async fn run(settings: &Settings) -> Result<(), ControlError> {
+pub async fn run(settings: &Settings, agent: OpenApi) -> Result<(), ControlError> {
     let config = settings.check()?;
     let shutdown = Shutdown::on_signals().map_err(ControlError::Signals)?;
-    start(config, shutdown).await?.run().await
+    start(config, agent, shutdown).await?.run().await
 }
 
 impl Started {
@@ -183,13 +190,14 @@ impl Started {
         let Started {
             control,
             config,
+            agent,
             listener,
             shutdown,
             _lock,
         } = self;
         let metrics = Metrics::install();
         metrics.keep_up(&shutdown);
-        let served = serve(listener, router(&control, metrics), &shutdown).await;
+        let served = serve(listener, router(&control, agent, metrics), &shutdown).await;
         // Agents, scripts and connections end together, each with what is left of the one grace.
         let ended = tokio::time::timeout(config.stop_grace, async {
             control.browsers.end_all().await;
@@ -216,11 +224,11 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn router(control: &Control, metrics: Metrics) -> Router {
+fn router(control: &Control, agent: OpenApi, metrics: Metrics) -> Router {
     let app = App {
         title: TITLE,
         open: routes::open().with_state(control.clone()),
-        guarded: routes::guarded().with_state(control.clone()),
+        guarded: routes::guarded(agent).with_state(control.clone()),
     };
     let guard = from_fn_with_state(control.clone(), routes::guard::guard);
     app.router(metrics, |routes| routes.layer(guard))

@@ -1,5 +1,6 @@
 //! Control's routes; the folders repeat the URL tree.
 
+use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::Control;
@@ -18,10 +19,10 @@ pub fn open() -> OpenApiRouter<Control> {
     OpenApiRouter::new().routes(routes!(health::health))
 }
 
-/// The routes behind the guard.
-pub fn guarded() -> OpenApiRouter<Control> {
+/// The routes behind the guard; `agent` documents those that are passed on.
+pub fn guarded(agent: OpenApi) -> OpenApiRouter<Control> {
     OpenApiRouter::new()
         .merge(auth::router())
-        .merge(browsers::router())
+        .merge(browsers::router(agent))
         .merge(org::router())
 }

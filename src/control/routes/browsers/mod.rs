@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::routing::any;
+use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::reached::Reached;
@@ -27,15 +28,17 @@ const TAG: &str = "browsers";
 const FULL_RETRY: Duration = Duration::from_secs(5);
 const COMEBACK_RETRY: Duration = Duration::from_secs(1);
 
-pub fn router() -> OpenApiRouter<Control> {
-    OpenApiRouter::new()
+pub fn router(agent: OpenApi) -> OpenApiRouter<Control> {
+    let mut router = OpenApiRouter::new()
         .routes(routes!(collection::create, collection::list))
         .routes(routes!(item::get, item::update, item::delete))
         .routes(routes!(json::version::version))
         .routes(routes!(json::version::version_slash))
         .routes(routes!(json::list::list))
         .routes(routes!(json::list::root))
-        .route("/browsers/{id}/{*rest}", any(session::pass))
+        .route("/browsers/{id}/{*rest}", any(session::pass));
+    router.get_openapi_mut().merge(session::document(agent));
+    router
 }
 
 /// The record as clients see it.

@@ -4,6 +4,11 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
+use utoipa::openapi::{
+    OpenApi, RefOr, Required,
+    path::{Parameter, ParameterBuilder, ParameterIn},
+    schema::{ObjectBuilder, Type},
+};
 
 use crate::{
     control::{
@@ -33,6 +38,30 @@ pub fn agent(session: &Session) -> Agent {
         token: session.agent_token.clone(),
         activity: session.activity.clone(),
     }
+}
+
+/// What the agent's document says of the session routes, as clients of control reach them.
+pub fn document(mut agent: OpenApi) -> OpenApi {
+    for (path, mut item) in std::mem::take(&mut agent.paths.paths) {
+        // The agent's own `{id}` is another one.
+        let path = format!("/browsers/{{browser}}{path}");
+        if SessionPath::of_request(&path).is_ok() {
+            let parameters = item.parameters.get_or_insert_default();
+            parameters.push(RefOr::T(browser_parameter()));
+            agent.paths.paths.insert(path, item);
+        }
+    }
+    agent
+}
+
+fn browser_parameter() -> Parameter {
+    ParameterBuilder::new()
+        .name("browser")
+        .parameter_in(ParameterIn::Path)
+        .required(Required::True)
+        .description(Some("The browser's id or name"))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+        .build()
 }
 
 impl From<PathError> for ApiError {
