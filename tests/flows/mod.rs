@@ -1,3 +1,4 @@
+mod dev;
 
 mod proxy;
 mod tunnel;

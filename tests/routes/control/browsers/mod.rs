@@ -1,3 +1,14 @@
 //! `/browsers`.
 
 mod bad_input;
+mod change;
+mod create;
+mod delete;
+mod list;
+
+use serde_json::Value;
+
+/// A browser's id.
+fn id(browser: &Value) -> &str {
+    browser["session_id"].as_str().unwrap()
+}
