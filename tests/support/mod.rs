@@ -1,4 +1,7 @@
 //! The real parts a test starts.
 
+pub mod agent;
 pub mod dev;
+pub mod processes;
 pub mod wait;
+pub mod websocket;

@@ -10,7 +10,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Looks until there is something; panics with `what` after [`PATIENCE`].
-pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         let mut ticks = interval(LOOK);
         loop {
@@ -20,8 +20,13 @@ pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl 
             }
         }
     };
-    match timeout(PATIENCE, looking).await {
-        Ok(found) => found,
+    in_time(what, looking).await
+}
+
+/// Waits for what ends by itself; panics with `what` after [`PATIENCE`].
+pub async fn in_time<T>(what: &str, done: impl Future<Output = T>) -> T {
+    match timeout(PATIENCE, done).await {
+        Ok(output) => output,
         Err(_) => panic!("waited in vain: {what}"),
     }
 }

@@ -3,7 +3,10 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::{
+    net::TcpStream,
+    sync::{mpsc, oneshot, watch},
+};
 
 use crate::{api::viewport::Viewport, system::cdp::CdpError};
 
@@ -199,20 +202,28 @@ impl Chromium {
         generation: u64,
         deadline: Duration,
     ) -> Result<Arc<Devtools>, NotReady> {
+        tokio::time::timeout(deadline, self.answering_after(generation))
+            .await
+            .map_err(|_| NotReady::Deadline(deadline))?
+    }
+
+    async fn answering_after(&self, mut generation: u64) -> Result<Arc<Devtools>, NotReady> {
         let mut state = self.watch();
-        let found = tokio::time::timeout(
-            deadline,
-            state.wait_for(|state| match state {
-                BrowserState::Running(devtools) => devtools.generation > generation,
-                BrowserState::Stopped => true,
-                _ => false,
-            }),
-        )
-        .await
-        .map_err(|_| NotReady::Deadline(deadline))?;
-        match found.as_deref() {
-            Ok(BrowserState::Running(devtools)) => Ok(devtools.clone()),
-            _ => Err(NotReady::Stopped),
+        loop {
+            let devtools = state
+                .wait_for(|state| match state {
+                    BrowserState::Running(devtools) => devtools.generation > generation,
+                    state => matches!(state, BrowserState::Stopped),
+                })
+                .await
+                .ok()
+                .and_then(|state| state.devtools().cloned())
+                .ok_or(NotReady::Stopped)?;
+            // A process that is killed closes its sockets well before its parent can know of its end.
+            match TcpStream::connect(devtools.addr).await {
+                Ok(_) => return Ok(devtools),
+                Err(_) => generation = devtools.generation,
+            }
         }
     }
 }

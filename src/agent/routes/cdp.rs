@@ -4,6 +4,7 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
+use http::StatusCode;
 
 use super::RETRY_AFTER;
 use crate::{
@@ -47,13 +48,18 @@ pub async fn connect(agent: Agent, request: Request, path: Option<String>) -> Ap
     let generation = devtools.generation;
     let clients = agent.clients.clone();
     let path = path.unwrap_or_else(|| devtools.browser_path.clone());
-    Tunnel::to(devtools.addr, path)
+    let answer = Tunnel::to(devtools.addr, path)
         .until(async move { Close::restarting(clients.gone(generation).await) })
         .upstream_gone(|| Close::restarting("Chromium closed the connection"))
         .hold(admitted.place)
         .open(request, &agent.shutdown)
         .await
-        .map_err(refused)
+        .map_err(refused)?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        // Chromium says so with a 500: the tab was closed, or the id is an earlier Chromium's.
+        return Err(ApiError::not_found("Chromium has no target of that id"));
+    }
+    Ok(answer)
 }
 
 fn asks_for_websocket(request: &Request) -> bool {

@@ -1,0 +1,76 @@
+//! `GET /chromium`, `POST /chromium/restart`, `PUT /chromium/start_url`
+
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::support::{agent::Start, wait::until};
+
+#[tokio::test]
+async fn restarts_on_demand_and_says_so() {
+    let agent = Start::headless().ready().await;
+    let before = agent.ok(agent.get("/chromium")).await;
+    assert_eq!(before["state"], "running");
+    assert_eq!(
+        (&before["restarts"], &before["generation"]),
+        (&json!(0), &json!(1))
+    );
+    assert!(before["version"].as_str().unwrap().starts_with("Chrome/"));
+    let after = agent.ok(agent.post("/chromium/restart")).await;
+    assert_eq!(
+        (&after["restarts"], &after["generation"]),
+        (&json!(1), &json!(2))
+    );
+    assert_ne!(after["pid"], before["pid"]);
+    let metrics = agent.ok(agent.get("/metrics")).await;
+    let metrics = metrics.as_str().unwrap();
+    assert!(metrics.contains("berth_chromium_up 1"), "{metrics}");
+    assert!(
+        metrics.contains("berth_chromium_restarts_total 1"),
+        "{metrics}"
+    );
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn opens_the_start_page_in_front_and_again_after_a_restart() {
+    const PAGE: &str = "data:text/html,<title>start</title>";
+    let agent = Start::headless().ready().await;
+    agent
+        .ok(agent.put("/chromium/start_url").json(&json!({"url": PAGE})))
+        .await;
+    let opened = async || {
+        let list = agent.ok(agent.get("/json/list")).await;
+        list.as_array()
+            .unwrap()
+            .iter()
+            .any(|target| target["url"] == PAGE)
+            .then_some(())
+    };
+    until("the start page", opened).await;
+    agent.ok(agent.post("/chromium/restart")).await;
+    until("the start page after a restart", opened).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn refuses_what_no_browser_should_start_with() {
+    let agent = Start::headless().listening().await;
+    let long = format!("data:,{}", "x".repeat(64 * 1024));
+    for (body, field) in [
+        (json!({}), "url"),
+        (json!({"url": 1}), "url"),
+        (json!({"url": ""}), "url"),
+        (json!({"url": "example.com"}), "url"),
+        (json!({"url": "javascript:alert(1)"}), "url"),
+        (json!({"url": "chrome://settings"}), "url"),
+        (json!({"url": long}), "url"),
+        (json!([]), "body"),
+    ] {
+        let (status, answer) = agent
+            .answer(agent.put("/chromium/start_url").json(&body))
+            .await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}: {answer}");
+        assert_eq!(answer["details"][0]["code"], field, "{body}: {answer}");
+    }
+    agent.stop().await;
+}

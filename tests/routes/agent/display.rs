@@ -1,0 +1,96 @@
+//! `PUT /display`
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    wait::until,
+    websocket::Client,
+};
+
+async fn page(agent: &TestAgent) -> Client {
+    let list = agent.ok(agent.get("/json/list")).await;
+    let page = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|target| target["type"] == "page")
+        .unwrap();
+    Client::connect(page["webSocketDebuggerUrl"].as_str().unwrap()).await
+}
+
+async fn evaluate(page: &mut Client, expression: &str) -> Value {
+    let answer = page
+        .call(
+            "Runtime.evaluate",
+            json!({"expression": expression, "returnByValue": true}),
+        )
+        .await;
+    answer["result"]["result"]["value"].clone()
+}
+
+/// Chromium keeps a window that would cover its whole screen a pixel smaller, so as not to be taken for full-screen.
+fn filled(width: u32, height: u32) -> Value {
+    json!([width, height, width - 1, height - 1])
+}
+
+const SIZES: &str = "[screen.width, screen.height, outerWidth, outerHeight]";
+
+#[tokio::test]
+async fn the_screen_and_its_window_take_the_new_size() {
+    let agent = Start::on_screen()
+        .with(["--viewport", "1280x800@30"])
+        .ready()
+        .await;
+    let mut before = page(&agent).await;
+    assert_eq!(
+        evaluate(&mut before, SIZES).await,
+        json!([1280, 800, 1280, 800])
+    );
+    for (width, height) in [(1024, 768), (1600, 1200), (1280, 800)] {
+        let size = json!({"width": width, "height": height});
+        let answer = agent.ok(agent.put("/display").json(&size)).await;
+        assert_eq!(
+            answer,
+            json!({"width": width, "height": height, "refresh_rate": 30})
+        );
+        until("the new size", async || {
+            let mut page = page(&agent).await;
+            let sizes = evaluate(&mut page, SIZES).await;
+            (sizes == filled(width, height)).then_some(())
+        })
+        .await;
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn refuses_sizes_out_of_bounds_with_one_detail_each() {
+    let agent = Start::headless().listening().await;
+    for (body, fields) in [
+        (json!({}), vec!["width", "height"]),
+        (json!({"width": "1", "height": 800}), vec!["width"]),
+        (
+            json!({"width": 1, "height": 10000, "refresh_rate": 0}),
+            vec!["width", "height", "refresh_rate"],
+        ),
+        (json!({"width": -1, "height": 800}), vec!["width"]),
+        (json!({"width": 3840, "height": 3840}), vec!["width"]),
+        (
+            json!({"width": 5_000_000_000_u64, "height": 800}),
+            vec!["width"],
+        ),
+    ] {
+        let (status, answer) = agent.answer(agent.put("/display").json(&body)).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}: {answer}");
+        let told: Vec<_> = answer["details"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|detail| detail["code"].as_str().unwrap())
+            .collect();
+        assert_eq!(told, fields, "{body}");
+    }
+    agent.stop().await;
+}

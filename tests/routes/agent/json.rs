@@ -1,0 +1,41 @@
+//! `GET /json/version`, `/json/list`, `/json`
+
+use crate::support::agent::Start;
+
+#[tokio::test]
+async fn waits_for_chromium_and_leads_clients_through_the_agent() {
+    let agent = Start::headless().listening().await;
+    // Asked at once, while Chromium is not up.
+    let version = agent.ready().await;
+    assert!(version["Browser"].as_str().unwrap().contains("Chrome/"));
+    let authority = agent.base_url.strip_prefix("http://").unwrap();
+    let through_us = format!("ws://{authority}/devtools/browser/");
+    let address = version["webSocketDebuggerUrl"].as_str().unwrap();
+    assert!(address.starts_with(&through_us), "{address}");
+    assert_eq!(agent.ok(agent.get("/json/version/")).await, version);
+
+    for path in ["/json/list", "/json"] {
+        let list = agent.ok(agent.get(path)).await;
+        let page = list
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|target| target["type"] == "page")
+            .unwrap();
+        assert_eq!(page["url"], "about:blank");
+        let address = page["webSocketDebuggerUrl"].as_str().unwrap();
+        assert!(
+            address.starts_with(&format!("ws://{authority}/devtools/page/")),
+            "{address}"
+        );
+    }
+    let named = agent.get("/json/version").header("host", "berth.example");
+    let address = agent.ok(named).await["webSocketDebuggerUrl"].clone();
+    assert!(
+        address
+            .as_str()
+            .unwrap()
+            .starts_with("ws://berth.example/devtools/browser/")
+    );
+    agent.stop().await;
+}

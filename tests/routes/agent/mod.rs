@@ -1,0 +1,5 @@
+mod cdp;
+mod chromium;
+mod display;
+mod health;
+mod json;

@@ -1,0 +1,265 @@
+//! A real `berth agent` in a folder of its own, on a free port.
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use nix::sys::signal::Signal;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+};
+
+use super::{
+    processes,
+    wait::{until, in_time},
+};
+
+pub const TOKEN: &str = "the-token-of-the-agent-under-test";
+
+/// How the agent is started.
+pub struct Start {
+    folder: TempDir,
+    arguments: Vec<OsString>,
+    variables: Vec<(String, OsString)>,
+    token: bool,
+}
+
+/// A running agent; dropping it kills it.
+pub struct TestAgent {
+    folder: TempDir,
+    process: Child,
+    pub base_url: String,
+    pub http: reqwest::Client,
+}
+
+impl Start {
+    /// Chromium without a display, which starts fastest.
+    pub fn headless() -> Self {
+        Self::on_screen().with(["--headless"])
+    }
+
+    /// Chromium on an X server, as by default.
+    pub fn on_screen() -> Self {
+        Self {
+            folder: tempfile::Builder::new()
+                .prefix("berth-agent-")
+                .tempdir()
+                .expect("a temporary folder"),
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            token: true,
+        }
+    }
+
+    pub fn with<const N: usize>(mut self, arguments: [&str; N]) -> Self {
+        self.arguments.extend(arguments.map(OsString::from));
+        self
+    }
+
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
+    pub fn without_token(mut self) -> Self {
+        self.token = false;
+        self
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    /// The command with everything set; its output is the caller's.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
+        command
+            .args([
+                "agent",
+                "--listen",
+                "127.0.0.1:0",
+                "--json",
+                "--log",
+                "debug",
+                "--state-dir",
+            ])
+            .arg(self.state_dir())
+            .args(&self.arguments)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .kill_on_drop(true);
+        if self.token {
+            command.env("BERTH_AGENT_TOKEN", TOKEN);
+        }
+        command
+    }
+
+    /// Starts it and waits until it listens.
+    pub async fn listening(self) -> TestAgent {
+        let log = fs::File::options()
+            .append(true)
+            .create(true)
+            .open(self.folder.path().join("agent.log"))
+            .expect("a log file");
+        let mut process = self
+            .command()
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("the agent starts");
+        let mut line = String::new();
+        let stdout = process.stdout.take().expect("standard output is piped");
+        in_time(
+            "the agent's line",
+            BufReader::new(stdout).read_line(&mut line),
+        )
+        .await
+        .expect("standard output can be read");
+        let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| {
+            let log = fs::read_to_string(self.folder.path().join("agent.log"));
+            panic!(
+                "the agent said {line:?} and logged {}",
+                log.unwrap_or_default()
+            )
+        });
+        TestAgent {
+            base_url: told["base_url"].as_str().expect("a base URL").to_owned(),
+            folder: self.folder,
+            process,
+            http: reqwest::Client::new(),
+        }
+    }
+
+    /// Starts it and waits until its Chromium answers.
+    pub async fn ready(self) -> TestAgent {
+        let agent = self.listening().await;
+        agent.ready().await;
+        agent
+    }
+}
+
+impl TestAgent {
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base_url)
+    }
+
+    /// The URL of a WebSocket route.
+    pub fn ws_url(&self, path: &str) -> String {
+        self.url(path).replacen("http", "ws", 1)
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("agent.log")).unwrap_or_default()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id().expect("it runs")
+    }
+
+    /// A request with the token.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, self.url(path)).bearer_auth(TOKEN)
+    }
+
+    pub fn get(&self, path: &str) -> RequestBuilder {
+        self.request(Method::GET, path)
+    }
+
+    pub fn post(&self, path: &str) -> RequestBuilder {
+        self.request(Method::POST, path)
+    }
+
+    pub fn put(&self, path: &str) -> RequestBuilder {
+        self.request(Method::PUT, path)
+    }
+
+    /// Sends it and reads status and JSON; an answer that is none is told as a string.
+    pub async fn answer(&self, request: RequestBuilder) -> (StatusCode, Value) {
+        let response = in_time("an answer", request.send())
+            .await
+            .expect("the agent answers");
+        let status = response.status();
+        let text = in_time("a body", response.text()).await.expect("a body");
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        (status, body)
+    }
+
+    /// The answer to a request that must succeed.
+    pub async fn ok(&self, request: RequestBuilder) -> Value {
+        let (status, body) = self.answer(request).await;
+        assert!(status.is_success(), "{status}: {body}\n{}", self.log());
+        body
+    }
+
+    /// Waits until Chromium answers and returns `/json/version`.
+    pub async fn ready(&self) -> Value {
+        self.ok(self.get("/json/version")).await
+    }
+
+    /// `GET /chromium` once `wanted` holds of it.
+    pub async fn chromium_when(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        until(what, async || {
+            let status = self.ok(self.get("/chromium")).await;
+            wanted(&status).then_some(status)
+        })
+        .await
+    }
+
+    /// A number in `GET /chromium`, which must be there.
+    pub async fn chromium_number(&self, field: &str) -> u64 {
+        let status = self
+            .chromium_when("Chromium running", |status| status[field].is_u64())
+            .await;
+        status[field].as_u64().expect("it is a number")
+    }
+
+    /// Asks it to stop, and asserts that it ends well and leaves no process.
+    pub async fn stop(mut self) {
+        processes::signal(self.pid(), Signal::SIGTERM);
+        let status = in_time("the agent's end", self.process.wait())
+            .await
+            .expect("it can be waited for");
+        assert!(status.success(), "{status}\n{}", self.log());
+        self.nothing_left().await;
+    }
+
+    /// Kills it without a chance to clean up, and asserts that no process is left.
+    pub async fn kill(mut self) -> TempDir {
+        self.process.kill().await.expect("it can be killed");
+        self.nothing_left().await;
+        self.folder
+    }
+
+    /// Starts an agent again on the folder a killed one has left.
+    pub fn again(folder: TempDir) -> Start {
+        Start {
+            folder,
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            token: true,
+        }
+    }
+
+    async fn nothing_left(&self) {
+        until("no process left", async || {
+            processes::naming(&self.state_dir())
+                .is_empty()
+                .then_some(())
+        })
+        .await;
+    }
+}

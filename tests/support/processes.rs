@@ -1,0 +1,56 @@
+//! The machine's processes, as /proc shows them.
+
+use std::{fs, path::Path};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub pid: u32,
+    pub command: String,
+}
+
+/// All living processes whose command line or first environment names `folder`. A dead one that its parent has not reaped yet is not living.
+pub fn naming(folder: &Path) -> Vec<Process> {
+    let name = folder.to_str().expect("test folders have plain names");
+    fs::read_dir("/proc")
+        .expect("/proc is there")
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|&pid: &u32| pid != std::process::id())
+        .filter_map(|pid| {
+            let read = |file: &str| {
+                let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+                String::from_utf8_lossy(&bytes).replace('\0', " ")
+            };
+            let command = read("cmdline");
+            let names = command.contains(name) || read("environ").contains(name);
+            (names && is_alive(pid)).then_some(Process { pid, command })
+        })
+        .collect()
+}
+
+pub fn is_alive(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|stat| stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()))
+        .is_some_and(|rest| !rest.starts_with(['Z', 'X']))
+}
+
+pub fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).expect("a process number"));
+    kill(pid, signal).expect("the process is there");
+}
+
+/// Resident memory in KiB.
+pub fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,80 @@
+//! A DevTools client that knows only WebSockets.
+
+use futures::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, connect_async,
+    tungstenite::{
+        Error, Message, client::IntoClientRequest, http::HeaderValue, protocol::CloseFrame,
+    },
+};
+
+use super::{agent::TOKEN, wait::in_time};
+
+pub struct Client {
+    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    next_id: u64,
+}
+
+impl Client {
+    pub async fn connect(url: &str) -> Self {
+        Self::try_connect(url)
+            .await
+            .expect("the handshake succeeds")
+    }
+
+    pub async fn try_connect(url: &str) -> Result<Self, Error> {
+        let mut request = url.into_client_request()?;
+        let bearer = format!("Bearer {TOKEN}");
+        request.headers_mut().insert(
+            "authorization",
+            HeaderValue::from_str(&bearer).expect("a header"),
+        );
+        let (socket, _) = in_time("a handshake", connect_async(request)).await?;
+        Ok(Self { socket, next_id: 0 })
+    }
+
+    pub async fn send_text(&mut self, text: String) {
+        in_time("sending", self.socket.send(Message::Text(text.into())))
+            .await
+            .expect("it can be sent");
+    }
+
+    /// The next text message.
+    pub async fn next_text(&mut self) -> String {
+        loop {
+            match in_time("a message", self.socket.next()).await {
+                Some(Ok(Message::Text(text))) => return text.as_str().to_owned(),
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                other => panic!("no text but {other:?}"),
+            }
+        }
+    }
+
+    /// Calls a method and returns its whole answer.
+    pub async fn call(&mut self, method: &str, params: Value) -> Value {
+        self.next_id += 1;
+        let id = self.next_id;
+        let call = json!({"id": id, "method": method, "params": params});
+        self.send_text(call.to_string()).await;
+        loop {
+            let message: Value =
+                serde_json::from_str(&self.next_text().await).expect("DevTools speaks JSON");
+            if message["id"] == id {
+                return message;
+            }
+        }
+    }
+
+    /// The Close frame this connection ends with, where it ends with one.
+    pub async fn closed(mut self) -> Option<CloseFrame> {
+        loop {
+            match in_time("the end", self.socket.next()).await {
+                Some(Ok(Message::Close(frame))) => return frame,
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return None,
+            }
+        }
+    }
+}
