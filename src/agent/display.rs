@@ -16,12 +16,18 @@ use tokio::{
 use crate::{
     agent::settings::Config,
     api::viewport::Viewport,
-    system::child::{Child, Stdout},
+    system::{
+        child::{Child, Stdout},
+        x11::{self, Access, X11Error},
+    },
 };
 
 const START_DEADLINE: Duration = Duration::from_secs(20);
 const END_GRACE: Duration = Duration::from_secs(2);
+const MODE_DEADLINE: Duration = Duration::from_secs(5);
 const DEPTH: u32 = 24;
+/// The least frame buffer, which is the most a screen can grow to while it runs: 16 MB buy sizes up to this without a restart.
+const ROOM: (u32, u32) = (2560, 1600);
 
 #[derive(Debug, thiserror::Error)]
 pub enum DisplayError {
@@ -29,6 +35,8 @@ pub enum DisplayError {
     Spawn(#[from] io::Error),
     #[error("the X server ended while starting: {0}")]
     Ended(String),
+    #[error("the screen could not be set: {0}")]
+    Mode(#[from] X11Error),
     #[error("the X server was not ready within {} s", START_DEADLINE.as_secs())]
     Deadline,
 }
@@ -39,19 +47,36 @@ pub struct Display {
     /// `:0`.
     name: String,
     authority: PathBuf,
+    access: Access,
+    /// What it can be resized to without a restart.
+    largest: (u32, u32),
 }
 
 impl Display {
     pub async fn start(config: &Config, viewport: Viewport) -> Result<Self, DisplayError> {
+        let room = (viewport.width.max(ROOM.0), viewport.height.max(ROOM.1));
+        let display = Self::start_with(config, room).await?;
+        match display.set_mode(viewport).await {
+            Ok(()) => Ok(display),
+            Err(DisplayError::Mode(error)) => {
+                tracing::warn!(%error, "the X server cannot be resized while it runs");
+                display.end().await;
+                Self::start_with(config, (viewport.width, viewport.height)).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn start_with(config: &Config, largest: (u32, u32)) -> Result<Self, DisplayError> {
         let authority = config.state_dir.run().join("Xauthority");
-        write_authority(&authority)?;
+        let cookie = write_authority(&authority)?;
         remove_dead_locks(Path::new("/tmp"));
         let mut command = Command::new(&config.xvfb);
         command
             // The server picks a free number itself and says it: two that start at once cannot meet.
             .args(["-displayfd", "1"])
             .args(["-screen", "0"])
-            .arg(format!("{}x{}x{DEPTH}", viewport.width, viewport.height))
+            .arg(format!("{}x{}x{DEPTH}", largest.0, largest.1))
             .args(["-nolisten", "tcp", "-noreset", "-auth"])
             .arg(&authority);
         let (mut child, stdout) = Child::spawn("xvfb", command, Stdout::Take).await?;
@@ -73,7 +98,25 @@ impl Display {
             child,
             name: format!(":{number}"),
             authority,
+            access: Access { number, cookie },
+            largest,
         })
+    }
+
+    /// Whether [`Self::set_mode`] can give it this size.
+    pub fn has_room_for(&self, viewport: Viewport) -> bool {
+        viewport.width <= self.largest.0 && viewport.height <= self.largest.1
+    }
+
+    pub async fn set_mode(&self, viewport: Viewport) -> Result<(), DisplayError> {
+        let access = self.access.clone();
+        let set = tokio::task::spawn_blocking(move || x11::set_mode(&access, viewport));
+        match time::timeout(MODE_DEADLINE, set).await {
+            Ok(Ok(set)) => set?,
+            Ok(Err(panic)) => return Err(DisplayError::Ended(panic.to_string())),
+            Err(_) => return Err(DisplayError::Deadline),
+        }
+        Ok(())
     }
 
     pub fn name(&self) -> &str {
@@ -120,7 +163,7 @@ async fn read_number(stdout: ChildStdout) -> io::Result<u32> {
 }
 
 /// A fresh cookie for any display number: the file holds no other.
-fn write_authority(path: &Path) -> io::Result<()> {
+fn write_authority(path: &Path) -> io::Result<[u8; 16]> {
     use io::Write;
     const FAMILY_WILD: u16 = 0xffff;
     const NAME: &[u8] = b"MIT-MAGIC-COOKIE-1";
@@ -143,7 +186,8 @@ fn write_authority(path: &Path) -> io::Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(path)?
-        .write_all(&entry)
+        .write_all(&entry)?;
+    Ok(cookie)
 }
 
 /// Removes lock files whose process is gone or is no X server any more. The server itself removes only those of the first kind, and

@@ -229,3 +229,72 @@ async fn drive(mut connection: Connection<CdpJsonEventMessage>, mut calls: mpsc:
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::SinkExt;
+    use tokio::net::TcpListener;
+    use tokio_tungstenite::{accept_async, tungstenite::Message as Frame};
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(10);
+
+    /// A DevTools that says `before` each answer.
+    async fn devtools(before: &'static [&'static str]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut socket = accept_async(stream).await.unwrap();
+            while let Some(Ok(Frame::Text(call))) = socket.next().await {
+                let call: serde_json::Value = serde_json::from_str(&call).unwrap();
+                for message in before {
+                    socket.send(Frame::Text((*message).into())).await.unwrap();
+                }
+                let answer = serde_json::json!({"id": call["id"], "result": {"targetId": "T"}});
+                socket
+                    .send(Frame::Text(answer.to_string().into()))
+                    .await
+                    .unwrap();
+            }
+        });
+        format!("ws://{address}/devtools/browser/x")
+    }
+
+    #[tokio::test]
+    async fn what_a_newer_chromium_may_say_does_not_end_the_connection() {
+        let url = devtools(&[
+            r#"{"method":"Nothing.weKnow","params":{"deep":[{"new":null}]},"sessionId":"S"}"#,
+            r#"{"method":"Target.targetCreated","params":{"targetInfo":{"type":"hologram"}}}"#,
+            r#"{"method":"No.params"}"#,
+            r#"{"neither":"event nor answer"}"#,
+            r#"{"id":4711,"result":{}}"#,
+            r#"{"id":"not a number"}"#,
+            "not even JSON",
+        ])
+        .await;
+        let cdp = Cdp::connect(&url, DEADLINE).await.unwrap();
+        for _ in 0..3 {
+            assert_eq!(cdp.open_tab("about:blank").await.unwrap().id, "T");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_connection_is_told_to_who_waits() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut socket = accept_async(stream).await.unwrap();
+            socket.next().await;
+        });
+        let cdp = Cdp::connect(&format!("ws://{address}/"), DEADLINE)
+            .await
+            .unwrap();
+        assert!(matches!(
+            cdp.open_tab("about:blank").await,
+            Err(CdpError::Closed)
+        ));
+    }
+}

@@ -7,3 +7,4 @@ pub mod devtools;
 pub mod file_wait;
 pub mod script_protocol;
 pub mod script_worker;
+pub mod x11;

@@ -1,4 +1,5 @@
 mod dev;
 
+mod agent_recovers;
 mod proxy;
 mod tunnel;

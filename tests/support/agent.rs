@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     processes,
-    wait::{until, in_time},
+    wait::{in_time, until},
 };
 
 pub const TOKEN: &str = "the-token-of-the-agent-under-test";

@@ -139,6 +139,14 @@ impl Process {
         Cdp::connect(&self.devtools.browser_url(), CALL_DEADLINE).await
     }
 
+    /// Makes its windows follow the screen.
+    pub async fn fill_screen(&self, viewport: Viewport) -> Result<(), CdpError> {
+        self.cdp()
+            .await?
+            .fill_screen(viewport.width, viewport.height)
+            .await
+    }
+
     pub async fn kill(self) {
         let _ = self.child.kill().await;
     }

@@ -214,9 +214,14 @@ impl Supervisor {
                 }
                 Some(Request::StartUrl(url)) => self.start_url = url,
                 Some(Request::Resize { viewport, reply }) => {
+                    if self.fits(viewport) {
+                        let _ = reply.send(self.resize(viewport, &process).await);
+                        continue;
+                    }
+                    // A frame buffer cannot grow: the next one is made larger.
                     self.viewport = viewport;
                     self.resizing = Some(reply);
-                    let reason: Arc<str> = "the screen is resized".into();
+                    let reason: Arc<str> = "the screen is made larger than it had room for".into();
                     self.tell(BrowserState::Restarting {
                         reason: reason.clone(),
                     });
@@ -229,6 +234,28 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    fn fits(&self, viewport: Viewport) -> bool {
+        self.display
+            .as_ref()
+            .is_none_or(|display| display.has_room_for(viewport))
+    }
+
+    async fn resize(&mut self, viewport: Viewport, process: &Process) -> Result<(), ResizeError> {
+        let failed = |error: &dyn std::fmt::Display| ResizeError::Failed(error.to_string());
+        if let Some(display) = &self.display {
+            display
+                .set_mode(viewport)
+                .await
+                .map_err(|error| failed(&error))?;
+        }
+        self.viewport = viewport;
+        self.status.send_modify(|status| status.viewport = viewport);
+        process
+            .fill_screen(viewport)
+            .await
+            .map_err(|error| failed(&error))
     }
 
     /// Waits before the next start; a request to restart ends the wait.

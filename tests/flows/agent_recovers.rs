@@ -1,0 +1,242 @@
+//! What dies comes back, what is left behind stops nobody, and nothing outlives the agent.
+
+use std::{fs, os::unix::fs::symlink, path::PathBuf};
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    processes,
+    wait::until,
+    websocket::Client,
+};
+
+async fn display_number(agent: &TestAgent, field: &str) -> u32 {
+    until("a display", async || {
+        let health = agent.ok(agent.get("/health")).await;
+        health["display"][field].as_u64()
+    })
+    .await
+    .try_into()
+    .unwrap()
+}
+
+#[tokio::test]
+async fn a_killed_agent_leaves_nothing_running_and_the_next_one_starts() {
+    let agent = Start::on_screen().ready().await;
+    let mut client = Client::connect(&agent.ws_url("/cdp")).await;
+    // A tab in a loop: its process cannot notice by itself that its browser is gone.
+    let busy = json!({"url": "data:text/html,<script>for(;;);</script>"});
+    client.call("Target.createTarget", busy).await;
+    let running = processes::naming(&agent.state_dir());
+    assert!(
+        running
+            .iter()
+            .any(|process| process.command.contains("Xvfb"))
+    );
+    assert!(
+        running
+            .iter()
+            .any(|process| process.command.contains("--type=zygote"))
+    );
+    let folder = agent.kill().await;
+    assert!(
+        folder
+            .path()
+            .join("state/user-data/SingletonLock")
+            .is_symlink()
+    );
+    let agent = TestAgent::again(folder).ready().await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_killed_x_server_comes_back_and_chromium_with_it() {
+    let agent = Start::on_screen().ready().await;
+    let client = Client::connect(&agent.ws_url("/cdp")).await;
+    let killed = display_number(&agent, "pid").await;
+    processes::signal(killed, Signal::SIGKILL);
+    let close = client.closed().await.expect("a Close frame");
+    assert_eq!(u16::from(close.code), 1012, "{close:?}");
+    let status = agent
+        .chromium_when("the second start", |status| status["generation"] == 2)
+        .await;
+    assert_eq!(status["state"], "running");
+    assert_ne!(display_number(&agent, "pid").await, killed);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn leftovers_of_a_crash_stop_no_start() {
+    let start = Start::on_screen();
+    let user_data = start.state_dir().join("user-data");
+    fs::create_dir_all(user_data.join("Default")).unwrap();
+    // Of a machine with another name, whose process nobody can look at.
+    symlink("elsewhere-1", user_data.join("SingletonLock")).unwrap();
+    symlink(
+        "/nowhere/SingletonSocket",
+        user_data.join("SingletonSocket"),
+    )
+    .unwrap();
+    // A port where nobody listens, or worse: somebody else.
+    let stale = "1\n/devtools/browser/00000000-0000-0000-0000-000000000000";
+    fs::write(user_data.join("DevToolsActivePort"), stale).unwrap();
+    fs::write(user_data.join("Local State"), "{\"browser\":{\"ena").unwrap();
+    fs::write(
+        user_data.join("Default/Preferences"),
+        "{\"profile\":{\"exit_ty",
+    )
+    .unwrap();
+    let lock = stale_x_lock();
+    let agent = start.ready().await;
+    assert_eq!(agent.chromium_number("generation").await, 1);
+    let content = fs::read_to_string(&lock).unwrap_or_default();
+    assert_ne!(content, own_lock(), "{} is still there", lock.display());
+    agent.stop().await;
+}
+
+/// The lock of the first free display, naming a process that lives and is no X server: this one.
+fn stale_x_lock() -> PathBuf {
+    let free = (0..)
+        .find(|number| {
+            !PathBuf::from(format!("/tmp/.X{number}-lock")).exists()
+                && !PathBuf::from(format!("/tmp/.X11-unix/X{number}")).exists()
+        })
+        .unwrap();
+    let lock = PathBuf::from(format!("/tmp/.X{free}-lock"));
+    fs::write(&lock, own_lock()).unwrap();
+    lock
+}
+
+fn own_lock() -> String {
+    format!("{:>10}\n", std::process::id())
+}
+
+#[tokio::test]
+async fn a_chromium_that_floods_its_output_is_not_stalled() {
+    use std::os::unix::fs::PermissionsExt;
+    let start = Start::headless();
+    fs::create_dir_all(start.state_dir()).unwrap();
+    let wrapper = start.state_dir().join("chatty-chromium");
+    let script = "#!/bin/sh\n\
+        head -c 10000000 /dev/zero | tr '\\0' x >&2\n\
+        head -c 10000000 /dev/zero | tr '\\0' x\n\
+        exec /usr/lib/chromium/chromium \"$@\"\n";
+    fs::write(&wrapper, script).unwrap();
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    let agent = start
+        .with(["--chromium", wrapper.to_str().unwrap()])
+        .ready()
+        .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_chromium_that_never_starts_is_tried_again_and_the_agent_says_so() {
+    let agent = Start::headless()
+        .with(["--chromium", "/bin/false"])
+        .listening()
+        .await;
+    let status = agent
+        .chromium_when("the reason", |status| status["reason"].is_string())
+        .await;
+    assert_eq!(status["state"], "restarting");
+    assert!(
+        status["reason"]
+            .as_str()
+            .unwrap()
+            .contains("ended while starting"),
+        "{status}"
+    );
+    // Asked for by hand, it does not wait for its turn.
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_folder_has_one_agent() {
+    let agent = Start::headless().listening().await;
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_berth"))
+        .args(["agent", "--listen", "127.0.0.1:0", "--state-dir"])
+        .arg(agent.state_dir())
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("another agent uses"), "{said}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn all_that_is_wrong_with_the_settings_is_told_at_once() {
+    let start = Start::on_screen().without_token();
+    let output = start
+        .command()
+        .args(["--listen", "0.0.0.0:0"])
+        .args(["--viewport", "9x9"])
+        .args(["--start-url", "javascript:alert(1)"])
+        .args(["--chromium", "/nowhere/chromium"])
+        .args(["--chromium-flag=--remote-debugging-port=1"])
+        .args(["--xvfb", "/nowhere/Xvfb"])
+        .args(["--max-cdp-clients", "0"])
+        .args(["--cdp-hold-seconds", "soon"])
+        .args(["--token-file", "/nowhere/token"])
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    for option in [
+        "--listen:",
+        "--viewport:",
+        "--start-url:",
+        "--chromium:",
+        "--chromium-flag:",
+        "--xvfb:",
+        "--max-cdp-clients:",
+        "--cdp-hold-seconds:",
+        "--token-file:",
+    ] {
+        assert!(said.contains(option), "{option} is not in {said}");
+    }
+    assert!(!start.state_dir().exists(), "nothing was started");
+}
+
+#[tokio::test]
+async fn a_token_that_others_can_read_is_refused_and_a_private_one_taken() {
+    use std::os::unix::fs::PermissionsExt;
+    let start = Start::headless().without_token();
+    fs::create_dir_all(start.state_dir()).unwrap();
+    let file = start.state_dir().join("token");
+    fs::write(&file, format!("{}\n", crate::support::agent::TOKEN)).unwrap();
+    let start = start.with(["--token-file", file.to_str().unwrap()]);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let output = start.command().output().await.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("can be read by others"), "{said}");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let agent = start.listening().await;
+    agent.ok(agent.get("/chromium")).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn no_child_learns_the_token() {
+    let agent = Start::on_screen().ready().await;
+    for process in processes::naming(&agent.state_dir()) {
+        if process.pid == agent.pid() {
+            continue;
+        }
+        let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+        let environment = String::from_utf8_lossy(&environment);
+        assert!(
+            !environment.contains(crate::support::agent::TOKEN)
+                && !process.command.contains(crate::support::agent::TOKEN),
+            "{}",
+            process.command
+        );
+    }
+    agent.stop().await;
+}
