@@ -1,5 +1,6 @@
-mod dev;
-
 mod agent_recovers;
+mod clients;
+mod dev;
 mod proxy;
+mod sessions;
 mod tunnel;

@@ -4,7 +4,9 @@ mod bad_input;
 mod change;
 mod create;
 mod delete;
+mod json;
 mod list;
+mod session;
 
 use serde_json::Value;
 

@@ -1,0 +1,139 @@
+//! What a DevTools client sees when something between it and its browser ends.
+
+use futures::{SinkExt, StreamExt};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+use crate::support::dev::Dev;
+use crate::support::wait::{PATIENCE, until};
+
+struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Client {
+    async fn connect(browser: &Value) -> Self {
+        let url = browser["cdp_ws_url"].as_str().unwrap();
+        let connected = timeout(PATIENCE, connect_async(url))
+            .await
+            .expect("an answer comes");
+        let mut client = Self(connected.unwrap_or_else(|error| panic!("{error}")).0);
+        let question = json!({ "id": 1, "method": "Browser.getVersion" }).to_string();
+        client.0.send(Message::text(question)).await.unwrap();
+        let answer = client.next().await.expect("an answer").expect("a message");
+        assert!(
+            answer.to_text().unwrap().contains("HeadlessChrome"),
+            "{answer}"
+        );
+        client
+    }
+
+    async fn next(&mut self) -> Option<Result<Message, tokio_tungstenite::tungstenite::Error>> {
+        timeout(PATIENCE, self.0.next())
+            .await
+            .expect("something comes")
+    }
+
+    /// The reason the connection ends with.
+    async fn closed(&mut self) -> CloseFrame {
+        loop {
+            match self.next().await {
+                Some(Ok(Message::Close(Some(frame)))) => return frame,
+                Some(Ok(_)) => {}
+                other => panic!("it ended without a reason: {other:?}"),
+            }
+        }
+    }
+}
+
+/// The process that has no ancestor of the same command line: Chromium's own, and not one of its many children.
+fn first(dev: &Dev, part: &str, without: &str) -> Pid {
+    let found = dev.descendants().into_iter();
+    let mut found =
+        found.filter(|(_, command)| command.contains(part) && !command.contains(without));
+    found.next().unwrap_or_else(|| panic!("no {part} runs")).0
+}
+
+#[tokio::test]
+async fn killing_the_agent_is_told_and_the_same_address_works_again() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    let mut client = Client::connect(&browser).await;
+    kill(first(&dev, " agent ", "--type="), Signal::SIGKILL).unwrap();
+    let close = client.closed().await;
+    assert_eq!(
+        (u16::from(close.code), close.reason.as_str()),
+        (1011, "the connection to the browser is lost")
+    );
+    reconnects(&browser).await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn killing_chromium_is_told_and_the_same_address_works_again() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    let mut client = Client::connect(&browser).await;
+    kill(
+        first(&dev, "--remote-debugging-port", "--type="),
+        Signal::SIGKILL,
+    )
+    .unwrap();
+    let close = client.closed().await;
+    assert_eq!(u16::from(close.code), 1012, "{}", close.reason);
+    reconnects(&browser).await;
+    dev.finish().await;
+}
+
+/// A client that comes while the browser comes back is held, or told to try again.
+async fn reconnects(browser: &Value) {
+    let url = browser["cdp_ws_url"].as_str().unwrap();
+    until("the browser is back", async || {
+        connect_async(url).await.ok()
+    })
+    .await;
+    Client::connect(browser).await;
+}
+
+#[tokio::test]
+async fn deleting_the_browser_ends_its_clients_with_a_reason() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    let mut client = Client::connect(&browser).await;
+    let path = format!("/browsers/{}", browser["session_id"].as_str().unwrap());
+    let (deleted, close) = tokio::join!(dev.delete(&path), client.closed());
+    assert_eq!(deleted.status, 204);
+    assert!(!close.reason.is_empty());
+    let gone = connect_async(browser["cdp_ws_url"].as_str().unwrap())
+        .await
+        .unwrap_err();
+    assert!(gone.to_string().contains("404"), "{gone}");
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn stopping_the_server_ends_its_clients_with_a_reason() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    let mut client = Client::connect(&browser).await;
+    let (_, close) = tokio::join!(dev.finish(), client.closed());
+    assert_eq!(
+        (u16::from(close.code), close.reason.as_str()),
+        (1001, "the server is stopping")
+    );
+}
+
+#[tokio::test]
+async fn killing_control_breaks_its_clients_off_and_leaves_nothing_behind() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    let mut client = Client::connect(&browser).await;
+    // Waits until no process of it is left.
+    dev.crash().await;
+    let end = client.next().await;
+    assert!(matches!(end, Some(Err(_)) | None), "{end:?}");
+}
