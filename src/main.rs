@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use berth::cli::{Cli, CliError, Command, KeyCommand, ServerName, start_logs};
+use berth::cli::{CheckCommand, Cli, CliError, Command, KeyCommand, ServerName, start_logs};
 use berth::{agent, control, dev};
 
 fn main() -> ExitCode {
@@ -23,6 +23,9 @@ fn main() -> ExitCode {
                 .await
                 .map(|created| created.print())
         }),
+        Command::Check(CheckCommand::Agent(settings)) => checked(settings.check()),
+        Command::Check(CheckCommand::Control(settings)) => checked(settings.check()),
+        Command::Check(CheckCommand::Dev(settings)) => checked(settings.control.check()),
         Command::Openapi(arguments) => match arguments.server {
             ServerName::Agent => print_document(&agent::document()),
             ServerName::Control => print_document(&control::document(agent::document())),
@@ -41,6 +44,16 @@ fn run<E: std::fmt::Display>(command: impl Future<Output = Result<(), E>>) -> Ex
     };
     match runtime.block_on(command) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn checked<T, E: std::fmt::Display>(outcome: Result<T, E>) -> ExitCode {
+    match outcome {
+        Ok(_) => {
+            println!("the settings are in order");
+            ExitCode::SUCCESS
+        }
         Err(error) => fail(&error),
     }
 }

@@ -8,6 +8,9 @@ use toml::{Table, Value};
 
 pub const VARIABLE: &str = "BERTH_CONFIG";
 
+/// Has a subcommand of the same options for each command that serves.
+const CHECK: &str = "check";
+
 /// Why the configuration file cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigFileError {
@@ -84,18 +87,29 @@ fn apply_table(
         let settings = settings.as_table().ok_or_else(unknown)?;
         let subcommand = command.find_subcommand(table).ok_or_else(unknown)?;
         let defaults = defaults(subcommand, table, settings, path)?;
-        command = command.mut_subcommand(table, |subcommand| {
-            defaults
-                .into_iter()
-                .fold(subcommand, |subcommand, (id, values)| {
-                    subcommand.mut_arg(id, |option| option.required(false).default_values(values))
-                })
-        });
+        let checked = command
+            .find_subcommand(CHECK)
+            .is_some_and(|check| check.find_subcommand(table).is_some());
+        if checked {
+            command = command.mut_subcommand(CHECK, |check| {
+                check.mut_subcommand(table, |subcommand| with_defaults(subcommand, &defaults))
+            });
+        }
+        command = command.mut_subcommand(table, |subcommand| with_defaults(subcommand, &defaults));
     }
     Ok(command)
 }
 
 type Defaults = Vec<(String, Vec<String>)>;
+
+fn with_defaults(subcommand: Command, defaults: &Defaults) -> Command {
+    defaults
+        .iter()
+        .fold(subcommand, |subcommand, (id, values)| {
+            let values = values.clone();
+            subcommand.mut_arg(id, |option| option.required(false).default_values(values))
+        })
+}
 
 fn defaults(
     subcommand: &Command,

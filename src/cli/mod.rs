@@ -55,6 +55,9 @@ pub enum Command {
     /// API keys
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Check the settings of a command and start nothing
+    #[command(subcommand)]
+    Check(CheckCommand),
     /// Print the OpenAPI document of a server
     Openapi(OpenapiArgs),
 }
@@ -63,6 +66,17 @@ pub enum Command {
 pub enum KeyCommand {
     /// Make a key; it is printed once
     Create(crate::control::key_create::KeyCreate),
+}
+
+/// Whose settings to check: with the options of that command.
+#[derive(Debug, Subcommand)]
+pub enum CheckCommand {
+    /// Those of `berth agent`
+    Agent(crate::agent::settings::Settings),
+    /// Those of `berth control`
+    Control(crate::control::settings::Settings),
+    /// Those of `berth dev`
+    Dev(crate::dev::Settings),
 }
 
 #[derive(Debug, Args)]

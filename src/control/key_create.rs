@@ -8,6 +8,7 @@ use super::{
     keys::{ApiKeys, KeyError},
     open_store,
     settings::StateSettings,
+    state_dir::StateDir,
     store::{ApiKeyRow, ProjectRow, Store, StoreError},
 };
 use crate::api::{api_keys::Days, name};
@@ -51,7 +52,8 @@ pub enum KeyCreateError {
 
 /// Makes a key in the state directory's database; a server that runs there takes it at once.
 pub async fn create(options: &KeyCreate) -> Result<CreatedKey, KeyCreateError> {
-    let state_dir = options.state.open().map_err(ControlError::StateDir)?;
+    let path = options.state.path().map_err(ControlError::StateDir)?;
+    let state_dir = StateDir::open(&path).map_err(ControlError::StateDir)?;
     let (store, _) = open_store(&state_dir).await?;
     let created = create_in(&store, options).await;
     store.close().await?;

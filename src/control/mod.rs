@@ -99,6 +99,7 @@ impl Deref for Control {
 pub struct Started {
     pub control: Control,
     config: Config,
+    state_dir: StateDir,
     /// The agent's document, for the session routes that are passed on to it.
     agent: OpenApi,
     listener: TcpListener,
@@ -131,13 +132,14 @@ pub async fn start(
     agent: OpenApi,
     shutdown: Shutdown,
 ) -> Result<Started, ControlError> {
-    let lock = config.state_dir.lock()?;
+    let state_dir = StateDir::open(&config.state_dir)?;
+    let lock = state_dir.lock()?;
     let address = config.listen;
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|source| ControlError::Listen { address, source })?;
     let address = listener.local_addr().map_err(ControlError::Serve)?;
-    let (store, default_project) = open_store(&config.state_dir).await?;
-    let fleet = LocalFleet::new(config.fleet.clone(), &config.state_dir, shutdown.clone());
+    let (store, default_project) = open_store(&state_dir).await?;
+    let fleet = LocalFleet::new(config.fleet.clone(), &state_dir, shutdown.clone());
     let browsers = Browsers::new(store.clone(), fleet, shutdown.clone());
     let gone = browsers.recover().await?;
     if gone > 0 {
@@ -146,7 +148,7 @@ pub async fn start(
     let control = Control {
         parts: Arc::new(Parts {
             keys: ApiKeys::new(store.clone()),
-            tokens: SessionTokens::new(&session_secret(&config.state_dir)?),
+            tokens: SessionTokens::new(&session_secret(&state_dir)?),
             proxy: Proxy::new(&shutdown),
             store,
             browsers,
@@ -158,6 +160,7 @@ pub async fn start(
     Ok(Started {
         control,
         config,
+        state_dir,
         agent,
         listener,
         shutdown,
@@ -182,7 +185,7 @@ impl Started {
     }
 
     pub fn state_dir(&self) -> &StateDir {
-        &self.config.state_dir
+        &self.state_dir
     }
 
     /// Serves until the stop; then ends every browser and closes the database.
@@ -194,6 +197,7 @@ impl Started {
             listener,
             shutdown,
             _lock,
+            ..
         } = self;
         let metrics = Metrics::install();
         metrics.keep_up(&shutdown);

@@ -97,7 +97,8 @@ pub struct FleetSettings {
 #[derive(Debug, Clone)]
 pub struct Config {
     pub listen: SocketAddr,
-    pub state_dir: StateDir,
+    /// Not looked at yet.
+    pub state_dir: PathBuf,
     pub public_url: Option<Url>,
     pub stop_grace: Duration,
     pub fleet: FleetConfig,
@@ -127,14 +128,11 @@ pub enum SettingsError {
 }
 
 impl StateSettings {
-    /// Makes the folder where it is missing.
-    pub fn open(&self) -> Result<StateDir, StateDirError> {
+    /// Where the folder is, or is to be.
+    pub fn path(&self) -> Result<PathBuf, StateDirError> {
         match &self.state_dir {
-            Some(path) => StateDir::open(path),
-            None => StateDir::open(&StateDir::default_path(
-                self.xdg_state_home.as_deref(),
-                self.home.as_deref(),
-            )?),
+            Some(path) => Ok(path.clone()),
+            None => StateDir::default_path(self.xdg_state_home.as_deref(), self.home.as_deref()),
         }
     }
 }
@@ -154,7 +152,7 @@ impl Settings {
         }
         Ok(Config {
             listen: self.listen,
-            state_dir: self.state.open()?,
+            state_dir: self.state.path()?,
             public_url: self.public_url.clone(),
             stop_grace: Duration::from_secs(self.stop_seconds),
             fleet: self.fleet.check()?,

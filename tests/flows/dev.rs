@@ -94,6 +94,7 @@ async fn it_tells_people_how_to_begin() {
     let state = State::new();
     let child = tokio::process::Command::from(command(&state.path(), &[]))
         .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
     let pid = nix::unistd::Pid::from_raw(child.id().unwrap().cast_signed());
@@ -217,4 +218,35 @@ async fn an_agent_that_dies_again_and_again_is_given_up() {
     })
     .await;
     dev.finish().await;
+}
+
+#[tokio::test]
+async fn settings_are_checked_without_starting_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let config = folder.path().join("berth.toml");
+    std::fs::write(&config, "[dev]\nmax-browsers = 0\n").unwrap();
+    let check = |arguments: &[&str]| {
+        let mut command = crate::support::dev::berth(&["check"]);
+        command.args(arguments).arg("--state-dir").arg(&state);
+        print(command)
+    };
+    for server in ["control", "dev"] {
+        let good = check(&[server, "--listen", "127.0.0.1:0"]).await;
+        assert!(good.status.success(), "{}", good.stderr);
+        let bad = check(&[server, "--chromium", "/nowhere"]).await;
+        assert_eq!(bad.status.code(), Some(1));
+        assert!(
+            bad.stderr.contains("--chromium: /nowhere is not a file"),
+            "{}",
+            bad.stderr
+        );
+    }
+    let file = check(&["dev", "--config", config.to_str().unwrap()]).await;
+    assert!(
+        !file.status.success() && file.stderr.contains("max-browsers"),
+        "{}",
+        file.stderr
+    );
+    assert!(!state.exists());
 }

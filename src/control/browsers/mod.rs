@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use chrono::{TimeDelta, Utc};
@@ -214,6 +214,7 @@ impl Browsers {
         if shutdown.stopping() {
             return Err(BrowserError::Stopping);
         }
+        let began = Instant::now();
         let slot = fleet.reserve();
         let slot = slot.ok_or_else(|| BrowserError::Full(fleet.capacity()))?;
         let id = BrowserId::generate();
@@ -264,10 +265,23 @@ impl Browsers {
             state: state::State::Active,
             ..row
         };
-        if abandoned.is_cancelled() {
-            self.happen(&live, Event::End(EndReason::Deleted)).await?;
-            return Err(BrowserError::Abandoned);
+        // Whoever ends all browsers may have looked before this one was there.
+        let late = [
+            (shutdown.stopping(), EndReason::Gone, BrowserError::Stopping),
+            (
+                abandoned.is_cancelled(),
+                EndReason::Deleted,
+                BrowserError::Abandoned,
+            ),
+        ];
+        for (too_late, reason, error) in late {
+            if too_late {
+                // Somebody else having ended it is as good.
+                let _ = self.happen(&live, Event::End(reason)).await;
+                return Err(error);
+            }
         }
+        metrics::histogram!("berth_browser_start_seconds").record(began.elapsed());
         Ok(row)
     }
 
@@ -440,11 +454,13 @@ impl Browsers {
             Action::Publish => {
                 store.publish_browser(live.id()).await?;
                 self.live().insert(live.id().clone(), live.clone());
+                self.count();
                 self.inner.shutdown.spawn(self.clone().watch(live.clone()));
                 tracing::info!(browser = %live.id(), "a browser is up");
             }
             Action::Withdraw(reason) => {
                 self.live().remove(live.id());
+                self.count();
                 tracing::info!(browser = %live.id(), ?reason, "a browser ends");
                 store
                     .withdraw_browser(live.id(), reason, Utc::now())
@@ -477,6 +493,11 @@ impl Browsers {
                 }
             }
         })
+    }
+
+    fn count(&self) {
+        let count = u32::try_from(self.live().len()).unwrap_or(u32::MAX);
+        metrics::gauge!("berth_browsers").set(f64::from(count));
     }
 
     fn live(&self) -> MutexGuard<'_, HashMap<BrowserId, Arc<Live>>> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::id;
 use crate::support::dev::{Answer, Dev};
@@ -207,25 +207,40 @@ async fn a_browser_that_does_not_come_up_is_told_and_cleared_away() {
 }
 
 #[tokio::test]
-async fn nobody_using_it_ends_a_browser() {
+async fn nobody_using_it_ends_a_browser_and_a_connection_is_use() {
     let dev = Dev::start().await;
-    let browser = dev.browser(json!({"timeout_seconds": 10})).await;
-    let path = format!("/browsers/{}?status=deleted", id(&browser));
-    // Reading the list is no use of it, nor is looking among the ended ones.
-    let ended = until("the idle end", async || {
-        let answer = dev.get(&path).await;
-        (answer.status == StatusCode::OK).then_some(answer.body)
-    })
-    .await;
-    let lived =
-        |field: &str| chrono::DateTime::parse_from_rfc3339(ended[field].as_str().unwrap()).unwrap();
-    let lived = (lived("deleted_at") - lived("created_at"))
-        .to_std()
-        .unwrap();
+    let used = dev.browser(json!({"timeout_seconds": 10})).await;
+    let url = used["cdp_ws_url"].as_str().unwrap();
+    let (connection, _) = tokio_tungstenite::connect_async(url).await.unwrap();
+    let unused = dev.browser(json!({"timeout_seconds": 10})).await;
+    let ended = |browser: &Value| {
+        // Reading the list is no use of it, nor is looking among the ended ones.
+        let path = format!("/browsers/{}?status=deleted", id(browser));
+        let dev = &dev;
+        async move {
+            until("the idle end", async || {
+                let answer = dev.get(&path).await;
+                (answer.status == StatusCode::OK).then_some(answer.body)
+            })
+            .await
+        }
+    };
+    let gone = ended(&unused).await;
+    let time =
+        |field: &str| chrono::DateTime::parse_from_rfc3339(gone[field].as_str().unwrap()).unwrap();
+    let lived = (time("deleted_at") - time("created_at")).to_std().unwrap();
     assert!(lived >= Duration::from_secs(10), "{lived:?}");
-    dev.get(&format!("/browsers/{}", id(&browser)))
+    dev.get(&format!("/browsers/{}", id(&unused)))
         .await
         .assert_error(404, "not_found");
+
+    // The other is older, and its client still there.
+    assert_eq!(
+        dev.get("/browsers").await.body[0]["session_id"],
+        used["session_id"]
+    );
+    drop(connection);
+    ended(&used).await;
     until("its processes are gone", async || {
         dev.descendants().is_empty().then_some(())
     })
