@@ -27,6 +27,8 @@ const BUNDLE_NAME: &str = "/playwright-core/lib/playwright.js";
 /// engine's own, so that a script finds a plain JavaScript realm. What blocks the thread without an interrupt, or compiles code
 /// that the watchdog cannot stop, goes as well.
 const TAKE_OVER: &str = r#"(() => {
+    // The timers' clock starts anew, the time of the next wake-up comes with the snapshot: it would keep later ones from being set.
+    Deno.core.ops.op_timer_schedule(0);
     const { attach, run, scope } = globalThis.__berth;
     for (const name of ["__berth", "__bootstrap", "Deno", "gc", "Atomics", "SharedArrayBuffer", "WebAssembly"]) {
         delete globalThis[name];
