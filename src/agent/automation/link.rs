@@ -207,6 +207,7 @@ struct Run {
     reply: oneshot::Sender<Report>,
     stdout: Output,
     stderr: Output,
+    begun: Instant,
     started: Option<Instant>,
 }
 
@@ -410,6 +411,7 @@ impl Link {
             reply,
             stdout: Output::default(),
             stderr: Output::default(),
+            begun: Instant::now(),
             started: None,
         });
         self.relay.settle(Instant::now());
@@ -447,10 +449,15 @@ impl Link {
             page_target,
             timeout_ms: u64::try_from(run.job.timeout.as_millis()).unwrap_or(u64::MAX),
         };
+        let now = Instant::now();
+        tracing::debug!(
+            settled_micros = run.begun.elapsed().as_micros(),
+            tab = request.page_target,
+            "a script starts"
+        );
+        run.started = Some(now);
         let size = request.code.len();
         self.to_worker.push(ToWorker::Run(request), size);
-        let now = Instant::now();
-        run.started = Some(now);
         let deadline = now + run.job.timeout + KILL_AFTER;
         self.stage = Stage::Running { run, deadline };
         Ok(())

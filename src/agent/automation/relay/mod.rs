@@ -403,17 +403,17 @@ impl Relay {
         !self.is_quiet()
     }
 
-    /// No tab has an answer to [`Relay::quiesce`] outstanding.
+    /// The browser has answered the dead worker's commands, and its tabs [`Relay::quiesce`].
     pub fn is_quiet(&self) -> bool {
-        !self.unanswered.values().any(|command| {
-            command
-                .session
-                .as_ref()
-                .and_then(|id| self.sessions.get(id))
-                .is_some_and(|session| {
+        !self
+            .unanswered
+            .values()
+            .any(|command| match &command.session {
+                None => true,
+                Some(id) => self.sessions.get(id).is_some_and(|session| {
                     session.standing == Standing::Announced && session.probed_at.is_some()
-                })
-        })
+                }),
+            })
     }
 
     /// Stops the code that the dead worker's script left running in tabs that do not answer.

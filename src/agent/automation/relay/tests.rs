@@ -413,6 +413,11 @@ fn a_dead_workers_commands_are_waited_for_and_their_code_is_stopped() {
     assert_eq!(scene.to_browser(), ["Runtime.terminateExecution A"]);
     scene.answer(FIRST_OWN_ID + 2, "A", "https://example.com/");
     assert!(scene.relay.is_quiet());
+
+    scene.worker(json!({"id": 41, "method": "Target.createTarget"}));
+    assert!(scene.relay.quiesce(scene.now));
+    scene.browser(json!({"id": 41, "result": {"targetId": "T"}}));
+    assert!(scene.relay.is_quiet());
 }
 
 #[test]
