@@ -7,6 +7,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
     rc::Rc,
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -142,6 +143,8 @@ struct Running {
 enum Turn {
     Message(Option<ToWorker>),
     Engine(Result<(), EngineError>),
+    /// The engine has said something and waits for more.
+    News,
     Deadline,
 }
 
@@ -168,6 +171,7 @@ impl Worker {
                         return self.give_up(err.to_string()).await;
                     }
                 }
+                Turn::News => {}
                 Turn::Deadline => {
                     let ending = self.overdue();
                     return self.finish(ending, false).await;
@@ -198,8 +202,15 @@ impl Worker {
             host,
             receiver,
             running,
+            announced,
             ..
         } = self;
+        let engine_turn = poll_fn(|context| match engine.poll(context) {
+            Poll::Ready(result) => Poll::Ready(Turn::Engine(result)),
+            // What it waits for, a timer say, may be long in coming.
+            Poll::Pending if host.has_news(*announced) => Poll::Ready(Turn::News),
+            Poll::Pending => Poll::Pending,
+        });
         let deadline = running.as_ref().map(|running| running.deadline);
         let sleep = async {
             match deadline {
@@ -212,7 +223,7 @@ impl Worker {
             // Ahead of the engine, so that a flood of messages cannot hide that a script is over its time.
             () = sleep => Turn::Deadline,
             err = host.sender.keep_flushing() => return Err(io_error("the agent's socket")(err)),
-            result = poll_fn(|context| engine.poll(context)), if engine_busy => Turn::Engine(result),
+            turn = engine_turn, if engine_busy => turn,
             message = receiver.next(), if !host.inbox.is_full() => Turn::Message(message?),
         })
     }

@@ -26,6 +26,13 @@ pub struct Host {
     pub run: RefCell<RunState>,
 }
 
+impl Host {
+    /// Whether the engine has said something that the agent is to be told.
+    pub fn has_news(&self, announced: bool) -> bool {
+        self.run.borrow().ending.is_some() || (!announced && *self.attached.borrow())
+    }
+}
+
 /// What belongs to the script that runs.
 #[derive(Default)]
 pub struct RunState {

@@ -564,6 +564,7 @@ impl Link {
         };
         match self.stage {
             Stage::Attaching(Some(tell)) => {
+                tracing::debug!(relay = ?self.relay, ?end, "a script worker ends before it is attached");
                 let _ = tell.send(Err(end.reason()));
             }
             Stage::Settling { run, .. } | Stage::Running { run, .. } => run.report(end, false),

@@ -1,0 +1,321 @@
+//! Scripts that misbehave: each ends within its bound, the next call is right, others do not notice.
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    processes::{resident_kib, signal},
+    scripts::{at_rest, begin, execute, fails, returned, titles, workers},
+    wait::eventually,
+};
+
+/// Mebibytes that the agent's own memory may grow over many calls.
+const FLAT: u64 = 5;
+
+async fn next_call_is_right(agent: &TestAgent) {
+    let code = "await page.goto('data:text/html,<title>right</title>'); return await page.title()";
+    assert_eq!(returned(agent, code).await, "right");
+}
+
+#[tokio::test]
+async fn many_calls_leave_nothing_behind() {
+    let agent = Start::headless().ready().await;
+    let burst = async |round: usize| {
+        let calls = (0..8).map(|n| {
+            let code = format!("return {round} * 100 + {n} + await page.evaluate(() => 1)");
+            let agent = &agent;
+            async move { assert_eq!(returned(agent, &code).await, round * 100 + n + 1) }
+        });
+        futures::future::join_all(calls).await;
+    };
+    burst(0).await;
+    for n in 0..20 {
+        assert_eq!(returned(&agent, &format!("return {n}")).await, n);
+    }
+    let before = at_rest(&agent, 2).await;
+    let memory = resident_kib(agent.pid());
+    for n in 0..200 {
+        assert_eq!(returned(&agent, &format!("return {n}")).await, n);
+    }
+    burst(1).await;
+    assert_eq!(at_rest(&agent, 2).await, before);
+    let grown = resident_kib(agent.pid()).saturating_sub(memory);
+    assert!(grown < FLAT << 10, "grown by {grown} KiB");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn endless_scripts_end_at_their_time() {
+    let agent = Start::headless().ready().await;
+    for code in [
+        "while (true) {}",
+        "const again = () => Promise.resolve().then(again); again(); await new Promise(() => {})",
+        "for (;;) await null",
+        "for (;;) await page.evaluate(() => 1)",
+        "/(a+)+$/.test('a'.repeat(40) + 'b')",
+        "await page.evaluate(() => { while (true) {} })",
+        "try { await new Promise(() => {}) } finally { while (true) {} }",
+        "setInterval(() => page.evaluate(() => 1).catch(() => {}), 0); await new Promise(() => {})",
+    ] {
+        let error = fails(&agent, code, 1).await;
+        assert!(error.contains("1 s"), "{error}\n{code}");
+        next_call_is_right(&agent).await;
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn others_do_not_notice_an_endless_script() {
+    let agent = Start::headless().ready().await;
+    let endless = begin(&agent, "while (true) {}", json!({"timeout_sec": 300})).await;
+    for _ in 0..3 {
+        next_call_is_right(&agent).await;
+        // A new tab, and a pop-up, do not wait for the endless script's debugger.
+        let code = "const p = await context.newPage(); await p.goto('data:text/html,<title>new</title>'); \
+            const [popup] = await Promise.all([p.waitForEvent('popup'), p.evaluate(() => { window.open('about:blank') })]); \
+            await popup.waitForLoadState(); await popup.close(); const t = await p.title(); await p.close(); return t";
+        assert_eq!(returned(&agent, code).await, "new");
+    }
+    assert!(!endless.is_finished());
+    endless.abort();
+    at_rest(&agent, 2).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_touches_the_page_after_the_answer() {
+    let agent = Start::headless().ready().await;
+    let flood = "for (;;) { page.evaluate(() => { window.n = (window.n ?? 0) + 1 }).catch(() => {}); await new Promise(r => setTimeout(r, 0)) }";
+    fails(&agent, flood, 1).await;
+    let first = returned(&agent, "return await page.evaluate(() => window.n)").await;
+    assert!(first.as_i64() > Some(0), "{first}");
+    for _ in 0..3 {
+        assert_eq!(
+            returned(&agent, "return await page.evaluate(() => window.n)").await,
+            first
+        );
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_script_that_eats_memory_fails_alone() {
+    let agent = Start::headless()
+        .with(["--script-heap-mb", "64"])
+        .ready()
+        .await;
+    for code in [
+        "const all = []; for (;;) all.push(new Array(1000).fill(all.length))",
+        "let text = 'x'; for (;;) text += text",
+        "const all = []; for (;;) all.push(new Uint8Array(1 << 20).fill(1))",
+    ] {
+        fails(&agent, code, 20).await;
+        next_call_is_right(&agent).await;
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_script_cannot_take_the_worker_down_unnoticed() {
+    let agent = Start::headless().ready().await;
+    for code in [
+        "process.exit(0)",
+        "globalThis.process.abort()",
+        "process.kill(process.pid)",
+        "Deno.exit(0)",
+        "Deno.core.ops.op_exit(0)",
+        "globalThis.constructor.constructor('return process')().exit(1)",
+        "await import('node:process').then(p => p.exit(0))",
+        "return } ); process.exit(0); (async () => {",
+    ] {
+        fails(&agent, code, 5).await;
+        next_call_is_right(&agent).await;
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_too_much_is_cut_and_it_is_said() {
+    let agent = Start::headless().ready().await;
+    let answer = execute(
+        &agent,
+        json!({"code": "const part = 'x'.repeat(1 << 20); return Array(100).fill(part)"}),
+    )
+    .await;
+    let result = answer["result"].to_string();
+    assert!(result.len() < 10 << 20, "{} bytes", result.len());
+    if answer["success"] == true {
+        assert!(
+            answer["stderr"].as_str().unwrap().contains("cut"),
+            "{}",
+            answer["stderr"]
+        );
+    }
+    next_call_is_right(&agent).await;
+
+    let code = "const line = 'y'.repeat(1 << 16); for (let i = 0; i < 1600; i++) { console.log(line); console.error(line) } return 1";
+    let answer = execute(&agent, json!({"code": code})).await;
+    assert_eq!(answer["result"], 1, "{}", answer["error"]);
+    for stream in ["stdout", "stderr"] {
+        let text = answer[stream].as_str().unwrap();
+        assert!(text.len() < (1 << 20) + 4096, "{} bytes", text.len());
+        assert!(text.contains("cut"), "{stream}");
+    }
+    next_call_is_right(&agent).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn results_that_are_not_json_do_not_break_the_answer() {
+    let agent = Start::headless().ready().await;
+    for code in [
+        "const a: any = {}; a.self = a; return a",
+        "return 10n",
+        "return { big: 10n }",
+        "return () => 1",
+        "return Symbol('x')",
+        "return new Proxy({}, { ownKeys() { throw new Error('no') } })",
+        "return { toJSON() { throw new Error('no') } }",
+        "return page",
+        "return { get x() { throw new Error('no') } }",
+    ] {
+        let answer = execute(&agent, json!({"code": code})).await;
+        // Either it is said what is wrong with it, or it has a likeness in JSON.
+        assert!(
+            answer["success"] == true || answer["error"].is_string(),
+            "{code}: {answer}"
+        );
+        assert_eq!(returned(&agent, "return 1").await, 1);
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn tabs_that_hang_are_not_seen() {
+    let agent = Start::headless().ready().await;
+    // A tab whose only navigation was refused, and one that loops for ever.
+    returned(
+        &agent,
+        "await page.evaluate(() => { window.open('data:text/html,never') })",
+    )
+    .await;
+    let loops = "const p = await context.newPage(); await p.goto('data:text/html,<title>loops</title>'); \
+        await p.evaluate(() => { setTimeout(() => { while (true) {} }, 0) })";
+    returned(&agent, loops).await;
+    for _ in 0..4 {
+        next_call_is_right(&agent).await;
+    }
+    let tabs = titles(&agent).await.len();
+    next_call_is_right(&agent).await;
+    assert_eq!(
+        titles(&agent).await.len(),
+        tabs,
+        "{:?}",
+        titles(&agent).await
+    );
+    assert_eq!(
+        returned(
+            &agent,
+            "for (const p of context.pages()) await p.title(); return 1"
+        )
+        .await,
+        1
+    );
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn many_tabs_do_not_hinder_the_next_call() {
+    let agent = Start::headless().ready().await;
+    let code =
+        "for (let i = 0; i < 50; i++) await context.newPage(); return context.pages().length";
+    assert_eq!(returned(&agent, code).await, 51);
+    next_call_is_right(&agent).await;
+    let code =
+        "for (const p of context.pages().slice(1)) await p.close(); return context.pages().length";
+    assert_eq!(returned(&agent, code).await, 1);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_killed_worker_is_a_clear_error() {
+    let agent = Start::headless().ready().await;
+    at_rest(&agent, 2).await;
+    let running = begin(
+        &agent,
+        "console.log('so far'); await new Promise(() => {})",
+        json!({"timeout_sec": 300}),
+    )
+    .await;
+    for worker in workers(&agent) {
+        signal(worker, Signal::SIGKILL);
+    }
+    let answer: Value = running.await.unwrap();
+    assert_eq!(answer["success"], false);
+    assert!(
+        answer["error"].as_str().unwrap().contains("signal 9"),
+        "{answer}"
+    );
+    assert_eq!(answer["stdout"], "so far\n");
+    next_call_is_right(&agent).await;
+    at_rest(&agent, 2).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_killed_browser_is_a_clear_error_and_comes_back() {
+    let agent = Start::headless().ready().await;
+    let running = begin(
+        &agent,
+        "await new Promise(() => {})",
+        json!({"timeout_sec": 300}),
+    )
+    .await;
+    let pid = agent.chromium_number("pid").await;
+    signal(pid.try_into().unwrap(), Signal::SIGKILL);
+    let answer: Value = running.await.unwrap();
+    assert_eq!(answer["success"], false);
+    assert!(
+        answer["error"]
+            .as_str()
+            .unwrap()
+            .contains("browser went away"),
+        "{answer}"
+    );
+    next_call_is_right(&agent).await;
+    at_rest(&agent, 2).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_stopping_agent_answers_the_script_it_kills() {
+    let agent = Start::headless().ready().await;
+    let running = begin(
+        &agent,
+        "await new Promise(() => {})",
+        json!({"timeout_sec": 300}),
+    )
+    .await;
+    agent.stop().await;
+    let answer: Value = running.await.unwrap();
+    assert_eq!(answer["success"], false);
+    assert!(
+        answer["error"].as_str().unwrap().contains("stopped"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn what_a_killed_agent_left_is_cleaned_up() {
+    let agent = Start::headless().ready().await;
+    at_rest(&agent, 2).await;
+    let folder = agent.kill().await;
+    let agent = TestAgent::again(folder).with(["--headless"]).ready().await;
+    at_rest(&agent, 2).await;
+    eventually("a right call", async || {
+        (returned(&agent, "return 1").await == 1).then_some(())
+    })
+    .await;
+    agent.stop().await;
+}

@@ -1,0 +1,290 @@
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    scripts::{at_rest, begin, execute, fails, metric, returned},
+    wait::eventually,
+};
+
+#[tokio::test]
+async fn what_a_script_returns_prints_and_throws() {
+    let agent = Start::headless().ready().await;
+    for (code, result) in [
+        ("return 1", json!(1)),
+        ("", Value::Null),
+        ("return", Value::Null),
+        ("return undefined", Value::Null),
+        (
+            "return { a: [1, 'x', null, true] }",
+            json!({"a": [1, "x", null, true]}),
+        ),
+        (
+            "interface P { n: number } const p: P = { n: 2 }; return p.n as number",
+            json!(2),
+        ),
+        ("return await page.evaluate(() => 6 * 7)", json!(42)),
+        ("return page.url()", json!("about:blank")),
+        (
+            "return [typeof context.pages, typeof browser.version()]",
+            json!(["function", "string"]),
+        ),
+    ] {
+        // The empty script stands for one of comments alone; none at all is refused.
+        let code = if code.is_empty() { "// nothing" } else { code };
+        assert_eq!(returned(&agent, code).await, result, "{code}");
+    }
+
+    let answer = execute(
+        &agent,
+        json!({"code": "console.log('out', 1); console.error('err'); return 'done'", "more": "is ignored"}),
+    )
+    .await;
+    assert_eq!(
+        answer,
+        json!({"success": true, "result": "done", "stdout": "out 1\n", "stderr": "err\n"})
+    );
+
+    let answer = execute(
+        &agent,
+        json!({"code": "console.log('before');\nthrow new Error('no luck')"}),
+    )
+    .await;
+    assert_eq!(answer["success"], false);
+    assert_eq!(answer["result"], Value::Null);
+    assert_eq!(answer["stdout"], "before\n");
+    assert!(
+        answer["error"].as_str().unwrap().contains("no luck"),
+        "{answer}"
+    );
+    assert!(
+        answer["stderr"].as_str().unwrap().contains(":2:"),
+        "{answer}"
+    );
+
+    let error = fails(&agent, "await new Promise(() => {})", 1).await;
+    assert!(error.contains("1 s"), "{error}");
+
+    let alias = agent
+        .post("/playwright/execute")
+        .json(&json!({"code": "return 2"}));
+    assert_eq!(agent.ok(alias).await["result"], 2);
+
+    assert!(metric(&agent, "berth_automation_executes_total").await >= 12.0);
+    assert!(metric(&agent, "berth_automation_execute_seconds_count").await >= 12.0);
+    assert!(metric(&agent, "berth_automation_worker_wait_seconds_count").await >= 12.0);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused_field_by_field() {
+    let agent = Start::headless().listening().await;
+    let long = "x".repeat(65);
+    for (body, fields) in [
+        (json!({}), vec!["code"]),
+        (json!({"code": ""}), vec!["code"]),
+        (json!({"code": " \n"}), vec!["code"]),
+        (json!({"code": 1}), vec!["code"]),
+        (
+            json!({"code": "return", "timeout_sec": 0}),
+            vec!["timeout_sec"],
+        ),
+        (
+            json!({"code": "return", "timeout_sec": 301}),
+            vec!["timeout_sec"],
+        ),
+        (
+            json!({"code": "return", "timeout_sec": -1}),
+            vec!["timeout_sec"],
+        ),
+        (
+            json!({"code": "return", "timeout_sec": 1.5}),
+            vec!["timeout_sec"],
+        ),
+        (
+            json!({"code": "return", "timeout_sec": "60"}),
+            vec!["timeout_sec"],
+        ),
+        (json!({"code": "return", "executor": ""}), vec!["executor"]),
+        (
+            json!({"code": "return", "executor": "a/b"}),
+            vec!["executor"],
+        ),
+        (
+            json!({"code": "return", "executor": long}),
+            vec!["executor"],
+        ),
+        (json!({"code": "return", "executor": 5}), vec!["executor"]),
+        (
+            json!({"code": [], "timeout_sec": 999, "executor": "é"}),
+            vec!["code", "executor", "timeout_sec"],
+        ),
+        (json!([]), vec!["body"]),
+    ] {
+        let request = agent.post("/automation/execute").json(&body);
+        let (status, answer) = agent.answer(request).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}: {answer}");
+        assert_eq!(answer["code"], "bad_request");
+        let mut codes: Vec<_> = answer["details"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|detail| detail["code"].as_str().unwrap())
+            .collect();
+        codes.sort_unstable();
+        assert_eq!(codes, fields, "{body}: {answer}");
+    }
+    for size in [(1 << 20) + 1, 10 << 20] {
+        let body = json!({"code": "/".repeat(size)});
+        let (status, answer) = agent
+            .answer(agent.post("/automation/execute").json(&body))
+            .await;
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{answer}");
+        assert_eq!(answer["code"], "payload_too_large");
+    }
+    let url = agent.url("/automation/execute");
+    for request in [
+        agent.http.post(&url),
+        agent
+            .http
+            .post(&url)
+            .bearer_auth("another-token-of-some-agent"),
+    ] {
+        let (status, answer) = agent.answer(request.json(&json!({"code": "return"}))).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{answer}");
+        assert_eq!(answer["code"], "unauthorized");
+    }
+    let (status, _) = agent.answer(agent.get("/automation/execute")).await;
+    assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn a_script_may_be_as_long_as_is_said() {
+    let agent = Start::headless().ready().await;
+    let mut code = "return 3 //".to_owned();
+    code.push_str(&"x".repeat((1 << 20) - code.len()));
+    assert_eq!(returned(&agent, &code).await, 3);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn more_scripts_than_may_run_are_refused() {
+    let agent = Start::headless()
+        .with(["--max-executes", "1"])
+        .ready()
+        .await;
+    let running = begin(
+        &agent,
+        "await new Promise(() => {})",
+        json!({"timeout_sec": 300}),
+    )
+    .await;
+    let request = agent
+        .post("/automation/execute")
+        .json(&json!({"code": "return"}));
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(response.headers().contains_key("retry-after"));
+    let body: Value = response.json().await.unwrap();
+    assert_eq!(body["code"], "limit_exceeded");
+    // Its caller goes away: the script is killed, and there is room again.
+    running.abort();
+    eventually("room again", async || {
+        let request = agent
+            .post("/automation/execute")
+            .json(&json!({"code": "return 5"}));
+        let (status, answer) = agent.answer(request).await;
+        (status == StatusCode::OK).then(|| assert_eq!(answer["result"], 5, "{answer}"))
+    })
+    .await;
+    at_rest(&agent, 2).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_browser_a_script_is_refused_after_a_short_hold() {
+    let agent = Start::headless()
+        .with(["--chromium", "/bin/false"])
+        .listening()
+        .await;
+    let request = agent
+        .post("/automation/execute")
+        .json(&json!({"code": "return"}));
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(response.headers().contains_key("retry-after"));
+    let body: Value = response.json().await.unwrap();
+    assert_eq!(body["code"], "unavailable");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn without_warm_workers_a_call_waits_for_one_to_start() {
+    let agent = Start::headless()
+        .with(["--warm-workers", "0"])
+        .ready()
+        .await;
+    assert_eq!(returned(&agent, "return 1").await, 1);
+    at_rest(&agent, 0).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn the_page_is_the_tab_in_front() {
+    let agent = Start::headless().ready().await;
+    let open = |title: &str| {
+        format!(
+            "const p = await context.newPage(); await p.goto('data:text/html,<title>{title}</title>'); return await p.title()"
+        )
+    };
+    for title in ["one", "two"] {
+        assert_eq!(returned(&agent, &open(title)).await, title);
+        assert_eq!(returned(&agent, "return await page.title()").await, title);
+    }
+    let to_front =
+        "const one = context.pages().find(p => p.url().includes('one')); await one.bringToFront()";
+    returned(&agent, to_front).await;
+    assert_eq!(returned(&agent, "return await page.title()").await, "one");
+    // A page that refuses what scripts do is none, and neither is no page.
+    returned(&agent, "for (const p of context.pages().slice(1)) await p.close(); await page.goto('chrome://newtab/').catch(() => {})").await;
+    assert_ne!(
+        returned(&agent, "return page.url()").await,
+        "chrome://newtab/"
+    );
+    assert_eq!(
+        returned(
+            &agent,
+            "await page.setContent('<p>hi'); return await page.innerText('p')"
+        )
+        .await,
+        "hi"
+    );
+    let tabs = agent
+        .ok(agent.get("/json/list"))
+        .await
+        .as_array()
+        .unwrap()
+        .len();
+    returned(&agent, "return 1").await;
+    assert_eq!(
+        agent
+            .ok(agent.get("/json/list"))
+            .await
+            .as_array()
+            .unwrap()
+            .len(),
+        tabs
+    );
+    agent.stop().await;
+}
+
+/// The browser as a person uses it: with a display, and with a start page.
+#[tokio::test]
+async fn it_works_on_a_screen_as_well() {
+    let agent: TestAgent = Start::on_screen().ready().await;
+    assert_eq!(
+        returned(&agent, "await page.goto('data:text/html,<button onclick=document.title=7>x</button>'); await page.getByRole('button').click(); return await page.title()").await,
+        "7"
+    );
+    agent.stop().await;
+}

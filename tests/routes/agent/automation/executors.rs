@@ -1,0 +1,156 @@
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    scripts::{at_rest, begin_as, execute, workers},
+    wait::eventually,
+};
+
+async fn run(agent: &TestAgent, executor: &str, code: &str) -> Value {
+    execute(agent, json!({"code": code, "executor": executor})).await
+}
+
+async fn result(agent: &TestAgent, executor: &str, code: &str) -> Value {
+    let answer = run(agent, executor, code).await;
+    assert_eq!(answer["success"], true, "{answer}");
+    answer["result"].clone()
+}
+
+#[tokio::test]
+async fn an_executor_keeps_its_globals_to_itself() {
+    let agent = Start::headless().ready().await;
+    assert_eq!(result(&agent, "a", "globalThis.n = 1; return n").await, 1);
+    assert_eq!(
+        result(&agent, "b", "return typeof globalThis.n").await,
+        "undefined"
+    );
+    assert_eq!(result(&agent, "a", "return ++globalThis.n").await, 2);
+    // A script that throws has not ended it.
+    assert_eq!(
+        run(&agent, "a", "throw new Error('x')").await["success"],
+        false
+    );
+    assert_eq!(result(&agent, "a", "return ++globalThis.n").await, 3);
+    assert_eq!(
+        result(
+            &agent,
+            "a",
+            "await page.goto('data:text/html,<title>t</title>'); return await page.title()"
+        )
+        .await,
+        "t"
+    );
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn calls_of_one_executor_run_one_after_another() {
+    let agent = Start::headless().ready().await;
+    result(
+        &agent,
+        "q",
+        "globalThis.busy = 0; globalThis.ran = 0; return 1",
+    )
+    .await;
+    let code = "if (busy++) throw new Error('two at once'); await page.evaluate(() => 1); busy--; return ++ran";
+    let calls = (0..6).map(|_| result(&agent, "q", code));
+    let mut ran: Vec<_> = futures::future::join_all(calls)
+        .await
+        .iter()
+        .map(|n| n.as_i64().unwrap())
+        .collect();
+    ran.sort_unstable();
+    assert_eq!(ran, [1, 2, 3, 4, 5, 6]);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_timeout_ends_an_executor_and_it_is_said() {
+    let agent = Start::headless().ready().await;
+    result(&agent, "t", "globalThis.n = 1").await;
+    let body = json!({"code": "while (true) {}", "executor": "t", "timeout_sec": 1});
+    let answer = execute(&agent, body).await;
+    assert_eq!(answer["success"], false);
+    assert!(
+        answer["error"]
+            .as_str()
+            .unwrap()
+            .contains("executor `t` has ended"),
+        "{answer}"
+    );
+    assert_eq!(
+        result(&agent, "t", "return typeof globalThis.n").await,
+        "undefined"
+    );
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn an_idle_executor_makes_room_and_busy_ones_do_not() {
+    let agent = Start::headless()
+        .with(["--max-executes", "16"])
+        .ready()
+        .await;
+    result(&agent, "idle", "globalThis.n = 1").await;
+    let mut running = Vec::new();
+    for n in 1..=8 {
+        // The eighth takes the place of the idle one.
+        let body = json!({"executor": format!("busy{n}"), "timeout_sec": 300});
+        running.push(
+            begin_as(
+                &agent,
+                &format!("run{n}"),
+                "await new Promise(() => {})",
+                body,
+            )
+            .await,
+        );
+    }
+    let request = agent
+        .post("/automation/execute")
+        .json(&json!({"code": "return 1", "executor": "ninth"}));
+    let (status, answer) = agent.answer(request).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
+    assert_eq!(answer["code"], "limit_exceeded");
+    for call in &running {
+        call.abort();
+    }
+    at_rest(&agent, 2).await;
+    assert_eq!(
+        result(&agent, "idle", "return typeof globalThis.n").await,
+        "undefined"
+    );
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn an_executor_ends_when_nobody_calls_it_and_with_its_browser() {
+    let agent = Start::headless()
+        .with(["--executor-idle-seconds", "1", "--warm-workers", "0"])
+        .ready()
+        .await;
+    result(&agent, "e", "return 1").await;
+    eventually("the idle executor's end", async || {
+        workers(&agent).is_empty().then_some(())
+    })
+    .await;
+    agent.stop().await;
+
+    let agent = Start::headless()
+        .with(["--warm-workers", "0"])
+        .ready()
+        .await;
+    result(&agent, "e", "globalThis.n = 1").await;
+    assert_eq!(workers(&agent).len(), 1);
+    agent.ok(agent.post("/chromium/restart")).await;
+    eventually("the executor's end", async || {
+        workers(&agent).is_empty().then_some(())
+    })
+    .await;
+    assert_eq!(
+        result(&agent, "e", "return typeof globalThis.n").await,
+        "undefined"
+    );
+    agent.stop().await;
+}

@@ -1,0 +1,143 @@
+//! Scripts run through an agent.
+
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::{
+    agent::TestAgent,
+    processes,
+    wait::{eventually, in_time},
+};
+
+/// The answer to a script, which is 200.
+pub async fn execute(agent: &TestAgent, body: Value) -> Value {
+    let request = agent.post("/automation/execute").json(&body);
+    let (status, answer) = agent.answer(request).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    answer
+}
+
+/// What a script returned, which must not fail.
+pub async fn returned(agent: &TestAgent, code: &str) -> Value {
+    let answer = execute(agent, json!({ "code": code })).await;
+    assert_eq!(answer["success"], true, "{answer}\n{code}");
+    answer["result"].clone()
+}
+
+/// Why a script failed, which it must do at most a second (and what a loaded machine adds) after its time.
+pub async fn fails(agent: &TestAgent, code: &str, timeout_sec: u64) -> String {
+    let body = json!({ "code": code, "timeout_sec": timeout_sec });
+    let bound = Duration::from_secs(timeout_sec) + Duration::from_secs(1);
+    let answer = tokio::time::timeout(bound + slack(), execute(agent, body))
+        .await
+        .unwrap_or_else(|_| panic!("no answer in time to {code}"));
+    assert_eq!(answer["success"], false, "{answer}\n{code}");
+    assert_eq!(answer["result"], Value::Null);
+    answer["error"].as_str().expect("a reason").to_owned()
+}
+
+/// What an unoptimised build on a shared machine may take besides.
+fn slack() -> Duration {
+    Duration::from_secs(5)
+}
+
+/// Begins a script that announces by a tab's title that it runs, and resolves once it does.
+pub async fn begin(agent: &TestAgent, rest: &str, body: Value) -> tokio::task::JoinHandle<Value> {
+    begin_as(agent, "running", rest, body).await
+}
+
+pub async fn begin_as(
+    agent: &TestAgent,
+    title: &str,
+    rest: &str,
+    mut body: Value,
+) -> tokio::task::JoinHandle<Value> {
+    body["code"] = format!(
+        "const own = await context.newPage(); await own.goto('data:text/html,<title>{title}</title>'); {rest}"
+    )
+    .into();
+    let request = agent.post("/automation/execute").json(&body).send();
+    let running = tokio::spawn(async move {
+        let response = in_time("an answer", request).await.expect("an answer");
+        response.json().await.expect("JSON")
+    });
+    eventually(title, async || {
+        titles(agent)
+            .await
+            .contains(&title.to_owned())
+            .then_some(())
+    })
+    .await;
+    running
+}
+
+pub async fn titles(agent: &TestAgent) -> Vec<String> {
+    let tabs = agent.ok(agent.get("/json/list")).await;
+    let tabs = tabs.as_array().expect("a list");
+    tabs.iter()
+        .filter(|tab| tab["type"] == "page")
+        .map(|tab| tab["title"].as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+/// The process ids of the agent's script workers.
+pub fn workers(agent: &TestAgent) -> Vec<u32> {
+    processes::naming(&agent.state_dir())
+        .into_iter()
+        .filter(|process| process.command.contains("berth-script worker"))
+        .map(|process| process.pid)
+        .collect()
+}
+
+/// What a run of scripts could leave behind.
+#[derive(Debug, PartialEq)]
+pub struct Traces {
+    pub workers: usize,
+    pub scratch: usize,
+    pub tabs: usize,
+    pub descriptors: usize,
+}
+
+/// The traces once the agent has come to rest with so many waiting workers.
+pub async fn at_rest(agent: &TestAgent, waiting: usize) -> Traces {
+    let mut last = None;
+    eventually("the pool at rest", async || {
+        let traces = Traces {
+            workers: workers(agent).len(),
+            scratch: entries(&agent.state_dir().join("scratch")),
+            tabs: titles(agent).await.len(),
+            descriptors: entries(format!("/proc/{}/fd", agent.pid()).as_ref()),
+        };
+        let warm = metric(agent, "berth_automation_warm_workers").await;
+        let rested = traces.workers == waiting
+            && traces.scratch == waiting
+            && warm == waiting as f64
+            && last.as_ref() == Some(&traces);
+        if rested {
+            return Some(traces);
+        }
+        last = Some(traces);
+        None
+    })
+    .await
+}
+
+pub async fn metric(agent: &TestAgent, name: &str) -> f64 {
+    let text = in_time("metrics", agent.get("/metrics").send())
+        .await
+        .expect("an answer")
+        .text()
+        .await
+        .expect("text");
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(found, _)| *found == name || found.starts_with(&format!("{name}{{")))
+        .filter_map(|(_, value)| value.parse::<f64>().ok())
+        .sum()
+}
+
+fn entries(folder: &std::path::Path) -> usize {
+    std::fs::read_dir(folder).map_or(0, Iterator::count)
+}
