@@ -7,7 +7,7 @@ use crate::support::{
     agent::{Start, TestAgent},
     processes::{resident_kib, signal},
     scripts::{at_rest, begin, execute, fails, returned, titles, workers},
-    wait::eventually,
+    wait::until,
 };
 
 /// Mebibytes that the agent's own memory may grow over many calls.
@@ -313,7 +313,7 @@ async fn what_a_killed_agent_left_is_cleaned_up() {
     let folder = agent.kill().await;
     let agent = TestAgent::again(folder).with(["--headless"]).ready().await;
     at_rest(&agent, 2).await;
-    eventually("a right call", async || {
+    until("a right call", async || {
         (returned(&agent, "return 1").await == 1).then_some(())
     })
     .await;

@@ -3,5 +3,6 @@
 pub mod agent;
 pub mod dev;
 pub mod processes;
+pub mod scripts;
 pub mod wait;
 pub mod websocket;

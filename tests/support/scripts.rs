@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     agent::TestAgent,
     processes,
-    wait::{eventually, in_time},
+    wait::{in_time, until},
 };
 
 /// The answer to a script, which is 200.
@@ -63,7 +63,7 @@ pub async fn begin_as(
         let response = in_time("an answer", request).await.expect("an answer");
         response.json().await.expect("JSON")
     });
-    eventually(title, async || {
+    until(title, async || {
         titles(agent)
             .await
             .contains(&title.to_owned())
@@ -103,7 +103,7 @@ pub struct Traces {
 /// The traces once the agent has come to rest with so many waiting workers.
 pub async fn at_rest(agent: &TestAgent, waiting: usize) -> Traces {
     let mut last = None;
-    eventually("the pool at rest", async || {
+    until("the pool at rest", async || {
         let traces = Traces {
             workers: workers(agent).len(),
             scratch: entries(&agent.state_dir().join("scratch")),

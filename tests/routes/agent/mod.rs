@@ -1,3 +1,4 @@
+mod automation;
 mod cdp;
 mod chromium;
 mod display;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use crate::support::{
     agent::{Start, TestAgent},
     scripts::{at_rest, begin, execute, fails, metric, returned},
-    wait::eventually,
+    wait::until,
 };
 
 #[tokio::test]
@@ -189,7 +189,7 @@ async fn more_scripts_than_may_run_are_refused() {
     assert_eq!(body["code"], "limit_exceeded");
     // Its caller goes away: the script is killed, and there is room again.
     running.abort();
-    eventually("room again", async || {
+    until("room again", async || {
         let request = agent
             .post("/automation/execute")
             .json(&json!({"code": "return 5"}));

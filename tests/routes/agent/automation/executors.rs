@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use crate::support::{
     agent::{Start, TestAgent},
     scripts::{at_rest, begin_as, execute, workers},
-    wait::eventually,
+    wait::until,
 };
 
 async fn run(agent: &TestAgent, executor: &str, code: &str) -> Value {
@@ -131,7 +131,7 @@ async fn an_executor_ends_when_nobody_calls_it_and_with_its_browser() {
         .ready()
         .await;
     result(&agent, "e", "return 1").await;
-    eventually("the idle executor's end", async || {
+    until("the idle executor's end", async || {
         workers(&agent).is_empty().then_some(())
     })
     .await;
@@ -144,7 +144,7 @@ async fn an_executor_ends_when_nobody_calls_it_and_with_its_browser() {
     result(&agent, "e", "globalThis.n = 1").await;
     assert_eq!(workers(&agent).len(), 1);
     agent.ok(agent.post("/chromium/restart")).await;
-    eventually("the executor's end", async || {
+    until("the executor's end", async || {
         workers(&agent).is_empty().then_some(())
     })
     .await;
