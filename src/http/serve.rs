@@ -12,6 +12,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tower::Service;
 
+use super::lost_peer;
 use crate::shutdown::Shutdown;
 
 /// A client that has not sent its request's head by then is cut off.
@@ -59,6 +60,9 @@ async fn connection(
 ) {
     // Small answers and single events must not wait for a segment to fill.
     let _ = stream.set_nodelay(true);
+    if let Err(error) = lost_peer::notice(&stream) {
+        tracing::debug!(%error, "a lost peer will not be noticed");
+    }
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(peer));
         // A router is always ready, so it may be called without asking.

@@ -24,9 +24,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::forward;
 pub use super::websocket_frames::Close;
 use super::websocket_frames::Frames;
+use super::{forward, lost_peer};
 use crate::shutdown::Shutdown;
 
 /// Bytes held of each direction: what is read is written before more is read, so a slow reader slows its writer and costs no more.
@@ -205,6 +205,7 @@ async fn connect(addr: SocketAddr) -> Result<TcpStream, TunnelError> {
         Err(_) => return Err(TunnelError::Timeout),
     };
     stream.set_nodelay(true).map_err(TunnelError::Connect)?;
+    lost_peer::notice(&stream).map_err(TunnelError::Connect)?;
     Ok(stream)
 }
 

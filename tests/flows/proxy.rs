@@ -16,6 +16,7 @@ use secrecy::SecretString;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const AGENT_TOKEN: &str = "the-agents-own-token";
@@ -99,6 +100,7 @@ impl Front {
             addr: upstream,
             token: SecretString::from(AGENT_TOKEN),
             activity: activity.clone(),
+            ended: CancellationToken::new(),
         };
         let proxy = Proxy::new(&shutdown).answer_timeout(answer_timeout);
         let app = Router::new().fallback(move |request: Request| async move {

@@ -107,7 +107,10 @@ async fn deleting_the_browser_ends_its_clients_with_a_reason() {
     let path = format!("/browsers/{}", browser["session_id"].as_str().unwrap());
     let (deleted, close) = tokio::join!(dev.delete(&path), client.closed());
     assert_eq!(deleted.status, 204);
-    assert!(!close.reason.is_empty());
+    assert_eq!(
+        (u16::from(close.code), close.reason.as_str()),
+        (1001, "the browser has ended")
+    );
     let gone = connect_async(browser["cdp_ws_url"].as_str().unwrap())
         .await
         .unwrap_err();
@@ -136,4 +139,69 @@ async fn killing_control_breaks_its_clients_off_and_leaves_nothing_behind() {
     dev.crash().await;
     let end = client.next().await;
     assert!(matches!(end, Some(Err(_)) | None), "{end:?}");
+}
+
+/// Whether something was sent to the process's server that it has not read.
+fn has_unread_bytes(server: Pid) -> bool {
+    let links = std::fs::read_dir(format!("/proc/{server}/fd")).unwrap();
+    let sockets: Vec<String> = links
+        .filter_map(|link| std::fs::read_link(link.ok()?.path()).ok())
+        .filter_map(|target| {
+            Some(
+                target
+                    .to_str()?
+                    .strip_prefix("socket:[")?
+                    .trim_end_matches(']')
+                    .to_owned(),
+            )
+        })
+        .collect();
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .skip(1)
+        .map(|row| row.split_whitespace().collect())
+        .collect();
+    let (address, state, queues, inode) = (1, 3, 4, 9);
+    let listens =
+        |row: &&Vec<&str>| row[state] == "0A" && sockets.iter().any(|socket| socket == row[inode]);
+    let listening: Vec<&str> = rows
+        .iter()
+        .filter(listens)
+        .map(|row| row[address])
+        .collect();
+    rows.iter().any(|row| {
+        row[state] == "01"
+            && listening.contains(&row[address])
+            && !row[queues].ends_with(":00000000")
+    })
+}
+
+#[tokio::test]
+async fn killing_the_agent_within_a_call_is_a_bad_gateway_not_to_be_repeated() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    let path = format!(
+        "/browsers/{}/json/version",
+        browser["session_id"].as_str().unwrap()
+    );
+    let agent = first(&dev, " agent ", "--type=");
+    // It stands still, so that the call is with it and not answered when it is killed.
+    kill(agent, Signal::SIGSTOP).unwrap();
+    let call = dev.get(&path);
+    let kill_when_asked = async {
+        until("the call is with the agent", async || {
+            has_unread_bytes(agent).then_some(())
+        })
+        .await;
+        kill(agent, Signal::SIGKILL).unwrap();
+    };
+    let (answer, ()) = tokio::join!(call, kill_when_asked);
+    answer.assert_error(502, "bad_gateway");
+    assert_eq!(answer.header("x-should-retry"), "false");
+    until("the browser is back", async || {
+        (dev.get(&path).await.status == 200).then_some(())
+    })
+    .await;
+    dev.finish().await;
 }

@@ -5,6 +5,8 @@ use std::{
     time::Duration,
 };
 
+use tokio_util::sync::CancellationToken;
+
 use super::state::{Action, Event, Refused, State};
 use crate::{
     api::ids::{BrowserId, ProjectId},
@@ -17,6 +19,7 @@ pub struct Live {
     host: Host,
     timeout: Duration,
     activity: Arc<Activity>,
+    ended: CancellationToken,
     state: Mutex<State>,
     /// Changes of one browser take turns: each is several steps.
     changes: tokio::sync::Mutex<()>,
@@ -30,6 +33,7 @@ impl Live {
             host,
             timeout,
             activity: Arc::new(Activity::new()),
+            ended: CancellationToken::new(),
             state: Mutex::new(State::Creating),
             changes: tokio::sync::Mutex::default(),
         }
@@ -49,6 +53,11 @@ impl Live {
 
     pub fn activity(&self) -> &Arc<Activity> {
         &self.activity
+    }
+
+    /// Cancelled once clients do not find it any more.
+    pub fn ended(&self) -> &CancellationToken {
+        &self.ended
     }
 
     pub fn is_visible(&self) -> bool {

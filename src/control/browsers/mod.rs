@@ -96,6 +96,8 @@ pub struct Session {
     pub agent_addr: SocketAddr,
     pub agent_token: SecretString,
     pub activity: Arc<Activity>,
+    /// Cancelled once it ends.
+    pub ended: CancellationToken,
 }
 
 /// The service; clones share it.
@@ -386,6 +388,7 @@ impl Browsers {
                 agent_addr,
                 agent_token: live.host().token().clone(),
                 activity: live.activity().clone(),
+                ended: live.ended().clone(),
             }),
             Err(HostDown::Gone) => Err(BrowserError::NotFound),
             Err(down) => Err(BrowserError::Unreachable(down)),
@@ -461,6 +464,7 @@ impl Browsers {
             Action::Withdraw(reason) => {
                 self.live().remove(live.id());
                 self.count();
+                live.ended().cancel();
                 tracing::info!(browser = %live.id(), ?reason, "a browser ends");
                 store
                     .withdraw_browser(live.id(), reason, Utc::now())

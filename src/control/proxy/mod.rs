@@ -37,8 +37,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 const POOL_IDLE: Duration = Duration::from_secs(15);
 /// Connections kept for the next request, per agent.
 const POOL_SIZE: usize = 32;
-/// A host that does not acknowledge what it is sent for this long is gone.
-const PEER_TIMEOUT: Duration = Duration::from_secs(30);
+/// A host that is silent for this long is asked whether it is there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Where a request goes, and what it keeps busy meanwhile.
 #[derive(Clone)]
@@ -46,6 +46,8 @@ pub struct Agent {
     pub addr: SocketAddr,
     pub token: SecretString,
     pub activity: Arc<Activity>,
+    /// Cancelled once the browser ends; its connections then end with that as their reason.
+    pub ended: CancellationToken,
 }
 
 /// Why there is no answer of the agent.
@@ -80,8 +82,9 @@ impl Proxy {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        connector.set_keepalive(Some(PEER_TIMEOUT / 2));
-        connector.set_tcp_user_timeout(Some(PEER_TIMEOUT));
+        connector.set_keepalive(Some(KEEPALIVE));
+        connector.set_keepalive_interval(Some(KEEPALIVE / 3));
+        connector.set_keepalive_retries(Some(3));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(POOL_IDLE)
@@ -139,6 +142,7 @@ impl Proxy {
         let tunnel = Tunnel::to(agent.addr, path_and_query)
             .headers(headers)
             .answer_timeout(self.answer_timeout)
+            .until(browser_ended(agent.ended.clone()))
             .upstream_gone(|| Close::failed("the connection to the browser is lost"))
             .hold(guard);
         let answer = tunnel
@@ -211,6 +215,11 @@ impl Proxy {
         });
         Ok(outgoing)
     }
+}
+
+async fn browser_ended(ended: CancellationToken) -> Close {
+    ended.cancelled_owned().await;
+    Close::going_away("the browser has ended")
 }
 
 /// Other protocols to upgrade to are offers, which a server is free not to take up.

@@ -5,7 +5,7 @@
 //! agent or anything on the way might read as a way out of that group.
 
 /// The first segments of session routes.
-const GROUPS: [&str; 14] = [
+const GROUPS: [&str; 13] = [
     "automation",
     "cdp",
     "computer",
@@ -19,7 +19,6 @@ const GROUPS: [&str; 14] = [
     "process",
     "replays",
     "telemetry",
-    "webdriver",
 ];
 
 /// The path of a session route as the agent knows it, with its leading slash; still encoded as the client sent it.

@@ -37,6 +37,7 @@ pub fn agent(session: &Session) -> Agent {
         addr: session.agent_addr,
         token: session.agent_token.clone(),
         activity: session.activity.clone(),
+        ended: session.ended.clone(),
     }
 }
 
