@@ -495,3 +495,187 @@ fn like_pattern(text: &str) -> String {
     pattern.push('%');
     pattern
 }
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+
+    async fn store() -> (tempfile::TempDir, Store, ProjectId) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("b.db");
+        let store = Store::open_sqlite(&path).await.unwrap();
+        let project = store.default_project("default", Utc::now()).await.unwrap();
+        (folder, store, project.id)
+    }
+
+    fn new(project: &ProjectId, name: Option<&str>) -> NewBrowserRow {
+        NewBrowserRow {
+            id: BrowserId::generate(),
+            project_id: project.clone(),
+            name: name.map(str::to_owned),
+            headless: true,
+            kiosk_mode: false,
+            timeout_seconds: 60,
+            viewport: Viewport::default(),
+            start_url: None,
+            tags: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
+            idempotency: None,
+        }
+    }
+
+    async fn publish(store: &Store, new: NewBrowserRow) -> BrowserRow {
+        let row = store.create_browser(new, Utc::now()).await.unwrap();
+        assert!(store.publish_browser(&row.id).await.unwrap());
+        row
+    }
+
+    #[tokio::test]
+    async fn a_browser_is_found_from_its_publication_to_its_end() {
+        let (_folder, store, project) = store().await;
+        let now = Utc::now();
+        let made = store
+            .create_browser(new(&project, Some("n")), now)
+            .await
+            .unwrap();
+        let find = async |filter| {
+            store
+                .find_browser(&project, &made.id, filter)
+                .await
+                .unwrap()
+        };
+        assert_eq!(find(StateFilter::All).await, None);
+        assert!(store.publish_browser(&made.id).await.unwrap());
+        let active = find(StateFilter::Active).await.unwrap();
+        assert_eq!((active.state, &active.tags), (State::Active, &made.tags));
+        assert_eq!(find(StateFilter::Deleted).await, None);
+
+        let reason = EndReason::Idle;
+        assert!(store.withdraw_browser(&made.id, reason, now).await.unwrap());
+        assert!(!store.withdraw_browser(&made.id, reason, now).await.unwrap());
+        assert_eq!(find(StateFilter::Active).await, None);
+        assert_eq!(
+            find(StateFilter::Deleted).await.unwrap().state,
+            State::Deleting(reason)
+        );
+        assert_eq!(store.unfinished_browsers().await.unwrap().len(), 1);
+        store.close_browser(&made.id).await.unwrap();
+        assert_eq!(store.unfinished_browsers().await.unwrap(), []);
+        let ended = find(StateFilter::All).await.unwrap();
+        assert_eq!(ended.state, State::Deleted(reason));
+        assert_eq!(
+            ended.deleted_at.unwrap().timestamp_millis(),
+            now.timestamp_millis()
+        );
+        assert!(!store.publish_browser(&made.id).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_name_is_unique_among_the_live_ones_of_a_project() {
+        let (_folder, store, project) = store().await;
+        let other = store.create_project("other", Utc::now()).await.unwrap().id;
+        let first = publish(&store, new(&project, Some("n"))).await;
+        let taken = store.create_browser(new(&project, Some("n")), Utc::now());
+        assert!(matches!(taken.await, Err(StoreError::Taken)));
+        publish(&store, new(&other, Some("n"))).await;
+        let unnamed = publish(&store, new(&project, None)).await;
+        publish(&store, new(&project, None)).await;
+
+        let rename = Change {
+            name: Some("n".to_owned()),
+            tags: Some(BTreeMap::new()),
+            ..Change::default()
+        };
+        let taken = store.change_browser(&unnamed.id, rename.clone()).await;
+        assert!(matches!(taken, Err(StoreError::Taken)));
+        // Nothing of a change that is refused is kept, and the database is not held up.
+        let found = store.find_browser(&project, &unnamed.id, StateFilter::All);
+        assert_eq!(found.await.unwrap().unwrap().tags, unnamed.tags);
+
+        let now = Utc::now();
+        store
+            .withdraw_browser(&first.id, EndReason::Deleted, now)
+            .await
+            .unwrap();
+        let renamed = store.change_browser(&unnamed.id, rename).await.unwrap();
+        assert_eq!(renamed.unwrap().name.as_deref(), Some("n"));
+        let found = store.find_browser_named(&project, "n", StateFilter::All);
+        assert_eq!(found.await.unwrap().unwrap().id, unnamed.id);
+        let found = store.find_browser_named(&project, "n", StateFilter::Deleted);
+        assert_eq!(found.await.unwrap().unwrap().id, first.id);
+    }
+
+    #[tokio::test]
+    async fn an_idempotency_key_is_free_again_once_it_has_run_out() {
+        let (_folder, store, project) = store().await;
+        let creation = Creation {
+            key: "k".to_owned(),
+            request_digest: [7; 32],
+        };
+        let with_key = || NewBrowserRow {
+            idempotency: Some(creation.clone()),
+            ..new(&project, None)
+        };
+        let first = publish(&store, with_key()).await;
+        let again = store.create_browser(with_key(), Utc::now()).await;
+        assert!(matches!(again, Err(StoreError::Taken)));
+        let since = Utc::now() - TimeDelta::minutes(10);
+        let found = store.find_creation(&project, "k", since).await.unwrap();
+        let (row, digest) = found.unwrap();
+        assert_eq!((row.id, digest), (first.id, vec![7; 32]));
+
+        let later = Utc::now() + TimeDelta::minutes(10);
+        assert_eq!(
+            store.find_creation(&project, "k", later).await.unwrap(),
+            None
+        );
+        publish(&store, with_key()).await;
+    }
+
+    #[tokio::test]
+    async fn a_start_that_failed_leaves_no_row() {
+        let (_folder, store, project) = store().await;
+        let made = store
+            .create_browser(new(&project, Some("n")), Utc::now())
+            .await
+            .unwrap();
+        store.forget_browser(&made.id).await.unwrap();
+        assert_eq!(store.unfinished_browsers().await.unwrap(), []);
+        let again = publish(&store, new(&project, Some("n"))).await;
+        // What lives is not forgotten.
+        store.forget_browser(&again.id).await.unwrap();
+        assert_eq!(store.unfinished_browsers().await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_database_opens_again_and_has_one_default_project() {
+        let (folder, store, project) = store().await;
+        let made = publish(&store, new(&project, None)).await;
+        store.close().await.unwrap();
+        let store = Store::open_sqlite(&folder.path().join("b.db"))
+            .await
+            .unwrap();
+        let default = store.default_project("default", Utc::now()).await.unwrap();
+        assert_eq!(default.id, project);
+        let listing = Listing {
+            limit: 10,
+            ..Listing::default()
+        };
+        let listed = store.list_browsers(&project, &listing).await.unwrap();
+        assert_eq!(listed.len(), 1);
+        assert_eq!(listed[0].id, made.id);
+    }
+
+    #[tokio::test]
+    async fn writers_take_turns() {
+        let (_folder, store, project) = store().await;
+        let all = (0..50).map(|_| publish(&store, new(&project, None)));
+        assert_eq!(futures::future::join_all(all).await.len(), 50);
+    }
+
+    #[test]
+    fn a_search_text_is_taken_literally() {
+        assert_eq!(like_pattern("A%_\\b"), "%a\\%\\_\\\\b%");
+    }
+}

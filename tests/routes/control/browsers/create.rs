@@ -1,7 +1,9 @@
 //! `POST /browsers`.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
+use futures::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -87,6 +89,50 @@ async fn every_wish_is_kept() {
         commands.iter().any(|command| command.contains("--kiosk")),
         "{commands:?}"
     );
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn its_urls_are_where_the_client_reached_the_server() {
+    let urls = |browser: &Value| {
+        let cdp = browser["cdp_ws_url"].as_str().unwrap().split_once('?');
+        (browser["base_url"].clone(), cdp.unwrap().0.to_owned())
+    };
+    let dev = Dev::start().await;
+    let made = dev.browser(json!({})).await;
+    let path = format!("/browsers/{}", id(&made));
+    let request = dev.request(Method::GET, &path);
+    let seen = Answer::of(request.header("host", "berth.test:99"))
+        .await
+        .body;
+    let there = (
+        json!(format!("http://berth.test:99{path}")),
+        format!("ws://berth.test:99{path}/cdp"),
+    );
+    assert_eq!(urls(&seen), there);
+    dev.finish().await;
+
+    let dev = Dev::with(&["--public-url", "https://berth.test/here/"]).await;
+    assert_eq!(dev.base_url, "https://berth.test/here");
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn many_come_and_go_at_once() {
+    let dev = Dev::start().await;
+    for _ in 0..2 {
+        let made = join_all((0..4).map(|_| dev.browser(json!({})))).await;
+        let ids: HashSet<&str> = made.iter().map(id).collect();
+        assert_eq!(ids.len(), 4);
+        let ends = made.iter().map(|browser| async {
+            let path = format!("/browsers/{}", id(browser));
+            assert_eq!(dev.delete(&path).await.status, StatusCode::NO_CONTENT);
+        });
+        join_all(ends).await;
+        assert_eq!(dev.descendants(), []);
+    }
+    let folders = dev.state_dir().join("browsers");
+    assert_eq!(std::fs::read_dir(folders).unwrap().count(), 0);
     dev.finish().await;
 }
 
