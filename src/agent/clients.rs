@@ -18,6 +18,8 @@ pub enum AdmitError {
 pub struct Clients {
     chromium: Chromium,
     places: Arc<Semaphore>,
+    /// For questions over HTTP, which are short but may be held like a connection.
+    questions: Arc<Semaphore>,
     limit: usize,
     hold: Duration,
 }
@@ -38,6 +40,7 @@ impl Clients {
         Self {
             chromium,
             places: Arc::new(Semaphore::new(limit)),
+            questions: Arc::new(Semaphore::new(limit)),
             limit,
             hold,
         }
@@ -53,6 +56,14 @@ impl Clients {
         let place = Place::taken(permit);
         let devtools = self.chromium.ready(self.hold).await?;
         Ok(Admitted { devtools, place })
+    }
+
+    /// The right to ask one question over HTTP.
+    pub fn question(&self) -> Result<OwnedSemaphorePermit, AdmitError> {
+        self.questions
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| AdmitError::Full(self.limit))
     }
 
     /// Resolves with the reason once this Chromium is no longer there.

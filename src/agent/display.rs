@@ -33,8 +33,12 @@ const ROOM: (u32, u32) = (2560, 1600);
 pub enum DisplayError {
     #[error("the X server could not be started: {0}")]
     Spawn(#[from] io::Error),
-    #[error("the X server ended while starting: {0}")]
-    Ended(String),
+    #[error("the X server ended while starting ({status})")]
+    Ended {
+        status: String,
+        /// The last it printed; for the log alone.
+        tail: String,
+    },
     #[error("the screen could not be set: {0}")]
     Mode(#[from] X11Error),
     #[error("the X server was not ready within {} s", START_DEADLINE.as_secs())]
@@ -84,13 +88,19 @@ impl Display {
         let number = tokio::select! {
             number = time::timeout(START_DEADLINE, read_number(stdout)) => number,
             status = child.wait() => {
-                return Err(DisplayError::Ended(format!("{}: {}", describe(status), child.tail())));
+                return Err(DisplayError::Ended {
+                    status: describe(status),
+                    tail: child.tail(),
+                });
             }
         };
         let number = match number {
             Ok(Ok(number)) => number,
             Ok(Err(error)) => {
-                return Err(DisplayError::Ended(format!("{error}: {}", child.tail())));
+                return Err(DisplayError::Ended {
+                    status: error.to_string(),
+                    tail: child.tail(),
+                });
             }
             Err(_) => return Err(DisplayError::Deadline),
         };
@@ -113,7 +123,7 @@ impl Display {
         let set = tokio::task::spawn_blocking(move || x11::set_mode(&access, viewport));
         match time::timeout(MODE_DEADLINE, set).await {
             Ok(Ok(set)) => set?,
-            Ok(Err(panic)) => return Err(DisplayError::Ended(panic.to_string())),
+            Ok(Err(panic)) => return Err(io::Error::other(panic).into()),
             Err(_) => return Err(DisplayError::Deadline),
         }
         Ok(())

@@ -149,7 +149,6 @@ async fn a_chromium_that_never_starts_is_tried_again_and_the_agent_says_so() {
             .contains("ended while starting"),
         "{status}"
     );
-    // Asked for by hand, it does not wait for its turn.
     agent.stop().await;
 }
 
@@ -170,9 +169,10 @@ async fn a_folder_has_one_agent() {
 
 #[tokio::test]
 async fn all_that_is_wrong_with_the_settings_is_told_at_once() {
-    let start = Start::on_screen().without_token();
-    let output = start
-        .command()
+    let state_dir = Start::on_screen().state_dir();
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_berth"))
+        .args(["agent", "--state-dir"])
+        .arg(&state_dir)
         .args(["--listen", "0.0.0.0:0"])
         .args(["--viewport", "9x9"])
         .args(["--start-url", "javascript:alert(1)"])
@@ -200,7 +200,7 @@ async fn all_that_is_wrong_with_the_settings_is_told_at_once() {
     ] {
         assert!(said.contains(option), "{option} is not in {said}");
     }
-    assert!(!start.state_dir().exists(), "nothing was started");
+    assert!(!state_dir.exists(), "nothing was started");
 }
 
 #[tokio::test]

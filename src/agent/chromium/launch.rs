@@ -28,6 +28,9 @@ const START_DEADLINE: Duration = Duration::from_secs(30);
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 /// For Chromium to write its profile and end after being asked.
 const CLOSE_GRACE: Duration = Duration::from_secs(5);
+/// How often a running one is asked whether it still answers, and after how many missed answers it is given up.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+const MISSED_ANSWERS: u32 = 3;
 const TERM_GRACE: Duration = Duration::from_secs(2);
 /// With less shared memory than this its tabs crash; it then uses files instead.
 const MIN_SHARED_MEMORY: u64 = 512 * 1024 * 1024;
@@ -67,8 +70,12 @@ const FLAGS: [&str; 22] = [
 pub enum LaunchError {
     #[error("Chromium could not be started: {0}")]
     Io(#[from] io::Error),
-    #[error("Chromium ended while starting: {0}")]
-    Ended(String),
+    #[error("Chromium ended while starting ({status})")]
+    Ended {
+        status: String,
+        /// The last it printed; for the log alone.
+        tail: String,
+    },
     #[error("Chromium's DevTools did not answer within {} s", START_DEADLINE.as_secs())]
     Deadline,
     #[error(transparent)]
@@ -114,7 +121,7 @@ impl Process {
             }
             status = child.wait() => {
                 let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-                return Err(LaunchError::Ended(format!("{status}: {}", child.tail())));
+                return Err(LaunchError::Ended { status, tail: child.tail() });
             }
         };
         let devtools = Arc::new(Devtools {
@@ -164,6 +171,20 @@ impl Process {
             let _ = self.child.end(TERM_GRACE).await;
         }
     }
+}
+
+/// Resolves with the reason once Chromium lives but has not answered several times in a row.
+pub async fn hung(devtools: &Devtools) -> String {
+    let http = DevtoolsHttp::default();
+    let mut missed = 0;
+    while missed < MISSED_ANSWERS {
+        time::sleep(LOOK_EVERY).await;
+        missed = match http.version(devtools.addr).await {
+            Ok(_) => 0,
+            Err(_) => missed + 1,
+        };
+    }
+    format!("Chromium did not answer {missed} times in a row")
 }
 
 /// Navigates the tab in front, or opens one where there is none.

@@ -15,7 +15,7 @@ use url::Url;
 use super::{
     BrowserState, Chromium, DisplayStatus, NotReady, Request, ResizeError, Status,
     backoff::Backoff,
-    launch::{LaunchError, Process, open_in_front},
+    launch::{self, LaunchError, Process, open_in_front},
     leftovers,
 };
 use crate::{
@@ -38,6 +38,16 @@ enum StartError {
     Display(#[from] DisplayError),
     #[error(transparent)]
     Launch(#[from] LaunchError),
+}
+
+impl StartError {
+    fn tail(&self) -> Option<&str> {
+        match self {
+            Self::Display(DisplayError::Ended { tail, .. })
+            | Self::Launch(LaunchError::Ended { tail, .. }) => Some(tail),
+            _ => None,
+        }
+    }
 }
 
 /// Why a running Chromium is no longer attended.
@@ -116,6 +126,9 @@ impl Supervisor {
             let end = match started {
                 Ok(process) => self.attend(process).await,
                 Err(error) => {
+                    if let Some(tail) = error.tail() {
+                        tracing::error!(%error, tail, "a start failed");
+                    }
                     self.repair();
                     End::Died(error.to_string().into())
                 }
@@ -181,6 +194,8 @@ impl Supervisor {
             let _ = reply.send(Ok(()));
         }
         let shutdown = self.shutdown.clone();
+        let hung = process.devtools.clone();
+        let mut hung = std::pin::pin!(launch::hung(&hung));
         loop {
             let request = tokio::select! {
                 biased;
@@ -189,6 +204,10 @@ impl Supervisor {
                     return End::Stopped;
                 }
                 reason = process.ended() => return End::Died(reason.into()),
+                reason = &mut hung => {
+                    process.kill().await;
+                    return End::Died(reason.into());
+                }
                 reason = ended(&mut self.display) => {
                     self.display = None;
                     self.tell_display();

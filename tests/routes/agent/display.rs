@@ -44,10 +44,7 @@ async fn the_screen_and_its_window_take_the_new_size() {
         .ready()
         .await;
     let mut before = page(&agent).await;
-    assert_eq!(
-        evaluate(&mut before, SIZES).await,
-        json!([1280, 800, 1280, 800])
-    );
+    assert_eq!(evaluate(&mut before, SIZES).await, filled(1280, 800));
     for (width, height) in [(1024, 768), (1600, 1200), (1280, 800)] {
         let size = json!({"width": width, "height": height});
         let answer = agent.ok(agent.put("/display").json(&size)).await;
@@ -62,6 +59,55 @@ async fn the_screen_and_its_window_take_the_new_size() {
         })
         .await;
     }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_screen_larger_than_there_was_room_for_takes_a_restart_and_comes() {
+    let agent = Start::on_screen().ready().await;
+    let size = json!({"width": 3840, "height": 2160, "refresh_rate": 10});
+    assert_eq!(agent.ok(agent.put("/display").json(&size)).await, size);
+    let status = agent.ok(agent.get("/chromium")).await;
+    assert_eq!(
+        (&status["state"], &status["generation"]),
+        (&json!("running"), &json!(2))
+    );
+    let mut page = page(&agent).await;
+    assert_eq!(evaluate(&mut page, SIZES).await, filled(3840, 2160));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_display_the_window_takes_the_size() {
+    let agent = Start::headless()
+        .with(["--viewport", "1280x800"])
+        .ready()
+        .await;
+    let size = json!({"width": 1024, "height": 768});
+    agent.ok(agent.put("/display").json(&size)).await;
+    until("the new size", async || {
+        let mut page = page(&agent).await;
+        let outer = evaluate(&mut page, "[outerWidth, outerHeight]").await;
+        (outer == json!([1024, 768])).then_some(())
+    })
+    .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn pages_are_drawn_at_the_rate_of_the_screen() {
+    const COUNT: &str = "new Promise(done => { let n = 0; const end = performance.now() + 1000; \
+        const count = now => now < end ? (n++, requestAnimationFrame(count)) : done(n); requestAnimationFrame(count) })";
+    let agent = Start::on_screen()
+        .with(["--viewport", "1024x768@10"])
+        .ready()
+        .await;
+    let mut page = page(&agent).await;
+    let params = json!({"expression": COUNT, "awaitPromise": true, "returnByValue": true});
+    let answer = page.call("Runtime.evaluate", params).await;
+    let frames = answer["result"]["result"]["value"].as_u64().unwrap();
+    // A busy machine may draw fewer, never more.
+    assert!((1..=12).contains(&frames), "{frames} frames in a second");
     agent.stop().await;
 }
 

@@ -18,6 +18,7 @@ const ADDRESSES: [&str; 2] = ["webSocketDebuggerUrl", "devtoolsFrontendUrl"];
 
 /// Chromium's answer to `path`, waiting until it gives one.
 async fn ask(agent: &Agent, headers: &HeaderMap, path: &str) -> ApiResult<Json<Value>> {
+    let _question = agent.clients.question()?;
     let devtools = agent.chromium.ready(agent.config.cdp_hold).await?;
     let (status, body) = agent
         .devtools
