@@ -3,5 +3,6 @@ mod clients;
 mod dev;
 mod hostile_scripts;
 mod proxy;
+mod secrets;
 mod sessions;
 mod tunnel;

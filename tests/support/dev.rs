@@ -39,6 +39,10 @@ impl State {
     pub fn path(&self) -> PathBuf {
         self.0.path().join("state")
     }
+
+    pub fn log(&self) -> PathBuf {
+        self.0.path().join("log")
+    }
 }
 
 impl Dev {
@@ -56,14 +60,14 @@ impl Dev {
             .env(MARK, &mark)
             .arg("--json")
             .stdout(Stdio::piped())
-            .stderr(fs::File::create(state.0.path().join("log")).unwrap())
+            .stderr(fs::File::create(state.log()).unwrap())
             .spawn()
             .unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).await.unwrap();
         let Ok(said) = serde_json::from_str::<BTreeMap<String, String>>(&line) else {
-            let log = fs::read_to_string(state.0.path().join("log")).unwrap();
+            let log = fs::read_to_string(state.log()).unwrap();
             panic!("berth dev did not start: {line}\n{log}");
         };
         Dev {
@@ -127,7 +131,7 @@ impl Dev {
     }
 
     pub fn log(&self) -> String {
-        fs::read_to_string(self.state.0.path().join("log")).unwrap()
+        fs::read_to_string(self.state.log()).unwrap()
     }
 
     /// Everything it has started and what that has started, with their command lines.

@@ -1,0 +1,163 @@
+//! Canaries: what is secret is used everywhere it can be, and then looked for in everything that comes out.
+
+use std::path::{Path, PathBuf};
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::dev::{Answer, Dev};
+
+/// What a caller sends that is nobody else's business.
+const CODE: &str = "canary-of-the-code";
+const OUTPUT: &str = "canary-of-the-output";
+const HEADER: &str = "canary-of-a-foreign-token";
+const QUERY: &str = "canary-of-the-query";
+
+/// The only files that may hold a secret, readable by their owner alone.
+const SECRET_FILES: [&str; 3] = ["dev-key", "session-secret", "token"];
+
+struct Secret {
+    name: &'static str,
+    text: String,
+}
+
+fn secret(name: &'static str, text: &str) -> Secret {
+    assert!(text.len() >= 16, "{name} is too short to look for");
+    Secret {
+        name,
+        text: text.to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn no_secret_comes_out_anywhere() {
+    let dev = Dev::with(&[
+        "--log",
+        "trace,hyper=info,sqlx=debug",
+        "--log-format",
+        "json",
+    ])
+    .await;
+    let made = dev
+        .post("/org/api_keys", json!({"name": "made"}))
+        .await
+        .body;
+    let browser = dev.browser(json!({"timeout_seconds": 600})).await;
+    let id = text(&browser["session_id"]);
+    let jwt = text(&browser["cdp_ws_url"]);
+    let jwt = jwt.split_once("jwt=").expect("a token").1.to_owned();
+    let folder = dev.state_dir().join("browsers").join(&id);
+    let agent_token = fs::read_to_string(folder.join("token")).unwrap();
+    let session_secret = fs::read_to_string(dev.state_dir().join("session-secret")).unwrap();
+
+    let mut told = Vec::new();
+    let run =
+        json!({"code": format!("/* {CODE} */ console.log('{OUTPUT}'); throw new Error('no')")});
+    let execute = format!("/browsers/{id}/automation/execute");
+    dev.post(&execute, run).await;
+    let with_jwt = format!("/browsers/{id}/json/version?jwt={jwt}");
+    Answer::of(dev.anonymous(Method::GET, &with_jwt)).await;
+    for (method, path) in [
+        (Method::GET, "/browsers".to_owned()),
+        (Method::GET, format!("/browsers/{id}")),
+        (Method::POST, execute),
+        (Method::GET, format!("/browsers/{id}/json/version")),
+        (Method::GET, format!("/browsers/{id}/nowhere?jwt={jwt}")),
+        (
+            Method::GET,
+            format!("/browsers/{id}/cdp?jwt={jwt}x&q={QUERY}"),
+        ),
+        (Method::GET, format!("/nowhere?q={QUERY}")),
+    ] {
+        let request = dev.anonymous(method, &path).bearer_auth(HEADER);
+        told.push(Answer::of(request).await.body.to_string());
+    }
+    told.push(
+        dev.post("/browsers", json!({"headless": QUERY, "start_url": 7}))
+            .await
+            .body
+            .to_string(),
+    );
+    told.push(dev.get("/org/api_keys").await.body.to_string());
+    let metrics = dev.request(Method::GET, "/metrics").send().await.unwrap();
+    told.push(metrics.text().await.unwrap());
+
+    let secrets = [
+        secret("the first key", &dev.api_key),
+        secret("a made key", &text(&made["key"])),
+        secret("the browser's token", &jwt),
+        secret("the agent's token", agent_token.trim()),
+        secret("the signing secret", session_secret.trim()),
+        secret("the code", CODE),
+        secret("the output", OUTPUT),
+        secret("a foreign token", HEADER),
+        secret("a query", QUERY),
+    ];
+    let command_lines: Vec<String> = dev
+        .descendants()
+        .into_iter()
+        .map(|(_, command)| command)
+        .collect();
+    assert!(
+        command_lines.len() >= 3,
+        "agent, Chromium and workers: {command_lines:?}"
+    );
+    for secret in &secrets {
+        let found = |output: &str| output.contains(&secret.text);
+        assert!(
+            !command_lines.iter().any(|line| found(line)),
+            "{} in an argv",
+            secret.name
+        );
+        assert!(
+            !told.iter().any(|answer| found(answer)),
+            "{} in an answer",
+            secret.name
+        );
+    }
+    let state = dev.finish().await;
+    let log = fs::read_to_string(state.log()).unwrap();
+    assert!(log.contains("answered"), "the log is being written: {log}");
+    for secret in &secrets {
+        if let Some(line) = log.lines().find(|line| line.contains(&secret.text)) {
+            panic!("{} in the log: {line}", secret.name);
+        }
+        for file in files(&state.path()) {
+            let holds = contains(&fs::read(&file).unwrap(), secret.text.as_bytes());
+            let name = file.file_name().unwrap().to_str().unwrap();
+            assert!(
+                !holds || SECRET_FILES.contains(&name),
+                "{} in {}",
+                secret.name,
+                file.display()
+            );
+            let mode = fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+            assert!(
+                !holds || mode == 0o600,
+                "{} has mode {mode:o}",
+                file.display()
+            );
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("a text").to_owned()
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => found.extend(files(&entry.path())),
+            kind if kind.is_file() => found.push(entry.path()),
+            _ => {}
+        }
+    }
+    found
+}
