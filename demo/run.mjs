@@ -100,7 +100,7 @@ async function demo() {
   const code = await readFile(join(here, 'script.ts'), 'utf8');
   const answer = await step('run the script', () =>
     call('POST', `/browsers/${browser.session_id}/automation/execute`, { code, timeout_sec: 60 }));
-  if (!answer.success) throw new Error(answer.error);
+  if (!answer.success) throw new Error(`${answer.error} (at: ${answer.stdout.trim().split('\n').at(-1)})`);
   const { screenshot, steps, ...result } = answer.result;
   await writeFile(join(out, 'screenshot.png'), Buffer.from(screenshot, 'base64'));
   await writeFile(join(out, 'result.json'), JSON.stringify({ ...result, steps, stdout: answer.stdout }, null, 2) + '\n');

@@ -4,6 +4,7 @@ interface Order { id: string; item: string; price: number }
 
 const steps: { step: string; ms: number }[] = [];
 async function step<T>(name: string, action: () => Promise<T>): Promise<T> {
+  console.log(name);
   const start = Date.now();
   const value = await action();
   steps.push({ step: name, ms: Date.now() - start });
@@ -45,7 +46,6 @@ const file = await step('download a file', async () => {
 
 const screenshot = await step('take a screenshot', () => page.screenshot({ type: 'png' }));
 
-console.log(`${orders.length} orders collected`);
 return {
   title: await page.title(),
   orders,
