@@ -462,7 +462,7 @@ async fn an_agent_that_breaks_off_before_its_answer_is_a_bad_gateway() {
 #[tokio::test]
 async fn an_agent_that_says_nothing_is_a_timeout() {
     let upstream = Upstream::start().await;
-    let front = Front::patient(upstream.addr(), Duration::from_millis(100)).await;
+    let front = Front::patient(upstream.addr(), Duration::from_secs(1)).await;
     let asking = tokio::spawn(reqwest::get(front.url("/fs/read_file")));
     let mut agent = upstream.accept().await;
     agent.read_head().await;

@@ -94,7 +94,10 @@ impl From<ProxyError> for ApiError {
                 tracing::warn!(%cause, "an agent broke off");
                 ApiError::bad_gateway("the browser broke off before it answered").permanent()
             }
-            ProxyError::Timeout => ApiError::timeout("the browser did not answer in time"),
+            // So may this one.
+            ProxyError::Timeout => {
+                ApiError::timeout("the browser did not answer in time").permanent()
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::id;
-use crate::support::dev::{Answer, Dev};
+use crate::support::dev::{Answer, Dev, berth, print};
 
 fn token(browser: &Value) -> &str {
     let url = browser["cdp_ws_url"].as_str().unwrap();
@@ -160,6 +160,32 @@ async fn an_unknown_browser_has_no_session_routes() {
         answer.assert_error(404, "not_found");
         let answer = dev.get(&format!("/browsers/{id}/json/version")).await;
         answer.assert_error(404, "not_found");
+    }
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn another_projects_key_does_not_find_the_browser() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({ "name": "ours" })).await;
+    let mut command = berth(&[
+        "key",
+        "create",
+        "--name",
+        "k",
+        "--project",
+        "other",
+        "--state-dir",
+    ]);
+    command.arg(dev.state_dir());
+    let made = print(command).await;
+    assert!(made.status.success(), "{}", made.stderr);
+    for id in [id(&browser), "ours"] {
+        for path in ["json/version", "cdp", "automation/execute", "fs/read_file"] {
+            let request = dev.anonymous(Method::GET, &format!("/browsers/{id}/{path}"));
+            let answer = Answer::of(request.bearer_auth(made.stdout.trim())).await;
+            answer.assert_error(404, "not_found");
+        }
     }
     dev.finish().await;
 }
