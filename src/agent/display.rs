@@ -9,6 +9,7 @@ use std::{
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    net::UnixStream,
     process::{ChildStdout, Command},
     time,
 };
@@ -18,14 +19,16 @@ use crate::{
     api::viewport::Viewport,
     system::{
         child::{Child, Stdout},
+        file_wait::FolderWatch,
         x11::{self, Access, X11Error},
     },
 };
 
 const START_DEADLINE: Duration = Duration::from_secs(20);
 const END_GRACE: Duration = Duration::from_secs(2);
-const MODE_DEADLINE: Duration = Duration::from_secs(5);
 const DEPTH: u32 = 24;
+/// Where X servers have their sockets.
+const SOCKETS: &str = "/tmp/.X11-unix";
 /// The least frame buffer, which is the most a screen can grow to while it runs: 16 MB buy sizes up to this without a restart.
 const ROOM: (u32, u32) = (2560, 1600);
 
@@ -57,21 +60,19 @@ pub struct Display {
 }
 
 impl Display {
-    pub async fn start(config: &Config, viewport: Viewport) -> Result<Self, DisplayError> {
-        let room = (viewport.width.max(ROOM.0), viewport.height.max(ROOM.1));
-        let display = Self::start_with(config, room).await?;
-        match display.set_mode(viewport).await {
-            Ok(()) => Ok(display),
-            Err(DisplayError::Mode(error)) => {
-                tracing::warn!(%error, "the X server cannot be resized while it runs");
-                display.end().await;
-                Self::start_with(config, (viewport.width, viewport.height)).await
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn start_with(config: &Config, largest: (u32, u32)) -> Result<Self, DisplayError> {
+    /// Starts a server with a frame buffer for `viewport`, and for more where `room` says so.
+    ///
+    /// It takes connections when this returns, and answers them a little later: who connects meanwhile need not wait for its start.
+    pub async fn start(
+        config: &Config,
+        viewport: Viewport,
+        room: bool,
+    ) -> Result<Self, DisplayError> {
+        let largest = if room {
+            (viewport.width.max(ROOM.0), viewport.height.max(ROOM.1))
+        } else {
+            (viewport.width, viewport.height)
+        };
         let authority = config.state_dir.run().join("Xauthority");
         let cookie = write_authority(&authority)?;
         remove_dead_locks(Path::new("/tmp"));
@@ -85,25 +86,22 @@ impl Display {
             .arg(&authority);
         let (mut child, stdout) = Child::spawn("xvfb", command, Stdout::Take).await?;
         let stdout = stdout.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        // It says its number when it is ready; its socket is there, and bears its process's number, much earlier.
+        let (pid, mut said) = (child.pid(), tokio::spawn(read_number(stdout)));
         let number = tokio::select! {
-            number = time::timeout(START_DEADLINE, read_number(stdout)) => number,
-            status = child.wait() => {
-                return Err(DisplayError::Ended {
-                    status: describe(status),
-                    tail: child.tail(),
-                });
-            }
+            said = time::timeout(START_DEADLINE, &mut said) => match said {
+                Ok(Ok(Ok(number))) => Ok(number),
+                Ok(Ok(Err(error))) => Err(error.to_string()),
+                Ok(Err(panic)) => Err(panic.to_string()),
+                Err(_) => return Err(DisplayError::Deadline),
+            },
+            number = socket_of(pid) => Ok(number),
+            status = child.wait() => Err(describe(status)),
         };
-        let number = match number {
-            Ok(Ok(number)) => number,
-            Ok(Err(error)) => {
-                return Err(DisplayError::Ended {
-                    status: error.to_string(),
-                    tail: child.tail(),
-                });
-            }
-            Err(_) => return Err(DisplayError::Deadline),
-        };
+        let number = number.map_err(|status| DisplayError::Ended {
+            status,
+            tail: child.tail(),
+        })?;
         Ok(Self {
             child,
             name: format!(":{number}"),
@@ -121,7 +119,7 @@ impl Display {
     pub async fn set_mode(&self, viewport: Viewport) -> Result<(), DisplayError> {
         let access = self.access.clone();
         let set = tokio::task::spawn_blocking(move || x11::set_mode(&access, viewport));
-        match time::timeout(MODE_DEADLINE, set).await {
+        match time::timeout(START_DEADLINE, set).await {
             Ok(Ok(set)) => set?,
             Ok(Err(panic)) => return Err(io::Error::other(panic).into()),
             Err(_) => return Err(DisplayError::Deadline),
@@ -141,6 +139,10 @@ impl Display {
         self.child.pid()
     }
 
+    pub fn has_ended(&mut self) -> bool {
+        self.child.has_ended()
+    }
+
     /// Resolves with the reason when the server ends.
     pub async fn ended(&mut self) -> String {
         let status = self.child.wait().await;
@@ -157,6 +159,44 @@ fn describe(status: io::Result<std::process::ExitStatus>) -> String {
         Ok(status) => status.to_string(),
         Err(error) => error.to_string(),
     }
+}
+
+/// The number of the display whose socket the process listens on, as soon as there is one.
+async fn socket_of(pid: u32) -> u32 {
+    let looking = async {
+        let mut watch = FolderWatch::new(Path::new(SOCKETS))?;
+        loop {
+            for number in display_numbers() {
+                if listens_on(pid, number).await {
+                    return Ok(number);
+                }
+            }
+            watch.changed().await?;
+        }
+    };
+    match looking.await {
+        Ok(number) => number,
+        // Where the folder cannot be watched, the server's own word is waited for.
+        Err(error) => {
+            let _: io::Error = error;
+            std::future::pending().await
+        }
+    }
+}
+
+fn display_numbers() -> Vec<u32> {
+    let entries = fs::read_dir(SOCKETS).into_iter().flatten().flatten();
+    let number = |name: &str| name.strip_prefix('X')?.parse().ok();
+    entries
+        .filter_map(|entry| number(entry.file_name().to_str()?))
+        .collect()
+}
+
+async fn listens_on(pid: u32, number: u32) -> bool {
+    let socket = UnixStream::connect(format!("{SOCKETS}/X{number}")).await;
+    socket
+        .and_then(|socket| socket.peer_cred())
+        .is_ok_and(|server| server.pid().and_then(|server| u32::try_from(server).ok()) == Some(pid))
 }
 
 /// The number on the first line; what may follow is read on, so that the server never waits for us.

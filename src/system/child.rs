@@ -178,6 +178,15 @@ impl Child {
         status
     }
 
+    /// Whether it has ended already.
+    pub fn has_ended(&mut self) -> bool {
+        let ended = !matches!(self.inner.try_wait(), Ok(None));
+        if ended {
+            self.release();
+        }
+        ended
+    }
+
     /// Ends the group: SIGTERM, up to `grace` to follow it, SIGKILL.
     pub async fn end(mut self, grace: Duration) -> io::Result<ExitStatus> {
         self.signal(Signal::SIGTERM);

@@ -68,6 +68,8 @@ struct Supervisor {
     generation: u64,
     backoff: Backoff,
     display: Option<Display>,
+    /// Whether displays are started larger than they are, to be resized while they run.
+    roomy: bool,
     /// Answered when the next Chromium runs.
     resizing: Option<oneshot::Sender<Result<(), ResizeError>>>,
 }
@@ -97,6 +99,7 @@ pub fn start(config: Arc<Config>, shutdown: &Shutdown) -> Chromium {
         generation: 0,
         backoff: Backoff::default(),
         display: None,
+        roomy: true,
         resizing: None,
         config,
     };
@@ -157,22 +160,42 @@ impl Supervisor {
     }
 
     async fn start(&mut self) -> Result<Process, StartError> {
+        // It may have died while no Chromium was attended.
+        if self.display.as_mut().is_some_and(Display::has_ended) {
+            self.display = None;
+            self.tell_display();
+        }
+        let mut fresh = false;
         if !self.config.headless && self.display.is_none() {
-            let display = Display::start(&self.config, self.viewport).await?;
+            let display = Display::start(&self.config, self.viewport, self.roomy).await?;
             let record = self.config.state_dir.run().join("xvfb.pid");
             leftovers::record(&record, display.pid()).map_err(DisplayError::from)?;
             self.display = Some(display);
+            fresh = true;
             self.tell_display();
         }
         let begun = Instant::now();
         self.generation += 1;
-        let process = Process::start(
-            &self.config,
-            self.viewport,
-            self.display.as_ref(),
-            self.generation,
-        )
-        .await?;
+        let display = self.display.as_ref();
+        // The server gets its mode while Chromium comes up to ask for it.
+        let set_mode = async {
+            match display {
+                Some(display) if fresh && self.roomy => display.set_mode(self.viewport).await,
+                _ => Ok(()),
+            }
+        };
+        let process = Process::start(&self.config, self.viewport, display, self.generation);
+        let (mode, process) = tokio::join!(set_mode, process);
+        if let Err(error) = mode {
+            if matches!(error, DisplayError::Mode(_)) {
+                // The next one is started with its final size.
+                tracing::warn!(%error, "the X server cannot be resized while it runs");
+                self.roomy = false;
+            }
+            self.display = None;
+            return Err(error.into());
+        }
+        let process = process?;
         tracing::info!(
             pid = process.devtools.pid,
             generation = self.generation,
