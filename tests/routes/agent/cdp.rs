@@ -27,8 +27,8 @@ async fn a_thousand_messages_each_way_on_ten_connections_arrive_as_sent() {
         let mut direct = Client::connect(&directly).await;
         for id in 1..=MESSAGES {
             // From a few bytes to more than any buffer on the way.
-            let size = if id % 100 == 0 {
-                70_000
+            let size = if id % 250 == 0 {
+                30_000
             } else {
                 usize::try_from(id % 7).unwrap() * 200
             };
