@@ -6,7 +6,7 @@ use super::{TAG, show};
 use crate::{
     api::{
         ErrorBody,
-        browsers::{Browser, CreateBrowser, ListBrowsers, TimeoutSeconds},
+        browsers::{Browser, CreateBrowser, ListBrowsers},
         paging::Page,
         viewport::Viewport,
     },
@@ -93,10 +93,7 @@ impl From<CreateBrowser> for NewBrowser {
             name: request.name.map(Into::into),
             headless: request.headless.unwrap_or(false),
             kiosk_mode: request.kiosk_mode.unwrap_or(false),
-            timeout_seconds: request
-                .timeout_seconds
-                .unwrap_or_else(TimeoutSeconds::default)
-                .get(),
+            timeout_seconds: request.timeout_seconds.unwrap_or_default().get(),
             viewport: request
                 .viewport
                 .map_or(default, |wanted| wanted.resolve(default.refresh_rate)),
