@@ -142,6 +142,7 @@ pub async fn start(
     let fleet = LocalFleet::new(config.fleet.clone(), &state_dir, shutdown.clone());
     let browsers = Browsers::new(store.clone(), fleet, shutdown.clone());
     let gone = browsers.recover().await?;
+    shutdown.spawn(browsers.clone().purge(config.keep_records));
     if gone > 0 {
         tracing::warn!(gone, "browsers of an earlier run are marked as gone");
     }

@@ -33,6 +33,10 @@ pub struct Settings {
     #[arg(long, env = "BERTH_STOP_SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=300), value_name = "SECONDS")]
     pub stop_seconds: u64,
 
+    /// Days the record of an ended browser is kept
+    #[arg(long, env = "BERTH_KEEP_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650), value_name = "DAYS")]
+    pub keep_days: u32,
+
     #[command(flatten)]
     pub fleet: FleetSettings,
 }
@@ -101,6 +105,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     pub public_url: Option<Url>,
     pub stop_grace: Duration,
+    /// How long the record of an ended browser is kept.
+    pub keep_records: Duration,
     pub fleet: FleetConfig,
 }
 
@@ -155,6 +161,7 @@ impl Settings {
             state_dir: self.state.path()?,
             public_url: self.public_url.clone(),
             stop_grace: Duration::from_secs(self.stop_seconds),
+            keep_records: Duration::from_secs(u64::from(self.keep_days) * 24 * 60 * 60),
             fleet: self.fleet.check()?,
         })
     }

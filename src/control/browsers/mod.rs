@@ -35,6 +35,8 @@ use turns::Turns;
 
 /// A request that is repeated with its `Idempotency-Key` within this finds the browser of the first.
 const IDEMPOTENCY: TimeDelta = TimeDelta::minutes(10);
+/// Between two looks for records that have been kept long enough.
+const PURGE_EVERY: Duration = Duration::from_secs(60 * 60);
 /// How long a call waits for an agent that is being started again.
 const COMEBACK: Duration = Duration::from_secs(15);
 
@@ -392,6 +394,22 @@ impl Browsers {
             }),
             Err(HostDown::Gone) => Err(BrowserError::NotFound),
             Err(down) => Err(BrowserError::Unreachable(down)),
+        }
+    }
+
+    /// Removes the records of browsers that ended longer than `keep` ago, now and every hour, until the stop.
+    pub async fn purge(self, keep: Duration) {
+        let mut ticks = tokio::time::interval(PURGE_EVERY);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.inner.shutdown.stopped() => return,
+            }
+            match self.inner.store.purge_browsers(Utc::now() - keep).await {
+                Ok(0) => {}
+                Ok(count) => tracing::info!(count, "records of ended browsers are removed"),
+                Err(error) => tracing::error!(%error, "cannot remove old records"),
+            }
         }
     }
 

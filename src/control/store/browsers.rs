@@ -252,6 +252,16 @@ impl Store {
             .collect()
     }
 
+    /// Removes the records of browsers that ended before `before`; says how many.
+    pub async fn purge_browsers(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        let purged = browser::Entity::delete_many()
+            .filter(browser::Column::State.eq(DELETED))
+            .filter(browser::Column::DeletedAt.lt(to_millis(before)))
+            .exec(&self.db)
+            .await?;
+        Ok(purged.rows_affected)
+    }
+
     /// A published browser of `project` by its id.
     pub async fn find_browser(
         &self,
@@ -646,6 +656,26 @@ mod tests {
         // What lives is not forgotten.
         store.forget_browser(&again.id).await.unwrap();
         assert_eq!(store.unfinished_browsers().await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn records_of_ended_browsers_are_purged_in_time() {
+        let (_folder, store, project) = store().await;
+        let (live, old) = (new(&project, None), new(&project, None));
+        let (live, old) = (publish(&store, live).await, publish(&store, old).await);
+        let then = Utc::now();
+        let reason = EndReason::Deleted;
+        assert!(store.withdraw_browser(&old.id, reason, then).await.unwrap());
+        let later = then + TimeDelta::milliseconds(1);
+        // Its host is still being stopped.
+        assert_eq!(store.purge_browsers(later).await.unwrap(), 0);
+        store.close_browser(&old.id).await.unwrap();
+        assert_eq!(store.purge_browsers(then).await.unwrap(), 0);
+        assert_eq!(store.purge_browsers(later).await.unwrap(), 1);
+        for (id, found) in [(old.id, false), (live.id, true)] {
+            let row = store.find_browser(&project, &id, StateFilter::All);
+            assert_eq!(row.await.unwrap().is_some(), found);
+        }
     }
 
     #[tokio::test]
