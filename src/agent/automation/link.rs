@@ -499,7 +499,7 @@ impl Link {
             _ => None,
         };
         match (event, run) {
-            (FromWorker::Cdp(text), _) => self.relay.from_worker(text, Instant::now())?,
+            (FromWorker::Cdp(text), _) => self.relay.from_worker(text)?,
             (FromWorker::Attached, _) => {
                 if let Stage::Attaching(attached) = &mut self.stage {
                     let told = attached

@@ -6,7 +6,8 @@
 //!
 //! - announces a tab to the worker only once it has answered a probe of the relay's own;
 //! - lets tabs that the worker did not open run at once, and the worker's own after [`RELEASE_AFTER`] at the latest;
-//! - keeps an idle worker's sessions quiet, so that a page's traffic costs nothing while no script looks at it.
+//! - keeps an idle worker's sessions quiet, so that a page's traffic costs nothing while no script looks at it;
+//! - lets all workers share one isolated world in each frame ([`worlds`]).
 //!
 //! Everything else passes through as it came.
 
@@ -14,6 +15,7 @@ pub mod message;
 mod session;
 #[cfg(test)]
 mod tests;
+mod worlds;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,11 +24,12 @@ use std::{
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, json, value::RawValue};
 use tokio::time::Instant;
 
 use message::{Attached, Detached, Head, main_frame_url, params};
 use session::{Kind, Session, Standing};
+use worlds::WORLD;
 
 /// How long the reply to `Target.setAutoAttach` waits for tabs that have not answered yet.
 pub const HOLD_ATTACH: Duration = Duration::from_millis(250);
@@ -198,6 +201,18 @@ impl Relay {
                 if self.phase == Phase::Warm && is_noise(method) {
                     return Ok(());
                 }
+                if let Some(known) = self.sessions.get_mut(session) {
+                    match method {
+                        "Runtime.executionContextCreated" => {
+                            let told = known.worlds.created(text);
+                            self.out.extend(told.map(Out::ToWorker));
+                            return Ok(());
+                        }
+                        "Runtime.executionContextDestroyed" => known.worlds.destroyed(&text),
+                        "Runtime.executionContextsCleared" => known.worlds.cleared(),
+                        _ => {}
+                    }
+                }
             }
         }
         self.out.push(Out::ToWorker(text));
@@ -205,8 +220,9 @@ impl Relay {
     }
 
     /// A message of Playwright.
-    pub fn from_worker(&mut self, text: Bytes, now: Instant) -> Result<(), Violation> {
-        let head = Head::parse(&text).ok_or(Violation::NotCdp)?;
+    pub fn from_worker(&mut self, mut text: Bytes) -> Result<(), Violation> {
+        let original = text.clone();
+        let head = Head::parse(&original).ok_or(Violation::NotCdp)?;
         let (Some(id), Some(method)) = (head.id, head.method.as_deref()) else {
             return Err(Violation::NotCdp);
         };
@@ -232,9 +248,36 @@ impl Relay {
                 if let Some(known) = self.sessions.get_mut(session) {
                     // A page's traffic reported to every waiting worker would be work for nobody, and memory in the page's
                     // process for each of them: turned on when a script comes.
-                    self.out.push(Out::ToWorker(empty_reply(id, session)));
+                    self.out.push(Out::ToWorker(reply(id, session, json!({}))));
                     known.deferred.push(text);
                     return Ok(());
+                }
+            }
+            (
+                Some(session),
+                "Page.addScriptToEvaluateOnNewDocument" | "Page.createIsolatedWorld",
+            ) => {
+                let warm = self.phase == Phase::Warm;
+                if let Some(known) = self.sessions.get_mut(session)
+                    && let Some((shared, told)) = known.worlds.command(&text)
+                {
+                    self.out.extend(told.into_iter().map(Out::ToWorker));
+                    if method == "Page.createIsolatedWorld" {
+                        let existing = known.worlds.existing(&text);
+                        if existing.is_some() || warm {
+                            // Made when a script comes, should there be none by then. Playwright waits for the event alone.
+                            let result = json!({ "executionContextId": existing.unwrap_or(0) });
+                            self.out.push(Out::ToWorker(reply(id, session, result)));
+                            return Ok(());
+                        }
+                    } else if warm {
+                        // A waiting worker makes no worlds in the pages that others open.
+                        known.deferred.push(shared);
+                        let result = json!({ "identifier": "0" });
+                        self.out.push(Out::ToWorker(reply(id, session, result)));
+                        return Ok(());
+                    }
+                    text = shared;
                 }
             }
             (Some(session), _) if drives(method) => {
@@ -251,7 +294,6 @@ impl Relay {
         if self.unanswered.len() >= MAX_UNANSWERED {
             return Err(Violation::Unanswered);
         }
-        let _ = now;
         self.unanswered.insert(
             id,
             Unanswered {
@@ -315,7 +357,24 @@ impl Relay {
                     self.out.push(Out::ToBrowser(text));
                 }
             }
+            self.make_worlds(&id);
             self.probe(&id, now);
+        }
+    }
+
+    fn make_worlds(&mut self, session: &str) {
+        let Some(known) = self.sessions.get(session) else {
+            return;
+        };
+        for frame in known.worlds.missing() {
+            let id = self.own_id(Own::Other);
+            let command = json!({
+                "id": id,
+                "method": "Page.createIsolatedWorld",
+                "params": { "frameId": frame, "worldName": WORLD, "grantUniveralAccess": true },
+                "sessionId": session,
+            });
+            self.out.push(Out::ToBrowser(command.to_string().into()));
         }
     }
 
@@ -662,15 +721,15 @@ fn auto_attach(id: i64) -> Bytes {
     .into()
 }
 
-fn empty_reply(id: i64, session: &str) -> Bytes {
-    serde_json::json!({ "id": id, "result": {}, "sessionId": session })
+fn reply(id: i64, session: &str, result: Value) -> Bytes {
+    json!({ "id": id, "result": result, "sessionId": session })
         .to_string()
         .into()
 }
 
 fn refusal(id: i64, session: &str) -> Bytes {
     let message = "no call is running in this executor: nothing it left behind may act in a page";
-    serde_json::json!({ "id": id, "error": { "code": -32000, "message": message }, "sessionId": session })
+    json!({ "id": id, "error": { "code": -32000, "message": message }, "sessionId": session })
         .to_string()
         .into()
 }

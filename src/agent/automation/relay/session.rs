@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::worlds::Worlds;
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     Page,
@@ -39,6 +41,7 @@ pub struct Session {
     pub release_at: Option<Instant>,
     /// Commands put off until a script comes.
     pub deferred: Vec<Bytes>,
+    pub worlds: Worlds,
 }
 
 impl Session {
@@ -56,6 +59,7 @@ impl Session {
             driven: false,
             release_at: None,
             deferred: Vec::new(),
+            worlds: Worlds::default(),
         }
     }
 

@@ -59,9 +59,7 @@ impl Scene {
     }
 
     fn worker(&mut self, message: Value) {
-        self.relay
-            .from_worker(message.to_string().into(), self.now)
-            .unwrap();
+        self.relay.from_worker(message.to_string().into()).unwrap();
     }
 
     fn attach(&mut self, session: &str, kind: &str, more: Value) {
@@ -328,6 +326,86 @@ fn a_waiting_worker_is_left_in_peace_until_a_script_comes() {
     assert_eq!(scene.to_worker(), ["Network.requestWillBeSent"]);
 }
 
+/// A context as Chromium tells of it.
+fn context(session: &str, id: i64, name: &str, main: bool) -> Value {
+    json!({
+        "method": "Runtime.executionContextCreated",
+        "params": {"context": {"id": id, "name": name, "auxData": {"isDefault": main, "frameId": "F"}}},
+        "sessionId": session,
+    })
+}
+
+#[test]
+fn workers_share_one_isolated_world() {
+    let own = "__playwright_utility_world_page@1";
+    let ask = |id: i64, method: &str| {
+        json!({"id": id, "method": method, "sessionId": "A",
+            "params": {"source": "", "frameId": "F", "worldName": own, "grantUniveralAccess": true}})
+    };
+    let texts = |scene: &mut Scene| -> Vec<(bool, Value)> {
+        let text = |bytes: &Bytes| serde_json::from_slice(bytes).unwrap();
+        let out = scene.relay.take_out();
+        out.iter()
+            .map(|out| match out {
+                Out::ToWorker(bytes) => (true, text(bytes)),
+                Out::ToBrowser(bytes) => (false, text(bytes)),
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    };
+
+    // A waiting worker makes none, and takes the one that is there.
+    let mut scene = Scene::with_tab("A");
+    scene.browser(context("A", 1, "", true));
+    scene.browser(context("A", 2, WORLD, false));
+    scene.browser(context(
+        "A",
+        3,
+        "__playwright_utility_world_page@another",
+        false,
+    ));
+    assert_eq!(scene.to_worker(), ["Runtime.executionContextCreated"]);
+    scene.worker(ask(8, "Page.addScriptToEvaluateOnNewDocument"));
+    scene.worker(ask(13, "Page.createIsolatedWorld"));
+    let sent = texts(&mut scene);
+    assert_eq!(sent.len(), 3);
+    assert_eq!(sent[0].1["params"]["context"]["name"], own);
+    assert_eq!(sent[1].1["id"], 8);
+    assert_eq!(sent[2].1["result"]["executionContextId"], 2);
+    // Of another one in the same frame it is not told.
+    scene.browser(context("A", 4, WORLD, false));
+    assert!(texts(&mut scene).is_empty());
+    scene.relay.settle(scene.now);
+    let sent = texts(&mut scene);
+    assert_eq!(sent[0].1["method"], "Page.addScriptToEvaluateOnNewDocument");
+    assert_eq!(sent[0].1["params"]["worldName"], WORLD);
+    assert_eq!(sent[1].1["method"], "Page.getFrameTree");
+
+    // Where there is none, it is made when a script comes.
+    let mut scene = Scene::with_tab("A");
+    scene.worker(ask(13, "Page.createIsolatedWorld"));
+    scene.browser(context("A", 1, "", true));
+    scene.browser(context("A", 2, "", true));
+    scene.browser(json!({"method": "Runtime.executionContextDestroyed", "sessionId": "A", "params": {"executionContextId": 1}}));
+    scene.sent();
+    scene.relay.settle(scene.now);
+    assert_eq!(
+        scene.to_browser(),
+        ["Page.createIsolatedWorld A", "Page.getFrameTree A"]
+    );
+    scene.browser(context("A", 9, WORLD, false));
+    assert_eq!(texts(&mut scene)[0].1["params"]["context"]["name"], own);
+    scene.relay.run();
+    scene.browser(
+        json!({"method": "Runtime.executionContextsCleared", "sessionId": "A", "params": {}}),
+    );
+    scene.sent();
+    scene.worker(ask(20, "Page.createIsolatedWorld"));
+    let sent = texts(&mut scene);
+    assert!(!sent[0].0);
+    assert_eq!(sent[0].1["params"]["worldName"], WORLD);
+}
+
 #[test]
 fn the_only_tab_is_in_front_once_it_has_answered() {
     let mut scene = Scene::with_tab("A");
@@ -413,6 +491,7 @@ fn a_dead_workers_commands_are_waited_for_and_their_code_is_stopped() {
     assert_eq!(scene.to_browser(), ["Runtime.terminateExecution A"]);
     scene.answer(FIRST_OWN_ID + 2, "A", "https://example.com/");
     assert!(scene.relay.is_quiet());
+    scene.browser(json!({"id": 40, "result": {}, "sessionId": "A"}));
 
     scene.worker(json!({"id": 41, "method": "Target.createTarget"}));
     assert!(scene.relay.quiesce(scene.now));
@@ -423,7 +502,6 @@ fn a_dead_workers_commands_are_waited_for_and_their_code_is_stopped() {
 #[test]
 fn a_worker_that_breaks_the_rules_is_found_out() {
     let mut relay = Relay::default();
-    let now = Instant::now();
     for (text, violation) in [
         ("nonsense", Violation::NotCdp),
         (r#"{"method":"X"}"#, Violation::NotCdp),
@@ -431,11 +509,11 @@ fn a_worker_that_breaks_the_rules_is_found_out() {
         (r#"{"id":-1,"method":"X"}"#, Violation::ReservedId),
     ] {
         assert_eq!(
-            relay.from_worker(Bytes::from_static(text.as_bytes()), now),
+            relay.from_worker(Bytes::from_static(text.as_bytes())),
             Err(violation)
         );
     }
     let flood = (0..=MAX_UNANSWERED as i64)
-        .map(|id| relay.from_worker(format!(r#"{{"id":{id},"method":"X"}}"#).into(), now));
+        .map(|id| relay.from_worker(format!(r#"{{"id":{id},"method":"X"}}"#).into()));
     assert_eq!(flood.last(), Some(Err(Violation::Unanswered)));
 }
