@@ -108,7 +108,7 @@ pub async fn at_rest(agent: &TestAgent, waiting: usize) -> Traces {
             workers: workers(agent).len(),
             scratch: entries(&agent.state_dir().join("scratch")),
             tabs: titles(agent).await.len(),
-            descriptors: entries(format!("/proc/{}/fd", agent.pid()).as_ref()),
+            descriptors: descriptors(agent),
         };
         let warm = metric(agent, "berth_automation_warm_workers").await;
         let rested = traces.workers == waiting
@@ -136,6 +136,28 @@ pub async fn metric(agent: &TestAgent, name: &str) -> f64 {
         .filter(|(found, _)| *found == name || found.starts_with(&format!("{name}{{")))
         .filter_map(|(_, value)| value.parse::<f64>().ok())
         .sum()
+}
+
+/// What the agent holds open, but for the connections that this test's own client keeps.
+fn descriptors(agent: &TestAgent) -> usize {
+    let all = entries(format!("/proc/{}/fd", agent.pid()).as_ref());
+    let port: u16 = agent
+        .base_url
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse().ok())
+        .expect("a port");
+    let sockets = std::fs::read_to_string(format!("/proc/{}/net/tcp", agent.pid()))
+        .expect("the table of sockets");
+    let established = format!(":{port:04X} ");
+    let clients = sockets
+        .lines()
+        .filter(|line| {
+            let mut columns = line.split_whitespace().skip(1);
+            let local = columns.next().unwrap_or_default();
+            format!("{local} ").ends_with(&established) && columns.nth(1) == Some("01")
+        })
+        .count();
+    all.saturating_sub(clients)
 }
 
 fn entries(folder: &std::path::Path) -> usize {
