@@ -28,13 +28,18 @@ pub enum CdpSocketError {
     Timeout,
     #[error("Chromium's DevTools connection broke: {0}")]
     WebSocket(Box<tungstenite::Error>),
+    #[error("the browser sent a message of over {} MiB", MAX_PAYLOAD >> 20)]
+    TooLong(Box<tungstenite::Error>),
     #[error("a message to Chromium is not UTF-8")]
     NotText,
 }
 
 impl From<tungstenite::Error> for CdpSocketError {
     fn from(err: tungstenite::Error) -> Self {
-        CdpSocketError::WebSocket(Box::new(err))
+        match err {
+            tungstenite::Error::Capacity(_) => CdpSocketError::TooLong(Box::new(err)),
+            err => CdpSocketError::WebSocket(Box::new(err)),
+        }
     }
 }
 

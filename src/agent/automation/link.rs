@@ -317,6 +317,9 @@ impl Link {
             Woke::Browser(Ok(Some(text))) => {
                 return Ok(self.relay.from_browser(text, Instant::now())?);
             }
+            Woke::Browser(Err(error @ CdpSocketError::TooLong(_))) => {
+                return Err(Over::Killed(error.to_string()));
+            }
             Woke::Browser(_) => return Err(Over::BrowserGone),
             Woke::Worker(Ok(Some(event))) => return self.worker_said(event),
             Woke::Worker(Ok(None)) => return Err(Over::WorkerClosed),
@@ -545,7 +548,9 @@ impl Link {
         self.browser_writer.abort();
         let _ = self.browser_writer.await;
         drop(self.receiver);
-        if let Stage::Running { run, .. } = &mut self.stage {
+        if let Stage::Running { run, .. } = &mut self.stage
+            && !matches!(over, Over::Finished(_))
+        {
             last_words(&mut self.events, run).await;
         }
         // Dropped, the guard tells the writer to reap.
