@@ -42,13 +42,19 @@ impl Sender {
         }
     }
 
+    /// For what a script sends: refused while the agent is far behind.
     pub fn send(&self, message: FromWorker) -> Result<(), SendError> {
+        if self.queued.borrow().len() > MAX_WAITING_OUT {
+            return Err(SendError::TooFast);
+        }
+        Ok(self.push(message)?)
+    }
+
+    /// For what the worker itself has to say, which is little and never refused.
+    pub fn push(&self, message: FromWorker) -> Result<(), FrameError> {
         let (kind, payload) = message.encode()?;
         let header = script_protocol::header(kind, &payload)?;
         let mut queued = self.queued.borrow_mut();
-        if queued.len() > MAX_WAITING_OUT {
-            return Err(SendError::TooFast);
-        }
         let mut frame = header.as_slice().chain(payload);
         if queued.is_empty() {
             // Whatever goes wrong here goes wrong again, and is seen, where the loop flushes.

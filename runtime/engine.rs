@@ -11,12 +11,13 @@ use std::{
 use deno_core::{
     JsRuntime, JsRuntimeForSnapshot, ModuleLoadOptions, ModuleLoadReferrer, ModuleLoadResponse,
     ModuleLoader, ModuleResolveResponse, ModuleSpecifier, PollEventLoopOptions, ResolutionKind,
-    RuntimeOptions, error::ModuleLoaderError, v8,
+    RuntimeOptions, SourceMapApplication, error::ModuleLoaderError, v8,
 };
 use deno_error::JsErrorBox;
 
 use crate::{
     ops::{self, Host},
+    stop::Frame,
     typescript::Compiled,
 };
 
@@ -24,16 +25,19 @@ use crate::{
 const BUNDLE_NAME: &str = "/playwright-core/lib/playwright.js";
 
 /// Runs after the snapshot is restored and before anything else. Takes the bundle's functions and removes all that leads to the
-/// engine's own, so that a script finds a plain JavaScript realm. What blocks the thread without an interrupt, or compiles code
+/// engine's own, so that a script finds a plain JavaScript realm. What blocks the thread without an interrupt, or runs code
 /// that the watchdog cannot stop, goes as well.
 const TAKE_OVER: &str = r#"(() => {
     // The timers' clock starts anew, the time of the next wake-up comes with the snapshot: it would keep later ones from being set.
     Deno.core.ops.op_timer_schedule(0);
-    const { attach, run, scope } = globalThis.__berth;
-    for (const name of ["__berth", "__bootstrap", "Deno", "gc", "Atomics", "SharedArrayBuffer", "WebAssembly"]) {
-        delete globalThis[name];
+    const { attach, run, pendingCalls, scope } = globalThis.__berth;
+    // QuickJS's Intl looks this one up by name; it computes local times and no more.
+    const kept = "__v8xTemporalTimeZone";
+    const hidden = ["Deno", "gc", "Atomics", "SharedArrayBuffer", "WebAssembly", "ShadowRealm"];
+    for (const name of Object.getOwnPropertyNames(globalThis)) {
+        if ((name.startsWith("__") && name !== kept) || hidden.includes(name)) delete globalThis[name];
     }
-    return [attach, run, scope.join()];
+    return [attach, run, pendingCalls, scope.join()];
 })()"#;
 
 /// Loads the bundle and returns the engine's heap.
@@ -60,6 +64,7 @@ pub struct Engine {
     sources: Rc<Sources>,
     attach: v8::Global<v8::Function>,
     run: v8::Global<v8::Function>,
+    pending_calls: v8::Global<v8::Function>,
     /// The names that a script finds in scope.
     pub scope: Vec<String>,
 }
@@ -93,7 +98,7 @@ impl Engine {
         let taken = runtime
             .execute_script("berth:start", TAKE_OVER)
             .map_err(EngineError::new)?;
-        let (attach, run, scope) = {
+        let (attach, run, pending_calls, scope) = {
             deno_core::scope!(scope, &mut runtime);
             let taken = v8::Local::new(scope, taken);
             let entry = |scope: &mut v8::PinScope, index| {
@@ -107,15 +112,22 @@ impl Engine {
                 let function = v8::Local::<v8::Function>::try_from(value).ok()?;
                 Some(v8::Global::new(scope, function))
             };
-            let names = entry(scope, 2).map(|names| {
+            let names = entry(scope, 3).map(|names| {
                 v8::Local::new(scope, names)
                     .to_rust_string_lossy(scope)
                     .split(',')
                     .map(str::to_owned)
                     .collect()
             });
-            match (function(scope, 0), function(scope, 1), names) {
-                (Some(attach), Some(run), Some(names)) => (attach, run, names),
+            match (
+                function(scope, 0),
+                function(scope, 1),
+                function(scope, 2),
+                names,
+            ) {
+                (Some(attach), Some(run), Some(pending), Some(names)) => {
+                    (attach, run, pending, names)
+                }
                 _ => return Err(EngineError::new("the bundle has not got its functions")),
             }
         };
@@ -124,6 +136,7 @@ impl Engine {
             sources,
             attach,
             run,
+            pending_calls,
             scope,
         })
     }
@@ -166,8 +179,55 @@ impl Engine {
             .map_err(EngineError::new)
     }
 
+    /// What the script waits for, in the form of a stack trace.
+    pub fn pending_calls(&mut self) -> String {
+        deno_core::scope!(scope, &mut self.runtime);
+        v8::tc_scope!(let scope, scope);
+        let function = v8::Local::new(scope, &self.pending_calls);
+        let this = v8::undefined(scope).into();
+        function
+            .call(scope, this, &[])
+            .map(|text| text.to_rust_string_lossy(scope))
+            .unwrap_or_default()
+    }
+
+    /// Stack frames as text, in the caller's lines, without the bundle's.
+    pub fn describe(&self, frames: &[Frame]) -> String {
+        let mapper = self.runtime.source_mapper();
+        let mut mapper = mapper.borrow_mut();
+        let lines = frames
+            .iter()
+            // An engine that is stopped between two instructions does not always know where; QuickJS names the frame then, if at all.
+            .filter(|frame| frame.file != BUNDLE_NAME && frame.line > 0)
+            .map(|frame| {
+                let mapped = mapper.apply_source_map(&frame.file, frame.line, frame.column.max(1));
+                let place = match mapped {
+                    SourceMapApplication::Unchanged => frame.file.clone(),
+                    SourceMapApplication::LineAndColumn {
+                        line_number: line,
+                        column_number: column,
+                    }
+                    | SourceMapApplication::LineAndColumnAndFileName {
+                        line_number: line,
+                        column_number: column,
+                        ..
+                    } => format!("{}:{line}:{column}", frame.file),
+                };
+                match frame.function.as_str() {
+                    "" => format!("    at {place}"),
+                    function => format!("    at {function} ({place})"),
+                }
+            })
+            .collect::<Vec<_>>();
+        lines.join("\n")
+    }
+
     pub fn handle(&mut self) -> v8::IsolateHandle {
         self.runtime.v8_isolate().thread_safe_handle()
+    }
+
+    pub fn context(&mut self) -> v8::Global<v8::Context> {
+        self.runtime.main_context()
     }
 
     pub fn is_terminating(&mut self) -> bool {

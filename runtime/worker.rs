@@ -1,7 +1,7 @@
 //! The worker: attaches Playwright to the browser behind the socket, then runs what it is given, one script after the other.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     future::poll_fn,
     io,
     os::fd::{AsFd, OwnedFd},
@@ -30,9 +30,6 @@ pub struct Options {
     /// The directory whose files scripts may use.
     #[arg(long)]
     scratch: PathBuf,
-    /// Where the browser puts its downloads, for scripts to read.
-    #[arg(long)]
-    downloads: Option<PathBuf>,
     /// The bound of the engine's heap.
     #[arg(long, default_value_t = 256)]
     heap_mb: u32,
@@ -65,6 +62,9 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> WorkerError {
     move |source| WorkerError::Io { what, source }
 }
 
+/// Where the browser puts this worker's downloads, in the scratch directory; `src/main.ts` names it to the browser.
+const DOWNLOADS: &str = ".downloads";
+
 pub fn run(options: Options) -> Result<(), WorkerError> {
     let started = Instant::now();
     let socket: OwnedFd = io::stdin()
@@ -72,12 +72,8 @@ pub fn run(options: Options) -> Result<(), WorkerError> {
         .try_clone_to_owned()
         .map_err(io_error("standard input"))?;
     let heap = snapshot::load()?;
-    let files = Files::open(
-        &options.scratch,
-        options.downloads.as_deref(),
-        options.scratch_mb,
-    )
-    .map_err(io_error(options.scratch.display().to_string()))?;
+    let files = Files::open(&options.scratch, options.scratch_mb)
+        .map_err(io_error(options.scratch.display().to_string()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -95,15 +91,20 @@ pub fn run(options: Options) -> Result<(), WorkerError> {
             inbox: Rc::new(Inbox::default()),
             files: RefCell::new(files),
             started,
-            attached: RefCell::new(false),
+            attached: Cell::new(false),
             run: RefCell::default(),
         });
         let mut engine = Engine::start(heap, options.heap_mb, host.clone())?;
-        let stopper =
-            Stopper::start(socket, engine.handle()).map_err(io_error("the watching thread"))?;
+        let stopper = Stopper::start(socket, engine.handle(), engine.context())
+            .map_err(io_error("the watching thread"))?;
 
         // From here on nothing needs more than the socket and two open directories.
-        sandbox::become_user(&options.user, host.files.borrow().scratch_directory())?;
+        sandbox::become_user(&options.user, host.files.borrow().directory())?;
+        host.files
+            .borrow()
+            .directory()
+            .create_dir(DOWNLOADS)
+            .map_err(io_error(DOWNLOADS))?;
         sandbox::limit(options.heap_mb, options.scratch_mb)?;
 
         Worker {
@@ -142,9 +143,8 @@ struct Running {
 /// What happened in one turn of the loop.
 enum Turn {
     Message(Option<ToWorker>),
-    Engine(Result<(), EngineError>),
-    /// The engine has said something and waits for more.
-    News,
+    /// And whether there is more for it to do or to wait for.
+    Engine(Result<bool, EngineError>),
     Deadline,
 }
 
@@ -154,43 +154,39 @@ impl Worker {
         // Whether the engine has something to do or to wait for.
         let mut engine_busy = true;
         loop {
-            let turn = self.turn(engine_busy).await?;
-            match turn {
+            match self.turn(engine_busy).await? {
                 Turn::Message(None) => return Ok(()),
                 Turn::Message(Some(message)) => {
                     engine_busy = true;
                     if let Some(ending) = self.accept(message) {
-                        self.finish(ending, true).await?;
+                        self.finish(ending, true)?;
                     }
                 }
-                Turn::Engine(result) => {
-                    engine_busy = result.is_err();
-                    if let Err(err) = result
-                        && !self.announced
-                    {
+                Turn::Engine(Ok(more)) => engine_busy = more,
+                Turn::Engine(Err(err)) => {
+                    if !self.announced {
                         return self.give_up(err.to_string()).await;
                     }
                 }
-                Turn::News => {}
                 Turn::Deadline => {
                     let ending = self.overdue();
-                    return self.finish(ending, false).await;
+                    return self.finish_for_good(ending).await;
                 }
             }
             if self.stopper.has_fired() {
                 let ending = self.overdue();
-                return self.finish(ending, false).await;
+                return self.finish_for_good(ending).await;
             }
             if self.engine.is_terminating() {
-                return self.finish(self.out_of_memory(), false).await;
+                return self.finish_for_good(self.out_of_memory()).await;
             }
-            self.announce().await?;
+            self.announce()?;
             let ending = self.host.run.borrow_mut().ending.take();
             match ending {
                 Some(Ending::Failed { error, stack }) if !self.announced => {
                     return self.give_up(format!("{error}\n{stack}")).await;
                 }
-                Some(ending) => self.finish(ending, true).await?,
+                Some(ending) => self.finish(ending, true)?,
                 None => {}
             }
         }
@@ -202,15 +198,8 @@ impl Worker {
             host,
             receiver,
             running,
-            announced,
             ..
         } = self;
-        let engine_turn = poll_fn(|context| match engine.poll(context) {
-            Poll::Ready(result) => Poll::Ready(Turn::Engine(result)),
-            // What it waits for, a timer say, may be long in coming.
-            Poll::Pending if host.has_news(*announced) => Poll::Ready(Turn::News),
-            Poll::Pending => Poll::Pending,
-        });
         let deadline = running.as_ref().map(|running| running.deadline);
         let sleep = async {
             match deadline {
@@ -223,7 +212,11 @@ impl Worker {
             // Ahead of the engine, so that a flood of messages cannot hide that a script is over its time.
             () = sleep => Turn::Deadline,
             err = host.sender.keep_flushing() => return Err(io_error("the agent's socket")(err)),
-            turn = engine_turn, if engine_busy => turn,
+            result = poll_fn(|context| match engine.poll(context) {
+                // The engine goes on to wait for the browser; what it has just told the host is to be looked at now.
+                Poll::Pending if host.has_news() || engine.is_terminating() => Poll::Ready(Ok(true)),
+                poll => poll.map_ok(|()| false),
+            }), if engine_busy => Turn::Engine(result),
             message = receiver.next(), if !host.inbox.is_full() => Turn::Message(message?),
         })
     }
@@ -268,16 +261,16 @@ impl Worker {
             })
     }
 
-    async fn announce(&mut self) -> Result<(), WorkerError> {
-        if !self.announced && *self.host.attached.borrow() {
+    fn announce(&mut self) -> Result<(), WorkerError> {
+        if self.host.attached.take() {
             self.announced = true;
-            self.send(FromWorker::Attached).await?;
+            self.say(FromWorker::Attached)?;
         }
         Ok(())
     }
 
-    /// Tells the agent how the script ended. A worker that is not `reusable` ends afterwards.
-    async fn finish(&mut self, ending: Ending, reusable: bool) -> Result<(), WorkerError> {
+    /// Tells the agent how the script ended.
+    fn finish(&mut self, ending: Ending, reusable: bool) -> Result<(), WorkerError> {
         self.stopper.set_deadline(None);
         if self.running.take().is_none() {
             // Without a script there is nobody to tell; what happened shows in the exit.
@@ -288,44 +281,58 @@ impl Worker {
             result, mut stderr, ..
         } = state;
         for message in outcome::messages(ending, result, &mut stderr, reusable) {
-            self.send(message).await?;
+            self.say(message)?;
         }
         Ok(())
     }
 
+    /// The same for the last script of this worker: its engine was stopped somewhere, or is out of memory.
+    async fn finish_for_good(&mut self, ending: Ending) -> Result<(), WorkerError> {
+        self.finish(ending, false)?;
+        self.say_the_rest().await
+    }
+
     async fn give_up(&mut self, reason: String) -> Result<(), WorkerError> {
-        self.send(FromWorker::Failed(reason.clone())).await?;
+        self.say(FromWorker::Failed(reason.clone()))?;
+        self.say_the_rest().await?;
         Err(WorkerError::Attach(reason))
     }
 
-    async fn send(&self, message: FromWorker) -> Result<(), WorkerError> {
-        let failed = |err: String| io_error("the agent's socket")(io::Error::other(err));
-        // Make room first: what a script has queued must not keep its own ending from being said.
-        self.host
-            .sender
-            .flush()
-            .await
-            .map_err(io_error("the agent's socket"))?;
-        self.host
-            .sender
-            .send(message)
-            .map_err(|err| failed(err.to_string()))?;
-        self.host
-            .sender
-            .flush()
-            .await
-            .map_err(io_error("the agent's socket"))
+    fn say(&self, message: FromWorker) -> Result<(), WorkerError> {
+        let failed = |err| WorkerError::Receive(ReceiveError::Frame(err));
+        self.host.sender.push(message).map_err(failed)
     }
 
-    fn overdue(&self) -> Ending {
+    /// Waits until all is written. What comes in meanwhile is let go, so that neither side waits for the other.
+    async fn say_the_rest(&mut self) -> Result<(), WorkerError> {
+        loop {
+            tokio::select! {
+                result = self.host.sender.flush() => return result.map_err(io_error("the agent's socket")),
+                message = self.receiver.next() => if message?.is_none() {
+                    return Ok(());
+                },
+            }
+        }
+    }
+
+    fn overdue(&mut self) -> Ending {
         let seconds = self
             .running
             .as_ref()
             .map_or(0.0, |running| running.timeout.as_secs_f64());
-        Ending::Failed {
-            error: format!("the script ran longer than its {seconds} seconds and was stopped"),
-            stack: String::new(),
-        }
+        let error = format!("the script ran longer than its {seconds} seconds and was stopped");
+        // It was at work and was stopped there, or it waits for a call of Playwright's, or for something of its own.
+        let frames = self.stopper.frames();
+        let (doing, place) = if self.stopper.has_fired() {
+            ("It was running:", self.engine.describe(&frames))
+        } else {
+            ("It was waiting for:", self.engine.pending_calls())
+        };
+        let stack = match place.as_str() {
+            "" => String::new(),
+            place => format!("{error}\n{doing}\n{place}"),
+        };
+        Ending::Failed { error, stack }
     }
 
     fn out_of_memory(&self) -> Ending {

@@ -94,4 +94,19 @@ export const replacements = {
   'packages/isomorphic/deviceDescriptors.ts': `deviceDescriptors = {};`,
 };
 
-export const patches = {};
+export const patches = {
+  // Every call of a script into Playwright passes here: `src/calls.ts` keeps the list of those that are under way.
+  [`${core}client/channelOwner.ts`]: [
+    [
+      `const result2 = await currentZone().with("apiZone", apiZone).run(async () => await func(apiZone));`,
+      `const calls = this._connection.scriptCalls;
+          calls?.begin(apiZone);
+          let result2;
+          try {
+            result2 = await currentZone().with("apiZone", apiZone).run(async () => await func(apiZone));
+          } finally {
+            calls?.end(apiZone);
+          }`,
+    ],
+  ],
+};

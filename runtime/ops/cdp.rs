@@ -37,5 +37,5 @@ pub fn op_cdp_closed_reason(state: &mut OpState) -> String {
 
 #[op2(fast)]
 pub fn op_attached(state: &mut OpState) {
-    *state.borrow::<Rc<Host>>().attached.borrow_mut() = true;
+    state.borrow::<Rc<Host>>().attached.set(true);
 }

@@ -1,4 +1,4 @@
-//! The files a script can reach: one directory of its own, and the browser's downloads to read.
+//! The files a script can reach: one directory of its own.
 //!
 //! Paths are resolved by `cap-std` beneath an open directory, so that neither `..` nor a symbolic link leads out of it.
 
@@ -20,28 +20,45 @@ const MAX_ENTRIES: usize = 4096;
 /// The largest file that is read at once.
 const MAX_READ: u64 = 256 << 20;
 
+/// An error is worded as Node's.
+type FileResult<T> = Result<T, JsErrorBox>;
+
 pub struct Files {
-    scratch: Root,
-    downloads: Option<Root>,
-    /// How many bytes and entries may still be made in the scratch directory.
+    path: PathBuf,
+    directory: Dir,
+    /// How many bytes and entries a script may still make.
     bytes_left: u64,
     entries_left: usize,
 }
 
-struct Root {
-    path: PathBuf,
-    directory: Dir,
-}
-
-impl Root {
-    fn open(path: &Path) -> io::Result<Self> {
-        Ok(Root {
-            path: path.canonicalize()?,
-            directory: Dir::open_ambient_dir(path, cap_std::ambient_authority())?,
+impl Files {
+    pub fn open(scratch: &Path, scratch_mb: u32) -> io::Result<Self> {
+        Ok(Files {
+            path: scratch.canonicalize()?,
+            directory: Dir::open_ambient_dir(scratch, cap_std::ambient_authority())?,
+            bytes_left: u64::from(scratch_mb) << 20,
+            entries_left: MAX_ENTRIES,
         })
     }
 
-    /// `path` relative to the root, where it is beneath it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn directory(&self) -> &Dir {
+        &self.directory
+    }
+
+    /// `path` relative to the directory, where it is beneath it.
+    fn inside(&self, what: &str, path: &str) -> FileResult<PathBuf> {
+        self.relative(Path::new(path)).ok_or_else(|| {
+            JsErrorBox::generic(format!(
+                "EACCES: permission denied, {what} '{path}': a script's files are in its own directory, {}; give a relative path",
+                self.path.display()
+            ))
+        })
+    }
+
     fn relative(&self, path: &Path) -> Option<PathBuf> {
         let mut inside = PathBuf::new();
         for component in self
@@ -68,60 +85,11 @@ impl Root {
         }
         Some(inside)
     }
-}
-
-/// An error as Node words it.
-type FileResult<T> = Result<T, JsErrorBox>;
-
-impl Files {
-    pub fn open(scratch: &Path, downloads: Option<&Path>, scratch_mb: u32) -> io::Result<Self> {
-        Ok(Files {
-            scratch: Root::open(scratch)?,
-            downloads: downloads.map(Root::open).transpose()?,
-            bytes_left: u64::from(scratch_mb) << 20,
-            entries_left: MAX_ENTRIES,
-        })
-    }
-
-    pub fn scratch(&self) -> &Path {
-        &self.scratch.path
-    }
-
-    pub fn scratch_directory(&self) -> &Dir {
-        &self.scratch.directory
-    }
-
-    pub fn downloads(&self) -> Option<&Path> {
-        Some(&self.downloads.as_ref()?.path)
-    }
-
-    /// Where a path may be read.
-    fn readable(&self, what: &str, path: &str) -> FileResult<(&Dir, PathBuf)> {
-        [Some(&self.scratch), self.downloads.as_ref()]
-            .into_iter()
-            .flatten()
-            .find_map(|root| Some((&root.directory, root.relative(Path::new(path))?)))
-            .ok_or_else(|| self.outside(what, path))
-    }
-
-    /// Where a path may be written.
-    fn writable(&self, what: &str, path: &str) -> FileResult<PathBuf> {
-        self.scratch
-            .relative(Path::new(path))
-            .ok_or_else(|| self.outside(what, path))
-    }
-
-    fn outside(&self, what: &str, path: &str) -> JsErrorBox {
-        JsErrorBox::generic(format!(
-            "EACCES: permission denied, {what} '{path}': a script's files are in its own directory, {}; give a relative path",
-            self.scratch.path.display()
-        ))
-    }
 
     fn read(&self, path: &str) -> FileResult<Vec<u8>> {
-        let (directory, inside) = self.readable("open", path)?;
+        let inside = self.inside("open", path)?;
         let fail = |err| in_words(&err, "open", path);
-        let file = directory.open(inside).map_err(fail)?;
+        let file = self.directory.open(inside).map_err(fail)?;
         let length = file.metadata().map_err(fail)?.len();
         if length > MAX_READ {
             return Err(JsErrorBox::generic(format!(
@@ -135,9 +103,9 @@ impl Files {
     }
 
     fn write(&mut self, path: &str, bytes: &[u8], append: bool) -> FileResult<()> {
-        let inside = self.writable("open", path)?;
+        let inside = self.inside("open", path)?;
         let fail = |err| in_words(&err, "open", path);
-        let directory = &self.scratch.directory;
+        let directory = &self.directory;
         let before = match directory.metadata(&inside) {
             Ok(found) => Some(found.len()),
             Err(err) if err.kind() == io::ErrorKind::NotFound => None,
@@ -151,24 +119,24 @@ impl Files {
             .write(true)
             .append(append)
             .truncate(!append);
-        let mut file: File = self
-            .scratch
-            .directory
-            .open_with(&inside, &options)
-            .map_err(fail)?;
+        let mut file: File = self.directory.open_with(&inside, &options).map_err(fail)?;
         file.write_all(bytes).map_err(fail)
     }
 
     fn make_room(&mut self, path: &str, bytes: u64, freed: u64, new_entry: bool) -> FileResult<()> {
         let available = self.bytes_left + freed;
-        if bytes > available || (new_entry && self.entries_left == 0) {
-            return Err(JsErrorBox::generic(format!(
-                "EDQUOT: disk quota exceeded, write '{path}': a script's files may take {available} bytes more"
-            )));
-        }
-        self.bytes_left = available - bytes;
-        self.entries_left -= usize::from(new_entry);
-        Ok(())
+        let refused = if bytes > available {
+            format!("a script's files may take {available} bytes more")
+        } else if new_entry && self.entries_left == 0 {
+            format!("a script may make {MAX_ENTRIES} files")
+        } else {
+            self.bytes_left = available - bytes;
+            self.entries_left -= usize::from(new_entry);
+            return Ok(());
+        };
+        Err(JsErrorBox::generic(format!(
+            "EDQUOT: disk quota exceeded, write '{path}': {refused}"
+        )))
     }
 
     fn copy(&mut self, from: &str, to: &str) -> FileResult<()> {
@@ -178,14 +146,9 @@ impl Files {
     }
 
     fn remove(&mut self, path: &str, recursive: bool) -> FileResult<()> {
-        let inside = match self.writable("unlink", path) {
-            Ok(inside) => inside,
-            // Playwright tidies up the downloads that it has seen; those are the agent's to delete.
-            Err(_) if self.readable("unlink", path).is_ok() => return Ok(()),
-            Err(err) => return Err(err),
-        };
+        let inside = self.inside("unlink", path)?;
         let fail = |err| in_words(&err, "unlink", path);
-        let directory = &self.scratch.directory;
+        let directory = &self.directory;
         let found = directory.symlink_metadata(&inside).map_err(fail)?;
         if found.is_dir() {
             let (bytes, entries) = usage(directory, &inside).map_err(fail)?;
@@ -205,24 +168,24 @@ impl Files {
     }
 
     fn make_directory(&mut self, path: &str) -> FileResult<()> {
-        let inside = self.writable("mkdir", path)?;
+        let inside = self.inside("mkdir", path)?;
         let missing = inside
             .ancestors()
-            .filter(|above| !above.as_os_str().is_empty() && !self.scratch.directory.exists(above))
+            .filter(|above| !above.as_os_str().is_empty() && !self.directory.exists(above))
             .count();
         if missing > self.entries_left {
-            return self.make_room(path, u64::MAX, 0, true);
+            self.entries_left = 0;
+            return self.make_room(path, 0, 0, true);
         }
         self.entries_left -= missing;
-        self.scratch
-            .directory
+        self.directory
             .create_dir_all(&inside)
             .map_err(|err| in_words(&err, "mkdir", path))
     }
 
     fn rename(&mut self, from: &str, to: &str) -> FileResult<()> {
-        let (source, target) = (self.writable("rename", from)?, self.writable("rename", to)?);
-        let directory = &self.scratch.directory;
+        let (source, target) = (self.inside("rename", from)?, self.inside("rename", to)?);
+        let directory = &self.directory;
         directory
             .rename(source, directory, target)
             .map_err(|err| in_words(&err, "rename", from))
@@ -273,20 +236,8 @@ fn with<T>(state: &OpState, act: impl FnOnce(&mut Files) -> T) -> T {
 pub fn op_scratch_path(state: &mut OpState) -> String {
     state.try_borrow::<Rc<Host>>().map_or_else(
         || "/".to_owned(),
-        |host| host.files.borrow().scratch().to_string_lossy().into_owned(),
+        |host| host.files.borrow().path().to_string_lossy().into_owned(),
     )
-}
-
-/// Empty where the agent gives none.
-#[op2]
-#[string]
-pub fn op_downloads_path(state: &mut OpState) -> String {
-    with(state, |files| {
-        files
-            .downloads()
-            .map(|path| path.to_string_lossy().into_owned())
-            .unwrap_or_default()
-    })
 }
 
 #[op2]
@@ -313,8 +264,9 @@ pub fn op_file_stat(
     #[string] path: &str,
 ) -> Result<(u8, f64, f64), JsErrorBox> {
     with(state, |files| {
-        let (directory, inside) = files.readable("stat", path)?;
-        let found = directory
+        let inside = files.inside("stat", path)?;
+        let found = files
+            .directory
             .metadata(inside)
             .map_err(|err| in_words(&err, "stat", path))?;
         let kind = match (found.is_file(), found.is_dir()) {
@@ -335,11 +287,10 @@ pub fn op_file_stat(
 #[serde]
 pub fn op_file_list(state: &mut OpState, #[string] path: &str) -> Result<Vec<String>, JsErrorBox> {
     with(state, |files| {
-        // Only the script's own: the downloads of others may lie beside its own.
-        let inside = files.writable("scandir", path)?;
+        let inside = files.inside("scandir", path)?;
         let list = || -> io::Result<Vec<String>> {
             let mut names = Vec::new();
-            for entry in files.scratch.directory.read_dir(inside)? {
+            for entry in files.directory.read_dir(inside)? {
                 names.push(entry?.file_name().to_string_lossy().into_owned());
             }
             names.sort();

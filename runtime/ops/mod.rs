@@ -1,6 +1,11 @@
 //! What the bundle may ask of the process. `src/host.ts` is the other side of every function here.
 
-use std::{cell::RefCell, rc::Rc, sync::Arc, time::Instant};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+    time::Instant,
+};
 
 use deno_core::{Extension, OpDecl};
 
@@ -22,14 +27,15 @@ pub struct Host {
     pub inbox: Rc<Inbox>,
     pub files: RefCell<Files>,
     pub started: Instant,
-    pub attached: RefCell<bool>,
+    /// Playwright is connected, and the loop has not seen it yet.
+    pub attached: Cell<bool>,
     pub run: RefCell<RunState>,
 }
 
 impl Host {
-    /// Whether the engine has said something that the agent is to be told.
-    pub fn has_news(&self, announced: bool) -> bool {
-        self.run.borrow().ending.is_some() || (!announced && *self.attached.borrow())
+    /// Whether there is something for the worker's loop.
+    pub fn has_news(&self) -> bool {
+        self.attached.get() || self.run.borrow().ending.is_some()
     }
 }
 
@@ -53,7 +59,6 @@ deno_core::extension!(
         cdp::op_cdp_closed_reason,
         cdp::op_cdp_receive,
         cdp::op_cdp_send,
-        files::op_downloads_path,
         files::op_file_copy,
         files::op_file_list,
         files::op_file_make_directory,

@@ -99,9 +99,9 @@ class Inspector {
   }
 
   #showError(error: Error, depth: number): string {
-    const title = `${error.name}: ${error.message}`;
-    const stack = String(error.stack ?? '');
-    let text = stack.includes(error.message) && stack ? stack : stack ? `${title}\n${stack}` : `[${title}]`;
+    const title = error.message ? `${error.name}: ${error.message}` : error.name;
+    const frames = framesOf(error);
+    let text = frames ? `${title}\n${frames}` : `[${title}]`;
     if (error.cause !== undefined && depth <= this.maxDepth) {
       this.#open.push(error);
       text += ` {\n  [cause]: ${this.show(error.cause, depth + 1)}\n}`;
@@ -143,7 +143,8 @@ function group(prefix: string, open: string, items: string[], close: string, dep
 export function format(...args: unknown[]): string {
   let rest = args;
   let out = '';
-  if (typeof args[0] === 'string') {
+  // Like Node: directives count only where there is something to fill in.
+  if (typeof args[0] === 'string' && args.length > 1) {
     let next = 1;
     out = args[0].replace(/%[sdifjoOc%]/g, (directive) => {
       if (directive === '%%') return '%';
@@ -217,10 +218,10 @@ export const console = {
   },
 };
 
-/** The stack's lines that are the script's own. */
+/** The stack's lines that are the script's own: neither Playwright's, nor the engine's. */
 export function framesOf(error: Error): string {
   return String(error.stack ?? '')
     .split('\n')
-    .filter((line) => /^\s+at /.test(line) && !line.includes('/playwright-core/'))
+    .filter((line) => /^\s+at /.test(line) && !line.includes('/playwright-core/') && !line.includes('(ext:'))
     .join('\n');
 }

@@ -129,10 +129,13 @@ const process: Record<string, unknown> = {
 };
 for (const name of ['on', 'once', 'off', 'addListener', 'removeListener', 'removeAllListeners']) process[name] = itself(process);
 
+// Both are of the process that runs the script, not of the one that made the snapshot.
 let started = 0;
-export const startClock = () => {
+const performance = { now: () => ops.op_clock() - started, timeOrigin: 0, mark() {}, measure() {} };
+export function startClock() {
   started = ops.op_clock();
-};
+  performance.timeOrigin = Date.now();
+}
 
 const getRandomValues = (view: ArrayBufferView) => {
   ops.op_random(new Uint8Array(view.buffer, view.byteOffset, view.byteLength));
@@ -177,7 +180,7 @@ define({
   clearImmediate: (immediate: unknown) => {
     if (immediate instanceof Immediate) core.clearImmediate(immediate);
   },
-  performance: { now: () => ops.op_clock() - started, timeOrigin: Date.now(), mark() {}, measure() {} },
+  performance,
   crypto: { getRandomValues, randomUUID },
   fetch: async () => {
     throw new Error('fetch() is not available in a script, which has no network of its own: use page.evaluate(() => fetch(…)) to fetch in the page');

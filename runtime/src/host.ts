@@ -14,6 +14,8 @@ interface Core {
   clearImmediate(immediate: object): void;
   immediateRefCount(increase: boolean): void;
   kRefed: symbol;
+  setReportExceptionCallback(callback: (error: unknown) => void): void;
+  setUnhandledPromiseRejectionHandler(handler: (promise: Promise<unknown>, reason: unknown) => boolean): void;
   AsyncVariable: new () => { enter(value: unknown): unknown; get(): unknown };
   getAsyncContext(): unknown;
   setAsyncContext(context: unknown): void;
@@ -38,7 +40,6 @@ interface Ops {
   op_base64_to_bytes(text: string): Uint8Array;
   op_clock(): number;
   op_scratch_path(): string;
-  op_downloads_path(): string;
   op_file_read(path: string): Uint8Array;
   op_file_write(path: string, bytes: Uint8Array, append: boolean): void;
   op_file_stat(path: string): [kind: number, size: number, modifiedMs: number];

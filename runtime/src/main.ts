@@ -2,8 +2,9 @@
 import { startClock } from './globals.ts';
 import { Buffer } from './node/buffer.ts';
 import * as fs from './node/fs.ts';
-import { inspect } from './console.ts';
-import { ops } from './host.ts';
+import { allowCalls, calls, pendingCalls } from './calls.ts';
+import { framesOf, inspect } from './console.ts';
+import { core, ops } from './host.ts';
 import { describeHandle, writeResult } from './result.ts';
 import { HostTransport } from './transport.ts';
 import { bootPlaywright } from '../dist/core.mjs';
@@ -12,20 +13,32 @@ Object.defineProperty(globalThis, 'Buffer', { value: Buffer, writable: true, con
 
 const playwright = bootPlaywright();
 const toServer = (object: any) => playwright._connection.toImpl(object);
+playwright._connection.scriptCalls = calls;
 let browser: any;
 
 /** Connects Playwright to the browser behind the host. */
 async function attach() {
   try {
     startClock();
-    const artifactsDir = ops.op_downloads_path() || ops.op_scratch_path();
-    browser = await playwright.chromium.connectOverCDP(new HostTransport(), { noDefaults: true, artifactsDir });
+    browser = await playwright.chromium.connectOverCDP(new HostTransport(), { noDefaults: true, artifactsDir: downloads() });
     // Files go over the connection: the browser may run as another user, and must not be told to open paths of a script's choice.
     toServer(browser)._isBrowserCollocatedWithServer = false;
     ops.op_attached();
   } catch (error) {
     fail(error);
   }
+}
+
+/** Where the browser is to put the downloads of this call. Scripts find them under this path, too. */
+const downloads = () => `${ops.op_scratch_path()}/.downloads`;
+
+/**
+ * Has the browser save downloads for us and say so. It is a setting of the whole browser: the last one to ask wins, so a script
+ * asks when it begins and again when it listens for downloads. Nobody needs to wait, the browser takes messages in order.
+ */
+function claimDownloads() {
+  const params = { behavior: 'allowAndName', downloadPath: downloads(), eventsEnabled: true };
+  toServer(browser)._session.send('Browser.setDownloadBehavior', params).catch(() => {});
 }
 
 type Script = (...scope: unknown[]) => Promise<unknown>;
@@ -35,12 +48,16 @@ const scope = ['page', 'context', 'browser', 'playwright', 'fs'];
 /** Runs one compiled script with the tab of that CDP target as `page`, and tells the host how it ended. */
 async function run(script: Script, target: string) {
   try {
+    allowCalls(true);
+    claimDownloads();
     const page = target ? await pageOf(target) : await browser.contexts()[0].newPage();
     const value = await script.call(undefined, page, page.context(), browser, playwright, fs);
     writeResult(value);
     ops.op_succeeded();
   } catch (error) {
     fail(error);
+  } finally {
+    allowCalls(false);
   }
 }
 
@@ -56,7 +73,9 @@ function fail(thrown: unknown) {
 function describeThrown(thrown: unknown) {
   if (!(thrown instanceof Error)) return { message: typeof thrown === 'string' ? thrown : inspect(thrown), stack: '' };
   const title = thrown.name && thrown.name !== 'Error' && !thrown.message.startsWith(thrown.name) ? `${thrown.name}: ` : '';
-  return { message: title + thrown.message, stack: inspect(thrown) };
+  const frames = framesOf(thrown);
+  const cause = thrown.cause === undefined ? '' : `\n  [cause]: ${inspect(thrown.cause)}`;
+  return { message: title + thrown.message, stack: `${thrown.name}: ${thrown.message}${frames ? `\n${frames}` : ''}${cause}` };
 }
 
 /** How long a tab may take to show up after the agent has named it. */
@@ -77,10 +96,26 @@ async function pageOf(target: string): Promise<any> {
   }
 }
 
+/** What nobody caught: it is told, and the script goes on. */
+const tell = (what: string, error: unknown) => ops.op_output(2, `${what}: ${describeThrown(error).stack || inspect(error)}\n`);
+core.setReportExceptionCallback((error) => tell('Uncaught', error));
+core.setUnhandledPromiseRejectionHandler((_promise, reason) => {
+  tell('Uncaught (in promise)', reason);
+  return true;
+});
+
 const targetOf = (page: any): string | undefined => toServer(page)?.delegate?._targetId;
 
 // Playwright's objects are a graph of the whole connection; printed, they are their name.
 const channelOwner = Object.getPrototypeOf(Object.getPrototypeOf(playwright.chromium));
+const { on, addListener } = channelOwner;
+Object.assign(channelOwner, { on: claiming(on), addListener: claiming(addListener) });
+function claiming(listen: (...args: unknown[]) => unknown) {
+  return function (this: unknown, event: unknown, ...args: unknown[]) {
+    if (event === 'download') claimDownloads();
+    return listen.call(this, event, ...args);
+  };
+}
 Object.defineProperty(channelOwner, inspect.custom, {
   value(this: unknown) {
     return describeHandle(this);
@@ -88,4 +123,4 @@ Object.defineProperty(channelOwner, inspect.custom, {
   configurable: true,
 });
 
-Object.defineProperty(globalThis, '__berth', { value: { attach, run, scope }, configurable: true });
+Object.defineProperty(globalThis, '__berth', { value: { attach, run, pendingCalls, scope }, configurable: true });

@@ -1,5 +1,8 @@
 // Stand-ins for what a script has not got.
 
+const network = ['http', 'https', 'http2', 'net', 'tls', 'dns'];
+const hint = ', which has no network of its own: use page.evaluate(() => fetch(…)) to fetch in the page';
+
 /** A module of Node's whose every function throws, naming itself. Classes may be extended and constants read, since libraries do so while they load. */
 export function refusedModule(name: string): object {
   class Agent {
@@ -20,7 +23,7 @@ export function refusedModule(name: string): object {
       if (key in target) return target[key as string];
       if (typeof key === 'symbol' || key === '__esModule' || key === 'default' || key === 'then') return undefined;
       return () => {
-        throw new Error(`${name}.${key}() is not available in a script`);
+        throw new Error(`${name}.${key}() is not available in a script${network.includes(name) ? hint : ''}`);
       };
     },
   });

@@ -14,7 +14,8 @@ class Full extends Error {}
 
 const chunk = 64 * 1024;
 const maxDepth = 500;
-const isHandle = (value: any) => typeof value._guid === 'string' && value._connection !== undefined;
+// Playwright's objects: those with a counterpart in the browser, and locators.
+const isHandle = (value: any) => (typeof value._guid === 'string' && value._connection !== undefined) || (value._frame !== undefined && value._selector !== undefined);
 
 class Writer {
   #pending = '';
@@ -138,7 +139,9 @@ class Writer {
 
 /** How results and `console` name Playwright's objects, whose insides are of no use to anyone. */
 export function describeHandle(value: any): string {
-  const name = String(value.constructor?.name ?? 'Handle').replace(/\d+$/, '');
+  // Upstream's bundler adds underscores and numbers to the classes' names.
+  const name = String(value.constructor?.name ?? 'Handle').replace(/^_+/, '').replace(/\d+$/, '');
+  if (value._selector !== undefined) return `[${name} ${String(value)}]`;
   let url: unknown;
   try {
     url = typeof value.url === 'function' ? value.url() : undefined;

@@ -69,6 +69,20 @@ pub struct Exit {
     pub diagnostics: String,
 }
 
+impl Exit {
+    /// Whether it ended because it could not have more memory: what the allocators say, and the engine.
+    pub fn is_out_of_memory(&self) -> bool {
+        [
+            "memory allocation of",
+            "out of memory",
+            "Out of memory",
+            "OutOfMemory",
+        ]
+        .iter()
+        .any(|words| self.diagnostics.contains(words))
+    }
+}
+
 /// The writing half of a worker, and its process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct ScriptWorker {
@@ -153,6 +167,11 @@ impl ScriptWorker {
     /// What kills the process at once, from wherever it is needed.
     pub fn killer(&self) -> Killer {
         Killer(self.child.id().and_then(|pid| i32::try_from(pid).ok()))
+    }
+
+    /// The process alone, its socket closed: it ends by itself then.
+    pub fn without_socket(self) -> Child {
+        self.child
     }
 
     /// Kills the worker's process group and reaps it.

@@ -3,6 +3,7 @@ mod clients;
 mod dev;
 mod hostile_scripts;
 mod proxy;
+mod script_worker;
 mod secrets;
 mod sessions;
 mod tunnel;

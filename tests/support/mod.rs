@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod dev;
 pub mod processes;
+pub mod script_worker;
 pub mod scripts;
 pub mod wait;
 pub mod websocket;

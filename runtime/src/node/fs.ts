@@ -1,7 +1,32 @@
-// Node's `fs`, as far as Playwright's `path:` options and a script's own files need it: the one directory of the call, and the
-// browser's downloads to read. The host checks every path; these functions only shape what it says.
+// Node's `fs`, as far as Playwright's `path:` options and a script's own files need it: the one directory of the call. The host
+// checks every path; these functions only shape what it says.
 import { Buffer } from './buffer.ts';
-import { ops } from '../host.ts';
+import { ops as raw } from '../host.ts';
+
+/** The host's words as an error of Node's kind. */
+const asNode =
+  <A extends unknown[], R>(operation: (...args: A) => R) =>
+  (...args: A): R => {
+    try {
+      return operation(...args);
+    } catch (thrown) {
+      const { message } = thrown as Error;
+      const error = new Error(message) as Error & { code?: string; path?: unknown };
+      error.code = /^E[A-Z]+(?=: )/.exec(message)?.[0];
+      error.path = args[0];
+      throw error;
+    }
+  };
+const ops = {
+  op_file_copy: asNode(raw.op_file_copy),
+  op_file_list: asNode(raw.op_file_list),
+  op_file_make_directory: asNode(raw.op_file_make_directory),
+  op_file_read: asNode(raw.op_file_read),
+  op_file_remove: asNode(raw.op_file_remove),
+  op_file_rename: asNode(raw.op_file_rename),
+  op_file_stat: asNode(raw.op_file_stat),
+  op_file_write: asNode(raw.op_file_write),
+};
 
 type Encoding = BufferEncoding | { encoding?: BufferEncoding | null; flag?: string } | null | undefined;
 

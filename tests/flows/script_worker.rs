@@ -1,0 +1,260 @@
+//! Scripts in a worker that is attached to a real Chromium, on each engine there is.
+
+use std::{fs, path::Path, time::Duration};
+
+use berth::system::script_worker::{MAX_OUTPUT, MAX_RESULT, ToWorker};
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    processes,
+    script_worker::{Attached, Ran, engines, request},
+    wait::until,
+};
+
+async fn agent() -> TestAgent {
+    Start::headless()
+        .with(["--warm-workers", "0"])
+        .ready()
+        .await
+}
+
+/// Runs `story` on each engine.
+async fn on_each_engine(story: impl AsyncFn(&TestAgent, &Path)) {
+    let agent = agent().await;
+    for (_, program) in engines() {
+        story(&agent, &program).await;
+    }
+    agent.stop().await;
+}
+
+/// What a golden case leaves, as text. Traces are the default engine's: the other names columns and engine frames in its own way.
+fn told(ran: &Ran, scratch: &Path, with_stderr: bool) -> String {
+    let outcome = ran.outcome.as_ref().expect("an answer");
+    let mut text = match (&outcome.result, &outcome.error) {
+        (_, Some(error)) => format!("error: {error}\n"),
+        (Some(result), None) => format!("result: {}\n", result.get()),
+        (None, None) => "result: none\n".to_owned(),
+    };
+    text += &format!("--- stdout\n{}", ran.stdout);
+    if with_stderr {
+        text += &format!("--- stderr\n{}", ran.stderr);
+    }
+    text.replace(&*scratch.to_string_lossy(), "<scratch>")
+}
+
+#[tokio::test]
+async fn golden_cases() {
+    let mut cases: Vec<_> =
+        fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/flows/scripts"))
+            .expect("the cases are there")
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+    cases.sort();
+    let agent = agent().await;
+    for case in cases {
+        let name = case
+            .file_stem()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        let code = fs::read_to_string(&case).expect("the case can be read");
+        let mut answers = Vec::new();
+        for (engine, program) in engines() {
+            let mut worker = Attached::to(&agent, &program).await;
+            let ran = worker.run(&code).await;
+            let scratch = worker.scratch.path().to_owned();
+            if engine == "quickjs" {
+                insta::assert_snapshot!(format!("script_{name}"), told(&ran, &scratch, true));
+            }
+            answers.push(told(&ran, &scratch, false));
+            worker.kill().await;
+        }
+        for other in &answers[1..] {
+            assert_eq!(other, &answers[0], "{name} differs on the other engine");
+        }
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_does_not_end_is_stopped_near_its_time_and_says_where_it_was() {
+    on_each_engine(async |agent, program| {
+        let cases = [
+            ("while (true) {}", ""),
+            (
+                "const again = () => Promise.resolve().then(again);\nawait again();",
+                "",
+            ),
+            ("/(a+)+b/.test('a'.repeat(40));", ""),
+            ("[3, 1, 2].sort(() => { for (;;) {} });", ""),
+            ("await new Promise(() => {});", ""),
+            (
+                "\nawait page.locator('#none').click();",
+                "at locator.click (script.ts:2:29)",
+            ),
+        ];
+        for (code, place) in cases {
+            let mut worker = Attached::to(agent, program).await;
+            let mut request = request(code);
+            request.timeout_ms = 700;
+            let ran = worker.run_request(request).await;
+            assert_eq!(
+                ran.error(),
+                "the script ran longer than its 0.7 seconds and was stopped",
+                "{code}"
+            );
+            assert!(ran.stderr.contains(place), "{code}: {}", ran.stderr);
+            // It is of no further use, and ends by itself.
+            assert!(!ran.outcome.as_ref().is_some_and(|outcome| outcome.reusable));
+            worker.end().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_memory_bomb_ends_as_out_of_memory() {
+    on_each_engine(async |agent, program| {
+        let bombs = [
+            "const all = []; for (;;) all.push({ x: [1, 2, 3], y: 'z' + all.length });",
+            "const all = []; for (;;) all.push(new Uint8Array(8 << 20).fill(1));",
+            "const all = new Map(); for (let i = 0; ; i++) all.set('key' + i, i);",
+            "const f = async () => { const big = new Array(1e5).fill(0); await Promise.all([f(), f()]); return big }; await f();",
+        ];
+        for code in bombs {
+            let mut worker = Attached::to(agent, program).await;
+            let ran = worker.run(code).await;
+            match &ran.outcome {
+                Some(_) => assert!(ran.error().contains("out of memory"), "{code}: {ran:?}"),
+                // The engine met the process's bound before its own.
+                None => {
+                    let exit = worker.end().await;
+                    assert!(exit.is_out_of_memory(), "{code}: {exit:?}");
+                }
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_flood_of_output_is_cut_and_said_so() {
+    on_each_engine(async |agent, program| {
+        let mut worker = Attached::to(agent, program).await;
+        let ran = worker
+            .run("for (let i = 0; i < 10_000; i++) { console.log('x'.repeat(10_000)); console.error('y'.repeat(200)); } return 'done'")
+            .await;
+        assert_eq!(ran.result(), "\"done\"");
+        assert!(ran.stdout.len() < MAX_OUTPUT + 100);
+        assert!(ran.stdout.ends_with("[stdout was cut here: it is over 1 MiB]\n"));
+        assert!(ran.stderr.len() < MAX_OUTPUT + 100);
+        assert!(ran.stderr.ends_with("[stderr was cut here: it is over 1 MiB]\n"));
+        worker.kill().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_huge_result_is_cut_and_said_so() {
+    on_each_engine(async |agent, program| {
+        let mut worker = Attached::to(agent, program).await;
+        for code in [
+            "return '\"'.repeat(20 << 20)",
+            "return Array.from({ length: 100_000 }, (_, i) => ({ i, text: 'v'.repeat(200) }))",
+            "return Buffer.alloc(9 << 20)",
+        ] {
+            let ran = worker.run(code).await;
+            let outcome = ran.outcome.as_ref().expect("an answer");
+            assert!(outcome.success && outcome.result_truncated, "{code}");
+            assert!(
+                ran.result().starts_with('"') && ran.result().len() <= MAX_RESULT,
+                "{code}"
+            );
+            assert!(
+                ran.stderr
+                    .starts_with("[the result was cut: as JSON it is over 8 MiB"),
+                "{code}: {}",
+                ran.stderr
+            );
+        }
+        assert_eq!(worker.run("return 1").await.result(), "1");
+        worker.kill().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_keeps_its_globals_from_script_to_script() {
+    on_each_engine(async |agent, program| {
+        let mut worker = Attached::to(agent, program).await;
+        worker.run("globalThis.kept = { n: 41, fail() { throw new Error('from before') } }").await;
+        assert_eq!(worker.run("kept.n++; return kept.n").await.result(), "42");
+        // Each script's traces have its own lines, and name it.
+        let ran = worker.run("\n\nkept.fail()").await;
+        assert!(ran.stderr.contains("script.ts:1:") && ran.stderr.contains("script-3.ts:3:"), "{}", ran.stderr);
+        // What a script leaves running can call no more.
+        worker.run("globalThis.late = page.waitForTimeout(300).then(() => page.title()).catch((e) => e.message)").await;
+        until("the call that came late", async || {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            Some(())
+        })
+        .await;
+        worker.kill().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_tab_that_is_named_becomes_the_page() {
+    on_each_engine(async |agent, program| {
+        let mut worker = Attached::to(agent, program).await;
+        let target = worker
+            .run("const s = await context.newCDPSession(page); await page.setContent('<title>this one</title>');
+                  return (await s.send('Target.getTargetInfo')).targetInfo.targetId")
+            .await
+            .result()
+            .trim_matches('"')
+            .to_owned();
+        let mut named = request("return await page.title()");
+        named.page_target = Some(target);
+        assert_eq!(worker.run_request(named).await.result(), "\"this one\"");
+        let mut gone = request("return 1");
+        gone.page_target = Some("0".repeat(32));
+        gone.timeout_ms = 500;
+        assert!(worker.run_request(gone).await.outcome.is_some_and(|outcome| !outcome.success));
+        worker.kill().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_ends_with_its_agent_whatever_it_does() {
+    on_each_engine(async |agent, program| {
+        for code in ["while (true) {}", "await new Promise(() => {})"] {
+            let mut worker = Attached::to(agent, program).await;
+            let pid = worker.pid();
+            worker.send(ToWorker::Run(request(code))).await;
+            let reaper = worker.abandon();
+            until("the end of the worker", async || {
+                (!processes::is_alive(pid)).then_some(())
+            })
+            .await;
+            drop(reaper);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_browser_that_goes_away_ends_the_script_with_the_reason() {
+    on_each_engine(async |agent, program| {
+        let mut worker = Attached::to(agent, program).await;
+        let mut ran = worker.run("globalThis.closed = new Promise((end) => browser.on('disconnected', end)); return 1").await;
+        assert_eq!(ran.result(), "1");
+        worker.send(ToWorker::CdpClosed("the browser crashed".into())).await;
+        ran = worker.run("await closed; await page.title()").await;
+        assert!(ran.error().contains("closed"), "{ran:?}");
+        worker.kill().await;
+    })
+    .await;
+}

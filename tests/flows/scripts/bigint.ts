@@ -1,0 +1,1 @@
+return { list: [1, { big: 10n }] };

@@ -1,0 +1,15 @@
+console.log('text', 1, true, null, undefined, 5n, Symbol('s'), -0);
+console.log({ a: { b: { c: { d: 1 } } }, list: [1, 'two', [3]], 'odd key': /x/ });
+console.log([page, page.locator('b')], new Map([['k', new Set([1])]]), class A {}, function f() {}, new Date(0));
+console.log('%s is %d, %j %o', 'x', 4, { a: 1 }, [2], 'more');
+console.group('group');
+console.info('inside\ntwice');
+console.groupEnd();
+console.error(new TypeError('shown'));
+console.warn('warned');
+console.assert(1 > 2, 'not so');
+console.count(); console.count();
+const loop: any = { name: 'loop' };
+loop.self = loop;
+console.log(loop);
+process.stdout.write('no newline');

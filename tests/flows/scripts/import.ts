@@ -1,0 +1,3 @@
+const fine = true;
+import { test } from '@playwright/test';
+test(fine);

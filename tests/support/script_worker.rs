@@ -1,0 +1,202 @@
+//! A script worker whose CDP messages go straight to a browser, without the agent's relay in between.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::LazyLock,
+};
+
+use berth::system::script_worker::{
+    Events, Exit, FromWorker, RunOutcome, RunRequest, ScriptWorker, SpawnOptions, ToWorker,
+};
+use futures::{SinkExt, StreamExt};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, connect_async,
+    tungstenite::{Message, client::IntoClientRequest, http::HeaderValue},
+};
+
+use super::{
+    agent::{TOKEN, TestAgent},
+    wait::in_time,
+};
+
+/// The worker of this build, with a snapshot that fits it.
+static WORKER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_berth-script"));
+    let bundle = Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/dist/playwright.js");
+    let made = Command::new(&program)
+        .args(["snapshot", "--if-stale"])
+        .arg(&bundle)
+        .status()
+        .expect("the worker starts");
+    assert!(
+        made.success(),
+        "no snapshot of {}: run `make build`",
+        bundle.display()
+    );
+    program
+});
+
+/// The workers to test: this build's, and one with the other engine where the environment names it.
+pub fn engines() -> Vec<(&'static str, PathBuf)> {
+    let mut engines = vec![("quickjs", WORKER.clone())];
+    if let Some(v8) = std::env::var_os("BERTH_TEST_V8_WORKER") {
+        engines.push(("v8", v8.into()));
+    }
+    engines
+}
+
+/// An attached worker.
+pub struct Attached {
+    worker: ScriptWorker,
+    events: Events,
+    browser: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    pub scratch: TempDir,
+}
+
+/// What came of a script.
+#[derive(Debug)]
+pub struct Ran {
+    /// `None` where the worker ended without an answer.
+    pub outcome: Option<RunOutcome>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    pub fn result(&self) -> &str {
+        match &self.outcome {
+            Some(RunOutcome {
+                success: true,
+                result: Some(result),
+                ..
+            }) => result.get(),
+            _ => panic!("no result: {self:?}"),
+        }
+    }
+
+    pub fn error(&self) -> &str {
+        match &self.outcome {
+            Some(RunOutcome {
+                success: false,
+                error: Some(error),
+                ..
+            }) => error,
+            _ => panic!("no error: {self:?}"),
+        }
+    }
+}
+
+pub fn request(code: &str) -> RunRequest {
+    RunRequest {
+        code: code.to_owned(),
+        file_name: "script.ts".to_owned(),
+        page_target: None,
+        timeout_ms: 50_000,
+    }
+}
+
+impl Attached {
+    pub async fn to(agent: &TestAgent, program: &Path) -> Attached {
+        let scratch = tempfile::Builder::new()
+            .prefix("berth-scratch-")
+            .tempdir()
+            .expect("a temporary folder");
+        let options = SpawnOptions {
+            program: program.to_owned(),
+            scratch: scratch.path().to_owned(),
+            heap_mb: 128,
+            scratch_mb: 64,
+            user: Some("nobody".to_owned()),
+        };
+        let mut request = agent.ws_url("/cdp").into_client_request().expect("a URL");
+        let bearer = HeaderValue::from_str(&format!("Bearer {TOKEN}")).expect("a header");
+        request.headers_mut().insert("authorization", bearer);
+        let (browser, _) = in_time("a handshake", connect_async(request))
+            .await
+            .expect("the browser answers");
+        let (worker, events) = ScriptWorker::spawn(&options).await.expect("it starts");
+        let mut attached = Attached {
+            worker,
+            events,
+            browser,
+            scratch,
+        };
+        match attached.next().await {
+            Some(FromWorker::Attached) => attached,
+            other => panic!("it did not attach: {other:?}, {:?}", attached.end().await),
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.worker.pid
+    }
+
+    pub async fn run(&mut self, code: &str) -> Ran {
+        self.run_request(request(code)).await
+    }
+
+    pub async fn run_request(&mut self, request: RunRequest) -> Ran {
+        self.send(ToWorker::Run(request)).await;
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let outcome = loop {
+            match self.next().await {
+                Some(FromWorker::Stdout(bytes)) => stdout.extend_from_slice(&bytes),
+                Some(FromWorker::Stderr(bytes)) => stderr.extend_from_slice(&bytes),
+                Some(FromWorker::Done(outcome)) => break Some(*outcome),
+                Some(other) => panic!("unexpected: {other:?}"),
+                None => break None,
+            }
+        };
+        let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
+        Ran {
+            outcome,
+            stdout: text(stdout),
+            stderr: text(stderr),
+        }
+    }
+
+    /// Passes messages of the protocol until the worker says something of its own; `None` once it has ended.
+    async fn next(&mut self) -> Option<FromWorker> {
+        in_time("a word from the worker", async {
+            loop {
+                tokio::select! {
+                    event = self.events.next() => match event.expect("whole frames") {
+                        Some(FromWorker::Cdp(text)) => {
+                            let text = String::from_utf8(text.into()).expect("CDP is text");
+                            self.browser.send(Message::Text(text.into())).await.expect("the browser listens");
+                        }
+                        event => return event,
+                    },
+                    message = self.browser.next() => match message {
+                        Some(Ok(Message::Text(text))) => self.send(ToWorker::Cdp(text.into())).await,
+                        Some(Ok(_)) => {}
+                        other => panic!("the browser is gone: {other:?}"),
+                    },
+                }
+            }
+        })
+        .await
+    }
+
+    pub async fn send(&mut self, message: ToWorker) {
+        // One that ends meanwhile is noticed where it is read from.
+        let _ = self.worker.send(message).await;
+    }
+
+    /// Waits for its end.
+    pub async fn end(self) -> Exit {
+        in_time("the worker's end", self.worker.wait()).await
+    }
+
+    pub async fn kill(self) -> Exit {
+        in_time("the worker's end", self.worker.kill()).await
+    }
+
+    /// Closes the socket and leaves the process alone, as the death of an agent does. What is returned reaps it.
+    pub fn abandon(self) -> impl Sized {
+        self.worker.without_socket()
+    }
+}
