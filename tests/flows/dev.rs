@@ -4,7 +4,7 @@ use nix::sys::signal::{Signal, kill};
 use reqwest::StatusCode;
 use serde_json::json;
 
-use crate::support::dev::{Dev, State, command, print};
+use crate::support::dev::{Answer, Dev, State, command, print};
 use crate::support::wait::until;
 
 #[tokio::test]
@@ -151,6 +151,27 @@ async fn a_crash_in_the_middle_of_a_start_leaves_nothing() {
     .await;
     let state = dev.crash().await;
     assert!(starting.await.unwrap().is_err());
+    let dev = Dev::start_in(state, &[]).await;
+    assert_eq!(dev.get("/browsers?status=all").await.body, json!([]));
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn a_stop_in_the_middle_of_a_start_is_told_and_leaves_nothing() {
+    let dev = Dev::start().await;
+    let request = dev
+        .request(reqwest::Method::POST, "/browsers")
+        .json(&json!({"name": "a"}));
+    let starting = tokio::spawn(Answer::of(request));
+    until("an agent is starting", async || {
+        (!dev.descendants_with(" agent ").is_empty()).then_some(())
+    })
+    .await;
+    // Waits until nothing of it is left.
+    let state = dev.finish().await;
+    let told = starting.await.unwrap();
+    told.assert_error(503, "unavailable");
+    assert_ne!(told.header("retry-after"), "");
     let dev = Dev::start_in(state, &[]).await;
     assert_eq!(dev.get("/browsers?status=all").await.body, json!([]));
     dev.finish().await;

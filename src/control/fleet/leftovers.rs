@@ -11,6 +11,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::{Pid, getpid},
 };
+use tokio::task::spawn_blocking;
 
 /// How long killed processes are waited for; the kernel ends them as soon as it gets to it.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -22,7 +23,9 @@ pub async fn end_processes(folder: &Path) -> io::Result<()> {
     let started = Instant::now();
     let mut told = false;
     loop {
-        let found = users_of(folder)?;
+        let looked_at = folder.to_owned();
+        let found = spawn_blocking(move || users_of(&looked_at)).await;
+        let found = found.map_err(io::Error::other)??;
         if found.is_empty() {
             return Ok(());
         }
