@@ -6,6 +6,7 @@ mod error;
 mod extract;
 mod fields;
 pub mod forward;
+mod linger;
 mod lost_peer;
 mod metrics;
 mod observe;

@@ -12,6 +12,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tower::Service;
 
+use super::linger::Linger;
 use super::lost_peer;
 use crate::shutdown::Shutdown;
 
@@ -71,7 +72,7 @@ async fn connection(
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(Linger::new(stream)), service)
         .with_upgrades();
     tokio::pin!(serving);
     let ended = tokio::select! {

@@ -555,3 +555,28 @@ async fn methods_pass_but_for_those_that_are_not_for_an_agent() {
     let trace = reqwest::Client::new().request("TRACE".parse().unwrap(), front.url("/fs/x"));
     assert_eq!(trace.send().await.unwrap().status(), 405);
 }
+
+#[tokio::test]
+async fn a_refusal_reaches_a_client_that_is_still_sending() {
+    const SIZE: usize = 64 << 20;
+    let shutdown = Shutdown::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let refusing = listener.local_addr().unwrap();
+    let app = Router::new().fallback(|| async { ApiError::payload_too_large("too large") });
+    tokio::spawn(async move { berth::http::serve(listener, app, &shutdown).await.unwrap() });
+    let front = Front::to(refusing).await;
+
+    for url in [format!("http://{refusing}/"), front.url("/fs/write_file")] {
+        for round in 0..10 {
+            let request = reqwest::Client::new().put(&url).body(vec![7; SIZE]);
+            let answer = request
+                .send()
+                .await
+                .unwrap_or_else(|error| panic!("{round} {url}: {error:?}"));
+            assert_eq!(answer.status(), 413);
+            let body: serde_json::Value = answer.json().await.unwrap();
+            assert_eq!(body["code"], "payload_too_large");
+        }
+    }
+    front.rests().await;
+}
