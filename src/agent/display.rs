@@ -82,6 +82,8 @@ impl Display {
             .args(["-displayfd", "1"])
             .args(["-screen", "0"])
             .arg(format!("{}x{}x{DEPTH}", largest.0, largest.1))
+            // Without the GL extension, which would load a whole software renderer that Chromium makes no use of.
+            .args(["-extension", "GLX"])
             .args(["-nolisten", "tcp", "-noreset", "-auth"])
             .arg(&authority);
         let (mut child, stdout) = Child::spawn("xvfb", command, Stdout::Take).await?;

@@ -35,8 +35,19 @@ const TERM_GRACE: Duration = Duration::from_secs(2);
 /// With less shared memory than this its tabs crash; it then uses files instead.
 const MIN_SHARED_MEMORY: u64 = 512 * 1024 * 1024;
 
-/// Features that call home or change pages by themselves.
-const DISABLED_FEATURES: &str = "Translate,MediaRouter,OptimizationHints,DialMediaRouteProvider,CertificateTransparencyComponentUpdater";
+/// What calls home, changes pages by itself, or is a page of Chromium's own beside the user's (the address bar's suggestions are one, with a
+/// process of some 150 MB, and stand among the tabs in a client's list).
+const DISABLED_FEATURES: [&str; 9] = [
+    "Translate",
+    "MediaRouter",
+    "DialMediaRouteProvider",
+    "OptimizationHints",
+    "CertificateTransparencyComponentUpdater",
+    "PreloadTopChromeWebUI",
+    "WebUIOmniboxPopup",
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxFullPopup",
+];
 
 /// Never in the user's interest here: traffic of its own, questions nobody answers, slowing of tabs that are not in front.
 const FLAGS: [&str; 22] = [
@@ -222,7 +233,7 @@ fn arguments(config: &Config, viewport: Viewport) -> Vec<OsString> {
     };
     path("--user-data-dir=", state.user_data());
     path("--disk-cache-dir=", state.cache());
-    let mut features = DISABLED_FEATURES.to_owned();
+    let mut features = DISABLED_FEATURES.join(",");
     let mut own = vec![
         "--remote-debugging-port=0".to_owned(),
         "--window-position=0,0".to_owned(),

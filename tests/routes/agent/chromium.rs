@@ -3,7 +3,7 @@
 use reqwest::StatusCode;
 use serde_json::json;
 
-use crate::support::{agent::Start, wait::until};
+use crate::support::{agent::Start, wait::until, websocket::Client};
 
 #[tokio::test]
 async fn restarts_on_demand_and_says_so() {
@@ -28,6 +28,36 @@ async fn restarts_on_demand_and_says_so() {
         metrics.contains("berth_chromium_restarts_total 1"),
         "{metrics}"
     );
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_keeps_the_profile() {
+    let agent = Start::headless().ready().await;
+    let mut client = Client::connect(&agent.ws_url("/cdp")).await;
+    let cookie = json!({"name": "kept", "value": "1", "url": "https://example.com/", "expires": 4_102_444_800_u64});
+    let set = client
+        .call("Storage.setCookies", json!({"cookies": [cookie]}))
+        .await;
+    assert!(set["error"].is_null(), "{set}");
+    agent.ok(agent.post("/chromium/restart")).await;
+    let mut client = Client::connect(&agent.ws_url("/cdp")).await;
+    let answer = client.call("Storage.getCookies", json!({})).await;
+    assert_eq!(answer["result"]["cookies"][0]["name"], "kept", "{answer}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_new_browser_has_one_tab_and_nothing_else() {
+    let agent = Start::on_screen().ready().await;
+    let list = agent.ok(agent.get("/json/list")).await;
+    let kinds: Vec<_> = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|target| target["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["page"], "{list}");
     agent.stop().await;
 }
 
