@@ -201,8 +201,17 @@ impl Relay {
                 if self.phase == Phase::Warm && is_noise(method) {
                     return Ok(());
                 }
+                let idle = matches!(self.phase, Phase::Warm | Phase::Between);
                 if let Some(known) = self.sessions.get_mut(session) {
                     match method {
+                        // Playwright closes a dialog that nobody has asked for: not before the script that has.
+                        "Page.javascriptDialogOpening" if idle => {
+                            known.dialog = Some(text);
+                            return Ok(());
+                        }
+                        "Page.javascriptDialogClosed" if known.dialog.take().is_some() => {
+                            return Ok(());
+                        }
                         "Runtime.executionContextCreated" => {
                             let told = known.worlds.created(text);
                             self.out.extend(told.map(Out::ToWorker));
@@ -351,6 +360,8 @@ impl Relay {
                 continue;
             };
             session.driven = false;
+            // One that was left open keeps the tab from answering, until Playwright closes it.
+            self.out.extend(session.dialog.take().map(Out::ToWorker));
             for command in std::mem::take(&mut session.deferred) {
                 let own = self.own_id(Own::Other);
                 if let Some(text) = with_id(&command, own) {

@@ -42,6 +42,8 @@ pub struct Session {
     /// Commands put off until a script comes.
     pub deferred: Vec<Bytes>,
     pub worlds: Worlds,
+    /// The `Page.javascriptDialogOpening` that an idle worker was not told of.
+    pub dialog: Option<Bytes>,
 }
 
 impl Session {
@@ -60,6 +62,7 @@ impl Session {
             release_at: None,
             deferred: Vec::new(),
             worlds: Worlds::default(),
+            dialog: None,
         }
     }
 

@@ -407,6 +407,20 @@ fn workers_share_one_isolated_world() {
 }
 
 #[test]
+fn an_idle_worker_leaves_dialogs_alone() {
+    let mut scene = Scene::with_tab("A");
+    scene.event("A", "Page.javascriptDialogOpening");
+    scene.event("A", "Page.javascriptDialogClosed");
+    assert!(scene.to_worker().is_empty());
+    // One that nobody has closed is told of when a script comes.
+    scene.event("A", "Page.javascriptDialogOpening");
+    scene.relay.settle(scene.now);
+    assert_eq!(scene.to_worker(), ["Page.javascriptDialogOpening"]);
+    scene.event("A", "Page.javascriptDialogClosed");
+    assert_eq!(scene.to_worker(), ["Page.javascriptDialogClosed"]);
+}
+
+#[test]
 fn the_only_tab_is_in_front_once_it_has_answered() {
     let mut scene = Scene::with_tab("A");
     scene.relay.settle(scene.now);

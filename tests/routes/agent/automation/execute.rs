@@ -278,6 +278,27 @@ async fn the_page_is_the_tab_in_front() {
     agent.stop().await;
 }
 
+#[tokio::test]
+async fn workers_that_wait_do_not_interfere() {
+    let agent = Start::headless().ready().await;
+    at_rest(&agent, 2).await;
+    let prompt = "page.on('dialog', dialog => setTimeout(() => dialog.accept('typed'), 100)); return await page.evaluate(() => prompt('?'))";
+    assert_eq!(returned(&agent, prompt).await, "typed");
+    // A dialog that a script leaves open does not keep the next one from its page.
+    let left = "await page.goto('data:text/html,<title>kept</title>'); await page.evaluate(() => { setTimeout(() => alert('left'), 0) })";
+    returned(&agent, left).await;
+    assert_eq!(returned(&agent, "return await page.title()").await, "kept");
+    // Nor does a page collect worlds with the calls.
+    let count = "const session = await context.newCDPSession(page); let n = 0; \
+        session.on('Runtime.executionContextCreated', () => n++); await session.send('Runtime.enable'); return n";
+    let before = returned(&agent, count).await;
+    for _ in 0..10 {
+        returned(&agent, "return await page.title()").await;
+    }
+    assert_eq!(returned(&agent, count).await, before);
+    agent.stop().await;
+}
+
 /// The browser as a person uses it: with a display, and with a start page.
 #[tokio::test]
 async fn it_works_on_a_screen_as_well() {
