@@ -5,6 +5,10 @@ use std::{
     cell::RefCell,
     collections::HashMap,
     rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -30,6 +34,8 @@ const BUNDLE_NAME: &str = "/playwright-core/lib/playwright.js";
 const TAKE_OVER: &str = r#"(() => {
     // The timers' clock starts anew, the time of the next wake-up comes with the snapshot: it would keep later ones from being set.
     Deno.core.ops.op_timer_schedule(0);
+    // The time zone's file is read once, and out of reach later.
+    new Date().getTimezoneOffset();
     const { attach, run, pendingCalls, scope } = globalThis.__berth;
     // QuickJS's Intl looks this one up by name; it computes local times and no more.
     const kept = "__v8xTemporalTimeZone";
@@ -65,6 +71,7 @@ pub struct Engine {
     attach: v8::Global<v8::Function>,
     run: v8::Global<v8::Function>,
     pending_calls: v8::Global<v8::Function>,
+    heap_is_full: Arc<AtomicBool>,
     /// The names that a script finds in scope.
     pub scope: Vec<String>,
 }
@@ -94,6 +101,9 @@ impl Engine {
         })
         .map_err(EngineError::new)?;
         runtime.op_state().borrow_mut().put(host);
+        let heap_is_full = Arc::new(AtomicBool::new(false));
+        #[cfg(feature = "v8")]
+        stop_at_heap_limit(&mut runtime, heap_is_full.clone());
 
         let taken = runtime
             .execute_script("berth:start", TAKE_OVER)
@@ -137,6 +147,7 @@ impl Engine {
             attach,
             run,
             pending_calls,
+            heap_is_full,
             scope,
         })
     }
@@ -230,9 +241,23 @@ impl Engine {
         self.runtime.main_context()
     }
 
-    pub fn is_terminating(&mut self) -> bool {
-        self.runtime.v8_isolate().is_execution_terminating()
+    /// Whether the engine has been stopped in the middle: for want of memory, where nobody else has done so.
+    pub fn is_stopped(&mut self) -> bool {
+        self.heap_is_full.load(Ordering::Acquire)
+            || self.runtime.v8_isolate().is_execution_terminating()
     }
+}
+
+/// V8 ends the process when its heap is full. This stops the script a little earlier, with room to say so. QuickJS stops it by itself.
+#[cfg(feature = "v8")]
+fn stop_at_heap_limit(runtime: &mut JsRuntime, is_full: Arc<AtomicBool>) {
+    const ROOM: usize = 32 << 20;
+    let handle = runtime.v8_isolate().thread_safe_handle();
+    runtime.add_near_heap_limit_callback(move |current, _initial| {
+        is_full.store(true, Ordering::Release);
+        handle.terminate_execution();
+        current + ROOM
+    });
 }
 
 /// The scripts' source maps, by which the engine gives stack traces in the caller's lines. And the refusal of modules.

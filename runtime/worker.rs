@@ -98,14 +98,16 @@ pub fn run(options: Options) -> Result<(), WorkerError> {
         let stopper = Stopper::start(socket, engine.handle(), engine.context())
             .map_err(io_error("the watching thread"))?;
 
-        // From here on nothing needs more than the socket and two open directories.
+        // From here on nothing needs more than the socket and one open directory.
+        let memory = sandbox::memory_bound(options.heap_mb);
         sandbox::become_user(&options.user, host.files.borrow().directory())?;
+        sandbox::limit(memory, options.scratch_mb)?;
         host.files
             .borrow()
             .directory()
             .create_dir(DOWNLOADS)
             .map_err(io_error(DOWNLOADS))?;
-        sandbox::limit(options.heap_mb, options.scratch_mb)?;
+        sandbox::refuse_other_system_calls()?;
 
         Worker {
             engine,
@@ -177,7 +179,7 @@ impl Worker {
                 let ending = self.overdue();
                 return self.finish_for_good(ending).await;
             }
-            if self.engine.is_terminating() {
+            if self.engine.is_stopped() {
                 return self.finish_for_good(self.out_of_memory()).await;
             }
             self.announce()?;
@@ -214,7 +216,7 @@ impl Worker {
             err = host.sender.keep_flushing() => return Err(io_error("the agent's socket")(err)),
             result = poll_fn(|context| match engine.poll(context) {
                 // The engine goes on to wait for the browser; what it has just told the host is to be looked at now.
-                Poll::Pending if host.has_news() || engine.is_terminating() => Poll::Ready(Ok(true)),
+                Poll::Pending if host.has_news() || engine.is_stopped() => Poll::Ready(Ok(true)),
                 poll => poll.map_ok(|()| false),
             }), if engine_busy => Turn::Engine(result),
             message = receiver.next(), if !host.inbox.is_full() => Turn::Message(message?),
