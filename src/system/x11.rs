@@ -57,7 +57,7 @@ impl From<ReplyOrIdError> for X11Error {
 /// Gives the screen this size and rate. It must not be larger than the one the server was started with. Blocks for some milliseconds.
 pub fn set_mode(access: &Access, viewport: Viewport) -> Result<(), X11Error> {
     let path = format!("/tmp/.X11-unix/X{}", access.number);
-    let (stream, _) = DefaultStream::connect(&ConnectAddress::Socket(path.into()))?;
+    let (stream, _) = DefaultStream::connect(&ConnectAddress::Socket(path))?;
     let x = RustConnection::connect_to_stream_with_auth_info(
         stream,
         0,

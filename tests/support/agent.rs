@@ -1,11 +1,6 @@
 //! A real `berth agent` in a folder of its own, on a free port.
 
-use std::{
-    ffi::OsString,
-    fs,
-    path::{Path, PathBuf},
-    process::Stdio,
-};
+use std::{ffi::OsString, fs, path::PathBuf, process::Stdio};
 
 use nix::sys::signal::Signal;
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -27,7 +22,6 @@ pub const TOKEN: &str = "the-token-of-the-agent-under-test";
 pub struct Start {
     folder: TempDir,
     arguments: Vec<OsString>,
-    variables: Vec<(String, OsString)>,
     token: bool,
 }
 
@@ -53,18 +47,12 @@ impl Start {
                 .tempdir()
                 .expect("a temporary folder"),
             arguments: Vec::new(),
-            variables: Vec::new(),
             token: true,
         }
     }
 
     pub fn with<const N: usize>(mut self, arguments: [&str; N]) -> Self {
         self.arguments.extend(arguments.map(OsString::from));
-        self
-    }
-
-    pub fn variable(mut self, name: &str, value: &str) -> Self {
-        self.variables.push((name.to_owned(), value.into()));
         self
     }
 
@@ -92,7 +80,6 @@ impl Start {
             ])
             .arg(self.state_dir())
             .args(&self.arguments)
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .kill_on_drop(true);
         if self.token {
             command.env("BERTH_AGENT_TOKEN", TOKEN);
@@ -156,10 +143,6 @@ impl TestAgent {
 
     pub fn state_dir(&self) -> PathBuf {
         self.folder.path().join("state")
-    }
-
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
     }
 
     pub fn log(&self) -> String {
@@ -249,7 +232,6 @@ impl TestAgent {
         Start {
             folder,
             arguments: Vec::new(),
-            variables: Vec::new(),
             token: true,
         }
     }
