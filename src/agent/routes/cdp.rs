@@ -47,10 +47,16 @@ pub async fn connect(agent: Agent, request: Request, path: Option<String>) -> Ap
     let devtools = admitted.devtools;
     let generation = devtools.generation;
     let clients = agent.clients.clone();
+    let is_page = path
+        .as_ref()
+        .is_some_and(|path| path.starts_with("/devtools/page/"));
     let path = path.unwrap_or_else(|| devtools.browser_path.clone());
     let answer = Tunnel::to(devtools.addr, path)
         .until(async move { Close::restarting(clients.gone(generation).await) })
-        .upstream_gone(|| Close::restarting("Chromium closed the connection"))
+        .upstream_gone(move || match is_page {
+            true => Close::going_away("the tab was closed, or Chromium ended"),
+            false => Close::restarting("Chromium ended and is being restarted"),
+        })
         .hold(admitted.place)
         .open(request, &agent.shutdown)
         .await
