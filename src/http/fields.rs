@@ -200,24 +200,24 @@ mod tests {
     #[deserr(error = FieldErrors)]
     struct Outer {
         #[deserr(default)]
-        #[allow(dead_code)]
+        #[expect(dead_code, reason = "only decoding it is tested")]
         inner: Option<Inner>,
-        #[allow(dead_code)]
+        #[expect(dead_code, reason = "only decoding it is tested")]
         name: String,
-        #[allow(dead_code)]
+        #[expect(dead_code, reason = "only decoding it is tested")]
         list: Vec<bool>,
     }
 
     #[derive(Debug, Deserr)]
     #[deserr(error = FieldErrors)]
     struct Inner {
-        #[allow(dead_code)]
+        #[expect(dead_code, reason = "only decoding it is tested")]
         size: Size,
     }
 
     #[derive(Debug, Deserr)]
     #[deserr(try_from(u64) = Size::new -> BoundsError)]
-    #[allow(dead_code)]
+    #[expect(dead_code, reason = "only decoding it is tested")]
     struct Size(u64);
 
     impl Size {

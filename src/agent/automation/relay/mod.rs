@@ -11,6 +11,11 @@
 //!
 //! Everything else passes through as it came.
 
+#![allow(
+    clippy::wrong_self_convention,
+    reason = "`from_…` and `to_…` name the directions that messages take"
+)]
+
 pub mod message;
 mod session;
 #[cfg(test)]
@@ -235,7 +240,7 @@ impl Relay {
         let (Some(id), Some(method)) = (head.id, head.method.as_deref()) else {
             return Err(Violation::NotCdp);
         };
-        if id >= FIRST_OWN_ID || id < 0 {
+        if !(0..FIRST_OWN_ID).contains(&id) {
             return Err(Violation::ReservedId);
         }
         let session = head.session.as_deref();
