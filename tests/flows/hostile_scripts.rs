@@ -39,7 +39,11 @@ async fn many_calls_leave_nothing_behind() {
         assert_eq!(returned(&agent, &format!("return {n}")).await, n);
     }
     burst(1).await;
-    assert_eq!(at_rest(&agent, 2).await, before);
+    // Connections of others come and go in the table of sockets while it is read: what is left behind is what stays.
+    until("the state of before", async || {
+        (at_rest(&agent, 2).await == before).then_some(())
+    })
+    .await;
     let grown = resident_kib(agent.pid()).saturating_sub(memory);
     assert!(grown < FLAT << 10, "grown by {grown} KiB");
     agent.stop().await;
