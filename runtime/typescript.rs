@@ -164,3 +164,78 @@ fn at(message: &str, offset: usize, code: &str, file_name: &str) -> CodeError {
         message,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compiled(code: &str) -> Result<Compiled, CodeError> {
+        compile(code, "script.ts", &["page".to_owned(), "fs".to_owned()])
+    }
+
+    fn refusal(code: &str) -> String {
+        match compiled(code) {
+            Ok(script) => panic!("{code} became {}", script.javascript),
+            Err(err) => err.message,
+        }
+    }
+
+    #[test]
+    fn types_go_and_the_rest_stands_in_one_async_function() {
+        let script = compiled("const a: number = 1;\nreturn await page.title() as string;")
+            .expect("compiles");
+        assert_eq!(
+            script.javascript,
+            "(async function (page, fs) { \"use strict\"; {\nconst a = 1;\nreturn await page.title();\n\n}})"
+        );
+        assert!(script.source_map.contains("\"sources\":[\"script.ts\"]"));
+    }
+
+    #[test]
+    fn no_brace_leads_out_of_the_function() {
+        for code in [
+            "}",
+            "} async function more() {",
+            "}}); evil(); (async function () {{",
+            "return 1; }, function () {",
+            "/* } */ }",
+            "`${'}'}` }",
+            "(",
+        ] {
+            assert!(refusal(code).starts_with("SyntaxError: "), "{code}");
+        }
+        for code in [
+            "// no newline at the end",
+            "/* { */",
+            "'}'",
+            "`}`",
+            "/}/",
+            "<!-- x",
+            "--> x",
+        ] {
+            if let Ok(script) = compiled(code) {
+                assert!(script.javascript.ends_with("\n}})"), "{code}");
+            }
+        }
+    }
+
+    #[test]
+    fn errors_name_the_callers_own_place() {
+        assert_eq!(
+            refusal("const a = 1;\nconst é = ;"),
+            "SyntaxError: Unexpected token (script.ts:2:11)"
+        );
+        let long = format!("{}const = 1", "x; ".repeat(1000));
+        let err = compiled(&long).err().expect("is refused");
+        assert!(err.detail.len() < 500, "{}", err.detail);
+    }
+
+    #[test]
+    fn modules_are_refused_and_types_from_them_are_not() {
+        assert!(compiled("import type { Page } from 'playwright'; const p: Page = page;").is_ok());
+        assert!(
+            refusal("import x from 'x'; x();").starts_with("SyntaxError: import is not available")
+        );
+        assert!(refusal("export const a = 1;").starts_with("SyntaxError: export is not available"));
+    }
+}
