@@ -1,6 +1,6 @@
 //! Scripts in a worker that is attached to a real Chromium, on each engine there is.
 
-use std::{fs, os::unix::process::ExitStatusExt, path::Path, time::Duration};
+use std::{fs, os::unix::process::ExitStatusExt, path::Path};
 
 use berth::system::script_worker::{MAX_OUTPUT, MAX_RESULT, ToWorker};
 
@@ -188,11 +188,17 @@ async fn a_huge_result_is_cut_and_said_so() {
 async fn a_worker_keeps_its_globals_from_script_to_script() {
     on_each_engine(async |agent, program| {
         let mut worker = Attached::to(agent, program).await;
-        worker.run("globalThis.kept = { n: 41, fail() { throw new Error('from before') } }").await;
+        worker
+            .run("globalThis.kept = { n: 41, fail() { throw new Error('from before') } }")
+            .await;
         assert_eq!(worker.run("kept.n++; return kept.n").await.result(), "42");
         // Each script's traces have its own lines, and name it.
         let ran = worker.run("\n\nkept.fail()").await;
-        assert!(ran.stderr.contains("script.ts:1:") && ran.stderr.contains("script-3.ts:3:"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("script.ts:1:") && ran.stderr.contains("script-3.ts:3:"),
+            "{}",
+            ran.stderr
+        );
         worker.kill().await;
     })
     .await;
