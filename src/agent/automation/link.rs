@@ -541,7 +541,9 @@ impl Link {
     async fn end(mut self, over: Over) {
         // Whatever the worker still wanted of the browser is not passed on.
         self.killer.kill();
-        self.to_browser.clear();
+        for text in self.to_browser.clear() {
+            self.relay.unsent(&text);
+        }
         if !matches!(over, Over::BrowserGone) {
             self.quiesce().await;
         }

@@ -51,10 +51,11 @@ impl<T> Queue<T> {
         self.state().bytes
     }
 
-    pub fn clear(&self) {
+    /// Takes out all that waits here.
+    pub fn clear(&self) -> Vec<T> {
         let mut state = self.state();
-        state.items.clear();
         state.bytes = 0;
+        state.items.drain(..).map(|(item, _)| item).collect()
     }
 
     /// The next item, for one reader. Cancel-safe.
@@ -107,7 +108,7 @@ mod tests {
     async fn a_cleared_queue_gives_what_comes_after() {
         let queue = Queue::default();
         queue.push(1, 1);
-        queue.clear();
+        assert_eq!(queue.clear(), [1]);
         queue.push(2, 1);
         assert_eq!(queue.pop().await, 2);
     }

@@ -478,17 +478,32 @@ impl Relay {
         !self.is_quiet()
     }
 
-    /// The browser has answered the dead worker's commands, and its tabs [`Relay::quiesce`].
+    /// The browser has made the dead worker's last tabs, and its tabs have answered [`Relay::quiesce`].
     pub fn is_quiet(&self) -> bool {
-        !self
-            .unanswered
-            .values()
-            .any(|command| match &command.session {
-                None => true,
-                Some(id) => self.sessions.get(id).is_some_and(|session| {
-                    session.standing == Standing::Announced && session.probed_at.is_some()
-                }),
+        self.creating.is_empty()
+            && !self.unanswered.values().any(|command| {
+                command
+                    .session
+                    .as_ref()
+                    .and_then(|id| self.sessions.get(id))
+                    .is_some_and(|session| {
+                        session.standing == Standing::Announced && session.probed_at.is_some()
+                    })
             })
+    }
+
+    /// A command that was not sent after all: no answer to it will come.
+    pub fn unsent(&mut self, text: &[u8]) {
+        let Some(id) = Head::parse(text).and_then(|head| head.id) else {
+            return;
+        };
+        self.unanswered.remove(&id);
+        self.creating.remove(&id);
+        if let Some(Own::Probe(session)) = self.own.remove(&id)
+            && let Some(session) = self.sessions.get_mut(&session)
+        {
+            session.probed_at = None;
+        }
     }
 
     /// Stops the code that the dead worker's script left running in tabs that do not answer.

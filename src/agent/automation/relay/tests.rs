@@ -511,6 +511,12 @@ fn a_dead_workers_commands_are_waited_for_and_their_code_is_stopped() {
     assert!(scene.relay.quiesce(scene.now));
     scene.browser(json!({"id": 41, "result": {"targetId": "T"}}));
     assert!(scene.relay.is_quiet());
+
+    // What was not sent is not waited for.
+    let unsent = json!({"id": 42, "method": "Target.createTarget"});
+    scene.worker(unsent.clone());
+    scene.relay.unsent(unsent.to_string().as_bytes());
+    assert!(!scene.relay.quiesce(scene.now));
 }
 
 #[test]
