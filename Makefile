@@ -3,6 +3,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# Cargo runs one build at a time and uses all cores by itself.
+.NOTPARALLEL:
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 CARGO_TARGET_DIR ?= target
@@ -11,7 +13,8 @@ export CARGO_TARGET_DIR
 tools := $(CARGO_TARGET_DIR)/tools
 export PATH := $(tools)/bin:$(PATH)
 
-# What `make build` builds, and whose directory under the target directory it lands in.
+# What `make build` builds, and whose directory under the target directory it lands in. The tests come along with the dev profile:
+# built apart from the programs, they would have Cargo choose other features for what both share and build it twice.
 PROFILE ?= dev
 profile_dir = $(if $(filter dev,$(1)),debug,$(1))
 
@@ -47,7 +50,7 @@ $(bundle): runtime/node_modules/.package-lock.json $(filter-out %.rs,$(worker_so
 
 build: ## Build both programs and the script worker's snapshot (PROFILE=release for the optimised ones)
 build: $(bundle) | system
-	@$(step) "Building ($(PROFILE) profile)" "The compiler's message is above" cargo build --bins --profile $(PROFILE)
+	@$(step) "Building ($(PROFILE) profile)" "The compiler's message is above" cargo build --profile $(PROFILE) --bins $(if $(filter dev,$(PROFILE)),--tests)
 	@scripts/snapshot $(CARGO_TARGET_DIR)/$(call profile_dir,$(PROFILE)) $(bundle)
 
 demo: ## Start everything, run TypeScript in a browser, leave a screenshot and the result in demo/out
@@ -65,11 +68,8 @@ test: $(if $(v8_archive),$(v8_worker).snapshot) testbuild
 		$(step) "Testing" "The failed tests are named above; one alone: make test T=its_name" cargo test
 endif
 
-# Tests and programs are built in one go: apart, Cargo would choose other features for what they share and build it twice.
 .PHONY: testbuild
-testbuild: $(bundle) tests/clients/node_modules/.package-lock.json $(venv)/done | system
-	@$(step) "Building the tests" "The compiler's message is above" cargo test --no-run
-	@scripts/snapshot $(CARGO_TARGET_DIR)/debug $(bundle)
+testbuild: build tests/clients/node_modules/.package-lock.json $(venv)/done
 
 $(venv)/done: tests/clients/requirements.txt | system
 	@$(step) "Installing the Python client for the tests" "Is the Python package index reachable? See tests/clients/requirements.txt" \
@@ -84,9 +84,9 @@ $(v8_worker).snapshot: $(worker_sources) src/system/script_protocol.rs Cargo.loc
 	@scripts/snapshot $(@D) $(bundle)
 
 bench: ## Measure in one run beside Node with playwright-core; prints a table and writes bench.json into the target directory
-bench: PROFILE = release
-bench: build benches/node_modules/.package-lock.json
-	@$(step) "Building the benchmark" "The compiler's message is above" cargo bench --no-run --bench compare
+bench: $(bundle) benches/node_modules/.package-lock.json | system
+	@$(step) "Building (release profile)" "The compiler's message is above" cargo bench --no-run --bench compare
+	@scripts/snapshot $(CARGO_TARGET_DIR)/release $(bundle)
 	@cargo bench --bench compare -- $(CARGO_TARGET_DIR)/bench.json
 
 lint: ## Check format, clippy, and the dependencies' licences and sources

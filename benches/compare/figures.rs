@@ -83,7 +83,7 @@ impl Figures {
             let theirs = figure.theirs.as_ref().map_or_else(|| "-".into(), pair);
             let ratio = figure
                 .ratio()
-                .map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
+                .map_or_else(|| "-".into(), |ratio| format!("{ratio:.3}"));
             println!(
                 "{:<44}{:>8} {:>20} {:>20} {:>7}  {}",
                 figure.name,
@@ -123,5 +123,5 @@ impl Figure {
 }
 
 fn round(value: f64) -> f64 {
-    (value * 1e3).round() / 1e3
+    (value * 1e4).round() / 1e4
 }
