@@ -92,6 +92,7 @@ pub fn run(options: Options) -> Result<(), WorkerError> {
             files: RefCell::new(files),
             started,
             attached: Cell::new(false),
+            detached: Cell::new(false),
             run: RefCell::default(),
         });
         let mut engine = Engine::start(heap, options.heap_mb, host.clone())?;
@@ -161,7 +162,7 @@ impl Worker {
                 Turn::Message(Some(message)) => {
                     engine_busy = true;
                     if let Some(ending) = self.accept(message) {
-                        self.finish(ending, true)?;
+                        self.finish(ending, self.is_reusable())?;
                     }
                 }
                 Turn::Engine(Ok(more)) => engine_busy = more,
@@ -188,7 +189,7 @@ impl Worker {
                 Some(Ending::Failed { error, stack }) if !self.announced => {
                     return self.give_up(format!("{error}\n{stack}")).await;
                 }
-                Some(ending) => self.finish(ending, true)?,
+                Some(ending) => self.finish(ending, self.is_reusable())?,
                 None => {}
             }
         }
@@ -261,6 +262,10 @@ impl Worker {
                 error: err.to_string(),
                 stack: String::new(),
             })
+    }
+
+    fn is_reusable(&self) -> bool {
+        !self.host.detached.get()
     }
 
     fn announce(&mut self) -> Result<(), WorkerError> {

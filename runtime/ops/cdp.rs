@@ -39,3 +39,8 @@ pub fn op_cdp_closed_reason(state: &mut OpState) -> String {
 pub fn op_attached(state: &mut OpState) {
     state.borrow::<Rc<Host>>().attached.set(true);
 }
+
+#[op2(fast)]
+pub fn op_detached(state: &mut OpState) {
+    state.borrow::<Rc<Host>>().detached.set(true);
+}

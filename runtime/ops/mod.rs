@@ -29,6 +29,8 @@ pub struct Host {
     pub started: Instant,
     /// Playwright is connected, and the loop has not seen it yet.
     pub attached: Cell<bool>,
+    /// The script has closed the connection: none can run after it.
+    pub detached: Cell<bool>,
     pub run: RefCell<RunState>,
 }
 
@@ -59,6 +61,7 @@ deno_core::extension!(
         cdp::op_cdp_closed_reason,
         cdp::op_cdp_receive,
         cdp::op_cdp_send,
+        cdp::op_detached,
         files::op_file_copy,
         files::op_file_list,
         files::op_file_make_directory,

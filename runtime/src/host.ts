@@ -34,6 +34,7 @@ interface Ops {
   op_succeeded(): void;
   op_failed(error: string, stack: string): void;
   op_attached(): void;
+  op_detached(): void;
   op_random(bytes: Uint8Array): void;
   op_hash(algorithm: string, bytes: Uint8Array): Uint8Array;
   op_base64_to_string(bytes: Uint8Array): string;

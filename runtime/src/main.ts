@@ -58,6 +58,8 @@ async function run(script: Script, target: string) {
     fail(error);
   } finally {
     allowCalls(false);
+    // `browser.close()` ends the connection, not the browser.
+    if (!browser.isConnected()) ops.op_detached();
   }
 }
 

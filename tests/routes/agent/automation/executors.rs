@@ -87,6 +87,46 @@ async fn a_timeout_ends_an_executor_and_it_is_said() {
 }
 
 #[tokio::test]
+async fn closing_the_connection_ends_an_executor_and_it_is_said() {
+    let agent = Start::headless().ready().await;
+    let answer = run(&agent, "c", "await browser.close(); return 'closed'").await;
+    assert_eq!(answer["result"], "closed", "{answer}");
+    assert!(
+        answer["stderr"]
+            .as_str()
+            .unwrap()
+            .contains("executor `c` has ended"),
+        "{answer}"
+    );
+    let code = "await page.goto('about:blank'); return page.url()";
+    assert_eq!(result(&agent, "c", code).await, "about:blank");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_script_leaves_running_can_act_no_more() {
+    let agent = Start::headless().ready().await;
+    let leave = "globalThis.refused = 0;
+        globalThis.called = false;
+        setInterval(() => {
+            if (called) return;
+            page.evaluate(() => { window.touched = true; }).catch(() => { globalThis.refused++; });
+        }, 5);";
+    result(&agent, "left", leave).await;
+    let look = "globalThis.called = true;
+        const touched = await page.evaluate(() => window.touched ?? false);
+        globalThis.called = false;
+        return { refused, touched };";
+    until("a refusal between two calls", async || {
+        let seen = result(&agent, "left", look).await;
+        assert_eq!(seen["touched"], false, "{seen}");
+        (seen["refused"].as_i64().unwrap() > 0).then_some(())
+    })
+    .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn an_idle_executor_makes_room_and_busy_ones_do_not() {
     let agent = Start::headless()
         .with(["--max-executes", "16"])
