@@ -38,6 +38,9 @@ struct Shared {
     frames: Mutex<Vec<Frame>>,
     handle: v8::IsolateHandle,
     context: ContextHandle,
+    /// How often the engine has looked since it was stopped.
+    #[cfg(feature = "quickjs")]
+    looks: std::sync::atomic::AtomicU32,
 }
 
 /// The realm that scripts run in, for the engine's thread alone to look at.
@@ -80,6 +83,8 @@ impl Stopper {
             frames: Mutex::default(),
             handle,
             context: ContextHandle(context),
+            #[cfg(feature = "quickjs")]
+            looks: std::sync::atomic::AtomicU32::new(1),
         });
         let watched = shared.clone();
         std::thread::Builder::new()
@@ -118,6 +123,41 @@ unsafe extern "C" fn stop_here(isolate: v8::UnsafeRawIsolatePtr, shared: *mut c_
     let mut isolate = unsafe { v8::Isolate::from_raw_isolate_ptr(isolate) };
     *lock(&shared.frames) = frames_of(&mut isolate, &shared.context);
     shared.handle.terminate_execution();
+    #[cfg(feature = "quickjs")]
+    stop_every_job(&shared);
+}
+
+/// QuickJS ends the one job of its queue that it is at and goes on with the next. It looks at every so many calls, and where a
+/// script's own round fits into that number, it looks at the same place each time, where the end of the job may be no end of
+/// the round. So the place is moved, a little further each time, until the queue is empty.
+#[cfg(feature = "quickjs")]
+fn stop_every_job(shared: &Arc<Shared>) {
+    unsafe extern "C" fn move_on(isolate: v8::UnsafeRawIsolatePtr, shared: *mut c_void) {
+        // SAFETY: made by `Arc::into_raw` for this one call.
+        let shared = unsafe { Arc::from_raw(shared.cast_const().cast::<Shared>()) };
+        // SAFETY: the engine hands out its own pointer for the length of this call, on its own thread.
+        let mut isolate = unsafe { v8::Isolate::from_raw_isolate_ptr(isolate) };
+        let turns = shared.looks.fetch_add(1, Ordering::Relaxed);
+        turn(&mut isolate, &shared.context, turns);
+        stop_every_job(&shared);
+    }
+    // Leaked where the engine looks no more; the process is about to end then.
+    let asked = Arc::into_raw(shared.clone()).cast_mut().cast();
+    shared.handle.request_interrupt(move_on, asked);
+}
+
+/// Has the engine count `turns` of a loop.
+#[cfg(feature = "quickjs")]
+fn turn(isolate: &mut v8::Isolate, context: &ContextHandle, turns: u32) {
+    v8::scope!(let scope, isolate);
+    let context = v8::Local::new(scope, &context.0);
+    let scope = &v8::ContextScope::new(scope, context);
+    let code = format!("for (let i = 0; i < {turns}; i++);");
+    if let Some(script) =
+        v8::String::new(scope, &code).and_then(|code| v8::Script::compile(scope, code, None))
+    {
+        script.run(scope);
+    }
 }
 
 fn frames_of(isolate: &mut v8::Isolate, context: &ContextHandle) -> Vec<Frame> {

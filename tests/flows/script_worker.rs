@@ -81,8 +81,10 @@ async fn what_does_not_end_is_stopped_near_its_time_and_says_where_it_was() {
     on_each_engine(async |agent, program| {
         let cases = [
             ("while (true) {}", ""),
+            ("for (;;) await null;", ""),
+            // A round of several jobs, of which any may be at work when the engine looks.
             (
-                "const again = () => Promise.resolve().then(again);\nawait again();",
+                "const again = () => { Promise.resolve(1).then(() => 2).then(again); };\nagain();\nawait new Promise(() => {});",
                 "",
             ),
             ("/(a+)+b/.test('a'.repeat(40));", ""),
