@@ -21,6 +21,7 @@ use deno_error::JsErrorBox;
 
 use crate::{
     ops::{self, Host},
+    script_protocol::Page,
     stop::Frame,
     typescript::Compiled,
 };
@@ -76,13 +77,17 @@ pub struct Engine {
     pub scope: Vec<String>,
 }
 
+/// A script that the engine has taken in.
+#[derive(Debug)]
+pub struct Function(v8::Global<v8::Value>);
+
 /// The engine did not do what it was told. It must not be used again.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct EngineError(String);
 
 impl EngineError {
-    fn new(err: impl std::fmt::Display) -> Self {
+    pub fn new(err: impl std::fmt::Display) -> Self {
         EngineError(err.to_string())
     }
 }
@@ -158,28 +163,32 @@ impl Engine {
         drop(self.runtime.call(&self.attach));
     }
 
-    /// Starts a script; `Host::run` says how it ends.
-    pub fn run(
-        &mut self,
-        name: &str,
-        script: Compiled,
-        page_target: &str,
-    ) -> Result<(), EngineError> {
+    /// Takes a script in. None of it runs yet.
+    pub fn load(&mut self, name: &str, script: Compiled) -> Result<Function, EngineError> {
         self.sources
             .maps
             .borrow_mut()
             .insert(name.to_owned(), script.source_map.into_bytes());
-        let function = self
-            .runtime
+        self.runtime
             .execute_script(name.to_owned(), script.javascript)
-            .map_err(EngineError::new)?;
+            .map(Function)
+            .map_err(EngineError::new)
+    }
+
+    /// Starts a script; `Host::run` says how it ends.
+    pub fn run(&mut self, script: Function, page: &Page) -> Result<(), EngineError> {
         let target = {
             deno_core::scope!(scope, &mut self.runtime);
-            let target = v8::String::new(scope, page_target)
-                .ok_or_else(|| EngineError::new("the tab's id is too long"))?;
-            v8::Global::new(scope, v8::Local::<v8::Value>::from(target))
+            let target: v8::Local<v8::Value> = match page {
+                Page::Tab(target) => v8::String::new(scope, target)
+                    .ok_or_else(|| EngineError::new("the tab's id is too long"))?
+                    .into(),
+                Page::Fresh => v8::null(scope).into(),
+                Page::Unused => v8::undefined(scope).into(),
+            };
+            v8::Global::new(scope, target)
         };
-        drop(self.runtime.call_with_args(&self.run, &[function, target]));
+        drop(self.runtime.call_with_args(&self.run, &[script.0, target]));
         Ok(())
     }
 

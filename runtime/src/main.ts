@@ -45,13 +45,15 @@ type Script = (...scope: unknown[]) => Promise<unknown>;
 /** The names of what a script finds in scope, in the order in which `run` passes them. */
 const scope = ['page', 'context', 'browser', 'playwright', 'fs'];
 
-/** Runs one compiled script with the tab of that CDP target as `page`, and tells the host how it ended. */
-async function run(script: Script, target: string) {
+/**
+ * Runs one compiled script and tells the host how it ended. Its `page` is the tab of that CDP target, a fresh one for `null`; a
+ * script with `undefined` names nothing of the browser's.
+ */
+async function run(script: Script, target: string | null | undefined) {
   try {
     allowCalls(true);
-    claimDownloads();
-    const page = target ? await pageOf(target) : await browser.contexts()[0].newPage();
-    const value = await script.call(undefined, page, page.context(), browser, playwright, fs);
+    const page = target === undefined ? undefined : await pageOf(target);
+    const value = await script.call(undefined, page, page?.context(), browser, playwright, fs);
     writeResult(value);
     ops.op_succeeded();
   } catch (error) {
@@ -83,7 +85,9 @@ function describeThrown(thrown: unknown) {
 /** How long a tab may take to show up after the agent has named it. */
 const tabPatience = 5_000;
 
-async function pageOf(target: string): Promise<any> {
+async function pageOf(target: string | null): Promise<any> {
+  claimDownloads();
+  if (target === null) return await browser.contexts()[0].newPage();
   const find = () => browser.contexts().flatMap((context: any) => context.pages()).find((page: any) => targetOf(page) === target);
   const found = find();
   if (found) return found;

@@ -24,6 +24,9 @@ pub enum ToWorker {
     Cdp(Bytes),
     /// The browser is gone; the text says why.
     CdpClosed(String),
+    /// The script of the `Run` that follows, to be compiled meanwhile.
+    Prepare(Script),
+    /// Runs the script that was prepared last.
     Run(RunRequest),
 }
 
@@ -44,22 +47,32 @@ pub enum FromWorker {
 
 /// One script.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RunRequest {
+pub struct Script {
     /// TypeScript, the body of an async function.
     pub code: String,
     /// How stack traces name the script.
-    #[serde(default = "default_file_name")]
     pub file_name: String,
-    /// The CDP target id of the tab that becomes `page`; a fresh `about:blank` where there is none.
-    #[serde(default)]
-    pub page_target: Option<String>,
+}
+
+/// What a script finds as `page`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Page {
+    /// The tab with this CDP target id.
+    Tab(String),
+    /// A fresh `about:blank`.
+    Fresh,
+    /// Nothing: the script names nothing of the browser's.
+    Unused,
+}
+
+/// Where and for how long a script is to run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunRequest {
+    pub page: Page,
     /// When the worker stops the script by itself, so that the answer can say where it hung. The agent kills the worker
     /// a little later, whatever the worker does.
     pub timeout_ms: u64,
-}
-
-fn default_file_name() -> String {
-    "script.ts".to_owned()
 }
 
 /// How one script ended.
@@ -112,6 +125,7 @@ impl Frame for ToWorker {
             ToWorker::Cdp(text) => (1, text),
             ToWorker::CdpClosed(reason) => (2, reason.into()),
             ToWorker::Run(request) => (3, serde_json::to_vec(&request)?.into()),
+            ToWorker::Prepare(script) => (4, serde_json::to_vec(&script)?.into()),
         })
     }
 
@@ -120,6 +134,7 @@ impl Frame for ToWorker {
             1 => ToWorker::Cdp(payload),
             2 => ToWorker::CdpClosed(String::from_utf8(payload.into())?),
             3 => ToWorker::Run(serde_json::from_slice(&payload)?),
+            4 => ToWorker::Prepare(serde_json::from_slice(&payload)?),
             other => return Err(FrameError::UnknownKind(other)),
         })
     }

@@ -24,7 +24,7 @@ use tokio::{
 
 use super::script_protocol::{Frame, header, take};
 pub use super::script_protocol::{
-    FrameError, FromWorker, MAX_OUTPUT, MAX_RESULT, RunOutcome, RunRequest, ToWorker,
+    FrameError, FromWorker, MAX_OUTPUT, MAX_RESULT, Page, RunOutcome, RunRequest, Script, ToWorker,
 };
 
 /// How much of what a worker wrote to its standard error is kept for the log. Scripts cannot write there; a panic does.

@@ -235,7 +235,7 @@ async fn a_worker_ends_with_its_agent_whatever_it_does() {
         for code in ["while (true) {}", "await new Promise(() => {})"] {
             let mut worker = Attached::to(agent, program).await;
             let pid = worker.pid();
-            worker.send(ToWorker::Run(request(code))).await;
+            worker.begin(request(code)).await;
             let reaper = worker.abandon();
             until("the end of the worker", async || {
                 (!processes::is_alive(pid)).then_some(())

@@ -7,7 +7,8 @@ use std::{
 };
 
 use berth::system::script_worker::{
-    Events, Exit, FromWorker, RunOutcome, RunRequest, ScriptWorker, SpawnOptions, ToWorker,
+    Events, Exit, FromWorker, Page, RunOutcome, RunRequest, Script, ScriptWorker, SpawnOptions,
+    ToWorker,
 };
 use futures::{SinkExt, StreamExt};
 use tempfile::TempDir;
@@ -89,10 +90,16 @@ impl Ran {
     }
 }
 
-pub fn request(code: &str) -> RunRequest {
-    RunRequest {
+/// A script, and how to run it.
+pub struct Request {
+    pub code: String,
+    pub page_target: Option<String>,
+    pub timeout_ms: u64,
+}
+
+pub fn request(code: &str) -> Request {
+    Request {
         code: code.to_owned(),
-        file_name: "script.ts".to_owned(),
         page_target: None,
         timeout_ms: 50_000,
     }
@@ -138,8 +145,22 @@ impl Attached {
         self.run_request(request(code)).await
     }
 
-    pub async fn run_request(&mut self, request: RunRequest) -> Ran {
-        self.send(ToWorker::Run(request)).await;
+    /// Starts a script and does not wait for its end.
+    pub async fn begin(&mut self, request: Request) {
+        let script = Script {
+            code: request.code,
+            file_name: "script.ts".to_owned(),
+        };
+        let run = RunRequest {
+            page: request.page_target.map_or(Page::Fresh, Page::Tab),
+            timeout_ms: request.timeout_ms,
+        };
+        self.send(ToWorker::Prepare(script)).await;
+        self.send(ToWorker::Run(run)).await;
+    }
+
+    pub async fn run_request(&mut self, request: Request) -> Ran {
+        self.begin(request).await;
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let outcome = loop {
             match self.next().await {

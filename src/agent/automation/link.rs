@@ -26,8 +26,8 @@ use crate::{
         cdp_socket::{self, CdpReceiver, CdpSender, CdpSocketError},
         devtools::DevtoolsHttp,
         script_worker::{
-            Events, Exit, FromWorker, RunOutcome, RunRequest, ScriptWorker, SpawnError,
-            SpawnOptions, ToWorker,
+            Events, Exit, FromWorker, Page, RunOutcome, RunRequest, Script, ScriptWorker,
+            SpawnError, SpawnOptions, ToWorker,
         },
     },
 };
@@ -417,6 +417,17 @@ impl Link {
             begun: Instant::now(),
             started: None,
         });
+        let script = Script {
+            code: run.job.code.clone(),
+            file_name: "script.ts".to_owned(),
+        };
+        let size = script.code.len();
+        self.to_worker.push(ToWorker::Prepare(script), size);
+        // An executor's script may have kept a page under a name of its own.
+        if !run.job.keep && !names_browser(&run.job.code) {
+            self.run(run, Page::Unused);
+            return Ok(());
+        }
         self.relay.settle(Instant::now());
         // With one tab there is nothing to choose from.
         let order = if self.relay.tabs() > 1 {
@@ -435,35 +446,35 @@ impl Link {
         let Stage::Settling { order, .. } = &self.stage else {
             return Ok(());
         };
-        let page_target = match (order, self.front(order)) {
+        let page = match (order, self.front(order)) {
             (Order::Asked(_), _) | (_, Front::Wait(_)) => return Ok(()),
-            (_, Front::Tab(target)) => Some(target),
-            (_, Front::Fresh) => None,
+            (_, Front::Tab(target)) => Page::Tab(target),
+            (_, Front::Fresh) => Page::Fresh,
         };
-        let Stage::Settling { mut run, .. } = std::mem::replace(&mut self.stage, Stage::Idle)
-        else {
+        let Stage::Settling { run, .. } = std::mem::replace(&mut self.stage, Stage::Idle) else {
             return Ok(());
         };
         self.carry_out()?;
         self.relay.run();
-        let request = RunRequest {
-            code: run.job.code.clone(),
-            file_name: "script.ts".to_owned(),
-            page_target,
-            timeout_ms: u64::try_from(run.job.timeout.as_millis()).unwrap_or(u64::MAX),
-        };
+        self.run(run, page);
+        Ok(())
+    }
+
+    fn run(&mut self, mut run: Box<Run>, page: Page) {
         let now = Instant::now();
         tracing::debug!(
             settled_micros = run.begun.elapsed().as_micros(),
-            tab = request.page_target,
+            ?page,
             "a script starts"
         );
         run.started = Some(now);
-        let size = request.code.len();
-        self.to_worker.push(ToWorker::Run(request), size);
         let deadline = now + run.job.timeout + KILL_AFTER;
+        let request = RunRequest {
+            page,
+            timeout_ms: u64::try_from(run.job.timeout.as_millis()).unwrap_or(u64::MAX),
+        };
+        self.to_worker.push(ToWorker::Run(request), 0);
         self.stage = Stage::Running { run, deadline };
-        Ok(())
     }
 
     /// Does what the relay wants done.
@@ -537,10 +548,12 @@ impl Link {
         Ok(())
     }
 
-    /// Kills the process and closes its connection, then answers, then cleans up.
+    /// Closes the connection, answers, kills the process and cleans up.
     async fn end(mut self, over: Over) {
-        // Whatever the worker still wanted of the browser is not passed on.
-        self.killer.kill();
+        if !matches!(over, Over::Finished(_)) {
+            self.killer.kill();
+        }
+        // Whatever the worker still wants of the browser is not passed on.
         for text in self.to_browser.clear() {
             self.relay.unsent(&text);
         }
@@ -550,19 +563,28 @@ impl Link {
         self.browser_writer.abort();
         let _ = self.browser_writer.await;
         drop(self.receiver);
-        if let Stage::Running { run, .. } = &mut self.stage
-            && !matches!(over, Over::Finished(_))
-        {
+        let over = match over {
+            // All is said, and the browser has heard the last of it: the caller need not wait for the process.
+            Over::Finished(outcome) => {
+                if let Stage::Running { run, .. } = std::mem::replace(&mut self.stage, Stage::Idle)
+                {
+                    run.report(End::from(outcome), false);
+                }
+                self.killer.kill();
+                Over::Unwanted
+            }
+            over => over,
+        };
+        if let Stage::Running { run, .. } = &mut self.stage {
             last_words(&mut self.events, run).await;
         }
         // Dropped, the guard tells the writer to reap.
         drop(self.kill);
         let mut exit = self.worker_writer;
         let end = match over {
-            Over::Finished(outcome) => End::from(outcome),
             Over::TimedOut => End::TimedOut,
             Over::BrowserGone => End::BrowserGone,
-            Over::Stopped | Over::Unwanted => End::Stopped,
+            Over::Finished(_) | Over::Stopped | Over::Unwanted => End::Stopped,
             Over::WorkerFailed(reason) | Over::Killed(reason) => End::Died(reason),
             Over::WorkerClosed => End::Died(match timeout(REAP, &mut exit).await {
                 Ok(Ok(exit)) => fate(&exit),
@@ -661,6 +683,21 @@ impl End {
     }
 }
 
+/// Whether the code may have to do with the browser: it has one of the names under which a script finds it, or a way around names.
+/// One that has not need not wait for a tab, and gets none.
+fn names_browser(code: &str) -> bool {
+    const NAMES: [&str; 7] = [
+        "page",
+        "context",
+        "browser",
+        "playwright",
+        "eval",
+        "arguments",
+        "\\u",
+    ];
+    NAMES.iter().any(|name| code.contains(name))
+}
+
 /// What the killed worker had printed and nobody had read yet.
 async fn last_words(events: &mut Events, run: &mut Run) {
     let read = async {
@@ -681,7 +718,10 @@ fn fate(exit: &Exit) -> String {
 
     let how = match exit.status {
         Some(status) => match (status.signal(), status.code()) {
-            (Some(signal), _) => format!("was ended by signal {signal}"),
+            // The kernel's way to take memory back.
+            (Some(signal), _) => {
+                format!("was ended by signal {signal}; it may have run out of memory")
+            }
             (None, Some(code)) => format!("ended with status {code}"),
             (None, None) => "ended".to_owned(),
         },
@@ -692,7 +732,10 @@ fn fate(exit: &Exit) -> String {
         diagnostics = exit.diagnostics,
         "a script's process ended by itself"
     );
-    format!("the script's process {how}; it may have run out of memory")
+    if exit.is_out_of_memory() {
+        return "out of memory: the script's process needed more than it may have".to_owned();
+    }
+    format!("the script's process {how}")
 }
 
 async fn write_browser(mut sender: CdpSender, queue: Arc<Queue<Bytes>>) {

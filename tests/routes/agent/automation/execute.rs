@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     agent::{Start, TestAgent},
-    scripts::{at_rest, begin, execute, fails, metric, returned},
+    scripts::{at_rest, begin, execute, fails, metric, returned, titles},
     wait::until,
 };
 
@@ -29,6 +29,11 @@ async fn what_a_script_returns_prints_and_throws() {
             "return [typeof context.pages, typeof browser.version()]",
             json!(["function", "string"]),
         ),
+        ("return typeof playwright.chromium.name()", json!("string")),
+        // However it is named, what a script finds in scope is there.
+        ("return typeof arguments[0].url()", json!("string")),
+        ("return eval('pa' + 'ge').url()", json!("about:blank")),
+        ("return p\\u0061ge.url()", json!("about:blank")),
     ] {
         // The empty script stands for one of comments alone; none at all is refused.
         let code = if code.is_empty() { "// nothing" } else { code };
@@ -275,6 +280,20 @@ async fn the_page_is_the_tab_in_front() {
             .len(),
         tabs
     );
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_script_without_a_browser_waits_for_no_tab_and_opens_none() {
+    let agent = Start::headless().ready().await;
+    returned(&agent, "for (const p of context.pages()) await p.close()").await;
+    assert_eq!(returned(&agent, "return 6 * 7").await, 42);
+    assert_eq!(titles(&agent).await.len(), 0);
+    assert_eq!(
+        returned(&agent, "return page.url()").await,
+        json!("about:blank")
+    );
+    assert_eq!(titles(&agent).await.len(), 1);
     agent.stop().await;
 }
 
