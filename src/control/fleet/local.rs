@@ -387,9 +387,11 @@ impl Program {
         if launch.kiosk_mode {
             command.arg("--chromium-flag=--kiosk");
         }
-        if let Some(url) = &launch.start_url {
-            command.arg(format!("--start-url={url}"));
-        }
+        // It may carry a secret, and arguments are for everybody to see.
+        match &launch.start_url {
+            Some(url) => command.env("BERTH_AGENT_START_URL", url),
+            None => command.env_remove("BERTH_AGENT_START_URL"),
+        };
         command.args(&self.options);
         command
     }
