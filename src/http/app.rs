@@ -116,7 +116,9 @@ mod tests {
     use utoipa_axum::routes;
 
     use super::*;
-    use crate::http::{FieldErrors, JSON_BODY_LIMIT, Json, StaticToken, require_static_token};
+    use crate::http::{
+        AsItIs, FieldErrors, JSON_BODY_LIMIT, Json, StaticToken, require_static_token,
+    };
 
     #[derive(Deserr, utoipa::ToSchema)]
     #[deserr(error = FieldErrors)]
@@ -134,13 +136,24 @@ mod tests {
         panic!("the secret of the handler");
     }
 
+    #[utoipa::path(get, path = "/passed", responses((status = 416)))]
+    async fn passed() -> Response<Body> {
+        let mut answer = Response::new(Body::from("as it came"));
+        *answer.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+        let range = http::HeaderValue::from_static("bytes */5");
+        answer.headers_mut().insert("content-range", range);
+        answer.extensions_mut().insert(AsItIs);
+        answer
+    }
+
     fn app() -> Router {
         let app = App {
             title: "test",
             open: OpenApiRouter::new(),
             guarded: OpenApiRouter::new()
                 .routes(routes!(greet))
-                .routes(routes!(panics)),
+                .routes(routes!(panics))
+                .routes(routes!(passed)),
         };
         let token = StaticToken::new(Some(&SecretString::from("let me in")));
         app.router(Metrics::install(), |guarded| {
@@ -237,6 +250,22 @@ mod tests {
             }
             assert!(!body.message.contains("secret"));
         }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_passed_on_keeps_its_shape() {
+        let (response, body) = ask(request("GET", "/passed").body(Body::empty()).unwrap()).await;
+        assert_eq!(response.status(), 416);
+        assert_eq!(response.headers()["content-range"], "bytes */5");
+        assert_eq!(body, "as it came");
+    }
+
+    #[tokio::test]
+    async fn a_made_up_method_makes_no_series() {
+        ask(request("BREW", "/nowhere").body(Body::empty()).unwrap()).await;
+        let (_, figures) = ask(request("GET", "/metrics").body(Body::empty()).unwrap()).await;
+        assert!(figures.contains("method=\"other\""), "{figures}");
+        assert!(!figures.contains("BREW"), "{figures}");
     }
 
     #[tokio::test]

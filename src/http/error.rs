@@ -230,10 +230,15 @@ impl IntoResponse for ApiError {
     }
 }
 
+/// Marks an answer of a server that keeps to our shapes by itself, as an agent does: it passes as it is.
+#[derive(Debug, Clone, Copy)]
+pub struct AsItIs;
+
 /// Turns an error that a layer below made in another shape into ours, keeping what its headers say.
 pub(super) fn reshape(response: Response) -> Response {
     let status = response.status();
-    let ours = response.headers().get(CONTENT_TYPE) == Some(&JSON_CONTENT_TYPE);
+    let ours = response.headers().get(CONTENT_TYPE) == Some(&JSON_CONTENT_TYPE)
+        || response.extensions().get::<AsItIs>().is_some();
     if ours || !(status.is_client_error() || status.is_server_error()) {
         return response;
     }

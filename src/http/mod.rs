@@ -18,7 +18,7 @@ mod websocket_frames;
 
 pub use app::{App, document, health_tag};
 pub use auth::{StaticToken, bearer, require_static_token};
-pub use error::{ApiError, ApiResult, JSON_CONTENT_TYPE};
+pub use error::{ApiError, ApiResult, AsItIs, JSON_CONTENT_TYPE};
 pub use extract::{JSON_BODY_LIMIT, Json, Path, Query};
 pub use fields::{BoundsError, FieldErrors, Param};
 pub use metrics::Metrics;

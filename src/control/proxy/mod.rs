@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 use self::body::{Held, Outgoing, Progress};
 pub use self::path::{PathError, SessionPath, token};
 use super::activity::{Activity, ActivityGuard};
-use crate::http::forward;
 use crate::http::tunnel::{Close, Tunnel, TunnelError};
+use crate::http::{AsItIs, forward};
 use crate::shutdown::Shutdown;
 
 /// How long an agent may take to accept a connection.
@@ -177,6 +177,7 @@ impl Proxy {
             () = silence(&progress, self.answer_timeout) => return Err(ProxyError::Timeout),
         };
         forward::strip_hop_by_hop(answer.headers_mut());
+        answer.extensions_mut().insert(AsItIs);
         Ok(answer.map(|body: Incoming| Body::new(Held::new(body, guard))))
     }
 
