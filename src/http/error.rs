@@ -71,6 +71,12 @@ impl ApiError {
         )
     }
 
+    /// The request itself did not come in time: nothing was done, and it may be sent again.
+    #[must_use]
+    pub fn request_timeout(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", message)
+    }
+
     #[must_use]
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, "conflict", message)

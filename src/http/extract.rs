@@ -1,19 +1,30 @@
 //! Extractors whose every rejection has the one error shape.
 
+use std::future::pending;
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
 use deserr::Deserr;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::sleep;
 
+use super::serve::Stop;
 use super::{ApiError, FieldErrors, JSON_CONTENT_TYPE};
 
 /// The largest JSON body, in bytes.
 pub const JSON_BODY_LIMIT: usize = 10 * 1024 * 1024;
+
+/// How long a JSON body may stand still before its request is given up.
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// What a client that the stop has cut off is told to wait.
+const STOP_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// A JSON body, in or out. An absent body reads as `{}`.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +47,7 @@ where
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
         let is_json = request.headers().get(CONTENT_TYPE).map(is_json_type);
-        let bytes = read_body(request).await?;
+        let bytes = read_body(request, BODY_PATIENCE).await?;
         if bytes.is_empty() {
             return decode(serde_json::Value::Object(serde_json::Map::new()));
         }
@@ -71,7 +82,7 @@ fn is_json_type(value: &http::HeaderValue) -> bool {
         || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-async fn read_body(request: Request) -> Result<bytes::Bytes, ApiError> {
+async fn read_body(request: Request, patience: Duration) -> Result<Bytes, ApiError> {
     let too_large = || {
         ApiError::payload_too_large(format!(
             "a JSON body may have {JSON_BODY_LIMIT} bytes at most"
@@ -85,11 +96,44 @@ async fn read_body(request: Request) -> Result<bytes::Bytes, ApiError> {
     if declared.is_some_and(|length| length > JSON_BODY_LIMIT as u64) {
         return Err(too_large());
     }
-    let body: Limited<Body> = Limited::new(request.into_body(), JSON_BODY_LIMIT);
-    match body.collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
-        Err(_) => Err(ApiError::bad_request("the body broke off")),
+    let stop = request.extensions().get::<Stop>().cloned();
+    let mut body: Limited<Body> = Limited::new(request.into_body(), JSON_BODY_LIMIT);
+    let mut bytes = BytesMut::new();
+    loop {
+        let frame = tokio::select! {
+            // What has come is looked at first: the stop cuts off a body that is still to come, and no other.
+            biased;
+            frame = body.frame() => frame,
+            () = stopped(stop.as_ref()) => {
+                return Err(ApiError::unavailable(
+                    "the server is stopping and the body has not come",
+                    STOP_RETRY_AFTER,
+                ));
+            }
+            () = sleep(patience) => {
+                return Err(ApiError::request_timeout(format!(
+                    "nothing more of the body came for {} seconds",
+                    patience.as_secs()
+                )));
+            }
+        };
+        match frame {
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    bytes.extend_from_slice(&data);
+                }
+            }
+            Some(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
+            Some(Err(_)) => return Err(ApiError::bad_request("the body broke off")),
+            None => return Ok(bytes.freeze()),
+        }
+    }
+}
+
+async fn stopped(stop: Option<&Stop>) {
+    match stop {
+        Some(Stop(stop)) => stop.cancelled().await,
+        None => pending().await,
     }
 }
 
@@ -138,5 +182,25 @@ where
         deserr::deserialize::<T, _, FieldErrors>(serde_json::Value::Object(pairs))
             .map(Self)
             .map_err(ApiError::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use futures::stream::{self, StreamExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_stands_still_is_given_up() {
+        let start = stream::iter([Ok::<_, io::Error>("{")]);
+        let body = Body::from_stream(start.chain(stream::pending()));
+        let error = read_body(Request::new(body), Duration::from_millis(10))
+            .await
+            .unwrap_err();
+        assert_eq!(error.status(), http::StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(error.body().code, "timeout");
     }
 }

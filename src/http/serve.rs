@@ -1,6 +1,9 @@
 //! Accepting connections until the stop.
 
 use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::Router;
@@ -10,6 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use super::linger::Linger;
@@ -22,7 +26,12 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// After a failed accept (no file descriptor left, say): long enough not to spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `shutdown` is asked; connections then finish the request they are in.
+/// Every request has it: whoever waits for more of its body learns that the server stops.
+#[derive(Debug, Clone)]
+pub(super) struct Stop(pub CancellationToken);
+
+/// Serves until `shutdown` is asked; connections then finish the request they are in. Those that are in none, or have not sent
+/// the whole head of their first, are closed at once.
 ///
 /// Every connection is a task of `shutdown`, so its drain waits for them.
 ///
@@ -53,19 +62,18 @@ pub async fn serve(listener: TcpListener, app: Router, shutdown: &Shutdown) -> i
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    app: Router,
-    peer: std::net::SocketAddr,
-    stop: tokio_util::sync::CancellationToken,
-) {
+async fn connection(stream: TcpStream, app: Router, peer: SocketAddr, stop: CancellationToken) {
     // Small answers and single events must not wait for a segment to fill.
     let _ = stream.set_nodelay(true);
     if let Err(error) = lost_peer::notice(&stream) {
         tracing::debug!(%error, "a lost peer will not be noticed");
     }
+    let asked = Arc::new(AtomicBool::new(false));
+    let (was_asked, stopping) = (asked.clone(), Stop(stop.clone()));
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        asked.store(true, Relaxed);
         request.extensions_mut().insert(ConnectInfo(peer));
+        request.extensions_mut().insert(stopping.clone());
         // A router is always ready, so it may be called without asking.
         app.clone().call(request)
     });
@@ -76,8 +84,14 @@ async fn connection(
         .with_upgrades();
     tokio::pin!(serving);
     let ended = tokio::select! {
+        // What has come is looked at first: a request that is whole is answered.
+        biased;
         ended = &mut serving => ended,
         () = stop.cancelled() => {
+            // hyper ends a connection between two requests by itself, but would wait for the rest of a first head.
+            if !was_asked.load(Relaxed) {
+                return;
+            }
             serving.as_mut().graceful_shutdown();
             serving.await
         }
@@ -89,14 +103,18 @@ async fn connection(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
+    use std::time::Instant;
 
-    use axum::routing::get;
+    use axum::extract::Request;
+    use axum::middleware::{Next, from_fn};
+    use axum::routing::{get, post};
+    use deserr::Deserr;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::Notify;
+    use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::http::{FieldErrors, Json};
 
     const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -108,6 +126,17 @@ mod tests {
             .unwrap()
             .unwrap();
         text
+    }
+
+    async fn start(app: Router) -> (SocketAddr, Shutdown, JoinHandle<io::Result<()>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = Shutdown::new();
+        let server = tokio::spawn({
+            let shutdown = shutdown.clone();
+            async move { serve(listener, app, &shutdown).await }
+        });
+        (address, shutdown, server)
     }
 
     #[tokio::test]
@@ -122,13 +151,7 @@ mod tests {
                 "finished"
             }),
         );
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let shutdown = Shutdown::new();
-        let server = tokio::spawn({
-            let shutdown = shutdown.clone();
-            async move { serve(listener, app, &shutdown).await }
-        });
+        let (address, shutdown, server) = start(app).await;
 
         let idle = TcpStream::connect(address).await.unwrap();
         let mut busy = TcpStream::connect(address).await.unwrap();
@@ -146,5 +169,47 @@ mod tests {
         leave.notify_one();
         assert!(read_to_end(busy).await.ends_with("finished"));
         assert!(shutdown.drain(DEADLINE).await);
+    }
+
+    #[derive(Deserr)]
+    #[deserr(error = FieldErrors)]
+    struct Nothing {}
+
+    /// A route that tells when a request with a JSON body has come to it.
+    fn wants_json(entered: Arc<Notify>) -> Router {
+        let tell = from_fn(move |request: Request, next: Next| {
+            entered.notify_one();
+            next.run(request)
+        });
+        Router::new()
+            .route("/", post(|Json(Nothing {})| async { "done" }))
+            .layer(tell)
+    }
+
+    #[tokio::test]
+    async fn the_stop_does_not_wait_for_what_half_sent_requests_lack() {
+        let entered = Arc::new(Notify::new());
+        let (address, shutdown, server) = start(wants_json(entered.clone())).await;
+        let mut no_head = TcpStream::connect(address).await.unwrap();
+        no_head.write_all(b"GET /health HTT").await.unwrap();
+        let mut no_body = TcpStream::connect(address).await.unwrap();
+        no_body
+            .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{")
+            .await
+            .unwrap();
+        entered.notified().await;
+        let asked = Instant::now();
+        shutdown.stop();
+        server.await.unwrap().unwrap();
+        let mut text = String::new();
+        // The head is thrown away unread, which may reset the connection.
+        let _ = no_head.read_to_string(&mut text).await;
+        assert_eq!(text, "");
+        let answer = read_to_end(no_body).await;
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert!(answer.contains("retry-after: "), "{answer}");
+        assert!(answer.contains("\"code\":\"unavailable\""), "{answer}");
+        assert!(shutdown.drain(DEADLINE).await);
+        assert!(asked.elapsed() < DEADLINE / 2);
     }
 }
