@@ -168,6 +168,10 @@ mod tests {
             .header("authorization", "Bearer let me in")
     }
 
+    fn json(method: &str, path: &str) -> http::request::Builder {
+        request(method, path).header("content-type", "application/json")
+    }
+
     async fn ask(request: Request<Body>) -> (Response<()>, String) {
         let (parts, body) = app().oneshot(request).await.unwrap().into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
@@ -203,12 +207,17 @@ mod tests {
                 "method_not_allowed",
             ),
             (
-                request("POST", "/greet").body(Body::from("{")),
+                request("POST", "/greet").body(Body::from("{}")),
+                415,
+                "unsupported_media_type",
+            ),
+            (
+                json("POST", "/greet").body(Body::from("{")),
                 400,
                 "bad_request",
             ),
             (
-                request("POST", "/greet").body(Body::from("{\"name\":\"\\ud800\"}")),
+                json("POST", "/greet").body(Body::from("{\"name\":\"\\ud800\"}")),
                 400,
                 "bad_request",
             ),

@@ -7,6 +7,7 @@ mod extract;
 mod fields;
 pub mod forward;
 mod linger;
+mod local_only;
 mod lost_peer;
 mod metrics;
 mod observe;

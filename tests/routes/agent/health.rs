@@ -47,3 +47,41 @@ async fn everything_else_takes_the_token() {
     }
     agent.stop().await;
 }
+
+#[tokio::test]
+async fn without_a_token_web_pages_are_refused() {
+    let agent = Start::headless().without_token().listening().await;
+    let own = agent.base_url.as_str();
+    let port = own.rsplit(':').next().unwrap();
+    let get = |path: &str| agent.http.get(agent.url(path));
+    // The requests of programs, and those of our own page.
+    agent.ok(get("/chromium")).await;
+    agent.ok(get("/chromium").header("origin", own)).await;
+    let by_name = format!("localhost:{port}");
+    agent.ok(get("/chromium").header("host", by_name)).await;
+    let rebound = format!("rebound.example:{port}");
+    for (name, value) in [
+        ("host", rebound.as_str()),
+        ("origin", "https://page.example"),
+        ("origin", "http://localhost:3000"),
+        ("origin", "null"),
+    ] {
+        let upgrade = get("/cdp")
+            .header("connection", "Upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+        let execute = agent.http.post(agent.url("/automation/execute"));
+        for request in [get("/chromium"), upgrade, execute.json(&json!({}))] {
+            let (status, body) = agent.answer(request.header(name, value)).await;
+            assert_eq!(status, StatusCode::FORBIDDEN, "{value}: {body}");
+            assert_eq!(body["code"], "forbidden");
+        }
+    }
+    // What a page may send to anyone has no type or one of text.
+    let untyped = agent.http.post(agent.url("/automation/execute"));
+    let untyped = untyped.body(json!({"code": "return 1"}).to_string());
+    let (status, body) = agent.answer(untyped).await;
+    assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{body}");
+    agent.stop().await;
+}
