@@ -29,6 +29,9 @@ use chromium::Chromium;
 use clients::Clients;
 use settings::Config;
 
+/// Far above what the clients of one browser have open.
+const MAX_CONNECTIONS: usize = 1_000;
+
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     #[error(transparent)]
@@ -114,7 +117,7 @@ impl Agent {
             writeln!(out, "{line}")?;
             out.flush()?;
         }
-        serve(listener, app, &shutdown).await?;
+        serve(listener, app, MAX_CONNECTIONS, &shutdown).await?;
         if !shutdown.drain(config.stop_grace).await {
             tracing::warn!("not all has ended in time; the rest is killed");
         }

@@ -44,6 +44,8 @@ use store::{Store, StoreError};
 const TITLE: &str = "Berth control";
 /// The name of the project that requests are about where they name none.
 pub const DEFAULT_PROJECT: &str = "default";
+/// Connections of all clients at once; more wait until one ends.
+const MAX_CONNECTIONS: usize = 10_000;
 /// Holds what session tokens are signed with: those of an earlier run go on working.
 const SESSION_SECRET_FILE: &str = "session-secret";
 
@@ -202,7 +204,8 @@ impl Started {
         } = self;
         let metrics = Metrics::install();
         metrics.keep_up(&shutdown);
-        let served = serve(listener, router(&control, agent, metrics), &shutdown).await;
+        let router = router(&control, agent, metrics);
+        let served = serve(listener, router, MAX_CONNECTIONS, &shutdown).await;
         // Agents, scripts and connections end together, each with what is left of the one grace.
         let ended = tokio::time::timeout(config.stop_grace, async {
             control.browsers.end_all().await;

@@ -13,6 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
@@ -33,25 +34,32 @@ pub(super) struct Stop(pub CancellationToken);
 /// Serves until `shutdown` is asked; connections then finish the request they are in. Those that are in none, or have not sent
 /// the whole head of their first, are closed at once.
 ///
-/// Every connection is a task of `shutdown`, so its drain waits for them.
+/// Every connection is a task of `shutdown`, so its drain waits for them. There are `max_connections` at most.
 ///
 /// # Errors
 /// Where the listener's own address cannot be read.
-pub async fn serve(listener: TcpListener, app: Router, shutdown: &Shutdown) -> io::Result<()> {
+pub async fn serve(
+    listener: TcpListener,
+    app: Router,
+    max_connections: usize,
+    shutdown: &Shutdown,
+) -> io::Result<()> {
     let address = listener.local_addr()?;
     tracing::info!(%address, "listening");
     let stop = shutdown.token();
+    let seats = Arc::new(Semaphore::new(max_connections));
     loop {
+        // Who comes when all seats are taken waits in the kernel's queue.
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept(&listener, &seats) => accepted,
             () = stop.cancelled() => return Ok(()),
         };
         match accepted {
-            Ok((stream, peer)) => {
+            Ok((stream, peer, seat)) => {
                 let app = app.clone();
                 let stop = stop.clone();
                 shutdown.spawn(async move {
-                    connection(stream, app, peer, stop).await;
+                    connection(stream, app, peer, seat, stop).await;
                 });
             }
             Err(error) => {
@@ -62,7 +70,42 @@ pub async fn serve(listener: TcpListener, app: Router, shutdown: &Shutdown) -> i
     }
 }
 
-async fn connection(stream: TcpStream, app: Router, peer: SocketAddr, stop: CancellationToken) {
+/// The right to be connected. What goes on after an upgrade keeps it as well.
+#[derive(Clone)]
+pub(super) struct Seat(#[expect(dead_code, reason = "it counts as long as it is held")] Arc<Taken>);
+
+struct Taken(#[expect(dead_code, reason = "it counts as long as it is held")] OwnedSemaphorePermit);
+
+impl Taken {
+    fn new(permit: OwnedSemaphorePermit) -> Self {
+        metrics::gauge!("berth_connections_open").increment(1.0);
+        Self(permit)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        metrics::gauge!("berth_connections_open").decrement(1.0);
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    seats: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, Seat)> {
+    let permit = seats.clone().acquire_owned().await;
+    let permit = permit.map_err(io::Error::other)?;
+    let (stream, peer) = listener.accept().await?;
+    Ok((stream, peer, Seat(Arc::new(Taken::new(permit)))))
+}
+
+async fn connection(
+    stream: TcpStream,
+    app: Router,
+    peer: SocketAddr,
+    seat: Seat,
+    stop: CancellationToken,
+) {
     // Small answers and single events must not wait for a segment to fill.
     let _ = stream.set_nodelay(true);
     if let Err(error) = lost_peer::notice(&stream) {
@@ -74,6 +117,7 @@ async fn connection(stream: TcpStream, app: Router, peer: SocketAddr, stop: Canc
         asked.store(true, Relaxed);
         request.extensions_mut().insert(ConnectInfo(peer));
         request.extensions_mut().insert(stopping.clone());
+        request.extensions_mut().insert(seat.clone());
         // A router is always ready, so it may be called without asking.
         app.clone().call(request)
     });
@@ -103,6 +147,7 @@ async fn connection(stream: TcpStream, app: Router, peer: SocketAddr, stop: Canc
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::time::Instant;
 
     use axum::extract::Request;
@@ -128,13 +173,16 @@ mod tests {
         text
     }
 
-    async fn start(app: Router) -> (SocketAddr, Shutdown, JoinHandle<io::Result<()>>) {
+    async fn start(
+        app: Router,
+        max_connections: usize,
+    ) -> (SocketAddr, Shutdown, JoinHandle<io::Result<()>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = Shutdown::new();
         let server = tokio::spawn({
             let shutdown = shutdown.clone();
-            async move { serve(listener, app, &shutdown).await }
+            async move { serve(listener, app, max_connections, &shutdown).await }
         });
         (address, shutdown, server)
     }
@@ -151,7 +199,7 @@ mod tests {
                 "finished"
             }),
         );
-        let (address, shutdown, server) = start(app).await;
+        let (address, shutdown, server) = start(app, 10).await;
 
         let idle = TcpStream::connect(address).await.unwrap();
         let mut busy = TcpStream::connect(address).await.unwrap();
@@ -189,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn the_stop_does_not_wait_for_what_half_sent_requests_lack() {
         let entered = Arc::new(Notify::new());
-        let (address, shutdown, server) = start(wants_json(entered.clone())).await;
+        let (address, shutdown, server) = start(wants_json(entered.clone()), 10).await;
         let mut no_head = TcpStream::connect(address).await.unwrap();
         no_head.write_all(b"GET /health HTT").await.unwrap();
         let mut no_body = TcpStream::connect(address).await.unwrap();
@@ -211,5 +259,37 @@ mod tests {
         assert!(answer.contains("\"code\":\"unavailable\""), "{answer}");
         assert!(shutdown.drain(DEADLINE).await);
         assert!(asked.elapsed() < DEADLINE / 2);
+    }
+
+    /// Asks for `/` on a connection that stays, and returns once the answer is there.
+    async fn ask(stream: &mut TcpStream) {
+        let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"done") {
+            assert_ne!(stream.read_buf(&mut answer).await.unwrap(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_over_the_limit_wait_until_one_ends() {
+        let app = Router::new().route("/", get(|| async { "done" }));
+        let (address, ..) = start(app, 2).await;
+        let mut first = TcpStream::connect(address).await.unwrap();
+        let mut second = TcpStream::connect(address).await.unwrap();
+        ask(&mut first).await;
+        ask(&mut second).await;
+        let mut third = TcpStream::connect(address).await.unwrap();
+        let mut asking = pin!(ask(&mut third));
+        for _ in 0..100 {
+            // Long enough for the third to have been answered, had it been let in.
+            tokio::select! {
+                biased;
+                () = &mut asking => panic!("a third connection was served"),
+                () = ask(&mut first) => {}
+            }
+        }
+        drop(second);
+        tokio::time::timeout(DEADLINE, asking).await.unwrap();
     }
 }

@@ -24,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
+use super::serve::Seat;
 pub use super::websocket_frames::Close;
 use super::websocket_frames::Frames;
 use super::{forward, lost_peer};
@@ -150,8 +151,9 @@ impl Tunnel {
             }
         };
         let (upstream_gone, hold) = (self.upstream_gone, self.hold);
+        let seat = request.extensions().get::<Seat>().cloned();
         shutdown.spawn(async move {
-            let _hold = hold;
+            let _held = (hold, seat);
             // Either side may be gone before it has taken up the new protocol; the other is then dropped, which ends it.
             let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else {
                 return;

@@ -114,7 +114,11 @@ impl Front {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let serving = shutdown.clone();
-        tokio::spawn(async move { berth::http::serve(listener, app, &serving).await.unwrap() });
+        tokio::spawn(async move {
+            berth::http::serve(listener, app, 1000, &serving)
+                .await
+                .unwrap()
+        });
         Self {
             addr,
             activity,
@@ -563,7 +567,11 @@ async fn a_refusal_reaches_a_client_that_is_still_sending() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let refusing = listener.local_addr().unwrap();
     let app = Router::new().fallback(|| async { ApiError::payload_too_large("too large") });
-    tokio::spawn(async move { berth::http::serve(listener, app, &shutdown).await.unwrap() });
+    tokio::spawn(async move {
+        berth::http::serve(listener, app, 1000, &shutdown)
+            .await
+            .unwrap()
+    });
     let front = Front::to(refusing).await;
 
     for url in [format!("http://{refusing}/"), front.url("/fs/write_file")] {

@@ -97,7 +97,11 @@ impl Front {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let serving = shutdown.clone();
-        tokio::spawn(async move { berth::http::serve(listener, app, &serving).await.unwrap() });
+        tokio::spawn(async move {
+            berth::http::serve(listener, app, 1000, &serving)
+                .await
+                .unwrap()
+        });
         Self {
             addr,
             shutdown,
