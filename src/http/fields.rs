@@ -14,6 +14,8 @@ use crate::api::ErrorDetail;
 
 /// Beyond this many the rest is summed up: a body of a million bad entries is not echoed.
 const MAX_DETAILS: usize = 1000;
+/// Characters of a path, and of what is said of it; both may repeat what came.
+const MAX_TEXT: usize = 200;
 
 /// All that is wrong with a request's fields; each detail's `code` is the field's path.
 #[derive(Debug, Default)]
@@ -45,8 +47,8 @@ impl FieldErrors {
     fn push_at(&mut self, path: String, message: String) {
         if self.details.len() < MAX_DETAILS {
             self.details.push(ErrorDetail {
-                code: path,
-                message,
+                code: cut(path),
+                message: cut(message),
             });
         } else {
             self.left_out += 1;
@@ -63,6 +65,15 @@ impl From<FieldErrors> for ApiError {
         };
         ApiError::bad_request(message).details(errors.details)
     }
+}
+
+/// The start of a long text, with a sign that there was more.
+fn cut(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MAX_TEXT) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 /// `viewport.width`, `actions[3].type`; the body itself is `body`.
@@ -251,5 +262,23 @@ mod tests {
             error.body().details[0].message,
             "must be an object, not an array"
         );
+    }
+
+    #[test]
+    fn a_long_key_is_not_echoed_whole() {
+        #[derive(Debug, Deserr)]
+        #[deserr(error = FieldErrors)]
+        struct Tagged {
+            #[expect(dead_code, reason = "only decoding it is tested")]
+            tags: crate::api::browsers::Tags,
+        }
+        let key = "é".repeat(1024 * 1024);
+        let body = json!({"tags": {&key: ""}});
+        let error =
+            ApiError::from(deserr::deserialize::<Tagged, _, FieldErrors>(body).unwrap_err());
+        let body = error.body();
+        assert!(body.details[0].code.starts_with("tags.éé"));
+        assert_eq!(body.details[0].code.chars().count(), MAX_TEXT + 1);
+        assert!(serde_json::to_vec(body).unwrap().len() < 2048);
     }
 }
