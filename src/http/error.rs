@@ -2,7 +2,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::api::{ErrorBody, ErrorDetail};
@@ -236,6 +236,9 @@ impl IntoResponse for ApiError {
     }
 }
 
+/// What a client acts upon beside an error's body.
+const TELLING: [HeaderName; 4] = [ALLOW, CONTENT_RANGE, RETRY_AFTER, WWW_AUTHENTICATE];
+
 /// Marks an answer of a server that keeps to our shapes by itself, as an agent does: it passes as it is.
 #[derive(Debug, Clone, Copy)]
 pub struct AsItIs;
@@ -249,8 +252,31 @@ pub(super) fn reshape(response: Response) -> Response {
         return response;
     }
     let mut reshaped = ApiError::from_status(status).into_response();
-    if let Some(allow) = response.headers().get(ALLOW) {
-        reshaped.headers_mut().insert(ALLOW, allow.clone());
+    for name in &TELLING {
+        if let Some(value) = response.headers().get(name) {
+            reshaped.headers_mut().insert(name, value.clone());
+        }
     }
     reshaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reshaped_error_keeps_what_a_client_acts_upon() {
+        let headers = [
+            (ALLOW, "GET"),
+            (CONTENT_RANGE, "bytes */5"),
+            (RETRY_AFTER, "7"),
+            (WWW_AUTHENTICATE, "Bearer realm=\"there\""),
+        ];
+        let refused = (StatusCode::UNAUTHORIZED, headers.clone(), "as it came");
+        let reshaped = reshape(refused.into_response());
+        assert_eq!(reshaped.headers()[CONTENT_TYPE], JSON_CONTENT_TYPE);
+        for (name, value) in headers {
+            assert_eq!(reshaped.headers()[&name], value);
+        }
+    }
 }
