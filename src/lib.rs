@@ -8,5 +8,6 @@ pub mod cli;
 pub mod control;
 pub mod dev;
 pub mod http;
+pub mod request_scope;
 pub mod shutdown;
 pub mod system;

@@ -14,6 +14,7 @@ mod observe;
 mod request_id;
 mod serve;
 mod sse;
+mod trace_context;
 pub mod tunnel;
 mod websocket_frames;
 

@@ -1,4 +1,4 @@
-//! What is known of every request: its id, its log line, its figures, and the shape of its errors.
+//! What is known of every request: its id, its trace, its log line, its figures, and the shape of its errors.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
@@ -11,7 +11,9 @@ use futures::FutureExt;
 use tracing::Instrument;
 
 use super::error::reshape;
+use super::trace_context::TraceContext;
 use super::{ApiError, REQUEST_ID, RequestId};
+use crate::request_scope::RequestScope;
 
 /// Outermost middleware. Logs the route's pattern, never the path's content or the query.
 pub async fn observe(mut request: Request, next: Next) -> Response {
@@ -23,9 +25,15 @@ pub async fn observe(mut request: Request, next: Next) -> Response {
         .get::<MatchedPath>()
         .map_or_else(|| "unmatched".to_owned(), |path| path.as_str().to_owned());
     request.headers_mut().insert(REQUEST_ID, id.header());
+    let trace = TraceContext::enter(request.headers_mut());
     request.extensions_mut().insert(id.clone());
 
-    let span = tracing::info_span!("request", id = id.as_str(), %method, route);
+    let scope = RequestScope {
+        request_id: id.as_str().to_owned(),
+        traceparent: trace.traceparent(),
+    };
+    let (id_text, trace) = (id.as_str(), trace.trace());
+    let span = tracing::info_span!("request", id = id_text, trace, %method, route);
     let answer = async {
         let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
             Ok(response) => reshape(response),
@@ -38,7 +46,7 @@ pub async fn observe(mut request: Request, next: Next) -> Response {
         .record(elapsed);
         response
     };
-    let mut response = answer.instrument(span).await;
+    let mut response = scope.run(answer).instrument(span).await;
     response.headers_mut().insert(REQUEST_ID, id.header());
     response
 }

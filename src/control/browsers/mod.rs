@@ -22,6 +22,7 @@ use crate::{
         ids::{BrowserId, ProjectId},
         viewport::Viewport,
     },
+    request_scope::inherit,
     shutdown::Shutdown,
 };
 
@@ -178,11 +179,11 @@ impl Browsers {
         let on_drop = abandoned.clone().drop_guard();
         let this = self.clone();
         let project = project.clone();
-        let task = self.inner.shutdown.spawn(async move {
+        let task = self.inner.shutdown.spawn(inherit(async move {
             let _turn = turn;
             this.create_to_the_end(project, new, creation, abandoned)
                 .await
-        });
+        }));
         let created = task.await?;
         on_drop.disarm();
         created
@@ -368,10 +369,9 @@ impl Browsers {
     pub async fn delete(&self, project: &ProjectId, id_or_name: &str) -> Result<(), BrowserError> {
         let live = self.find_live(project, id_or_name).await?;
         let this = self.clone();
-        let ending = self
-            .inner
-            .shutdown
-            .spawn(async move { this.happen(&live, Event::End(EndReason::Deleted)).await });
+        let ending = self.inner.shutdown.spawn(inherit(async move {
+            this.happen(&live, Event::End(EndReason::Deleted)).await
+        }));
         ending.await?
     }
 

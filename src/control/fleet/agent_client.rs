@@ -12,7 +12,7 @@ use hyper_util::{
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::api::viewport::Viewport;
+use crate::{api::viewport::Viewport, request_scope::RequestScope};
 
 /// Answers of the routes called here are small; more is not one of ours.
 const MAX_ANSWER: usize = 64 * 1024;
@@ -93,6 +93,11 @@ impl AgentClient {
             .method(method)
             .uri(format!("http://{}{path}", agent.address))
             .header(header::AUTHORIZATION, format!("Bearer {token}"));
+        if let Some(scope) = RequestScope::current() {
+            request = request
+                .header("x-request-id", scope.request_id)
+                .header("traceparent", scope.traceparent);
+        }
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
