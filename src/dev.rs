@@ -49,8 +49,8 @@ struct Announcement<'a> {
 }
 
 /// Serves until a signal; ends every browser then.
-pub async fn run(settings: &Settings) -> Result<(), DevError> {
-    let config = settings.control.check().map_err(ControlError::from)?;
+pub async fn run(settings: &Settings, log: &str) -> Result<(), DevError> {
+    let config = settings.control.check(log).map_err(ControlError::from)?;
     let shutdown = Shutdown::on_signals().map_err(DevError::Signals)?;
     let started = control::start(config, agent::document(), shutdown).await?;
     let key = key(&started).await?;

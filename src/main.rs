@@ -14,18 +14,19 @@ fn main() -> ExitCode {
     if let Err(error) = start_logs(&cli.common.log, cli.common.log_format) {
         return fail(&format!("cannot log: {error}"));
     }
+    let log = &cli.common.log;
     match cli.command {
         Command::Agent(settings) => run(agent::run(&settings)),
-        Command::Control(settings) => run(control::run(&settings, agent::document())),
-        Command::Dev(settings) => run(dev::run(&settings)),
+        Command::Control(settings) => run(control::run(&settings, agent::document(), log)),
+        Command::Dev(settings) => run(dev::run(&settings, log)),
         Command::Key(KeyCommand::Create(options)) => run(async move {
             control::key_create::create(&options)
                 .await
                 .map(|created| created.print())
         }),
         Command::Check(CheckCommand::Agent(settings)) => checked(settings.check()),
-        Command::Check(CheckCommand::Control(settings)) => checked(settings.check()),
-        Command::Check(CheckCommand::Dev(settings)) => checked(settings.control.check()),
+        Command::Check(CheckCommand::Control(settings)) => checked(settings.check(log)),
+        Command::Check(CheckCommand::Dev(settings)) => checked(settings.control.check(log)),
         Command::Openapi(arguments) => match arguments.server {
             ServerName::Agent => print_document(&agent::document()),
             ServerName::Control => print_document(&control::document(agent::document())),

@@ -6,6 +6,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
+use crate::control::fleet::AGENT_LOG_TARGET;
+
 /// systemd sets it to `device:inode` of the stream it gave its service.
 const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
 
@@ -24,7 +26,10 @@ pub enum LogFormat {
 /// # Errors
 /// Where the filter cannot be read, or the journal cannot be reached.
 pub fn start_logs(filter: &str, format: LogFormat) -> io::Result<()> {
-    let filter = EnvFilter::try_new(filter).map_err(io::Error::other)?;
+    let agents = format!("{AGENT_LOG_TARGET}=trace").parse();
+    let filter = EnvFilter::try_new(filter)
+        .map_err(io::Error::other)?
+        .add_directive(agents.map_err(io::Error::other)?);
     tracing_subscriber::registry()
         .with(layer(format)?.with_filter(filter))
         .init();

@@ -172,8 +172,8 @@ pub async fn start(
 }
 
 /// `berth control`: serves until a signal.
-pub async fn run(settings: &Settings, agent: OpenApi) -> Result<(), ControlError> {
-    let config = settings.check()?;
+pub async fn run(settings: &Settings, agent: OpenApi, log: &str) -> Result<(), ControlError> {
+    let config = settings.check(log)?;
     let shutdown = Shutdown::on_signals().map_err(ControlError::Signals)?;
     start(config, agent, shutdown).await?.run().await
 }

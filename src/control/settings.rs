@@ -144,8 +144,8 @@ impl StateSettings {
 }
 
 impl Settings {
-    /// Checks everything and starts nothing.
-    pub fn check(&self) -> Result<Config, SettingsError> {
+    /// Checks everything and starts nothing. Agents are to log what `log` lets through, as this program does.
+    pub fn check(&self, log: &str) -> Result<Config, SettingsError> {
         if let Some(url) = &self.public_url {
             if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
                 return Err(SettingsError::PublicUrl("must be an http or https URL"));
@@ -162,13 +162,13 @@ impl Settings {
             public_url: self.public_url.clone(),
             stop_grace: Duration::from_secs(self.stop_seconds),
             keep_records: Duration::from_secs(u64::from(self.keep_days) * 24 * 60 * 60),
-            fleet: self.fleet.check()?,
+            fleet: self.fleet.check(log)?,
         })
     }
 }
 
 impl FleetSettings {
-    fn check(&self) -> Result<FleetConfig, SettingsError> {
+    fn check(&self, log: &str) -> Result<FleetConfig, SettingsError> {
         let file = |option: &'static str, path: &Path| {
             let absolute = std::path::absolute(path).ok().filter(|path| path.is_file());
             absolute.ok_or_else(|| SettingsError::NoFile {
@@ -186,6 +186,9 @@ impl FleetSettings {
             option.push(value);
             options.push(option);
         };
+        option("log", log.into());
+        // Its lines are read and told again.
+        option("log-format", "json".into());
         if let Some(path) = &self.chromium {
             option("chromium", file("chromium", path)?.into());
         }

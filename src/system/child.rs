@@ -38,6 +38,8 @@ const OWN_VARIABLES: &str = "BERTH_";
 const TAIL_LINES: usize = 40;
 /// Longer lines are cut into several.
 const LINE_BYTES: usize = 1024;
+/// Lines of a log of our own, as JSON, are longer.
+const LOG_LINE_BYTES: usize = 64 * 1024;
 
 struct Order {
     command: Command,
@@ -119,6 +121,9 @@ pub enum Stdout {
     Take,
 }
 
+/// Takes a line of a child's standard error that is a log of our own, and sums it up; leaves any other.
+pub type OwnLog = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
 /// A supervised child whose output is always read, into the log and a short memory.
 pub struct Child {
     name: &'static str,
@@ -132,8 +137,18 @@ pub struct Child {
 impl Child {
     pub async fn spawn(
         name: &'static str,
+        command: Command,
+        stdout: Stdout,
+    ) -> io::Result<(Self, Option<ChildStdout>)> {
+        Self::spawn_logging(name, command, stdout, None).await
+    }
+
+    /// As [`Self::spawn`]; lines of its standard error go to `own_log` first.
+    pub async fn spawn_logging(
+        name: &'static str,
         mut command: Command,
         stdout: Stdout,
+        own_log: Option<OwnLog>,
     ) -> io::Result<(Self, Option<ChildStdout>)> {
         use std::process::Stdio;
         command
@@ -144,13 +159,13 @@ impl Child {
         let pid = inner.id().unwrap_or_default();
         let tail = Tail::default();
         if let Some(stderr) = inner.stderr.take() {
-            tokio::spawn(follow(name, pid, stderr, tail.clone()));
+            tokio::spawn(follow(name, pid, stderr, own_log, tail.clone()));
         }
         let mut taken = inner.stdout.take();
         if matches!(stdout, Stdout::Log)
             && let Some(pipe) = taken.take()
         {
-            tokio::spawn(follow(name, pid, pipe, tail.clone()));
+            tokio::spawn(follow(name, pid, pipe, None, tail.clone()));
         }
         let child = Self {
             name,
@@ -259,20 +274,35 @@ impl std::fmt::Display for Tail {
 }
 
 /// Reads to the end whatever happens, so that the child never waits for us.
-async fn follow(name: &'static str, pid: u32, mut pipe: impl AsyncRead + Unpin, tail: Tail) {
+async fn follow(
+    name: &'static str,
+    pid: u32,
+    mut pipe: impl AsyncRead + Unpin,
+    own_log: Option<OwnLog>,
+    tail: Tail,
+) {
+    let longest = match own_log {
+        Some(_) => LOG_LINE_BYTES,
+        None => LINE_BYTES,
+    };
     let mut chunk = [0; 8 * 1024];
     let mut line = Vec::new();
     let finish = |line: &mut Vec<u8>| {
         if !line.is_empty() {
-            let text = String::from_utf8_lossy(line).into_owned();
-            tracing::debug!(child = name, pid, "{text}");
-            tail.push(text);
+            let mut text = String::from_utf8_lossy(line).into_owned();
             line.clear();
+            if let Some(summary) = own_log.as_ref().and_then(|take| take(&text)) {
+                tail.push(summary);
+                return;
+            }
+            tracing::debug!(child = name, pid, "{text}");
+            text.truncate(text.floor_char_boundary(LINE_BYTES));
+            tail.push(text);
         }
     };
     while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
         for &byte in &chunk[..read] {
-            if byte == b'\n' || line.len() == LINE_BYTES {
+            if byte == b'\n' || line.len() == longest {
                 finish(&mut line);
             }
             if byte != b'\n' {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -295,4 +295,43 @@ async fn half_sent_requests_do_not_keep_it_from_stopping() {
     let asked = Instant::now();
     dev.finish().await;
     assert!(asked.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn what_agents_log_is_in_its_log_by_request_and_browser() {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let traceparent = format!("00-{TRACE}-00f067aa0ba902b7-01");
+    let dev = Dev::with(&["--script-worker", "/bin/false"]).await;
+    let create = dev.request(Method::POST, "/browsers");
+    let create = create.header("x-request-id", "making-1");
+    let browser = Answer::of(create.json(&json!({"headless": true}))).await;
+    let id = browser.body["session_id"].as_str().unwrap();
+    let execute = dev.request(Method::POST, &format!("/browsers/{id}/automation/execute"));
+    let execute = execute
+        .header("x-request-id", "running-1")
+        .header("traceparent", traceparent);
+    let answer = Answer::of(execute.json(&json!({"code": "return 'typed-secret'"}))).await;
+    answer.assert_error(503, "unavailable");
+    let told = |parts: &[&str]| {
+        let log = dev.log();
+        let found = log
+            .lines()
+            .any(|line| parts.iter().all(|part| line.contains(part)));
+        found.then_some(())
+    };
+    let trace = format!("trace=\"{TRACE}\"");
+    for parts in [
+        // Its own level, and what it says.
+        &["ERROR", "no script worker", "request=\"running-1\"", &trace][..],
+        // What control itself asked of it.
+        &["INFO", "answered", "request=\"making-1\"", "/json/version"],
+        // Outside of any request.
+        &["WARN", "a script worker did not start"],
+    ] {
+        let parts = [&["berth_agent", id], parts].concat();
+        until(&format!("a line with {parts:?}"), async || told(&parts)).await;
+    }
+    let log = dev.log();
+    assert!(!log.contains("typed-secret") && !log.contains(&dev.api_key));
+    dev.finish().await;
 }

@@ -25,13 +25,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     agent_client::{Agent, AgentClient, AgentError},
-    leftovers,
+    agent_log, leftovers,
 };
 use crate::{
     api::{ids::BrowserId, viewport::Viewport},
     control::{keys::random_hex, settings::FleetConfig, state_dir::StateDir},
     shutdown::Shutdown,
-    system::child::{Child, Stdout},
+    system::child::{Child, OwnLog, Stdout},
 };
 
 /// An agent says where it listens before it starts anything else.
@@ -162,6 +162,7 @@ impl LocalFleet {
         let folder = self.inner.folder.join(id.as_str());
         let token = SecretString::from(random_hex::<32>());
         let program = Program {
+            browser: id.clone(),
             path: self.inner.config.agent_program.clone(),
             options: self.inner.config.agent_options.clone(),
             token_file: folder.join("token"),
@@ -335,6 +336,7 @@ impl Drop for Host {
 
 /// How one agent is started, the first time and every other.
 struct Program {
+    browser: BrowserId,
     path: PathBuf,
     options: Vec<std::ffi::OsString>,
     token_file: PathBuf,
@@ -343,7 +345,10 @@ struct Program {
 
 impl Program {
     async fn start(&self, launch: &Launch) -> Result<(Child, SocketAddr), StartError> {
-        let spawned = Child::spawn("agent", self.command(launch), Stdout::Take).await;
+        let browser = self.browser.clone();
+        let log: OwnLog = Box::new(move |line| agent_log::tell(&browser, line));
+        let command = self.command(launch);
+        let spawned = Child::spawn_logging("agent", command, Stdout::Take, Some(log)).await;
         let (mut child, stdout) = spawned.map_err(|source| StartError::Spawn {
             program: self.path.display().to_string(),
             source,
