@@ -1,11 +1,9 @@
 //! `berth dev`: starting, starting again, and what is left when it or a part of it dies.
 
-use std::time::{Duration, Instant};
-
 use nix::sys::signal::{Signal, kill};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::dev::{Answer, Dev, State, command, print};
@@ -279,22 +277,32 @@ async fn settings_are_checked_without_starting_anything() {
 #[tokio::test]
 async fn half_sent_requests_do_not_keep_it_from_stopping() {
     let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    let id = browser["session_id"].as_str().unwrap();
     let address = dev.base_url.trim_start_matches("http://");
     let key = &dev.api_key;
-    let body_to_come = format!(
-        "POST /browsers HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: 9\r\n\r\n{{"
-    );
+    let body_to_come = |path: &str| {
+        format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: 9\r\n\r\n{{"
+        )
+    };
     let mut held = Vec::new();
-    for part in ["GET /health HTT", &body_to_come] {
+    for part in [
+        "GET /health HTT".to_owned(),
+        body_to_come("/browsers"),
+        // This one is the agent's to give up.
+        body_to_come(&format!("/browsers/{id}/automation/execute")),
+    ] {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(part.as_bytes()).await.unwrap();
         held.push(stream);
     }
     // Connections are taken in their order.
     assert_eq!(dev.get("/browsers").await.status, 200);
-    let asked = Instant::now();
     dev.finish().await;
-    assert!(asked.elapsed() < Duration::from_secs(10));
+    let mut answer = String::new();
+    let _ = held[2].read_to_string(&mut answer).await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
 }
 
 #[tokio::test]
