@@ -19,7 +19,7 @@ use crate::{
     ops::{Files, Host, RunState},
     outcome::{self, Ending},
     sandbox::{self, SandboxError},
-    script_protocol::{FromWorker, Page, RunRequest, Script, ToWorker},
+    script_protocol::{DOWNLOADS, FromWorker, Page, RunRequest, Script, ToWorker},
     snapshot::{self, SnapshotError},
     stop::Stopper,
     typescript,
@@ -72,9 +72,6 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> WorkerError {
     let what = what.into();
     move |source| WorkerError::Io { what, source }
 }
-
-/// Where the browser puts this worker's downloads, in the scratch directory; `src/main.ts` names it to the browser.
-const DOWNLOADS: &str = ".downloads";
 
 pub fn run(options: Options) -> Result<(), WorkerError> {
     let started = Instant::now();

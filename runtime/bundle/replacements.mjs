@@ -95,6 +95,10 @@ export const replacements = {
 };
 
 export const patches = {
+  // The agent says why a download is not there.
+  [`${core}server/chromium/crBrowser.ts`]: [
+    [`this.downloadFinished(payload.guid, this._closeReason || "canceled");`, `this.downloadFinished(payload.guid, payload.reason || this._closeReason || "canceled");`],
+  ],
   // Every call of a script into Playwright passes here: `src/calls.ts` keeps the list of those that are under way.
   [`${core}client/channelOwner.ts`]: [
     [

@@ -14,9 +14,8 @@ use deno_core::{OpState, op2};
 use deno_error::JsErrorBox;
 
 use super::Host;
+use crate::script_protocol::{DOWNLOADS, MAX_ENTRIES};
 
-/// How many files and directories a script may make; each costs an inode however small it is.
-const MAX_ENTRIES: usize = 4096;
 /// The largest file that is read at once.
 const MAX_READ: u64 = 256 << 20;
 
@@ -26,7 +25,7 @@ type FileResult<T> = Result<T, JsErrorBox>;
 pub struct Files {
     path: PathBuf,
     directory: Dir,
-    /// How many bytes and entries a script may still make.
+    /// How many bytes and entries a script may still make, were there no downloads: those come and go without this process.
     bytes_left: u64,
     entries_left: usize,
 }
@@ -112,7 +111,7 @@ impl Files {
             Err(err) => return Err(fail(err)),
         };
         let freed = if append { 0 } else { before.unwrap_or(0) };
-        self.make_room(path, bytes.len() as u64, freed, before.is_none())?;
+        self.make_room(&inside, path, bytes.len() as u64, freed, before.is_none())?;
         let mut options = OpenOptions::new();
         options
             .create(true)
@@ -123,20 +122,45 @@ impl Files {
         file.write_all(bytes).map_err(fail)
     }
 
-    fn make_room(&mut self, path: &str, bytes: u64, freed: u64, new_entry: bool) -> FileResult<()> {
-        let available = self.bytes_left + freed;
+    fn make_room(
+        &mut self,
+        inside: &Path,
+        path: &str,
+        bytes: u64,
+        freed: u64,
+        new_entry: bool,
+    ) -> FileResult<()> {
+        let downloads = self.downloads();
+        let available = (self.bytes_left + freed).saturating_sub(downloads.bytes);
         let refused = if bytes > available {
             format!("a script's files may take {available} bytes more")
-        } else if new_entry && self.entries_left == 0 {
+        } else if new_entry && self.entries_left <= downloads.entries {
             format!("a script may make {MAX_ENTRIES} files")
         } else {
-            self.bytes_left = available - bytes;
-            self.entries_left -= usize::from(new_entry);
+            if is_accounted(inside) {
+                self.bytes_left = self.bytes_left + freed - bytes;
+                self.entries_left -= usize::from(new_entry);
+            }
             return Ok(());
         };
         Err(JsErrorBox::generic(format!(
             "EDQUOT: disk quota exceeded, write '{path}': {refused}"
         )))
+    }
+
+    /// What the downloads take, as they are now.
+    fn downloads(&self) -> Usage {
+        Usage::beneath(&self.directory, Path::new(DOWNLOADS)).unwrap_or_default()
+    }
+
+    fn credit(&mut self, freed: Usage) {
+        self.bytes_left += freed.bytes;
+        self.entries_left += freed.entries;
+    }
+
+    fn charge(&mut self, taken: Usage) {
+        self.bytes_left = self.bytes_left.saturating_sub(taken.bytes);
+        self.entries_left = self.entries_left.saturating_sub(taken.entries);
     }
 
     fn copy(&mut self, from: &str, to: &str) -> FileResult<()> {
@@ -149,21 +173,17 @@ impl Files {
         let inside = self.inside("unlink", path)?;
         let fail = |err| in_words(&err, "unlink", path);
         let directory = &self.directory;
+        let freed = Usage::of(directory, &inside).map_err(fail)?;
         let found = directory.symlink_metadata(&inside).map_err(fail)?;
-        if found.is_dir() {
-            let (bytes, entries) = usage(directory, &inside).map_err(fail)?;
-            if recursive {
-                directory.remove_dir_all(&inside).map_err(fail)?;
-                self.bytes_left += bytes;
-                self.entries_left += entries;
-            } else {
-                directory.remove_dir(&inside).map_err(fail)?;
-            }
-        } else {
-            directory.remove_file(&inside).map_err(fail)?;
-            self.bytes_left += found.len();
+        match (found.is_dir(), recursive) {
+            (true, true) => directory.remove_dir_all(&inside),
+            (true, false) => directory.remove_dir(&inside),
+            (false, _) => directory.remove_file(&inside),
         }
-        self.entries_left += 1;
+        .map_err(fail)?;
+        if is_accounted(&inside) {
+            self.credit(freed);
+        }
         Ok(())
     }
 
@@ -173,11 +193,13 @@ impl Files {
             .ancestors()
             .filter(|above| !above.as_os_str().is_empty() && !self.directory.exists(above))
             .count();
-        if missing > self.entries_left {
+        if missing > self.entries_left.saturating_sub(self.downloads().entries) {
             self.entries_left = 0;
-            return self.make_room(path, 0, 0, true);
+            return self.make_room(&inside, path, 0, 0, true);
         }
-        self.entries_left -= missing;
+        if is_accounted(&inside) {
+            self.entries_left -= missing;
+        }
         self.directory
             .create_dir_all(&inside)
             .map_err(|err| in_words(&err, "mkdir", path))
@@ -185,29 +207,64 @@ impl Files {
 
     fn rename(&mut self, from: &str, to: &str) -> FileResult<()> {
         let (source, target) = (self.inside("rename", from)?, self.inside("rename", to)?);
+        let fail = |err| in_words(&err, "rename", from);
         let directory = &self.directory;
+        let moved = Usage::of(directory, &source).map_err(fail)?;
+        // What the target was is gone afterwards, unless it is the source itself.
+        let replaced = match Usage::of(directory, &target) {
+            Ok(found) if source != target => found,
+            _ => Usage::default(),
+        };
         directory
-            .rename(source, directory, target)
-            .map_err(|err| in_words(&err, "rename", from))
+            .rename(&source, directory, &target)
+            .map_err(fail)?;
+        match (is_accounted(&source), is_accounted(&target)) {
+            (true, false) => self.credit(moved),
+            (false, true) => self.charge(moved),
+            _ => {}
+        }
+        if is_accounted(&target) {
+            self.credit(replaced);
+        }
+        Ok(())
     }
 }
 
-/// Bytes and entries beneath a directory.
-fn usage(directory: &Dir, path: &Path) -> io::Result<(u64, usize)> {
-    let (mut bytes, mut entries) = (0, 0);
-    for entry in directory.read_dir(path)? {
-        let entry = entry?;
-        let found = entry.metadata()?;
-        entries += 1;
-        if found.is_dir() {
-            let (inner_bytes, inner_entries) = usage(directory, &path.join(entry.file_name()))?;
-            bytes += inner_bytes;
-            entries += inner_entries;
-        } else {
-            bytes += found.len();
+/// Whether a path is in the account that this process keeps; downloads are looked at instead.
+fn is_accounted(inside: &Path) -> bool {
+    !inside.starts_with(DOWNLOADS)
+}
+
+#[derive(Clone, Copy, Default)]
+struct Usage {
+    bytes: u64,
+    entries: usize,
+}
+
+impl Usage {
+    /// A file, or a directory with what is in it.
+    fn of(directory: &Dir, path: &Path) -> io::Result<Usage> {
+        let found = directory.symlink_metadata(path)?;
+        if !found.is_dir() {
+            return Ok(Usage {
+                bytes: found.len(),
+                entries: 1,
+            });
         }
+        let mut usage = Usage::beneath(directory, path)?;
+        usage.entries += 1;
+        Ok(usage)
     }
-    Ok((bytes, entries))
+
+    fn beneath(directory: &Dir, path: &Path) -> io::Result<Usage> {
+        let mut usage = Usage::default();
+        for entry in directory.read_dir(path)? {
+            let inner = Usage::of(directory, &path.join(entry?.file_name()))?;
+            usage.bytes += inner.bytes;
+            usage.entries += inner.entries;
+        }
+        Ok(usage)
+    }
 }
 
 /// `ENOENT: no such file or directory, open 'x'`.

@@ -29,12 +29,13 @@ async function attach() {
   }
 }
 
-/** Where the browser is to put the downloads of this call. Scripts find them under this path, too. */
+/** Where scripts find the downloads of this call: the agent puts them there, from the one folder that the browser has for all. */
 const downloads = () => `${ops.op_scratch_path()}/.downloads`;
 
 /**
- * Has the browser save downloads for us and say so. It is a setting of the whole browser: the last one to ask wins, so a script
- * asks when it begins and again when it listens for downloads. Nobody needs to wait, the browser takes messages in order.
+ * Has the browser tell us of downloads. The agent sees to it that they are saved, and where; a client of the browser may have
+ * changed that since, so a script asks when it begins and again when it listens for downloads. Nobody needs to wait, the browser
+ * takes messages in order.
  */
 function claimDownloads() {
   const params = { behavior: 'allowAndName', downloadPath: downloads(), eventsEnabled: true };

@@ -91,6 +91,7 @@ impl Agent {
             automation::Options {
                 program: config.script_worker.clone(),
                 scratch: config.state_dir.scratch(),
+                downloads: config.state_dir.downloads(),
                 warm_workers: config.warm_workers,
                 max_executes: config.max_executes,
                 heap_mb: config.script_heap_mb,

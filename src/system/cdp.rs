@@ -4,18 +4,20 @@
 //! in it, which would disturb the browser's user. Nothing is subscribed, so an event of a newer Chromium cannot be misread; a message that
 //! cannot be parsed is skipped, never the end of the connection.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, path::Path, time::Duration};
 
 use chromiumoxide::{
     cdp::browser_protocol::{
         browser::{
-            Bounds, CloseParams, GetWindowForTargetParams, SetWindowBoundsParams, WindowId,
-            WindowState,
+            Bounds, CancelDownloadParams, CloseParams, GetWindowForTargetParams,
+            SetDownloadBehaviorBehavior, SetDownloadBehaviorParams, SetWindowBoundsParams,
+            WindowId, WindowState,
         },
         page::NavigateParams,
         target::{
-            ActivateTargetParams, AttachToTargetParams, CreateTargetParams, DetachFromTargetParams,
-            GetTargetsParams, SessionId, TargetId, TargetInfo,
+            ActivateTargetParams, AttachToTargetParams, CreateBrowserContextParams,
+            CreateTargetParams, DetachFromTargetParams, GetTargetsParams, SessionId, TargetId,
+            TargetInfo,
         },
     },
     conn::Connection,
@@ -156,6 +158,26 @@ impl Cdp {
             done.push(window.window_id);
         }
         Ok(())
+    }
+
+    /// Has downloads saved in this folder, each under its guid, for as long as this connection lasts.
+    pub async fn save_downloads_in(&self, folder: &Path) -> Result<(), CdpError> {
+        let mut params = SetDownloadBehaviorParams::new(SetDownloadBehaviorBehavior::AllowAndName);
+        params.download_path = Some(folder.to_string_lossy().into_owned());
+        self.call(params, None).await.map(drop)
+    }
+
+    pub async fn cancel_download(&self, guid: &str) -> Result<(), CdpError> {
+        let params = CancelDownloadParams::new(guid);
+        self.call(params, None).await.map(drop)
+    }
+
+    /// A browser context beside the browser's own; returns its id.
+    pub async fn make_context(&self) -> Result<String, CdpError> {
+        let made = self
+            .call(CreateBrowserContextParams::default(), None)
+            .await?;
+        Ok(String::from(made.browser_context_id))
     }
 
     async fn call<C: Command>(

@@ -17,6 +17,11 @@ pub const MAX_RESULT: usize = 8 << 20;
 /// How much of each output stream is kept, before the line that says that the rest was dropped.
 pub const MAX_OUTPUT: usize = 1 << 20;
 
+/// Where a script finds what the browser downloaded for it, in its own directory. The agent puts it there.
+pub const DOWNLOADS: &str = ".downloads";
+/// How many files and directories a script may have; each costs an inode however small it is.
+pub const MAX_ENTRIES: usize = 4096;
+
 /// Agent to worker.
 #[derive(Debug)]
 pub enum ToWorker {

@@ -22,10 +22,11 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::script_protocol::{Frame, header, take};
 pub use super::script_protocol::{
-    FrameError, FromWorker, MAX_OUTPUT, MAX_RESULT, Page, RunOutcome, RunRequest, Script, ToWorker,
+    DOWNLOADS, FrameError, FromWorker, MAX_ENTRIES, MAX_OUTPUT, MAX_RESULT, Page, RunOutcome,
+    RunRequest, Script, ToWorker,
 };
+use super::script_protocol::{Frame, header, take};
 
 /// How much of what a worker wrote to its standard error is kept for the log. Scripts cannot write there; a panic does.
 const MAX_DIAGNOSTICS: usize = 16 << 10;

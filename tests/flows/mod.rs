@@ -1,6 +1,7 @@
 mod agent_recovers;
 mod clients;
 mod dev;
+mod downloads;
 mod hostile_scripts;
 mod proxy;
 mod script_worker;

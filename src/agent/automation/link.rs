@@ -6,16 +6,17 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use tokio::{
     sync::{mpsc, oneshot},
-    task::JoinHandle,
+    task::{JoinHandle, JoinSet},
     time::{Instant, sleep_until, timeout, timeout_at},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
+    downloads::{Downloads, Shelf, Wanted},
     front::activity_order,
     output::Output,
     queue::Queue,
-    relay::{Front, Out, Relay, Violation},
+    relay::{self, Downloaded, DownloadsPlace, Front, Out, Relay, Violation},
     scratch::Scratch,
     tabs::HungTabs,
 };
@@ -54,6 +55,7 @@ const REAP: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Surroundings {
     pub devtools: Arc<Devtools>,
+    pub downloads: Arc<Downloads>,
     pub http: DevtoolsHttp,
     pub hung: Arc<HungTabs>,
     pub shutdown: Shutdown,
@@ -130,7 +132,15 @@ impl Worker {
         let ended = CancellationToken::new();
         let generation = around.devtools.generation;
         let shutdown = around.shutdown.clone();
-        let link = Link::new(worker, events, sender, receiver, scratch, around);
+        let place = around.downloads.place().await;
+        let shelf = Shelf::new(scratch.path(), options.scratch_mb);
+        let link = Link::new(
+            (worker, events),
+            (sender, receiver),
+            (scratch, shelf),
+            place,
+            around,
+        );
         shutdown.spawn(link.live(waiting_jobs, attached, ended.clone().drop_guard()));
         match timeout(ATTACH_TIMEOUT, is_attached).await {
             Ok(Ok(Ok(()))) => Ok(Worker {
@@ -246,6 +256,11 @@ struct Link {
     kill: DropGuard,
     killer: crate::system::script_worker::Killer,
     scratch: Scratch,
+    shelf: Arc<Shelf>,
+    /// The downloads of this call.
+    wanted: Vec<Wanted>,
+    /// Downloads on their way to the script; each ends with what it is to be told.
+    placing: JoinSet<Bytes>,
     around: Surroundings,
 }
 
@@ -255,6 +270,7 @@ enum Woke {
     Worker(Result<Option<FromWorker>, crate::system::script_worker::FrameError>),
     Job(Option<(Job, oneshot::Sender<Report>)>),
     Order(Option<Vec<String>>),
+    Placed(Bytes),
     CallerGone,
     Stop,
     Timer,
@@ -262,11 +278,10 @@ enum Woke {
 
 impl Link {
     fn new(
-        worker: ScriptWorker,
-        events: Events,
-        sender: CdpSender,
-        receiver: CdpReceiver,
-        scratch: Scratch,
+        (worker, events): (ScriptWorker, Events),
+        (sender, receiver): (CdpSender, CdpReceiver),
+        (scratch, shelf): (Scratch, Shelf),
+        place: DownloadsPlace,
         around: Surroundings,
     ) -> Self {
         let to_browser = Arc::new(Queue::default());
@@ -274,7 +289,7 @@ impl Link {
         let kill = CancellationToken::new();
         let killer = worker.killer();
         Link {
-            relay: Relay::default(),
+            relay: Relay::new(place),
             stage: Stage::Idle,
             receiver,
             events,
@@ -285,6 +300,9 @@ impl Link {
             kill: kill.drop_guard(),
             killer,
             scratch,
+            shelf: Arc::new(shelf),
+            wanted: Vec::new(),
+            placing: JoinSet::new(),
             around,
         }
     }
@@ -332,6 +350,11 @@ impl Link {
                 }
                 return Ok(());
             }
+            Woke::Placed(event) => {
+                let size = event.len();
+                self.to_worker.push(ToWorker::Cdp(event), size);
+                return Ok(());
+            }
             Woke::Stop => return Err(Over::Stopped),
             Woke::Timer => Instant::now(),
         };
@@ -362,6 +385,7 @@ impl Link {
         tokio::select! {
             message = self.receiver.next() => Woke::Browser(message),
             event = from_worker => Woke::Worker(event),
+            Some(Ok(event)) = self.placing.join_next(), if !self.placing.is_empty() => Woke::Placed(event),
             job = jobs.recv(), if takes_jobs => Woke::Job(job),
             list = async {
                 match order {
@@ -502,9 +526,24 @@ impl Link {
                 }
                 Out::Silent(target) => self.around.hung.add(target),
                 Out::Alive(target) | Out::Gone(target) => self.around.hung.remove(&target),
+                Out::Downloads => self.around.downloads.set(),
+                Out::Download(guid) => self.wanted.push(self.around.downloads.want(&guid)),
+                Out::Downloaded(download) => self.place(download),
             }
         }
         Ok(())
+    }
+
+    /// Gives the script a complete download, then tells it.
+    fn place(&mut self, download: Downloaded) {
+        let Downloaded { guid, path, event } = download;
+        let (shelf, downloads) = (self.shelf.clone(), self.around.downloads.clone());
+        self.placing.spawn_blocking(move || {
+            match shelf.place(&downloads, &guid, path.as_deref()) {
+                Ok(()) => event,
+                Err(error) => relay::refused(&guid, &error.to_string()),
+            }
+        });
     }
 
     fn worker_said(&mut self, event: FromWorker) -> Result<(), Over> {
@@ -535,6 +574,7 @@ impl Link {
                 if let Stage::Running { run, .. } = std::mem::replace(&mut self.stage, Stage::Idle)
                 {
                     self.relay.rest();
+                    self.wanted.clear();
                     run.report(End::from(*outcome), true);
                 }
             }
@@ -606,6 +646,8 @@ impl Link {
         if !exit.is_finished() {
             let _ = exit.await;
         }
+        // What is on its way must not arrive in a directory that is gone.
+        while self.placing.join_next().await.is_some() {}
         let scratch = self.scratch;
         let _ = tokio::task::spawn_blocking(move || drop(scratch)).await;
     }

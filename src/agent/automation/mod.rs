@@ -3,6 +3,7 @@
 //! A script runs in a process of its own ([`link`]) that is started and attached before it is needed ([`pool`]), or in one that a
 //! name keeps alive between calls ([`executors`]). What it sees of the browser, and what the browser suffers from it, is the [`relay`]'s affair.
 
+mod downloads;
 mod executors;
 mod front;
 mod link;
@@ -42,6 +43,8 @@ pub struct Options {
     pub program: PathBuf,
     /// For the scratch directories, nothing else lies there.
     pub scratch: PathBuf,
+    /// Where Chromium saves downloads.
+    pub downloads: PathBuf,
     pub warm_workers: usize,
     pub max_executes: usize,
     pub heap_mb: u32,
@@ -115,6 +118,7 @@ impl Automation {
                 max_waiting: options.max_executes,
                 heap_mb: options.heap_mb,
                 scratch_mb: options.scratch_mb,
+                downloads: options.downloads,
                 program: options.program,
                 user: options.user,
             },

@@ -11,6 +11,7 @@ use tokio::{
 };
 
 use super::{
+    downloads::Downloads,
     link::{StartError, Surroundings, Worker},
     scratch::ScratchRoot,
     tabs::HungTabs,
@@ -37,6 +38,8 @@ pub struct PoolOptions {
     pub max_waiting: usize,
     pub heap_mb: u32,
     pub scratch_mb: u32,
+    /// Where Chromium saves downloads.
+    pub downloads: PathBuf,
     pub program: PathBuf,
     pub user: Option<String>,
 }
@@ -71,7 +74,7 @@ impl Pool {
             hung,
             shutdown: shutdown.clone(),
             http: DevtoolsHttp::default(),
-            devtools: None,
+            browser: None,
             warm: VecDeque::new(),
             waiters: VecDeque::new(),
             starts: JoinSet::new(),
@@ -111,7 +114,8 @@ struct Keeper {
     hung: Arc<HungTabs>,
     http: DevtoolsHttp,
     shutdown: Shutdown,
-    devtools: Option<Arc<Devtools>>,
+    /// The browser, and what it downloads.
+    browser: Option<(Arc<Devtools>, Arc<Downloads>)>,
     warm: VecDeque<Worker>,
     waiters: VecDeque<Waiter>,
     starts: JoinSet<Result<Worker, StartError>>,
@@ -172,14 +176,23 @@ impl Keeper {
 
     /// A browser that is gone takes its workers with it.
     fn follow(&mut self, state: &BrowserState) {
-        let devtools = state.devtools().cloned();
-        if devtools.as_ref().map(|d| d.generation) != self.devtools.as_ref().map(|d| d.generation) {
+        let devtools = state.devtools();
+        if devtools.map(|d| d.generation) != self.generation() {
             self.warm.clear();
             self.starts.abort_all();
             self.failures = 0;
             self.not_before = Instant::now();
+            self.browser = devtools.map(|devtools| {
+                let downloads = Downloads::of(devtools, &self.options.downloads, &self.shutdown);
+                (devtools.clone(), downloads)
+            });
         }
-        self.devtools = devtools;
+    }
+
+    fn generation(&self) -> Option<u64> {
+        self.browser
+            .as_ref()
+            .map(|(devtools, _)| devtools.generation)
     }
 
     fn asked(&mut self, waiter: Waiter) {
@@ -210,7 +223,7 @@ impl Keeper {
 
     fn started(&mut self, worker: Worker) {
         self.failures = 0;
-        if Some(worker.generation) == self.devtools.as_ref().map(|d| d.generation) {
+        if Some(worker.generation) == self.generation() {
             self.warm.push_back(worker);
             self.serve();
         }
@@ -234,7 +247,7 @@ impl Keeper {
         } else {
             MAX_STARTS
         };
-        self.devtools.is_some()
+        self.browser.is_some()
             && self.starts.len() < at_once
             && self.warm.len() + self.starts.len() < self.waiters.len() + self.options.warm
     }
@@ -245,11 +258,12 @@ impl Keeper {
             self.not_before = self.not_before.min(Instant::now());
         }
         while self.wants_start() && self.not_before <= Instant::now() {
-            let Some(devtools) = self.devtools.clone() else {
+            let Some((devtools, downloads)) = self.browser.clone() else {
                 return;
             };
             let around = Surroundings {
                 devtools,
+                downloads,
                 http: self.http.clone(),
                 hung: self.hung.clone(),
                 shutdown: self.shutdown.clone(),

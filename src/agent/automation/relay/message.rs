@@ -1,6 +1,6 @@
 //! Reading no more of a CDP message than the relay needs.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, path::PathBuf};
 
 use serde::Deserialize;
 
@@ -119,6 +119,30 @@ pub struct TargetInfo {
 #[serde(rename_all = "camelCase")]
 pub struct Detached {
     pub session_id: String,
+}
+
+/// `Browser.downloadWillBegin` and `Browser.downloadProgress`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Download {
+    pub guid: String,
+    #[serde(default)]
+    pub state: Option<String>,
+    /// Where it was saved.
+    #[serde(default)]
+    pub file_path: Option<PathBuf>,
+}
+
+/// The parameters of `Browser.setDownloadBehavior` that the relay keeps.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DownloadBehavior {
+    #[serde(default)]
+    pub behavior: String,
+    #[serde(default)]
+    pub browser_context_id: Option<String>,
+    #[serde(default)]
+    pub events_enabled: bool,
 }
 
 #[derive(Deserialize)]

@@ -7,7 +7,8 @@
 //! - announces a tab to the worker only once it has answered a probe of the relay's own;
 //! - lets tabs that the worker did not open run at once, and the worker's own after [`RELEASE_AFTER`] at the latest;
 //! - keeps an idle worker's sessions quiet, so that a page's traffic costs nothing while no script looks at it;
-//! - lets all workers share one isolated world in each frame ([`worlds`]).
+//! - lets all workers share one isolated world in each frame ([`worlds`]);
+//! - leaves Chromium's setting for downloads as it is, and has each download given to the script before it hears that it is complete.
 //!
 //! Everything else passes through as it came.
 
@@ -16,6 +17,7 @@
     reason = "`from_…` and `to_…` name the directions that messages take"
 )]
 
+mod download;
 pub mod message;
 mod session;
 #[cfg(test)]
@@ -32,6 +34,7 @@ use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 use tokio::time::Instant;
 
+pub use download::{Downloaded, DownloadsPlace, refused};
 use message::{Attached, Detached, Head, main_frame_url, params};
 use session::{Kind, Session, Standing};
 use worlds::WORLD;
@@ -52,6 +55,9 @@ const MAX_UNANSWERED: usize = 65_536;
 /// More tabs, frames and workers than a browser can hold.
 const MAX_SESSIONS: usize = 4_096;
 
+/// More downloads than a call can have a use for.
+const MAX_DOWNLOADS: usize = 1_024;
+
 /// What the relay wants done.
 #[derive(Debug, PartialEq)]
 pub enum Out {
@@ -62,6 +68,12 @@ pub enum Out {
     /// The tab has answered.
     Alive(String),
     Gone(String),
+    /// The script wants to hear of downloads: Chromium's setting for them is to hold.
+    Downloads,
+    /// A download has begun that the script has heard of.
+    Download(String),
+    /// It is complete: to be given to the script, which hears of it afterwards.
+    Downloaded(Downloaded),
 }
 
 /// A worker that breaks the protocol or its bounds is killed.
@@ -75,6 +87,8 @@ pub enum Violation {
     Unanswered,
     #[error("more than {MAX_SESSIONS} tabs, frames and workers")]
     Sessions,
+    #[error("more than {MAX_DOWNLOADS} downloads in one call")]
+    Downloads,
 }
 
 /// Which tab a script gets as `page`.
@@ -140,6 +154,9 @@ pub struct Relay {
     unanswered: HashMap<i64, Unanswered>,
     /// Sequence of announcements, the order of last resort.
     attached: u64,
+    place: DownloadsPlace,
+    /// The guids of the downloads that the script has heard of.
+    downloads: HashSet<String>,
     out: Vec<Out>,
 }
 
@@ -154,12 +171,21 @@ impl Default for Relay {
             creating: HashSet::new(),
             unanswered: HashMap::new(),
             attached: 0,
+            place: DownloadsPlace::default(),
+            downloads: HashSet::new(),
             out: Vec::new(),
         }
     }
 }
 
 impl Relay {
+    pub fn new(place: DownloadsPlace) -> Self {
+        Relay {
+            place,
+            ..Relay::default()
+        }
+    }
+
     /// What is to be done since the last time it was asked.
     pub fn take_out(&mut self) -> Vec<Out> {
         std::mem::take(&mut self.out)
@@ -185,6 +211,13 @@ impl Relay {
                 {
                     return Ok(());
                 }
+            }
+            "Browser.downloadWillBegin" if head.session.is_none() => {
+                return self.download_began(text);
+            }
+            "Browser.downloadProgress" if head.session.is_none() => {
+                self.download_went_on(text);
+                return Ok(());
             }
             _ => {
                 let Some(session) = head.session.as_deref() else {
@@ -249,6 +282,9 @@ impl Relay {
                 self.attach = Attach::Asked(id);
                 self.out.push(Out::ToBrowser(auto_attach(id)));
                 return Ok(());
+            }
+            (session, "Browser.setDownloadBehavior") => {
+                text = self.download_behavior(id, session, &text);
             }
             (None, "Target.createTarget") => {
                 self.creating.insert(id);
@@ -448,6 +484,7 @@ impl Relay {
     /// The script of an executor has ended; the next may come.
     pub fn rest(&mut self) {
         self.phase = Phase::Between;
+        self.downloads.clear();
         let waiting: Vec<String> = self
             .sessions
             .iter()

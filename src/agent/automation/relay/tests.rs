@@ -537,3 +537,71 @@ fn a_worker_that_breaks_the_rules_is_found_out() {
         .map(|id| relay.from_worker(format!(r#"{{"id":{id},"method":"X"}}"#).into()));
     assert_eq!(flood.last(), Some(Err(Violation::Unanswered)));
 }
+
+#[test]
+fn a_workers_wish_for_downloads_leaves_the_browsers_setting_alone() {
+    let mut scene = Scene::running("S");
+    scene.relay.place = DownloadsPlace {
+        folder: "/state/downloads".into(),
+        events_context: Some("EVENTS".into()),
+    };
+    let mut asked = |params: Value| {
+        scene.worker(json!({"id": 7, "method": "Browser.setDownloadBehavior", "params": params}));
+        let out = scene.relay.take_out();
+        let told = out.contains(&Out::Downloads);
+        let Some(Out::ToBrowser(text)) = out.into_iter().next_back() else {
+            panic!("nothing for the browser");
+        };
+        let text: Value = serde_json::from_slice(&text).unwrap();
+        (text["params"].clone(), told)
+    };
+    let mine =
+        json!({"behavior": "allowAndName", "downloadPath": "/elsewhere", "eventsEnabled": true});
+    let events =
+        json!({"behavior": "default", "browserContextId": "EVENTS", "eventsEnabled": true});
+    assert_eq!(asked(mine), (events, true));
+    let own = json!({"behavior": "allow", "browserContextId": "OWN", "downloadPath": "/elsewhere", "eventsEnabled": true});
+    let fixed = json!({
+        "behavior": "allowAndName", "browserContextId": "OWN",
+        "downloadPath": "/state/downloads", "eventsEnabled": true,
+    });
+    assert_eq!(asked(own), (fixed, false));
+}
+
+#[test]
+fn a_download_is_given_before_it_is_told_and_only_under_a_plain_name() {
+    let mut scene = Scene::running("S");
+    let begin = |guid: &str| json!({"method": "Browser.downloadWillBegin", "params": {"guid": guid, "url": "u"}});
+    let complete = |guid: &str| {
+        json!({"method": "Browser.downloadProgress",
+            "params": {"guid": guid, "state": "completed", "filePath": "/state/downloads/x"}})
+    };
+    let long = "a".repeat(65);
+    for guid in ["", "../../x", "a/b", ".downloads", long.as_str()] {
+        scene.browser(begin(guid));
+        scene.browser(complete(guid));
+        assert_eq!(scene.relay.take_out(), [], "{guid}");
+    }
+    scene.browser(begin("ab-12"));
+    assert_eq!(
+        scene.relay.take_out(),
+        [
+            Out::Download("ab-12".into()),
+            Out::ToWorker(begin("ab-12").to_string().into())
+        ]
+    );
+    scene.browser(complete("ab-12"));
+    let given = Downloaded {
+        guid: "ab-12".into(),
+        path: Some("/state/downloads/x".into()),
+        event: complete("ab-12").to_string().into(),
+    };
+    assert_eq!(scene.relay.take_out(), [Out::Downloaded(given)]);
+    // Between two scripts of an executor, downloads are others'.
+    scene.relay.rest();
+    scene.relay.take_out();
+    scene.browser(begin("cd-34"));
+    scene.browser(complete("cd-34"));
+    scene.browser(complete("ab-12"));
+    assert_eq!(scene.relay.take_out(), []);
+}
