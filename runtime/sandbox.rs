@@ -1,6 +1,10 @@
 //! What the process gives up before it runs a caller's code.
 
-use std::{collections::BTreeMap, fs, os::fd::AsFd};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::fd::{AsFd, RawFd},
+};
 
 use cap_std::fs::Dir;
 use nix::{
@@ -11,7 +15,7 @@ use nix::{
         resource::{Resource, setrlimit},
         stat::{Mode, umask},
     },
-    unistd::{Gid, Uid, User, chroot, fchdir, fchownat, setgroups, setresgid, setresuid},
+    unistd::{self, Gid, Uid, User, chroot, fchdir, fchownat, setgroups, setresgid, setresuid},
 };
 
 use seccompiler::{
@@ -34,6 +38,20 @@ pub enum SandboxError {
 
 /// Open files beside the socket: directories and the one file at work.
 const MAX_OPEN_FILES: u64 = 128;
+/// The last of the standard descriptors.
+const STDERR: RawFd = 2;
+
+/// Closes what whoever started this process left open: no script is to find a way to it. Before anything else is opened.
+pub fn close_inherited() -> io::Result<()> {
+    let open: Vec<RawFd> = fs::read_dir("/proc/self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor > STDERR) {
+        // The one that this list was read from is closed already.
+        let _ = unistd::close(descriptor);
+    }
+    Ok(())
+}
 
 /// Becomes `user`, where the process is root, with the scratch directory as the only one there is; and hands it to that user.
 pub fn become_user(user: &str, scratch: &Dir) -> Result<(), SandboxError> {
@@ -138,7 +156,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_getuid,
     libc::SYS_geteuid,
     libc::SYS_getrusage,
-    libc::SYS_prlimit64,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
     libc::SYS_set_robust_list,
@@ -192,6 +209,12 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         let itself = condition(0, SeccompCmpOp::Eq, own)?;
         rules.insert(call, vec![SeccompRule::new(vec![itself])?]);
     }
+    // Its own limits alone, which it names as nobody's or by its own id.
+    let own_limits = [0, own]
+        .map(|process| SeccompRule::new(vec![condition(0, SeccompCmpOp::Eq, process)?]))
+        .into_iter()
+        .collect::<Result<_, _>>()?;
+    rules.insert(libc::SYS_prlimit64, own_limits);
     SeccompFilter::new(
         rules,
         SeccompAction::Errno(libc::EPERM as u32),

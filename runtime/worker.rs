@@ -75,6 +75,7 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> WorkerError {
 
 pub fn run(options: Options) -> Result<(), WorkerError> {
     let started = Instant::now();
+    sandbox::close_inherited().map_err(io_error("the inherited descriptors"))?;
     let socket: OwnedFd = io::stdin()
         .as_fd()
         .try_clone_to_owned()

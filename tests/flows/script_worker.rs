@@ -1,6 +1,10 @@
 //! Scripts in a worker that is attached to a real Chromium, on each engine there is.
 
-use std::{fs, os::unix::process::ExitStatusExt, path::Path};
+use std::{
+    fs,
+    os::{fd::AsRawFd, unix::process::ExitStatusExt},
+    path::Path,
+};
 
 use berth::system::script_worker::{MAX_OUTPUT, MAX_RESULT, ToWorker};
 
@@ -256,6 +260,26 @@ async fn a_browser_that_goes_away_ends_the_script_with_the_reason() {
         worker.send(ToWorker::CdpClosed("the browser crashed".into())).await;
         ran = worker.run("await closed; await page.title()").await;
         assert!(ran.error().contains("closed"), "{ran:?}");
+        worker.kill().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_keeps_nothing_that_was_left_open_for_it() {
+    // Inheritable, as what a careless parent of the agent leaves.
+    let (stray, _other_end) = nix::unistd::pipe().expect("a pipe");
+    let descriptors = |process: &str| -> Vec<_> {
+        let entries = fs::read_dir(format!("/proc/{process}/fd")).expect("descriptors");
+        let link = |entry: std::io::Result<fs::DirEntry>| fs::read_link(entry.ok()?.path()).ok();
+        entries.filter_map(link).collect()
+    };
+    let path = format!("/proc/self/fd/{}", stray.as_raw_fd());
+    let stray_link = fs::read_link(path).expect("a pipe");
+    on_each_engine(async |agent, program| {
+        let worker = Attached::to(agent, program).await;
+        assert!(descriptors("self").contains(&stray_link));
+        assert!(!descriptors(&worker.pid().to_string()).contains(&stray_link));
         worker.kill().await;
     })
     .await;
