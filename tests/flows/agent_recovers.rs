@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::support::{
     agent::{Start, TestAgent},
     processes,
+    scripts::{begin, returned},
     wait::until,
     websocket::Client,
 };
@@ -238,5 +239,24 @@ async fn no_child_learns_the_token() {
             process.command
         );
     }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn an_x_server_killed_under_a_script_is_a_clear_error_and_the_next_call_is_right() {
+    let agent = Start::on_screen().ready().await;
+    let running = begin(
+        &agent,
+        "await new Promise(() => {})",
+        json!({"timeout_sec": 300}),
+    )
+    .await;
+    processes::signal(display_number(&agent, "pid").await, Signal::SIGKILL);
+    let answer = running.await.unwrap();
+    assert_eq!(answer["success"], false, "{answer}");
+    let error = answer["error"].as_str().unwrap();
+    assert!(error.contains("browser went away"), "{error}");
+    let code = "await page.goto('data:text/html,<title>right</title>'); return await page.title()";
+    assert_eq!(returned(&agent, code).await, "right");
     agent.stop().await;
 }
