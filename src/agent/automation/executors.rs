@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{
-    ExecuteError, Script,
+    ExecuteError, Script, Slots,
     link::{Job, Report, Worker},
     pool::Pool,
 };
@@ -26,9 +26,11 @@ pub const MAX_EXECUTORS: usize = 8;
 /// Calls that may wait for one executor.
 pub const MAX_QUEUED: usize = 16;
 
+type Reply = oneshot::Sender<Result<Report, ExecuteError>>;
+
 struct Call {
     script: Script,
-    reply: oneshot::Sender<Result<Report, ExecuteError>>,
+    reply: Reply,
 }
 
 struct Entry {
@@ -46,6 +48,7 @@ pub struct Executors(Arc<Inner>);
 struct Inner {
     table: Mutex<Table>,
     pool: Pool,
+    slots: Slots,
     patience: Duration,
     idle: Duration,
     shutdown: Shutdown,
@@ -58,10 +61,17 @@ struct Table {
 }
 
 impl Executors {
-    pub fn new(pool: Pool, patience: Duration, idle: Duration, shutdown: Shutdown) -> Self {
+    pub fn new(
+        pool: Pool,
+        slots: Slots,
+        patience: Duration,
+        idle: Duration,
+        shutdown: Shutdown,
+    ) -> Self {
         Executors(Arc::new(Inner {
             table: Mutex::default(),
             pool,
+            slots,
             patience,
             idle,
             shutdown,
@@ -150,6 +160,7 @@ impl Inner {
         mut calls: mpsc::Receiver<Call>,
     ) {
         let mut worker: Option<Worker> = None;
+        let mut slot = None;
         let stop = self.shutdown.token();
         loop {
             let call = tokio::select! {
@@ -162,7 +173,23 @@ impl Inner {
                 () = stop.cancelled() => break,
             };
             match call {
-                Ok(Some(call)) => self.one(&name, &mut worker, call).await,
+                Ok(Some(Call { script, mut reply })) => {
+                    let outcome = match slot.map_or_else(|| self.slots.take(), Ok) {
+                        Ok(taken) => {
+                            slot = Some(taken);
+                            self.one(&name, &mut worker, script, &mut reply).await
+                        }
+                        Err(busy) => {
+                            slot = None;
+                            Err(busy)
+                        }
+                    };
+                    // It is kept for those who have waited in this queue, and free again when the last of them has its answer.
+                    if calls.is_empty() {
+                        slot = None;
+                    }
+                    let _ = reply.send(outcome);
+                }
                 Ok(None) => return,
                 Err(_) if self.leave(&name, number) => return,
                 Err(_) => {}
@@ -174,20 +201,20 @@ impl Inner {
         self.table().entries.remove(&name);
     }
 
-    async fn one(&self, name: &ExecutorName, worker: &mut Option<Worker>, call: Call) {
-        let Call { script, mut reply } = call;
+    /// One call; whoever has gone away gets no answer, of whatever kind it is.
+    async fn one(
+        &self,
+        name: &ExecutorName,
+        worker: &mut Option<Worker>,
+        script: Script,
+        reply: &mut Reply,
+    ) -> Result<Report, ExecuteError> {
         if reply.is_closed() {
-            return;
+            return Err(ExecuteError::Stopping);
         }
         let mut held = match worker.take() {
             Some(held) if !held.is_ended() => held,
-            _ => match self.pool.acquire(self.patience).await {
-                Ok(new) => new,
-                Err(error) => {
-                    let _ = reply.send(Err(error.into()));
-                    return;
-                }
-            },
+            _ => self.pool.acquire(self.patience).await?,
         };
         let job = Job {
             code: script.code,
@@ -197,7 +224,7 @@ impl Inner {
         let mut report = tokio::select! {
             report = held.run(job) => report,
             // Dropping the run kills the process: a script never outlives its caller.
-            () = reply.closed() => return,
+            () = reply.closed() => return Err(ExecuteError::Stopping),
         };
         if report.reusable {
             *worker = Some(held);
@@ -206,7 +233,7 @@ impl Inner {
                 "the executor `{name}` has ended with this call: its next call starts afresh"
             ));
         }
-        let _ = reply.send(Ok(report));
+        Ok(report)
     }
 
     /// Takes the executor out of the table, unless a call is on its way to it.

@@ -18,7 +18,10 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use metrics::{counter, histogram};
 use serde_json::value::RawValue;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
 pub use executors::{MAX_EXECUTORS, MAX_QUEUED};
 
@@ -35,6 +38,9 @@ use crate::{agent::chromium::Chromium, api::automation::ExecutorName, shutdown::
 const BROWSER_HOLD: Duration = Duration::from_secs(10);
 /// How long a call waits for a worker; one starts in a small part of it.
 const WORKER_PATIENCE: Duration = Duration::from_secs(15);
+
+/// Calls of executors that may wait at once: for the browser, or for their turn.
+const MAX_WAITING: usize = MAX_EXECUTORS * MAX_QUEUED;
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -79,6 +85,8 @@ pub enum ExecuteError {
     Busy(usize),
     #[error("{MAX_QUEUED} calls wait for the executor `{}` already", .0)]
     ExecutorQueueFull(ExecutorName),
+    #[error("{MAX_WAITING} calls of executors wait already, the most there can be")]
+    TooManyWaiting,
     #[error("{MAX_EXECUTORS} executors are at work, the most there can be")]
     ExecutorsFull,
     #[error("the browser is not running")]
@@ -103,9 +111,23 @@ pub struct Automation {
     chromium: Chromium,
     pool: Pool,
     executors: Executors,
-    running: Arc<Semaphore>,
-    max_executes: usize,
+    slots: Slots,
+    waiting: Arc<Semaphore>,
     shutdown: Shutdown,
+}
+
+/// The right to run a script, of which there are so many.
+#[derive(Clone)]
+struct Slots {
+    free: Arc<Semaphore>,
+    all: usize,
+}
+
+impl Slots {
+    fn take(&self) -> Result<OwnedSemaphorePermit, ExecuteError> {
+        let taken = self.free.clone().try_acquire_owned();
+        taken.map_err(|_| ExecuteError::Busy(self.all))
+    }
 }
 
 impl Automation {
@@ -132,17 +154,22 @@ impl Automation {
             memory_mb = options.warm_workers * WORKER_MB,
             "script workers wait for calls"
         );
+        let slots = Slots {
+            free: Arc::new(Semaphore::new(options.max_executes)),
+            all: options.max_executes,
+        };
         Ok(Automation {
             executors: Executors::new(
                 pool.clone(),
+                slots.clone(),
                 WORKER_PATIENCE,
                 options.executor_idle,
                 shutdown.clone(),
             ),
             chromium,
             pool,
-            running: Arc::new(Semaphore::new(options.max_executes)),
-            max_executes: options.max_executes,
+            slots,
+            waiting: Arc::new(Semaphore::new(MAX_WAITING)),
             shutdown: shutdown.clone(),
         })
     }
@@ -169,8 +196,14 @@ impl Automation {
         script: Script,
         executor: Option<ExecutorName>,
     ) -> Result<(Execution, &'static str), ExecuteError> {
-        let Ok(_running) = self.running.try_acquire() else {
-            return Err(ExecuteError::Busy(self.max_executes));
+        // A call of an executor runs when its turn comes; until then it takes nobody's place.
+        let _place = match executor {
+            Some(_) => self
+                .waiting
+                .clone()
+                .try_acquire_owned()
+                .map_err(|_| ExecuteError::TooManyWaiting)?,
+            None => self.slots.take()?,
         };
         if self.shutdown.stopping() {
             return Err(ExecuteError::Stopping);
@@ -204,6 +237,7 @@ impl ExecuteError {
         match self {
             ExecuteError::Busy(_)
             | ExecuteError::ExecutorQueueFull(_)
+            | ExecuteError::TooManyWaiting
             | ExecuteError::ExecutorsFull => "refused",
             ExecuteError::BrowserDown | ExecuteError::NoWorker(_) | ExecuteError::Stopping => {
                 "unavailable"

@@ -26,7 +26,7 @@ use crate::{
         (status = 200, body = ExecuteResponse),
         (status = 400, body = ErrorBody, description = "no code, or a field out of its bounds"),
         (status = 413, body = ErrorBody, description = "code over 1 MiB, or a body over 10 MiB"),
-        (status = 429, body = ErrorBody, description = "as many scripts as may run at once are running"),
+        (status = 429, body = ErrorBody, description = "as many scripts as may run at once are running, or as many calls as may wait for the executor are waiting"),
         (status = 503, body = ErrorBody, description = "the browser is down"),
     )
 )]

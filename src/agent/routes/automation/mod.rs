@@ -19,6 +19,7 @@ impl From<ExecuteError> for ApiError {
         match error {
             ExecuteError::Busy(_)
             | ExecuteError::ExecutorQueueFull(_)
+            | ExecuteError::TooManyWaiting
             | ExecuteError::ExecutorsFull => ApiError::limit_exceeded(message, BUSY_RETRY),
             ExecuteError::BrowserDown | ExecuteError::Stopping => {
                 ApiError::unavailable(message, DOWN_RETRY)

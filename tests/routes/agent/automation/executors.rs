@@ -1,3 +1,4 @@
+use futures::{StreamExt, stream::FuturesUnordered};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -192,5 +193,72 @@ async fn an_executor_ends_when_nobody_calls_it_and_with_its_browser() {
         result(&agent, "e", "return typeof globalThis.n").await,
         "undefined"
     );
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn those_who_wait_for_an_executor_take_no_place_of_others() {
+    let agent = Start::headless()
+        .with(["--max-executes", "2"])
+        .ready()
+        .await;
+    let running = begin_as(
+        &agent,
+        "first",
+        "await new Promise(() => {})",
+        json!({"executor": "q", "timeout_sec": 300}),
+    )
+    .await;
+    // One more than may wait.
+    let mut waiting: FuturesUnordered<_> = (0..17)
+        .map(|n| {
+            let code = format!("return {n}");
+            let body = json!({"code": code, "executor": "q"});
+            let request = agent.post("/automation/execute").json(&body);
+            agent.answer(request)
+        })
+        .collect();
+    let (status, answer) = waiting.next().await.unwrap();
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
+    let message = answer["message"].as_str().unwrap();
+    assert!(message.contains("16 calls wait"), "{message}");
+    // The one place that is left is another's.
+    let other = execute(&agent, json!({"code": "return 'other'"})).await;
+    assert_eq!(other["result"], "other", "{other}");
+    running.abort();
+    while let Some((status, answer)) = waiting.next().await {
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        assert_eq!(answer["success"], true, "{answer}");
+    }
+    drop(waiting);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn an_executor_that_would_be_one_too_many_is_refused() {
+    let agent = Start::headless()
+        .with(["--max-executes", "1"])
+        .ready()
+        .await;
+    let running = begin_as(
+        &agent,
+        "running",
+        "await new Promise(() => {})",
+        json!({"timeout_sec": 300}),
+    )
+    .await;
+    let request = agent
+        .post("/automation/execute")
+        .json(&json!({"code": "return 1", "executor": "e"}));
+    let (status, answer) = agent.answer(request).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
+    assert!(
+        answer["message"]
+            .as_str()
+            .unwrap()
+            .contains("running already"),
+        "{answer}"
+    );
+    running.abort();
     agent.stop().await;
 }
