@@ -30,6 +30,7 @@ const DEPTH: u32 = 24;
 /// Where X servers have their sockets.
 const SOCKETS: &str = "/tmp/.X11-unix";
 /// The least frame buffer, which is the most a screen can grow to while it runs: 16 MB buy sizes up to this without a restart.
+/// Room for every size that is allowed would be 42 MB more of every browser: the server touches all of it.
 const ROOM: (u32, u32) = (2560, 1600);
 
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,8 @@ use crate::{
 
 /// Resize the screen
 ///
-/// Chromium's windows follow.
+/// Chromium's windows follow. A size beyond 2560 × 1600, and beyond what the screen has had since it was started, restarts
+/// Chromium: its tabs are lost.
 #[utoipa::path(
     put,
     path = "/display",

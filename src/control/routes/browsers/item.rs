@@ -36,6 +36,8 @@ pub async fn get(
 }
 
 /// Changes a live browser.
+///
+/// A viewport beyond 2560 × 1600, and beyond the one it began with, restarts it: its tabs are lost.
 #[utoipa::path(
     patch,
     path = "/browsers/{id}",
