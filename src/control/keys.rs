@@ -4,7 +4,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -47,13 +47,23 @@ pub enum KeyError {
     UnknownProject,
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("a task of ours failed: {0}")]
+    Task(#[from] tokio::task::JoinError),
 }
 
 /// The service that makes and checks keys; clones share it.
 #[derive(Clone)]
 pub struct ApiKeys {
     store: Store,
-    trusted: Arc<Mutex<HashMap<[u8; 32], Trusted>>>,
+    memory: Arc<Mutex<Memory>>,
+}
+
+/// Keys that were found good.
+#[derive(Default)]
+struct Memory {
+    trusted: HashMap<[u8; 32], Trusted>,
+    /// Counts the times that all was forgotten: what was read before the last of them is not remembered after it.
+    generation: u64,
 }
 
 struct Trusted {
@@ -72,7 +82,7 @@ impl ApiKeys {
     pub fn new(store: Store) -> ApiKeys {
         ApiKeys {
             store,
-            trusted: Arc::default(),
+            memory: Arc::default(),
         }
     }
 
@@ -107,13 +117,14 @@ impl ApiKeys {
         let identity = match self.recall(&digest) {
             Some(identity) => identity,
             None => {
+                let generation = self.memory().generation;
                 let row = self.store.find_api_key_by_public_part(public_part).await?;
                 let row = row.ok_or(KeyError::NotFound)?;
                 if !bool::from(row.digest.ct_eq(&digest)) {
                     return Err(KeyError::NotFound);
                 }
                 let identity = Identity::from(row);
-                self.remember(digest, identity.clone());
+                self.remember(digest, identity.clone(), generation);
                 identity
             }
         };
@@ -146,19 +157,22 @@ impl ApiKeys {
         id: &KeyId,
     ) -> Result<(ApiKeyRow, SecretString), KeyError> {
         let fresh = Fresh::generate();
-        let row = self
-            .store
-            .replace_api_key_secret(scope, id, &fresh.public_part, fresh.digest, Utc::now())
-            .await?;
-        self.distrust();
+        let (store, scope, id) = (self.store.clone(), scope.cloned(), id.clone());
+        let (public_part, digest) = (fresh.public_part, fresh.digest);
+        let replacing = async move {
+            store
+                .replace_api_key_secret(scope.as_ref(), &id, &public_part, digest, Utc::now())
+                .await
+        };
+        let row = self.revoke(replacing).await?;
         Ok((row.ok_or(KeyError::NotFound)?, fresh.whole))
     }
 
     /// The key stops working at once.
     pub async fn delete(&self, scope: Option<&ProjectId>, id: &KeyId) -> Result<(), KeyError> {
-        let found = self.store.delete_api_key(scope, id).await?;
-        self.distrust();
-        if found {
+        let (store, scope, id) = (self.store.clone(), scope.cloned(), id.clone());
+        let deleting = async move { store.delete_api_key(scope.as_ref(), &id).await };
+        if self.revoke(deleting).await? {
             Ok(())
         } else {
             Err(KeyError::NotFound)
@@ -166,14 +180,19 @@ impl ApiKeys {
     }
 
     fn recall(&self, digest: &[u8; 32]) -> Option<Identity> {
-        let trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = trusted.get(digest)?;
+        let memory = self.memory();
+        let entry = memory.trusted.get(digest)?;
         (entry.until > Instant::now()).then(|| entry.identity.clone())
     }
 
-    fn remember(&self, digest: [u8; 32], identity: Identity) {
+    /// Remembers what was read in `generation`, where that is still the latest.
+    fn remember(&self, digest: [u8; 32], identity: Identity, generation: u64) {
         let now = Instant::now();
-        let mut trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = self.memory();
+        if memory.generation != generation {
+            return;
+        }
+        let trusted = &mut memory.trusted;
         if trusted.len() >= MAX_TRUSTED {
             trusted.retain(|_, entry| entry.until > now);
         }
@@ -183,9 +202,30 @@ impl ApiKeys {
         }
     }
 
+    /// Does what makes keys bad, and forgets those known as good. Goes on when the client does not wait, so that the one is never done
+    /// without the other.
+    async fn revoke<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, KeyError> {
+        let this = self.clone();
+        let revoking = tokio::spawn(async move {
+            let outcome = change.await;
+            this.distrust();
+            outcome
+        });
+        Ok(revoking.await??)
+    }
+
     fn distrust(&self) {
-        let mut trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
-        trusted.clear();
+        let mut memory = self.memory();
+        memory.trusted.clear();
+        memory.generation += 1;
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        // Nothing in there can panic half-way.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -309,6 +349,28 @@ mod tests {
             keys.authenticate(new.expose_secret()).await.unwrap().key,
             row.id
         );
+    }
+
+    #[tokio::test]
+    async fn what_was_read_of_a_key_before_it_was_revoked_is_not_remembered() {
+        let (_folder, keys) = keys().await;
+        for rotated in [true, false] {
+            let (row, key) = keys.create("ci", None, None).await.unwrap();
+            let key = key.expose_secret();
+            // A check of the key that is overtaken between its reading the record and its remembering it.
+            let generation = keys.memory().generation;
+            let read = keys.get(None, &row.id).await.unwrap();
+            if rotated {
+                keys.rotate(None, &row.id).await.unwrap();
+            } else {
+                keys.delete(None, &row.id).await.unwrap();
+            }
+            keys.remember(digest(key), read.into(), generation);
+            assert!(matches!(
+                keys.authenticate(key).await,
+                Err(KeyError::NotFound)
+            ));
+        }
     }
 
     #[tokio::test]

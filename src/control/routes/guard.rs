@@ -94,7 +94,9 @@ async fn by_key(control: &Control, headers: &HeaderMap) -> ApiResult<Caller> {
         Err(KeyError::NotFound | KeyError::UnknownProject) => {
             return Err(ApiError::unauthorized("the key is not valid"));
         }
-        Err(error @ KeyError::Store(_)) => return Err(ApiError::internal(error)),
+        Err(error @ (KeyError::Store(_) | KeyError::Task(_))) => {
+            return Err(ApiError::internal(error));
+        }
     };
     let asked = asked_project(headers)?;
     let project = match (&identity.project, asked) {

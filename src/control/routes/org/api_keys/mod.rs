@@ -53,6 +53,7 @@ impl From<KeyError> for ApiError {
             KeyError::UnknownProject => ApiError::not_found("there is no such project")
                 .detail("project_id", "is not a project's id"),
             KeyError::Store(cause) => ApiError::internal(cause),
+            KeyError::Task(cause) => ApiError::internal(cause),
         }
     }
 }
