@@ -112,7 +112,7 @@ pub struct Started {
 /// Opens the database and brings it up to date; makes the default project at the first time.
 pub async fn open_store(state_dir: &StateDir) -> Result<(Store, ProjectId), ControlError> {
     let _lock = state_dir.store_lock().await?;
-    let store = Store::open_sqlite(&state_dir.database()).await?;
+    let store = Store::open_sqlite(&state_dir.prepare_database()?).await?;
     let default = store.default_project(DEFAULT_PROJECT, Utc::now()).await?;
     Ok((store, default.id))
 }

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Read, Seek, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -11,6 +11,8 @@ use secrecy::SecretString;
 
 /// Secrets read from a file are a line of text; more is not one of ours.
 const MAX_SECRET_BYTES: u64 = 4096;
+const DATABASE: &str = "berth.db";
+const LOCK: &str = "lock";
 
 /// An existing folder that only its owner can enter.
 #[derive(Debug, Clone)]
@@ -26,6 +28,12 @@ pub enum StateDirError {
     Io { path: String, source: io::Error },
     #[error("{path} may be read by others; make it private: chmod 600 {path}")]
     Exposed { path: String },
+    #[error("{path} belongs to another user; give another folder with --state-dir")]
+    Foreign { path: String },
+    #[error(
+        "{path} may be entered by others and holds what is not ours; give a folder of its own with --state-dir, or make it private: chmod 700 {path}"
+    )]
+    Shared { path: String },
     #[error("there is no home directory to keep state in; give a folder with --state-dir")]
     NoHome,
 }
@@ -51,7 +59,7 @@ impl StateDir {
         }
     }
 
-    /// Makes the folder where it is missing.
+    /// Makes the folder where it is missing, and private where it is not.
     pub fn open(root: &Path) -> Result<StateDir, StateDirError> {
         let absolute = std::path::absolute(root).map_err(|source| io_error(root, source))?;
         DirBuilder::new()
@@ -59,6 +67,7 @@ impl StateDir {
             .mode(0o700)
             .create(&absolute)
             .map_err(|source| io_error(&absolute, source))?;
+        make_private(&absolute)?;
         Ok(StateDir { root: absolute })
     }
 
@@ -67,7 +76,21 @@ impl StateDir {
     }
 
     pub fn database(&self) -> PathBuf {
-        self.root.join("berth.db")
+        self.root.join(DATABASE)
+    }
+
+    /// Sees to it that only its owner can read the database; the files SQLite makes beside it take after it.
+    pub fn prepare_database(&self) -> Result<PathBuf, StateDirError> {
+        let database = self.database();
+        open_private(&database)?;
+        for name in [DATABASE, "berth.db-wal", "berth.db-shm"] {
+            let path = self.root.join(name);
+            match fs::set_permissions(&path, fs::Permissions::from_mode(0o600)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                set => set.map_err(|source| io_error(&path, source))?,
+            }
+        }
+        Ok(database)
     }
 
     /// Holds one folder per local browser, named by its id.
@@ -77,7 +100,7 @@ impl StateDir {
 
     /// Takes the folder for this process.
     pub fn lock(&self) -> Result<StateLock, StateDirError> {
-        let path = self.root.join("lock");
+        let path = self.root.join(LOCK);
         let mut file = open_private(&path)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -162,6 +185,26 @@ pub fn write_private(path: &Path, content: &str) -> Result<(), StateDirError> {
     write().map_err(|source| io_error(path, source))
 }
 
+/// A folder that holds other things may be one that others need (`/tmp`, say): it is not ours to close.
+fn make_private(folder: &Path) -> Result<(), StateDirError> {
+    let told = |source| io_error(folder, source);
+    let found = fs::metadata(folder).map_err(told)?;
+    let path = || folder.display().to_string();
+    if found.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(StateDirError::Foreign { path: path() });
+    }
+    if found.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let ours = [LOCK, DATABASE]
+        .iter()
+        .any(|name| folder.join(name).is_file());
+    if !ours && fs::read_dir(folder).map_err(told)?.next().is_some() {
+        return Err(StateDirError::Shared { path: path() });
+    }
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(told)
+}
+
 fn open_private(path: &Path) -> Result<File, StateDirError> {
     OpenOptions::new()
         .read(true)
@@ -195,6 +238,63 @@ mod tests {
         let (_folder, dir) = folder();
         let mode = fs::metadata(dir.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    fn open_to_all(path: &Path) {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_others_can_enter_is_closed_where_it_is_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        open_to_all(folder.path());
+        StateDir::open(folder.path()).unwrap();
+        assert_eq!(mode(folder.path()), 0o700);
+
+        fs::write(folder.path().join("other"), "").unwrap();
+        open_to_all(folder.path());
+        assert!(matches!(
+            StateDir::open(folder.path()),
+            Err(StateDirError::Shared { .. })
+        ));
+        assert_eq!(mode(folder.path()), 0o755);
+
+        // One of an earlier run.
+        fs::write(folder.path().join("lock"), "").unwrap();
+        StateDir::open(folder.path()).unwrap();
+        assert_eq!(mode(folder.path()), 0o700);
+    }
+
+    #[test]
+    fn a_folder_of_somebody_else_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let foreign = if nix::unistd::geteuid().is_root() {
+            let nobody = nix::unistd::Uid::from_raw(65_534);
+            nix::unistd::chown(folder.path(), Some(nobody), None).unwrap();
+            folder.path()
+        } else {
+            Path::new("/")
+        };
+        let refused = StateDir::open(foreign).unwrap_err();
+        assert!(matches!(refused, StateDirError::Foreign { .. }));
+    }
+
+    #[tokio::test]
+    async fn the_database_is_private_even_where_it_was_not() {
+        let (_folder, dir) = folder();
+        let database = dir.database();
+        fs::write(&database, "").unwrap();
+        open_to_all(&database);
+        let prepared = dir.prepare_database().unwrap();
+        let opened = crate::control::store::Store::open_sqlite(&prepared).await;
+        let _open = opened.unwrap();
+        for file in ["berth.db", "berth.db-wal", "berth.db-shm"] {
+            assert_eq!(mode(&dir.path().join(file)), 0o600, "{file}");
+        }
     }
 
     #[test]
