@@ -290,6 +290,27 @@ fn every_route_is_in_the_document() {
 }
 
 #[test]
+fn no_route_is_in_the_document_twice() {
+    let mut offences = Vec::new();
+    for server in SERVERS {
+        let document = document(server);
+        let mut known = BTreeSet::new();
+        for path in document["paths"].as_object().unwrap().keys() {
+            // Whatever its parameters are called.
+            let mut segments = Vec::new();
+            for segment in path.split('/') {
+                let parameter = segment.starts_with('{');
+                segments.push(if parameter { "{}" } else { segment });
+            }
+            if !known.insert(segments.join("/")) {
+                offences.push(format!("{server}: {path} is documented twice"));
+            }
+        }
+    }
+    assert_none(&offences);
+}
+
+#[test]
 fn the_documents_change_on_purpose() {
     for server in SERVERS {
         insta::assert_json_snapshot!(format!("openapi_{server}"), document(server));

@@ -37,7 +37,8 @@ pub fn router(agent: OpenApi) -> OpenApiRouter<Control> {
         .routes(routes!(json::list::list))
         .routes(routes!(json::list::root))
         .route("/browsers/{id}/{*rest}", any(session::pass));
-    router.get_openapi_mut().merge(session::document(agent));
+    let passed_on = session::document(agent, &router.get_openapi().paths);
+    router.get_openapi_mut().merge(passed_on);
     router
 }
 

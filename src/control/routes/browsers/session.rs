@@ -5,7 +5,7 @@ use axum::{
     response::Response,
 };
 use utoipa::openapi::{
-    OpenApi, RefOr, Required,
+    OpenApi, Paths, RefOr, Required,
     path::{Parameter, ParameterBuilder, ParameterIn},
     schema::{ObjectBuilder, Type},
 };
@@ -41,9 +41,12 @@ pub fn agent(session: &Session) -> Agent {
     }
 }
 
-/// What the agent's document says of the session routes, as clients of control reach them.
-pub fn document(mut agent: OpenApi) -> OpenApi {
+/// What the agent's document says of the session routes, as clients of control reach them; but for those control answers itself.
+pub fn document(mut agent: OpenApi, own: &Paths) -> OpenApi {
     for (path, mut item) in std::mem::take(&mut agent.paths.paths) {
+        if own.paths.contains_key(&format!("/browsers/{{id}}{path}")) {
+            continue;
+        }
         // The agent's own `{id}` is another one.
         let path = format!("/browsers/{{browser}}{path}");
         if SessionPath::of_request(&path).is_ok() {
