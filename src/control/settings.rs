@@ -116,7 +116,9 @@ pub struct FleetConfig {
     pub max_browsers: u32,
     pub start_deadline: Duration,
     pub agent_program: PathBuf,
-    /// Options every agent gets besides its own.
+    /// What browsers run, this one included, as far as settings name it.
+    pub programs: Vec<PathBuf>,
+    /// Options every agent gets besides its own; they win over the configuration file's.
     pub agent_options: Vec<std::ffi::OsString>,
 }
 
@@ -180,6 +182,17 @@ impl FleetSettings {
             Some(path) => file("agent-program", path)?,
             None => std::env::current_exe().map_err(SettingsError::OwnProgram)?,
         };
+        let chromium = self.chromium.as_deref().map(|path| file("chromium", path));
+        let chromium = chromium.transpose()?;
+        let script_worker = self.script_worker.as_deref();
+        let script_worker = script_worker.map(|path| file("script-worker", path));
+        let script_worker = script_worker.transpose()?;
+        let usual_worker = agent_program.with_file_name("berth-script");
+        let programs = [
+            Some(agent_program.clone()),
+            Some(script_worker.clone().unwrap_or(usual_worker)),
+            chromium.clone(),
+        ];
         let mut options = Vec::new();
         let mut option = |name: &str, value: std::ffi::OsString| {
             let mut option = std::ffi::OsString::from(format!("--{name}="));
@@ -189,11 +202,11 @@ impl FleetSettings {
         option("log", log.into());
         // Its lines are read and told again.
         option("log-format", "json".into());
-        if let Some(path) = &self.chromium {
-            option("chromium", file("chromium", path)?.into());
+        if let Some(path) = chromium {
+            option("chromium", path.into());
         }
-        if let Some(path) = &self.script_worker {
-            option("script-worker", file("script-worker", path)?.into());
+        if let Some(path) = script_worker {
+            option("script-worker", path.into());
         }
         if let Some(count) = self.warm_workers {
             option("warm-workers", count.to_string().into());
@@ -208,6 +221,7 @@ impl FleetSettings {
             max_browsers: self.max_browsers,
             start_deadline: Duration::from_secs(self.start_seconds),
             agent_program,
+            programs: programs.into_iter().flatten().collect(),
             agent_options: options,
         })
     }

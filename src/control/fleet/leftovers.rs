@@ -1,15 +1,17 @@
 //! What a browser that did not end in order has left: processes that still use its folder, and the folder.
 
 use std::{
+    ffi::OsStr,
     fs, io,
-    os::unix::ffi::OsStrExt,
-    path::Path,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use nix::{
     sys::signal::{Signal, kill},
-    unistd::{Pid, getpid},
+    unistd::{Pid, geteuid, getpid},
 };
 use tokio::task::spawn_blocking;
 
@@ -17,14 +19,48 @@ use tokio::task::spawn_blocking;
 const MAX_WAIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
 
-/// Kills every process that names `folder` or something in it on its command line, as all of a browser's processes do that keep data.
-/// Only to be called on a folder that no running program of ours uses.
-pub async fn end_processes(folder: &Path) -> io::Result<()> {
+/// Programs of Chromium and the X server go by these names wherever they are installed.
+const BROWSER_PROGRAMS: [&str; 6] = [
+    "chrome",
+    "chrome_crashpad_handler",
+    "chromium",
+    "chromium-browser",
+    "headless_shell",
+    "Xvfb",
+];
+/// What the kernel adds to the path of a program whose file has been replaced since it was started.
+const REPLACED: &[u8] = b" (deleted)";
+
+/// The programs that may be ours to end. A command line alone is no evidence: whoever looks at a browser's folder names it too.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    paths: Arc<[PathBuf]>,
+}
+
+impl Programs {
+    /// Those at `paths`, and every browser and X server.
+    pub fn new<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Programs {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        Programs {
+            paths: paths.into_iter().map(real).collect(),
+        }
+    }
+
+    fn include(&self, program: &Path) -> bool {
+        let name = program.file_name().and_then(OsStr::to_str);
+        name.is_some_and(|name| BROWSER_PROGRAMS.contains(&name))
+            || self.paths.iter().any(|path| path == program)
+    }
+}
+
+/// Kills every process that runs one of `programs` and was given `folder` or something in it, as all of a browser's processes are that
+/// keep data. Only to be called on a folder that no running program of ours uses.
+pub async fn end_processes(folder: &Path, programs: &Programs) -> io::Result<()> {
     let started = Instant::now();
     let mut told = false;
     loop {
-        let looked_at = folder.to_owned();
-        let found = spawn_blocking(move || users_of(&looked_at)).await;
+        let (looked_at, wanted) = (folder.to_owned(), programs.clone());
+        let found = spawn_blocking(move || users_of(&looked_at, &wanted)).await;
         let found = found.map_err(io::Error::other)??;
         if found.is_empty() {
             return Ok(());
@@ -54,9 +90,8 @@ pub async fn remove_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-fn users_of(folder: &Path) -> io::Result<Vec<Pid>> {
-    let mut needle = folder.as_os_str().as_bytes().to_vec();
-    needle.push(b'/');
+fn users_of(folder: &Path, programs: &Programs) -> io::Result<Vec<Pid>> {
+    let spared = own_line();
     let mut users = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let Ok(entry) = entry else { continue };
@@ -65,49 +100,142 @@ fn users_of(folder: &Path) -> io::Result<Vec<Pid>> {
         let Some(pid) = pid.map(Pid::from_raw) else {
             continue;
         };
-        // A process that has ended meanwhile has no command line any more, a zombie an empty one.
-        let Ok(mut command) = fs::read(entry.path().join("cmdline")) else {
-            continue;
-        };
-        // Arguments end with a NUL: one that is the folder itself then reads like one in it.
-        for byte in command.iter_mut().filter(|byte| **byte == 0) {
-            *byte = b'/';
-        }
-        if pid != getpid() && contains(&command, &needle) {
+        if !spared.contains(&pid) && is_ours(&entry.path(), folder, programs) {
             users.push(pid);
         }
     }
     Ok(users)
 }
 
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
+/// A process that ends meanwhile is none of ours any more, and nor is a zombie, which has no program and an empty command line.
+fn is_ours(process: &Path, folder: &Path, programs: &Programs) -> bool {
+    let own = geteuid();
+    let owned =
+        fs::metadata(process).is_ok_and(|found| own.is_root() || found.uid() == own.as_raw());
+    let program = fs::read_link(process.join("exe")).is_ok_and(|path| {
+        let path = path.as_os_str().as_bytes();
+        let path = path.strip_suffix(REPLACED).unwrap_or(path);
+        programs.include(Path::new(OsStr::from_bytes(path)))
+    });
+    owned && program && fs::read(process.join("cmdline")).is_ok_and(|line| was_given(&line, folder))
+}
+
+/// Whether an argument is `folder` or a path in it, or an option with such a value.
+fn was_given(command_line: &[u8], folder: &Path) -> bool {
+    let line = command_line.strip_suffix(b"\0").unwrap_or(command_line);
+    // Chromium's helpers write theirs over as one text.
+    let separator = if line.contains(&0) { 0 } else { b' ' };
+    // The first is the program's own name.
+    line.split(|byte| *byte == separator)
+        .skip(1)
+        .any(|argument| {
+            let value = match argument.iter().position(|byte| *byte == b'=') {
+                Some(at) if argument.starts_with(b"-") => &argument[at + 1..],
+                _ => argument,
+            };
+            Path::new(OsStr::from_bytes(value)).starts_with(folder)
+        })
+}
+
+/// This process and those it descends from.
+fn own_line() -> Vec<Pid> {
+    let mut line = vec![getpid()];
+    while let Some(parent) = line.last().and_then(|pid| parent_of(*pid))
+        && parent.as_raw() > 0
+    {
+        line.push(parent);
+    }
+    line
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; the state and the parent follow it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let parent = fields.split_whitespace().nth(1)?;
+    parent.parse().ok().map(Pid::from_raw)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Child, Command, Stdio};
+
     use super::*;
 
+    /// `tail` waits for a file to appear until it is killed.
+    fn waiting(program: &Path, arguments: &[&str], file: &Path) -> Child {
+        Command::new(program)
+            .args(["--follow=name", "--retry", "--quiet"])
+            .args(arguments)
+            .arg(file)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
     #[tokio::test]
-    async fn whoever_uses_the_folder_is_killed_and_nobody_else() {
+    async fn our_programs_that_use_the_folder_are_killed_and_nobody_else() {
         let folder = tempfile::tempdir().unwrap();
-        let user_of = |name: &str| {
-            std::process::Command::new("tail")
-                .args(["--follow=name", "--retry", "--quiet"])
-                .arg(folder.path().join(name))
-                .stderr(std::process::Stdio::null())
+        let ours = folder.path().join("program");
+        fs::copy("/usr/bin/tail", &ours).unwrap();
+        let file = |name: &str| folder.path().join(name);
+        let browser = file("brw_a");
+        let leftovers = [
+            waiting(&ours, &[], &browser),
+            waiting(&ours, &[], &file("brw_a/x")),
+        ];
+        let untouched = [
+            // Whoever looks on, with a program that is not ours.
+            waiting(Path::new("/usr/bin/tail"), &[], &file("brw_a/log")),
+            Command::new("/bin/bash")
+                .args(["-c", "read line; : \"$0\""])
+                .arg(file("brw_a/token"))
+                .stdin(Stdio::piped())
                 .spawn()
-                .unwrap()
-        };
-        let mut users = [user_of("brw_a"), user_of("brw_a/x")];
-        let mut untouched = user_of("brw_ab");
-        end_processes(&folder.path().join("brw_a")).await.unwrap();
-        for user in &mut users {
-            assert!(!user.wait().unwrap().success());
+                .unwrap(),
+            // Ours, for another browser.
+            waiting(&ours, &[], &file("brw_ab")),
+        ];
+        let programs = Programs::new([ours.as_path()]);
+        end_processes(&browser, &programs).await.unwrap();
+        for mut leftover in leftovers {
+            assert!(!leftover.wait().unwrap().success());
         }
-        assert!(untouched.try_wait().unwrap().is_none());
-        untouched.kill().unwrap();
-        untouched.wait().unwrap();
+        for mut process in untouched {
+            assert!(process.try_wait().unwrap().is_none());
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn an_argument_counts_where_it_is_a_path_and_no_mere_text() {
+        let given = |line: &[u8]| was_given(line, Path::new("/s/brw_a"));
+        for line in [
+            b"agent\0--state-dir\0/s/brw_a/state\0".as_slice(),
+            b"chrome\0--user-data-dir=/s/brw_a/state/profile\0",
+            b"chrome --type=utility --user-data-dir=/s/brw_a --lang=de",
+            b"worker\0/s/brw_a\0",
+        ] {
+            assert!(given(line), "{}", String::from_utf8_lossy(line));
+        }
+        for line in [
+            b"".as_slice(),
+            b"/s/brw_a\0",
+            b"chrome\0--user-data-dir=/s/brw_ab\0",
+            b"chrome\0https://example.com/?file=/s/brw_a\0",
+            b"chrome\0about /s/brw_a\0",
+            b"chrome\0--x=/other/s/brw_a\0",
+        ] {
+            assert!(!given(line), "{}", String::from_utf8_lossy(line));
+        }
+    }
+
+    #[test]
+    fn those_it_descends_from_are_spared() {
+        let line = own_line();
+        let parent = Pid::from_raw(std::os::unix::process::parent_id().cast_signed());
+        assert_eq!(line[..2], [getpid(), parent]);
     }
 
     #[tokio::test]

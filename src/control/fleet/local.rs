@@ -25,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     agent_client::{Agent, AgentClient, AgentError},
-    agent_log, leftovers,
+    agent_log,
+    leftovers::{self, Programs},
 };
 use crate::{
     api::{ids::BrowserId, viewport::Viewport},
@@ -94,6 +95,7 @@ pub struct LocalFleet {
 
 struct Inner {
     config: FleetConfig,
+    programs: Programs,
     folder: PathBuf,
     slots: Arc<Semaphore>,
     client: AgentClient,
@@ -126,8 +128,10 @@ enum HostState {
 
 impl LocalFleet {
     pub fn new(config: FleetConfig, state_dir: &StateDir, shutdown: Shutdown) -> LocalFleet {
+        let programs = config.programs.iter().map(PathBuf::as_path);
         LocalFleet {
             inner: Arc::new(Inner {
+                programs: Programs::new(programs),
                 slots: Arc::new(Semaphore::new(config.max_browsers as usize)),
                 config,
                 folder: state_dir.browsers(),
@@ -179,7 +183,7 @@ impl LocalFleet {
         let (child, address) = match started {
             Ok(started) => started,
             Err(error) => {
-                clear(&folder).await;
+                clear(&folder, &self.inner.programs).await;
                 return Err(error);
             }
         };
@@ -192,6 +196,7 @@ impl LocalFleet {
         let supervisor = Supervisor {
             id: id.clone(),
             program,
+            programs: self.inner.programs.clone(),
             folder,
             state,
             stop: stop.clone(),
@@ -212,7 +217,7 @@ impl LocalFleet {
     pub async fn clear_leftovers(&self) -> io::Result<()> {
         let folder = &self.inner.folder;
         if tokio::fs::try_exists(folder).await? {
-            leftovers::end_processes(folder).await?;
+            leftovers::end_processes(folder, &self.inner.programs).await?;
             leftovers::remove_folder(folder).await?;
         }
         Ok(())
@@ -406,6 +411,7 @@ impl Program {
 struct Supervisor {
     id: BrowserId,
     program: Program,
+    programs: Programs,
     folder: PathBuf,
     state: watch::Sender<HostState>,
     stop: CancellationToken,
@@ -442,7 +448,7 @@ impl Supervisor {
                 None => break,
             }
         }
-        clear(&self.folder).await;
+        clear(&self.folder, &self.programs).await;
         self.state.send_replace(HostState::Gone);
     }
 
@@ -462,7 +468,7 @@ impl Supervisor {
                 () = self.stop.cancelled() => return None,
             }
             // What the dead one left must not stand in the way of the next.
-            if let Err(error) = leftovers::end_processes(&self.folder).await {
+            if let Err(error) = leftovers::end_processes(&self.folder, &self.programs).await {
                 tracing::error!(browser = %self.id, %error, "cannot clear what the agent left");
             }
             let launch = self.shared.launch.lock();
@@ -486,9 +492,9 @@ fn back_off(deaths: u32) -> Duration {
 }
 
 /// Ends what still uses the folder, and removes it.
-async fn clear(folder: &Path) {
+async fn clear(folder: &Path, programs: &Programs) {
     let cleared = async {
-        leftovers::end_processes(folder).await?;
+        leftovers::end_processes(folder, programs).await?;
         leftovers::remove_folder(folder).await
     };
     if let Err(error) = cleared.await {
