@@ -95,6 +95,10 @@ pub struct FleetSettings {
     /// Scripts that may run at once in one browser
     #[arg(long, env = "BERTH_MAX_EXECUTES", value_parser = clap::value_parser!(u32).range(1..=64), value_name = "N")]
     pub max_executes: Option<u32>,
+
+    /// Its table for agents is theirs to read.
+    #[arg(from_global)]
+    config: Option<PathBuf>,
 }
 
 /// The settings, checked and resolved.
@@ -216,6 +220,9 @@ impl FleetSettings {
         }
         for flag in self.chromium_flags.iter().filter(|flag| !flag.is_empty()) {
             option("chromium-flag", flag.into());
+        }
+        if let Some(path) = &self.config {
+            option("config", file("config", path)?.into());
         }
         Ok(FleetConfig {
             max_browsers: self.max_browsers,

@@ -10,7 +10,9 @@
 
 use std::{
     collections::VecDeque,
+    ffi::OsString,
     io,
+    os::unix::ffi::OsStrExt,
     process::ExitStatus,
     sync::{Arc, LazyLock, Mutex, mpsc},
     time::Duration,
@@ -31,7 +33,7 @@ use tokio::{
     time,
 };
 
-/// Variables of our own settings begin so; children get none of them, since one may hold a token.
+/// Variables of our own settings begin so; children inherit none of them, since one may hold a token.
 const OWN_VARIABLES: &str = "BERTH_";
 
 /// Lines kept of what a child printed, for the report of its death.
@@ -73,11 +75,7 @@ static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
 ///
 /// A child that changes its user must ask for its death signal again: the kernel forgets it on a change of credentials.
 pub async fn spawn(mut command: Command) -> io::Result<process::Child> {
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with(OWN_VARIABLES) {
-            command.env_remove(name);
-        }
-    }
+    leave_out_own(&mut command, std::env::vars_os().map(|(name, _)| name));
     command.process_group(0);
     let parent = Pid::this();
     // SAFETY: only async-signal-safe calls happen between fork and exec: prctl, getppid and sigprocmask, without allocation.
@@ -104,6 +102,16 @@ pub async fn spawn(mut command: Command) -> io::Result<process::Child> {
     spawned
         .await
         .map_err(|_| io::Error::other("the spawner thread is gone"))?
+}
+
+/// Variables of ours that would be inherited are not; one the caller has set on the command is meant for the child.
+fn leave_out_own(command: &mut Command, inherited: impl Iterator<Item = OsString>) {
+    for name in inherited.filter(|name| name.as_bytes().starts_with(OWN_VARIABLES.as_bytes())) {
+        let set = command.as_std().get_envs().any(|(set, _)| set == name);
+        if !set {
+            command.env_remove(name);
+        }
+    }
 }
 
 /// Sends `signal` to the whole process group; a group that is gone is no error.
@@ -311,4 +319,30 @@ async fn follow(
         }
     }
     finish(&mut line);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn variables_of_ours_are_left_out_and_those_set_for_the_child_are_not() {
+        let mut command = Command::new("x");
+        command.env("BERTH_AGENT_START_URL", "about:blank");
+        let inherited = ["PATH", "BERTH_AGENT_START_URL", "BERTH_AGENT_TOKEN"];
+        leave_out_own(&mut command, inherited.into_iter().map(OsString::from));
+        let changes: Vec<_> = command.as_std().get_envs().collect();
+        assert_eq!(
+            changes,
+            [
+                (
+                    OsStr::new("BERTH_AGENT_START_URL"),
+                    Some(OsStr::new("about:blank"))
+                ),
+                (OsStr::new("BERTH_AGENT_TOKEN"), None),
+            ]
+        );
+    }
 }

@@ -343,3 +343,23 @@ async fn what_agents_log_is_in_its_log_by_request_and_browser() {
     assert!(!log.contains("typed-secret") && !log.contains(&dev.api_key));
     dev.finish().await;
 }
+
+#[tokio::test]
+async fn agents_follow_their_table_of_the_configuration_file_and_requests_win_over_it() {
+    let state = State::new();
+    std::fs::create_dir(state.path()).unwrap();
+    let file = state.path().with_file_name("berth.toml");
+    std::fs::write(
+        &file,
+        "[dev]\nmax-browsers = 3\n[control]\nkeep-days = 1\n[agent]\nheadless = true\n\
+         chromium-flag = [\"--user-agent=Told by the file\"]\n",
+    )
+    .unwrap();
+    let dev = Dev::start_in(state, &["--config", file.to_str().unwrap()]).await;
+    let made = dev.post("/browsers", json!({"name": "a"})).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
+    assert!(!dev.descendants_with("Xvfb").is_empty());
+    let version = dev.get("/browsers/a/json/version").await.body;
+    assert_eq!(version["User-Agent"], "Told by the file");
+    dev.finish().await;
+}

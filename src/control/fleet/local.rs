@@ -391,9 +391,8 @@ impl Program {
             .arg("--state-dir")
             .arg(&self.state_dir)
             .arg(format!("--viewport={}", launch.viewport));
-        if launch.headless {
-            command.arg("--headless");
-        }
+        // As a variable, for it wins over the configuration file either way.
+        command.env("BERTH_AGENT_HEADLESS", launch.headless.to_string());
         if launch.kiosk_mode {
             command.arg("--chromium-flag=--kiosk");
         }
