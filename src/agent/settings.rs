@@ -11,7 +11,11 @@ use std::{
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use crate::{agent::state_dir::StateDir, api::viewport::Viewport};
+use crate::{
+    agent::state_dir::StateDir,
+    api::viewport::Viewport,
+    system::chromium_flags::{ChromiumFlags, Variable},
+};
 
 const TOKEN_VARIABLE: &str = "BERTH_AGENT_TOKEN";
 /// Shorter tokens can be guessed.
@@ -28,15 +32,13 @@ const CHROMIUM_PLACES: [&str; 6] = [
     "/usr/bin/google-chrome",
 ];
 
-/// Flags the agent needs for itself.
-const RESERVED_FLAGS: [&str; 6] = [
-    "remote-debugging-port",
-    "remote-debugging-pipe",
-    "remote-debugging-address",
-    "remote-allow-origins",
-    "user-data-dir",
-    "disk-cache-dir",
-];
+/// Where flags more for Chromium can be given as well.
+#[derive(Clone, Debug)]
+pub struct FlagsVariable;
+
+impl Variable for FlagsVariable {
+    const NAME: &'static str = "BERTH_AGENT_CHROMIUM_FLAGS";
+}
 
 /// Options of `berth agent`. All are text here, so that everything wrong with them is told at once by [`Settings::check`].
 #[derive(Clone, Debug, clap::Args)]
@@ -83,15 +85,8 @@ pub struct Settings {
     #[arg(long, env = "BERTH_AGENT_CHROMIUM", value_name = "PATH")]
     pub chromium: Option<PathBuf>,
 
-    /// A flag more for Chromium, such as --lang=de; may be given many times
-    #[arg(
-        long = "chromium-flag",
-        env = "BERTH_AGENT_CHROMIUM_FLAGS",
-        value_delimiter = ' ',
-        allow_hyphen_values = true,
-        value_name = "FLAG"
-    )]
-    pub chromium_flags: Vec<String>,
+    #[command(flatten)]
+    pub chromium_flags: ChromiumFlags<FlagsVariable>,
 
     /// The X server's program
     #[arg(
@@ -273,11 +268,11 @@ impl Settings {
         let chromium = self
             .find_chromium()
             .map_err(|what| problem("chromium", what));
-        for flag in &self.chromium_flags {
-            if let Err(what) = check_flag(flag) {
+        let chromium_flags = self.chromium_flags.check().map_err(|wrong| {
+            for what in wrong {
                 problem("chromium-flag", what);
             }
-        }
+        });
         let xvfb = if self.headless {
             Ok(self.xvfb.clone())
         } else {
@@ -319,6 +314,7 @@ impl Settings {
             viewport,
             start_url,
             chromium,
+            chromium_flags,
             xvfb,
             script_worker,
         ) {
@@ -328,6 +324,7 @@ impl Settings {
                 Ok(viewport),
                 Ok(start_url),
                 Ok(chromium),
+                Ok(chromium_flags),
                 Ok(xvfb),
                 Ok(script_worker),
             ) if problems.is_empty() => Ok(Config {
@@ -339,7 +336,7 @@ impl Settings {
                 viewport,
                 start_url,
                 chromium,
-                chromium_flags: self.chromium_flags.clone(),
+                chromium_flags: chromium_flags.to_vec(),
                 xvfb,
                 script_worker,
                 warm_workers,
@@ -405,20 +402,6 @@ pub fn parse_start_url(text: &str) -> Result<Url, String> {
         return Err(format!("must be a URL of scheme {}", SCHEMES.join(", ")));
     }
     Ok(url)
-}
-
-fn check_flag(flag: &str) -> Result<(), String> {
-    let Some(name) = flag.strip_prefix("--") else {
-        return Err(format!("`{flag}` does not begin with --"));
-    };
-    let name = name.split('=').next().unwrap_or(name);
-    if name.is_empty() || flag.contains('\0') {
-        return Err(format!("`{flag}` is not a flag"));
-    }
-    if RESERVED_FLAGS.contains(&name) {
-        return Err(format!("--{name} is set by the agent itself"));
-    }
-    Ok(())
 }
 
 fn read_token(file: &Path) -> Result<SecretString, String> {

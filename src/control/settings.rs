@@ -9,6 +9,7 @@ use std::{
 use url::Url;
 
 use super::state_dir::{StateDir, StateDirError};
+use crate::system::chromium_flags::{ChromiumFlags, Variable};
 
 /// Options of `berth control` and `berth dev`.
 #[derive(Debug, Clone, clap::Args)]
@@ -29,11 +30,11 @@ pub struct Settings {
     #[arg(long, env = "BERTH_PUBLIC_URL", value_name = "URL")]
     pub public_url: Option<Url>,
 
-    /// Seconds everything has to end in when the server is stopped
+    /// Seconds everything has to end in when the server is stopped (1–300)
     #[arg(long, env = "BERTH_STOP_SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=300), value_name = "SECONDS")]
     pub stop_seconds: u64,
 
-    /// Days the record of an ended browser is kept
+    /// Days the record of an ended browser is kept (1–3650)
     #[arg(long, env = "BERTH_KEEP_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650), value_name = "DAYS")]
     pub keep_days: u32,
 
@@ -55,6 +56,14 @@ pub struct StateSettings {
     home: Option<PathBuf>,
 }
 
+/// Where flags more for every Chromium can be given as well.
+#[derive(Debug, Clone)]
+pub struct FlagsVariable;
+
+impl Variable for FlagsVariable {
+    const NAME: &'static str = "BERTH_CHROMIUM_FLAGS";
+}
+
 /// How browsers are started on this machine.
 #[derive(Debug, Clone, clap::Args)]
 pub struct FleetSettings {
@@ -74,25 +83,18 @@ pub struct FleetSettings {
     #[arg(long, env = "BERTH_CHROMIUM", value_name = "PATH")]
     pub chromium: Option<PathBuf>,
 
-    /// A flag more for every Chromium, such as --lang=de; may be given many times
-    #[arg(
-        long = "chromium-flag",
-        env = "BERTH_CHROMIUM_FLAGS",
-        value_delimiter = ' ',
-        allow_hyphen_values = true,
-        value_name = "FLAG"
-    )]
-    pub chromium_flags: Vec<String>,
+    #[command(flatten)]
+    pub chromium_flags: ChromiumFlags<FlagsVariable>,
 
     /// The script worker's program [default: berth-script beside the agent's program]
     #[arg(long, env = "BERTH_SCRIPT_WORKER", value_name = "PATH")]
     pub script_worker: Option<PathBuf>,
 
-    /// Script workers every browser keeps started and attached
+    /// Script workers every browser keeps started and attached (0–16) [default: 2]
     #[arg(long, env = "BERTH_WARM_WORKERS", value_parser = clap::value_parser!(u32).range(0..=16), value_name = "N")]
     pub warm_workers: Option<u32>,
 
-    /// Scripts that may run at once in one browser
+    /// Scripts that may run at once in one browser (1–64) [default: 8]
     #[arg(long, env = "BERTH_MAX_EXECUTES", value_parser = clap::value_parser!(u32).range(1..=64), value_name = "N")]
     pub max_executes: Option<u32>,
 
@@ -135,6 +137,8 @@ pub enum SettingsError {
     PublicUrl(&'static str),
     #[error("--{option}: {path} is not a file")]
     NoFile { option: &'static str, path: String },
+    #[error("--chromium-flag: {}", .0.join("; "))]
+    ChromiumFlags(Vec<String>),
     #[error("cannot tell where this program is: {0}; give it with --agent-program")]
     OwnProgram(std::io::Error),
 }
@@ -218,7 +222,8 @@ impl FleetSettings {
         if let Some(count) = self.max_executes {
             option("max-executes", count.to_string().into());
         }
-        for flag in self.chromium_flags.iter().filter(|flag| !flag.is_empty()) {
+        let flags = self.chromium_flags.check();
+        for flag in flags.map_err(SettingsError::ChromiumFlags)? {
             option("chromium-flag", flag.into());
         }
         if let Some(path) = &self.config {

@@ -363,3 +363,21 @@ async fn agents_follow_their_table_of_the_configuration_file_and_requests_win_ov
     assert_eq!(version["User-Agent"], "Told by the file");
     dev.finish().await;
 }
+
+#[tokio::test]
+async fn flags_for_chromium_are_checked_before_it_starts() {
+    let checked = |flag: &str| {
+        let option = format!("--chromium-flag={flag}");
+        print(crate::support::dev::berth(&["check", "control", &option]))
+    };
+    let good = checked("--user-agent=My Agent").await;
+    assert!(good.status.success(), "{}", good.stderr);
+    let bad = checked("--user-data-dir=/tmp").await;
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(
+        bad.stderr
+            .contains("--chromium-flag: --user-data-dir is set by the agent itself"),
+        "{}",
+        bad.stderr
+    );
+}
