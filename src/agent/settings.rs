@@ -13,7 +13,7 @@ use url::Url;
 
 use crate::{
     agent::state_dir::StateDir,
-    api::viewport::Viewport,
+    api::{start_url::StartUrl, viewport::Viewport},
     system::chromium_flags::{ChromiumFlags, Variable},
 };
 
@@ -261,8 +261,8 @@ impl Settings {
             .map_err(|what| problem("viewport", what));
         let start_url = match &self.start_url {
             None => Ok(None),
-            Some(text) => parse_start_url(text)
-                .map(Some)
+            Some(text) => StartUrl::parse(text)
+                .map(|url| Some(url.into()))
                 .map_err(|what| problem("start-url", what)),
         };
         let chromium = self
@@ -388,20 +388,6 @@ impl Settings {
                 }),
         }
     }
-}
-
-/// The pages a browser may be sent to when it starts: what a user could type, and nothing that runs in another page's name.
-pub fn parse_start_url(text: &str) -> Result<Url, String> {
-    const MAX_BYTES: usize = 64 * 1024;
-    const SCHEMES: [&str; 5] = ["http", "https", "about", "data", "file"];
-    if text.len() > MAX_BYTES {
-        return Err(format!("must be at most {MAX_BYTES} bytes long"));
-    }
-    let url = Url::parse(text).map_err(|error| format!("is not an absolute URL: {error}"))?;
-    if !SCHEMES.contains(&url.scheme()) {
-        return Err(format!("must be a URL of scheme {}", SCHEMES.join(", ")));
-    }
-    Ok(url)
 }
 
 fn read_token(file: &Path) -> Result<SecretString, String> {

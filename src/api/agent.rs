@@ -5,7 +5,7 @@ use deserr::Deserr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::viewport::Viewport;
+use super::{start_url::StartUrl, viewport::Viewport};
 
 /// What is up. The agent answers before its browser does.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -51,24 +51,12 @@ pub struct DisplayStatus {
     pub viewport: Viewport,
 }
 
-/// The screen's new size.
-#[derive(Clone, Copy, Debug, Deserr, ToSchema)]
-pub struct DisplayRequest {
-    #[schema(minimum = 240, maximum = 3840)]
-    pub width: u32,
-    #[schema(minimum = 240, maximum = 3840)]
-    pub height: u32,
-    /// Kept as it is where absent.
-    #[deserr(default)]
-    #[schema(minimum = 1, maximum = 120)]
-    pub refresh_rate: Option<u32>,
-}
-
 /// A page to open in the tab in front, and after every later start of Chromium.
 #[derive(Clone, Debug, Deserr, ToSchema)]
 pub struct StartUrlRequest {
     /// http, https, about, data or file.
-    pub url: String,
+    #[schema(value_type = String)]
+    pub url: StartUrl,
 }
 
 /// It is done.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    field,
+    field::{self, Fields},
     ids::{KeyId, ProjectId},
     name::Name,
     time::Timestamp,
@@ -84,10 +84,10 @@ impl CreateApiKey {
 
 /// 1–3650 days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Days(u16);
+pub struct Days(u32);
 
 impl Days {
-    pub const MAX: u16 = 3650;
+    pub const MAX: u32 = 3650;
 
     #[must_use]
     pub fn after(self, now: DateTime<Utc>) -> DateTime<Utc> {
@@ -106,21 +106,9 @@ impl std::str::FromStr for Days {
     }
 }
 
-#[derive(Deserr)]
-struct RawCreateApiKey {
-    name: NameField,
-    #[deserr(default)]
-    project_id: Option<ProjectField>,
-    #[deserr(default)]
-    expires_at: Option<FutureField>,
-    #[deserr(default)]
-    days_to_expire: Option<DaysField>,
-}
-
 struct NameField(Name);
 struct ProjectField(ProjectId);
 struct FutureField(DateTime<Utc>);
-struct DaysField(Days);
 
 impl<E: DeserializeError> Deserr<E> for NameField {
     fn deserialize_from_value<V: IntoValue>(
@@ -159,21 +147,12 @@ impl<E: DeserializeError> Deserr<E> for FutureField {
     }
 }
 
-impl<E: DeserializeError> Deserr<E> for DaysField {
+impl<E: DeserializeError> Deserr<E> for Days {
     fn deserialize_from_value<V: IntoValue>(
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        match value {
-            Value::Integer(days @ 1..=3650) => {
-                // Its bounds fit.
-                Ok(DaysField(Days(u16::try_from(days).unwrap_or(Days::MAX))))
-            }
-            _ => {
-                let message = format!("must be a whole number from 1 to {}", Days::MAX);
-                Err(field::add(None, message, location))
-            }
-        }
+        field::whole_number(value, location, 1..=Self::MAX).map(Days)
     }
 }
 
@@ -182,17 +161,19 @@ impl<E: DeserializeError> Deserr<E> for CreateApiKey {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let raw: RawCreateApiKey = Deserr::<E>::deserialize_from_value(value, location)?;
-        if raw.expires_at.is_some() && raw.days_to_expire.is_some() {
-            let message = "cannot be given together with expires_at";
-            let place = location.push_key("days_to_expire");
-            return Err(field::add(None, message, place));
+        let mut fields = Fields::<_, E>::of(value, location)?;
+        let name = fields.required("name");
+        let project_id: Option<ProjectField> = fields.optional("project_id");
+        let expires_at: Option<FutureField> = fields.optional("expires_at");
+        let days_to_expire = fields.optional("days_to_expire");
+        if expires_at.is_some() && days_to_expire.is_some() {
+            fields.refuse("days_to_expire", "cannot be given together with expires_at");
         }
-        Ok(CreateApiKey {
-            name: raw.name.0,
-            project_id: raw.project_id.map(|field| field.0),
-            expires_at: raw.expires_at.map(|field| field.0),
-            days_to_expire: raw.days_to_expire.map(|field| field.0),
-        })
+        fields.finish(name.map(|NameField(name)| CreateApiKey {
+            name,
+            project_id: project_id.map(|field| field.0),
+            expires_at: expires_at.map(|field| field.0),
+            days_to_expire,
+        }))
     }
 }

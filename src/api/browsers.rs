@@ -7,7 +7,6 @@ use deserr::{
     take_cf_content,
 };
 use serde::{Deserialize, Serialize};
-use url::Url;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
@@ -15,8 +14,9 @@ use super::{
     ids::BrowserId,
     name::Name,
     paging::Page,
+    start_url::StartUrl,
     time::Timestamp,
-    viewport::Viewport,
+    viewport::{Viewport, ViewportRequest},
 };
 
 /// A browser.
@@ -175,67 +175,7 @@ impl<E: DeserializeError> Deserr<E> for TimeoutSeconds {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        match value {
-            Value::Integer(seconds @ 10..=259_200) => {
-                // Its bounds fit.
-                Ok(TimeoutSeconds(u32::try_from(seconds).unwrap_or(Self::MAX)))
-            }
-            _ => {
-                let message = format!("must be a whole number from {} to {}", Self::MIN, Self::MAX);
-                Err(field::add(None, message, location))
-            }
-        }
-    }
-}
-
-/// A screen size as it is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
-pub struct ViewportRequest {
-    #[schema(minimum = 240, maximum = 3840)]
-    pub width: u32,
-    #[schema(minimum = 240, maximum = 3840)]
-    pub height: u32,
-    /// 25, or what it was.
-    #[schema(minimum = 1, maximum = 120)]
-    pub refresh_rate: Option<u32>,
-}
-
-#[derive(Deserr)]
-struct RawViewport {
-    width: u32,
-    height: u32,
-    #[deserr(default)]
-    refresh_rate: Option<u32>,
-}
-
-impl ViewportRequest {
-    /// The whole size, with `refresh_rate` where none is asked for.
-    #[must_use]
-    pub fn resolve(self, refresh_rate: u32) -> Viewport {
-        Viewport {
-            width: self.width,
-            height: self.height,
-            refresh_rate: self.refresh_rate.unwrap_or(refresh_rate),
-        }
-    }
-}
-
-impl<E: DeserializeError> Deserr<E> for ViewportRequest {
-    fn deserialize_from_value<V: IntoValue>(
-        value: Value<V>,
-        location: ValuePointerRef,
-    ) -> Result<Self, E> {
-        let raw: RawViewport = Deserr::<E>::deserialize_from_value(value, location)?;
-        let request = ViewportRequest {
-            width: raw.width,
-            height: raw.height,
-            refresh_rate: raw.refresh_rate,
-        };
-        let problems = request.resolve(Viewport::default().refresh_rate).problems();
-        let errors = problems.into_iter().fold(None, |errors, (field, message)| {
-            Some(field::add(errors, message, location.push_key(field)))
-        });
-        errors.map_or(Ok(request), Err)
+        field::whole_number(value, location, Self::MIN..=Self::MAX).map(TimeoutSeconds)
     }
 }
 
@@ -335,49 +275,6 @@ fn check_tags<'a, E: DeserializeError>(
         }
     }
     errors
-}
-
-/// A page a browser may be sent to: an absolute URL, and nothing that runs in another page's name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StartUrl(String);
-
-impl StartUrl {
-    const MAX_BYTES: usize = 64 * 1024;
-    const SCHEMES: [&str; 5] = ["http", "https", "about", "data", "file"];
-
-    fn parse(text: String) -> Result<StartUrl, String> {
-        if text.len() > Self::MAX_BYTES {
-            return Err(format!("must have at most {} bytes", Self::MAX_BYTES));
-        }
-        match Url::parse(&text) {
-            Ok(url) if Self::SCHEMES.contains(&url.scheme()) => Ok(StartUrl(url.into())),
-            Ok(_) => Err(format!(
-                "must be a URL of scheme {}",
-                Self::SCHEMES.join(", ")
-            )),
-            Err(error) => Err(format!("must be an absolute URL: {error}")),
-        }
-    }
-
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<StartUrl> for String {
-    fn from(url: StartUrl) -> String {
-        url.0
-    }
-}
-
-impl<E: DeserializeError> Deserr<E> for StartUrl {
-    fn deserialize_from_value<V: IntoValue>(
-        value: Value<V>,
-        location: ValuePointerRef,
-    ) -> Result<Self, E> {
-        field::from_text(value, location, StartUrl::parse)
-    }
 }
 
 /// What is searched for: at most 255 characters.

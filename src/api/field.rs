@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 
 use deserr::{
-    DeserializeError, Deserr, ErrorKind, IntoValue, Value, ValuePointerRef, take_cf_content,
+    DeserializeError, Deserr, ErrorKind, IntoValue, Map, Value, ValueKind, ValuePointerRef,
+    take_cf_content,
 };
 
 /// Adds to `errors` that the field at `location` is wrong, and why.
@@ -28,6 +29,98 @@ pub(crate) fn from_text<T, V: IntoValue, E: DeserializeError>(
     parse(text).map_err(|message| add(None, message, location))
 }
 
+/// The fields of an object, read one by one: what is wrong with one hides nothing that is wrong with the others.
+pub(crate) struct Fields<'a, M, E> {
+    map: M,
+    errors: Option<E>,
+    location: ValuePointerRef<'a>,
+}
+
+impl<'a, M: Map, E: DeserializeError> Fields<'a, M, E> {
+    pub fn of<V: IntoValue<Map = M>>(
+        value: Value<V>,
+        location: ValuePointerRef<'a>,
+    ) -> Result<Self, E> {
+        match value {
+            Value::Map(map) => Ok(Self {
+                map,
+                errors: None,
+                location,
+            }),
+            actual => {
+                let accepted = &[ValueKind::Map];
+                let kind = ErrorKind::IncorrectValueKind { actual, accepted };
+                Err(take_cf_content(E::error(None, kind, location)))
+            }
+        }
+    }
+
+    /// `None` where the field is missing or wrong, which is noted.
+    pub fn required<T: Deserr<E>>(&mut self, key: &str) -> Option<T> {
+        match self.map.remove(key) {
+            Some(value) => self.read(key, value),
+            None => {
+                self.refuse(key, "is required");
+                None
+            }
+        }
+    }
+
+    /// `None` where the field is absent or null, or wrong, which is noted.
+    pub fn optional<T: Deserr<E>>(&mut self, key: &str) -> Option<T> {
+        let value = self.map.remove(key)?;
+        self.read::<Option<T>>(key, value).flatten()
+    }
+
+    /// Notes that the field is wrong, and why.
+    pub fn refuse(&mut self, key: &str, message: impl Into<String>) {
+        let place = self.location.push_key(key);
+        self.errors = Some(add(self.errors.take(), message, place));
+    }
+
+    /// `whole`, unless anything was wrong. There is a whole where nothing was.
+    pub fn finish<T>(self, whole: Option<T>) -> Result<T, E> {
+        match (self.errors, whole) {
+            (None, Some(whole)) => Ok(whole),
+            (Some(errors), _) => Err(errors),
+            (None, None) => Err(add(None, "is not complete", self.location)),
+        }
+    }
+
+    fn read<T: Deserr<E>>(&mut self, key: &str, value: M::Value) -> Option<T> {
+        let place = self.location.push_key(key);
+        match T::deserialize_from_value(value.into_value(), place) {
+            Ok(value) => Some(value),
+            Err(more) => {
+                let merged = E::merge(self.errors.take(), more, place);
+                self.errors = Some(take_cf_content(merged));
+                None
+            }
+        }
+    }
+}
+
+/// A whole number of these bounds; the message tells them.
+pub(crate) fn whole_number<V: IntoValue, E: DeserializeError>(
+    value: Value<V>,
+    location: ValuePointerRef,
+    bounds: std::ops::RangeInclusive<u32>,
+) -> Result<u32, E> {
+    match value {
+        Value::Integer(number) => u32::try_from(number).ok(),
+        _ => None,
+    }
+    .filter(|number| bounds.contains(number))
+    .ok_or_else(|| {
+        let (from, to) = (bounds.start(), bounds.end());
+        add(
+            None,
+            format!("must be a whole number from {from} to {to}"),
+            location,
+        )
+    })
+}
+
 /// A field of the contract that this build cannot honour: accepted only where it asks for nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unsupported;
@@ -37,7 +130,7 @@ impl<E: DeserializeError> Deserr<E> for Unsupported {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        use deserr::{Map, Sequence};
+        use deserr::Sequence;
         let asks_for_nothing = match value {
             Value::Null | Value::Boolean(false) => true,
             Value::String(text) => text.is_empty(),

@@ -9,6 +9,7 @@ pub(crate) mod field;
 pub mod ids;
 pub mod name;
 pub mod paging;
+pub mod start_url;
 pub mod time;
 pub mod viewport;
 

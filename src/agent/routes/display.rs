@@ -5,8 +5,11 @@ use axum::extract::State;
 use super::chromium::CHANGE_DEADLINE;
 use crate::{
     agent::Agent,
-    api::{ErrorBody, agent::DisplayRequest, viewport::Viewport},
-    http::{ApiError, ApiResult, Json},
+    api::{
+        ErrorBody,
+        viewport::{Viewport, ViewportRequest},
+    },
+    http::{ApiResult, Json},
 };
 
 /// Resize the screen
@@ -17,7 +20,7 @@ use crate::{
     put,
     path = "/display",
     tag = "display",
-    request_body = DisplayRequest,
+    request_body = ViewportRequest,
     responses(
         (status = 200, body = Viewport),
         (status = 400, body = ErrorBody, description = "out of bounds"),
@@ -26,24 +29,9 @@ use crate::{
 )]
 pub async fn display(
     State(agent): State<Agent>,
-    Json(request): Json<DisplayRequest>,
+    Json(request): Json<ViewportRequest>,
 ) -> ApiResult<Json<Viewport>> {
-    let viewport = Viewport {
-        width: request.width,
-        height: request.height,
-        refresh_rate: request
-            .refresh_rate
-            .unwrap_or_else(|| agent.chromium.status().viewport.refresh_rate),
-    };
-    let problems = viewport.problems();
-    if !problems.is_empty() {
-        let refusal = ApiError::bad_request("the screen cannot have this size");
-        return Err(problems
-            .into_iter()
-            .fold(refusal, |refusal, (field, what)| {
-                refusal.detail(field, what)
-            }));
-    }
+    let viewport = request.resolve(agent.chromium.status().viewport.refresh_rate);
     agent.chromium.resize(viewport, CHANGE_DEADLINE).await?;
     Ok(Json(viewport))
 }

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     api::{
         ids::{BrowserId, ProjectId},
-        viewport::Viewport,
+        viewport::{Viewport, ViewportRequest},
     },
     request_scope::inherit,
     shutdown::Shutdown,
@@ -340,11 +340,7 @@ impl Browsers {
         let row = store.change_browser(live.id(), records).await?;
         let mut row = row.ok_or(BrowserError::NotFound)?;
         if let Some(wanted) = change.viewport {
-            let viewport = Viewport {
-                refresh_rate: wanted.refresh_rate.unwrap_or(row.viewport.refresh_rate),
-                width: wanted.width,
-                height: wanted.height,
-            };
+            let viewport = wanted.resolve(row.viewport.refresh_rate);
             live.host().set_viewport(viewport).await?;
             let seen = Change {
                 viewport: Some(viewport),
@@ -535,15 +531,6 @@ impl Browsers {
 pub struct BrowserChange {
     pub name: Option<String>,
     pub tags: Option<BTreeMap<String, String>>,
-    pub viewport: Option<ViewportChange>,
+    pub viewport: Option<ViewportRequest>,
     pub start_url: Option<String>,
-}
-
-/// A new screen size.
-#[derive(Debug, Clone, Copy)]
-pub struct ViewportChange {
-    pub width: u32,
-    pub height: u32,
-    /// `None` leaves it as it is.
-    pub refresh_rate: Option<u32>,
 }

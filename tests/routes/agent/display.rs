@@ -122,6 +122,11 @@ async fn refuses_sizes_out_of_bounds_with_one_detail_each() {
             vec!["width", "height", "refresh_rate"],
         ),
         (json!({"width": -1, "height": 800}), vec!["width"]),
+        (json!({"width": "x", "height": 1}), vec!["width", "height"]),
+        (
+            json!({"width": 3840, "height": 3840, "refresh_rate": "x"}),
+            vec!["refresh_rate", "width"],
+        ),
         (json!({"width": 3840, "height": 3840}), vec!["width"]),
         (
             json!({"width": 5_000_000_000_u64, "height": 800}),

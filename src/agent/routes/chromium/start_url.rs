@@ -4,12 +4,12 @@ use axum::extract::State;
 
 use super::TAG;
 use crate::{
-    agent::{Agent, settings::parse_start_url},
+    agent::Agent,
     api::{
         ErrorBody,
         agent::{Done, StartUrlRequest},
     },
-    http::{ApiError, ApiResult, Json},
+    http::{ApiResult, Json},
 };
 
 /// Open a page in the tab in front
@@ -30,11 +30,9 @@ pub async fn start_url(
     State(agent): State<Agent>,
     Json(request): Json<StartUrlRequest>,
 ) -> ApiResult<Json<Done>> {
-    let url = parse_start_url(&request.url)
-        .map_err(|what| ApiError::bad_request(format!("url: {what}")).detail("url", what))?;
     agent
         .chromium
-        .open_start_url(url, agent.config.cdp_hold)
+        .open_start_url(request.url.into(), agent.config.cdp_hold)
         .await?;
     Ok(Json(Done { ok: true }))
 }

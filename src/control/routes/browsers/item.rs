@@ -9,7 +9,7 @@ use crate::{
     },
     control::{
         Control,
-        browsers::{BrowserChange, ViewportChange},
+        browsers::BrowserChange,
         routes::{guard::Caller, reached::Reached},
     },
     http::{ApiResult, Json, Path, Query},
@@ -62,11 +62,7 @@ pub async fn update(
     let change = BrowserChange {
         name: request.name.map(Into::into),
         tags: request.tags.map(|tags| tags.into_inner()),
-        viewport: request.viewport.map(|wanted| ViewportChange {
-            width: wanted.width,
-            height: wanted.height,
-            refresh_rate: wanted.refresh_rate,
-        }),
+        viewport: request.viewport,
         start_url: request.start_url.map(Into::into),
     };
     let row = control

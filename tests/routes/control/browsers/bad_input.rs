@@ -31,8 +31,16 @@ async fn every_bad_field_of_a_new_browser_has_its_detail() {
             &["viewport.height", "viewport.width"],
         ),
         (
+            json!({"viewport": {"width": "x", "height": 1, "refresh_rate": 0}}),
+            &["viewport.height", "viewport.refresh_rate", "viewport.width"],
+        ),
+        (
             json!({"viewport": {"width": 3840, "height": 3840}}),
             &["viewport.width"],
+        ),
+        (
+            json!({"viewport": {"width": 3840, "height": 3840, "refresh_rate": 121}}),
+            &["viewport.refresh_rate", "viewport.width"],
         ),
         (json!({"name": ""}), &["name"]),
         (json!({"name": "a b"}), &["name"]),
@@ -53,6 +61,11 @@ async fn every_bad_field_of_a_new_browser_has_its_detail() {
         (json!({"start_url": "example.com"}), &["start_url"]),
         (json!({"start_url": "javascript:alert(1)"}), &["start_url"]),
         (json!({"start_url": 1}), &["start_url"]),
+        // Within the bound as it is written, beyond it as a browser is given it.
+        (
+            json!({"start_url": format!("https://example.com/{}", "é".repeat(30_000))}),
+            &["start_url"],
+        ),
         (
             json!({"profile": {"id": "x"}, "stealth": true, "proxy": {"id": "x"}, "extensions": [{}]}),
             &["extensions", "profile", "proxy", "stealth"],
@@ -89,11 +102,22 @@ async fn every_bad_field_of_a_change_has_its_detail() {
         (json!("x"), &["body"][..]),
         (
             json!({"name": "a/b", "tags": 1, "viewport": {"width": 1}, "start_url": "x", "profile": {"name": "p"}}),
-            &["name", "profile", "start_url", "tags", "viewport.height"],
+            &[
+                "name",
+                "profile",
+                "start_url",
+                "tags",
+                "viewport.height",
+                "viewport.width",
+            ],
         ),
         (
             json!({"viewport": {"width": 100, "height": 100}}),
             &["viewport.height", "viewport.width"],
+        ),
+        (
+            json!({"viewport": {"width": "x", "height": 1}, "start_url": format!("data:,{}", "é".repeat(30_000))}),
+            &["start_url", "viewport.height", "viewport.width"],
         ),
     ] {
         let answer = dev.patch("/browsers/none", body.clone()).await;

@@ -86,6 +86,10 @@ async fn every_bad_field_has_its_detail() {
             json!({"name": "a", "days_to_expire": 1, "expires_at": "2999-01-01T00:00:00Z"}),
             &["days_to_expire"],
         ),
+        (
+            json!({"name": 1, "days_to_expire": 3, "expires_at": "2999-01-01T00:00:00Z"}),
+            &["days_to_expire", "name"],
+        ),
         (json!([]), &["body"]),
     ] {
         let answer = dev.post("/org/api_keys", body.clone()).await;
