@@ -8,6 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use sea_orm::ConnectionTrait;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -124,6 +125,28 @@ impl Dev {
 
     pub fn state_dir(&self) -> PathBuf {
         self.state.path()
+    }
+
+    /// Has the database refuse what would bring a browser's record into `state`, until [`Dev::allow`].
+    pub async fn refuse(&self, state: &str) {
+        self.sql(&format!(
+            "CREATE TRIGGER refuse BEFORE UPDATE ON browsers WHEN NEW.state = '{state}' \
+             BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        ))
+        .await;
+    }
+
+    pub async fn allow(&self) {
+        self.sql("DROP TRIGGER refuse").await;
+    }
+
+    async fn sql(&self, statement: &str) {
+        let file = self.state_dir().join("berth.db");
+        let db = sea_orm::Database::connect(format!("sqlite:{}", file.display()))
+            .await
+            .unwrap();
+        db.execute_unprepared(statement).await.unwrap();
+        db.close().await.unwrap();
     }
 
     pub fn pid(&self) -> Pid {

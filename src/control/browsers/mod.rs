@@ -38,6 +38,8 @@ use turns::Turns;
 const IDEMPOTENCY: TimeDelta = TimeDelta::minutes(10);
 /// Between two looks for records that have been kept long enough.
 const PURGE_EVERY: Duration = Duration::from_secs(60 * 60);
+/// Between two tries to record an end.
+const RECORD_AGAIN: Duration = Duration::from_secs(1);
 /// How long a call waits for an agent that is being started again.
 const COMEBACK: Duration = Duration::from_secs(15);
 
@@ -50,6 +52,8 @@ pub enum BrowserError {
     NameTaken,
     #[error("the idempotency key came with another request")]
     KeyReused,
+    #[error("another request with the idempotency key is under way")]
+    KeyInUse,
     #[error("{0} browsers live already, and no more may")]
     Full(u32),
     #[error("the server is stopping")]
@@ -73,8 +77,8 @@ pub enum BrowserError {
 impl From<StoreError> for BrowserError {
     fn from(error: StoreError) -> Self {
         match error {
-            // The only unique value a client chooses freely; the idempotency key is guarded by its turn.
             StoreError::Taken => BrowserError::NameTaken,
+            StoreError::KeyTaken => BrowserError::KeyInUse,
             other => BrowserError::Store(other),
         }
     }
@@ -246,7 +250,7 @@ impl Browsers {
             Ok(host) => host,
             Err(error) => {
                 // There is no host to stop: the record is all there is.
-                store.forget_browser(&id).await?;
+                self.record(id, Action::Forget).await;
                 return Err(error.into());
             }
         };
@@ -265,7 +269,7 @@ impl Browsers {
             self.happen(&live, event).await?;
             return Err(error);
         }
-        self.happen(&live, Event::Ready).await?;
+        self.publish(&live).await?;
         let row = BrowserRow {
             state: state::State::Active,
             ..row
@@ -306,7 +310,8 @@ impl Browsers {
                     .await?
             }
         };
-        let row = found.ok_or(BrowserError::NotFound)?;
+        let row = found.filter(|row| self.is_settled(row));
+        let row = row.ok_or(BrowserError::NotFound)?;
         if let Some(live) = self.live().get(&row.id) {
             live.touch();
         }
@@ -319,10 +324,12 @@ impl Browsers {
         project: &ProjectId,
         listing: &Listing,
     ) -> Result<Vec<BrowserRow>, BrowserError> {
-        Ok(self.inner.store.list_browsers(project, listing).await?)
+        let mut rows = self.inner.store.list_browsers(project, listing).await?;
+        rows.retain(|row| self.is_settled(row));
+        Ok(rows)
     }
 
-    /// Changes a live browser. What can be refused is done first; what follows may be repeated by the client as it is.
+    /// Changes a live browser: it itself first, then its record. Goes on when the client does not wait.
     pub async fn update(
         &self,
         project: &ProjectId,
@@ -330,35 +337,48 @@ impl Browsers {
         change: BrowserChange,
     ) -> Result<BrowserRow, BrowserError> {
         let live = self.find_live(project, id_or_name).await?;
-        let _turn = live.change_turn().await;
+        let in_use = live.activity().begin();
+        let this = self.clone();
+        let changing = self.inner.shutdown.spawn(inherit(async move {
+            let _in_use = in_use;
+            let _turn = live.change_turn().await;
+            this.change(&live, change).await
+        }));
+        changing.await?
+    }
+
+    async fn change(&self, live: &Live, change: BrowserChange) -> Result<BrowserRow, BrowserError> {
         let store = &self.inner.store;
-        let records = Change {
-            name: change.name,
-            tags: change.tags,
-            ..Change::default()
+        // Refused before anything is done, as far as that can be known.
+        if let Some(name) = &change.name {
+            let holder = store.find_live_name(live.project(), name).await?;
+            if holder.is_some_and(|holder| holder != *live.id()) {
+                return Err(BrowserError::NameTaken);
+            }
+        }
+        let mut done = Change::default();
+        let outcome = match change_host(live, change.viewport, change.start_url, &mut done).await {
+            Ok(()) => {
+                let whole = Change {
+                    name: change.name,
+                    tags: change.tags,
+                    ..done.clone()
+                };
+                let row = store.change_browser(live.id(), whole).await;
+                row.map_err(BrowserError::from)
+                    .and_then(|row| row.ok_or(BrowserError::NotFound))
+            }
+            Err(error) => Err(error.into()),
         };
-        let row = store.change_browser(live.id(), records).await?;
-        let mut row = row.ok_or(BrowserError::NotFound)?;
-        if let Some(wanted) = change.viewport {
-            let viewport = wanted.resolve(row.viewport.refresh_rate);
-            live.host().set_viewport(viewport).await?;
-            let seen = Change {
-                viewport: Some(viewport),
-                ..Change::default()
-            };
-            let changed = store.change_browser(live.id(), seen).await?;
-            row = changed.ok_or(BrowserError::NotFound)?;
+        if matches!(
+            outcome,
+            Err(BrowserError::Agent(_) | BrowserError::NameTaken)
+        ) && done != Change::default()
+        {
+            // The record says what the browser is like, whatever came of the rest.
+            store.change_browser(live.id(), done).await?;
         }
-        if let Some(url) = change.start_url {
-            live.host().set_start_url(&url).await?;
-            let seen = Change {
-                start_url: Some(url),
-                ..Change::default()
-            };
-            let changed = store.change_browser(live.id(), seen).await?;
-            row = changed.ok_or(BrowserError::NotFound)?;
-        }
-        Ok(row)
+        outcome
     }
 
     /// Ends a browser; returns once nothing is left of it. Goes on when the client does not wait.
@@ -444,54 +464,89 @@ impl Browsers {
             tracing::debug!(browser = %live.id(), %refused);
             BrowserError::NotFound
         })?;
-        self.perform(live, actions).await
+        self.perform(live, actions).await;
+        Ok(())
     }
 
-    async fn perform(&self, live: &Arc<Live>, actions: &[Action]) -> Result<(), BrowserError> {
-        // What a database says must not keep a host from being stopped: the first error is told at the end.
-        let mut outcome = Ok(());
+    /// Lets clients find a browser that answers; where that cannot be recorded, nothing of it is left.
+    async fn publish(&self, live: &Arc<Live>) -> Result<(), BrowserError> {
+        self.happen(live, Event::Ready).await?;
+        let published = self.inner.store.publish_browser(live.id()).await;
+        let event = match published {
+            Ok(true) => Event::Published,
+            Ok(false) | Err(_) => Event::NotPublished,
+        };
+        self.happen(live, event).await?;
+        match published {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(BrowserError::NotFound),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn perform(&self, live: &Arc<Live>, actions: &[Action]) {
         let mut todo: VecDeque<Action> = actions.iter().copied().collect();
         while let Some(action) = todo.pop_front() {
-            match self.perform_one(live, action).await {
-                Ok(more) => todo.extend(more),
-                Err(error) => outcome = outcome.and(Err(error)),
+            match action {
+                Action::Show => {
+                    self.live().insert(live.id().clone(), live.clone());
+                    self.count();
+                    self.inner.shutdown.spawn(self.clone().watch(live.clone()));
+                    tracing::info!(browser = %live.id(), "a browser is up");
+                }
+                Action::Withdraw(reason) => {
+                    self.live().remove(live.id());
+                    self.count();
+                    live.ended().cancel();
+                    tracing::info!(browser = %live.id(), ?reason, "a browser ends");
+                    self.record(live.id().clone(), action).await;
+                }
+                Action::StopHost => {
+                    live.host().stop().await;
+                    todo.extend(live.apply(Event::HostStopped).unwrap_or_default());
+                }
+                Action::Close | Action::Forget => self.record(live.id().clone(), action).await,
             }
         }
-        outcome
     }
 
-    /// Does one thing, and says what follows from its being done.
-    async fn perform_one(
-        &self,
-        live: &Arc<Live>,
-        action: Action,
-    ) -> Result<&'static [Action], BrowserError> {
-        let store = &self.inner.store;
-        match action {
-            Action::Publish => {
-                store.publish_browser(live.id()).await?;
-                self.live().insert(live.id().clone(), live.clone());
-                self.count();
-                self.inner.shutdown.spawn(self.clone().watch(live.clone()));
-                tracing::info!(browser = %live.id(), "a browser is up");
-            }
-            Action::Withdraw(reason) => {
-                self.live().remove(live.id());
-                self.count();
-                live.ended().cancel();
-                tracing::info!(browser = %live.id(), ?reason, "a browser ends");
-                store
-                    .withdraw_browser(live.id(), reason, Utc::now())
-                    .await?;
-            }
-            Action::StopHost => {
-                live.host().stop().await;
-                return Ok(live.apply(Event::HostStopped).unwrap_or_default());
-            }
-            Action::Close => store.close_browser(live.id()).await?,
-            Action::Forget => store.forget_browser(live.id()).await?,
+    /// Records an end. What the database says must not keep a host from being stopped, nor be told to clients after the fact: what it
+    /// refuses is tried again, and after the next start at the latest it is settled with the rest.
+    async fn record(&self, id: BrowserId, end: Action) {
+        if let Err(error) = self.try_record(&id, end).await {
+            tracing::error!(browser = %id, ?end, %error, "an end cannot be recorded; it is tried again");
+            let this = self.clone();
+            self.inner.shutdown.spawn(async move {
+                let mut ticks = tokio::time::interval(RECORD_AGAIN);
+                loop {
+                    tokio::select! {
+                        _ = ticks.tick() => {}
+                        () = this.inner.shutdown.stopped() => return,
+                    }
+                    if this.try_record(&id, end).await.is_ok() {
+                        return;
+                    }
+                }
+            });
         }
-        Ok(&[])
+    }
+
+    async fn try_record(&self, id: &BrowserId, end: Action) -> Result<(), StoreError> {
+        let store = &self.inner.store;
+        match end {
+            Action::Withdraw(reason) => {
+                store.withdraw_browser(id, reason, Utc::now()).await?;
+                Ok(())
+            }
+            Action::Close => store.close_browser(id).await,
+            Action::Forget => store.forget_browser(id).await,
+            Action::Show | Action::StopHost => Ok(()),
+        }
+    }
+
+    /// Whether the record tells how things are: one that says a browser lives which does not is about to be changed.
+    fn is_settled(&self, row: &BrowserRow) -> bool {
+        row.state != state::State::Active || self.live().contains_key(&row.id)
     }
 
     /// Ends the browser once nobody has used it for its time, or once its host is given up.
@@ -504,10 +559,8 @@ impl Browsers {
                     () = live.host().gone() => live.apply(Event::End(EndReason::Gone)).ok(),
                     () = self.inner.shutdown.stopped() => return,
                 };
-                if let Some(actions) = actions
-                    && let Err(error) = self.perform(&live, actions).await
-                {
-                    tracing::error!(browser = %live.id(), %error, "cannot end the browser in order");
+                if let Some(actions) = actions {
+                    self.perform(&live, actions).await;
                 }
             }
         })
@@ -524,6 +577,26 @@ impl Browsers {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Notes in `done` what the browser has been brought to, as far as it came.
+async fn change_host(
+    live: &Live,
+    viewport: Option<ViewportRequest>,
+    start_url: Option<String>,
+    done: &mut Change,
+) -> Result<(), AgentError> {
+    let host = live.host();
+    if let Some(wanted) = viewport {
+        let viewport = wanted.resolve(host.viewport().refresh_rate);
+        host.set_viewport(viewport).await?;
+        done.viewport = Some(viewport);
+    }
+    if let Some(url) = start_url {
+        host.set_start_url(&url).await?;
+        done.start_url = Some(url);
+    }
+    Ok(())
 }
 
 /// What is to change of a live browser; `None` leaves a field as it is.

@@ -1,8 +1,8 @@
 //! A browser's life as a pure state machine: what may happen next, and what has to be done about it.
 //!
 //! ```text
-//! creating ──ready──▶ active ──end asked / idle / host lost──▶ deleting ──host stopped──▶ deleted
-//!     └──failed / abandoned──▶ discarded (no trace is kept: no client ever saw it)
+//! creating ──ready──▶ publishing ──published──▶ active ──end asked / idle / host lost──▶ deleting ──host stopped──▶ deleted
+//!     └──failed / abandoned──────┴──not published──▶ discarded (no trace is kept: no client ever saw it)
 //! ```
 
 /// Where a browser stands.
@@ -10,7 +10,9 @@
 pub enum State {
     /// Its host is starting; no client knows it yet.
     Creating,
-    /// It answers.
+    /// It answers; that is being recorded.
+    Publishing,
+    /// It answers, and clients find it.
     Active,
     /// It is gone for clients; its host is still being stopped.
     Deleting(EndReason),
@@ -36,6 +38,10 @@ pub enum EndReason {
 pub enum Event {
     /// Its DevTools answer.
     Ready,
+    /// It is recorded as active.
+    Published,
+    /// That could not be recorded.
+    NotPublished,
     /// Its host did not come up.
     StartFailed,
     /// The client that asked for it went away.
@@ -49,8 +55,8 @@ pub enum Event {
 /// What has to be done after an event, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Record it as active and let clients find it.
-    Publish,
+    /// Let clients find it.
+    Show,
     /// Hide it from clients and record why it ended.
     Withdraw(EndReason),
     /// Stop its host and remove what is left of it; then say `HostStopped`.
@@ -72,11 +78,13 @@ pub struct Refused {
 impl State {
     /// The state after `event`, and what has to be done.
     pub fn apply(self, event: Event) -> Result<(State, &'static [Action]), Refused> {
-        use Action::{Close, Forget, Publish, StopHost, Withdraw};
+        use Action::{Close, Forget, Show, StopHost, Withdraw};
         use EndReason::{Deleted, Gone, Idle};
         Ok(match (self, event) {
-            (State::Creating, Event::Ready) => (State::Active, &[Publish]),
-            (State::Creating, Event::StartFailed | Event::Abandoned) => {
+            (State::Creating, Event::Ready) => (State::Publishing, &[]),
+            (State::Publishing, Event::Published) => (State::Active, &[Show]),
+            (State::Creating, Event::StartFailed | Event::Abandoned)
+            | (State::Publishing, Event::NotPublished) => {
                 // The name is free again at once; the host is found by its folder should we die here.
                 (State::Discarded, &[Forget, StopHost])
             }
@@ -114,6 +122,8 @@ mod tests {
     fn event() -> impl Strategy<Value = Event> {
         prop_oneof![
             Just(Event::Ready),
+            Just(Event::Published),
+            Just(Event::NotPublished),
             Just(Event::StartFailed),
             Just(Event::Abandoned),
             Just(Event::End(EndReason::Deleted)),
@@ -126,7 +136,9 @@ mod tests {
     #[test]
     fn a_browser_lives_and_is_deleted() {
         let (state, todo) = State::Creating.apply(Event::Ready).unwrap();
-        assert_eq!((state, todo), (State::Active, &[Action::Publish][..]));
+        assert_eq!((state, todo), (State::Publishing, &[][..]));
+        let (state, todo) = state.apply(Event::Published).unwrap();
+        assert_eq!((state, todo), (State::Active, &[Action::Show][..]));
         let (state, todo) = state.apply(Event::End(EndReason::Deleted)).unwrap();
         assert_eq!(
             todo,
@@ -146,6 +158,9 @@ mod tests {
             assert_eq!(state, State::Discarded);
             assert_eq!(todo, &[Action::Forget, Action::StopHost]);
         }
+        let (state, todo) = State::Publishing.apply(Event::NotPublished).unwrap();
+        assert_eq!(state, State::Discarded);
+        assert_eq!(todo, &[Action::Forget, Action::StopHost]);
     }
 
     proptest! {
@@ -162,7 +177,7 @@ mod tests {
                         prop_assert!(!matches!(before, State::Deleted(_)));
                         for action in actions {
                             match action {
-                                Action::Publish => published += 1,
+                                Action::Show => published += 1,
                                 Action::Withdraw(_) => withdrawn += 1,
                                 Action::StopHost => stops += 1,
                                 Action::Close | Action::Forget => prop_assert!(after.is_final()),

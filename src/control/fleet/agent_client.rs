@@ -12,7 +12,10 @@ use hyper_util::{
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::{api::viewport::Viewport, request_scope::RequestScope};
+use crate::{
+    api::{ErrorBody, viewport::Viewport},
+    request_scope::RequestScope,
+};
 
 /// Answers of the routes called here are small; more is not one of ours.
 const MAX_ANSWER: usize = 64 * 1024;
@@ -24,10 +27,25 @@ const MAX_REASON: usize = 512;
 pub enum AgentError {
     #[error("the agent cannot be reached: {0}")]
     Unreachable(String),
-    #[error("the agent answered {status}: {reason}")]
-    Refused { status: StatusCode, reason: String },
+    #[error("the agent answered {status}: {}", .error.message)]
+    Refused {
+        status: StatusCode,
+        error: Box<ErrorBody>,
+    },
     #[error("the agent did not answer within {0:?}")]
     Late(Duration),
+}
+
+impl AgentError {
+    /// The fields it tells about, named as they were in the request that led to the agent's.
+    fn at(mut self, name: impl Fn(&str) -> String) -> Self {
+        if let AgentError::Refused { error, .. } = &mut self {
+            for detail in &mut error.details {
+                detail.code = name(&detail.code);
+            }
+        }
+        self
+    }
 }
 
 /// Which agent, and what opens it.
@@ -65,7 +83,8 @@ impl AgentClient {
         deadline: Duration,
     ) -> Result<(), AgentError> {
         let request = (Method::PUT, "/display", Some(json!(viewport)));
-        self.call(agent, request, deadline).await
+        let answer = self.call(agent, request, deadline).await;
+        answer.map_err(|error| error.at(|field| format!("viewport.{field}")))
     }
 
     pub async fn set_start_url(
@@ -79,7 +98,8 @@ impl AgentClient {
             "/chromium/start_url",
             Some(json!({ "url": url })),
         );
-        self.call(agent, request, deadline).await
+        let answer = self.call(agent, request, deadline).await;
+        answer.map_err(|error| error.at(|_| "start_url".to_owned()))
     }
 
     async fn call(
@@ -116,8 +136,8 @@ impl AgentClient {
             if status.is_success() {
                 return Ok(());
             }
-            let reason = reason(&body.to_bytes());
-            Err(AgentError::Refused { status, reason })
+            let error = Box::new(error_in(&body.to_bytes()));
+            Err(AgentError::Refused { status, error })
         };
         match tokio::time::timeout(deadline, answer).await {
             Ok(answer) => answer,
@@ -126,12 +146,17 @@ impl AgentClient {
     }
 }
 
-/// The message of an error in our shape, else the start of whatever came.
-fn reason(body: &[u8]) -> String {
-    let parsed: Option<Value> = serde_json::from_slice(body).ok();
-    let message = parsed.as_ref().and_then(|body| body["message"].as_str());
-    let text = message.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
-    text.chars().take(MAX_REASON).collect()
+/// An error in our shape, else one with the start of whatever came.
+fn error_in(body: &[u8]) -> ErrorBody {
+    serde_json::from_slice(body).unwrap_or_else(|_| ErrorBody {
+        code: String::new(),
+        message: String::from_utf8_lossy(body)
+            .chars()
+            .take(MAX_REASON)
+            .collect(),
+        details: Vec::new(),
+        inner_error: None,
+    })
 }
 
 /// An error with its causes; the client's own text alone says little.

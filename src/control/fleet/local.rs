@@ -281,6 +281,11 @@ impl Host {
         }
     }
 
+    /// What it is, and starts with again.
+    pub fn viewport(&self) -> Viewport {
+        self.launch().viewport
+    }
+
     pub async fn set_viewport(&self, viewport: Viewport) -> Result<(), AgentError> {
         let agent = self.agent().await?;
         self.client

@@ -150,7 +150,8 @@ fn pixels(value: u32) -> Result<i32, StoreError> {
 }
 
 impl Store {
-    /// Records a browser that is about to start. `Taken` where its name or its idempotency key belongs to a live one.
+    /// Records a browser that is about to start. `Taken` where its name belongs to a live one, `KeyTaken` where its
+    /// idempotency key belongs to another.
     pub async fn create_browser(
         &self,
         new: NewBrowserRow,
@@ -582,6 +583,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_key_that_is_taken_is_told_from_a_name_that_is() {
+        let (_folder, store, project) = store().await;
+        let with_key = |name| NewBrowserRow {
+            idempotency: Some(Creation {
+                key: "k".to_owned(),
+                request_digest: [0; 32],
+            }),
+            ..new(&project, Some(name))
+        };
+        store
+            .create_browser(with_key("a"), Utc::now())
+            .await
+            .unwrap();
+        let same_key = store.create_browser(with_key("b"), Utc::now()).await;
+        assert!(
+            matches!(same_key, Err(StoreError::KeyTaken)),
+            "{same_key:?}"
+        );
+        let same_name = new(&project, Some("a"));
+        let same_name = store.create_browser(same_name, Utc::now()).await;
+        assert!(matches!(same_name, Err(StoreError::Taken)), "{same_name:?}");
+    }
+
+    #[tokio::test]
     async fn a_name_is_unique_among_the_live_ones_of_a_project() {
         let (_folder, store, project) = store().await;
         let other = store.create_project("other", Utc::now()).await.unwrap().id;
@@ -629,7 +654,7 @@ mod tests {
         };
         let first = publish(&store, with_key()).await;
         let again = store.create_browser(with_key(), Utc::now()).await;
-        assert!(matches!(again, Err(StoreError::Taken)));
+        assert!(matches!(again, Err(StoreError::KeyTaken)));
         let since = Utc::now() - TimeDelta::minutes(10);
         let found = store.find_creation(&project, "k", since).await.unwrap();
         let (row, digest) = found.unwrap();

@@ -33,9 +33,12 @@ pub struct Store {
 /// What can go wrong when the database is asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A value that has to be unique is taken.
+    /// A name that has to be unique is taken.
     #[error("a unique value is taken already")]
     Taken,
+    /// A request with this idempotency key has a record already.
+    #[error("the idempotency key is taken already")]
+    KeyTaken,
     /// A row holds what this program never writes.
     #[error("the database holds a bad {what}: {value:?}")]
     Corrupt { what: &'static str, value: String },
@@ -46,6 +49,10 @@ pub enum StoreError {
 impl From<DbErr> for StoreError {
     fn from(error: DbErr) -> Self {
         match error.sql_err() {
+            // SQLite names the columns, others the index; both have this in their name.
+            Some(SqlErr::UniqueConstraintViolation(what)) if what.contains("idempotency_key") => {
+                StoreError::KeyTaken
+            }
             Some(SqlErr::UniqueConstraintViolation(_)) => StoreError::Taken,
             _ => StoreError::Database(error),
         }

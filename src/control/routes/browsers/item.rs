@@ -49,6 +49,7 @@ pub async fn get(
         (status = 400, body = ErrorBody),
         (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody, description = "The name is taken"),
+        (status = 502, body = ErrorBody, description = "The browser did not do it"),
         (status = 503, body = ErrorBody, description = "The browser does not answer; the request may be repeated"),
     )
 )]

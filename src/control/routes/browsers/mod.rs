@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::routing::any;
+use http::StatusCode;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -86,6 +87,10 @@ impl From<BrowserError> for ApiError {
                     .detail("idempotency-key", "is used")
                     .permanent()
             }
+            BrowserError::KeyInUse => {
+                ApiError::conflict("another request with the idempotency key is under way")
+                    .detail("idempotency-key", "is in use")
+            }
             BrowserError::Full(_) => {
                 ApiError::limit_exceeded("as many browsers live as may at once", FULL_RETRY)
             }
@@ -107,17 +112,27 @@ impl From<BrowserError> for ApiError {
                 tracing::warn!(%cause, "a browser cannot be reached");
                 ApiError::unavailable("the browser is being started again", COMEBACK_RETRY)
             }
-            BrowserError::Agent(AgentError::Refused { status, reason })
-                if status.is_client_error() =>
-            {
-                ApiError::bad_request(reason)
-            }
-            BrowserError::Agent(cause) => {
-                tracing::warn!(%cause, "an agent did not do its part");
-                ApiError::unavailable("the browser does not answer", COMEBACK_RETRY)
-            }
+            BrowserError::Agent(cause) => agent_error(cause),
             BrowserError::Store(cause) => ApiError::internal(cause),
             BrowserError::Task(cause) => ApiError::internal(cause),
+        }
+    }
+}
+
+/// A change may be asked for again as it is, whatever came of it.
+fn agent_error(cause: AgentError) -> ApiError {
+    match cause {
+        AgentError::Refused {
+            status: StatusCode::BAD_REQUEST,
+            error,
+        } => ApiError::bad_request(error.message).details(error.details),
+        AgentError::Refused { status, .. } if status != StatusCode::SERVICE_UNAVAILABLE => {
+            tracing::warn!(%cause, "an agent refused its part");
+            ApiError::bad_gateway("the browser did not do it")
+        }
+        cause => {
+            tracing::warn!(%cause, "an agent did not do its part");
+            ApiError::unavailable("the browser does not answer", COMEBACK_RETRY)
         }
     }
 }
@@ -126,4 +141,41 @@ impl From<BrowserError> for ApiError {
 fn not_up(reason: &'static str) -> ApiError {
     ApiError::unavailable("the browser could not be started", FULL_RETRY)
         .inner("start_failed", reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{ErrorBody, ErrorDetail};
+
+    #[test]
+    fn only_what_an_agent_finds_wrong_with_the_request_is_the_clients_fault() {
+        let told = |status: u16| {
+            let error = Box::new(ErrorBody {
+                code: "x".to_owned(),
+                message: "the screen cannot have this size".to_owned(),
+                details: vec![ErrorDetail {
+                    code: "viewport.width".to_owned(),
+                    message: "is too large".to_owned(),
+                }],
+                inner_error: None,
+            });
+            let status = StatusCode::from_u16(status).unwrap();
+            agent_error(AgentError::Refused { status, error })
+        };
+        let refused = told(400);
+        assert_eq!(refused.body().code, "bad_request");
+        assert_eq!(refused.body().details[0].code, "viewport.width");
+        for (status, code) in [
+            (401, "bad_gateway"),
+            (404, "bad_gateway"),
+            (413, "bad_gateway"),
+            (500, "bad_gateway"),
+            (503, "unavailable"),
+        ] {
+            let error = told(status);
+            assert_eq!(error.body().code, code);
+            assert!(error.body().details.is_empty());
+        }
+    }
 }

@@ -72,3 +72,36 @@ async fn a_name_that_is_taken_changes_nothing() {
     );
     dev.finish().await;
 }
+
+#[tokio::test]
+async fn a_change_goes_on_when_its_client_leaves_and_its_record_says_so() {
+    let dev = Dev::start().await;
+    let made = dev
+        .post(
+            "/browsers",
+            json!({"name": "a", "viewport": {"width": 800, "height": 600}}),
+        )
+        .await
+        .body;
+    let path = format!("/browsers/{}", id(&made));
+    let before = dev.descendants_with("Xvfb");
+    assert!(!before.is_empty());
+    // Larger than there was room for: the screen is started anew, which takes its time.
+    let change = json!({"name": "b", "viewport": {"width": 3840, "height": 2160}});
+    let request = dev.request(reqwest::Method::PATCH, &path).json(&change);
+    let client = tokio::spawn(request.send());
+    until("the change has begun", async || {
+        (dev.descendants_with("Xvfb") != before).then_some(())
+    })
+    .await;
+    client.abort();
+    until("the change is recorded", async || {
+        let seen = dev.get(&path).await.body;
+        let whole = seen["name"] == "b" && seen["viewport"]["width"] == 3840;
+        // Its parts become visible together.
+        assert!(whole || (seen["name"] == "a" && seen["viewport"]["width"] == 800));
+        whole.then_some(())
+    })
+    .await;
+    dev.finish().await;
+}

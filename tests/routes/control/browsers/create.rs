@@ -293,3 +293,21 @@ async fn nobody_using_it_ends_a_browser_and_a_connection_is_use() {
     .await;
     dev.finish().await;
 }
+
+#[tokio::test]
+async fn a_browser_that_cannot_be_recorded_leaves_its_name_and_its_key_free() {
+    let dev = Dev::start().await;
+    let create = async || {
+        let body = json!({"name": "n", "headless": true});
+        let request = dev.request(Method::POST, "/browsers").json(&body);
+        Answer::of(request.header("idempotency-key", "k")).await
+    };
+    dev.refuse("active").await;
+    create().await.assert_error(500, "internal_error");
+    assert_eq!(dev.descendants(), []);
+    assert_eq!(dev.get("/browsers?status=all").await.body, json!([]));
+    dev.allow().await;
+    let made = create().await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
+    dev.finish().await;
+}

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::id;
 use crate::support::dev::{Answer, Dev};
+use crate::support::wait::until;
 
 #[tokio::test]
 async fn nothing_is_left_and_the_record_stays() {
@@ -87,4 +88,30 @@ async fn another_projects_browser_is_not_found() {
         made["session_id"]
     );
     dev.finish().await;
+}
+
+#[tokio::test]
+async fn an_end_that_cannot_be_recorded_at_once_is_an_end_all_the_same() {
+    for state in ["deleting", "deleted"] {
+        let dev = Dev::start().await;
+        let made = dev.browser(json!({"name": "n"})).await;
+        let path = format!("/browsers/{}", id(&made));
+        dev.refuse(state).await;
+        let deleted = dev.delete(&path).await;
+        assert_eq!(deleted.status, StatusCode::NO_CONTENT, "{}", deleted.body);
+        for path in [&path[..], "/browsers/n"] {
+            dev.get(path).await.assert_error(404, "not_found");
+            dev.delete(path).await.assert_error(404, "not_found");
+        }
+        assert_eq!(dev.get("/browsers").await.body, json!([]));
+        assert_eq!(dev.descendants(), []);
+        dev.allow().await;
+        until("the end is recorded", async || {
+            let record = dev.get(&format!("{path}?status=deleted")).await;
+            record.body["deleted_at"].is_string().then_some(())
+        })
+        .await;
+        dev.browser(json!({"name": "n"})).await;
+        dev.finish().await;
+    }
 }
