@@ -36,7 +36,7 @@ const MAX_DIAGNOSTICS: usize = 16 << 10;
 pub struct SpawnOptions {
     /// `berth-script`; its snapshot lies beside it.
     pub program: PathBuf,
-    /// A directory of this worker alone: the only files its script can reach. A worker that starts as root hands it to `user`.
+    /// A directory of this worker alone: the only files its script can reach but through the browser. A worker that starts as root hands it to `user`.
     pub scratch: PathBuf,
     /// The engine's heap.
     pub heap_mb: u32,

@@ -1,4 +1,4 @@
-//! Each worker's own directory, the only files its script can reach.
+//! Each worker's own directory, the only files its script can reach but through the browser.
 
 use std::{
     fs, io,
