@@ -10,4 +10,5 @@ pub mod dev;
 pub mod http;
 pub mod request_scope;
 pub mod shutdown;
+pub mod streams;
 pub mod system;
