@@ -138,6 +138,19 @@ impl<T: Clone> Log<T> {
         self.shared.state().ended
     }
 
+    /// Resolves once nothing will be added any more.
+    pub async fn ended(&self) {
+        loop {
+            let grown = self.shared.grown.notified();
+            let mut grown = std::pin::pin!(grown);
+            grown.as_mut().enable();
+            if self.is_ended() {
+                return;
+            }
+            grown.await;
+        }
+    }
+
     #[must_use]
     pub fn reader(&self, from: From) -> Reader<T> {
         let mut state = self.shared.state();

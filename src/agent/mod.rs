@@ -20,6 +20,7 @@ pub mod automation;
 pub mod chromium;
 pub mod clients;
 pub mod display;
+pub mod fs;
 pub mod routes;
 pub mod settings;
 pub mod state_dir;
@@ -27,6 +28,7 @@ pub mod state_dir;
 use automation::Automation;
 use chromium::Chromium;
 use clients::Clients;
+use fs::watches::Watches;
 use settings::Config;
 
 /// Far above what the clients of one browser have open.
@@ -63,6 +65,7 @@ pub struct Agent {
     pub devtools: DevtoolsHttp,
     pub shutdown: Shutdown,
     pub started: Instant,
+    pub watches: Watches,
 }
 
 impl Agent {
@@ -109,6 +112,7 @@ impl Agent {
             devtools: DevtoolsHttp::default(),
             shutdown: shutdown.clone(),
             started: Instant::now(),
+            watches: Watches::new(config.watch_idle, &shutdown),
             config: config.clone(),
         };
         let app = agent.router(metrics);

@@ -173,6 +173,15 @@ pub struct Settings {
     )]
     pub cdp_hold_seconds: String,
 
+    /// Seconds a watched directory is kept that nobody reads (1–86400)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_WATCH_IDLE_SECONDS",
+        default_value = "600",
+        value_name = "SECONDS"
+    )]
+    pub watch_idle_seconds: String,
+
     /// Seconds everything has to end in when the agent is stopped (1–300)
     #[arg(
         long,
@@ -205,6 +214,7 @@ pub struct Config {
     pub executor_idle: Duration,
     pub max_cdp_clients: usize,
     pub cdp_hold: Duration,
+    pub watch_idle: Duration,
     pub stop_grace: Duration,
 }
 
@@ -306,6 +316,7 @@ impl Settings {
         );
         let max_cdp_clients = number("max-cdp-clients", &self.max_cdp_clients, 1, 1024) as usize;
         let cdp_hold = number("cdp-hold-seconds", &self.cdp_hold_seconds, 1, 300);
+        let watch_idle = number("watch-idle-seconds", &self.watch_idle_seconds, 1, 86_400);
         let stop_grace = number("stop-seconds", &self.stop_seconds, 1, 300);
 
         match (
@@ -347,6 +358,7 @@ impl Settings {
                 executor_idle: Duration::from_secs(executor_idle),
                 max_cdp_clients,
                 cdp_hold: Duration::from_secs(cdp_hold),
+                watch_idle: Duration::from_secs(watch_idle),
                 stop_grace: Duration::from_secs(stop_grace),
             }),
             _ => Err(Problems(problems)),

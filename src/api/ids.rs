@@ -92,6 +92,10 @@ id!(
     /// An API key.
     KeyId, "key_"
 );
+id!(
+    /// A watched directory.
+    WatchId, "watch_"
+);
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ pub mod automation;
 pub mod browsers;
 mod error;
 pub(crate) mod field;
+pub mod fs;
 pub mod ids;
 pub mod name;
 pub mod paging;

@@ -26,4 +26,4 @@ pub use fields::{BoundsError, FieldErrors, Param};
 pub use metrics::Metrics;
 pub use request_id::{REQUEST_ID, RequestId};
 pub use serve::serve;
-pub use sse::{SseEvent, sse};
+pub use sse::{LastEventId, SseEvent, follow, sse};

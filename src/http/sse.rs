@@ -3,17 +3,23 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::extract::FromRequestParts;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::{Stream, StreamExt};
 use http::HeaderValue;
 use http::header::{CACHE_CONTROL, HeaderName};
+use http::request::Parts;
+use serde::Serialize;
 
+use super::ApiError;
 use crate::shutdown::Shutdown;
+use crate::streams::{self, Entry, Reader};
 
 /// At least this often something is sent, so that no proxy between takes the stream for dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// One event: its id (what `Last-Event-ID` resumes after) and its JSON data.
@@ -42,6 +48,51 @@ pub fn sse(events: impl Stream<Item = SseEvent> + Send + 'static, shutdown: &Shu
     );
     headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
+}
+
+/// All that a reader of a log finds, each item as JSON under its id; `gap` says in the same words that so many were missed.
+pub fn follow<T: Serialize + Clone + Send + 'static>(
+    reader: Reader<T>,
+    gap: impl Fn(u64) -> T + Send + 'static,
+    shutdown: &Shutdown,
+) -> Response {
+    let events = reader.into_stream().map(move |entry| {
+        let (id, item) = match entry {
+            Entry::Item { id, item } => (id, item),
+            Entry::Gap { id, missed } => (id, gap(missed)),
+        };
+        let data = serde_json::to_string(&item).unwrap_or_default();
+        SseEvent { id, data }
+    });
+    sse(events, shutdown)
+}
+
+/// Where a client that was connected before wants to go on: its `Last-Event-ID`.
+#[derive(Debug, Clone, Copy)]
+pub struct LastEventId(Option<u64>);
+
+impl From<LastEventId> for streams::From {
+    fn from(LastEventId(last): LastEventId) -> Self {
+        last.map_or(streams::From::Oldest, streams::From::After)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
+        let Some(value) = parts.headers.get(LAST_EVENT_ID) else {
+            return Ok(LastEventId(None));
+        };
+        match value.to_str().ok().and_then(|text| text.parse().ok()) {
+            Some(id) => Ok(LastEventId(Some(id))),
+            None => {
+                let what = "must be the id of an event, a number";
+                Err(ApiError::bad_request(format!("Last-Event-ID {what}"))
+                    .detail("Last-Event-ID", what))
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,4 +8,5 @@ pub mod devtools;
 pub mod file_wait;
 pub mod script_protocol;
 pub mod script_worker;
+pub mod watcher;
 pub mod x11;

@@ -39,6 +39,11 @@ impl Start {
         Self::on_screen().with(["--headless"])
     }
 
+    /// For routes that have nothing to do with a browser: what is started in its place ends at once, each time.
+    pub fn without_browser() -> Self {
+        Self::headless().with(["--chromium", "/bin/true"])
+    }
+
     /// Chromium on an X server, as by default.
     pub fn on_screen() -> Self {
         Self {

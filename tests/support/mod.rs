@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod dev;
+pub mod events;
 pub mod processes;
 pub mod script_worker;
 pub mod scripts;

@@ -17,6 +17,7 @@ mod cdp;
 mod chromium;
 mod devtools;
 mod display;
+mod fs;
 mod health;
 mod json;
 
@@ -44,6 +45,9 @@ fn guarded() -> OpenApiRouter<Agent> {
         .routes(routes!(chromium::restart::restart))
         .routes(routes!(chromium::start_url::start_url))
         .routes(routes!(display::display))
+        .routes(routes!(fs::watch::start))
+        .routes(routes!(fs::watch::end))
+        .routes(routes!(fs::watch::events::events))
 }
 
 pub fn app(agent: &Agent) -> App {

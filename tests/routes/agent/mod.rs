@@ -2,5 +2,6 @@ mod automation;
 mod cdp;
 mod chromium;
 mod display;
+mod fs;
 mod health;
 mod json;

@@ -1,0 +1,3 @@
+//! Files and directories of the browser's host.
+
+pub mod watches;

@@ -1,0 +1,69 @@
+//! `POST /fs/watch`, `DELETE /fs/watch/{watch_id}`
+
+use axum::extract::State;
+use http::StatusCode;
+
+use super::TAG;
+use crate::{
+    agent::Agent,
+    api::{
+        ErrorBody,
+        fs::{WatchCreated, WatchRequest},
+        ids::WatchId,
+    },
+    http::{ApiError, ApiResult, Json, Path},
+};
+
+pub mod events;
+
+/// Watch a directory
+///
+/// Its events are kept until they are read, within 16 MiB. A watch that nobody reads for ten minutes ends by itself.
+#[utoipa::path(
+    post,
+    path = "/fs/watch",
+    operation_id = "watch_directory",
+    tag = TAG,
+    request_body = WatchRequest,
+    responses(
+        (status = 201, body = WatchCreated),
+        (status = 400, body = ErrorBody, description = "not an absolute path, or not a directory that can be read"),
+        (status = 404, body = ErrorBody, description = "there is no such directory"),
+        (status = 429, body = ErrorBody, description = "64 directories are watched, or the system has no inotify watch left"),
+    )
+)]
+pub async fn start(
+    State(agent): State<Agent>,
+    Json(request): Json<WatchRequest>,
+) -> ApiResult<(StatusCode, Json<WatchCreated>)> {
+    let path = request.path.as_path().to_owned();
+    let recursive = request.recursive.unwrap_or_default();
+    let watch_id = agent.watches.start(path, recursive).await?;
+    Ok((StatusCode::CREATED, Json(WatchCreated { watch_id })))
+}
+
+/// End a watch
+///
+/// The streams of its readers end.
+#[utoipa::path(
+    delete,
+    path = "/fs/watch/{watch_id}",
+    operation_id = "end_watch",
+    tag = TAG,
+    params(("watch_id" = String, Path)),
+    responses(
+        (status = 204),
+        (status = 404, body = ErrorBody, description = "there is no such watch"),
+    )
+)]
+pub async fn end(State(agent): State<Agent>, Path(id): Path<WatchId>) -> ApiResult<StatusCode> {
+    if agent.watches.stop(&id) {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(no_watch())
+    }
+}
+
+fn no_watch() -> ApiError {
+    ApiError::not_found("there is no such watch")
+}

@@ -1,0 +1,341 @@
+use std::{collections::HashSet, fs, path::Path};
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    events::Events,
+    scripts::metric,
+    wait::{in_time, until},
+};
+
+async fn agent() -> TestAgent {
+    Start::without_browser().listening().await
+}
+
+async fn watch(agent: &TestAgent, path: &Path, recursive: bool) -> String {
+    let body = json!({"path": path, "recursive": recursive});
+    let (status, answer) = agent.answer(agent.post("/fs/watch").json(&body)).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    answer["watch_id"].as_str().expect("an id").to_owned()
+}
+
+async fn events(agent: &TestAgent, id: &str) -> Events {
+    Events::open(agent.get(&format!("/fs/watch/{id}/events"))).await
+}
+
+async fn end(agent: &TestAgent, id: &str) -> StatusCode {
+    let request = agent.request(Method::DELETE, &format!("/fs/watch/{id}"));
+    agent.answer(request).await.0
+}
+
+fn event(kind: &str, path: &Path, is_dir: bool) -> Value {
+    let name = path.file_name().expect("a name").to_str();
+    json!({"type": kind, "path": path, "name": name, "is_dir": is_dir})
+}
+
+fn moved(from: &Path, to: &Path, is_dir: bool) -> [Value; 2] {
+    let (mut rename, mut create) = (event("RENAME", from, is_dir), event("CREATE", to, is_dir));
+    rename["new_path"] = json!(to);
+    create["old_path"] = json!(from);
+    [rename, create]
+}
+
+#[tokio::test]
+async fn each_change_is_told_with_what_it_is_about() {
+    let agent = agent().await;
+    let (folder, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("old")).unwrap();
+    let id = watch(&agent, folder.path(), false).await;
+    let mut events = events(&agent, &id).await;
+
+    fs::write(at("file"), "x").unwrap();
+    fs::create_dir(at("dir")).unwrap();
+    // What is further down is not watched.
+    fs::write(at("dir").join("below"), "x").unwrap();
+    fs::rename(at("file"), at("named")).unwrap();
+    fs::rename(at("dir"), at("folder")).unwrap();
+    fs::rename(at("folder"), elsewhere.path().join("folder")).unwrap();
+    fs::rename(at("named"), elsewhere.path().join("named")).unwrap();
+    fs::rename(elsewhere.path().join("folder"), at("back")).unwrap();
+
+    let mut wanted = vec![
+        event("CREATE", &at("file"), false),
+        event("WRITE", &at("file"), false),
+        event("CREATE", &at("dir"), true),
+    ];
+    wanted.extend(moved(&at("file"), &at("named"), false));
+    wanted.extend(moved(&at("dir"), &at("folder"), true));
+    wanted.extend([
+        event("RENAME", &at("folder"), true),
+        event("RENAME", &at("named"), false),
+        event("CREATE", &at("back"), true),
+    ]);
+    assert_eq!(events.take(wanted.len()).await, wanted);
+
+    fs::remove_dir_all(at("back")).unwrap();
+    fs::remove_dir(at("old")).unwrap();
+    fs::write(at("ünïcode 😀"), "").unwrap();
+    let wanted = [
+        event("DELETE", &at("back"), true),
+        event("DELETE", &at("old"), true),
+        event("CREATE", &at("ünïcode 😀"), false),
+    ];
+    assert_eq!(events.take(wanted.len()).await, wanted);
+    assert_eq!(end(&agent, &id).await, StatusCode::NO_CONTENT);
+    assert_eq!(events.next().await, None);
+    assert_eq!(end(&agent, &id).await, StatusCode::NOT_FOUND);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_new_directory_is_told_with_all_that_was_in_it_before_its_watch() {
+    const ROUNDS: usize = 100;
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    let id = watch(&agent, folder.path(), true).await;
+    let mut events = events(&agent, &id).await;
+    let mut wanted = HashSet::new();
+    for round in 0..ROUNDS {
+        let mut path = folder.path().join(round.to_string());
+        for name in ["a", "b", "c"] {
+            wanted.insert(path.clone());
+            path = path.join(name);
+        }
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "").unwrap();
+        wanted.insert(path);
+    }
+    let mut told = Vec::new();
+    for event in events.take(wanted.len()).await {
+        assert_eq!(event["type"], "CREATE", "{event}");
+        told.push(event["path"].as_str().unwrap().into());
+    }
+    assert_eq!(told.into_iter().collect::<HashSet<_>>(), wanted);
+
+    // And it goes with all that is in it, each told once.
+    fs::remove_dir_all(folder.path().join("1")).unwrap();
+    let gone = ["a/b/c", "a/b", "a", ""].map(|name| folder.path().join("1").join(name));
+    for event in events.take(gone.len()).await {
+        assert_eq!(event["type"], "DELETE", "{event}");
+        assert_eq!(event["is_dir"], event["name"] != "c", "{event}");
+    }
+
+    // And it is watched from then on, under its new name as well.
+    let (old, new) = (folder.path().join("0"), folder.path().join("moved"));
+    fs::rename(&old, &new).unwrap();
+    assert_eq!(events.take(2).await, moved(&old, &new, true));
+    let below = new.join("a/b/below");
+    until("an event of what is below", async || {
+        fs::write(&below, "").unwrap();
+        let told = events.take(1).await.remove(0);
+        (told == event("CREATE", &below, false)).then_some(())
+    })
+    .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_flood_is_told_to_all_its_readers_or_said_to_be_cut() {
+    const DIRECTORIES: usize = 200;
+    const FILES: usize = 500;
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    let id = watch(&agent, folder.path(), true).await;
+    let mut readers = [events(&agent, &id).await, events(&agent, &id).await];
+    let path = folder.path().to_owned();
+    let flood = tokio::task::spawn_blocking(move || {
+        for directory in 0..DIRECTORIES {
+            let directory = path.join(directory.to_string());
+            fs::create_dir(&directory).unwrap();
+            for file in 0..FILES {
+                fs::File::create(directory.join(file.to_string())).unwrap();
+            }
+        }
+    });
+    flood.await.unwrap();
+    fs::File::create(folder.path().join("last")).unwrap();
+    let last = folder.path().join("last");
+    for reader in &mut readers {
+        let (mut told, mut missed, mut overflows) = (HashSet::new(), 0, 0);
+        loop {
+            let (_, event) = reader.next().await.expect("more events");
+            match event["type"].as_str().unwrap() {
+                "OVERFLOW" => {
+                    overflows += 1;
+                    missed += event["missed"].as_u64().unwrap_or_default() as usize;
+                }
+                _ if event["path"] == json!(last) => break,
+                "CREATE" => {
+                    let path = event["path"].as_str().unwrap().to_owned();
+                    assert!(told.insert(path), "told twice: {event}");
+                }
+                other => panic!("{other}: {event}"),
+            }
+        }
+        let all = DIRECTORIES * (FILES + 1);
+        if overflows == 0 {
+            assert_eq!(told.len(), all);
+        } else {
+            assert!(told.len() + missed <= all, "{} and {missed}", told.len());
+        }
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_reader_goes_on_where_it_stopped() {
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    let id = watch(&agent, folder.path(), false).await;
+    for n in 0..5 {
+        fs::File::create(folder.path().join(n.to_string())).unwrap();
+    }
+    let mut first = events(&agent, &id).await;
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        seen.push(first.next().await.unwrap());
+    }
+    drop(first);
+    let request = agent
+        .get(&format!("/fs/watch/{id}/events"))
+        .header("last-event-id", seen[2].0.to_string());
+    let mut resumed = Events::open(request).await;
+    assert_eq!(resumed.next().await.as_ref(), Some(&seen[3]));
+    assert_eq!(resumed.next().await.as_ref(), Some(&seen[4]));
+    for bad in ["x", "-1", "1.5", "99999999999999999999999"] {
+        let request = agent
+            .get(&format!("/fs/watch/{id}/events"))
+            .header("last-event-id", bad);
+        let (status, answer) = agent.answer(request).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{bad}");
+        assert_eq!(answer["details"][0]["code"], "Last-Event-ID");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused_field_by_field() {
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    let (file, fifo) = (folder.path().join("file"), folder.path().join("fifo"));
+    fs::write(&file, "").unwrap();
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for (body, status, fields) in [
+        (json!({}), 400, vec!["path"]),
+        (
+            json!({"path": 1, "recursive": 1}),
+            400,
+            vec!["path", "recursive"],
+        ),
+        (
+            json!({"path": "", "recursive": "yes"}),
+            400,
+            vec!["path", "recursive"],
+        ),
+        (json!({"path": "tmp"}), 400, vec!["path"]),
+        (json!({"path": "/tmp\0"}), 400, vec!["path"]),
+        (
+            json!({"path": format!("/{}", "x".repeat(5000))}),
+            400,
+            vec!["path"],
+        ),
+        (json!({"path": file}), 400, vec!["path"]),
+        (json!({"path": fifo}), 400, vec!["path"]),
+        (json!({"path": "/proc/self/status"}), 400, vec!["path"]),
+        (json!({"path": folder.path().join("none")}), 404, vec![]),
+        (json!({"path": file.join("below")}), 400, vec!["path"]),
+    ] {
+        let (found, answer) = agent.answer(agent.post("/fs/watch").json(&body)).await;
+        assert_eq!(found.as_u16(), status, "{body}: {answer}");
+        let details = answer["details"].as_array().expect("details");
+        let mut codes: Vec<_> = details
+            .iter()
+            .map(|d| d["code"].as_str().unwrap())
+            .collect();
+        codes.sort_unstable();
+        assert_eq!(codes, fields, "{answer}");
+    }
+    for id in ["watch_01arz3ndektsv4rrffq69g5fav", "x", "watch_"] {
+        let request = agent.get(&format!("/fs/watch/{id}/events"));
+        assert_eq!(agent.answer(request).await.0, StatusCode::NOT_FOUND);
+        assert_eq!(end(&agent, id).await, StatusCode::NOT_FOUND);
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn watches_are_counted_and_a_refused_one_takes_no_place() {
+    const MOST: usize = 64;
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    let mut ids = Vec::new();
+    for _ in 0..MOST {
+        ids.push(watch(&agent, folder.path(), false).await);
+        let refused = json!({"path": "/etc/passwd"});
+        let (status, _) = agent.answer(agent.post("/fs/watch").json(&refused)).await;
+        assert!(status.is_client_error());
+    }
+    let body = json!({"path": folder.path()});
+    let response = in_time("an answer", agent.post("/fs/watch").json(&body).send())
+        .await
+        .unwrap();
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(response.headers().contains_key("retry-after"));
+    assert_eq!(end(&agent, &ids[7]).await, StatusCode::NO_CONTENT);
+    watch(&agent, folder.path(), false).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_watch_that_nobody_reads_ends() {
+    let agent = Start::without_browser()
+        .with(["--watch-idle-seconds", "1"])
+        .listening()
+        .await;
+    let folder = TempDir::new().unwrap();
+    let (read, unread) = (
+        watch(&agent, folder.path(), false).await,
+        watch(&agent, folder.path(), false).await,
+    );
+    let mut reader = events(&agent, &read).await;
+    until("the end of the one", async || {
+        (metric(&agent, "berth_fs_watches").await == 1.0).then_some(())
+    })
+    .await;
+    assert_eq!(end(&agent, &unread).await, StatusCode::NOT_FOUND);
+    fs::File::create(folder.path().join("file")).unwrap();
+    assert_eq!(reader.take(1).await[0]["name"], "file");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_directory_that_goes_ends_its_stream() {
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    for recursive in [false, true] {
+        let (root, away) = (folder.path().join("root"), folder.path().join("away"));
+        fs::create_dir(&root).unwrap();
+        let id = watch(&agent, &root, recursive).await;
+        let mut reader = events(&agent, &id).await;
+        fs::remove_dir(&root).unwrap();
+        assert_eq!(reader.take(1).await, [event("DELETE", &root, true)]);
+        assert_eq!(reader.next().await, None);
+        // Who comes late finds the same.
+        let mut late = events(&agent, &id).await;
+        assert_eq!(late.take(1).await, [event("DELETE", &root, true)]);
+        assert_eq!(late.next().await, None);
+
+        fs::create_dir(&root).unwrap();
+        let id = watch(&agent, &root, recursive).await;
+        let mut reader = events(&agent, &id).await;
+        fs::rename(&root, &away).unwrap();
+        assert_eq!(reader.take(1).await, [event("RENAME", &root, true)]);
+        assert_eq!(reader.next().await, None);
+        fs::remove_dir(&away).unwrap();
+    }
+    agent.stop().await;
+}

@@ -1,0 +1,96 @@
+//! A reader of server-sent events.
+
+use std::collections::VecDeque;
+
+use reqwest::{RequestBuilder, Response, StatusCode};
+use serde_json::Value;
+
+use super::wait::in_time;
+
+/// An open stream of events.
+pub struct Events {
+    response: Response,
+    buffer: Vec<u8>,
+    ready: VecDeque<(u64, Value)>,
+}
+
+impl Events {
+    /// Opens the stream; what is sent from now on is not missed.
+    pub async fn open(request: RequestBuilder) -> Events {
+        let response = in_time("a stream", request.send())
+            .await
+            .expect("an answer");
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        assert_eq!(
+            response.headers()["cache-control"],
+            "no-store, no-transform"
+        );
+        let mut events = Events {
+            response,
+            buffer: Vec::new(),
+            ready: VecDeque::new(),
+        };
+        // The comment that opens every stream.
+        assert!(events.fill().await, "it opens");
+        events
+    }
+
+    /// The next event and its id; `None` at the end of the stream.
+    pub async fn next(&mut self) -> Option<(u64, Value)> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if !self.fill().await {
+                return None;
+            }
+        }
+    }
+
+    /// The next so many events, without their ids.
+    pub async fn take(&mut self, count: usize) -> Vec<Value> {
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            match self.next().await {
+                Some((_, event)) => taken.push(event),
+                None => panic!("it ended after {taken:#?}"),
+            }
+        }
+        taken
+    }
+
+    /// Reads until there is at least a block more; `false` at the end.
+    async fn fill(&mut self) -> bool {
+        let Ok(Some(chunk)) = in_time("an event", self.response.chunk()).await else {
+            return false;
+        };
+        self.buffer.extend_from_slice(&chunk);
+        let mut begun = 0;
+        while let Some(length) = self.buffer[begun..]
+            .windows(2)
+            .position(|two| two == b"\n\n")
+        {
+            let block = std::str::from_utf8(&self.buffer[begun..begun + length]).expect("UTF-8");
+            self.ready.extend(event_of(block));
+            begun += length + 2;
+        }
+        self.buffer.drain(..begun);
+        true
+    }
+}
+
+/// `None` for a comment.
+fn event_of(block: &str) -> Option<(u64, Value)> {
+    let field = |name: &str| {
+        block
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    };
+    let data = field("data")?;
+    let id = field("id").expect("every event has an id");
+    Some((
+        id.parse().expect("a number"),
+        serde_json::from_str(data).expect("JSON"),
+    ))
+}
