@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
-use super::{field::from_text, ids::WatchId};
+use super::{field::from_text, ids::WatchId, time::Timestamp};
 
 /// The longest path in bytes: the kernel takes no longer one.
 pub const MAX_PATH: usize = 4095;
@@ -44,6 +44,156 @@ impl<E: DeserializeError> Deserr<E> for GuestPath {
     ) -> Result<Self, E> {
         from_text(value, location, GuestPath::parse)
     }
+}
+
+/// Permission bits, written in octal: `644`, `0755`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode(u32);
+
+impl Mode {
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let is_octal =
+            (3..=4).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
+        match u32::from_str_radix(text, 8) {
+            Ok(bits) if is_octal => Ok(Mode(bits)),
+            _ => Err("must be three or four octal digits, such as 644".to_owned()),
+        }
+    }
+
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for Mode {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        from_text(value, location, |text| Mode::parse(&text))
+    }
+}
+
+/// A user's or group's name, or its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account(String);
+
+impl Account {
+    /// The longest name that Linux takes, and no number is longer.
+    const MAX_LEN: usize = 32;
+
+    fn parse(text: String) -> Result<Self, String> {
+        if text.is_empty() || text.len() > Self::MAX_LEN || text.contains('\0') {
+            return Err(format!(
+                "must be a name of 1 to {} characters",
+                Self::MAX_LEN
+            ));
+        }
+        Ok(Account(text))
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for Account {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        from_text(value, location, Account::parse)
+    }
+}
+
+/// A path in the query.
+#[derive(Debug, Deserr, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct PathQuery {
+    /// An absolute path.
+    #[param(value_type = String, max_length = 4095)]
+    pub path: GuestPath,
+}
+
+/// Where a file is written, and with which permissions.
+#[derive(Debug, Deserr, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct WriteQuery {
+    /// An absolute path. Its directory must exist.
+    #[param(value_type = String, max_length = 4095)]
+    pub path: GuestPath,
+    /// Octal permissions; those of the file that is replaced where nothing is said, else 644.
+    #[deserr(default)]
+    #[param(value_type = Option<String>, pattern = "^[0-7]{3,4}$")]
+    pub mode: Option<Mode>,
+}
+
+/// A path in the body.
+#[derive(Debug, Deserr, ToSchema)]
+pub struct PathRequest {
+    /// An absolute path.
+    #[schema(value_type = String, max_length = 4095)]
+    pub path: GuestPath,
+}
+
+/// A directory to make.
+#[derive(Debug, Deserr, ToSchema)]
+pub struct CreateDirectoryRequest {
+    /// An absolute path; missing parents are made as well.
+    #[schema(value_type = String, max_length = 4095)]
+    pub path: GuestPath,
+    /// Octal permissions of the directory itself.
+    #[deserr(default)]
+    #[schema(value_type = Option<String>, pattern = "^[0-7]{3,4}$", default = "755")]
+    pub mode: Option<Mode>,
+}
+
+/// What is to be called otherwise.
+#[derive(Debug, Deserr, ToSchema)]
+pub struct MoveRequest {
+    /// An absolute path.
+    #[schema(value_type = String, max_length = 4095)]
+    pub src_path: GuestPath,
+    /// An absolute path. A file that is there is replaced.
+    #[schema(value_type = String, max_length = 4095)]
+    pub dest_path: GuestPath,
+}
+
+/// Who may do what with a file or directory.
+#[derive(Debug, Deserr, ToSchema)]
+pub struct PermissionsRequest {
+    /// An absolute path.
+    #[schema(value_type = String, max_length = 4095)]
+    pub path: GuestPath,
+    /// Octal permissions.
+    #[schema(value_type = String, pattern = "^[0-7]{3,4}$")]
+    pub mode: Mode,
+    /// Name or number of the new owner.
+    #[deserr(default)]
+    #[schema(value_type = Option<String>, max_length = 32)]
+    pub owner: Option<Account>,
+    /// Name or number of the new group.
+    #[deserr(default)]
+    #[schema(value_type = Option<String>, max_length = 32)]
+    pub group: Option<Account>,
+}
+
+/// A file, a directory, or what else has a name. Of a symbolic link, the link itself.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FileInfo {
+    /// The last part of `path`.
+    pub name: String,
+    pub path: String,
+    pub is_dir: bool,
+    /// As `ls -l` writes it.
+    #[schema(example = "drwxr-xr-x")]
+    pub mode: String,
+    pub size_bytes: u64,
+    pub mod_time: Timestamp,
 }
 
 /// Which directory to watch.
@@ -103,6 +253,21 @@ pub enum WatchEventKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mode_is_octal() {
+        for (text, bits) in [
+            ("644", 0o644),
+            ("0755", 0o755),
+            ("4755", 0o4755),
+            ("000", 0),
+        ] {
+            assert_eq!(Mode::parse(text).map(Mode::bits), Ok(bits));
+        }
+        for bad in ["", "64", "00644", "648", "+64", "rwx", "0o64", "-644"] {
+            assert!(Mode::parse(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_path_is_absolute_and_bounded() {
