@@ -2,6 +2,7 @@ mod agent_recovers;
 mod clients;
 mod dev;
 mod downloads;
+mod files;
 mod hostile_scripts;
 mod proxy;
 mod script_worker;
