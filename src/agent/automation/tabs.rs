@@ -21,7 +21,12 @@ impl HungTabs {
         if known.len() >= MAX_KNOWN {
             known.clear();
         }
-        known.insert(target);
+        if known.insert(target.clone()) {
+            tracing::info!(
+                target,
+                "a tab does not answer and is passed over until it does"
+            );
+        }
     }
 
     pub fn remove(&self, target: &str) {
