@@ -125,7 +125,7 @@ fn requests_only_move_downwards() {
         (&["src/api/"], &["api"]),
         (
             &["src/http/"],
-            &["api", "http", "request_scope", "shutdown"],
+            &["api", "http", "request_scope", "shutdown", "streams"],
         ),
         (&["src/system/"], &["api", "shutdown", "system"]),
     ];
