@@ -298,19 +298,20 @@ impl<F: FnMut(Change)> Teller<F> {
         };
         self.ahead.remove(&from);
         let is_dir = self.forget(&from);
+        if is_dir {
+            // Watched before it is told, so that who hears of it misses nothing from then on. What is in it has been told under its
+            // old name.
+            self.directories.insert(path.to_owned());
+            if self.recursive {
+                self.explore(path, false);
+            }
+        }
         (self.tell)(Change::Renamed {
             path: from.clone(),
             is_dir,
             to: Some(path.to_owned()),
         });
         self.tell_created(path, is_dir, Some(from));
-        if is_dir {
-            // What is in it has been told under its old name.
-            self.directories.insert(path.to_owned());
-            if self.recursive {
-                self.explore(path, false);
-            }
-        }
     }
 
     /// The second half of a move did not come: it went somewhere out of sight.
