@@ -1,10 +1,11 @@
 //! Changes in a directory, as inotify tells them.
 //!
 //! Every directory is watched on its own, so that the content of a new one which was there before its watch can be told as well.
+//! All watches share one inotify instance: a user may have few of them.
 
 use std::{
-    collections::HashSet,
-    fs, io,
+    collections::{HashMap, HashSet},
+    fmt, fs, io,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -68,48 +69,140 @@ pub enum WatchError {
     Other(String),
 }
 
-/// A directory that is being watched. Dropping it ends that.
+/// Watches directories, all with one inotify instance and one thread.
 #[derive(Debug)]
-pub struct Watch {
-    _inotify: Arc<Mutex<INotifyWatcher>>,
+pub struct Watcher {
+    shared: Arc<Shared>,
 }
 
-/// Watches the directory `path`, and all below it where `recursive`. `tell` is called from a thread of the watch's own until the
-/// watch is dropped or [`Change::Gone`].
-///
-/// Blocks for as long as it takes to walk through the directory.
-///
-/// # Errors
-/// Where the directory cannot be watched.
-pub fn watch(
-    path: &Path,
-    recursive: bool,
-    tell: impl FnMut(Change) + Send + 'static,
-) -> Result<Watch, WatchError> {
-    if !fs::metadata(path)?.is_dir() {
-        return Err(WatchError::NotADirectory);
+/// A directory that is being watched. Dropping it ends that, which takes the longer the more directories are below it.
+#[derive(Debug)]
+pub struct Watch {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inotify: Mutex<Inotify>,
+    tellers: Mutex<Tellers>,
+}
+
+#[derive(Debug, Default)]
+struct Tellers {
+    by_id: HashMap<u64, Teller>,
+    last_id: u64,
+}
+
+/// The instance, and how many watches need each directory.
+#[derive(Debug)]
+struct Inotify {
+    watcher: INotifyWatcher,
+    needed: HashMap<PathBuf, usize>,
+}
+
+impl Watcher {
+    /// # Errors
+    /// Where the user has no inotify instance left.
+    pub fn start() -> Result<Self, WatchError> {
+        let (sender, events) = sync_channel(MAX_WAITING);
+        let missed = Arc::new(AtomicBool::new(false));
+        let deliver = deliver(sender, missed.clone());
+        let watcher = INotifyWatcher::new(deliver, notify::Config::default())?;
+        let shared = Arc::new(Shared {
+            inotify: Mutex::new(Inotify {
+                watcher,
+                needed: HashMap::new(),
+            }),
+            tellers: Mutex::default(),
+        });
+        let told = Arc::downgrade(&shared);
+        std::thread::Builder::new()
+            .name("watch".into())
+            .spawn(move || tell_all(&events, &missed, &told))
+            .map_err(|error| WatchError::Other(error.to_string()))?;
+        Ok(Watcher { shared })
     }
-    let (sender, events) = sync_channel(MAX_WAITING);
-    let missed = Arc::new(AtomicBool::new(false));
-    let inotify = INotifyWatcher::new(deliver(sender, missed.clone()), notify::Config::default())?;
-    let inotify = Arc::new(Mutex::new(inotify));
-    let mut teller = Teller {
-        root: path.to_owned(),
-        recursive,
-        inotify: Arc::downgrade(&inotify),
-        directories: HashSet::new(),
-        ahead: HashSet::new(),
-        told_itself: HashSet::new(),
-        moved: None,
-        tell,
-    };
-    lock(&inotify).watch(path, RecursiveMode::NonRecursive)?;
-    teller.learn_directories()?;
-    std::thread::Builder::new()
-        .name("watch".into())
-        .spawn(move || teller.run(&events, &missed))
-        .map_err(|error| WatchError::Other(error.to_string()))?;
-    Ok(Watch { _inotify: inotify })
+
+    /// Watches the directory `path`, and all below it where `recursive`. `tell` is called from the watcher's thread until the watch is
+    /// dropped or [`Change::Gone`].
+    ///
+    /// Blocks for as long as it takes to walk through the directory.
+    ///
+    /// # Errors
+    /// Where the directory cannot be watched.
+    pub fn watch(
+        &self,
+        path: &Path,
+        recursive: bool,
+        tell: impl FnMut(Change) + Send + 'static,
+    ) -> Result<Watch, WatchError> {
+        if !fs::metadata(path)?.is_dir() {
+            return Err(WatchError::NotADirectory);
+        }
+        fs::read_dir(path)?;
+        let watch = self.enlist(Teller {
+            root: path.to_owned(),
+            recursive,
+            shared: Arc::downgrade(&self.shared),
+            watched: HashSet::new(),
+            directories: HashSet::new(),
+            ahead: HashSet::new(),
+            moved: None,
+            tell: Box::new(tell),
+        });
+        // What is there already is nothing new, and a limit is an error.
+        let mut waiting = vec![path.to_owned()];
+        while let Some(directory) = waiting.pop() {
+            // The lock is taken anew for each, so that the other watches go on meanwhile.
+            let learned = match lock(&self.shared.tellers).by_id.get_mut(&watch.id) {
+                Some(teller) => teller.learn(&directory),
+                // It has gone already, and that has been told.
+                None => break,
+            };
+            waiting.extend(learned?);
+        }
+        Ok(watch)
+    }
+
+    /// Before anything is watched for it, so that no event comes too early.
+    fn enlist(&self, teller: Teller) -> Watch {
+        let mut tellers = lock(&self.shared.tellers);
+        tellers.last_id += 1;
+        let id = tellers.last_id;
+        tellers.by_id.insert(id, teller);
+        Watch {
+            shared: self.shared.clone(),
+            id,
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let teller = lock(&self.shared.tellers).by_id.remove(&self.id);
+        drop(teller);
+    }
+}
+
+impl Inotify {
+    fn need(&mut self, path: &Path) -> Result<(), WatchError> {
+        self.watcher.watch(path, RecursiveMode::NonRecursive)?;
+        *self.needed.entry(path.to_owned()).or_default() += 1;
+        Ok(())
+    }
+
+    fn release(&mut self, path: &Path) {
+        let Some(count) = self.needed.get_mut(path) else {
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            self.needed.remove(path);
+            // One that was deleted or moved is not watched any more.
+            let _ = self.watcher.unwatch(path);
+        }
+    }
 }
 
 impl From<io::Error> for WatchError {
@@ -136,8 +229,8 @@ impl From<notify::Error> for WatchError {
     }
 }
 
-fn lock(inotify: &Mutex<INotifyWatcher>) -> MutexGuard<'_, INotifyWatcher> {
-    inotify.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What inotify's thread does with an event: never wait, or the kernel's own queue would overflow.
@@ -164,49 +257,70 @@ fn is_of_no_interest(event: &Event) -> bool {
     )
 }
 
-/// The thread that makes changes of events.
-struct Teller<F> {
+/// The thread that makes changes of events, until the last watch and the watcher are gone.
+fn tell_all(events: &Receiver<Event>, missed: &AtomicBool, shared: &Weak<Shared>) {
+    let mut half_moved = false;
+    loop {
+        let event = if half_moved {
+            events.recv_timeout(SECOND_HALF)
+        } else {
+            events.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        };
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        let mut tellers = lock(&shared.tellers);
+        if missed.swap(false, Ordering::AcqRel) {
+            tellers.by_id.values_mut().for_each(Teller::overflowed);
+        }
+        match event {
+            Ok(event) => tellers.by_id.retain(|_, teller| teller.hear(&event)),
+            Err(RecvTimeoutError::Timeout) => {
+                tellers.by_id.values_mut().for_each(Teller::moved_out);
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        half_moved = tellers.by_id.values().any(|teller| teller.moved.is_some());
+    }
+}
+
+/// What makes changes of events for one watch.
+struct Teller {
     root: PathBuf,
     recursive: bool,
-    /// Gone with the watch.
-    inotify: Weak<Mutex<INotifyWatcher>>,
-    /// Those known: all where it is recursive, else those right below the root. Some events do not say what they are about.
+    shared: Weak<Shared>,
+    /// Those that inotify watches for it.
+    watched: HashSet<PathBuf>,
+    /// Those known: all below where it is recursive, else those right below the root. Some events do not say what they are about.
     directories: HashSet<PathBuf>,
     /// What was found in new directories and told before its own event came, if ever one does.
     ahead: HashSet<PathBuf>,
-    /// Directories that said themselves that they were deleted; the parent is going to say so as well.
-    told_itself: HashSet<PathBuf>,
     /// The first half of a move, and what pairs it with the second.
     moved: Option<(PathBuf, Option<usize>)>,
-    tell: F,
+    tell: Box<dyn FnMut(Change) + Send>,
 }
 
-impl<F: FnMut(Change)> Teller<F> {
-    fn run(mut self, events: &Receiver<Event>, missed: &AtomicBool) {
-        loop {
-            let event = if self.moved.is_some() {
-                events.recv_timeout(SECOND_HALF)
-            } else {
-                events.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            };
-            if missed.swap(false, Ordering::AcqRel) {
-                self.overflowed();
-            }
-            match event {
-                Ok(event) => {
-                    if !self.take(&event) {
-                        (self.tell)(Change::Gone);
-                        return;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => self.moved_out(),
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
+impl fmt::Debug for Teller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Teller")
+            .field("root", &self.root)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        let watched = std::mem::take(&mut self.watched);
+        if let Some(shared) = self.shared.upgrade() {
+            let mut inotify = lock(&shared.inotify);
+            watched.iter().for_each(|path| inotify.release(path));
         }
     }
+}
 
-    /// `false` once the root is gone.
-    fn take(&mut self, event: &Event) -> bool {
+impl Teller {
+    /// Takes an event that may be another watch's; `false` once the root is gone.
+    fn hear(&mut self, event: &Event) -> bool {
         if event.flag() == Some(Flag::Rescan) {
             self.overflowed();
             return true;
@@ -214,6 +328,18 @@ impl<F: FnMut(Change)> Teller<F> {
         let Some(path) = event.paths.first() else {
             return true;
         };
+        let concerned = *path == self.root
+            || path.parent() == Some(&self.root)
+            || self.recursive && path.starts_with(&self.root);
+        if concerned && !self.take(event, path) {
+            (self.tell)(Change::Gone);
+            return false;
+        }
+        true
+    }
+
+    /// `false` once the root is gone.
+    fn take(&mut self, event: &Event, path: &Path) -> bool {
         let kind = event.kind;
         let arrives = matches!(kind, EventKind::Modify(ModifyKind::Name(RenameMode::To)));
         if !arrives {
@@ -221,20 +347,20 @@ impl<F: FnMut(Change)> Teller<F> {
         }
         match kind {
             EventKind::Create(kind) => self.created(path, kind == CreateKind::Folder),
-            EventKind::Modify(ModifyKind::Data(_)) => {
-                (self.tell)(Change::Written { path: path.clone() })
-            }
-            EventKind::Remove(_) if *path == self.root => {
+            EventKind::Modify(ModifyKind::Data(_)) => (self.tell)(Change::Written {
+                path: path.to_owned(),
+            }),
+            EventKind::Remove(_) if path == self.root => {
                 (self.tell)(Change::Deleted {
-                    path: path.clone(),
+                    path: path.to_owned(),
                     is_dir: true,
                 });
                 return false;
             }
             EventKind::Remove(kind) => self.removed(path, kind == RemoveKind::Folder),
-            EventKind::Modify(ModifyKind::Name(RenameMode::From)) if *path == self.root => {
+            EventKind::Modify(ModifyKind::Name(RenameMode::From)) if path == self.root => {
                 (self.tell)(Change::Renamed {
-                    path: path.clone(),
+                    path: path.to_owned(),
                     is_dir: true,
                     to: None,
                 });
@@ -242,7 +368,7 @@ impl<F: FnMut(Change)> Teller<F> {
             }
             // Without its other half's mark it is a directory's own word of what its parent has told already.
             EventKind::Modify(ModifyKind::Name(RenameMode::From)) if event.tracker().is_some() => {
-                self.moved = Some((path.clone(), event.tracker()));
+                self.moved = Some((path.to_owned(), event.tracker()));
             }
             EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
                 self.arrived(path, event.tracker());
@@ -264,13 +390,9 @@ impl<F: FnMut(Change)> Teller<F> {
 
     fn removed(&mut self, path: &Path, is_dir: bool) {
         self.ahead.remove(path);
-        if is_dir {
-            if self.told_itself.remove(path) {
-                return;
-            }
-            if self.forget(path) && self.recursive {
-                self.told_itself.insert(path.to_owned());
-            }
+        // A directory that is watched says so itself, and its parent says so as well.
+        if !self.forget(path) && is_dir {
+            return;
         }
         (self.tell)(Change::Deleted {
             path: path.to_owned(),
@@ -289,10 +411,14 @@ impl<F: FnMut(Change)> Teller<F> {
         };
         self.ahead.remove(path);
         let Some(from) = from else {
-            let is_dir = is_directory(path);
+            let metadata = fs::symlink_metadata(path);
+            let is_dir = metadata.as_ref().is_ok_and(fs::Metadata::is_dir);
             self.tell_created(path, is_dir, None);
             if is_dir {
                 self.enter(path);
+            } else if metadata.is_err() {
+                // It has gone again; it may have been a directory.
+                self.directories.insert(path.to_owned());
             }
             return;
         };
@@ -329,7 +455,6 @@ impl<F: FnMut(Change)> Teller<F> {
 
     fn overflowed(&mut self) {
         self.ahead.clear();
-        self.told_itself.clear();
         (self.tell)(Change::Overflow);
     }
 
@@ -354,6 +479,14 @@ impl<F: FnMut(Change)> Teller<F> {
         let known = self.directories.remove(path);
         if known && self.recursive {
             self.directories.retain(|below| !below.starts_with(path));
+            let gone: Vec<_> = self
+                .watched
+                .extract_if(|watched| watched.starts_with(path))
+                .collect();
+            if let Some(shared) = self.shared.upgrade() {
+                let mut inotify = lock(&shared.inotify);
+                gone.iter().for_each(|path| inotify.release(path));
+            }
         }
         known
     }
@@ -388,37 +521,34 @@ impl<F: FnMut(Change)> Teller<F> {
         }
     }
 
-    /// `false` where the watch has been dropped.
-    fn watch_directory(&self, path: &Path) -> Result<bool, WatchError> {
-        let Some(inotify) = self.inotify.upgrade() else {
+    /// `false` where the watcher has been dropped.
+    fn watch_directory(&mut self, path: &Path) -> Result<bool, WatchError> {
+        let Some(shared) = self.shared.upgrade() else {
             return Ok(false);
         };
-        lock(&inotify).watch(path, RecursiveMode::NonRecursive)?;
+        if self.watched.contains(path) {
+            return Ok(true);
+        }
+        lock(&shared.inotify).need(path)?;
+        self.watched.insert(path.to_owned());
         Ok(true)
     }
 
-    /// Before the watch begins: what is there is nothing new, and a limit is an error.
-    fn learn_directories(&mut self) -> Result<(), WatchError> {
-        fs::read_dir(&self.root)?;
-        let mut waiting = vec![self.root.clone()];
-        while let Some(directory) = waiting.pop() {
-            for (entry, is_dir) in entries(&directory) {
-                if !is_dir {
-                    continue;
-                }
-                if self.recursive {
-                    match self.watch_directory(&entry) {
-                        Ok(_) => {}
-                        Err(WatchError::SystemLimit) => return Err(WatchError::SystemLimit),
-                        // Gone meanwhile, or closed to this user.
-                        Err(_) => continue,
-                    }
-                    waiting.push(entry.clone());
-                }
-                self.directories.insert(entry);
-            }
+    /// Takes in a directory that was there before the watch; gives those below that are to be taken in as well.
+    fn learn(&mut self, directory: &Path) -> Result<Vec<PathBuf>, WatchError> {
+        let is_root = directory == self.root;
+        match self.watch_directory(directory) {
+            Ok(_) => {}
+            Err(error) if is_root || matches!(error, WatchError::SystemLimit) => return Err(error),
+            // Gone meanwhile, or closed to this user.
+            Err(_) => return Ok(Vec::new()),
         }
-        Ok(())
+        let below = entries(directory).into_iter();
+        let below: Vec<_> = below
+            .filter_map(|(path, is_dir)| is_dir.then_some(path))
+            .collect();
+        self.directories.extend(below.iter().cloned());
+        Ok(if self.recursive { below } else { Vec::new() })
     }
 }
 
@@ -434,8 +564,4 @@ fn entries(directory: &Path) -> Vec<(PathBuf, bool)> {
             (entry.path(), is_dir)
         })
         .collect()
-}
-
-fn is_directory(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }

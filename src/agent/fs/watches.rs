@@ -16,7 +16,7 @@ use crate::{
     },
     shutdown::Shutdown,
     streams::{self, Bounds, Log, Reader},
-    system::watcher::{self, Change, Watch, WatchError},
+    system::watcher::{Change, Watch, WatchError, Watcher},
 };
 
 /// Directories that may be watched at once.
@@ -50,6 +50,8 @@ pub struct Watches {
 #[derive(Debug)]
 struct Inner {
     watches: Mutex<HashMap<WatchId, Place>>,
+    /// Started with the first watch.
+    watcher: Mutex<Option<Arc<Watcher>>>,
     /// How long a watch lives that nobody reads.
     idle: Duration,
     shutdown: Shutdown,
@@ -61,7 +63,7 @@ enum Place {
     Taken,
     Watched {
         log: Log<Arc<WatchEvent>>,
-        _watch: Watch,
+        watch: Watch,
     },
 }
 
@@ -71,6 +73,7 @@ impl Watches {
         Watches {
             inner: Arc::new(Inner {
                 watches: Mutex::default(),
+                watcher: Mutex::default(),
                 idle,
                 shutdown: shutdown.clone(),
             }),
@@ -86,8 +89,10 @@ impl Watches {
         let place = self.take_place(id.clone())?;
         let log = Log::new(KEPT);
         let told = log.clone();
+        let inner = self.inner.clone();
         let watching = tokio::task::spawn_blocking(move || {
-            watcher::watch(&path, recursive, move |change| tell(&told, change))
+            let watcher = inner.watcher()?;
+            watcher.watch(&path, recursive, move |change| tell(&told, change))
         });
         let watch = watching
             .await
@@ -122,8 +127,9 @@ impl Watches {
     pub fn stop(&self, id: &WatchId) -> bool {
         let is_watched = |place: &Place| matches!(place, Place::Watched { .. });
         match self.inner.remove_if(id, is_watched) {
-            Some(Place::Watched { log, .. }) => {
+            Some(Place::Watched { log, watch }) => {
                 log.end();
+                tokio::task::spawn_blocking(move || drop(watch));
                 true
             }
             _ => false,
@@ -148,6 +154,16 @@ impl Watches {
 }
 
 impl Inner {
+    fn watcher(&self) -> Result<Arc<Watcher>, WatchError> {
+        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watcher) = &*watcher {
+            return Ok(watcher.clone());
+        }
+        let started = Arc::new(Watcher::start()?);
+        *watcher = Some(started.clone());
+        Ok(started)
+    }
+
     fn set(&self, id: WatchId, place: Place) {
         let mut watches = self.watches();
         watches.insert(id, place);
@@ -178,7 +194,7 @@ struct TakenPlace {
 
 impl TakenPlace {
     fn fill(self, log: Log<Arc<WatchEvent>>, watch: Watch) {
-        let place = Place::Watched { log, _watch: watch };
+        let place = Place::Watched { log, watch };
         self.inner.set(self.id.clone(), place);
     }
 }

@@ -309,6 +309,50 @@ async fn a_watch_that_nobody_reads_ends() {
 }
 
 #[tokio::test]
+async fn watches_of_one_directory_each_tell_everything_once() {
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    let below = folder.path().join("below");
+    fs::create_dir(&below).unwrap();
+    let mut readers = Vec::new();
+    let mut ids = Vec::new();
+    for (path, recursive) in [
+        (folder.path(), false),
+        (folder.path(), true),
+        (&below, true),
+        (folder.path(), true),
+    ] {
+        ids.push(watch(&agent, path, recursive).await);
+        readers.push(events(&agent, ids.last().unwrap()).await);
+    }
+    // What one of them needed, the others still do.
+    assert_eq!(
+        end(&agent, &ids.pop().unwrap()).await,
+        StatusCode::NO_CONTENT
+    );
+    let mut ended = readers.pop().unwrap();
+    assert_eq!(ended.next().await, None);
+
+    let file = below.join("file");
+    fs::File::create(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    fs::remove_dir(&below).unwrap();
+    fs::File::create(folder.path().join("last")).unwrap();
+    let of_the_file = [event("CREATE", &file, false), event("DELETE", &file, false)];
+    let of_the_folder = [
+        event("DELETE", &below, true),
+        event("CREATE", &folder.path().join("last"), false),
+    ];
+    assert_eq!(readers[0].take(2).await, of_the_folder);
+    assert_eq!(readers[1].take(2).await, of_the_file);
+    assert_eq!(readers[1].take(2).await, of_the_folder);
+    assert_eq!(readers[2].take(2).await, of_the_file);
+    assert_eq!(readers[2].take(1).await, of_the_folder[..1]);
+    assert_eq!(readers[2].next().await, None);
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn a_directory_that_goes_ends_its_stream() {
     let agent = agent().await;
     let folder = TempDir::new().unwrap();
