@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
 use super::chromium::{BrowserState, Chromium, Devtools, NotReady};
 
@@ -35,6 +38,13 @@ pub struct Admitted {
     pub place: Place,
 }
 
+/// How long one client is held, however often Chromium dies meanwhile.
+#[derive(Clone, Copy)]
+pub struct Hold {
+    until: Instant,
+    whole: Duration,
+}
+
 impl Clients {
     pub fn new(chromium: Chromium, limit: usize, hold: Duration) -> Self {
         Self {
@@ -56,6 +66,27 @@ impl Clients {
         let place = Place::taken(permit);
         let devtools = self.chromium.ready(self.hold).await?;
         Ok(Admitted { devtools, place })
+    }
+
+    /// Begins to hold a client.
+    pub fn hold(&self) -> Hold {
+        Hold {
+            until: Instant::now() + self.hold,
+            whole: self.hold,
+        }
+    }
+
+    /// The Chromium after one that turned out to be dead. (Its sockets do not all close at once: it may still take a connection that it will
+    /// never answer.)
+    pub async fn after(&self, dead: &Devtools, hold: Hold) -> Result<Arc<Devtools>, NotReady> {
+        let left = hold.until.saturating_duration_since(Instant::now());
+        self.chromium
+            .ready_after(dead.generation, left)
+            .await
+            .map_err(|error| match error {
+                NotReady::Deadline(_) => NotReady::Deadline(hold.whole),
+                error => error,
+            })
     }
 
     /// The right to ask one question over HTTP.

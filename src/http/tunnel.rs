@@ -114,22 +114,20 @@ impl Tunnel {
     }
 
     /// Asks the upstream for the upgrade and answers with what it says; after a 101, `shutdown` owns the copying.
+    ///
+    /// After an error the request can be carried to another upstream.
     pub async fn open<B>(
         self,
-        mut request: Request<B>,
+        request: &mut Request<B>,
         shutdown: &Shutdown,
     ) -> Result<Response, TunnelError> {
-        let client = request
-            .extensions_mut()
-            .remove::<OnUpgrade>()
-            .ok_or(TunnelError::NotAnUpgrade)?;
         let protocol = request
             .headers()
             .get(header::UPGRADE)
             .cloned()
             .ok_or(TunnelError::NotAnUpgrade)?;
         let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
-        let upgrade = self.upgrade_request(&request, protocol)?;
+        let upgrade = self.upgrade_request(request, protocol)?;
 
         let stream = connect(self.addr).await?;
         let answer = timeout(self.answer_timeout, ask(stream, upgrade)).await;
@@ -141,6 +139,10 @@ impl Tunnel {
             return Ok(answer.map(Body::new));
         }
 
+        let client = request
+            .extensions_mut()
+            .remove::<OnUpgrade>()
+            .ok_or(TunnelError::NotAnUpgrade)?;
         let upstream = hyper::upgrade::on(&mut answer);
         let stopped = shutdown.clone();
         let until = self.until;

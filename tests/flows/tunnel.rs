@@ -85,12 +85,12 @@ impl Front {
         let shutdown = Shutdown::new();
         let (sender, ended) = mpsc::unbounded_channel();
         let stop = shutdown.clone();
-        let app = Router::new().fallback(move |request: Request| async move {
+        let app = Router::new().fallback(move |mut request: Request| async move {
             let tunnel = Tunnel::to(upstream, "/elsewhere?a=b")
                 .upstream_gone(|| Close::failed("the upstream has died"))
                 .hold(TellsWhenDropped(sender));
             tunnel
-                .open(request, &stop)
+                .open(&mut request, &stop)
                 .await
                 .map_err(|error| ApiError::bad_gateway(error.to_string()))
         });

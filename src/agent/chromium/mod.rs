@@ -197,7 +197,8 @@ impl Chromium {
         }
     }
 
-    async fn ready_after(
+    /// Resolves once a Chromium later than `generation` answers.
+    pub async fn ready_after(
         &self,
         generation: u64,
         deadline: Duration,

@@ -1,14 +1,15 @@
 //! `GET /cdp`, and how every DevTools connection is carried to Chromium.
 
+use std::sync::Arc;
+
 use axum::{
     extract::{Request, State},
     response::Response,
 };
 use http::StatusCode;
 
-use super::RETRY_AFTER;
 use crate::{
-    agent::Agent,
+    agent::{Agent, chromium::Devtools, clients::Admitted},
     api::ErrorBody,
     http::{
         ApiError, ApiResult,
@@ -37,30 +38,43 @@ pub async fn cdp(State(agent): State<Agent>, request: Request) -> ApiResult<Resp
 }
 
 /// Carries the client to `path` of Chromium's DevTools, or to the browser's own.
-pub async fn connect(agent: Agent, request: Request, path: Option<String>) -> ApiResult<Response> {
+pub async fn connect(
+    agent: Agent,
+    mut request: Request,
+    path: Option<String>,
+) -> ApiResult<Response> {
     if !asks_for_websocket(&request) {
         return Err(ApiError::bad_request(
             "this route takes a WebSocket handshake",
         ));
     }
-    let admitted = agent.clients.admit().await?;
-    let devtools = admitted.devtools;
-    let generation = devtools.generation;
-    let clients = agent.clients.clone();
-    let is_page = path
-        .as_ref()
-        .is_some_and(|path| path.starts_with("/devtools/page/"));
-    let path = path.unwrap_or_else(|| devtools.browser_path.clone());
-    let answer = Tunnel::to(devtools.addr, path)
-        .until(async move { Close::restarting(clients.gone(generation).await) })
-        .upstream_gone(move || match is_page {
-            true => Close::going_away("the tab was closed, or Chromium ended"),
-            false => Close::restarting("Chromium ended and is being restarted"),
-        })
-        .hold(admitted.place)
-        .open(request, &agent.shutdown)
-        .await
-        .map_err(refused)?;
+    let hold = agent.clients.hold();
+    let Admitted {
+        mut devtools,
+        place,
+    } = agent.clients.admit().await?;
+    let place = Arc::new(place);
+    let answer = loop {
+        let tunnel = tunnel(&agent, &devtools, path.clone()).hold(place.clone());
+        match tunnel.open(&mut request, &agent.shutdown).await {
+            // It died at this moment; the supervisor sees to it.
+            Err(TunnelError::Connect(_) | TunnelError::Broken(_)) => {
+                devtools = agent.clients.after(&devtools, hold).await?;
+            }
+            Err(TunnelError::NotAnUpgrade) => {
+                return Err(ApiError::bad_request(
+                    "this route takes a WebSocket handshake",
+                ));
+            }
+            Err(TunnelError::Malformed(_)) => {
+                return Err(ApiError::bad_request("the handshake is malformed"));
+            }
+            Err(TunnelError::Timeout) => {
+                return Err(ApiError::timeout("Chromium did not answer the handshake"));
+            }
+            Ok(answer) => break answer,
+        }
+    };
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         // Chromium says so with a 500: the tab was closed, or the id is an earlier Chromium's.
         return Err(ApiError::not_found("Chromium has no target of that id"));
@@ -68,23 +82,24 @@ pub async fn connect(agent: Agent, request: Request, path: Option<String>) -> Ap
     Ok(answer)
 }
 
+fn tunnel(agent: &Agent, devtools: &Devtools, path: Option<String>) -> Tunnel {
+    let generation = devtools.generation;
+    let clients = agent.clients.clone();
+    let is_page = path
+        .as_ref()
+        .is_some_and(|path| path.starts_with("/devtools/page/"));
+    let path = path.unwrap_or_else(|| devtools.browser_path.clone());
+    Tunnel::to(devtools.addr, path)
+        .until(async move { Close::restarting(clients.gone(generation).await) })
+        .upstream_gone(move || match is_page {
+            true => Close::going_away("the tab was closed, or Chromium ended"),
+            false => Close::restarting("Chromium ended and is being restarted"),
+        })
+}
+
 fn asks_for_websocket(request: &Request) -> bool {
     request
         .headers()
         .get(http::header::UPGRADE)
         .is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
-}
-
-fn refused(error: TunnelError) -> ApiError {
-    match error {
-        TunnelError::NotAnUpgrade => {
-            ApiError::bad_request("this route takes a WebSocket handshake")
-        }
-        TunnelError::Malformed(_) => ApiError::bad_request("the handshake is malformed"),
-        // It died at this moment; the supervisor sees to it.
-        TunnelError::Connect(_) | TunnelError::Broken(_) => {
-            ApiError::unavailable("Chromium is being restarted", RETRY_AFTER)
-        }
-        TunnelError::Timeout => ApiError::timeout("Chromium did not answer the handshake"),
-    }
 }

@@ -146,7 +146,7 @@ impl Proxy {
             .upstream_gone(|| Close::failed("the connection to the browser is lost"))
             .hold(guard);
         let answer = tunnel
-            .open(Request::from_parts(parts, body), &self.shutdown)
+            .open(&mut Request::from_parts(parts, body), &self.shutdown)
             .await;
         answer.map_err(|error| match error {
             TunnelError::NotAnUpgrade => ProxyError::Method,

@@ -8,12 +8,12 @@ const attempt = async (f: () => unknown) => {
   }
 };
 await page.setContent('<b>1</b><b>2</b>');
-await attempt(() => page.locator('b').click({ timeout: 500 }));
+await attempt(() => page.locator('b').click({ timeout: 30_000 }));
 await attempt(() => page.evaluate(() => { throw new TypeError('in page'); }));
 await attempt(() => page.goto('http://127.0.0.1:1/'));
 await attempt(() => page.waitForSelector('#x', { timeout: 200 }));
 await attempt(() => page.screenshot({ path: '/etc/x.png' }));
-await attempt(() => page.locator('>>bad[').click({ timeout: 200 }));
+await attempt(() => page.locator('>>bad[').click());
 await attempt(() => context.request.get('http://127.0.0.1:1/'));
 await attempt(() => page.addScriptTag({ path: '/etc/passwd' }));
 await attempt(() => playwright.chromium.launch());

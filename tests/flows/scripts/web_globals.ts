@@ -7,7 +7,7 @@ const target = new EventTarget();
 target.addEventListener('hit', (e) => console.log(e.type), { once: true });
 target.dispatchEvent(new Event('hit')); target.dispatchEvent(new Event('hit'));
 const order: string[] = [];
-await new Promise<void>((done) => { setTimeout(() => { order.push('timeout'); done(); }, 1); setImmediate(() => order.push('immediate')); process.nextTick(() => order.push('tick')); queueMicrotask(() => order.push('micro')); });
+await new Promise<void>((done) => { setImmediate(() => { order.push('immediate'); setTimeout(() => { order.push('timeout'); done(); }, 1); }); process.nextTick(() => order.push('tick')); queueMicrotask(() => order.push('micro')); });
 const interval = setInterval(() => {}, 1); clearInterval(interval); clearTimeout(setTimeout(() => order.push('never'), 1));
 return {
   href: url.href, query: [...url.searchParams], atob: atob(btoa('ok')), text: new TextDecoder().decode(new TextEncoder().encode('é')), clone: structuredClone(new Map([[1, { a: new Date(0) }]])),

@@ -19,12 +19,17 @@ const ADDRESSES: [&str; 2] = ["webSocketDebuggerUrl", "devtoolsFrontendUrl"];
 /// Chromium's answer to `path`, waiting until it gives one.
 async fn ask(agent: &Agent, headers: &HeaderMap, path: &str) -> ApiResult<Json<Value>> {
     let _question = agent.clients.question()?;
-    let devtools = agent.chromium.ready(agent.config.cdp_hold).await?;
-    let (status, body) = agent
-        .devtools
-        .ask(devtools.addr, Method::GET, path)
-        .await
-        .map_err(refused)?;
+    let hold = agent.clients.hold();
+    let mut devtools = agent.chromium.ready(agent.config.cdp_hold).await?;
+    let (status, body) = loop {
+        match agent.devtools.ask(devtools.addr, Method::GET, path).await {
+            // It died at this moment; the supervisor sees to it.
+            Err(DevtoolsError::Connection(_)) => {
+                devtools = agent.clients.after(&devtools, hold).await?;
+            }
+            answer => break answer.map_err(refused)?,
+        }
+    };
     if status != StatusCode::OK {
         return Err(ApiError::bad_gateway(format!("Chromium answered {status}")));
     }
@@ -60,7 +65,6 @@ fn lead_through(answer: &mut Value, from: &str, to: &str) {
 fn refused(error: DevtoolsError) -> ApiError {
     match error {
         DevtoolsError::Deadline => ApiError::timeout(error.to_string()),
-        // It died at this moment; the supervisor sees to it.
         DevtoolsError::Connection(_) => {
             ApiError::unavailable("Chromium is being restarted", RETRY_AFTER)
         }
