@@ -13,7 +13,8 @@ use chromiumoxide::{
             SetDownloadBehaviorBehavior, SetDownloadBehaviorParams, SetWindowBoundsParams,
             WindowId, WindowState,
         },
-        page::NavigateParams,
+        network::LoaderId,
+        page::{GetFrameTreeParams, NavigateParams},
         target::{
             ActivateTargetParams, AttachToTargetParams, CreateBrowserContextParams,
             CreateTargetParams, DetachFromTargetParams, GetTargetsParams, SessionId, TargetId,
@@ -34,6 +35,8 @@ use super::devtools::Tab;
 
 /// Calls that may wait to be sent.
 const QUEUE: usize = 64;
+/// Between two looks at what a tab shows.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum CdpError {
@@ -110,7 +113,7 @@ impl Cdp {
         self.call(params, None).await.map(drop)
     }
 
-    /// Starts the navigation of `tab`; resolves once it is committed or has failed. An error page of Chromium is no error.
+    /// Navigates `tab`; resolves once the new document is there or there will be none. An error page of Chromium is no error.
     pub async fn navigate(&self, tab: &Tab, url: &str) -> Result<(), CdpError> {
         let attach = AttachToTargetParams::builder()
             .target_id(TargetId::new(tab.id.clone()))
@@ -118,14 +121,43 @@ impl Cdp {
             .build()
             .expect("the target is set");
         let session = self.call(attach, None).await?.session_id;
-        let navigated = self
-            .call(NavigateParams::new(url), Some(session.clone()))
-            .await;
+        let navigated = self.navigate_session(&session, url).await;
         let detach = DetachFromTargetParams::builder()
             .session_id(session)
             .build();
         self.call(detach, None).await?;
-        navigated.map(drop)
+        navigated
+    }
+
+    async fn navigate_session(&self, session: &SessionId, url: &str) -> Result<(), CdpError> {
+        let old = self.document(session).await?;
+        let navigated = self
+            .call(NavigateParams::new(url), Some(session.clone()))
+            .await?;
+        if navigated.error_text.is_some() || navigated.loader_id.is_none() {
+            return Ok(());
+        }
+        // Chromium answers when it has what the page begins with; the old document still stands for some milliseconds.
+        let replaced = async {
+            while self.document(session).await? == old {
+                time::sleep(LOOK_AGAIN).await;
+            }
+            Ok(())
+        };
+        time::timeout(self.deadline, replaced)
+            .await
+            .map_err(|_| CdpError::Deadline {
+                method: NavigateParams::IDENTIFIER.into(),
+                after: self.deadline,
+            })?
+    }
+
+    /// Which document a tab shows.
+    async fn document(&self, session: &SessionId) -> Result<LoaderId, CdpError> {
+        let tree = self
+            .call(GetFrameTreeParams::default(), Some(session.clone()))
+            .await?;
+        Ok(tree.frame_tree.frame.loader_id.clone())
     }
 
     /// Makes the windows of all tabs fill a screen of this size.
