@@ -28,7 +28,7 @@ pub mod state_dir;
 use automation::Automation;
 use chromium::Chromium;
 use clients::Clients;
-use fs::watches::Watches;
+use fs::{archives::Archives, drafts::Drafts, watches::Watches};
 use settings::Config;
 
 /// Far above what the clients of one browser have open.
@@ -58,11 +58,13 @@ pub async fn run(settings: &settings::Settings) -> Result<(), AgentError> {
 /// What the routes of the agent work with.
 #[derive(Clone)]
 pub struct Agent {
+    pub archives: Archives,
     pub config: Arc<Config>,
     pub automation: Automation,
     pub chromium: Chromium,
     pub clients: Clients,
     pub devtools: DevtoolsHttp,
+    pub drafts: Drafts,
     pub shutdown: Shutdown,
     pub started: Instant,
     pub watches: Watches,
@@ -78,6 +80,9 @@ impl Agent {
                 path: config.state_dir.root().display().to_string(),
                 source,
             })?;
+        let drafts = Drafts::new(&config.state_dir.run().join("drafts"))?;
+        let left_over = drafts.left_over()?;
+        tokio::task::spawn_blocking(move || left_over.remove());
         let listener =
             TcpListener::bind(config.listen)
                 .await
@@ -106,10 +111,12 @@ impl Agent {
             &shutdown,
         )?;
         let agent = Self {
+            archives: Archives::new(config.unpack),
             automation,
             clients: Clients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
             chromium,
             devtools: DevtoolsHttp::default(),
+            drafts,
             shutdown: shutdown.clone(),
             started: Instant::now(),
             watches: Watches::new(config.watch_idle, &shutdown),

@@ -14,7 +14,10 @@ use url::Url;
 use crate::{
     agent::state_dir::StateDir,
     api::{start_url::StartUrl, viewport::Viewport},
-    system::chromium_flags::{ChromiumFlags, Variable},
+    system::{
+        archive::unpack::Limits,
+        chromium_flags::{ChromiumFlags, Variable},
+    },
 };
 
 const TOKEN_VARIABLE: &str = "BERTH_AGENT_TOKEN";
@@ -182,6 +185,24 @@ pub struct Settings {
     )]
     pub watch_idle_seconds: String,
 
+    /// GiB that an uploaded archive may unpack to (1–1024)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_UNPACK_GB",
+        default_value = "16",
+        value_name = "N"
+    )]
+    pub unpack_gb: String,
+
+    /// How many times its own size an uploaded archive may unpack to, beyond 64 MiB (1–10000)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_UNPACK_RATIO",
+        default_value = "200",
+        value_name = "N"
+    )]
+    pub unpack_ratio: String,
+
     /// Seconds everything has to end in when the agent is stopped (1–300)
     #[arg(
         long,
@@ -215,6 +236,7 @@ pub struct Config {
     pub max_cdp_clients: usize,
     pub cdp_hold: Duration,
     pub watch_idle: Duration,
+    pub unpack: Limits,
     pub stop_grace: Duration,
 }
 
@@ -317,6 +339,8 @@ impl Settings {
         let max_cdp_clients = number("max-cdp-clients", &self.max_cdp_clients, 1, 1024) as usize;
         let cdp_hold = number("cdp-hold-seconds", &self.cdp_hold_seconds, 1, 300);
         let watch_idle = number("watch-idle-seconds", &self.watch_idle_seconds, 1, 86_400);
+        let unpack_gb = number("unpack-gb", &self.unpack_gb, 1, 1024);
+        let unpack_ratio = number("unpack-ratio", &self.unpack_ratio, 1, 10_000);
         let stop_grace = number("stop-seconds", &self.stop_seconds, 1, 300);
 
         match (
@@ -359,6 +383,10 @@ impl Settings {
                 max_cdp_clients,
                 cdp_hold: Duration::from_secs(cdp_hold),
                 watch_idle: Duration::from_secs(watch_idle),
+                unpack: Limits {
+                    bytes: unpack_gb << 30,
+                    ratio: unpack_ratio,
+                },
                 stop_grace: Duration::from_secs(stop_grace),
             }),
             _ => Err(Problems(problems)),

@@ -51,6 +51,11 @@ impl StateDir {
         self.root.join("downloads")
     }
 
+    /// What is only there while something is being done: nothing of it outlives the agent.
+    pub fn work(&self) -> PathBuf {
+        self.root.join("work")
+    }
+
     /// Records of running children, locks, the display's cookie.
     pub fn run(&self) -> PathBuf {
         self.root.join("run")
@@ -66,6 +71,7 @@ impl StateDir {
             (self.cache(), 0o700),
             (self.downloads(), 0o700),
             (self.run(), 0o700),
+            (self.work(), 0o700),
         ] {
             fs::create_dir_all(&folder)?;
             fs::set_permissions(&folder, Permissions::from_mode(mode))?;
@@ -76,12 +82,25 @@ impl StateDir {
             .write(true)
             .open(self.run().join("lock"))?;
         match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => Ok(Claim(lock)),
+            Ok(lock) => {
+                for left in fs::read_dir(self.work())? {
+                    remove_all(&left?.path())?;
+                }
+                Ok(Claim(lock))
+            }
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(io::Error::new(
                 io::ErrorKind::ResourceBusy,
                 format!("another agent uses {}", self.root.display()),
             )),
             Err((_, error)) => Err(error.into()),
         }
+    }
+}
+
+fn remove_all(path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
     }
 }

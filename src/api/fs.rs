@@ -132,6 +132,62 @@ pub struct WriteQuery {
     pub mode: Option<Mode>,
 }
 
+/// How small an archive is to be made, from 1 (fastest) to 19 (smallest).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompressionLevel(u8);
+
+impl CompressionLevel {
+    const DEFAULT: u8 = 3;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let level = match text {
+            "fastest" => Some(1),
+            "default" => Some(Self::DEFAULT),
+            "better" => Some(9),
+            "best" => Some(19),
+            digits if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().ok(),
+            _ => None,
+        };
+        level
+            .filter(|level| (1..=19).contains(level))
+            .map(CompressionLevel)
+            .ok_or_else(|| "must be 1 to 19, fastest, default, better or best".to_owned())
+    }
+
+    #[must_use]
+    pub fn number(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for CompressionLevel {
+    fn default() -> Self {
+        CompressionLevel(Self::DEFAULT)
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for CompressionLevel {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        from_text(value, location, |text| CompressionLevel::parse(&text))
+    }
+}
+
+/// Which directory is archived, and how small.
+#[derive(Debug, Deserr, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct DownloadQuery {
+    /// An absolute path.
+    #[param(value_type = String, max_length = 4095)]
+    pub path: GuestPath,
+    /// 1 (fastest) to 19 (smallest); or `fastest` (1), `default` (3), `better` (9), `best` (19).
+    #[deserr(default)]
+    #[param(value_type = Option<String>, default = "3", pattern = "^([1-9]|1[0-9]|fastest|default|better|best)$")]
+    pub compression_level: Option<CompressionLevel>,
+}
+
 /// A path in the body.
 #[derive(Debug, Deserr, ToSchema)]
 pub struct PathRequest {
@@ -150,6 +206,27 @@ pub struct CreateDirectoryRequest {
     #[deserr(default)]
     #[schema(value_type = Option<String>, pattern = "^[0-7]{3,4}$", default = "755")]
     pub mode: Option<Mode>,
+}
+
+/// Files to upload: two parts for each, of the same number.
+#[derive(Debug, ToSchema)]
+pub struct UploadForm {
+    /// The content of the first file; `files.1.file` is that of the second, and so on.
+    #[schema(rename = "files.0.file", value_type = String, format = Binary)]
+    pub file: (),
+    /// Its absolute path.
+    #[schema(rename = "files.0.dest_path", max_length = 4095)]
+    pub dest_path: String,
+}
+
+/// An archive to upload, and where it is unpacked.
+#[derive(Debug, ToSchema)]
+pub struct UploadZipForm {
+    #[schema(value_type = String, format = Binary)]
+    pub zip_file: (),
+    /// An absolute path.
+    #[schema(max_length = 4095)]
+    pub dest_path: String,
 }
 
 /// What is to be called otherwise.
@@ -266,6 +343,17 @@ mod tests {
         }
         for bad in ["", "64", "00644", "648", "+64", "rwx", "0o64", "-644"] {
             assert!(Mode::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_compression_level_has_a_name_or_a_number() {
+        for (text, level) in [("1", 1), ("19", 19), ("default", 3), ("best", 19)] {
+            let parsed = CompressionLevel::parse(text).map(CompressionLevel::number);
+            assert_eq!(parsed, Ok(level));
+        }
+        for bad in ["", "0", "20", "-1", "+3", "3.0", "Best", "259"] {
+            assert!(CompressionLevel::parse(bad).is_err(), "{bad}");
         }
     }
 

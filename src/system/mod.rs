@@ -1,5 +1,6 @@
 //! One file per outside thing, the only importer of its crate.
 
+pub mod archive;
 pub mod cdp;
 pub mod cdp_socket;
 pub mod child;

@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod dev;
 pub mod events;
+pub mod files;
 pub mod processes;
 pub mod script_worker;
 pub mod scripts;

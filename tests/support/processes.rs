@@ -54,3 +54,14 @@ pub fn resident_kib(pid: u32) -> u64 {
         .and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
         .unwrap_or_default()
 }
+
+/// How many threads of that name the process has.
+pub fn threads_named(pid: u32, name: &str) -> usize {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+    threads
+        .flatten()
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok())
+        .filter(|found| found.trim_end() == name)
+        .count()
+}

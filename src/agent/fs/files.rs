@@ -15,8 +15,8 @@ use nix::{
     libc,
     unistd::{Gid, Group, Uid, User, fchown},
 };
-use tempfile::NamedTempFile;
 
+use super::drafts::{DraftFile, Drafts};
 use crate::api::fs::{Account, FileInfo, Mode};
 
 /// The entries of a directory that are listed at most.
@@ -49,6 +49,8 @@ pub enum FileError {
     BadPath,
     #[error("has more than {MAX_ENTRIES} entries")]
     TooManyEntries,
+    #[error("is on a file system that the kernel makes up")]
+    Virtual,
     #[error("there is no such user")]
     NoUser,
     #[error("there is no such group")]
@@ -108,14 +110,14 @@ fn regular(metadata: &Metadata) -> Result<(), FileError> {
 /// A file that is being written. Until [`Draft::publish`] nothing is to be seen of it under its name; dropped, it never was.
 #[derive(Debug)]
 pub struct Draft {
-    file: NamedTempFile,
+    file: DraftFile,
     target: PathBuf,
 }
 
 impl Draft {
     /// # Errors
     /// Where there cannot be a file of that name.
-    pub fn new(path: &Path, mode: Option<Mode>) -> Result<Self, FileError> {
+    pub fn new(path: &Path, mode: Option<Mode>, drafts: &Drafts) -> Result<Self, FileError> {
         // What a link leads to is written, and the link stays.
         let target = match fs::canonicalize(path) {
             Ok(target) => target,
@@ -133,24 +135,27 @@ impl Draft {
         let (Some(directory), Some(_)) = (target.parent(), target.file_name()) else {
             return Err(FileError::IsADirectory);
         };
-        let file = tempfile::Builder::new()
-            .prefix(".berth-")
-            .tempfile_in(directory)?;
+        let mut file = drafts.file_in(directory)?;
         let bits = mode.map(Mode::bits);
         let bits = bits.or(replaced.as_ref().map(|metadata| metadata.mode() & 0o7777));
         if let Some(replaced) = &replaced {
             let owner = (Uid::from_raw(replaced.uid()), Gid::from_raw(replaced.gid()));
             if owner != (Uid::effective(), Gid::effective()) {
-                fchown(&file, Some(owner.0), Some(owner.1)).map_err(io::Error::from)?;
+                fchown(file.file(), Some(owner.0), Some(owner.1)).map_err(io::Error::from)?;
             }
         }
         let permissions = Permissions::from_mode(bits.unwrap_or(FILE_MODE));
-        file.as_file().set_permissions(permissions)?;
+        file.file().set_permissions(permissions)?;
         Ok(Draft { file, target })
     }
 
     pub fn file(&mut self) -> &mut File {
-        self.file.as_file_mut()
+        self.file.file()
+    }
+
+    /// What it is going to be or to replace.
+    pub fn target(&self) -> &Path {
+        &self.target
     }
 
     /// Gives the file its name, in one step.
@@ -158,10 +163,7 @@ impl Draft {
     /// # Errors
     /// Where something else has taken the name meanwhile.
     pub fn publish(self) -> Result<(), FileError> {
-        self.file
-            .persist(&self.target)
-            .map_err(|error| FileError::from(error.error))?;
-        Ok(())
+        Ok(self.file.rename(&self.target)?)
     }
 }
 
@@ -248,11 +250,13 @@ pub enum MoveError {
 ///
 /// # Errors
 /// Where the one is not there, or the other cannot be.
-pub fn rename(from: &Path, to: &Path) -> Result<(), MoveError> {
+pub fn rename(from: &Path, to: &Path, drafts: &Drafts) -> Result<(), MoveError> {
     let source = fs::symlink_metadata(from).map_err(|error| MoveError::Source(error.into()))?;
     match fs::rename(from, to) {
         Ok(()) => Ok(()),
-        Err(error) if error.raw_os_error() == Some(libc::EXDEV) => across(from, to, &source),
+        Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
+            across(from, to, &source, drafts)
+        }
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             Err(MoveError::Destination(FileError::InsideItself))
         }
@@ -262,13 +266,10 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), MoveError> {
 }
 
 /// A move to another file system: a copy beside the new place, which then takes its name.
-fn across(from: &Path, to: &Path, source: &Metadata) -> Result<(), MoveError> {
+fn across(from: &Path, to: &Path, source: &Metadata, drafts: &Drafts) -> Result<(), MoveError> {
     let wrong = |error: io::Error| MoveError::Destination(error.into());
     let parent = to.parent().ok_or(MoveError::Destination(FileError::Root))?;
-    let beside = tempfile::Builder::new()
-        .prefix(".berth-")
-        .tempdir_in(parent)
-        .map_err(wrong)?;
+    let beside = drafts.directory_in(parent).map_err(wrong)?;
     let copy = beside.path().join("copy");
     copy_all(from, &copy, source).map_err(wrong)?;
     fs::rename(&copy, to).map_err(wrong)?;

@@ -3,25 +3,31 @@
 use std::time::Duration;
 
 use crate::{
-    agent::fs::{files::FileError, watches::StartError},
+    agent::fs::{archives::ArchiveError, files::FileError, unzip::UnzipError, watches::StartError},
     http::{ApiError, ApiResult},
-    system::watcher::WatchError,
+    system::{archive::unpack::UnpackError, watcher::WatchError},
 };
 
 pub mod create_directory;
 pub mod delete_directory;
 pub mod delete_file;
+mod download;
+pub mod download_dir_zip;
+pub mod download_dir_zstd;
 pub mod file_info;
 pub mod list_files;
 pub mod r#move;
 pub mod read_file;
+mod receive;
 pub mod set_file_permissions;
+pub mod upload;
+pub mod upload_zip;
 pub mod watch;
 pub mod write_file;
 
 const TAG: &str = "files";
 
-/// Watches come and go with what uses them.
+/// Watches and archives come and go with what uses them.
 const FULL_RETRY: Duration = Duration::from_secs(5);
 
 impl From<StartError> for ApiError {
@@ -41,6 +47,38 @@ impl From<StartError> for ApiError {
     }
 }
 
+/// What is wrong with the directory or archive is told of the field that names it.
+fn archive_refusal(field: &'static str, error: ArchiveError) -> ApiError {
+    match error {
+        ArchiveError::Busy => ApiError::limit_exceeded(error.to_string(), FULL_RETRY),
+        ArchiveError::File(error) => refusal(field, error),
+        ArchiveError::Unzip(error) => unzip_refusal(error),
+    }
+}
+
+fn unzip_refusal(error: UnzipError) -> ApiError {
+    let what = error.to_string();
+    match error {
+        UnzipError::File(error) => refusal("dest_path", error),
+        UnzipError::Unpack(error) => unpack_refusal("zip_file", error),
+        UnzipError::NoDirectory(_) | UnzipError::Directory(_) | UnzipError::OtherFileSystem(_) => {
+            ApiError::bad_request(format!("dest_path: {what}")).detail("dest_path", what)
+        }
+    }
+}
+
+/// What is wrong with an archive, told of the field it came in.
+pub fn unpack_refusal(field: &str, error: UnpackError) -> ApiError {
+    let what = error.to_string();
+    let message = format!("{field}: {what}");
+    match error {
+        UnpackError::Bad(_) => ApiError::bad_request(message).detail(field, what),
+        UnpackError::TooLarge(_) | UnpackError::TooDense(_) => ApiError::payload_too_large(message),
+        UnpackError::BrokeOff => ApiError::bad_request("the body broke off"),
+        UnpackError::Io(error) => refusal(field, error.into()),
+    }
+}
+
 /// Runs what waits for a disk beside the server's own threads. What is wrong with the file is told of the field that names it.
 async fn blocking<T: Send + 'static>(
     field: &'static str,
@@ -52,7 +90,7 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-fn refusal(field: &'static str, error: FileError) -> ApiError {
+fn refusal(field: &str, error: FileError) -> ApiError {
     let what = error.to_string();
     let message = format!("{field}: {what}");
     match error {
@@ -66,6 +104,7 @@ fn refusal(field: &'static str, error: FileError) -> ApiError {
         | FileError::Root
         | FileError::InsideItself
         | FileError::BadPath
+        | FileError::Virtual
         | FileError::TooManyEntries => ApiError::bad_request(message).detail(field, what),
         FileError::NoUser => ApiError::bad_request(what.clone()).detail("owner", what),
         FileError::NoGroup => ApiError::bad_request(what.clone()).detail("group", what),

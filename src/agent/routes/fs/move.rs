@@ -1,8 +1,13 @@
 //! `PUT /fs/move`
 
+use axum::extract::State;
+
 use super::{TAG, refusal};
 use crate::{
-    agent::fs::files::{self, MoveError},
+    agent::{
+        Agent,
+        fs::files::{self, MoveError},
+    },
     api::{ErrorBody, agent::Done, fs::MoveRequest},
     http::{ApiError, ApiResult, Json},
 };
@@ -24,9 +29,13 @@ use crate::{
         (status = 409, body = ErrorBody, description = "a directory that is not empty has the new name"),
     )
 )]
-pub async fn move_file(Json(request): Json<MoveRequest>) -> ApiResult<Json<Done>> {
+pub async fn move_file(
+    State(agent): State<Agent>,
+    Json(request): Json<MoveRequest>,
+) -> ApiResult<Json<Done>> {
     let moving = tokio::task::spawn_blocking(move || {
-        files::rename(request.src_path.as_path(), request.dest_path.as_path())
+        let (from, to) = (request.src_path.as_path(), request.dest_path.as_path());
+        files::rename(from, to, &agent.drafts)
     });
     match moving.await {
         Ok(Ok(())) => Ok(Json(Done { ok: true })),

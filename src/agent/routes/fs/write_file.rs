@@ -1,19 +1,15 @@
 //! `PUT /fs/write_file`
 
-use axum::body::Body;
+use axum::{body::Body, extract::State};
 use futures::StreamExt;
 use http::StatusCode;
-use tokio::{fs::File, io::AsyncWriteExt};
 
-use super::{TAG, blocking, refusal};
+use super::{TAG, blocking, receive::Receiving};
 use crate::{
-    agent::fs::files::{Draft, FileError},
+    agent::{Agent, fs::files::Draft},
     api::{ErrorBody, agent::Done, fs::WriteQuery},
     http::{ApiError, ApiResult, Json, Query},
 };
-
-/// The longest file that is taken.
-const MAX_FILE: u64 = 64 << 30;
 
 /// Write a file
 ///
@@ -35,33 +31,23 @@ const MAX_FILE: u64 = 64 << 30;
     )
 )]
 pub async fn write_file(
+    State(agent): State<Agent>,
     Query(query): Query<WriteQuery>,
     body: Body,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
     let (draft, file) = blocking("path", move || {
-        let mut draft = Draft::new(query.path.as_path(), query.mode)?;
+        let mut draft = Draft::new(query.path.as_path(), query.mode, &agent.drafts)?;
         let file = draft.file().try_clone()?;
         Ok((draft, file))
     })
     .await?;
-    receive(body, File::from_std(file)).await?;
-    blocking("path", move || draft.publish()).await?;
-    Ok((StatusCode::CREATED, Json(Done { ok: true })))
-}
-
-async fn receive(body: Body, mut file: File) -> ApiResult<()> {
-    let failed = |error: std::io::Error| refusal("path", FileError::from(error));
-    let mut received = 0;
+    let mut receiving = Receiving::new(file, "path");
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|_| ApiError::bad_request("the body broke off"))?;
-        received += chunk.len() as u64;
-        if received > MAX_FILE {
-            return Err(ApiError::payload_too_large(format!(
-                "a file may have {MAX_FILE} bytes at most"
-            )));
-        }
-        file.write_all(&chunk).await.map_err(failed)?;
+        receiving.write(&chunk).await?;
     }
-    file.flush().await.map_err(failed)
+    receiving.finish().await?;
+    blocking("path", move || draft.publish()).await?;
+    Ok((StatusCode::CREATED, Json(Done { ok: true })))
 }

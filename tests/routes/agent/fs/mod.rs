@@ -1,2 +1,5 @@
+mod download;
 mod files;
+mod upload;
+mod upload_zip;
 mod watch;

@@ -1,0 +1,147 @@
+//! A directory out of an archive: all of it appears, or nothing.
+
+use std::{
+    fs::{self, DirBuilder, File, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use super::{drafts::Drafts, files::FileError};
+use crate::system::archive::unpack::{self, Limits, UnpackError};
+
+const DIRECTORY_MODE: u32 = 0o755;
+
+#[derive(Debug, thiserror::Error)]
+pub enum UnzipError {
+    /// Of the place.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Of the archive.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    #[error("the archive has a directory `{0}`, and something else of that name is there")]
+    NoDirectory(String),
+    #[error("the archive has a file `{0}`, and a directory of that name is there")]
+    Directory(String),
+    #[error("has `{0}` on another file system")]
+    OtherFileSystem(String),
+}
+
+/// Unpacks a zip archive into a directory, which is made where it is missing, with its parents. Files of the same names are replaced, others stay.
+///
+/// # Errors
+/// Where the archive is bad, or does not go together with what is there. Nothing has changed then.
+pub fn unzip(
+    archive: File,
+    path: &Path,
+    drafts: &Drafts,
+    limits: Limits,
+) -> Result<(), UnzipError> {
+    let place = Place::find(path)?;
+    // Beside the place, so that what is unpacked need only be renamed.
+    let staging = drafts.directory_in(&place.there).map_err(FileError::from)?;
+    let unpacked = staging.path().join("unpacked");
+    DirBuilder::new()
+        .mode(0o700)
+        .create(&unpacked)
+        .map_err(FileError::from)?;
+    unpack::unpack_zip(archive, &unpacked, limits)?;
+    if place.missing.as_os_str().is_empty() {
+        check(&unpacked, &place.there, Path::new(""))?;
+        merge(&unpacked, &place.there)?;
+        return Ok(());
+    }
+    let mode = Permissions::from_mode(DIRECTORY_MODE);
+    fs::set_permissions(&unpacked, mode).map_err(FileError::from)?;
+    let target = place.there.join(&place.missing);
+    if let Some(parent) = target.parent() {
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(DIRECTORY_MODE).create(parent);
+        made.map_err(FileError::from)?;
+    }
+    fs::rename(&unpacked, &target).map_err(FileError::from)?;
+    Ok(())
+}
+
+/// What there is of a path.
+struct Place {
+    /// The longest part that is there: a directory.
+    there: PathBuf,
+    /// The rest; empty where all is there.
+    missing: PathBuf,
+}
+
+impl Place {
+    fn find(path: &Path) -> Result<Self, FileError> {
+        let mut there = path;
+        loop {
+            match fs::canonicalize(there) {
+                Ok(found) => {
+                    if !fs::metadata(&found)?.is_dir() {
+                        return Err(FileError::NotADirectory);
+                    }
+                    let missing = path.strip_prefix(there).unwrap_or(Path::new(""));
+                    let is_plain = missing
+                        .components()
+                        .all(|part| matches!(part, std::path::Component::Normal(_)));
+                    if !is_plain {
+                        return Err(FileError::NotFound);
+                    }
+                    return Ok(Place {
+                        there: found,
+                        missing: missing.to_owned(),
+                    });
+                }
+                // A link that leads nowhere is there all the same.
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound
+                        && fs::symlink_metadata(there).is_err() =>
+                {
+                    there = there.parent().ok_or(FileError::NotFound)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Whether all can be moved to its place.
+fn check(from: &Path, to: &Path, below: &Path) -> Result<(), UnzipError> {
+    let device = fs::symlink_metadata(from).map_err(FileError::from)?.dev();
+    for entry in fs::read_dir(from).map_err(FileError::from)? {
+        let name = entry.map_err(FileError::from)?.file_name();
+        let (from, to, below) = (from.join(&name), to.join(&name), below.join(&name));
+        let Ok(there) = fs::symlink_metadata(&to) else {
+            continue;
+        };
+        let told = below.to_string_lossy().into_owned();
+        let comes = fs::symlink_metadata(&from).map_err(FileError::from)?;
+        match (comes.is_dir(), there.is_dir()) {
+            (true, true) if there.dev() != device => {
+                return Err(UnzipError::OtherFileSystem(told));
+            }
+            (true, true) => check(&from, &to, &below)?,
+            (true, false) => return Err(UnzipError::NoDirectory(told)),
+            (false, true) => return Err(UnzipError::Directory(told)),
+            (false, false) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Moves all to its place: directories that are not there as a whole.
+fn merge(from: &Path, to: &Path) -> Result<(), FileError> {
+    for entry in fs::read_dir(from)? {
+        let name = entry?.file_name();
+        let (from, to) = (from.join(&name), to.join(&name));
+        let is_directory =
+            |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+        if is_directory(&from) && is_directory(&to) {
+            merge(&from, &to)?;
+        } else {
+            fs::rename(&from, &to)?;
+        }
+    }
+    Ok(())
+}

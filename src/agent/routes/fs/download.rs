@@ -1,0 +1,58 @@
+//! What the downloads of directories share: the archive as an answer.
+
+use std::path::Path;
+
+use axum::{body::Body, response::Response};
+use futures::stream;
+use http::{HeaderValue, header};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::archive_refusal;
+use crate::{
+    agent::fs::archives::{Archives, Chunks},
+    api::fs::GuestPath,
+    http::{ApiError, ApiResult},
+    system::archive::Format,
+};
+
+pub async fn download(archives: &Archives, path: GuestPath, format: Format) -> ApiResult<Response> {
+    let name = file_name(path.as_path(), format);
+    let archives = archives.clone();
+    let opening = tokio::task::spawn_blocking(move || archives.download(path.as_path(), format));
+    let chunks = opening
+        .await
+        .map_err(ApiError::internal)?
+        .map_err(|error| archive_refusal("path", error))?;
+    let mut response = Response::new(body(chunks));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, content_type(format));
+    let disposition = format!(
+        "attachment; filename*=UTF-8''{}",
+        utf8_percent_encode(&name, NON_ALPHANUMERIC)
+    );
+    if let Ok(disposition) = HeaderValue::try_from(disposition) {
+        headers.insert(header::CONTENT_DISPOSITION, disposition);
+    }
+    Ok(response)
+}
+
+/// A body of chunks; an error among them breaks the answer off.
+pub fn body(mut chunks: Chunks) -> Body {
+    Body::from_stream(stream::poll_fn(move |context| chunks.poll_recv(context)))
+}
+
+fn content_type(format: Format) -> HeaderValue {
+    HeaderValue::from_static(match format {
+        Format::TarZstd(_) => "application/zstd",
+        Format::Zip => "application/zip",
+    })
+}
+
+fn file_name(path: &Path, format: Format) -> String {
+    let name = path.file_name().map(|name| name.to_string_lossy());
+    let extension = match format {
+        Format::TarZstd(_) => "tar.zst",
+        Format::Zip => "zip",
+    };
+    format!("{}.{extension}", name.as_deref().unwrap_or("root"))
+}

@@ -1,0 +1,133 @@
+//! Archives of directories: tar with zstd, and zip.
+//!
+//! What works here blocks, and runs on threads of its own. The only importer of `tar`, `zstd` and `zip`.
+
+use std::{
+    io::{self, Write},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use bytes::Bytes;
+use nix::{
+    fcntl::{OFlag, open},
+    sys::stat::Mode,
+};
+use tokio::sync::mpsc;
+
+mod outlet;
+mod skipped;
+mod tar_zstd;
+mod tree;
+pub mod unpack;
+mod zip;
+
+use outlet::{Chunks, Outlet};
+pub use skipped::Skipped;
+pub use tar_zstd::Level;
+
+/// The entries an archive may have.
+pub const MAX_ENTRIES: usize = 1_000_000;
+
+#[derive(Debug, Clone, Copy)]
+pub enum Format {
+    TarZstd(Level),
+    Zip,
+}
+
+/// A directory to be archived, open: what its path comes to mean later does not matter.
+#[derive(Debug)]
+pub struct Source {
+    directory: OwnedFd,
+    /// Says of paths below the directory which are not for the archive.
+    leave_out: fn(&Path) -> bool,
+    /// Whether what could not be archived is told by a last member of the archive.
+    list_skipped: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("is on a file system that the kernel makes up")]
+    Virtual,
+}
+
+impl Source {
+    /// # Errors
+    /// Where it is no directory, cannot be read, or holds what only the kernel makes.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = open(path, flags, Mode::empty()).map_err(io::Error::from)?;
+        if tree::is_virtual(&directory)? {
+            return Err(OpenError::Virtual);
+        }
+        Ok(Source {
+            directory,
+            leave_out: |_| false,
+            list_skipped: true,
+        })
+    }
+
+    /// Archives nothing that `leave_out` holds of, and adds nothing of its own.
+    #[must_use]
+    pub fn as_it_is_without(mut self, leave_out: fn(&Path) -> bool) -> Self {
+        self.leave_out = leave_out;
+        self.list_skipped = false;
+        self
+    }
+}
+
+/// Archives a directory on a thread of its own. The thread goes no faster than the chunks are taken, and ends early once nobody takes them.
+/// An archive that cannot be finished ends with an error. `done` learns how it went, on that thread.
+///
+/// # Errors
+/// Where no thread can be started.
+pub fn stream(
+    source: Source,
+    format: Format,
+    done: impl FnOnce(&io::Result<Skipped>) + Send + 'static,
+) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
+    let (chunks, receiver) = Chunks::new();
+    let fail = chunks.failure();
+    let archive = move || {
+        let written = write(&source, format, chunks);
+        done(&written);
+        if let Err(error) = written {
+            fail(error);
+        }
+    };
+    thread::Builder::new()
+        .name("archive".into())
+        .spawn(archive)?;
+    Ok(receiver)
+}
+
+/// Archives a directory. Where this fails, what was written is no whole archive.
+///
+/// # Errors
+/// Where `out` fails, or there are too many entries.
+pub fn write(
+    source: &Source,
+    format: Format,
+    out: impl Write + Send + 'static,
+) -> io::Result<Skipped> {
+    let outlet = Outlet::new(out);
+    let written = match format {
+        Format::TarZstd(level) => tar_zstd::write(source, level, &outlet),
+        Format::Zip => zip::write(source, &outlet),
+    };
+    outlet.flush_all()?;
+    written
+}
+
+/// The name of the last member, which tells what is missing; another one where the directory has a file of that name.
+fn list_name(is_taken: impl Fn(&Path) -> bool) -> PathBuf {
+    let first = PathBuf::from(".berth-skipped.json");
+    let others = (2u32..).map(|number| PathBuf::from(format!(".berth-skipped-{number}.json")));
+    std::iter::once(first)
+        .chain(others)
+        .find(|name| !is_taken(name))
+        .unwrap_or_default()
+}

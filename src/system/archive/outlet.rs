@@ -1,0 +1,103 @@
+//! What an archive is written to.
+
+use std::{
+    io::{self, Write},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::mpsc;
+
+/// Written at a time, and how many of these may wait to be taken.
+const CHUNK: usize = 256 << 10;
+const CHUNKS: usize = 4;
+
+/// A writer that can be broken off: it then takes and forgets. Writers of archives finish these when they are dropped, and half of one must not
+/// come to look like a whole one. Clones write to the same.
+#[derive(Clone)]
+pub struct Outlet(Arc<Mutex<Option<Box<dyn Write + Send>>>>);
+
+impl Outlet {
+    pub fn new(out: impl Write + Send + 'static) -> Self {
+        Outlet(Arc::new(Mutex::new(Some(Box::new(out)))))
+    }
+
+    pub fn break_off(&self) {
+        self.out().take();
+    }
+
+    fn out(&self) -> MutexGuard<'_, Option<Box<dyn Write + Send>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Write for Outlet {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut out = self.out();
+        let written = match &mut *out {
+            Some(out) => out.write(bytes),
+            None => Ok(bytes.len()),
+        };
+        if written.is_err() {
+            out.take();
+        }
+        written
+    }
+
+    /// Writers flush after each small part, which is too often; see [`Outlet::flush_all`].
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Outlet {
+    /// Passes on what is still held back, once all is written.
+    pub fn flush_all(&self) -> io::Result<()> {
+        self.out().as_mut().map_or(Ok(()), |out| out.flush())
+    }
+}
+
+/// Sends what is written in chunks, and waits while too many of them have not been taken.
+pub struct Chunks {
+    sender: mpsc::Sender<io::Result<Bytes>>,
+    buffer: BytesMut,
+}
+
+impl Chunks {
+    pub fn new() -> (Self, mpsc::Receiver<io::Result<Bytes>>) {
+        let (sender, receiver) = mpsc::channel(CHUNKS);
+        let buffer = BytesMut::with_capacity(CHUNK);
+        (Chunks { sender, buffer }, receiver)
+    }
+
+    /// Tells the other end that what it got is not all.
+    pub fn failure(&self) -> impl FnOnce(io::Error) + use<> {
+        let sender = self.sender.clone();
+        move |error| {
+            // Who has left needs no reason.
+            let _ = sender.blocking_send(Err(error));
+        }
+    }
+}
+
+impl Write for Chunks {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = CHUNK - self.buffer.len();
+        let taken = room.min(bytes.len());
+        self.buffer.extend_from_slice(&bytes[..taken]);
+        if self.buffer.len() == CHUNK {
+            self.flush()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let chunk = std::mem::replace(&mut self.buffer, BytesMut::with_capacity(CHUNK));
+        self.sender
+            .blocking_send(Ok(chunk.freeze()))
+            .map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}

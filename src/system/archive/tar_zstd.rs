@@ -1,0 +1,166 @@
+//! Writing tar, compressed with zstd on all cores.
+
+use std::{
+    collections::HashMap,
+    ffi::OsString,
+    fs::File,
+    io::{self, BufWriter},
+    path::{Path, PathBuf},
+    thread,
+};
+
+use nix::{libc, sys::stat::FileStat};
+use tar::{Builder, EntryType, Header};
+use zstd::Encoder;
+
+use super::{
+    Outlet, Skipped, Source, list_name,
+    tree::{self, Entry, Exact, Sink},
+};
+
+/// Each takes memory: some 25 MiB at the default level, ten times as much at the highest.
+const MAX_WORKERS: usize = 8;
+/// Handed to the compressor at a time.
+const BUFFER: usize = 256 << 10;
+
+/// How hard zstd tries, from 1 to 19. Beyond these it takes more memory than a browser's host should lend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Level(i32);
+
+impl Level {
+    pub const DEFAULT: Level = Level(3);
+
+    /// `None` where it is no level.
+    #[must_use]
+    pub fn new(level: i32) -> Option<Self> {
+        (1..=19).contains(&level).then_some(Level(level))
+    }
+}
+
+type Archive = Builder<BufWriter<Encoder<'static, Outlet>>>;
+
+pub(super) fn write(source: &Source, level: Level, out: &Outlet) -> io::Result<Skipped> {
+    let mut encoder = Encoder::new(out.clone(), level.0)?;
+    encoder.include_checksum(true)?;
+    let cores = thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(MAX_WORKERS);
+    encoder.multithread(u32::try_from(cores).unwrap_or(1))?;
+    let mut sink = TarSink {
+        archive: Builder::new(BufWriter::with_capacity(BUFFER, encoder)),
+        linked: HashMap::new(),
+        buffer: Vec::new(),
+        list_taken: Vec::new(),
+    };
+    let written = tree::walk(source, &mut sink).and_then(|skipped| {
+        if source.list_skipped && !skipped.is_empty() {
+            sink.add_list(&skipped)?;
+        }
+        Ok(skipped)
+    });
+    if written.is_err() {
+        out.break_off();
+        return written;
+    }
+    let encoder = sink.archive.into_inner()?.into_inner();
+    encoder.map_err(io::IntoInnerError::into_error)?.finish()?;
+    written
+}
+
+struct TarSink {
+    archive: Archive,
+    /// Where a file of several names was seen first.
+    linked: HashMap<(libc::dev_t, libc::ino_t), PathBuf>,
+    buffer: Vec<u8>,
+    /// Names in the directory itself that the list cannot have.
+    list_taken: Vec<PathBuf>,
+}
+
+impl TarSink {
+    fn add_file(
+        &mut self,
+        path: &Path,
+        stat: &FileStat,
+        file: File,
+        skipped: &mut Skipped,
+    ) -> io::Result<()> {
+        let mut header = header(EntryType::Regular, stat);
+        if stat.st_nlink > 1 {
+            if let Some(first) = self.linked.get(&(stat.st_dev, stat.st_ino)) {
+                header.set_entry_type(EntryType::Link);
+                return self.archive.append_link(&mut header, path, first);
+            }
+            self.linked
+                .insert((stat.st_dev, stat.st_ino), path.to_owned());
+        }
+        header.set_size(tree::size(stat));
+        let mut content = Exact::new(file, stat, &mut self.buffer);
+        self.archive.append_data(&mut header, path, &mut content)?;
+        if let Some(what) = content.difference() {
+            skipped.note(path, what);
+        }
+        Ok(())
+    }
+
+    fn add_list(&mut self, skipped: &Skipped) -> io::Result<()> {
+        let content = skipped.to_json();
+        let name = list_name(|name| self.list_taken.iter().any(|taken| taken == name));
+        let mut header = Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(content.len() as u64);
+        self.archive
+            .append_data(&mut header, name, content.as_slice())
+    }
+}
+
+impl Sink for TarSink {
+    fn add(&mut self, path: &Path, entry: Entry<'_>, skipped: &mut Skipped) -> io::Result<()> {
+        if path
+            .as_os_str()
+            .as_encoded_bytes()
+            .starts_with(b".berth-skipped")
+        {
+            self.list_taken.push(path.to_owned());
+        }
+        match entry {
+            Entry::Directory(stat) => {
+                let mut header = header(EntryType::Directory, stat);
+                self.archive.append_data(&mut header, path, io::empty())
+            }
+            Entry::File(stat, file) => self.add_file(path, stat, file, skipped),
+            Entry::Link(stat, target) => {
+                let mut header = header(EntryType::Symlink, stat);
+                append_symlink(&mut self.archive, &mut header, path, &target)
+            }
+        }
+    }
+}
+
+/// A link's target is kept letter for letter, `a//b` and `./c` as well.
+fn append_symlink(
+    archive: &mut Archive,
+    header: &mut Header,
+    path: &Path,
+    target: &OsString,
+) -> io::Result<()> {
+    if header
+        .set_link_name_literal(target.as_encoded_bytes())
+        .is_ok()
+    {
+        return archive.append_data(header, path, io::empty());
+    }
+    // Longer than its field: the archive writes it as an entry of its own.
+    archive.append_link(header, path, target)
+}
+
+fn header(kind: EntryType, stat: &FileStat) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(stat.st_mode & 0o7777);
+    header.set_uid(stat.st_uid.into());
+    header.set_gid(stat.st_gid.into());
+    // The format has no time before 1970.
+    header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or_default());
+    header.set_size(0);
+    header
+}

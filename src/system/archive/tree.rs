@@ -1,0 +1,304 @@
+//! A walk through a directory that others may change meanwhile.
+//!
+//! Everything is opened relative to the directory it was found in, and no link is followed: a directory that is swapped for a link leads nowhere.
+
+use std::{
+    collections::BTreeSet,
+    ffi::{CString, OsString},
+    fs::File,
+    io::{self, Read},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+};
+
+use nix::{
+    dir::Dir,
+    errno::Errno,
+    fcntl::{AtFlags, OFlag, openat, readlinkat},
+    libc,
+    sys::{
+        stat::{FileStat, Mode, SFlag, fstat, fstatat},
+        statfs::{self, FsType, fstatfs},
+    },
+};
+
+use super::{MAX_ENTRIES, Skipped, Source};
+
+/// Directories within directories; each takes a file descriptor while it is walked.
+const MAX_DEPTH: usize = 128;
+
+/// File systems that hold no files but answers of the kernel; some of these are endless, and to read others does something.
+const VIRTUAL: [FsType; 12] = [
+    statfs::PROC_SUPER_MAGIC,
+    statfs::SYSFS_MAGIC,
+    statfs::DEBUGFS_MAGIC,
+    statfs::TRACEFS_MAGIC,
+    statfs::SECURITYFS_MAGIC,
+    statfs::CGROUP_SUPER_MAGIC,
+    statfs::CGROUP2_SUPER_MAGIC,
+    statfs::BPF_FS_MAGIC,
+    statfs::DEVPTS_SUPER_MAGIC,
+    statfs::SELINUX_MAGIC,
+    // pstore and efivarfs, which have no name there.
+    FsType(0x6165_676c),
+    FsType(0xde5e_81e4),
+];
+
+/// What the archive gets of the tree, in order: a directory before what is in it.
+pub trait Sink {
+    /// # Errors
+    /// Where the archive can take no more.
+    fn add(&mut self, path: &Path, entry: Entry<'_>, skipped: &mut Skipped) -> io::Result<()>;
+}
+
+pub enum Entry<'a> {
+    Directory(&'a FileStat),
+    File(&'a FileStat, File),
+    Link(&'a FileStat, OsString),
+}
+
+/// # Errors
+/// Where the sink fails, or there are more than [`MAX_ENTRIES`].
+pub fn walk(source: &Source, sink: &mut impl Sink) -> io::Result<Skipped> {
+    let mut walk = Walk {
+        leave_out: source.leave_out,
+        entries: 0,
+        skipped: Skipped::default(),
+    };
+    let root = source.directory.try_clone()?;
+    let device = fstat(&root)?.st_dev;
+    walk.directory(root, device, Path::new(""), 0, sink)?;
+    Ok(walk.skipped)
+}
+
+pub fn is_virtual(directory: impl AsFd) -> io::Result<bool> {
+    let kind = fstatfs(directory)?.filesystem_type();
+    Ok(VIRTUAL.contains(&kind))
+}
+
+struct Walk {
+    leave_out: fn(&Path) -> bool,
+    entries: usize,
+    skipped: Skipped,
+}
+
+impl Walk {
+    fn directory(
+        &mut self,
+        directory: OwnedFd,
+        device: libc::dev_t,
+        path: &Path,
+        depth: usize,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let names = match names(&directory) {
+            Ok(names) => names,
+            Err(error) => {
+                self.skipped.note(path, told(error));
+                return Ok(());
+            }
+        };
+        for name in names {
+            let path = path.join(std::ffi::OsStr::from_bytes(name.as_bytes()));
+            if (self.leave_out)(&path) {
+                continue;
+            }
+            self.entries += 1;
+            if self.entries > MAX_ENTRIES {
+                let what = format!("the directory has more than {MAX_ENTRIES} entries");
+                return Err(io::Error::other(what));
+            }
+            let stat = match fstatat(&directory, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(error) => {
+                    self.skipped.note(&path, told(error));
+                    continue;
+                }
+            };
+            match kind(&stat) {
+                SFlag::S_IFDIR if depth == MAX_DEPTH => {
+                    let what = format!("it is more than {MAX_DEPTH} directories deep");
+                    self.skipped.note(&path, what);
+                }
+                SFlag::S_IFDIR => {
+                    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+                    let Some((inner, stat)) = self.open(&directory, &name, flags, &path) else {
+                        continue;
+                    };
+                    if stat.st_dev != device && is_virtual(&inner).unwrap_or(true) {
+                        let what = "it is a file system that the kernel makes up";
+                        self.skipped.note(&path, what);
+                        continue;
+                    }
+                    sink.add(&path, Entry::Directory(&stat), &mut self.skipped)?;
+                    self.directory(inner, stat.st_dev, &path, depth + 1, sink)?;
+                }
+                SFlag::S_IFREG => {
+                    // Should it be a FIFO by now, opening it must not wait.
+                    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+                    let Some((file, stat)) = self.open(&directory, &name, flags, &path) else {
+                        continue;
+                    };
+                    if kind(&stat) == SFlag::S_IFREG {
+                        let entry = Entry::File(&stat, File::from(file));
+                        sink.add(&path, entry, &mut self.skipped)?;
+                    } else {
+                        self.skipped.note(&path, "it became something else");
+                    }
+                }
+                SFlag::S_IFLNK => match readlinkat(&directory, name.as_c_str()) {
+                    Ok(target) => {
+                        sink.add(&path, Entry::Link(&stat, target), &mut self.skipped)?;
+                    }
+                    Err(error) => self.skipped.note(&path, told(error)),
+                },
+                SFlag::S_IFSOCK => self.skipped.note(&path, "it is a socket"),
+                SFlag::S_IFIFO => self.skipped.note(&path, "it is a FIFO"),
+                _ => self.skipped.note(&path, "it is a device"),
+            }
+        }
+        Ok(())
+    }
+
+    /// What cannot be opened is noted.
+    fn open(
+        &mut self,
+        directory: &OwnedFd,
+        name: &CString,
+        flags: OFlag,
+        path: &Path,
+    ) -> Option<(OwnedFd, FileStat)> {
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let opened = openat(directory, name.as_c_str(), flags, Mode::empty())
+            .and_then(|file| fstat(&file).map(|stat| (file, stat)));
+        match opened {
+            Ok(opened) => Some(opened),
+            Err(error) => {
+                self.skipped.note(path, told(error));
+                None
+            }
+        }
+    }
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
+}
+
+/// In order, so that archives of the same tree are alike.
+fn names(directory: &OwnedFd) -> nix::Result<BTreeSet<CString>> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut listing = Dir::openat(directory, c".", flags, Mode::empty())?;
+    let mut names = BTreeSet::new();
+    for entry in listing.iter() {
+        let name = entry?.file_name().to_owned();
+        if !matches!(name.as_bytes(), b"." | b"..") {
+            names.insert(name);
+        }
+        if names.len() > MAX_ENTRIES {
+            return Err(Errno::EOVERFLOW);
+        }
+    }
+    Ok(names)
+}
+
+fn told(error: Errno) -> String {
+    match error {
+        Errno::ENOENT => "it vanished meanwhile".to_owned(),
+        Errno::EACCES | Errno::EPERM => "it may not be read".to_owned(),
+        Errno::ELOOP | Errno::ENOTDIR => "it became something else".to_owned(),
+        Errno::EOVERFLOW => format!("it has more than {MAX_ENTRIES} entries"),
+        error => error.desc().to_owned(),
+    }
+}
+
+/// A file's content, exactly as long as it was when it was opened: cut where it has grown, filled with zeros where it has shrunk.
+pub struct Exact<'a> {
+    file: File,
+    opened: &'a FileStat,
+    left: u64,
+    buffer: &'a mut Vec<u8>,
+    at: usize,
+    /// Once nothing more comes of the file.
+    ended: Option<String>,
+}
+
+/// Read from the disk at a time.
+const READ: usize = 256 << 10;
+
+impl<'a> Exact<'a> {
+    /// `buffer` is only lent, to be used again for the next file.
+    pub fn new(file: File, opened: &'a FileStat, buffer: &'a mut Vec<u8>) -> Self {
+        buffer.clear();
+        Exact {
+            file,
+            opened,
+            left: size(opened),
+            buffer,
+            at: 0,
+            ended: None,
+        }
+    }
+
+    /// What there is to be told of the file, once all has been read.
+    pub fn difference(&self) -> Option<String> {
+        if let Some(ended) = &self.ended {
+            return Some(ended.clone());
+        }
+        let now = fstat(&self.file).ok()?;
+        let changed = |stat: &FileStat| (stat.st_mtime, stat.st_mtime_nsec);
+        if size(&now) > size(self.opened) {
+            Some("it grew while it was read, and was cut to the size it had".to_owned())
+        } else if changed(&now) != changed(self.opened) {
+            Some("it changed while it was read".to_owned())
+        } else {
+            None
+        }
+    }
+
+    fn fill(&mut self) {
+        let due = usize::try_from(self.left).map_or(READ, |left| left.min(READ));
+        self.buffer.resize(due, 0);
+        self.at = 0;
+        let mut filled = 0;
+        while filled < due && self.ended.is_none() {
+            match self.file.read(&mut self.buffer[filled..due]) {
+                Ok(0) => {
+                    let what = "it shrank while it was read, and was filled with zeros";
+                    self.ended = Some(what.to_owned());
+                }
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let what = format!("it could not be read, and was filled with zeros: {error}");
+                    self.ended = Some(what);
+                }
+            }
+        }
+        self.buffer[filled..due].fill(0);
+    }
+}
+
+impl Read for Exact<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return Ok(0);
+        }
+        if self.at == self.buffer.len() {
+            self.fill();
+        }
+        let ready = &self.buffer[self.at..];
+        let count = ready.len().min(into.len());
+        into[..count].copy_from_slice(&ready[..count]);
+        self.at += count;
+        self.left -= count as u64;
+        Ok(count)
+    }
+}
+
+pub fn size(stat: &FileStat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or_default()
+}
