@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use berth::cli::{CheckCommand, Cli, CliError, Command, KeyCommand, ServerName, start_logs};
+use berth::system::open_files;
 use berth::{agent, control, dev};
 
 fn main() -> ExitCode {
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
 
 /// Runs a command to its end.
 fn run<E: std::fmt::Display>(command: impl Future<Output = Result<(), E>>) -> ExitCode {
+    open_files::raise_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();

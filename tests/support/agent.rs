@@ -23,6 +23,7 @@ pub struct Start {
     folder: TempDir,
     arguments: Vec<OsString>,
     token: bool,
+    open_files: Option<u32>,
 }
 
 /// A running agent; dropping it kills it.
@@ -53,6 +54,7 @@ impl Start {
                 .expect("a temporary folder"),
             arguments: Vec::new(),
             token: true,
+            open_files: None,
         }
     }
 
@@ -66,13 +68,28 @@ impl Start {
         self
     }
 
+    /// What a shell or a service manager may allow by default.
+    pub fn with_soft_limit_of_open_files(mut self, limit: u32) -> Self {
+        self.open_files = Some(limit);
+        self
+    }
+
     pub fn state_dir(&self) -> PathBuf {
         self.folder.path().join("state")
     }
 
     /// The command with everything set; its output is the caller's.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
+        let program = env!("CARGO_BIN_EXE_berth");
+        let mut command = match self.open_files {
+            Some(limit) => {
+                let mut shell = Command::new("sh");
+                let script = format!("ulimit -Sn {limit} && exec \"$0\" \"$@\"");
+                shell.arg("-c").arg(script).arg(program);
+                shell
+            }
+            None => Command::new(program),
+        };
         command
             .args([
                 "agent",
@@ -238,6 +255,7 @@ impl TestAgent {
             folder,
             arguments: Vec::new(),
             token: true,
+            open_files: None,
         }
     }
 

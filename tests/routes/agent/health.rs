@@ -1,7 +1,9 @@
 //! `GET /health`
 
+use futures::future::join_all;
 use reqwest::StatusCode;
 use serde_json::json;
+use tokio::net::TcpStream;
 
 use crate::support::agent::Start;
 
@@ -83,5 +85,20 @@ async fn without_a_token_web_pages_are_refused() {
     let untyped = untyped.body(json!({"code": "return 1"}).to_string());
     let (status, body) = agent.answer(untyped).await;
     assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{body}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn more_clients_than_the_usual_limit_of_open_files_are_served() {
+    const LIMIT: u32 = 64;
+    let agent = Start::without_browser()
+        .with_soft_limit_of_open_files(LIMIT)
+        .listening()
+        .await;
+    let addr = agent.base_url.strip_prefix("http://").unwrap();
+    let idle = join_all((0..2 * LIMIT).map(|_| TcpStream::connect(addr))).await;
+    let idle: Vec<_> = idle.into_iter().map(Result::unwrap).collect();
+    agent.ok(agent.get("/health")).await;
+    drop(idle);
     agent.stop().await;
 }
