@@ -61,6 +61,11 @@ impl StateDir {
         self.root.join("run")
     }
 
+    /// Chromium's temporary files.
+    pub fn temporary(&self) -> PathBuf {
+        self.run().join("tmp")
+    }
+
     /// Makes the folders and takes the folder for this process; a second agent on the same folder is refused.
     pub fn claim(&self) -> io::Result<Claim> {
         // Scripts run as another user and must be able to pass through to their own folder; the others are private.

@@ -11,7 +11,7 @@ use std::{
 use tokio::{process::Command, time};
 use url::Url;
 
-use super::{Devtools, leftovers};
+use super::{Devtools, leftovers, temporary::TemporaryDir};
 use crate::{
     agent::{display::Display, settings::Config},
     api::viewport::Viewport,
@@ -97,6 +97,8 @@ pub enum LaunchError {
 pub struct Process {
     child: Child,
     pub devtools: Arc<Devtools>,
+    /// After the child, whose end comes first.
+    _temporary: TemporaryDir,
 }
 
 impl Process {
@@ -108,9 +110,11 @@ impl Process {
     ) -> Result<Self, LaunchError> {
         let user_data = config.state_dir.user_data();
         leftovers::clear_profile(&user_data)?;
+        let temporary = TemporaryDir::fresh(config.state_dir.temporary())?;
         let mut command = Command::new(&config.chromium);
         command
             .args(arguments(config, viewport))
+            .env("TMPDIR", temporary.name())
             .env_remove("DISPLAY")
             .env_remove("WAYLAND_DISPLAY");
         if let Some(display) = display {
@@ -142,7 +146,11 @@ impl Process {
             pid: child.pid(),
             version,
         });
-        Ok(Self { child, devtools })
+        Ok(Self {
+            child,
+            devtools,
+            _temporary: temporary,
+        })
     }
 
     /// Resolves with the reason when it ends.

@@ -22,9 +22,6 @@ const PREFERENCES: [&str; 3] = [
 
 /// Removes the marks of a Chromium that did not end in order.
 pub fn clear_profile(user_data: &Path) -> io::Result<()> {
-    if let Ok(socket) = fs::read_link(user_data.join("SingletonSocket")) {
-        remove_socket_folder(&socket);
-    }
     for name in SINGLETONS.iter().chain(&["DevToolsActivePort"]) {
         remove(&user_data.join(name))?;
     }
@@ -98,21 +95,4 @@ fn started_at(pid: u32) -> Option<String> {
     // The name in parentheses may hold spaces; the 20th field after it is the start time.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(19).map(str::to_owned)
-}
-
-/// Chromium keeps its socket in a folder of its own in the temporary directory; only such a folder is removed.
-fn remove_socket_folder(socket: &Path) {
-    let Some(folder) = socket.parent() else {
-        return;
-    };
-    let is_chromiums = folder
-        .file_name()
-        .and_then(|name| name.to_str())
-        .is_some_and(|name| {
-            name.starts_with("org.chromium.Chromium.")
-                || name.starts_with(".org.chromium.Chromium.")
-        });
-    if is_chromiums && folder.parent() == Some(&std::env::temp_dir()) {
-        let _ = fs::remove_dir_all(folder);
-    }
 }

@@ -14,6 +14,7 @@ mod backoff;
 mod launch;
 mod leftovers;
 mod supervisor;
+mod temporary;
 
 pub use supervisor::start;
 
