@@ -8,6 +8,7 @@ pub mod cli;
 pub mod control;
 pub mod dev;
 pub mod http;
+pub mod lines;
 pub mod request_scope;
 pub mod shutdown;
 pub mod streams;

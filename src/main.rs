@@ -1,8 +1,10 @@
 //! `berth`: the agent, the control plane, and both on one machine.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use berth::cli::{CheckCommand, Cli, CliError, Command, KeyCommand, ServerName, start_logs};
+use berth::agent::logs::Printed;
+use berth::cli::{CheckCommand, Cli, CliError, Command, Keep, KeyCommand, ServerName, start_logs};
 use berth::system::open_files;
 use berth::{agent, control, dev};
 
@@ -12,12 +14,17 @@ fn main() -> ExitCode {
         Err(CliError::Usage(error)) => error.exit(),
         Err(error) => return fail(&error),
     };
-    if let Err(error) = start_logs(&cli.common.log, cli.common.log_format) {
+    let own_log = Printed::default();
+    let keep: Option<Keep> = match cli.command {
+        Command::Agent(_) => Some(Arc::new(own_log.keeper())),
+        _ => None,
+    };
+    if let Err(error) = start_logs(&cli.common.log, cli.common.log_format, keep) {
         return fail(&format!("cannot log: {error}"));
     }
     let log = &cli.common.log;
     match cli.command {
-        Command::Agent(settings) => run(agent::run(&settings)),
+        Command::Agent(settings) => run(agent::run(&settings, own_log)),
         Command::Control(settings) => run(control::run(&settings, agent::document(), log)),
         Command::Dev(settings) => run(dev::run(&settings, log)),
         Command::Key(KeyCommand::Create(options)) => run(async move {

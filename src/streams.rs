@@ -151,6 +151,13 @@ impl<T: Clone> Log<T> {
         }
     }
 
+    /// The id of the newest entry; 0 where there has been none.
+    #[must_use]
+    pub fn newest(&self) -> u64 {
+        let state = self.shared.state();
+        state.first + state.kept.len() as u64 - 1
+    }
+
     #[must_use]
     pub fn reader(&self, from: From) -> Reader<T> {
         let mut state = self.shared.state();
@@ -406,6 +413,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(log.is_ended(), model.ended);
+                prop_assert_eq!(log.newest(), model.newest());
             }
         }
     }

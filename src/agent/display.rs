@@ -18,7 +18,7 @@ use crate::{
     agent::settings::Config,
     api::viewport::Viewport,
     system::{
-        child::{Child, Stdout},
+        child::{Child, Listener, Stdout},
         file_wait::FolderWatch,
         x11::{self, Access, X11Error},
     },
@@ -68,6 +68,7 @@ impl Display {
         config: &Config,
         viewport: Viewport,
         room: bool,
+        listener: Listener,
     ) -> Result<Self, DisplayError> {
         let largest = if room {
             (viewport.width.max(ROOM.0), viewport.height.max(ROOM.1))
@@ -87,7 +88,7 @@ impl Display {
             .args(["-extension", "GLX"])
             .args(["-nolisten", "tcp", "-noreset", "-auth"])
             .arg(&authority);
-        let (mut child, stdout) = Child::spawn("xvfb", command, Stdout::Take).await?;
+        let (mut child, stdout) = Child::spawn("xvfb", command, Stdout::Take, listener).await?;
         let stdout = stdout.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         // It says its number when it is ready; its socket is there, and bears its process's number, much earlier.
         let (pid, mut said) = (child.pid(), tokio::spawn(read_number(stdout)));

@@ -13,7 +13,7 @@ use utoipa::openapi::OpenApi;
 use crate::{
     http::{Metrics, StaticToken, require_static_token, serve},
     shutdown::Shutdown,
-    system::devtools::DevtoolsHttp,
+    system::{devtools::DevtoolsHttp, watcher::SharedWatcher},
 };
 
 pub mod automation;
@@ -21,6 +21,7 @@ pub mod chromium;
 pub mod clients;
 pub mod display;
 pub mod fs;
+pub mod logs;
 pub mod routes;
 pub mod settings;
 pub mod state_dir;
@@ -29,6 +30,7 @@ use automation::Automation;
 use chromium::Chromium;
 use clients::Clients;
 use fs::{archives::Archives, drafts::Drafts, watches::Watches};
+use logs::{Logs, Printed};
 use settings::Config;
 
 /// Far above what the clients of one browser have open.
@@ -49,10 +51,10 @@ pub enum AgentError {
     Io(#[from] io::Error),
 }
 
-/// Runs an agent until it is told to stop by a signal.
-pub async fn run(settings: &settings::Settings) -> Result<(), AgentError> {
+/// Runs an agent until it is told to stop by a signal. `own_log` is where its own log is kept for readers.
+pub async fn run(settings: &settings::Settings, own_log: Printed) -> Result<(), AgentError> {
     let config = settings.check()?;
-    Agent::run(config, Shutdown::on_signals()?).await
+    Agent::run(config, own_log, Shutdown::on_signals()?).await
 }
 
 /// What the routes of the agent work with.
@@ -65,6 +67,7 @@ pub struct Agent {
     pub clients: Clients,
     pub devtools: DevtoolsHttp,
     pub drafts: Drafts,
+    pub logs: Logs,
     pub shutdown: Shutdown,
     pub started: Instant,
     pub watches: Watches,
@@ -72,7 +75,11 @@ pub struct Agent {
 
 impl Agent {
     /// Serves until `shutdown`. It listens at once; Chromium comes up meanwhile.
-    pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), AgentError> {
+    pub async fn run(
+        config: Config,
+        own_log: Printed,
+        shutdown: Shutdown,
+    ) -> Result<(), AgentError> {
         let _claim = config
             .state_dir
             .claim()
@@ -94,7 +101,9 @@ impl Agent {
         let config = Arc::new(config);
         let metrics = Metrics::install();
         metrics.keep_up(&shutdown);
-        let chromium = chromium::start(config.clone(), &shutdown);
+        let watcher = SharedWatcher::default();
+        let logs = Logs::new(own_log, watcher.clone());
+        let chromium = chromium::start(config.clone(), logs.clone(), &shutdown);
         let automation = Automation::start(
             automation::Options {
                 program: config.script_worker.clone(),
@@ -117,9 +126,10 @@ impl Agent {
             chromium,
             devtools: DevtoolsHttp::default(),
             drafts,
+            logs,
             shutdown: shutdown.clone(),
             started: Instant::now(),
-            watches: Watches::new(config.watch_idle, &shutdown),
+            watches: Watches::new(config.watch_idle, watcher, &shutdown),
             config: config.clone(),
         };
         let app = agent.router(metrics);

@@ -72,6 +72,13 @@ impl<'a, M: Map, E: DeserializeError> Fields<'a, M, E> {
         self.read::<Option<T>>(key, value).flatten()
     }
 
+    /// Notes that the field is wrong, and why, where there is one.
+    pub fn refuse_present(&mut self, key: &str, message: &str) {
+        if self.map.remove(key).is_some() {
+            self.refuse(key, message);
+        }
+    }
+
     /// Notes that the field is wrong, and why.
     pub fn refuse(&mut self, key: &str, message: impl Into<String>) {
         let place = self.location.push_key(key);

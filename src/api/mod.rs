@@ -8,6 +8,7 @@ mod error;
 pub(crate) mod field;
 pub mod fs;
 pub mod ids;
+pub mod logs;
 pub mod name;
 pub mod paging;
 pub mod start_url;

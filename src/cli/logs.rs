@@ -1,7 +1,12 @@
 //! Where log lines go.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
@@ -21,19 +26,28 @@ pub enum LogFormat {
     Journald,
 }
 
-/// Starts logging for the whole process.
+/// Is given each line that is logged, to keep it. It must not log itself.
+pub type Keep = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Starts logging for the whole process. What this program itself says, and no library, is also given to `keep`.
 ///
 /// # Errors
 /// Where the filter cannot be read, or the journal cannot be reached.
-pub fn start_logs(filter: &str, format: LogFormat) -> io::Result<()> {
-    let agents = format!("{AGENT_LOG_TARGET}=trace").parse();
-    let filter = EnvFilter::try_new(filter)
-        .map_err(io::Error::other)?
-        .add_directive(agents.map_err(io::Error::other)?);
+pub fn start_logs(filter: &str, format: LogFormat, keep: Option<Keep>) -> io::Result<()> {
     tracing_subscriber::registry()
-        .with(layer(format)?.with_filter(filter))
+        .with(layer(format)?.with_filter(parse(filter)?))
+        .with(match keep {
+            Some(keep) => Some(keeping(keep).with_filter(parse(filter)?)),
+            None => None,
+        })
         .init();
     Ok(())
+}
+
+fn parse(filter: &str) -> io::Result<EnvFilter> {
+    let agents = format!("{AGENT_LOG_TARGET}=trace").parse();
+    let filter = EnvFilter::try_new(filter).map_err(io::Error::other)?;
+    Ok(filter.add_directive(agents.map_err(io::Error::other)?))
 }
 
 type AnyLayer = Box<dyn Layer<tracing_subscriber::Registry> + Send + Sync>;
@@ -47,6 +61,48 @@ fn layer(format: LogFormat) -> io::Result<AnyLayer> {
             .boxed()),
         LogFormat::Json => Ok(fmt::layer().json().with_writer(io::stderr).boxed()),
         LogFormat::Journald => Ok(tracing_journald::layer()?.boxed()),
+    }
+}
+
+/// Lines as text without a time, which their keeper knows. What libraries say is left out: some of it would be about the very
+/// connection through which the line is read, and that without end.
+fn keeping<S>(keep: Keep) -> impl Layer<S>
+where
+    S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+{
+    fmt::layer()
+        .with_writer(move || Keeper(keep.clone()))
+        .fmt_fields(PlainFields)
+        .with_ansi(false)
+        .without_time()
+        .with_filter(filter_fn(|metadata| {
+            metadata.target().split("::").next() == Some(env!("CARGO_CRATE_NAME"))
+        }))
+}
+
+struct Keeper(Keep);
+
+impl Write for Keeper {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0(&String::from_utf8_lossy(line));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// As by default. Layers whose fields are of one type would share what the first of them has written of a span, colours included.
+struct PlainFields;
+
+impl<'writer> FormatFields<'writer> for PlainFields {
+    fn format_fields<R: RecordFields>(
+        &self,
+        writer: Writer<'writer>,
+        fields: R,
+    ) -> std::fmt::Result {
+        DefaultFields::new().format_fields(writer, fields)
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use config_file::ConfigFileError;
-pub use logs::{LogFormat, start_logs};
+pub use logs::{Keep, LogFormat, start_logs};
 
 /// Browsers for agents, tests and data work.
 #[derive(Debug, Parser)]

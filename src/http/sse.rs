@@ -71,6 +71,13 @@ pub fn follow<T: Serialize + Clone + Send + 'static>(
 #[derive(Debug, Clone, Copy)]
 pub struct LastEventId(Option<u64>);
 
+impl LastEventId {
+    #[must_use]
+    pub fn get(self) -> Option<u64> {
+        self.0
+    }
+}
+
 impl From<LastEventId> for streams::From {
     fn from(LastEventId(last): LastEventId) -> Self {
         last.map_or(streams::From::Oldest, streams::From::After)

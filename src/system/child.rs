@@ -33,15 +33,15 @@ use tokio::{
     time,
 };
 
+use crate::lines::{Line, Lines};
+
 /// Variables of our own settings begin so; children inherit none of them, since one may hold a token.
 const OWN_VARIABLES: &str = "BERTH_";
 
 /// Lines kept of what a child printed, for the report of its death.
 const TAIL_LINES: usize = 40;
-/// Longer lines are cut into several.
-const LINE_BYTES: usize = 1024;
-/// Lines of a log of our own, as JSON, are longer.
-const LOG_LINE_BYTES: usize = 64 * 1024;
+/// What is kept of each.
+const TAIL_LINE_BYTES: usize = 1024;
 
 struct Order {
     command: Command,
@@ -132,6 +132,9 @@ pub enum Stdout {
 /// Takes a line of a child's standard error that is a log of our own, and sums it up; leaves any other.
 pub type OwnLog = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
+/// Hears every line that a child prints. It must not wait.
+pub type Listener = Arc<dyn Fn(&Line) + Send + Sync>;
+
 /// A supervised child whose output is always read, into the log and a short memory.
 pub struct Child {
     name: &'static str,
@@ -147,16 +150,26 @@ impl Child {
         name: &'static str,
         command: Command,
         stdout: Stdout,
+        listener: Listener,
     ) -> io::Result<(Self, Option<ChildStdout>)> {
-        Self::spawn_logging(name, command, stdout, None).await
+        Self::spawn_hearing(name, command, stdout, Ears::Listener(listener)).await
     }
 
     /// As [`Self::spawn`]; lines of its standard error go to `own_log` first.
     pub async fn spawn_logging(
         name: &'static str,
+        command: Command,
+        stdout: Stdout,
+        own_log: OwnLog,
+    ) -> io::Result<(Self, Option<ChildStdout>)> {
+        Self::spawn_hearing(name, command, stdout, Ears::OwnLog(own_log)).await
+    }
+
+    async fn spawn_hearing(
+        name: &'static str,
         mut command: Command,
         stdout: Stdout,
-        own_log: Option<OwnLog>,
+        ears: Ears,
     ) -> io::Result<(Self, Option<ChildStdout>)> {
         use std::process::Stdio;
         command
@@ -166,14 +179,14 @@ impl Child {
         let mut inner = spawn(command).await?;
         let pid = inner.id().unwrap_or_default();
         let tail = Tail::default();
-        if let Some(stderr) = inner.stderr.take() {
-            tokio::spawn(follow(name, pid, stderr, own_log, tail.clone()));
-        }
         let mut taken = inner.stdout.take();
         if matches!(stdout, Stdout::Log)
             && let Some(pipe) = taken.take()
         {
-            tokio::spawn(follow(name, pid, pipe, None, tail.clone()));
+            tokio::spawn(follow(name, pid, pipe, ears.of_stdout(), tail.clone()));
+        }
+        if let Some(stderr) = inner.stderr.take() {
+            tokio::spawn(follow(name, pid, stderr, ears, tail.clone()));
         }
         let child = Self {
             name,
@@ -281,44 +294,58 @@ impl std::fmt::Display for Tail {
     }
 }
 
+/// Who hears of a child's lines beside the log.
+enum Ears {
+    Listener(Listener),
+    OwnLog(OwnLog),
+    Nobody,
+}
+
+impl Ears {
+    /// A log of our own is on standard error alone.
+    fn of_stdout(&self) -> Self {
+        match self {
+            Ears::Listener(listener) => Ears::Listener(listener.clone()),
+            Ears::OwnLog(_) | Ears::Nobody => Ears::Nobody,
+        }
+    }
+}
+
 /// Reads to the end whatever happens, so that the child never waits for us.
 async fn follow(
     name: &'static str,
     pid: u32,
     mut pipe: impl AsyncRead + Unpin,
-    own_log: Option<OwnLog>,
+    ears: Ears,
     tail: Tail,
 ) {
-    let longest = match own_log {
-        Some(_) => LOG_LINE_BYTES,
-        None => LINE_BYTES,
-    };
     let mut chunk = [0; 8 * 1024];
-    let mut line = Vec::new();
-    let finish = |line: &mut Vec<u8>| {
-        if !line.is_empty() {
-            let mut text = String::from_utf8_lossy(line).into_owned();
-            line.clear();
-            if let Some(summary) = own_log.as_ref().and_then(|take| take(&text)) {
-                tail.push(summary);
-                return;
+    let mut lines = Lines::default();
+    let hear = |line: Line| {
+        match &ears {
+            Ears::Listener(listener) => listener(&line),
+            Ears::OwnLog(own_log) => {
+                if let Some(summary) = own_log(&line.text) {
+                    tail.push(summary);
+                    return;
+                }
             }
+            Ears::Nobody => {}
+        }
+        let mut text = line.text;
+        if !text.is_empty() {
             tracing::debug!(child = name, pid, "{text}");
-            text.truncate(text.floor_char_boundary(LINE_BYTES));
+            text.truncate(text.floor_char_boundary(TAIL_LINE_BYTES));
             tail.push(text);
         }
     };
     while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
-        for &byte in &chunk[..read] {
-            if byte == b'\n' || line.len() == longest {
-                finish(&mut line);
-            }
-            if byte != b'\n' {
-                line.push(byte);
-            }
+        lines.push(&chunk[..read]);
+        while let Some(line) = lines.next_line() {
+            hear(line);
         }
     }
-    finish(&mut line);
+    lines.rest().into_iter().for_each(hear);
 }
 
 #[cfg(test)]

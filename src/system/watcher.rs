@@ -69,6 +69,12 @@ pub enum WatchError {
     Other(String),
 }
 
+/// A watcher that is started when it is first needed; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct SharedWatcher {
+    started: Arc<Mutex<Option<Arc<Watcher>>>>,
+}
+
 /// Watches directories, all with one inotify instance and one thread.
 #[derive(Debug)]
 pub struct Watcher {
@@ -99,6 +105,20 @@ struct Tellers {
 struct Inotify {
     watcher: INotifyWatcher,
     needed: HashMap<PathBuf, usize>,
+}
+
+impl SharedWatcher {
+    /// # Errors
+    /// Where it cannot be started.
+    pub fn get(&self) -> Result<Arc<Watcher>, WatchError> {
+        let mut watcher = lock(&self.started);
+        if let Some(watcher) = &*watcher {
+            return Ok(watcher.clone());
+        }
+        let started = Arc::new(Watcher::start()?);
+        *watcher = Some(started.clone());
+        Ok(started)
+    }
 }
 
 impl Watcher {

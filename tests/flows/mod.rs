@@ -4,6 +4,7 @@ mod dev;
 mod downloads;
 mod files;
 mod hostile_scripts;
+mod logs;
 mod proxy;
 mod script_worker;
 mod secrets;

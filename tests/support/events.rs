@@ -38,14 +38,18 @@ impl Events {
 
     /// The next event and its id; `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<(u64, Value)> {
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Some(event);
+        // Comments keep the stream alive, and must not keep a test waiting.
+        let next = async {
+            loop {
+                if let Some(event) = self.ready.pop_front() {
+                    return Some(event);
+                }
+                if !self.fill().await {
+                    return None;
+                }
             }
-            if !self.fill().await {
-                return None;
-            }
-        }
+        };
+        in_time("an event", next).await
     }
 
     /// The next so many events, without their ids.
@@ -62,7 +66,7 @@ impl Events {
 
     /// Reads until there is at least a block more; `false` at the end.
     async fn fill(&mut self) -> bool {
-        let Ok(Some(chunk)) = in_time("an event", self.response.chunk()).await else {
+        let Ok(Some(chunk)) = in_time("a part of the stream", self.response.chunk()).await else {
             return false;
         };
         self.buffer.extend_from_slice(&chunk);

@@ -17,7 +17,7 @@ use crate::{
     api::viewport::Viewport,
     system::{
         cdp::{Cdp, CdpError},
-        child::{Child, Stdout},
+        child::{Child, Listener, Stdout},
         devtools::{DevtoolsError, DevtoolsHttp},
         file_wait::wait_for,
     },
@@ -107,6 +107,7 @@ impl Process {
         viewport: Viewport,
         display: Option<&Display>,
         generation: u64,
+        listener: Listener,
     ) -> Result<Self, LaunchError> {
         let user_data = config.state_dir.user_data();
         leftovers::clear_profile(&user_data)?;
@@ -122,7 +123,7 @@ impl Process {
                 .env("DISPLAY", display.name())
                 .env("XAUTHORITY", display.authority());
         }
-        let (mut child, _) = Child::spawn("chromium", command, Stdout::Log).await?;
+        let (mut child, _) = Child::spawn("chromium", command, Stdout::Log, listener).await?;
         leftovers::record(&config.state_dir.run().join("chromium.pid"), child.pid())?;
         let answering = async {
             let active_port = user_data.join("DevToolsActivePort");

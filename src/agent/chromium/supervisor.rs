@@ -21,6 +21,7 @@ use super::{
 use crate::{
     agent::{
         display::{Display, DisplayError},
+        logs::Logs,
         settings::Config,
     },
     api::viewport::Viewport,
@@ -59,6 +60,7 @@ enum End {
 
 struct Supervisor {
     config: Arc<Config>,
+    logs: Logs,
     shutdown: Shutdown,
     requests: mpsc::Receiver<Request>,
     state: watch::Sender<BrowserState>,
@@ -75,7 +77,7 @@ struct Supervisor {
 }
 
 /// Begins to supervise; returns at once.
-pub fn start(config: Arc<Config>, shutdown: &Shutdown) -> Chromium {
+pub fn start(config: Arc<Config>, logs: Logs, shutdown: &Shutdown) -> Chromium {
     let (requests_sender, requests) = mpsc::channel(QUEUE);
     let (state, state_receiver) = watch::channel(BrowserState::Starting);
     let (status, status_receiver) = watch::channel(Status {
@@ -102,6 +104,7 @@ pub fn start(config: Arc<Config>, shutdown: &Shutdown) -> Chromium {
         roomy: true,
         resizing: None,
         config,
+        logs,
     };
     shutdown.spawn(supervisor.run());
     Chromium {
@@ -167,7 +170,13 @@ impl Supervisor {
         }
         let mut fresh = false;
         if !self.config.headless && self.display.is_none() {
-            let display = Display::start(&self.config, self.viewport, self.roomy).await?;
+            let display = Display::start(
+                &self.config,
+                self.viewport,
+                self.roomy,
+                self.logs.xvfb.listener(),
+            )
+            .await?;
             let record = self.config.state_dir.run().join("xvfb.pid");
             leftovers::record(&record, display.pid()).map_err(DisplayError::from)?;
             self.display = Some(display);
@@ -184,7 +193,13 @@ impl Supervisor {
                 _ => Ok(()),
             }
         };
-        let process = Process::start(&self.config, self.viewport, display, self.generation);
+        let process = Process::start(
+            &self.config,
+            self.viewport,
+            display,
+            self.generation,
+            self.logs.chromium.listener(),
+        );
         let (mode, process) = tokio::join!(set_mode, process);
         if let Err(error) = mode {
             if matches!(error, DisplayError::Mode(_)) {

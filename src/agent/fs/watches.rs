@@ -16,7 +16,7 @@ use crate::{
     },
     shutdown::Shutdown,
     streams::{self, Bounds, Log, Reader},
-    system::watcher::{Change, Watch, WatchError, Watcher},
+    system::watcher::{Change, SharedWatcher, Watch, WatchError},
 };
 
 /// Directories that may be watched at once.
@@ -50,8 +50,7 @@ pub struct Watches {
 #[derive(Debug)]
 struct Inner {
     watches: Mutex<HashMap<WatchId, Place>>,
-    /// Started with the first watch.
-    watcher: Mutex<Option<Arc<Watcher>>>,
+    watcher: SharedWatcher,
     /// How long a watch lives that nobody reads.
     idle: Duration,
     shutdown: Shutdown,
@@ -69,11 +68,11 @@ enum Place {
 
 impl Watches {
     #[must_use]
-    pub fn new(idle: Duration, shutdown: &Shutdown) -> Self {
+    pub fn new(idle: Duration, watcher: SharedWatcher, shutdown: &Shutdown) -> Self {
         Watches {
             inner: Arc::new(Inner {
                 watches: Mutex::default(),
-                watcher: Mutex::default(),
+                watcher,
                 idle,
                 shutdown: shutdown.clone(),
             }),
@@ -91,7 +90,7 @@ impl Watches {
         let told = log.clone();
         let inner = self.inner.clone();
         let watching = tokio::task::spawn_blocking(move || {
-            let watcher = inner.watcher()?;
+            let watcher = inner.watcher.get()?;
             watcher.watch(&path, recursive, move |change| tell(&told, change))
         });
         let watch = watching
@@ -154,16 +153,6 @@ impl Watches {
 }
 
 impl Inner {
-    fn watcher(&self) -> Result<Arc<Watcher>, WatchError> {
-        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(watcher) = &*watcher {
-            return Ok(watcher.clone());
-        }
-        let started = Arc::new(Watcher::start()?);
-        *watcher = Some(started.clone());
-        Ok(started)
-    }
-
     fn set(&self, id: WatchId, place: Place) {
         let mut watches = self.watches();
         watches.insert(id, place);

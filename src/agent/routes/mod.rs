@@ -20,6 +20,7 @@ mod display;
 mod fs;
 mod health;
 mod json;
+mod logs;
 
 const TITLE: &str = "Berth agent";
 
@@ -61,6 +62,7 @@ fn guarded() -> OpenApiRouter<Agent> {
         .routes(routes!(fs::watch::start))
         .routes(routes!(fs::watch::end))
         .routes(routes!(fs::watch::events::events))
+        .routes(routes!(logs::stream::stream))
 }
 
 pub fn app(agent: &Agent) -> App {

@@ -358,7 +358,7 @@ impl Program {
         let browser = self.browser.clone();
         let log: OwnLog = Box::new(move |line| agent_log::tell(&browser, line));
         let command = self.command(launch);
-        let spawned = Child::spawn_logging("agent", command, Stdout::Take, Some(log)).await;
+        let spawned = Child::spawn_logging("agent", command, Stdout::Take, log).await;
         let (mut child, stdout) = spawned.map_err(|source| StartError::Spawn {
             program: self.path.display().to_string(),
             source,

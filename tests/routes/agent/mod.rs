@@ -5,3 +5,4 @@ mod display;
 mod fs;
 mod health;
 mod json;
+mod logs;

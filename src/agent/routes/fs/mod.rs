@@ -90,7 +90,7 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-fn refusal(field: &str, error: FileError) -> ApiError {
+pub(super) fn refusal(field: &str, error: FileError) -> ApiError {
     let what = error.to_string();
     let message = format!("{field}: {what}");
     match error {

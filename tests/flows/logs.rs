@@ -1,0 +1,59 @@
+//! Logs of a browser's host, through control.
+
+use std::{fs::OpenOptions, io::Write};
+
+use reqwest::Method;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::{dev::Dev, events::Events};
+
+#[tokio::test]
+async fn a_log_is_followed_through_control() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    let route = |query: &str| {
+        let id = browser["session_id"].as_str().unwrap();
+        format!("/browsers/{id}/logs/stream?{query}")
+    };
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("log");
+    let query = route(&format!("source=path&path={}", path.display()));
+    let mut events = Events::open(dev.request(Method::GET, &query)).await;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .unwrap();
+    for n in 0..10 {
+        writeln!(file, "line {n}").unwrap();
+        let (_, event) = events.next().await.expect("an event");
+        assert_eq!(event["event"], "log");
+        assert_eq!(event["message"], format!("line {n}"));
+    }
+
+    let query = route("source=supervisor&supervisor_process=agent&follow=false");
+    let mut own = Events::open(dev.request(Method::GET, &query)).await;
+    let mut lines = Vec::new();
+    while let Some((_, event)) = own.next().await {
+        lines.push(event);
+    }
+    let answers = |line: &&serde_json::Value| {
+        let message = line["message"].as_str().unwrap();
+        message.contains("Chromium answers")
+    };
+    assert_eq!(lines.iter().filter(answers).count(), 1, "{lines:#?}");
+    assert_eq!(lines.last().unwrap()["event"], "end");
+
+    let answer = dev
+        .get(&route("source=supervisor&supervisor_process=x&path=/y"))
+        .await;
+    answer.assert_error(400, "bad_request");
+    assert_eq!(answer.bad_fields(), ["path", "supervisor_process"]);
+
+    // The stream ends with the browser.
+    let id = browser["session_id"].as_str().unwrap();
+    dev.delete(&format!("/browsers/{id}")).await;
+    while events.next().await.is_some() {}
+    dev.finish().await;
+}
