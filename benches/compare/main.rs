@@ -9,6 +9,7 @@ mod figures;
 mod parts;
 mod proxy;
 mod start;
+mod watch;
 
 use figures::Figures;
 use parts::{Agent, Dev, Result, Site};
@@ -23,6 +24,8 @@ async fn main() -> Result<()> {
     let agent = Agent::start().await?;
     println!("==> Measuring script execution");
     execute::measure(&mut figures, &agent, &site).await?;
+    println!("==> Measuring watches");
+    watch::measure(&mut figures, &agent).await?;
     println!("==> Measuring starts");
     start::agent(&mut figures).await?;
     let dev = Dev::start().await?;
