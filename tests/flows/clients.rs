@@ -51,7 +51,10 @@ fn python() -> PathBuf {
 
 /// Runs a client's program to its end, which a failed check within it makes a bad one.
 async fn run(program: impl AsRef<Path>, script: &str, endpoint: &str, connections: usize) -> Found {
+    // What a client that is killed has left goes with the folder.
+    let temporary = tempfile::tempdir().unwrap();
     let output = Command::new(program.as_ref())
+        .env("TMPDIR", temporary.path())
         .arg(clients().join(script))
         .args([endpoint, &site().await, &connections.to_string()])
         .stdin(Stdio::null())
