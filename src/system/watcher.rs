@@ -55,6 +55,17 @@ pub enum Change {
     Gone,
 }
 
+impl Change {
+    fn paths_mut(&mut self) -> [Option<&mut PathBuf>; 2] {
+        match self {
+            Change::Created { path, from, .. } => [Some(path), from.as_mut()],
+            Change::Written { path } | Change::Deleted { path, .. } => [Some(path), None],
+            Change::Renamed { path, to, .. } => [Some(path), to.as_mut()],
+            Change::Overflow | Change::Gone => [None, None],
+        }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     #[error("there is no such directory")]
@@ -161,18 +172,21 @@ impl Watcher {
             return Err(WatchError::NotADirectory);
         }
         fs::read_dir(path)?;
+        // To the kernel a directory is one, whatever it is called: under two names it would be told under the one alone.
+        let root = fs::canonicalize(path)?;
+        let tell = in_terms_of(path.to_owned(), root.clone(), tell);
         let watch = self.enlist(Teller {
-            root: path.to_owned(),
+            root: root.clone(),
             recursive,
             shared: Arc::downgrade(&self.shared),
             watched: HashSet::new(),
             directories: HashSet::new(),
             ahead: HashSet::new(),
             moved: None,
-            tell: Box::new(tell),
+            tell,
         });
         // What is there already is nothing new, and a limit is an error.
-        let mut waiting = vec![path.to_owned()];
+        let mut waiting = vec![root];
         while let Some(directory) = waiting.pop() {
             // The lock is taken anew for each, so that the other watches go on meanwhile.
             let learned = match lock(&self.shared.tellers).by_id.get_mut(&watch.id) {
@@ -253,6 +267,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+type Tell = Box<dyn FnMut(Change) + Send>;
+
+/// Tells of what is below `root` as being below `called`.
+fn in_terms_of(
+    called: PathBuf,
+    root: PathBuf,
+    mut tell: impl FnMut(Change) + Send + 'static,
+) -> Tell {
+    if called == root {
+        return Box::new(tell);
+    }
+    let rename = move |path: &mut PathBuf| {
+        if *path == root {
+            path.clone_from(&called);
+        } else if let Ok(below) = path.strip_prefix(&root) {
+            *path = called.join(below);
+        }
+    };
+    Box::new(move |mut change| {
+        change.paths_mut().into_iter().flatten().for_each(&rename);
+        tell(change);
+    })
+}
+
 /// What inotify's thread does with an event: never wait, or the kernel's own queue would overflow.
 fn deliver(
     sender: SyncSender<Event>,
@@ -317,7 +355,7 @@ struct Teller {
     ahead: HashSet<PathBuf>,
     /// The first half of a move, and what pairs it with the second.
     moved: Option<(PathBuf, Option<usize>)>,
-    tell: Box<dyn FnMut(Change) + Send>,
+    tell: Tell,
 }
 
 impl fmt::Debug for Teller {
@@ -446,7 +484,8 @@ impl Teller {
         let is_dir = self.forget(&from);
         if is_dir {
             // Watched before it is told, so that who hears of it misses nothing from then on. What is in it has been told under its
-            // old name.
+            // old name. What happens between the end of the one watch and the beginning of the other, some microseconds, is not
+            // told: to the kernel both names are one watch, which cannot be renamed.
             self.directories.insert(path.to_owned());
             if self.recursive {
                 self.explore(path, false);

@@ -23,7 +23,14 @@ pub struct Start {
     folder: TempDir,
     arguments: Vec<OsString>,
     token: bool,
-    open_files: Option<u32>,
+    limit: Option<Limit>,
+}
+
+/// What the system allows it.
+#[derive(Clone, Copy)]
+enum Limit {
+    OpenFiles(u32),
+    InotifyWatches(u32),
 }
 
 /// A running agent; dropping it kills it.
@@ -54,7 +61,7 @@ impl Start {
                 .expect("a temporary folder"),
             arguments: Vec::new(),
             token: true,
-            open_files: None,
+            limit: None,
         }
     }
 
@@ -70,7 +77,13 @@ impl Start {
 
     /// What a shell or a service manager may allow by default.
     pub fn with_soft_limit_of_open_files(mut self, limit: u32) -> Self {
-        self.open_files = Some(limit);
+        self.limit = Some(Limit::OpenFiles(limit));
+        self
+    }
+
+    /// In a user namespace of its own, so that the limit is nobody else's.
+    pub fn with_limit_of_inotify_watches(mut self, limit: u32) -> Self {
+        self.limit = Some(Limit::InotifyWatches(limit));
         self
     }
 
@@ -81,12 +94,20 @@ impl Start {
     /// The command with everything set; its output is the caller's.
     pub fn command(&self) -> Command {
         let program = env!("CARGO_BIN_EXE_berth");
-        let mut command = match self.open_files {
-            Some(limit) => {
+        let mut command = match self.limit {
+            Some(Limit::OpenFiles(limit)) => {
                 let mut shell = Command::new("sh");
                 let script = format!("ulimit -Sn {limit} && exec \"$0\" \"$@\"");
                 shell.arg("-c").arg(script).arg(program);
                 shell
+            }
+            Some(Limit::InotifyWatches(limit)) => {
+                let mut unshare = Command::new("unshare");
+                let setting = "/proc/sys/user/max_inotify_watches";
+                let script = format!("echo {limit} > {setting} && exec \"$0\" \"$@\"");
+                unshare.args(["--user", "--map-root-user", "sh", "-c"]);
+                unshare.arg(script).arg(program);
+                unshare
             }
             None => Command::new(program),
         };
@@ -255,7 +276,7 @@ impl TestAgent {
             folder,
             arguments: Vec::new(),
             token: true,
-            open_files: None,
+            limit: None,
         }
     }
 

@@ -287,6 +287,79 @@ async fn watches_are_counted_and_a_refused_one_takes_no_place() {
 }
 
 #[tokio::test]
+async fn the_systems_limit_is_told_and_what_was_taken_is_given_back() {
+    const LIMIT: u32 = 24;
+    let agent = Start::without_browser()
+        .with(["--warm-workers", "0"])
+        .with_limit_of_inotify_watches(LIMIT)
+        .listening()
+        .await;
+    let folder = TempDir::new().unwrap();
+    let below = |n: u32| folder.path().join(n.to_string());
+    for n in 0..LIMIT {
+        fs::create_dir(below(n)).unwrap();
+    }
+    let body = json!({"path": folder.path(), "recursive": true});
+    for _ in 0..3 {
+        let response = in_time("an answer", agent.post("/fs/watch").json(&body).send())
+            .await
+            .unwrap();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(response.headers().contains_key("retry-after"));
+        let answer: Value = response.json().await.unwrap();
+        assert_eq!(answer["code"], "limit_exceeded", "{answer}");
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.contains("inotify"), "{answer}");
+    }
+    // What a refused one had taken is free again.
+    let mut watches = Vec::new();
+    for n in 0..LIMIT / 2 {
+        watches.push(watch(&agent, &below(n), false).await);
+    }
+    for id in &watches {
+        assert_eq!(end(&agent, id).await, StatusCode::NO_CONTENT);
+    }
+    // Where directories that are made later reach the limit, it is told that not all is seen.
+    let grown = TempDir::new().unwrap();
+    let id = watch(&agent, grown.path(), true).await;
+    let mut events = events(&agent, &id).await;
+    for n in 0..LIMIT {
+        fs::create_dir(grown.path().join(n.to_string())).unwrap();
+    }
+    while events.take(1).await[0]["type"] != "OVERFLOW" {}
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_directory_has_the_name_by_which_it_is_watched() {
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    let (real, link) = (folder.path().join("real"), folder.path().join("link"));
+    fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink("real", &link).unwrap();
+    let mut watches = Vec::new();
+    for path in [&real, &link, &real] {
+        let id = watch(&agent, path, true).await;
+        let reader = events(&agent, &id).await;
+        watches.push((path, id, reader));
+    }
+    fs::File::create(real.join("one")).unwrap();
+    for (path, _, reader) in &mut watches {
+        let wanted = event("CREATE", &path.join("one"), false);
+        assert_eq!(reader.take(1).await, [wanted]);
+    }
+    // The end of one is not the others'.
+    let (_, id, _) = watches.pop().unwrap();
+    assert_eq!(end(&agent, &id).await, StatusCode::NO_CONTENT);
+    fs::rename(real.join("one"), real.join("two")).unwrap();
+    for (path, _, reader) in &mut watches {
+        let wanted = moved(&path.join("one"), &path.join("two"), false);
+        assert_eq!(reader.take(2).await, wanted);
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn a_watch_that_nobody_reads_ends() {
     let agent = Start::without_browser()
         .with(["--watch-idle-seconds", "1"])
