@@ -25,6 +25,7 @@ pub mod logs;
 pub mod routes;
 pub mod settings;
 pub mod state_dir;
+pub mod user_data;
 
 use automation::Automation;
 use chromium::Chromium;
@@ -32,6 +33,7 @@ use clients::Clients;
 use fs::{archives::Archives, drafts::Drafts, watches::Watches};
 use logs::{Logs, Printed};
 use settings::Config;
+use user_data::UserData;
 
 /// Far above what the clients of one browser have open.
 const MAX_CONNECTIONS: usize = 1_000;
@@ -70,6 +72,7 @@ pub struct Agent {
     pub logs: Logs,
     pub shutdown: Shutdown,
     pub started: Instant,
+    pub user_data: UserData,
     pub watches: Watches,
 }
 
@@ -122,6 +125,12 @@ impl Agent {
         let agent = Self {
             archives: Archives::new(config.unpack),
             automation,
+            user_data: UserData::new(
+                chromium.clone(),
+                config.state_dir.clone(),
+                config.unpack,
+                &shutdown,
+            ),
             clients: Clients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
             chromium,
             devtools: DevtoolsHttp::default(),

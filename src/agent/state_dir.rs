@@ -37,6 +37,36 @@ impl StateDir {
         self.root.join("user-data")
     }
 
+    /// The profile that another one replaces, for as long as that takes.
+    fn replaced_user_data(&self) -> PathBuf {
+        self.root.join("user-data.old")
+    }
+
+    /// Puts another profile in the place of Chromium's, which must not run, and removes that. Wherever this is broken off, the next
+    /// [`StateDir::claim`] finds the one or the other, whole.
+    pub fn replace_user_data(&self, new: &Path) -> io::Result<()> {
+        let (current, old) = (self.user_data(), self.replaced_user_data());
+        fs::rename(&current, &old)?;
+        if let Err(error) = fs::rename(new, &current) {
+            fs::rename(&old, &current)?;
+            return Err(error);
+        }
+        fs::remove_dir_all(old)
+    }
+
+    /// Ends what a killed agent had begun.
+    fn recover_user_data(&self) -> io::Result<()> {
+        let (current, old) = (self.user_data(), self.replaced_user_data());
+        if !old.exists() {
+            return Ok(());
+        }
+        if current.exists() {
+            return fs::remove_dir_all(old);
+        }
+        tracing::warn!("a profile is back in its place that was just to be replaced");
+        fs::rename(old, current)
+    }
+
     /// Chromium's disk cache, outside the profile so that an archive of that stays small.
     pub fn cache(&self) -> PathBuf {
         self.root.join("cache")
@@ -72,14 +102,12 @@ impl StateDir {
         for (folder, mode) in [
             (self.root.clone(), 0o711),
             (self.scratch(), 0o711),
-            (self.user_data(), 0o700),
             (self.cache(), 0o700),
             (self.downloads(), 0o700),
             (self.run(), 0o700),
             (self.work(), 0o700),
         ] {
-            fs::create_dir_all(&folder)?;
-            fs::set_permissions(&folder, Permissions::from_mode(mode))?;
+            make_folder(&folder, mode)?;
         }
         let lock = OpenOptions::new()
             .create(true)
@@ -91,6 +119,8 @@ impl StateDir {
                 for left in fs::read_dir(self.work())? {
                     remove_all(&left?.path())?;
                 }
+                self.recover_user_data()?;
+                make_folder(&self.user_data(), 0o700)?;
                 Ok(Claim(lock))
             }
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(io::Error::new(
@@ -100,6 +130,11 @@ impl StateDir {
             Err((_, error)) => Err(error.into()),
         }
     }
+}
+
+fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 fn remove_all(path: &Path) -> io::Result<()> {

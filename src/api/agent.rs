@@ -1,11 +1,11 @@
 //! What an agent tells of itself, and takes to change its browser.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use deserr::Deserr;
+use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
-use super::{start_url::StartUrl, viewport::Viewport};
+use super::{field::from_text, fs::CompressionLevel, start_url::StartUrl, viewport::Viewport};
 
 /// What is up. The agent answers before its browser does.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -68,4 +68,35 @@ pub struct Done {
 /// RFC 3339, UTC, milliseconds.
 pub fn timestamp(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+/// How the profile is archived.
+#[derive(Debug, Deserr, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct UserDataQuery {
+    /// Whether Chromium goes on: it is stopped for as long as the profile takes to be copied, and not closed.
+    #[deserr(default)]
+    #[param(value_type = Option<bool>, default = false)]
+    pub live: Option<Flag>,
+    /// 1 (fastest) to 19 (smallest); or `fastest` (1), `default` (3), `better` (9), `best` (19).
+    #[deserr(default)]
+    #[param(value_type = Option<String>, default = "3", pattern = "^([1-9]|1[0-9]|fastest|default|better|best)$")]
+    pub compression_level: Option<CompressionLevel>,
+}
+
+/// `true` or `false` in a query.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flag(pub bool);
+
+impl<E: DeserializeError> Deserr<E> for Flag {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        from_text(value, location, |text| match text.as_str() {
+            "true" => Ok(Flag(true)),
+            "false" => Ok(Flag(false)),
+            _ => Err("must be true or false".to_owned()),
+        })
+    }
 }

@@ -4,7 +4,11 @@
 //! in it, which would disturb the browser's user. Nothing is subscribed, so an event of a newer Chromium cannot be misread; a message that
 //! cannot be parsed is skipped, never the end of the connection.
 
-use std::{collections::HashMap, path::Path, time::Duration};
+use std::{
+    collections::HashMap,
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use chromiumoxide::{
     cdp::browser_protocol::{
@@ -13,8 +17,9 @@ use chromiumoxide::{
             SetDownloadBehaviorBehavior, SetDownloadBehaviorParams, SetWindowBoundsParams,
             WindowId, WindowState,
         },
-        network::LoaderId,
+        network::{CookieParam, LoaderId, TimeSinceEpoch},
         page::{GetFrameTreeParams, NavigateParams},
+        storage::SetCookiesParams,
         target::{
             ActivateTargetParams, AttachToTargetParams, CreateBrowserContextParams,
             CreateTargetParams, DetachFromTargetParams, GetTargetsParams, SessionId, TargetId,
@@ -210,6 +215,25 @@ impl Cdp {
             .call(CreateBrowserContextParams::default(), None)
             .await?;
         Ok(String::from(made.browser_context_id))
+    }
+
+    /// Has Chromium write all cookies to disk soon, which it otherwise does every half minute: it does so as well after 512 changes. These are
+    /// made to a cookie of a name that leads nowhere, which is gone from memory at the end and from the disk a minute later.
+    pub async fn flush_cookies(&self) -> Result<(), CdpError> {
+        const CHANGES: usize = 600;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let soon = now.unwrap_or_default().as_secs_f64() + 60.0;
+        let cookies = (1..=CHANGES).map(|change| {
+            let mut cookie = CookieParam::new("berth-flush", change.to_string());
+            cookie.domain = Some("flush.berth.invalid".to_owned());
+            cookie.path = Some("/".to_owned());
+            let long_ago = 1.0;
+            let expires = if change < CHANGES { soon } else { long_ago };
+            cookie.expires = Some(TimeSinceEpoch::new(expires));
+            cookie
+        });
+        let params = SetCookiesParams::new(cookies.collect());
+        self.call(params, None).await.map(drop)
     }
 
     async fn call<C: Command>(

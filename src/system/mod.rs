@@ -7,6 +7,7 @@ pub mod child;
 pub mod chromium_flags;
 pub mod devtools;
 pub mod file_wait;
+pub mod freeze;
 pub mod open_files;
 pub mod script_protocol;
 pub mod script_worker;

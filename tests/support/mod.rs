@@ -7,5 +7,6 @@ pub mod files;
 pub mod processes;
 pub mod script_worker;
 pub mod scripts;
+pub mod site;
 pub mod wait;
 pub mod websocket;

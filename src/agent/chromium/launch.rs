@@ -4,6 +4,7 @@ use std::{
     ffi::OsString,
     io,
     net::{Ipv4Addr, SocketAddr},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -19,15 +20,19 @@ use crate::{
         cdp::{Cdp, CdpError},
         child::{Child, Listener, Stdout},
         devtools::{DevtoolsError, DevtoolsHttp},
-        file_wait::wait_for,
+        file_wait::{FolderWatch, wait_for},
     },
 };
 
 const START_DEADLINE: Duration = Duration::from_secs(30);
 /// For the agent's own calls to DevTools.
-const CALL_DEADLINE: Duration = Duration::from_secs(5);
+pub const CALL_DEADLINE: Duration = Duration::from_secs(5);
 /// For Chromium to write its profile and end after being asked.
 const CLOSE_GRACE: Duration = Duration::from_secs(5);
+/// The same where somebody is to have its profile next: whoever waits for that has more patience than a restart needs.
+const CLOSE_WELL_GRACE: Duration = Duration::from_secs(30);
+/// For the cookies to be written.
+const FLUSH_DEADLINE: Duration = Duration::from_secs(5);
 /// How often a running one is asked whether it still answers, and after how many missed answers it is given up.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 const MISSED_ANSWERS: u32 = 3;
@@ -91,6 +96,8 @@ pub enum LaunchError {
     Deadline,
     #[error(transparent)]
     Devtools(#[from] DevtoolsError),
+    #[error(transparent)]
+    Cdp(#[from] CdpError),
 }
 
 /// A Chromium that answers.
@@ -179,7 +186,16 @@ impl Process {
     }
 
     /// Ends it so that the profile is written: asks over DevTools, then by SIGTERM, then kills.
-    pub async fn close(mut self) {
+    pub async fn close(self) {
+        self.close_within(CLOSE_GRACE).await;
+    }
+
+    /// As [`Self::close`], with more patience; says whether it ended by itself.
+    pub async fn close_well(self) -> bool {
+        self.close_within(CLOSE_WELL_GRACE).await
+    }
+
+    async fn close_within(mut self, grace: Duration) -> bool {
         let closing = async {
             if let Ok(cdp) = self.cdp().await {
                 // It may go without an answer.
@@ -187,9 +203,39 @@ impl Process {
             }
         };
         let _ = time::timeout(CLOSE_GRACE, closing).await;
-        if time::timeout(CLOSE_GRACE, self.child.wait()).await.is_err() {
-            let _ = self.child.end(TERM_GRACE).await;
+        let status = match time::timeout(grace, self.child.wait()).await {
+            Ok(status) => status,
+            Err(_) => self.child.end(TERM_GRACE).await,
+        };
+        status.is_ok_and(|status| status.success())
+    }
+}
+
+/// Has the cookies written, and waits until they are; `false` where that was not to be seen in time.
+pub async fn flush_cookies(devtools: &Devtools, user_data: &Path) -> Result<bool, LaunchError> {
+    let folder = user_data.join("Default");
+    // Without a profile folder there is no cookie.
+    let mut watch = FolderWatch::new(&folder)?;
+    let last_write = || {
+        let file = std::fs::metadata(folder.join("Cookies"));
+        file.and_then(|file| file.modified()).ok()
+    };
+    // The journal is empty once what it is for is done.
+    let is_done = || {
+        std::fs::metadata(folder.join("Cookies-journal")).map_or(true, |journal| journal.len() == 0)
+    };
+    let before = last_write();
+    let cdp = Cdp::connect(&devtools.browser_url(), CALL_DEADLINE).await?;
+    cdp.flush_cookies().await?;
+    let written = async {
+        while last_write() == before || !is_done() {
+            watch.changed().await?;
         }
+        Ok::<_, io::Error>(())
+    };
+    match time::timeout(FLUSH_DEADLINE, written).await {
+        Ok(written) => Ok(written.map(|()| true)?),
+        Err(_) => Ok(false),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Chromium, kept running: one task owns it and its display, everyone else watches.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use tokio::{
@@ -8,7 +8,10 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
 };
 
-use crate::{api::viewport::Viewport, system::cdp::CdpError};
+use crate::{
+    api::viewport::Viewport,
+    system::{cdp::CdpError, freeze::FreezeError},
+};
 
 mod backoff;
 mod launch;
@@ -116,6 +119,36 @@ enum Request {
     },
     /// What every Chromium from now on opens first.
     StartUrl(Option<url::Url>),
+    Hold {
+        how: Hold,
+        reason: Arc<str>,
+        reply: oneshot::Sender<Result<Held, HoldError>>,
+    },
+}
+
+/// How Chromium is kept from its profile.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Hold {
+    /// It is closed, and started again afterwards. Its clients are held meanwhile as on any restart.
+    Closed,
+    /// It is stopped where it is, with all its processes, and goes on afterwards.
+    Frozen,
+}
+
+/// Chromium does not touch its profile as long as this is there.
+#[derive(Debug)]
+pub struct Held {
+    /// Whether it has written all it had to: it was not killed, and had not crashed.
+    pub in_order: bool,
+    _release: oneshot::Sender<()>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HoldError {
+    #[error(transparent)]
+    NotReady(#[from] NotReady),
+    #[error("Chromium could not be frozen: {0}")]
+    Freeze(#[from] FreezeError),
 }
 
 /// The handle; the supervisor owns the processes.
@@ -194,6 +227,42 @@ impl Chromium {
             Err(error) => {
                 tracing::warn!(%error, "the start page could not be opened");
                 Err(NotReady::Restarting)
+            }
+        }
+    }
+
+    /// Keeps Chromium from its profile until what this returns is dropped. One that is being started is waited for.
+    pub async fn hold(
+        &self,
+        how: Hold,
+        reason: &str,
+        deadline: Duration,
+    ) -> Result<Held, HoldError> {
+        let (reply, held) = oneshot::channel();
+        let request = Request::Hold {
+            how,
+            reason: reason.into(),
+            reply,
+        };
+        self.requests
+            .send(request)
+            .await
+            .map_err(|_| NotReady::Stopped)?;
+        match tokio::time::timeout(deadline, held).await {
+            Ok(Ok(held)) => held,
+            Ok(Err(_)) => Err(NotReady::Stopped.into()),
+            Err(_) => Err(NotReady::Deadline(deadline).into()),
+        }
+    }
+
+    /// Has Chromium write the cookies it holds in memory to its profile, and waits until it has; `false` where that could not be seen.
+    pub async fn flush_cookies(&self, user_data: &Path) -> Result<bool, NotReady> {
+        let devtools = self.ready(launch::CALL_DEADLINE).await?;
+        match launch::flush_cookies(&devtools, user_data).await {
+            Ok(written) => Ok(written),
+            Err(error) => {
+                tracing::warn!(%error, "the cookies could not be written");
+                Ok(false)
             }
         }
     }

@@ -13,7 +13,8 @@ use tokio::{
 use url::Url;
 
 use super::{
-    BrowserState, Chromium, DisplayStatus, NotReady, Request, ResizeError, Status,
+    BrowserState, Chromium, DisplayStatus, Held, Hold, HoldError, NotReady, Request, ResizeError,
+    Status,
     backoff::Backoff,
     launch::{self, LaunchError, Process, open_in_front},
     leftovers,
@@ -26,6 +27,7 @@ use crate::{
     },
     api::viewport::Viewport,
     shutdown::Shutdown,
+    system::freeze::Frozen,
 };
 
 /// Requests that may wait for the supervisor.
@@ -270,6 +272,36 @@ impl Supervisor {
                     return End::Asked(reason);
                 }
                 Some(Request::StartUrl(url)) => self.start_url = url,
+                Some(Request::Hold {
+                    how: Hold::Closed,
+                    reason,
+                    reply,
+                }) => {
+                    self.tell(BrowserState::Restarting {
+                        reason: reason.clone(),
+                    });
+                    let in_order = process.close_well().await;
+                    self.held(reply, in_order).await;
+                    return End::Asked(reason);
+                }
+                Some(Request::Hold {
+                    how: Hold::Frozen,
+                    reply,
+                    ..
+                }) => {
+                    let pid = process.devtools.pid;
+                    let freezing = tokio::task::spawn_blocking(move || Frozen::freeze(pid));
+                    match freezing.await {
+                        Ok(Ok(frozen)) => {
+                            self.held(reply, true).await;
+                            drop(frozen);
+                        }
+                        Ok(Err(error)) => {
+                            let _ = reply.send(Err(error.into()));
+                        }
+                        Err(panic) => tracing::error!(%panic, "freezing Chromium failed"),
+                    }
+                }
                 Some(Request::Resize { viewport, reply }) => {
                     if self.fits(viewport) {
                         let _ = reply.send(self.resize(viewport, &process).await);
@@ -290,6 +322,21 @@ impl Supervisor {
                     return End::Asked(reason);
                 }
             }
+        }
+    }
+
+    /// Hands out the profile, and waits until it is given back.
+    async fn held(&self, reply: oneshot::Sender<Result<Held, HoldError>>, in_order: bool) {
+        let (release, released) = oneshot::channel();
+        let held = Held {
+            in_order,
+            _release: release,
+        };
+        // Where nobody waits for it any more, it is given back at once.
+        let _ = reply.send(Ok(held));
+        tokio::select! {
+            _ = released => {}
+            () = self.shutdown.stopped() => {}
         }
     }
 
@@ -328,6 +375,13 @@ impl Supervisor {
                     Some(Request::StartUrl(url)) => self.start_url = url,
                     Some(Request::Resize { reply, .. }) => {
                         let _ = reply.send(Err(NotReady::Restarting.into()));
+                    }
+                    Some(Request::Hold { how: Hold::Frozen, reply, .. }) => {
+                        let _ = reply.send(Err(NotReady::Restarting.into()));
+                    }
+                    Some(Request::Hold { how: Hold::Closed, reply, .. }) => {
+                        self.held(reply, false).await;
+                        return;
                     }
                 },
             }

@@ -21,6 +21,7 @@ mod fs;
 mod health;
 mod json;
 mod logs;
+mod user_data;
 
 const TITLE: &str = "Berth agent";
 
@@ -59,6 +60,8 @@ fn guarded() -> OpenApiRouter<Agent> {
         .routes(routes!(fs::upload::upload))
         .routes(routes!(fs::upload_zip::upload_zip))
         .routes(routes!(fs::write_file::write_file))
+        .routes(routes!(user_data::archive))
+        .routes(routes!(user_data::restore))
         .routes(routes!(fs::watch::start))
         .routes(routes!(fs::watch::end))
         .routes(routes!(fs::watch::events::events))

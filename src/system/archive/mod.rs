@@ -16,15 +16,20 @@ use nix::{
 };
 use tokio::sync::mpsc;
 
+mod copy;
 mod outlet;
 mod skipped;
+mod spool;
 mod tar_zstd;
 mod tree;
 pub mod unpack;
 mod zip;
 
+pub use copy::copy;
 use outlet::{Chunks, Outlet};
 pub use skipped::Skipped;
+pub use spool::SpoolReader;
+use spool::spool;
 pub use tar_zstd::Level;
 
 /// The entries an archive may have.
@@ -102,6 +107,31 @@ pub fn stream(
         .name("archive".into())
         .spawn(archive)?;
     Ok(receiver)
+}
+
+/// Archives a directory on a thread of its own, as fast as it can: what nobody has read yet waits in a file without a name in `directory`.
+/// `done` learns how it went, on that thread.
+///
+/// # Errors
+/// Where there can be no thread or file.
+pub fn spooled(
+    source: Source,
+    format: Format,
+    directory: &Path,
+    done: impl FnOnce(&io::Result<Skipped>) + Send + 'static,
+) -> io::Result<SpoolReader> {
+    let (writer, reader) = spool(directory)?;
+    let archive = move || {
+        let written = write(&source, format, writer.handle());
+        done(&written);
+        if written.is_ok() {
+            writer.finish();
+        }
+    };
+    thread::Builder::new()
+        .name("archive".into())
+        .spawn(archive)?;
+    Ok(reader)
 }
 
 /// Archives a directory. Where this fails, what was written is no whole archive.

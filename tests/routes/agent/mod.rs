@@ -6,3 +6,4 @@ mod fs;
 mod health;
 mod json;
 mod logs;
+mod user_data;

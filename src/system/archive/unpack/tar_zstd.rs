@@ -2,7 +2,9 @@
 
 use std::{
     cell::RefCell,
+    ffi::OsStr,
     io::{self, Read},
+    os::unix::ffi::OsStrExt,
     path::Path,
     rc::Rc,
 };
@@ -23,11 +25,17 @@ const MAX_PADDING: u64 = 1 << 20;
 /// Two empty blocks are the end. Without them the archive was cut where an entry ends.
 const END: u64 = 1024;
 
-/// Unpacks an archive into a directory that is there and empty. What is there after an error is of no use.
+/// Unpacks an archive into a directory that is there and empty, but for what `leave_out` says of its entries. What is there after an error
+/// is of no use.
 ///
 /// # Errors
 /// Where it is no such archive, not whole, or does not keep to the limits.
-pub fn unpack(input: impl Read, into: &Path, limits: Limits) -> Result<(), UnpackError> {
+pub fn unpack(
+    input: impl Read,
+    into: &Path,
+    limits: Limits,
+    leave_out: fn(&Path) -> bool,
+) -> Result<(), UnpackError> {
     let (packed, cause) = (Packed::default(), Cause::default());
     let input = Counted::new(input, packed.clone(), cause.clone());
     let failed = |error: &io::Error| cause.of(error);
@@ -45,7 +53,11 @@ pub fn unpack(input: impl Read, into: &Path, limits: Limits) -> Result<(), Unpac
     for entry in archive.entries().map_err(|error| failed(&error))? {
         watched.allow(u64::MAX);
         let mut entry = entry.map_err(|error| failed(&error))?;
-        place(&mut staging, &mut entry, &failed)?;
+        let name = entry.path_bytes().into_owned();
+        let path = Path::new(OsStr::from_bytes(&name));
+        if !leave_out(path.strip_prefix(".").unwrap_or(path)) {
+            place(&mut staging, &name, &mut entry, &failed)?;
+        }
         watched.allow(MAX_HEADERS);
     }
     if staging.is_empty() {
@@ -61,11 +73,11 @@ pub fn unpack(input: impl Read, into: &Path, limits: Limits) -> Result<(), Unpac
 
 fn place(
     staging: &mut Staging,
+    name: &[u8],
     entry: &mut Entry<'_, impl Read>,
     failed: &impl Fn(&io::Error) -> UnpackError,
 ) -> Result<(), UnpackError> {
-    let name = entry.path_bytes().into_owned();
-    let wrong = |what: &str| UnpackError::entry(&String::from_utf8_lossy(&name), what);
+    let wrong = |what: &str| UnpackError::entry(&String::from_utf8_lossy(name), what);
     let attributes = Attributes {
         mode: entry.header().mode().map_err(|_| wrong("has no mode"))?,
         modified: entry
@@ -87,13 +99,13 @@ fn place(
         return Err(wrong("is sparse, which is not understood here"));
     }
     match entry.header().entry_type() {
-        EntryType::Directory => staging.directory(&name, attributes),
+        EntryType::Directory => staging.directory(name, attributes),
         EntryType::Regular | EntryType::Continuous => {
             // What comes out of the archive is counted where it does.
-            staging.file(&name, attributes, entry, failed, |_| Ok(()))
+            staging.file(name, attributes, entry, failed, |_| Ok(()))
         }
-        EntryType::Symlink => staging.symlink(&name, &target()?),
-        EntryType::Link => staging.hard_link(&name, &target()?),
+        EntryType::Symlink => staging.symlink(name, &target()?),
+        EntryType::Link => staging.hard_link(name, &target()?),
         // Says something of all entries, such as a comment.
         EntryType::XGlobalHeader => Ok(()),
         _ => Err(wrong("is neither a file nor a directory nor a link")),
