@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::time::Duration;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Samples(Vec<f64>);
 
 impl Samples {

@@ -3,6 +3,7 @@
 //! Ours and theirs take turns sample by sample, so that what else the machine does hits both alike. Each drives a Chromium
 //! of its own, started with the same flags.
 
+mod archive;
 mod cdp;
 mod execute;
 mod figures;
@@ -36,6 +37,8 @@ async fn main() -> Result<()> {
     cdp::measure(&mut figures, &agent, &browser).await?;
     dev.delete_browser(&browser).await?;
     dev.stop().await?;
+    println!("==> Measuring files and archives");
+    archive::measure(&mut figures, &agent, &site).await?;
     agent.stop().await?;
 
     figures.print();

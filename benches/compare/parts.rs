@@ -69,6 +69,10 @@ impl Agent {
         Ok(self.child.id().ok_or("the agent has ended")?)
     }
 
+    pub fn state_dir(&self) -> &Path {
+        self.state.path()
+    }
+
     pub fn workers(&self) -> Result<Vec<u32>> {
         let agent = self.pid()?;
         Ok(processes()

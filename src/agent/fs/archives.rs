@@ -59,17 +59,18 @@ impl Archives {
         }
     }
 
+    /// Waits for a place.
+    ///
     /// # Errors
-    /// Where all places are taken.
-    pub fn place(&self) -> Result<Place, ArchiveError> {
-        let place = self.places.clone().try_acquire_owned();
+    /// Where there will be none.
+    pub async fn next_place(&self) -> Result<Place, ArchiveError> {
+        let place = self.places.clone().acquire_owned().await;
         place.map(Place).map_err(|_| ArchiveError::Busy)
     }
 
-    /// What an archive may unpack to.
-    #[must_use]
-    pub fn limits(&self) -> Limits {
-        self.limits
+    fn place(&self) -> Result<Place, ArchiveError> {
+        let place = self.places.clone().try_acquire_owned();
+        place.map(Place).map_err(|_| ArchiveError::Busy)
     }
 
     /// Archives a directory as fast as the chunks are taken. Blocks until it is opened.

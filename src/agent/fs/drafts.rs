@@ -3,6 +3,7 @@
 //! Each is recorded before it is made, so that the next agent removes what one that was killed has left.
 
 use std::{
+    ffi::OsString,
     fs::{self, DirBuilder, File, OpenOptions},
     io,
     os::unix::{
@@ -61,8 +62,8 @@ impl Drafts {
         let mut found = Vec::new();
         for record in fs::read_dir(&self.records)? {
             let record = record?.path();
-            let path = PathBuf::from(std::ffi::OsString::from_vec(fs::read(&record)?));
-            found.push(Recorded { path, record });
+            let path = PathBuf::from(OsString::from_vec(fs::read(&record)?));
+            found.push((path, record));
         }
         Ok(LeftOver(found))
     }
@@ -149,23 +150,71 @@ impl Drop for Recorded {
     }
 }
 
-/// What is removed when this is dropped.
+/// Paths, and their records.
 #[derive(Debug)]
-pub struct LeftOver(Vec<Recorded>);
+pub struct LeftOver(Vec<(PathBuf, PathBuf)>);
 
 impl LeftOver {
     /// Removes it; which may take a while.
-    pub fn remove(mut self) {
-        // A record is a file anyone of this user could have written: it may name nothing but what is called as ours are.
-        self.0.retain(|recorded| {
-            let name = recorded.path.file_name().and_then(|name| name.to_str());
-            let random = name.and_then(|name| name.strip_prefix(PREFIX));
-            random.is_some_and(|random| {
-                random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_hexdigit())
-            })
-        });
-        for recorded in &self.0 {
-            tracing::info!(path = %recorded.path.display(), "removed what an earlier agent left");
+    pub fn remove(self) {
+        for (path, record) in self.0 {
+            // A torn record names nothing, or something else: only what is called as ours are is removed.
+            if is_ours(&path) {
+                tracing::info!(path = %path.display(), "removed what an earlier agent left");
+                drop(Recorded { path, record });
+            } else if let Err(error) = fs::remove_file(&record) {
+                tracing::warn!(record = %record.display(), %error, "a record is left");
+            }
         }
+    }
+}
+
+fn is_ours(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let random = name.and_then(|name| name.strip_prefix(PREFIX));
+    path.is_absolute()
+        && random.is_some_and(|random| {
+            random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_hexdigit())
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_recorded_and_is_named_as_ours_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let drafts = Drafts::new(&at("records")).unwrap();
+        let mut file = drafts.file_in(folder.path()).unwrap();
+        let directory = drafts.directory_in(folder.path()).unwrap();
+        fs::write(directory.path().join("within"), "").unwrap();
+        io::Write::write_all(file.file(), b"draft").unwrap();
+        // As a kill would.
+        std::mem::forget((file, directory));
+        fs::write(at("of somebody else"), "").unwrap();
+        let other = at("of somebody else");
+        fs::write(at("records/other"), other.as_os_str().as_bytes()).unwrap();
+        fs::write(at("records/torn"), "").unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+        drafts.left_over().unwrap().remove();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        assert!(other.exists());
+        assert_eq!(fs::read_dir(at("records")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_draft_that_is_not_kept_goes_with_its_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let drafts = Drafts::new(&at("records")).unwrap();
+        drop(drafts.file_in(folder.path()).unwrap());
+        drop(drafts.directory_in(folder.path()).unwrap());
+        let kept = drafts.file_in(folder.path()).unwrap();
+        kept.rename(&at("kept")).unwrap();
+        assert!(drafts.file_in(&at("missing")).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(at("records")).unwrap().count(), 0);
     }
 }

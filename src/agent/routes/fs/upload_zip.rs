@@ -35,17 +35,12 @@ use crate::{
         (status = 403, body = ErrorBody, description = "it may not be written there"),
         (status = 413, body = ErrorBody, description = "it unpacks to too much, or to more than the disk takes"),
         (status = 415, body = ErrorBody, description = "not multipart/form-data"),
-        (status = 429, body = ErrorBody, description = "4 archives are being made or unpacked"),
     )
 )]
 pub async fn upload_zip(
     State(agent): State<Agent>,
     mut parts: Multipart,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
-    let place = agent
-        .archives
-        .place()
-        .map_err(|error| archive_refusal("zip_file", error))?;
     let (mut archive, mut path) = (None, None);
     while let Some(mut part) = parts.next().await? {
         match part.name() {
@@ -96,6 +91,9 @@ pub async fn upload_zip(
             });
         return Err(refused);
     };
+    // Only now, so that a slow client keeps nobody from unpacking.
+    let place = agent.archives.next_place().await;
+    let place = place.map_err(|error| archive_refusal("zip_file", error))?;
     let unzipping = tokio::task::spawn_blocking(move || {
         agent
             .archives

@@ -96,3 +96,33 @@ impl Meter {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        bytes: 1 << 30,
+        ratio: 10,
+    };
+
+    #[test]
+    fn an_archive_may_come_to_so_much_and_no_more() {
+        let meter = Meter::new(LIMITS, Packed::of(1 << 30));
+        assert!(meter.check(1 << 30).is_ok());
+        let over = meter.check((1 << 30) + 1);
+        assert!(matches!(over, Err(UnpackError::TooLarge(_))));
+    }
+
+    #[test]
+    fn a_small_archive_may_be_dense_and_a_large_one_may_not() {
+        let packed = 10 << 20;
+        let mut meter = Meter::new(LIMITS, Packed::of(1));
+        assert!(meter.check(ALWAYS_FINE).is_ok());
+        assert!(meter.add(ALWAYS_FINE as usize).is_ok());
+        assert!(matches!(meter.add(1), Err(UnpackError::TooDense(10))));
+        let meter = Meter::new(LIMITS, Packed::of(packed));
+        assert!(meter.check(packed * 10).is_ok());
+        assert!(meter.check(packed * 10 + 1).is_err());
+    }
+}
