@@ -58,7 +58,7 @@ impl FileReader {
             ended: false,
         };
         if is_another {
-            reader.restart("this is another file than before, or it was truncated");
+            reader.restart(source::ANOTHER_FILE);
         }
         Ok(reader)
     }

@@ -1,19 +1,23 @@
 //! The file itself: what is read of it, and what has become of its name.
 
 use std::{
+    ffi::OsString,
     fs::{self, File, Metadata},
     io,
     os::unix::fs::{FileExt, MetadataExt},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use nix::sys::statfs::{
-    CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, FsType, PROC_SUPER_MAGIC, SYSFS_MAGIC,
-    TRACEFS_MAGIC, fstatfs,
+use nix::{
+    errno::Errno,
+    sys::statfs::{
+        CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, FsType, PROC_SUPER_MAGIC,
+        SYSFS_MAGIC, TRACEFS_MAGIC, fstatfs,
+    },
 };
 use tokio::sync::Notify;
 
@@ -25,11 +29,13 @@ use crate::{
             position::{Mark, Position},
         },
     },
-    system::watcher::{Change, SharedWatcher, Watch},
+    system::watcher::{Change, SharedWatcher, Watch, WatchError},
 };
 
 /// Read at a time.
 const CHUNK: usize = 64 << 10;
+/// Told to a reader that goes on behind something that is no more.
+pub const ANOTHER_FILE: &str = "this is another file than before, or it was truncated";
 /// As many links as the kernel follows.
 const MAX_LINKS: usize = 40;
 /// File systems whose files the kernel makes up: one may wait for ever, none is a log that grows.
@@ -59,6 +65,8 @@ pub struct Source {
     opened: Option<Opened>,
     /// What has taken the name, until the one before has been read to its end.
     next: Option<Opened>,
+    /// Where to go on in the file that is waited for.
+    last: Option<Position>,
     /// Where reading ends, for a reader that does not stay.
     until: Option<u64>,
     /// For one that stays.
@@ -90,24 +98,23 @@ impl Source {
             Err(FileError::NotFound) if watcher.is_some() => None,
             Err(error) => return Err(error.into()),
         };
-        let mut is_another = false;
-        if let (Some((opened, length)), Some(last)) = (&mut opened, last) {
-            if last.mark == opened.mark && last.offset <= *length {
-                opened.at = last.offset;
-            } else {
-                is_another = true;
-            }
-        }
+        let is_another = match (&mut opened, last) {
+            (Some((opened, length)), Some(last)) => !opened.go_on(last, *length),
+            _ => false,
+        };
         let until = match (&opened, &watcher) {
             (Some((_, length)), None) => Some(*length),
             _ => None,
         };
         let mut places = watcher.map(|watcher| Places::new(watcher, changed));
         if let Some(places) = &mut places {
+            // A directory may be made again later, but a path without one is more likely wrong.
+            fs::metadata(path.parent().unwrap_or(&path)).map_err(FileError::from)?;
             places.attend(&path)?;
         }
         let source = Source {
             path,
+            last: last.filter(|_| opened.is_none()),
             opened: opened.map(|(opened, _)| opened),
             next: None,
             until,
@@ -188,16 +195,16 @@ impl Source {
             Err(error) => Err(error.into()),
         };
         match found {
-            Ok((found, _)) => {
-                self.adrift(false);
-                (self.deleted, self.unreadable) = (false, false);
-                match &self.opened {
-                    Some(opened) if opened.id != found.id => self.next = Some(found),
-                    Some(_) => {}
-                    None => self.opened = Some(found),
-                }
-                None
+            // Whoever writes goes on in the old one until it has learned of the new one.
+            Ok((found, 0))
+                if self
+                    .opened
+                    .as_ref()
+                    .is_some_and(|old| old.is_replaced(&found)) =>
+            {
+                (!self.adrift(true)).then_some(Step::Quiet)
             }
+            Ok((found, length)) => self.take(found, length),
             Err(FileError::NotFound) => self.missing(),
             // Once it can be read, a change of it will be told.
             Err(error) => {
@@ -211,16 +218,32 @@ impl Source {
         }
     }
 
+    fn take(&mut self, mut found: Opened, length: u64) -> Option<Step> {
+        self.adrift(false);
+        (self.deleted, self.unreadable) = (false, false);
+        match &self.opened {
+            Some(opened) if opened.id != found.id => self.next = Some(found),
+            Some(_) => {}
+            None => {
+                let is_another = self
+                    .last
+                    .take()
+                    .is_some_and(|last| !found.go_on(last, length));
+                self.opened = Some(found);
+                if is_another {
+                    return Some(Step::Restarted(ANOTHER_FILE.to_owned()));
+                }
+            }
+        }
+        None
+    }
+
     fn missing(&mut self) -> Option<Step> {
         let Some(opened) = &self.opened else {
             return Some(Step::Quiet);
         };
         // One that was only renamed may still be written, until another takes its place.
-        if opened
-            .file
-            .metadata()
-            .is_ok_and(|metadata| metadata.nlink() > 0)
-        {
+        if opened.has_a_name() {
             return (!self.adrift(true)).then_some(Step::Quiet);
         }
         if !std::mem::replace(&mut self.deleted, true) {
@@ -255,13 +278,32 @@ impl Opened {
         };
         Ok((opened, metadata.len()))
     }
+
+    /// Goes on where a reader was; `false` where that is no place in this file.
+    fn go_on(&mut self, last: Position, length: u64) -> bool {
+        let fits = last.mark == self.mark && last.offset <= length;
+        if fits {
+            self.at = last.offset;
+        }
+        fits
+    }
+
+    /// Whether `found` has taken its name while it has kept another, under which it may still be written.
+    fn is_replaced(&self, found: &Opened) -> bool {
+        self.id != found.id && self.has_a_name()
+    }
+
+    fn has_a_name(&self) -> bool {
+        let metadata = self.file.metadata();
+        metadata.is_ok_and(|metadata| metadata.nlink() > 0)
+    }
 }
 
 fn id_of(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// The names through which the file is found: its own, and those of the links on the way.
+/// The names through which the file is found.
 struct Places {
     watcher: SharedWatcher,
     signals: Arc<Signals>,
@@ -297,7 +339,7 @@ impl Places {
 
     /// Watches the directories of all names, which may be others than before; `true` where they are.
     fn attend(&mut self, path: &Path) -> Result<bool, OpenError> {
-        let names = names_of(path)?;
+        let names = names_of(path).map_err(FileError::from)?;
         let gone = self.signals.gone.swap(false, Ordering::AcqRel);
         let watched = self.watched.iter().map(|place| &place.path);
         if !gone && watched.eq(&names) {
@@ -310,10 +352,18 @@ impl Places {
             let name = path.clone();
             let directory = path.parent().unwrap_or(&path);
             let watch = watcher.watch(directory, false, move |change| signals.hear(&name, &change));
-            places.push(Place {
-                _watch: watch?,
-                path,
-            });
+            match watch {
+                Ok(watch) => places.push(Place {
+                    _watch: watch,
+                    path,
+                }),
+                // It has gone in this moment: the way is to be gone again.
+                Err(WatchError::NotFound | WatchError::NotADirectory) => {
+                    self.signals.gone.store(true, Ordering::Release);
+                    return Ok(true);
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         self.watched = places;
         Ok(true)
@@ -339,26 +389,44 @@ impl Signals {
     }
 }
 
-/// The name itself and where its links lead, each in a directory that is no link.
-fn names_of(path: &Path) -> Result<Vec<PathBuf>, FileError> {
-    let mut names = vec![settled(path)?];
-    while let Some(last) = names.last()
-        && names.len() <= MAX_LINKS
-        && let Ok(target) = fs::read_link(last)
-    {
-        let directory = last.parent().unwrap_or(last);
-        // Where it leads nowhere, the link itself is watched.
-        let Ok(next) = settled(&directory.join(target)) else {
-            break;
-        };
-        names.push(next);
+/// The places at which the file can become another: each link on the way, and the file itself, or the first directory that is not
+/// there. All of them lie in directories that are there.
+fn names_of(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let (mut names, mut at) = (Vec::new(), PathBuf::from("/"));
+    let mut rest = parts_of(path);
+    while let Some(part) = rest.pop() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        let place = at.join(part);
+        match fs::read_link(&place) {
+            Ok(target) => {
+                names.push(place);
+                if names.len() > MAX_LINKS {
+                    return Err(Errno::ELOOP.into());
+                }
+                if target.is_absolute() {
+                    at = PathBuf::from("/");
+                }
+                rest.extend(parts_of(&target));
+            }
+            Err(_) if rest.is_empty() || !place.is_dir() => {
+                names.push(place);
+                break;
+            }
+            Err(_) => at = place,
+        }
     }
     Ok(names)
 }
 
-fn settled(path: &Path) -> Result<PathBuf, FileError> {
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(FileError::IsADirectory);
-    };
-    Ok(fs::canonicalize(directory)?.join(name))
+/// The last first.
+fn parts_of(path: &Path) -> Vec<OsString> {
+    let parts = path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    });
+    parts.collect()
 }

@@ -20,9 +20,10 @@ use crate::{
 /// comes after that event.
 ///
 /// A file is read at the pace of its reader and followed by its name: when it is truncated, replaced or deleted, a `restart` says so
-/// and the next begins from its start; one that is missing is waited for where its directory is there. What is written over a file that
-/// was truncated, until it is longer than before, cannot be told from an append. A line of more than 64 KiB comes in parts, and
-/// so does one whose end is not written within a second. A reader of a program's output that falls behind what is kept gets a
+/// and the next begins from its start. An empty one that has replaced another is waited for, and the other read meanwhile: its writer
+/// may not have heard of it yet. One that is missing is waited for where its directory is there. What is written over a file that was
+/// truncated, until it is longer than before, cannot be told from an append. A line of more than 64 KiB comes in parts, and so does a
+/// file's whose end is not written within a second. A reader of a program's output that falls behind what is kept gets a
 /// `gap` with the number of lines.
 #[utoipa::path(
     get,
