@@ -138,6 +138,12 @@ impl<T: Clone> Log<T> {
         self.shared.state().ended
     }
 
+    /// What is kept weighs so much.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.shared.state().weight
+    }
+
     /// Resolves once nothing will be added any more.
     pub async fn ended(&self) {
         loop {

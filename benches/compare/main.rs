@@ -8,6 +8,7 @@ mod cdp;
 mod execute;
 mod figures;
 mod parts;
+mod process;
 mod proxy;
 mod start;
 mod watch;
@@ -27,6 +28,8 @@ async fn main() -> Result<()> {
     execute::measure(&mut figures, &agent, &site).await?;
     println!("==> Measuring watches");
     watch::measure(&mut figures, &agent).await?;
+    println!("==> Measuring processes");
+    process::measure(&mut figures, &agent).await?;
     println!("==> Measuring starts");
     start::agent(&mut figures).await?;
     let dev = Dev::start().await?;

@@ -75,7 +75,7 @@ impl Display {
         } else {
             (viewport.width, viewport.height)
         };
-        let authority = config.state_dir.run().join("Xauthority");
+        let authority = config.state_dir.display_authority();
         let cookie = write_authority(&authority)?;
         remove_dead_locks(Path::new("/tmp"));
         let mut command = Command::new(&config.xvfb);

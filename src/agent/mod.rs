@@ -22,6 +22,7 @@ pub mod clients;
 pub mod display;
 pub mod fs;
 pub mod logs;
+pub mod process;
 pub mod routes;
 pub mod settings;
 pub mod state_dir;
@@ -32,6 +33,7 @@ use chromium::Chromium;
 use clients::Clients;
 use fs::{archives::Archives, drafts::Drafts, watches::Watches};
 use logs::{Logs, Printed};
+use process::Processes;
 use settings::Config;
 use user_data::UserData;
 
@@ -70,6 +72,7 @@ pub struct Agent {
     pub devtools: DevtoolsHttp,
     pub drafts: Drafts,
     pub logs: Logs,
+    pub processes: Processes,
     pub shutdown: Shutdown,
     pub started: Instant,
     pub user_data: UserData,
@@ -106,6 +109,16 @@ impl Agent {
         metrics.keep_up(&shutdown);
         let watcher = SharedWatcher::default();
         let logs = Logs::new(own_log, watcher.clone());
+        let processes = Processes::new(
+            process::Options {
+                max: config.max_processes,
+                kept_output: config.process_output_mb << 20,
+                exec_output: config.exec_output_mb << 20,
+                folder: config.state_dir.root().to_owned(),
+            },
+            &shutdown,
+        )
+        .await?;
         let chromium = chromium::start(config.clone(), logs.clone(), &shutdown);
         let automation = Automation::start(
             automation::Options {
@@ -136,6 +149,7 @@ impl Agent {
             devtools: DevtoolsHttp::default(),
             drafts,
             logs,
+            processes,
             shutdown: shutdown.clone(),
             started: Instant::now(),
             watches: Watches::new(config.watch_idle, watcher, &shutdown),

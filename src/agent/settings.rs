@@ -203,6 +203,33 @@ pub struct Settings {
     )]
     pub unpack_ratio: String,
 
+    /// Processes of clients that may be there at once (1–4096)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_MAX_PROCESSES",
+        default_value = "256",
+        value_name = "N"
+    )]
+    pub max_processes: String,
+
+    /// MiB of output that are kept of each process for its readers (1–64)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_PROCESS_OUTPUT_MB",
+        default_value = "4",
+        value_name = "N"
+    )]
+    pub process_output_mb: String,
+
+    /// MiB that a program run to its end may write to each of its outputs before the rest is cut off (1–64)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_EXEC_OUTPUT_MB",
+        default_value = "10",
+        value_name = "N"
+    )]
+    pub exec_output_mb: String,
+
     /// Seconds everything has to end in when the agent is stopped (1–300)
     #[arg(
         long,
@@ -237,6 +264,9 @@ pub struct Config {
     pub cdp_hold: Duration,
     pub watch_idle: Duration,
     pub unpack: Limits,
+    pub max_processes: usize,
+    pub process_output_mb: usize,
+    pub exec_output_mb: usize,
     pub stop_grace: Duration,
 }
 
@@ -341,6 +371,10 @@ impl Settings {
         let watch_idle = number("watch-idle-seconds", &self.watch_idle_seconds, 1, 86_400);
         let unpack_gb = number("unpack-gb", &self.unpack_gb, 1, 1024);
         let unpack_ratio = number("unpack-ratio", &self.unpack_ratio, 1, 10_000);
+        let max_processes = number("max-processes", &self.max_processes, 1, 4096) as usize;
+        let process_output_mb =
+            number("process-output-mb", &self.process_output_mb, 1, 64) as usize;
+        let exec_output_mb = number("exec-output-mb", &self.exec_output_mb, 1, 64) as usize;
         let stop_grace = number("stop-seconds", &self.stop_seconds, 1, 300);
 
         match (
@@ -387,6 +421,9 @@ impl Settings {
                     bytes: unpack_gb << 30,
                     ratio: unpack_ratio,
                 },
+                max_processes,
+                process_output_mb,
+                exec_output_mb,
                 stop_grace: Duration::from_secs(stop_grace),
             }),
             _ => Err(Problems(problems)),

@@ -96,6 +96,11 @@ impl StateDir {
         self.run().join("tmp")
     }
 
+    /// What lets programs onto the display.
+    pub fn display_authority(&self) -> PathBuf {
+        self.run().join("Xauthority")
+    }
+
     /// Makes the folders and takes the folder for this process; a second agent on the same folder is refused.
     pub fn claim(&self) -> io::Result<Claim> {
         // Scripts run as another user and must be able to pass through to their own folder; the others are private.

@@ -97,6 +97,24 @@ id!(
     WatchId, "watch_"
 );
 
+/// A process that was started for a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[schema(value_type = String, format = Uuid)]
+pub struct ProcessId(uuid::Uuid);
+
+impl ProcessId {
+    #[must_use]
+    pub fn generate() -> Self {
+        Self(uuid::Uuid::new_v4())
+    }
+}
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@ pub mod ids;
 pub mod logs;
 pub mod name;
 pub mod paging;
+pub mod process;
 pub mod start_url;
 pub mod time;
 pub mod viewport;

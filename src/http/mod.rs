@@ -17,6 +17,7 @@ mod serve;
 mod sse;
 mod trace_context;
 pub mod tunnel;
+mod websocket;
 mod websocket_frames;
 
 pub use app::{App, document, health_tag};
@@ -29,3 +30,4 @@ pub use multipart::{Multipart, Part};
 pub use request_id::{REQUEST_ID, RequestId};
 pub use serve::serve;
 pub use sse::{LastEventId, SseEvent, follow, sse};
+pub use websocket::websocket;

@@ -14,7 +14,7 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     process::ExitStatus,
-    sync::{Arc, LazyLock, Mutex, mpsc},
+    sync::{Arc, LazyLock, Mutex},
     time::Duration,
 };
 
@@ -29,10 +29,10 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt},
     process::{self, ChildStdout, Command},
     runtime::Handle,
-    sync::oneshot,
     time,
 };
 
+use super::job_thread::JobThread;
 use crate::lines::{Line, Lines};
 
 /// Variables of our own settings begin so; children inherit none of them, since one may hold a token.
@@ -43,33 +43,15 @@ const TAIL_LINES: usize = 40;
 /// What is kept of each.
 const TAIL_LINE_BYTES: usize = 1024;
 
-struct Order {
-    command: Command,
-    runtime: Handle,
-    reply: oneshot::Sender<io::Result<process::Child>>,
-}
+static SPAWNER: LazyLock<JobThread> = LazyLock::new(|| JobThread::start("spawner"));
 
-static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
-    let (sender, orders) = mpsc::channel::<Order>();
-    std::thread::Builder::new()
-        .name("spawner".into())
-        .spawn(move || {
-            for Order {
-                mut command,
-                runtime,
-                reply,
-            } in orders
-            {
-                let _entered = runtime.enter();
-                // A caller that stopped waiting drops the child; it must not live on.
-                if let Err(Ok(mut abandoned)) = reply.send(command.spawn()) {
-                    let _ = abandoned.start_kill();
-                }
-            }
-        })
-        .expect("the spawner thread starts");
-    sender
-});
+/// Runs `start` on the thread that starts all children. What it has started goes to `abandoned` where the caller has stopped waiting.
+pub(super) async fn on_spawner<T: Send + 'static>(
+    start: impl FnOnce() -> T + Send + 'static,
+    abandoned: impl FnOnce(T) + Send + 'static,
+) -> io::Result<T> {
+    SPAWNER.run(start, abandoned).await
+}
 
 /// Starts `command` as the leader of a new process group which dies with this process. Standard streams are as the caller set them.
 ///
@@ -90,18 +72,17 @@ pub async fn spawn(mut command: Command) -> io::Result<process::Child> {
             Ok(())
         });
     }
-    let (reply, spawned) = oneshot::channel();
-    let order = Order {
-        command,
-        runtime: Handle::current(),
-        reply,
+    let runtime = Handle::current();
+    let start = move || {
+        let _entered = runtime.enter();
+        command.spawn()
     };
-    SPAWNER
-        .send(order)
-        .map_err(|_| io::Error::other("the spawner thread is gone"))?;
-    spawned
-        .await
-        .map_err(|_| io::Error::other("the spawner thread is gone"))?
+    let abandoned = |spawned: io::Result<process::Child>| {
+        if let Ok(mut child) = spawned {
+            let _ = child.start_kill();
+        }
+    };
+    on_spawner(start, abandoned).await?
 }
 
 /// Variables of ours that would be inherited are not; one the caller has set on the command is meant for the child.
@@ -112,6 +93,24 @@ fn leave_out_own(command: &mut Command, inherited: impl Iterator<Item = OsString
             command.env_remove(name);
         }
     }
+}
+
+/// Where programs are looked for when nothing else says so.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What a program that is not ours may know of our environment: where programs are, language and time zone. The rest may hold secrets.
+pub(super) fn plain_environment() -> Vec<(OsString, OsString)> {
+    let is_plain = |name: &OsString| {
+        let name = name.as_bytes();
+        name.starts_with(b"LC_") || [&b"PATH"[..], b"LANG", b"LANGUAGE", b"TZ"].contains(&name)
+    };
+    let mut plain: Vec<_> = std::env::vars_os()
+        .filter(|(name, _)| is_plain(name))
+        .collect();
+    if !plain.iter().any(|(name, _)| name == "PATH") {
+        plain.push(("PATH".into(), DEFAULT_PATH.into()));
+    }
+    plain
 }
 
 /// Sends `signal` to the whole process group; a group that is gone is no error.

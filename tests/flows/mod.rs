@@ -5,6 +5,7 @@ mod downloads;
 mod files;
 mod hostile_scripts;
 mod logs;
+mod processes;
 mod proxy;
 mod script_worker;
 mod secrets;

@@ -8,5 +8,6 @@ pub mod processes;
 pub mod script_worker;
 pub mod scripts;
 pub mod site;
+pub mod spawned;
 pub mod wait;
 pub mod websocket;

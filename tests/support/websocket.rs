@@ -1,4 +1,4 @@
-//! A DevTools client that knows only WebSockets.
+//! A client that knows only WebSockets, and the little of DevTools that tests ask for.
 
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -48,6 +48,44 @@ impl Client {
                 Some(Ok(Message::Text(text))) => return text.as_str().to_owned(),
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                 other => panic!("no text but {other:?}"),
+            }
+        }
+    }
+
+    pub async fn send_bytes(&mut self, bytes: Vec<u8>) {
+        in_time("sending", self.socket.send(Message::Binary(bytes.into())))
+            .await
+            .expect("it can be sent");
+    }
+
+    /// The next binary message; the Close frame's code and reason at the end.
+    pub async fn next_bytes(&mut self) -> Result<Vec<u8>, (u16, String)> {
+        loop {
+            match in_time("a message", self.socket.next()).await {
+                Some(Ok(Message::Binary(bytes))) => return Ok(bytes.into()),
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                Some(Ok(Message::Close(Some(frame)))) => {
+                    return Err((frame.code.into(), frame.reason.as_str().to_owned()));
+                }
+                other => panic!("no bytes but {other:?}"),
+            }
+        }
+    }
+
+    /// Reads until what has come contains `wanted`, and returns all of it.
+    pub async fn bytes_until(&mut self, wanted: &str) -> String {
+        let mut come = Vec::new();
+        loop {
+            match self.next_bytes().await {
+                Ok(bytes) => come.extend(bytes),
+                Err(close) => panic!(
+                    "closed with {close:?} before {wanted:?} after {}",
+                    String::from_utf8_lossy(&come)
+                ),
+            }
+            let text = String::from_utf8_lossy(&come);
+            if text.contains(wanted) {
+                return text.into_owned();
             }
         }
     }

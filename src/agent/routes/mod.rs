@@ -21,6 +21,7 @@ mod fs;
 mod health;
 mod json;
 mod logs;
+mod process;
 mod user_data;
 
 const TITLE: &str = "Berth agent";
@@ -66,6 +67,14 @@ fn guarded() -> OpenApiRouter<Agent> {
         .routes(routes!(fs::watch::end))
         .routes(routes!(fs::watch::events::events))
         .routes(routes!(logs::stream::stream))
+        .routes(routes!(process::attach::attach))
+        .routes(routes!(process::exec::exec))
+        .routes(routes!(process::kill::kill))
+        .routes(routes!(process::resize::resize))
+        .routes(routes!(process::spawn::spawn))
+        .routes(routes!(process::status::status))
+        .routes(routes!(process::stdin::stdin))
+        .routes(routes!(process::stdout::stream::stream))
 }
 
 pub fn app(agent: &Agent) -> App {

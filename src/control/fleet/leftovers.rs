@@ -15,6 +15,8 @@ use nix::{
 };
 use tokio::task::spawn_blocking;
 
+use crate::system::process_run;
+
 /// How long killed processes are waited for; the kernel ends them as soon as it gets to it.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
@@ -51,6 +53,14 @@ impl Programs {
         name.is_some_and(|name| BROWSER_PROGRAMS.contains(&name))
             || self.paths.iter().any(|path| path == program)
     }
+}
+
+/// Where the agent's own folder is in a browser's.
+pub const AGENT_FOLDER: &str = "state";
+
+/// Kills what clients have started through the agent of the browser in `folder`. Only to be called when that agent runs no more.
+pub async fn end_what_clients_started(folder: &Path) {
+    process_run::end_recorded(&folder.join(AGENT_FOLDER)).await;
 }
 
 /// Kills every process that runs one of `programs` and was given `folder` or something in it, as all of a browser's processes are that

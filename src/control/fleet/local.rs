@@ -170,7 +170,7 @@ impl LocalFleet {
             path: self.inner.config.agent_program.clone(),
             options: self.inner.config.agent_options.clone(),
             token_file: folder.join("token"),
-            state_dir: folder.join("state"),
+            state_dir: folder.join(leftovers::AGENT_FOLDER),
         };
         let prepared = prepare(folder.clone(), program.token_file.clone(), token.clone()).await;
         let started = match prepared {
@@ -217,6 +217,10 @@ impl LocalFleet {
     pub async fn clear_leftovers(&self) -> io::Result<()> {
         let folder = &self.inner.folder;
         if tokio::fs::try_exists(folder).await? {
+            let mut browsers = tokio::fs::read_dir(folder).await?;
+            while let Some(browser) = browsers.next_entry().await? {
+                leftovers::end_what_clients_started(&browser.path()).await;
+            }
             leftovers::end_processes(folder, &self.inner.programs).await?;
             leftovers::remove_folder(folder).await?;
         }
@@ -472,6 +476,7 @@ impl Supervisor {
                 () = self.stop.cancelled() => return None,
             }
             // What the dead one left must not stand in the way of the next.
+            leftovers::end_what_clients_started(&self.folder).await;
             if let Err(error) = leftovers::end_processes(&self.folder, &self.programs).await {
                 tracing::error!(browser = %self.id, %error, "cannot clear what the agent left");
             }
@@ -498,6 +503,7 @@ fn back_off(deaths: u32) -> Duration {
 /// Ends what still uses the folder, and removes it.
 async fn clear(folder: &Path, programs: &Programs) {
     let cleared = async {
+        leftovers::end_what_clients_started(folder).await;
         leftovers::end_processes(folder, programs).await?;
         leftovers::remove_folder(folder).await
     };

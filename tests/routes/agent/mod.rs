@@ -6,4 +6,5 @@ mod fs;
 mod health;
 mod json;
 mod logs;
+mod process;
 mod user_data;

@@ -1,0 +1,179 @@
+//! What accompanies a process from its start until nothing is left of it.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::future::join_all;
+use nix::sys::signal::Signal;
+use tokio::{task::JoinHandle, time};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    output::{Outlet, Outlets, Sink},
+    running::Process,
+};
+use crate::{
+    api::process::OutputStream,
+    system::process_tree::{self, Census},
+};
+
+/// The exit code of a program whose time was over, as `timeout(1)` has it.
+pub const EXIT_TIMED_OUT: i32 = 124;
+/// For a process to end by itself when it is asked to, before it is killed.
+pub const TERM_GRACE: Duration = Duration::from_secs(2);
+/// How long output is waited for after a process's exit where others that it has started hold its output open.
+const OUTPUT_GRACE: Duration = Duration::from_millis(500);
+/// How often it is looked whether those others are still there.
+const LOOK: Duration = Duration::from_secs(1);
+/// An exit code for a process whose own cannot be learned.
+const EXIT_UNKNOWN: i32 = 255;
+
+pub struct Keeper {
+    pub timeout: Option<Duration>,
+    /// Whether all that the process has started ends with it.
+    pub ends_tree: bool,
+    /// Ends it early.
+    pub cancel: CancellationToken,
+}
+
+/// How a process came to its end.
+#[derive(Debug, Clone, Copy)]
+pub struct End {
+    pub exit_code: i32,
+    pub timed_out: bool,
+}
+
+impl Keeper {
+    /// Reads the output, sees to the end, tells `ended` of it once the output is complete, and returns when nothing of its session is left.
+    pub async fn keep(
+        self,
+        process: Arc<Process>,
+        outlets: Outlets,
+        sink: Sink,
+        ended: impl FnOnce(End),
+    ) {
+        let cut = CancellationToken::new();
+        let mut held = None;
+        let outlets = match outlets {
+            Outlets::Pipes { stdout, stderr } => vec![
+                (Outlet::Pipe(stdout), OutputStream::Stdout),
+                (Outlet::Pipe(stderr), OutputStream::Stderr),
+            ],
+            Outlets::Terminal {
+                terminal,
+                held: slave,
+            } => {
+                held = Some(slave);
+                vec![(Outlet::Terminal(terminal), OutputStream::Stdout)]
+            }
+        };
+        let outlets = outlets
+            .into_iter()
+            .map(|(outlet, stream)| tokio::spawn(outlet.collect(stream, sink.clone(), cut.clone())))
+            .collect();
+        let end = self.wait(&process).await;
+        process.set_exited(end.exit_code).await;
+        drop(held);
+        finish_output(outlets, &cut).await;
+        sink.end(end.exit_code);
+        ended(end);
+        self.see_off(&process).await;
+    }
+
+    async fn wait(&self, process: &Process) -> End {
+        let time_is_over = async {
+            match self.timeout {
+                Some(timeout) => time::sleep(timeout).await,
+                None => std::future::pending().await,
+            }
+        };
+        let timed_out = tokio::select! {
+            biased;
+            exit_code = exit_of(process) => return End { exit_code, timed_out: false },
+            () = time_is_over => true,
+            () = self.cancel.cancelled() => false,
+        };
+        ask_to_end(process).await;
+        let ended = time::timeout(TERM_GRACE, exit_of(process)).await;
+        kill(process).await;
+        let exit_code = match ended {
+            Ok(exit_code) => exit_code,
+            Err(_) => exit_of(process).await,
+        };
+        End {
+            exit_code,
+            timed_out,
+        }
+    }
+
+    /// Gives the process's number back once nobody is in its session any more.
+    async fn see_off(&self, process: &Process) {
+        let mut killed = self.ends_tree;
+        if killed {
+            kill(process).await;
+        }
+        let mut since = Instant::now();
+        loop {
+            match Census::since(since).await {
+                Ok(census) => {
+                    if !census.lives(process.pid()) && process.leader.reap() {
+                        return;
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "processes cannot be looked at"),
+            }
+            // Who looks at about the same time shares the look.
+            since = Instant::now() + LOOK / 2;
+            tokio::select! {
+                () = time::sleep(LOOK) => {}
+                () = process.signalled.notified() => since = Instant::now(),
+                () = self.cancel.cancelled(), if !killed => {
+                    kill(process).await;
+                    killed = true;
+                    since = Instant::now();
+                }
+            }
+        }
+    }
+}
+
+async fn exit_of(process: &Process) -> i32 {
+    process.leader.exited().await.unwrap_or_else(|error| {
+        tracing::error!(%error, pid = process.pid(), "the end of a process cannot be watched");
+        process.leader.signal(Signal::SIGKILL);
+        EXIT_UNKNOWN
+    })
+}
+
+/// As the system does at its end. A shell in front of somebody takes no notice of the one signal, but knows what the loss of its terminal means.
+async fn ask_to_end(process: &Process) {
+    let hangup = process.has_terminal().then_some(Signal::SIGHUP);
+    for signal in [Signal::SIGTERM].into_iter().chain(hangup) {
+        if let Err(error) = process_tree::signal_tree(process.leader.clone(), signal).await {
+            tracing::warn!(%error, pid = process.pid(), "a process could not be asked to end");
+        }
+    }
+}
+
+async fn kill(process: &Process) {
+    if let Err(error) = process.kill().await {
+        tracing::warn!(%error, pid = process.pid(), "what a process has started may be left");
+    }
+}
+
+/// Waits until all that was written is read. Where others hold the output open, what they write later is read for nobody.
+async fn finish_output(outlets: Vec<JoinHandle<Option<Outlet>>>, cut: &CancellationToken) {
+    let mut reading = std::pin::pin!(join_all(outlets));
+    let rest = match time::timeout(OUTPUT_GRACE, reading.as_mut()).await {
+        Ok(rest) => rest,
+        Err(_) => {
+            cut.cancel();
+            reading.await
+        }
+    };
+    for outlet in rest.into_iter().flatten().flatten() {
+        tokio::spawn(outlet.discard());
+    }
+}

@@ -1,0 +1,352 @@
+//! Processes that clients start on the browser's host.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use metrics::gauge;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    time,
+};
+
+use crate::{
+    api::{
+        ids::ProcessId,
+        process::{Launch, SpawnRequest},
+    },
+    shutdown::Shutdown,
+    system::{
+        process_run::{self, Run},
+        pty::Size,
+        session::{self, Directory, Program, Session, Wiring},
+    },
+};
+
+mod account;
+mod input;
+mod keeper;
+mod output;
+mod running;
+
+pub use account::AccountError;
+pub use input::StdinError;
+pub use keeper::{EXIT_TIMED_OUT, TERM_GRACE};
+pub use output::Collected;
+pub use running::{Process, ResizeError, Status};
+
+use account::Account;
+use keeper::{End, Keeper};
+use output::Sink;
+
+/// How long the output and the exit code of a process that has ended can still be read.
+pub const RETENTION: Duration = Duration::from_secs(120);
+/// More that have ended than this make the oldest go before their time.
+pub const MAX_EXITED: usize = 1024;
+/// So does more output than this of those that have ended.
+pub const MAX_EXITED_BYTES: usize = 128 << 20;
+const TERM: &str = "xterm-256color";
+/// For all to end when the agent stops, beside what they are given to end by themselves.
+const STOP_GRACE: Duration = Duration::from_secs(3);
+
+/// What bounds the processes.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How many may be there at once.
+    pub max: usize,
+    /// Bytes of output that are kept for the readers of each.
+    pub kept_output: usize,
+    /// Bytes that are kept of each of the two outputs of a program that is run to its end.
+    pub exec_output: usize,
+    /// The agent's folder, where a record of this run is kept: others can then end what a killed agent has left.
+    pub folder: PathBuf,
+}
+
+/// The display that programs are to use.
+#[derive(Debug, Clone)]
+pub struct DisplayAccess {
+    pub name: Arc<str>,
+    pub authority: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    #[error("{0} processes run, which is the limit")]
+    Full(usize),
+    #[error("the agent is being stopped")]
+    Stopping,
+    #[error(transparent)]
+    Account(#[from] AccountError),
+    #[error(transparent)]
+    Start(#[from] session::StartError),
+}
+
+/// What came of a program that was run to its end.
+#[derive(Debug)]
+pub struct Execution {
+    pub exit_code: i32,
+    pub stdout: Collected,
+    pub stderr: Collected,
+    pub took: Duration,
+}
+
+/// The processes of this agent; clones share them.
+#[derive(Debug, Clone)]
+pub struct Processes {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    options: Options,
+    run: Run,
+    own: Account,
+    places: Arc<Semaphore>,
+    known: Mutex<Known>,
+    shutdown: Shutdown,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_id: HashMap<ProcessId, Arc<Process>>,
+    /// Those that have ended, the oldest first.
+    exited: VecDeque<(ProcessId, usize)>,
+    exited_bytes: usize,
+}
+
+impl Processes {
+    /// Clears up what an earlier agent has left, and has all that will be started end with this one.
+    ///
+    /// # Errors
+    /// Where the record of this run cannot be written.
+    pub async fn new(options: Options, shutdown: &Shutdown) -> io::Result<Self> {
+        let run = Run::begin(&options.folder).await?;
+        let processes = Processes {
+            inner: Arc::new(Inner {
+                own: account::own(),
+                places: Arc::new(Semaphore::new(options.max)),
+                options,
+                run,
+                known: Mutex::default(),
+                shutdown: shutdown.clone(),
+            }),
+        };
+        let stopping = processes.clone();
+        shutdown.spawn(async move { stopping.end_with_the_agent().await });
+        Ok(processes)
+    }
+
+    /// Starts a program and keeps its output for whoever reads it.
+    ///
+    /// # Errors
+    /// Where it cannot be started; nothing runs then.
+    pub async fn spawn(
+        &self,
+        request: SpawnRequest,
+        display: Option<DisplayAccess>,
+    ) -> Result<Arc<Process>, SpawnError> {
+        let wiring = match request.allocate_tty {
+            true => Wiring::Terminal(Size {
+                rows: request.rows.get(),
+                cols: request.cols.get(),
+            }),
+            false => Wiring::Pipes,
+        };
+        let timeout = request.launch.timeout_sec.map(Duration::from);
+        let id = ProcessId::generate();
+        let (session, place) = self.start(id, request.launch, wiring, display).await?;
+        let (sink, log) = Sink::keeping(self.inner.options.kept_output);
+        let (process, outlets) = Process::new(id, self.inner.mark(id), session, log.clone());
+        let process = Arc::new(process);
+        self.inner.add(process.clone());
+        let keeper = Keeper {
+            timeout,
+            ends_tree: false,
+            cancel: self.inner.shutdown.token(),
+        };
+        let (processes, kept) = (self.clone(), process.clone());
+        self.inner.shutdown.spawn(async move {
+            keeper.keep(kept, outlets, sink, |_| ()).await;
+            drop(place);
+            processes.inner.count();
+            processes.inner.has_ended(id, log.weight());
+            processes.forget_later(id).await;
+        });
+        Ok(process)
+    }
+
+    /// Runs a program to its end. Whoever stops waiting ends it, and all that it has started ends with it.
+    ///
+    /// # Errors
+    /// Where it cannot be started; nothing runs then.
+    pub async fn exec(
+        &self,
+        launch: Launch,
+        display: Option<DisplayAccess>,
+    ) -> Result<Execution, SpawnError> {
+        let begun = time::Instant::now();
+        let timeout = launch.timeout_sec.map(Duration::from);
+        let id = ProcessId::generate();
+        let (session, place) = self.start(id, launch, Wiring::NoInput, display).await?;
+        let sink = Sink::collecting(self.inner.options.exec_output);
+        let (_, nobody_reads) = Sink::keeping(0);
+        let (process, outlets) = Process::new(id, self.inner.mark(id), session, nobody_reads);
+        let process = Arc::new(process);
+        self.inner.count();
+        let cancel = self.inner.shutdown.token().child_token();
+        let keeper = Keeper {
+            timeout,
+            ends_tree: true,
+            cancel: cancel.clone(),
+        };
+        let (done, answer) = oneshot::channel();
+        let processes = self.clone();
+        self.inner.shutdown.spawn(async move {
+            let collecting = sink.clone();
+            let ended = move |end: End| {
+                // Nobody may be there any more.
+                let _ = done.send((end, collecting.collected()));
+            };
+            keeper.keep(process, outlets, sink, ended).await;
+            drop(place);
+            processes.inner.count();
+        });
+        let _cancelled_if_abandoned = cancel.drop_guard();
+        let (end, (stdout, stderr)) = answer.await.map_err(|_| SpawnError::Stopping)?;
+        Ok(Execution {
+            exit_code: match end.timed_out {
+                true => EXIT_TIMED_OUT,
+                false => end.exit_code,
+            },
+            stdout,
+            stderr,
+            took: begun.elapsed(),
+        })
+    }
+
+    #[must_use]
+    pub fn get(&self, id: &ProcessId) -> Option<Arc<Process>> {
+        self.inner.known().by_id.get(id).cloned()
+    }
+
+    async fn start(
+        &self,
+        id: ProcessId,
+        launch: Launch,
+        wiring: Wiring,
+        display: Option<DisplayAccess>,
+    ) -> Result<(Session, OwnedSemaphorePermit), SpawnError> {
+        if self.inner.shutdown.stopping() {
+            return Err(SpawnError::Stopping);
+        }
+        let places = self.inner.places.clone();
+        let place = places
+            .try_acquire_owned()
+            .map_err(|_| SpawnError::Full(self.inner.options.max))?;
+        let own = &self.inner.own;
+        let account = match &launch.as_user {
+            Some(name) => account::named(name).await?,
+            None if launch.as_root => account::root(own)?,
+            None => own.clone(),
+        };
+        let mut env = Vec::new();
+        let mut set = |name: &str, value: &std::ffi::OsStr| env.push((name.into(), value.into()));
+        set("HOME", account.home.as_os_str());
+        set("USER", account.name.as_ref());
+        set("LOGNAME", account.name.as_ref());
+        set("SHELL", account.shell.as_os_str());
+        if let Some(display) = &display {
+            set("DISPLAY", (*display.name).as_ref());
+            set("XAUTHORITY", display.authority.as_os_str());
+        }
+        if let Wiring::Terminal(_) = wiring {
+            set("TERM", TERM.as_ref());
+        }
+        for (name, value) in launch.env.iter() {
+            set(name, value.as_ref());
+        }
+        let mark = self.inner.run.mark(&id.to_string());
+        set(process_run::VARIABLE, mark.as_ref());
+        let program = Program {
+            command: launch.command,
+            args: launch.args,
+            env,
+            directory: match launch.cwd {
+                Some(path) => Directory::Exactly(path.as_path().to_owned()),
+                None => Directory::Preferably(account.home),
+            },
+            identity: account.identity,
+            wiring,
+        };
+        let session = Session::start(program).await?;
+        Ok((session, place))
+    }
+
+    async fn forget_later(&self, id: ProcessId) {
+        tokio::select! {
+            () = time::sleep(RETENTION) => {}
+            () = self.inner.shutdown.stopped() => {}
+        }
+        self.inner.forget(id);
+    }
+
+    async fn end_with_the_agent(&self) {
+        self.inner.shutdown.stopped().await;
+        // All places are free once all have ended.
+        let all = u32::try_from(self.inner.options.max).unwrap_or(u32::MAX);
+        let ended = self.inner.places.acquire_many(all);
+        let _ = time::timeout(TERM_GRACE + STOP_GRACE, ended).await;
+        // What has left its session and outlived its parents.
+        self.inner.run.end().await;
+    }
+}
+
+impl Inner {
+    fn mark(&self, id: ProcessId) -> String {
+        let value = self.run.mark(&id.to_string());
+        format!("{}={value}", process_run::VARIABLE)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, process: Arc<Process>) {
+        self.known().by_id.insert(process.id, process);
+        self.count();
+    }
+
+    /// Makes room for another that has ended.
+    fn has_ended(&self, id: ProcessId, weight: usize) {
+        let mut known = self.known();
+        known.exited.push_back((id, weight));
+        known.exited_bytes += weight;
+        while known.exited.len() > MAX_EXITED
+            || (known.exited_bytes > MAX_EXITED_BYTES && known.exited.len() > 1)
+        {
+            let Some((oldest, weight)) = known.exited.pop_front() else {
+                break;
+            };
+            known.exited_bytes -= weight;
+            known.by_id.remove(&oldest);
+        }
+    }
+
+    fn forget(&self, id: ProcessId) {
+        let mut known = self.known();
+        known.by_id.remove(&id);
+        let at = known.exited.iter().position(|(exited, _)| *exited == id);
+        if let Some((_, weight)) = at.and_then(|at| known.exited.remove(at)) {
+            known.exited_bytes -= weight;
+        }
+    }
+
+    fn count(&self) {
+        let running = self.options.max - self.places.available_permits();
+        gauge!("berth_processes").set(running as f64);
+    }
+}

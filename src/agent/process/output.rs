@@ -1,0 +1,203 @@
+//! Reading what a process writes, always and at once, so that it never waits for anybody.
+
+use std::{
+    cell::RefCell,
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use tokio::net::unix::pipe;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::process::{OutputStream, ProcessEvent},
+    streams::{Bounds, Log},
+    system::pty::Terminal,
+};
+
+/// Read at once at most; the kernel has at most so much of a pipe by default.
+const CHUNK: usize = 64 << 10;
+/// The largest that a program may make its own pipe without special rights.
+const PIPE_MAX: usize = 1 << 20;
+/// What an event takes besides its data.
+const EVENT_BYTES: usize = 160;
+/// Far more than come of a program that writes lines.
+const MAX_EVENTS: usize = 1 << 16;
+
+thread_local! {
+    /// One for all pipes: nothing is awaited while it is in use.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK]);
+}
+
+pub type OutputLog = Log<Arc<ProcessEvent>>;
+
+/// What was written to one stream, as far as it is kept.
+#[derive(Debug, Default)]
+pub struct Collected {
+    pub data: Bytes,
+    pub is_cut: bool,
+}
+
+/// Where output goes; clones lead to the same place.
+#[derive(Debug, Clone)]
+pub enum Sink {
+    /// The newest is kept, for any number of readers.
+    Log(OutputLog),
+    /// The beginning is kept.
+    Collect {
+        limit: usize,
+        collected: Arc<Mutex<Beginnings>>,
+    },
+}
+
+#[derive(Debug, Default)]
+pub struct Beginnings {
+    stdout: (Vec<u8>, bool),
+    stderr: (Vec<u8>, bool),
+}
+
+impl Sink {
+    pub fn keeping(bytes: usize) -> (Self, OutputLog) {
+        let log = Log::new(Bounds {
+            entries: MAX_EVENTS,
+            weight: bytes,
+        });
+        (Sink::Log(log.clone()), log)
+    }
+
+    pub fn collecting(limit: usize) -> Self {
+        Sink::Collect {
+            limit,
+            collected: Arc::default(),
+        }
+    }
+
+    fn take(&self, stream: OutputStream, data: &[u8]) {
+        match self {
+            Sink::Log(log) => {
+                let event = ProcessEvent::output(stream, Bytes::copy_from_slice(data));
+                log.append(event, data.len() + EVENT_BYTES);
+            }
+            Sink::Collect { limit, collected } => {
+                let mut beginnings = lock(collected);
+                let (kept, is_cut) = match stream {
+                    OutputStream::Stdout => &mut beginnings.stdout,
+                    OutputStream::Stderr => &mut beginnings.stderr,
+                };
+                let room = (limit - kept.len()).min(data.len());
+                kept.extend_from_slice(&data[..room]);
+                *is_cut |= room < data.len();
+            }
+        }
+    }
+
+    /// Nothing comes after this.
+    pub fn end(&self, exit_code: i32) {
+        if let Sink::Log(log) = self {
+            log.end_with(ProcessEvent::exit(exit_code), EVENT_BYTES);
+        }
+    }
+
+    /// The beginnings of both streams, which it then no longer has.
+    pub fn collected(&self) -> (Collected, Collected) {
+        let Sink::Collect { collected, .. } = self else {
+            return Default::default();
+        };
+        let Beginnings { stdout, stderr } = std::mem::take(&mut *lock(collected));
+        let whole = |(data, is_cut): (Vec<u8>, bool)| Collected {
+            data: data.into(),
+            is_cut,
+        };
+        (whole(stdout), whole(stderr))
+    }
+}
+
+fn lock(collected: &Mutex<Beginnings>) -> MutexGuard<'_, Beginnings> {
+    collected.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a process's output comes from.
+#[derive(Debug)]
+pub enum Outlets {
+    Pipes {
+        stdout: pipe::Receiver,
+        stderr: pipe::Receiver,
+    },
+    Terminal {
+        terminal: Arc<Terminal>,
+        /// See [`crate::system::session::Streams::Terminal`].
+        held: OwnedFd,
+    },
+}
+
+/// One of them.
+#[derive(Debug)]
+pub enum Outlet {
+    Pipe(pipe::Receiver),
+    Terminal(Arc<Terminal>),
+}
+
+impl Outlet {
+    /// Passes on what there is, once there is something: so many bytes, 0 at the end.
+    async fn read(&self, take: impl Fn(&[u8])) -> io::Result<usize> {
+        loop {
+            match self {
+                Outlet::Pipe(pipe) => pipe.readable().await?,
+                Outlet::Terminal(terminal) => terminal.readable().await?,
+            }
+            match self.try_read(&take) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+        }
+    }
+
+    fn try_read(&self, take: impl Fn(&[u8])) -> io::Result<usize> {
+        BUFFER.with_borrow_mut(|buffer| {
+            let read = match self {
+                Outlet::Pipe(pipe) => pipe.try_read(buffer),
+                Outlet::Terminal(terminal) => terminal.try_read(buffer),
+            }?;
+            take(&buffer[..read]);
+            Ok(read)
+        })
+    }
+
+    /// Passes everything on to its end, or until `cut`, and then all that has been written by that time.
+    /// What is left is to be discarded.
+    pub async fn collect(
+        self,
+        stream: OutputStream,
+        sink: Sink,
+        cut: CancellationToken,
+    ) -> Option<Self> {
+        let take = |data: &[u8]| {
+            if !data.is_empty() {
+                sink.take(stream, data);
+            }
+        };
+        loop {
+            tokio::select! {
+                biased;
+                () = cut.cancelled() => break,
+                read = self.read(take) => if !matches!(read, Ok(1..)) { return None },
+            }
+        }
+        let mut total = 0;
+        while total < PIPE_MAX {
+            match self.try_read(take) {
+                Ok(read @ 1..) => total += read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(0) | Err(_) => return None,
+            }
+        }
+        Some(self)
+    }
+
+    /// Reads to the end for nobody: a writer without a reader would be killed, and one whose reader does not read would stop.
+    pub async fn discard(self) {
+        while let Ok(1..) = self.read(|_| ()).await {}
+    }
+}

@@ -1,0 +1,140 @@
+//! `GET /process/{process_id}/attach`
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    extract::{
+        Request, State,
+        ws::{CloseFrame, Message, WebSocket, close_code},
+    },
+    response::Response,
+};
+use futures::{Sink, SinkExt, Stream, StreamExt};
+use tokio::time::{interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{TAG, find};
+use crate::{
+    agent::{Agent, process::Process},
+    api::{ErrorBody, ids::ProcessId, process::ProcessEvent},
+    http::{ApiError, ApiResult, Path, websocket},
+    streams::{Entry, From, Reader},
+};
+
+/// At least this often something is sent, so that no proxy between takes the connection for dead.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// For the client to take the Close frame.
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
+
+/// Attach to a process's terminal
+///
+/// A WebSocket with the terminal's bytes both ways, in binary messages; text messages are typed as well. A client gets the output
+/// that is kept, then all that comes. Any number may be attached. The connection ends with code 1000 when the process has exited, and with 1013
+/// where the client has fallen behind what is kept: attaching again shows what is.
+#[utoipa::path(
+    get,
+    path = "/process/{process_id}/attach",
+    operation_id = "attach_process",
+    tag = TAG,
+    params(("process_id" = ProcessId, Path)),
+    responses(
+        (status = 101, description = "the terminal's bytes"),
+        (status = 400, body = ErrorBody, description = "the process has no terminal, or this is no WebSocket handshake"),
+        (status = 404, body = ErrorBody, description = "there is no such process"),
+    )
+)]
+pub async fn attach(
+    State(agent): State<Agent>,
+    Path(id): Path<ProcessId>,
+    request: Request,
+) -> ApiResult<Response> {
+    let process = find(&agent, &id)?;
+    if !process.has_terminal() {
+        return Err(ApiError::bad_request("the process has no terminal"));
+    }
+    let stop = agent.shutdown.token();
+    websocket(request, &agent.shutdown, |socket| {
+        carry(socket, process, stop)
+    })
+    .await
+}
+
+async fn carry(socket: WebSocket, process: Arc<Process>, stop: CancellationToken) {
+    let (mut to_client, mut from_client) = socket.split();
+    let output = process.output(From::Oldest);
+    let close = tokio::select! {
+        close = show(output, &mut to_client) => close,
+        () = type_in(&mut from_client, &process) => None,
+        () = stop.cancelled() => closing(close_code::AWAY, "the agent is stopping"),
+    };
+    let Some(close) = close else { return };
+    let farewell = async {
+        to_client.send(Message::Close(Some(close))).await?;
+        // The client answers with a Close frame of its own and hangs up.
+        while from_client.next().await.is_some() {}
+        Ok::<_, axum::Error>(())
+    };
+    let _ = timeout(CLOSE_GRACE, farewell).await;
+}
+
+fn closing(code: u16, reason: impl Into<String>) -> Option<CloseFrame> {
+    Some(CloseFrame {
+        code,
+        reason: reason.into().into(),
+    })
+}
+
+/// Sends the output until it ends; `None` where the client is gone.
+async fn show(
+    mut output: Reader<Arc<ProcessEvent>>,
+    client: &mut (impl Sink<Message> + Unpin),
+) -> Option<CloseFrame> {
+    let mut heartbeat = interval(HEARTBEAT);
+    loop {
+        let entry = tokio::select! {
+            entry = output.next() => entry,
+            _ = heartbeat.tick() => {
+                client.send(Message::Ping(bytes::Bytes::new())).await.ok()?;
+                continue;
+            }
+        };
+        let event = match entry {
+            Some(Entry::Item { item, .. }) => item,
+            Some(Entry::Gap { .. }) => {
+                let reason = "output was dropped before it was taken; attach again";
+                return closing(close_code::AGAIN, reason);
+            }
+            None => return closing(close_code::NORMAL, ""),
+        };
+        if let Some(code) = event.exit_code {
+            return closing(close_code::NORMAL, format!("exited with {code}"));
+        }
+        if let Some(data) = &event.data_b64 {
+            let sent = client.send(Message::Binary(data.0.clone())).await;
+            sent.ok()?;
+        }
+    }
+}
+
+/// Types what the client sends until it is gone.
+async fn type_in(
+    client: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
+    process: &Process,
+) {
+    while let Some(Ok(message)) = client.next().await {
+        let data = match message {
+            Message::Binary(data) => data,
+            Message::Text(text) => text.into(),
+            Message::Ping(_) | Message::Pong(_) => continue,
+            Message::Close(_) => return,
+        };
+        let mut rest = &data[..];
+        while !rest.is_empty() {
+            match process.write_stdin(rest, false).await {
+                Ok(written) => rest = &rest[written..],
+                // It has exited; its last output is on the way.
+                Err(_) => break,
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! `/process/{process_id}/stdout`
+
+pub mod stream;

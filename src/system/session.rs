@@ -1,0 +1,485 @@
+#![allow(
+    unsafe_code,
+    reason = "a session, its terminal and its user are set up between fork and exec, where only `pre_exec` comes; pidfds have no safe call"
+)]
+//! Programs that lead a session of their own: started, watched, signalled, and reaped only when told to.
+//!
+//! Until a leader is reaped, its number is nobody else's, and neither is that of its session and its process group. So whoever
+//! signals the group while it holds the leader meets nobody else.
+
+use std::{
+    ffi::{CString, OsString},
+    io,
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use nix::{
+    errno::Errno,
+    libc,
+    sys::{
+        prctl,
+        signal::{self, SigSet, SigmaskHow, Signal},
+    },
+    unistd::{self, Gid, Pid, Uid},
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    net::unix::pipe,
+};
+
+use super::{
+    child::{on_spawner, plain_environment},
+    pty::{self, Size, Terminal, Unused},
+};
+
+/// Who is to be killed first when memory runs out: what a client runs, before the browser and its tabs, and long before us.
+const OOM_SCORE: &[u8] = b"800";
+/// Given to a pipe that is written faster than it is read; the kernel's own 64 KiB make the writer wait often.
+const PIPE_BYTES: i32 = 256 << 10;
+
+/// A user's rights.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub uid: Uid,
+    pub gid: Gid,
+    pub groups: Vec<Gid>,
+}
+
+/// Where a program starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Directory {
+    /// There or not at all.
+    Exactly(PathBuf),
+    /// In `/` where it cannot be entered.
+    Preferably(PathBuf),
+}
+
+/// What a program's standard streams are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wiring {
+    Pipes,
+    /// Pipes, and nothing to read.
+    NoInput,
+    Terminal(Size),
+}
+
+/// What is to be started.
+#[derive(Debug)]
+pub struct Program {
+    pub command: String,
+    pub args: Vec<String>,
+    /// Beside the plain part of our own environment, or in its place.
+    pub env: Vec<(OsString, OsString)>,
+    pub directory: Directory,
+    /// Ours where there is none.
+    pub identity: Option<Identity>,
+    pub wiring: Wiring,
+}
+
+/// Why nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the directory cannot be entered: {0}")]
+    Directory(#[source] io::Error),
+    #[error("the rights of that user cannot be taken: {0}")]
+    Identity(#[source] io::Error),
+    #[error("the program cannot be run: {0}")]
+    Program(#[source] io::Error),
+    /// No process, descriptor or memory to be had.
+    #[error("the system has no room for another process: {0}")]
+    Exhausted(#[source] io::Error),
+    #[error("{0}")]
+    Other(#[from] io::Error),
+}
+
+/// A program that runs.
+#[derive(Debug)]
+pub struct Session {
+    pub leader: Leader,
+    pub streams: Streams,
+}
+
+/// Our ends of its standard streams.
+#[derive(Debug)]
+pub enum Streams {
+    Pipes {
+        stdin: Option<pipe::Sender>,
+        stdout: pipe::Receiver,
+        stderr: pipe::Receiver,
+    },
+    Terminal {
+        terminal: Terminal,
+        /// The program's end. As long as it is held, the terminal stays even while no program has it open.
+        held: OwnedFd,
+    },
+}
+
+impl Session {
+    /// Starts a program. When this returns an error, nothing runs.
+    pub async fn start(program: Program) -> Result<Self, StartError> {
+        let started = on_spawner(move || start(program), drop).await??;
+        started.register().map_err(StartError::Other)
+    }
+}
+
+/// A leader that the runtime does not know of yet. It ends when this is dropped.
+struct Started {
+    unwatched: Unwatched,
+    streams: RawStreams,
+}
+
+enum RawStreams {
+    Pipes(Child),
+    Terminal(Unused, OwnedFd),
+}
+
+struct Unwatched(Option<(Pid, OwnedFd)>);
+
+impl Drop for Unwatched {
+    fn drop(&mut self) {
+        if let Some((pid, pidfd)) = self.0.take() {
+            let _ = signal::killpg(pid, Signal::SIGKILL);
+            let _ = wait(&pidfd, libc::WEXITED);
+        }
+    }
+}
+
+impl Started {
+    fn register(mut self) -> io::Result<Session> {
+        let streams = match self.streams {
+            RawStreams::Pipes(mut child) => {
+                let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take())
+                else {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                };
+                let stdin = child.stdin.take().map(OwnedFd::from);
+                Streams::Pipes {
+                    stdin: stdin.map(pipe::Sender::from_owned_fd).transpose()?,
+                    stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
+                    stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
+                }
+            }
+            RawStreams::Terminal(unused, held) => Streams::Terminal {
+                terminal: unused.register()?,
+                held,
+            },
+        };
+        let Some((pid, pidfd)) = self.unwatched.0.take() else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        // SAFETY: the pidfd owns its descriptor, and is not replaced while it is registered.
+        let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
+        let pidfd = pidfd.map_err(|error| {
+            let (pidfd, cause) = error.into_parts();
+            drop(Unwatched(Some((pid, pidfd))));
+            cause
+        })?;
+        let leader = Leader {
+            pid,
+            pidfd,
+            hold: Mutex::default(),
+        };
+        Ok(Session { leader, streams })
+    }
+}
+
+fn start(program: Program) -> Result<Started, StartError> {
+    let mut command = Command::new(&program.command);
+    command
+        .args(&program.args)
+        .env_clear()
+        .envs(plain_environment())
+        .envs(program.env);
+    let terminal = match program.wiring {
+        Wiring::Pipes | Wiring::NoInput => {
+            let stdin = match program.wiring {
+                Wiring::Pipes => Stdio::piped(),
+                _ => Stdio::null(),
+            };
+            command
+                .stdin(stdin)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            None
+        }
+        Wiring::Terminal(size) => {
+            let (unused, slave) = pty::open_pair(size).map_err(StartError::Exhausted)?;
+            if let Some(identity) = &program.identity {
+                // Programs that open their terminal by its name must be allowed to.
+                unistd::fchown(&slave, Some(identity.uid), None).map_err(io::Error::from)?;
+            }
+            command
+                .stdin(slave.try_clone()?)
+                .stdout(slave.try_clone()?)
+                .stderr(slave.try_clone()?);
+            Some((unused, slave))
+        }
+    };
+    let (directory, or_root) = match &program.directory {
+        Directory::Exactly(path) => (path, false),
+        Directory::Preferably(path) => (path, true),
+    };
+    let preparation = Preparation {
+        parent: Pid::this(),
+        takes_terminal: terminal.is_some(),
+        identity: program.identity,
+        directory: CString::new(directory.as_os_str().as_encoded_bytes())
+            .map_err(|_| StartError::Directory(io::ErrorKind::InvalidInput.into()))?,
+        or_root,
+    };
+    // SAFETY: only async-signal-safe calls happen in there, and nothing is allocated.
+    unsafe { command.pre_exec(move || preparation.run()) };
+    let child = command.spawn().map_err(told)?;
+    // It was just started and is not reaped.
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let pidfd = match pidfd_of(pid) {
+        Ok(pidfd) => pidfd,
+        Err(error) => {
+            let _ = signal::killpg(pid, Signal::SIGKILL);
+            let mut child = child;
+            let _ = child.wait();
+            return Err(StartError::Exhausted(error));
+        }
+    };
+    for pipe in [
+        child.stdout.as_ref().map(AsRawFd::as_raw_fd),
+        child.stderr.as_ref().map(AsRawFd::as_raw_fd),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        // A user may have so many large pipes; a small one does as well.
+        // SAFETY: the descriptor is open, and the call touches no memory of ours.
+        let _ = unsafe { libc::fcntl(pipe, libc::F_SETPIPE_SZ, PIPE_BYTES) };
+    }
+    Ok(Started {
+        unwatched: Unwatched(Some((pid, pidfd))),
+        streams: match terminal {
+            Some((unused, slave)) => RawStreams::Terminal(unused, slave),
+            None => RawStreams::Pipes(child),
+        },
+    })
+}
+
+/// Between fork and exec there is only a number to say what went wrong: the step, and the kernel's own number.
+#[derive(Clone, Copy)]
+enum Step {
+    Session = 1,
+    Identity = 2,
+    Directory = 3,
+}
+
+const PER_STEP: i32 = 100_000;
+
+impl Step {
+    fn failed(self) -> impl Fn(Errno) -> io::Error {
+        move |errno| io::Error::from_raw_os_error(self as i32 * PER_STEP + errno as i32)
+    }
+}
+
+fn told(error: io::Error) -> StartError {
+    let number = error.raw_os_error().unwrap_or_default();
+    let cause = io::Error::from_raw_os_error(number % PER_STEP);
+    match number / PER_STEP {
+        1 => StartError::Other(cause),
+        2 => StartError::Identity(cause),
+        3 => StartError::Directory(cause),
+        _ => match Errno::from_raw(number) {
+            Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE => {
+                StartError::Exhausted(error)
+            }
+            _ => StartError::Program(error),
+        },
+    }
+}
+
+/// What happens in the new process before its program is there.
+struct Preparation {
+    parent: Pid,
+    takes_terminal: bool,
+    identity: Option<Identity>,
+    directory: CString,
+    or_root: bool,
+}
+
+impl Preparation {
+    fn run(&self) -> io::Result<()> {
+        self.lead().map_err(Step::Session.failed())?;
+        prefer_as_victim();
+        if let Some(identity) = &self.identity {
+            take(identity).map_err(Step::Identity.failed())?;
+        }
+        // After the change of user, which makes the kernel forget it.
+        prctl::set_pdeathsig(Signal::SIGKILL).map_err(Step::Session.failed())?;
+        // The parent may have died before the request above took hold.
+        if unistd::getppid() != self.parent {
+            return Err(Step::Session.failed()(Errno::ESRCH));
+        }
+        match unistd::chdir(self.directory.as_c_str()) {
+            Err(_) if self.or_root => unistd::chdir(c"/"),
+            entered => entered,
+        }
+        .map_err(Step::Directory.failed())
+    }
+
+    fn lead(&self) -> nix::Result<()> {
+        for number in 1..=31 {
+            // What we ignore, the program would ignore as well. Of two that cannot be set the kernel says so, and they need not be.
+            // SAFETY: the default is no handler of ours.
+            unsafe { libc::signal(number, libc::SIG_DFL) };
+        }
+        signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+        unistd::setsid()?;
+        if self.takes_terminal {
+            // SAFETY: descriptor 0 is the terminal by now, and the call touches no memory.
+            Errno::result(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) })?;
+        }
+        Ok(())
+    }
+}
+
+fn take(identity: &Identity) -> nix::Result<()> {
+    unistd::setgroups(&identity.groups)?;
+    unistd::setgid(identity.gid)?;
+    unistd::setuid(identity.uid)
+}
+
+fn prefer_as_victim() {
+    // SAFETY: the name ends with a NUL, the bytes are ours, and the descriptor is closed again.
+    unsafe {
+        let file = libc::open(
+            c"/proc/self/oom_score_adj".as_ptr(),
+            libc::O_WRONLY | libc::O_CLOEXEC,
+        );
+        if file >= 0 {
+            libc::write(file, OOM_SCORE.as_ptr().cast(), OOM_SCORE.len());
+            libc::close(file);
+        }
+    }
+}
+
+fn pidfd_of(pid: Pid) -> io::Result<OwnedFd> {
+    // SAFETY: the call touches no memory of ours.
+    let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
+    let number = Errno::result(opened)?;
+    let number = i32::try_from(number).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// The exit code of a process that has ended: 128 and the signal's number where a signal ended it. `None` where it has not.
+fn wait(pidfd: &OwnedFd, how: i32) -> io::Result<Option<i32>> {
+    loop {
+        // SAFETY: all zeros are a valid value of this plain struct.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let number = pidfd.as_raw_fd().cast_unsigned();
+        // SAFETY: the struct is ours and outlives the call.
+        let waited = unsafe { libc::waitid(libc::P_PIDFD, number, &raw mut info, how) };
+        match Errno::result(waited) {
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => {
+                // SAFETY: waitid has filled these fields, or left them zero.
+                let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+                let by_signal = info.si_code != libc::CLD_EXITED;
+                return Ok((pid != 0).then_some(status + if by_signal { 128 } else { 0 }));
+            }
+        }
+    }
+}
+
+/// The first process of a session. Dropped without having been reaped, its group is killed.
+#[derive(Debug)]
+pub struct Leader {
+    pid: Pid,
+    pidfd: AsyncFd<OwnedFd>,
+    hold: Mutex<Hold>,
+}
+
+#[derive(Debug, Default)]
+struct Hold {
+    /// How many rely on its number.
+    pins: usize,
+    reaped: bool,
+}
+
+impl Leader {
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw().cast_unsigned()
+    }
+
+    /// Waits for its end and returns the exit code: 128 and the signal's number where a signal ended it. It is not reaped.
+    pub async fn exited(&self) -> io::Result<i32> {
+        loop {
+            let mut ready = self.pidfd.readable().await?;
+            match wait(
+                self.pidfd.get_ref(),
+                libc::WEXITED | libc::WNOWAIT | libc::WNOHANG,
+            )? {
+                Some(code) => return Ok(code),
+                None => ready.clear_ready(),
+            }
+        }
+    }
+
+    /// Signals its process group.
+    pub fn signal(&self, signal: Signal) {
+        let hold = self.hold();
+        if !hold.reaped {
+            // A group that is gone is no error.
+            let _ = signal::killpg(self.pid, signal);
+        }
+    }
+
+    /// Keeps its number from being given to another; `None` where it may have been already.
+    pub fn pin(&self) -> Option<Pin<'_>> {
+        let mut hold = self.hold();
+        if hold.reaped {
+            return None;
+        }
+        hold.pins += 1;
+        Some(Pin(self))
+    }
+
+    /// Gives its number back. `false` where somebody relies on it just now, or where it has not ended.
+    pub fn reap(&self) -> bool {
+        let mut hold = self.hold();
+        if hold.reaped {
+            return true;
+        }
+        hold.reaped = hold.pins == 0
+            && matches!(
+                wait(self.pidfd.get_ref(), libc::WEXITED | libc::WNOHANG),
+                Ok(Some(_))
+            );
+        hold.reaped
+    }
+
+    fn hold(&self) -> MutexGuard<'_, Hold> {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGKILL);
+        self.reap();
+    }
+}
+
+/// As long as it is held, the leader's number stays its own.
+#[derive(Debug)]
+pub struct Pin<'a>(&'a Leader);
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.0.hold().pins -= 1;
+    }
+}

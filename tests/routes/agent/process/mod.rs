@@ -1,0 +1,8 @@
+mod attach;
+mod exec;
+mod kill;
+mod resize;
+mod spawn;
+mod status;
+mod stdin;
+mod stdout;

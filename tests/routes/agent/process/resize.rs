@@ -1,0 +1,121 @@
+use reqwest::StatusCode;
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpListener,
+};
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    spawned::{Spawned, rest_of, shell, spawn, until_line},
+    wait::in_time,
+};
+
+async fn agent() -> TestAgent {
+    Start::without_browser().listening().await
+}
+
+async fn terminal<'a>(agent: &'a TestAgent, line: &str) -> Spawned<'a> {
+    let body = json!({
+        "command": "bash", "args": ["-c", line],
+        "allocate_tty": true, "rows": 65_535, "cols": 1,
+    });
+    spawn(agent, body).await
+}
+
+#[tokio::test]
+async fn a_terminal_has_its_size_from_the_start() {
+    let agent = agent().await;
+    assert_eq!(
+        terminal(&agent, "stty size").await.output().await.stdout,
+        "65535 1\r\n"
+    );
+    let plain = json!({"command": "stty", "args": ["size"], "allocate_tty": true});
+    assert_eq!(
+        spawn(&agent, plain).await.output().await.stdout,
+        "24 80\r\n"
+    );
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_thousand_sizes_arrive_while_it_writes() {
+    let agent = agent().await;
+    // Asked and answered beside the terminal, which is full of output all the time.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let line = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{port}; yes & \
+         while read -u 3 ask; do stty size >&3; done; kill %1"
+    );
+    let process = terminal(&agent, &line).await;
+    let reader = process
+        .agent
+        .get(&format!("/process/{}/stdout/stream", process.id));
+    let mut reader = in_time("a stream", reader.send()).await.unwrap();
+    let reading = tokio::spawn(async move {
+        let mut bytes = 0;
+        while let Ok(Some(chunk)) = reader.chunk().await {
+            bytes += chunk.len();
+        }
+        bytes
+    });
+    let (child, _) = in_time("the child", listener.accept()).await.unwrap();
+    let (answers, mut questions) = child.into_split();
+    let mut answers = BufReader::new(answers).lines();
+    for round in 0..1000_u16 {
+        let (rows, cols) = (1 + round % 200, 1 + round % 333);
+        process.resize(rows, cols).await;
+        questions.write_all(b"?\n").await.unwrap();
+        let size = in_time("a size", answers.next_line()).await.unwrap();
+        assert_eq!(size, Some(format!("{rows} {cols}")));
+    }
+    drop(questions);
+    process.kill("KILL").await;
+    assert!(in_time("the end", reading).await.unwrap() > 1 << 20);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn only_a_living_terminal_can_be_resized() {
+    let agent = agent().await;
+    let process = terminal(&agent, "read line; stty size").await;
+    for (body, field) in [
+        (json!({"rows": 0, "cols": 80}), "rows"),
+        (json!({"rows": 65_536, "cols": 80}), "rows"),
+        (json!({"rows": 24, "cols": 0}), "cols"),
+        (json!({"rows": 24, "cols": 65_536}), "cols"),
+        (json!({"rows": 24, "cols": -1}), "cols"),
+        (json!({"rows": 24, "cols": 80.5}), "cols"),
+        (json!({"rows": 24}), "cols"),
+        (json!({"rows": "24", "cols": 80}), "rows"),
+    ] {
+        let (status, answer) = process.post("resize", body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        assert_eq!(answer["details"][0]["code"], field, "{answer}");
+    }
+    let without = shell(&agent, "exec sleep 1000").await;
+    let (status, _) = without.post("resize", json!({"rows": 1, "cols": 1})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+
+    process.write("\n", false).await;
+    let output = rest_of(&mut process.events().await).await;
+    assert_eq!(output.stdout, "\r\n65535 1\r\n", "nothing has changed");
+    assert_eq!(process.exited().await, 0);
+    let (status, answer) = process.post("resize", json!({"rows": 1, "cols": 1})).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{answer}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn the_program_in_front_is_told_of_a_new_size() {
+    let agent = agent().await;
+    let line = "trap 'stty size' WINCH; echo ready; while :; do read -t 1; done";
+    let process = terminal(&agent, line).await;
+    let mut events = process.events().await;
+    until_line(&mut events, "ready").await;
+    process.resize(33, 44).await;
+    until_line(&mut events, "33 44").await;
+    process.kill("KILL").await;
+    agent.stop().await;
+}

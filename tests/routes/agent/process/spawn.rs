@@ -1,0 +1,347 @@
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    processes::{is_alive, naming, signal},
+    scripts::metric,
+    spawned::{Output, exec_shell, rest_of, shell, spawn, until_line},
+    wait::until,
+};
+
+use nix::sys::signal::Signal;
+
+async fn agent() -> TestAgent {
+    Start::without_browser().listening().await
+}
+
+async fn refused(agent: &TestAgent, body: Value) -> (u16, Vec<String>) {
+    let (status, answer) = agent.answer(agent.post("/process/spawn").json(&body)).await;
+    let mut fields: Vec<String> = answer["details"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{status}: {answer} to {body:.300}"))
+        .iter()
+        .map(|detail| detail["code"].as_str().unwrap().to_owned())
+        .collect();
+    fields.sort_unstable();
+    (status.as_u16(), fields)
+}
+
+#[tokio::test]
+async fn a_process_runs_with_what_it_was_given() {
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    let line = r#"pwd; echo "$0 $1 $WORD"; echo oops >&2; exit 3"#;
+    let process = spawn(
+        &agent,
+        json!({
+            "command": "sh", "args": ["-c", line, "zero", "one two"],
+            "cwd": folder.path(), "env": {"WORD": "a=b c"},
+        }),
+    )
+    .await;
+    let wanted = Output {
+        stdout: format!("{}\nzero one two a=b c\n", folder.path().display()),
+        stderr: "oops\n".into(),
+        exit_code: 3,
+    };
+    assert_eq!(process.output().await, wanted);
+    assert_eq!(process.exited().await, 3);
+    // Late readers find the same.
+    assert_eq!(process.output().await, wanted);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn the_environment_is_plain_and_holds_nothing_of_ours() {
+    let agent = agent().await;
+    let output = exec_shell(&agent, "env; pwd").await.stdout;
+    for wanted in ["PATH=", "HOME=", "USER=", "LOGNAME=", "SHELL="] {
+        assert!(
+            output.lines().any(|line| line.starts_with(wanted)),
+            "{output}"
+        );
+    }
+    for ours in ["BERTH_", "CARGO", "RUST", "TERM=", "DISPLAY="] {
+        assert!(
+            !output.lines().any(|line| line.starts_with(ours)),
+            "{output}"
+        );
+    }
+    let home = output.lines().find_map(|line| line.strip_prefix("HOME="));
+    assert_eq!(output.lines().last(), home, "it begins at home");
+    let terminal = json!({"command": "sh", "args": ["-c", "echo $TERM"], "allocate_tty": true});
+    let terminal = spawn(&agent, terminal).await;
+    assert_eq!(terminal.output().await.stdout, "xterm-256color\r\n");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_run_is_refused_with_what_is_wrong() {
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("plain"), "no program").unwrap();
+    fs::write(at("orphan"), "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(at("orphan"), fs::Permissions::from_mode(0o755)).unwrap();
+
+    for command in [
+        json!("no-such-program"),
+        json!(at("missing")),
+        json!(at("plain")),
+        json!(at("orphan")),
+        json!(folder.path()),
+        json!(format!("{}/x", at("plain").display())),
+        json!(""),
+        json!("a\0b"),
+        json!("x".repeat(4096)),
+        json!(1),
+        Value::Null,
+    ] {
+        let told = refused(&agent, json!({"command": command})).await;
+        assert_eq!(told, (400, vec!["command".to_owned()]), "{command}");
+    }
+    for cwd in [
+        json!(at("missing")),
+        json!(at("plain")),
+        json!("relative"),
+        json!(""),
+        json!("/a\0b"),
+        json!(format!("/{}", "x".repeat(5000))),
+    ] {
+        let told = refused(&agent, json!({"command": "true", "cwd": cwd})).await;
+        assert_eq!(told, (400, vec!["cwd".to_owned()]), "{cwd}");
+    }
+    let long = "x".repeat(128 << 10);
+    for (field, value) in [
+        ("args", json!(["a\0b"])),
+        ("args", json!([long])),
+        ("args", json!(vec!["x"; 4097])),
+        ("args", json!(vec!["x".repeat(100_000); 11])),
+        ("args", json!("-c")),
+        ("env", json!({"": "x"})),
+        ("env", json!({"A=B": "x"})),
+        ("env", json!({"A\0": "x"})),
+        ("env", json!({"A": "x\0"})),
+        ("env", json!({"A": long})),
+        ("env", json!({"A": 1})),
+        ("as_user", json!("no-such-user")),
+        ("as_user", json!("4294967294")),
+        ("as_user", json!("")),
+        ("as_root", json!("yes")),
+        ("timeout_sec", json!(0)),
+        ("timeout_sec", json!(86_401)),
+        ("timeout_sec", json!(1.5)),
+        ("rows", json!(0)),
+        ("rows", json!(65_536)),
+        ("cols", json!(0)),
+        ("cols", json!(65_536)),
+        ("allocate_tty", json!(1)),
+    ] {
+        let mut body = json!({"command": "true"});
+        body[field] = value;
+        let (status, fields) = refused(&agent, body).await;
+        assert_eq!(status, 400, "{field}");
+        assert!(
+            fields.iter().all(|told| told.starts_with(field)),
+            "{fields:?}"
+        );
+    }
+    let both = json!({"command": "true", "as_root": true, "as_user": "nobody"});
+    assert_eq!(
+        refused(&agent, both).await,
+        (400, vec!["as_root".to_owned()])
+    );
+    let all = json!({"args": 1, "cwd": "x", "rows": 0});
+    let (_, fields) = refused(&agent, all).await;
+    assert_eq!(fields, ["args", "command", "cwd", "rows"]);
+
+    assert_eq!(metric(&agent, "berth_processes").await, 0.0);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_value_of_the_environment_is_told_nobody() {
+    let agent = agent().await;
+    let secret = "the-value-nobody-may-see";
+    let body = json!({"command": "no-such-program", "env": {"TOKEN": secret}});
+    let request = agent.post("/process/spawn").json(&body);
+    let (_, answer) = agent.answer(request).await;
+    assert!(!answer.to_string().contains(secret), "{answer}");
+    let process = spawn(
+        &agent,
+        json!({"command": "sh", "args": ["-c", "echo $TOKEN"], "env": {"TOKEN": secret}}),
+    )
+    .await;
+    assert_eq!(process.output().await.stdout.trim(), secret);
+    assert!(!agent.log().contains(secret));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn another_user_has_that_users_rights_and_home() {
+    let agent = agent().await;
+    let line = "id -un; id -G; echo $USER $LOGNAME; cat /proc/self/status | grep CapEff";
+    let body = json!({"command": "sh", "args": ["-c", line], "as_user": "nobody"});
+    let process = spawn(&agent, body).await;
+    let output = process.output().await;
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    assert_eq!(lines[0], "nobody", "{output:?}");
+    assert!(!lines[1].split(' ').any(|group| group == "0"), "{output:?}");
+    assert_eq!(lines[2], "nobody nobody");
+    assert_eq!(lines[3], "CapEff:\t0000000000000000");
+
+    // A terminal is its user's, by its name as well.
+    let body = json!({
+        "command": "sh", "args": ["-c", "echo written > $(tty) && id -u"],
+        "as_user": "65534", "allocate_tty": true, "cwd": "/",
+    });
+    assert_eq!(
+        spawn(&agent, body).await.output().await.stdout,
+        "written\r\n65534\r\n"
+    );
+
+    let body = json!({"command": "id", "args": ["-u"], "as_root": true});
+    assert_eq!(spawn(&agent, body).await.output().await.stdout, "0\n");
+
+    let private = TempDir::new().unwrap();
+    fs::set_permissions(private.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let body = json!({"command": "true", "as_user": "nobody", "cwd": private.path()});
+    assert_eq!(refused(&agent, body).await, (400, vec!["cwd".to_owned()]));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn time_that_is_over_ends_a_process_and_what_it_has_started() {
+    let agent = agent().await;
+    let line =
+        "trap '' TERM; (trap '' TERM; echo $$; while :; do sleep 1; done) & echo ready; wait";
+    let body = json!({"command": "bash", "args": ["-c", line], "timeout_sec": 1});
+    let process = spawn(&agent, body).await;
+    assert_eq!(process.output().await.exit_code, 137);
+    let body = json!({"command": "sleep", "args": ["1000"], "timeout_sec": 1});
+    let obeys = spawn(&agent, body).await;
+    assert_eq!(obeys.output().await.exit_code, 143);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_process_too_many_is_refused_until_one_has_ended() {
+    let agent = Start::without_browser()
+        .with(["--max-processes", "2"])
+        .listening()
+        .await;
+    let first = shell(&agent, "sleep 1000").await;
+    let _second = shell(&agent, "sleep 1000").await;
+    let third = json!({"command": "true"});
+    let request = agent.post("/process/spawn").json(&third);
+    let (status, answer) = agent.answer(request).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
+    let request = agent.post("/process/exec").json(&third);
+    assert_eq!(agent.answer(request).await.0, StatusCode::TOO_MANY_REQUESTS);
+    first.kill("KILL").await;
+    until("a place", async || {
+        let request = agent.post("/process/exec").json(&third);
+        (agent.answer(request).await.0 == StatusCode::OK).then_some(())
+    })
+    .await;
+    agent.stop().await;
+}
+
+/// Starts what wants to stay: in the session, in one of its own, and without parents. Returns their numbers.
+async fn tree_that_stays(agent: &TestAgent) -> Vec<u32> {
+    let line = "trap '' TERM HUP; \
+        sleep 1001 & echo $!; \
+        setsid sh -c 'trap \"\" TERM HUP; echo $$; sleep 1002; sleep 1003' & \
+        (setsid sh -c 'trap \"\" TERM HUP; echo $$; sleep 1004; sleep 1005' &) ; \
+        echo $$; echo ready; while :; do wait; done";
+    let body = json!({"command": "bash", "args": ["-c", line]});
+    let process = spawn(agent, body).await;
+    let mut events = process.events().await;
+    let mut text = String::new();
+    while text.lines().count() < 5 {
+        let (_, event) = events.next().await.expect("more output");
+        text.push_str(&String::from_utf8_lossy(&crate::support::spawned::decode(
+            &event,
+        )));
+    }
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+async fn all_end(pids: &[u32]) {
+    until("the end of all", async || {
+        (!pids.iter().any(|pid| is_alive(*pid))).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn everything_ends_with_the_agent() {
+    let agent = agent().await;
+    let pids = tree_that_stays(&agent).await;
+    assert_eq!(pids.len(), 4);
+    assert!(pids.iter().all(|pid| is_alive(*pid)));
+    agent.stop().await;
+    all_end(&pids).await;
+}
+
+#[tokio::test]
+async fn what_a_killed_agent_leaves_ends_with_the_next_start() {
+    let agent = agent().await;
+    let pids = tree_that_stays(&agent).await;
+    let folder = agent.kill().await;
+    let agent = TestAgent::again(folder)
+        .with(["--headless", "--chromium", "/bin/true"])
+        .listening()
+        .await;
+    all_end(&pids).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn no_zombie_is_left_whoever_dies_first() {
+    let agent = agent().await;
+    let process = shell(&agent, "sh -c 'sleep 0.2' & exit 5").await;
+    assert_eq!(process.output().await.exit_code, 5);
+    let killed = shell(&agent, "exec sleep 1000").await;
+    signal(killed.pid, Signal::SIGSEGV);
+    assert_eq!(killed.output().await.exit_code, 128 + 11);
+    let real_time = shell(&agent, "kill -s RTMIN+1 $$").await;
+    let code = real_time.output().await.exit_code;
+    assert!(code > 128 + 31, "{code}");
+    until("no zombie", async || {
+        let gone = |pid: u32| !fs::exists(format!("/proc/{pid}")).unwrap();
+        [process.pid, killed.pid, real_time.pid]
+            .into_iter()
+            .all(gone)
+            .then_some(())
+    })
+    .await;
+    assert!(
+        naming(&agent.state_dir())
+            .iter()
+            .all(|left| left.pid == agent.pid())
+    );
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_bomb_does_not_take_the_agent_along() {
+    let agent = agent().await;
+    // It doubles nine times: 512 processes that all wait, some in sessions of their own.
+    let bomb = "bomb() { [ $1 -gt 0 ] || exec sleep 1000; \
+        bomb $(($1-1)) & if [ $1 = 5 ]; then export -f bomb; setsid bash -c \"bomb $(($1-1))\" & \
+        else bomb $(($1-1)) & fi; wait; }; echo lit; bomb 9";
+    let body = json!({"command": "bash", "args": ["-c", bomb]});
+    let process = spawn(&agent, body).await;
+    let mut events = process.events().await;
+    until_line(&mut events, "lit").await;
+    assert_eq!(agent.answer(agent.get("/health")).await.0, StatusCode::OK);
+    process.kill("KILL").await;
+    assert_eq!(rest_of(&mut events).await.exit_code, 137);
+    assert_eq!(exec_shell(&agent, "echo alive").await.stdout, "alive\n");
+    agent.stop().await;
+}

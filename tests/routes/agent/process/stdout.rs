@@ -1,0 +1,186 @@
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    spawned::{Output, decode, rest_of, shell, spawn, until_line},
+    wait::until,
+};
+
+async fn agent() -> TestAgent {
+    Start::without_browser().listening().await
+}
+
+#[tokio::test]
+async fn a_reader_goes_on_where_it_stopped() {
+    let agent = agent().await;
+    let process = shell(&agent, "echo one; read a; echo $a; read b; echo $b").await;
+    let mut events = process.events().await;
+    until_line(&mut events, "one").await;
+    process.write("two\n", false).await;
+    let (id, event) = events.next().await.unwrap();
+    assert_eq!(decode(&event), b"two\n");
+    drop(events);
+    process.write("three\n", false).await;
+    let wanted = Output {
+        stdout: "three\n".into(),
+        stderr: String::new(),
+        exit_code: 0,
+    };
+    assert_eq!(rest_of(&mut process.events_after(id).await).await, wanted);
+    let all = process.output().await;
+    assert_eq!(all.stdout, "one\ntwo\nthree\n");
+
+    let wrong = format!("/process/{}/stdout/stream", process.id);
+    let request = agent.get(&wrong).header("Last-Event-ID", "x");
+    assert_eq!(agent.answer(request).await.0, StatusCode::BAD_REQUEST);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn an_unread_process_writes_as_fast_as_it_can_and_its_end_is_kept() {
+    const BYTES: u64 = 1 << 30;
+    let agent = agent().await;
+    let line = format!("head -c {BYTES} /dev/zero; echo the end");
+    let process = shell(&agent, &line).await;
+    assert_eq!(process.exited().await, 0);
+    let mut events = process.events().await;
+    let (mut bytes, mut tail) = (0, Vec::new());
+    loop {
+        let (_, event) = events.next().await.expect("an exit");
+        if event["event"] == "exit" {
+            break;
+        }
+        assert_eq!(
+            event["stream"], "stdout",
+            "whoever comes late has missed nothing"
+        );
+        tail = decode(&event);
+        bytes += tail.len();
+    }
+    assert!(tail.ends_with(b"the end\n"));
+    // What is kept, and not much less.
+    assert!((3 << 20..=4 << 20).contains(&bytes), "{bytes}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn ten_readers_that_come_one_after_the_other_get_all_that_is_kept_and_the_exit() {
+    let agent = agent().await;
+    // 2 MB in all, within what is kept.
+    let line = "for i in 1 2 3 4 5 6 7 8 9 10; do read go; seq $i 30000; done; exit 7";
+    let process = shell(&agent, line).await;
+    // One that reads nothing at all holds nobody up.
+    let stopped = agent
+        .get(&format!("/process/{}/stdout/stream", process.id))
+        .send()
+        .await
+        .unwrap();
+    let mut readers = Vec::new();
+    for _ in 0..10 {
+        let mut events = process.events().await;
+        readers.push(tokio::spawn(async move { rest_of(&mut events).await }));
+        process.write("go\n", false).await;
+    }
+    let mut wanted = String::new();
+    for from in 1..=10 {
+        for number in from..=30_000 {
+            wanted.push_str(&format!("{number}\n"));
+        }
+    }
+    for reader in readers {
+        let output = reader.await.unwrap();
+        assert!(output.stdout == wanted, "{} bytes", output.stdout.len());
+        assert_eq!(output.exit_code, 7);
+    }
+    drop(stopped);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_reader_that_falls_behind_is_told_and_holds_nobody_up() {
+    let agent = Start::without_browser()
+        .with(["--process-output-mb", "1"])
+        .listening()
+        .await;
+    let process = shell(&agent, "echo begun; read go; head -c 100000000 /dev/zero").await;
+    let mut slow = process.events().await;
+    until_line(&mut slow, "begun").await;
+    process.write("go\n", false).await;
+    assert_eq!(process.exited().await, 0);
+    let (mut missed, mut exit) = (0, None);
+    while let Some((_, event)) = slow.next().await {
+        match event["event"].as_str() {
+            Some("overflow") => missed += event["missed"].as_u64().unwrap(),
+            Some("exit") => exit = event["exit_code"].as_i64(),
+            _ => {}
+        }
+    }
+    assert!(missed > 0);
+    assert_eq!(exit, Some(0));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn the_exit_comes_last_and_is_not_held_up_by_those_who_stay() {
+    let agent = agent().await;
+    let process = shell(&agent, "(sleep 1000; echo late) & echo early; exit 4").await;
+    let output = process.output().await;
+    assert_eq!((output.stdout.as_str(), output.exit_code), ("early\n", 4));
+    assert_eq!(process.exited().await, 4);
+    // The one who stays is still ours.
+    process.kill("KILL").await;
+    until("nothing left", async || {
+        let status = process.status().await;
+        (status["mem_bytes"] == 0).then_some(())
+    })
+    .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn no_end_of_output_is_lost() {
+    let agent = agent().await;
+    for round in 0..20 {
+        let tty = round % 2 == 0;
+        let body = json!({"command": "seq", "args": ["20000"], "allocate_tty": tty});
+        let output = spawn(&agent, body).await.output().await;
+        assert_eq!(output.stdout.lines().count(), 20_000);
+        assert_eq!(output.stdout.lines().last(), Some("20000"));
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_process_of_another_id_is_not_there() {
+    let agent = agent().await;
+    let process = shell(&agent, "sleep 1000").await;
+    let other = uuid::Uuid::new_v4().to_string();
+    for id in [other.as_str(), "x", "0", "%00"] {
+        for (method, action, body) in [
+            (Method::GET, "status", json!({})),
+            (Method::GET, "stdout/stream", json!({})),
+            (Method::GET, "attach", json!({})),
+            (Method::POST, "stdin", json!({"data_b64": "eA=="})),
+            (Method::POST, "kill", json!({"signal": "KILL"})),
+            (Method::POST, "resize", json!({"rows": 1, "cols": 1})),
+        ] {
+            let request = agent
+                .request(method, &format!("/process/{id}/{action}"))
+                .json(&body);
+            let (status, answer) = agent.answer(request).await;
+            assert_eq!(status, StatusCode::NOT_FOUND, "{action}: {answer}");
+        }
+    }
+    assert_eq!(process.status().await["state"], "running");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_the_agent() {
+    let agent = agent().await;
+    let process = shell(&agent, "exec sleep 1000").await;
+    let mut events = process.events().await;
+    agent.stop().await;
+    while events.next().await.is_some() {}
+}
