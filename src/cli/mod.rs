@@ -47,7 +47,7 @@ pub struct Common {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the daemon beside one browser
-    Agent(crate::agent::settings::Settings),
+    Agent(Box<crate::agent::settings::Settings>),
     /// Serve browsers, API keys and projects to clients
     Control(crate::control::settings::Settings),
     /// Control with browsers on this machine, a key made at the first start
@@ -72,7 +72,7 @@ pub enum KeyCommand {
 #[derive(Debug, Subcommand)]
 pub enum CheckCommand {
     /// Those of `berth agent`
-    Agent(crate::agent::settings::Settings),
+    Agent(Box<crate::agent::settings::Settings>),
     /// Those of `berth control`
     Control(crate::control::settings::Settings),
     /// Those of `berth dev`

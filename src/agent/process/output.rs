@@ -143,6 +143,8 @@ impl Outlet {
     /// Passes on what there is, once there is something: so many bytes, 0 at the end.
     async fn read(&self, take: impl Fn(&[u8])) -> io::Result<usize> {
         loop {
+            // Readiness alone never gives way to other tasks, and some programs always have more to say.
+            tokio::task::coop::consume_budget().await;
             match self {
                 Outlet::Pipe(pipe) => pipe.readable().await?,
                 Outlet::Terminal(terminal) => terminal.readable().await?,

@@ -34,8 +34,9 @@ async fn bash_works_over_attach_and_follows_the_window() {
     terminal.send_text("stty size\r".into()).await;
     terminal.bytes_until("50 123\r\n").await;
     // A job in front is interrupted from the keyboard, and bash goes on.
+    // It speaks once it is in front: before, the interrupt would be the shell's.
     terminal
-        .send_bytes(b"echo sle''eps; sleep 1000\r".to_vec())
+        .send_bytes(b"sh -c \"echo sle''eps; exec sleep 1000\"\r".to_vec())
         .await;
     terminal.bytes_until("sleeps\r\n").await;
     terminal.send_bytes(vec![3]).await;
