@@ -2,11 +2,15 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use berth::agent::logs::Printed;
 use berth::cli::{CheckCommand, Cli, CliError, Command, Keep, KeyCommand, ServerName, start_logs};
 use berth::system::open_files;
 use berth::{agent, control, dev};
+
+/// For what runs beside the tasks, once all of these have ended or were given up.
+const LAST_GRACE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let cli = match Cli::resolve(std::env::args_os()) {
@@ -52,7 +56,10 @@ fn run<E: std::fmt::Display>(command: impl Future<Output = Result<(), E>>) -> Ex
         Ok(runtime) => runtime,
         Err(error) => return fail(&error),
     };
-    match runtime.block_on(command) {
+    let done = runtime.block_on(command);
+    // What still waits for a disk has had its time.
+    runtime.shutdown_timeout(LAST_GRACE);
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }

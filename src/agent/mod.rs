@@ -95,7 +95,10 @@ impl Agent {
             })?;
         let drafts = Drafts::new(&config.state_dir.run().join("drafts"))?;
         let left_over = drafts.left_over()?;
-        tokio::task::spawn_blocking(move || left_over.remove());
+        // A thread of its own, which a stop does not wait for: the next agent goes on with it.
+        std::thread::Builder::new()
+            .name("left-over".into())
+            .spawn(move || left_over.remove())?;
         let listener =
             TcpListener::bind(config.listen)
                 .await
@@ -136,7 +139,7 @@ impl Agent {
             &shutdown,
         )?;
         let agent = Self {
-            archives: Archives::new(config.unpack),
+            archives: Archives::new(config.unpack, &shutdown),
             automation,
             user_data: UserData::new(
                 chromium.clone(),

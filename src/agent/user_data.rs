@@ -198,8 +198,9 @@ impl Restore {
         DirBuilder::new().mode(0o700).create(&new)?;
         let (inlet, reader) = inlet();
         let (into, limits) = (new.clone(), self.user_data.limits);
+        let stop = self.user_data.shutdown.token();
         let unpacking = tokio::task::spawn_blocking(move || {
-            unpack_tar_zstd(reader, &into, limits, is_of_the_process)
+            unpack_tar_zstd(reader, &into, limits, &stop, is_of_the_process)
         });
         feed(inlet, &mut chunks).await;
         unpacking.await.map_err(io::Error::other)??;

@@ -4,13 +4,17 @@ use std::{fs::File, io, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     drafts::Drafts,
     files::FileError,
     unzip::{UnzipError, unzip},
 };
-use crate::system::archive::{self, Format, OpenError, Source, unpack::Limits};
+use crate::{
+    shutdown::Shutdown,
+    system::archive::{self, Format, OpenError, Source, unpack::Limits},
+};
 
 /// Archives that may be made or unpacked at once; each takes memory and cores.
 pub const MAX_ARCHIVES: usize = 4;
@@ -42,6 +46,7 @@ pub type Chunks = mpsc::Receiver<io::Result<Bytes>>;
 pub struct Archives {
     places: Arc<Semaphore>,
     limits: Limits,
+    stop: CancellationToken,
 }
 
 /// The right to make or unpack an archive.
@@ -52,8 +57,9 @@ pub struct Place(
 
 impl Archives {
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: Limits, shutdown: &Shutdown) -> Self {
         Archives {
+            stop: shutdown.token(),
             places: Arc::new(Semaphore::new(MAX_ARCHIVES)),
             limits,
         }
@@ -111,7 +117,7 @@ impl Archives {
         path: &Path,
         drafts: &Drafts,
     ) -> Result<(), ArchiveError> {
-        let unzipped = unzip(archive, path, drafts, self.limits);
+        let unzipped = unzip(archive, path, drafts, self.limits, &self.stop);
         drop(place);
         Ok(unzipped?)
     }

@@ -4,11 +4,11 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io,
     os::unix::{
         ffi::{OsStrExt, OsStringExt},
-        fs::{DirBuilderExt, OpenOptionsExt},
+        fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
     sync::Arc,
@@ -24,12 +24,16 @@ pub struct Drafts {
     records: Arc<Path>,
 }
 
-/// A path that is removed when this is dropped, and its record with it.
+/// A path, and the file that tells of it.
 #[derive(Debug)]
-struct Recorded {
+struct Record {
     path: PathBuf,
     record: PathBuf,
 }
+
+/// What this agent has recorded. It is removed when this is dropped, and its record with it.
+#[derive(Debug)]
+struct Recorded(Record);
 
 /// A file that is removed when this is dropped, unless it has got a name to keep.
 #[derive(Debug)]
@@ -57,13 +61,20 @@ impl Drafts {
     /// What earlier agents have recorded and not removed. Nothing of this agent's may be there yet.
     ///
     /// # Errors
-    /// Where the records cannot be read.
+    /// Where the folder of records cannot be read. A single record that cannot be is passed over.
     pub fn left_over(&self) -> io::Result<LeftOver> {
         let mut found = Vec::new();
         for record in fs::read_dir(&self.records)? {
             let record = record?.path();
-            let path = PathBuf::from(OsString::from_vec(fs::read(&record)?));
-            found.push((path, record));
+            match fs::read(&record) {
+                Ok(path) => found.push(Record {
+                    path: PathBuf::from(OsString::from_vec(path)),
+                    record,
+                }),
+                Err(error) => {
+                    tracing::warn!(record = %record.display(), %error, "a record cannot be read");
+                }
+            }
         }
         Ok(LeftOver(found))
     }
@@ -79,7 +90,7 @@ impl Drafts {
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(&recorded.path)?;
+            .open(&recorded.0.path)?;
         Ok(DraftFile { file, recorded })
     }
 
@@ -89,7 +100,7 @@ impl Drafts {
     /// Where it cannot be made.
     pub fn directory_in(&self, directory: &Path) -> io::Result<DraftDirectory> {
         let recorded = self.record(directory)?;
-        DirBuilder::new().mode(0o700).create(&recorded.path)?;
+        DirBuilder::new().mode(0o700).create(&recorded.0.path)?;
         Ok(DraftDirectory { recorded })
     }
 
@@ -103,8 +114,14 @@ impl Drafts {
         if path.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        fs::write(&record, path.as_os_str().as_bytes())?;
-        Ok(Recorded { path, record })
+        // In one step, so that no record names but the beginning of a path.
+        let torn = record.with_extension("new");
+        let written = fs::write(&torn, path.as_os_str().as_bytes());
+        if let Err(error) = written.and_then(|()| fs::rename(&torn, &record)) {
+            let _ = fs::remove_file(&torn);
+            return Err(error);
+        }
+        Ok(Recorded(Record { path, record }))
     }
 }
 
@@ -118,20 +135,20 @@ impl DraftFile {
     /// # Errors
     /// Where it cannot have that name.
     pub fn rename(self, to: &Path) -> io::Result<()> {
-        fs::rename(&self.recorded.path, to)
+        fs::rename(&self.recorded.0.path, to)
     }
 }
 
 impl DraftDirectory {
     pub fn path(&self) -> &Path {
-        &self.recorded.path
+        &self.recorded.0.path
     }
 }
 
-impl Recorded {
+impl Record {
     fn remove(&self) -> io::Result<()> {
         let removed = match fs::symlink_metadata(&self.path) {
-            Ok(found) if found.is_dir() => fs::remove_dir_all(&self.path),
+            Ok(found) if found.is_dir() => remove_directory(&self.path),
             Ok(_) => fs::remove_file(&self.path),
             Err(error) => Err(error),
         };
@@ -144,38 +161,72 @@ impl Recorded {
 
 impl Drop for Recorded {
     fn drop(&mut self) {
-        if let Err(error) = self.remove() {
-            tracing::warn!(path = %self.path.display(), %error, "a temporary file is left");
+        if let Err(error) = self.0.remove() {
+            tracing::warn!(path = %self.0.path.display(), %error, "a temporary file is left");
         }
     }
 }
 
-/// Paths, and their records.
+/// Removes a directory and all that is in it, also where its own permissions are against it.
+fn remove_directory(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(path)?;
+            fs::remove_dir_all(path)
+        }
+        removed => removed,
+    }
+}
+
+fn open_up(directory: &Path) -> io::Result<()> {
+    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            open_up(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// What records tell of; nothing of it has been looked at.
 #[derive(Debug)]
-pub struct LeftOver(Vec<(PathBuf, PathBuf)>);
+pub struct LeftOver(Vec<Record>);
 
 impl LeftOver {
     /// Removes it; which may take a while.
     pub fn remove(self) {
-        for (path, record) in self.0 {
-            // A torn record names nothing, or something else: only what is called as ours are is removed.
-            if is_ours(&path) {
-                tracing::info!(path = %path.display(), "removed what an earlier agent left");
-                drop(Recorded { path, record });
-            } else if let Err(error) = fs::remove_file(&record) {
-                tracing::warn!(record = %record.display(), %error, "a record is left");
+        for left in self.0 {
+            let (path, record) = (left.path.display(), left.record.display());
+            // Whatever else a record names is none of ours.
+            if left.is_ours() {
+                match left.remove() {
+                    Ok(()) => tracing::info!(%path, "removed what an earlier agent left"),
+                    Err(error) => tracing::warn!(%path, %error, "a temporary file is left"),
+                }
+                continue;
+            }
+            tracing::warn!(%record, "a record names nothing that an agent made, which stays");
+            if let Err(error) = fs::remove_file(&left.record) {
+                tracing::warn!(%record, %error, "a record is left");
             }
         }
     }
 }
 
-fn is_ours(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
-    let random = name.and_then(|name| name.strip_prefix(PREFIX));
-    path.is_absolute()
-        && random.is_some_and(|random| {
-            random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_hexdigit())
-        })
+impl Record {
+    /// Whether the path is called as the record is, and both as an agent calls them.
+    fn is_ours(&self) -> bool {
+        fn text(name: Option<&std::ffi::OsStr>) -> Option<&str> {
+            name.and_then(std::ffi::OsStr::to_str)
+        }
+        let random = text(self.path.file_name()).and_then(|name| name.strip_prefix(PREFIX));
+        self.path.is_absolute()
+            && random == text(self.record.file_name())
+            && random.is_some_and(|random| {
+                random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_hexdigit())
+            })
+    }
 }
 
 #[cfg(test)]
@@ -197,11 +248,20 @@ mod tests {
         let other = at("of somebody else");
         fs::write(at("records/other"), other.as_os_str().as_bytes()).unwrap();
         fs::write(at("records/torn"), "").unwrap();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+        // Called as ours are, but not as this record is.
+        let alike = at(".berth-00000000000000aa");
+        fs::create_dir(&alike).unwrap();
+        fs::write(at("records/00000000000000bb"), alike.as_os_str().as_bytes()).unwrap();
+        // Cut short, a path names the directory it is in.
+        let parent = folder.path().as_os_str().as_bytes();
+        fs::write(at("records/00000000000000cc"), parent).unwrap();
+        // One that cannot be read keeps none of the others.
+        fs::create_dir(at("records/00000000000000dd")).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
         drafts.left_over().unwrap().remove();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
-        assert!(other.exists());
-        assert_eq!(fs::read_dir(at("records")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+        assert!(other.exists() && alike.exists());
+        assert_eq!(fs::read_dir(at("records")).unwrap().count(), 1);
     }
 
     #[test]

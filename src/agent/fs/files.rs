@@ -51,6 +51,10 @@ pub enum FileError {
     TooManyEntries,
     #[error("is on a file system that the kernel makes up")]
     Virtual,
+    #[error("is in use, such as a place where a file system is mounted")]
+    Busy,
+    #[error("is on another file system")]
+    OtherFileSystem,
     #[error("there is no such user")]
     NoUser,
     #[error("there is no such group")]
@@ -74,6 +78,8 @@ impl From<io::Error> for FileError {
             Kind::DirectoryNotEmpty => FileError::NotEmpty,
             Kind::PermissionDenied => FileError::Denied,
             Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => FileError::NoSpace,
+            Kind::ResourceBusy => FileError::Busy,
+            Kind::CrossesDevices => FileError::OtherFileSystem,
             Kind::ReadOnlyFilesystem => FileError::ReadOnly,
             Kind::InvalidFilename => FileError::BadPath,
             _ if error.raw_os_error() == Some(libc::ELOOP) => FileError::BadPath,
@@ -121,7 +127,7 @@ impl Draft {
         // What a link leads to is written, and the link stays.
         let target = match fs::canonicalize(path) {
             Ok(target) => target,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => new_file(path)?,
             Err(error) => return Err(error.into()),
         };
         let replaced = match fs::metadata(&target) {
@@ -164,6 +170,14 @@ impl Draft {
     /// Where something else has taken the name meanwhile.
     pub fn publish(self) -> Result<(), FileError> {
         Ok(self.file.rename(&self.target)?)
+    }
+}
+
+/// Where a file is going to be that is not there, by the one name that its directory has.
+fn new_file(path: &Path) -> io::Result<PathBuf> {
+    match (path.parent(), path.file_name()) {
+        (Some(directory), Some(name)) => Ok(fs::canonicalize(directory)?.join(name)),
+        _ => Ok(path.to_owned()),
     }
 }
 

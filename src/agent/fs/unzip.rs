@@ -7,6 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nix::sys::stat::{Mode, fchmod};
+use tokio_util::sync::CancellationToken;
+
 use super::{drafts::Drafts, files::FileError};
 use crate::system::archive::unpack::{self, Limits, UnpackError};
 
@@ -37,6 +40,7 @@ pub fn unzip(
     path: &Path,
     drafts: &Drafts,
     limits: Limits,
+    stop: &CancellationToken,
 ) -> Result<(), UnzipError> {
     let place = Place::find(path)?;
     // Beside the place, so that what is unpacked need only be renamed.
@@ -46,7 +50,7 @@ pub fn unzip(
         .mode(0o700)
         .create(&unpacked)
         .map_err(FileError::from)?;
-    unpack::unpack_zip(archive, &unpacked, limits)?;
+    unpack::unpack_zip(archive, &unpacked, limits, stop)?;
     if place.missing.as_os_str().is_empty() {
         check(&unpacked, &place.there, Path::new(""))?;
         merge(&unpacked, &place.there)?;
@@ -121,7 +125,12 @@ fn check(from: &Path, to: &Path, below: &Path) -> Result<(), UnzipError> {
             (true, true) if there.dev() != device => {
                 return Err(UnzipError::OtherFileSystem(told));
             }
-            (true, true) => check(&from, &to, &below)?,
+            (true, true) => {
+                // It is not moved itself, so that its permissions are of no use any more; they must not keep what is in it.
+                fs::set_permissions(&from, Permissions::from_mode(0o700))
+                    .map_err(FileError::from)?;
+                check(&from, &to, &below)?;
+            }
             (true, false) => return Err(UnzipError::NoDirectory(told)),
             (false, true) => return Err(UnzipError::Directory(told)),
             (false, false) => {}
@@ -137,11 +146,25 @@ fn merge(from: &Path, to: &Path) -> Result<(), FileError> {
         let (from, to) = (from.join(&name), to.join(&name));
         let is_directory =
             |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
-        if is_directory(&from) && is_directory(&to) {
-            merge(&from, &to)?;
-        } else {
-            fs::rename(&from, &to)?;
+        match (is_directory(&from), is_directory(&to)) {
+            (true, true) => merge(&from, &to)?,
+            (true, false) => move_directory(&from, &to)?,
+            (false, _) => fs::rename(&from, &to)?,
         }
     }
     Ok(())
+}
+
+/// Only who may write a directory may move it: one that is read-only becomes so once it is in its place.
+fn move_directory(from: &Path, to: &Path) -> Result<(), FileError> {
+    let mode = fs::symlink_metadata(from)?.permissions().mode();
+    if mode & 0o700 == 0o700 {
+        return Ok(fs::rename(from, to)?);
+    }
+    fs::set_permissions(from, Permissions::from_mode(mode | 0o700))?;
+    // Held open, so that it is this one whose permissions are set whatever its name comes to mean.
+    let moved = File::open(from)?;
+    fs::rename(from, to)?;
+    let mode = Mode::from_bits_truncate(mode & 0o777);
+    fchmod(&moved, mode).map_err(|error| io::Error::from(error).into())
 }

@@ -74,6 +74,7 @@ pub fn unpack_refusal(field: &str, error: UnpackError) -> ApiError {
     match error {
         UnpackError::Bad(_) => ApiError::bad_request(message).detail(field, what),
         UnpackError::TooLarge(_) | UnpackError::TooDense(_) => ApiError::payload_too_large(message),
+        UnpackError::Stopped => ApiError::unavailable(message, FULL_RETRY),
         UnpackError::BrokeOff => ApiError::bad_request("the body broke off"),
         UnpackError::Io(error) => refusal(field, error.into()),
     }
@@ -103,6 +104,8 @@ pub(super) fn refusal(field: &str, error: FileError) -> ApiError {
         | FileError::IsADirectory
         | FileError::Root
         | FileError::InsideItself
+        | FileError::Busy
+        | FileError::OtherFileSystem
         | FileError::BadPath
         | FileError::Virtual
         | FileError::TooManyEntries => ApiError::bad_request(message).detail(field, what),

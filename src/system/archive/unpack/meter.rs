@@ -8,6 +8,8 @@ use std::{
     },
 };
 
+use tokio_util::sync::CancellationToken;
+
 use super::{Cause, Limits, UnpackError};
 
 /// Below this, nothing is too dense: a small archive may well be of zeros.
@@ -57,28 +59,33 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Counts the unpacked bytes.
-#[derive(Debug)]
+/// Counts the unpacked bytes; clones count together. It also says when nobody wants to have them any more.
+#[derive(Debug, Clone)]
 pub struct Meter {
     limits: Limits,
     packed: Packed,
-    unpacked: u64,
+    unpacked: Arc<AtomicU64>,
+    stop: CancellationToken,
 }
 
 impl Meter {
-    pub fn new(limits: Limits, packed: Packed) -> Self {
+    pub fn new(limits: Limits, packed: Packed, stop: &CancellationToken) -> Self {
         Meter {
             limits,
             packed,
-            unpacked: 0,
+            unpacked: Arc::default(),
+            stop: stop.clone(),
         }
     }
 
     /// # Errors
-    /// Where it is too much.
-    pub fn add(&mut self, bytes: usize) -> Result<(), UnpackError> {
-        self.unpacked = self.unpacked.saturating_add(bytes as u64);
-        self.check(self.unpacked)
+    /// Where it is too much, or unpacking is to stop.
+    pub fn add(&self, bytes: usize) -> Result<(), UnpackError> {
+        if self.stop.is_cancelled() {
+            return Err(UnpackError::Stopped);
+        }
+        let before = self.unpacked.fetch_add(bytes as u64, Relaxed);
+        self.check(before.saturating_add(bytes as u64))
     }
 
     /// Whether so many bytes would be fine.
@@ -106,9 +113,13 @@ mod tests {
         ratio: 10,
     };
 
+    fn meter(packed: u64) -> Meter {
+        Meter::new(LIMITS, Packed::of(packed), &CancellationToken::new())
+    }
+
     #[test]
     fn an_archive_may_come_to_so_much_and_no_more() {
-        let meter = Meter::new(LIMITS, Packed::of(1 << 30));
+        let meter = meter(1 << 30);
         assert!(meter.check(1 << 30).is_ok());
         let over = meter.check((1 << 30) + 1);
         assert!(matches!(over, Err(UnpackError::TooLarge(_))));
@@ -117,12 +128,23 @@ mod tests {
     #[test]
     fn a_small_archive_may_be_dense_and_a_large_one_may_not() {
         let packed = 10 << 20;
-        let mut meter = Meter::new(LIMITS, Packed::of(1));
-        assert!(meter.check(ALWAYS_FINE).is_ok());
-        assert!(meter.add(ALWAYS_FINE as usize).is_ok());
-        assert!(matches!(meter.add(1), Err(UnpackError::TooDense(10))));
-        let meter = Meter::new(LIMITS, Packed::of(packed));
-        assert!(meter.check(packed * 10).is_ok());
-        assert!(meter.check(packed * 10 + 1).is_err());
+        let small = meter(1);
+        assert!(small.check(ALWAYS_FINE).is_ok());
+        assert!(small.add(ALWAYS_FINE as usize).is_ok());
+        // Clones count together.
+        let added = small.clone().add(1);
+        assert!(matches!(added, Err(UnpackError::TooDense(10))));
+        let large = meter(packed);
+        assert!(large.check(packed * 10).is_ok());
+        assert!(large.check(packed * 10 + 1).is_err());
+    }
+
+    #[test]
+    fn a_stop_ends_it() {
+        let stop = CancellationToken::new();
+        let meter = Meter::new(LIMITS, Packed::of(1), &stop);
+        assert!(meter.add(1).is_ok());
+        stop.cancel();
+        assert!(matches!(meter.add(1), Err(UnpackError::Stopped)));
     }
 }

@@ -42,6 +42,8 @@ pub enum UnpackError {
     /// The archive did not come whole.
     #[error("broke off")]
     BrokeOff,
+    #[error("was given up, as the server is stopping")]
+    Stopped,
     #[error(transparent)]
     Io(io::Error),
 }

@@ -22,14 +22,15 @@ use nix::{
     unistd::{LinkatFlags, linkat, symlinkat},
 };
 
-use super::{MAX_ENTRIES, UnpackError};
+use super::{MAX_ENTRIES, UnpackError, meter::Meter};
 
 /// The longest name of an entry in bytes, and the directories it may lie in.
 const MAX_PATH: usize = 4095;
 const MAX_DEPTH: usize = 128;
-/// While the archive is unpacked its directories are the unpacker's alone.
-const WHILE_UNPACKED: Mode = Mode::S_IRWXU;
+/// Of directories that nothing is said of.
 const DIRECTORY_MODE: u32 = 0o755;
+/// What a directory counts for.
+const DIRECTORY_BYTES: usize = 4096;
 /// Neither an archive's set-user bits nor its owners are taken over.
 const MODE_BITS: u32 = 0o777;
 const BUFFER: usize = 256 << 10;
@@ -46,6 +47,7 @@ pub struct Staging {
     path: PathBuf,
     root: OwnedFd,
     entries: usize,
+    meter: Meter,
     /// The directory of the last entry: most have the same as the one before.
     last: Option<(PathBuf, OwnedFd)>,
     links: Vec<PathBuf>,
@@ -54,13 +56,14 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// In a directory that is there, empty, and nobody else's.
-    pub fn new(path: &Path) -> Result<Self, UnpackError> {
+    /// In a directory that is there, empty, and to which nobody else has a way.
+    pub fn new(path: &Path, meter: Meter) -> Result<Self, UnpackError> {
         let root = open(path, directory_flags(), Mode::empty()).map_err(disk)?;
         Ok(Staging {
             path: path.to_owned(),
             root,
             entries: 0,
+            meter,
             last: None,
             links: Vec::new(),
             directories: Vec::new(),
@@ -69,12 +72,15 @@ impl Staging {
     }
 
     pub fn directory(&mut self, name: &[u8], attributes: Attributes) -> Result<(), UnpackError> {
-        self.count()?;
         let Some(path) = member_path(name)? else {
             // The directory itself, as `tar .` writes it.
-            return Ok(());
+            return self.count();
         };
+        let before = self.entries;
         self.open_directory(&path)?;
+        if self.entries == before {
+            self.count()?;
+        }
         self.directories.push((path, attributes));
         Ok(())
     }
@@ -193,10 +199,11 @@ impl Staging {
     fn count(&mut self) -> Result<(), UnpackError> {
         self.entries += 1;
         if self.entries > MAX_ENTRIES {
-            let what = format!("has more than {MAX_ENTRIES} entries");
+            let what = format!("has more than {MAX_ENTRIES} entries, directories included");
             return Err(UnpackError::Bad(what));
         }
-        Ok(())
+        // Nothing of its content, but it says when to stop.
+        self.meter.add(0)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -217,14 +224,9 @@ impl Staging {
             let mut directory = self.root.try_clone().map_err(UnpackError::Io)?;
             for name in path {
                 directory = match openat(&directory, name, directory_flags(), Mode::empty()) {
-                    Err(Errno::ENOENT) => {
-                        mkdirat(&directory, name, WHILE_UNPACKED)
-                            .map_err(|error| made(path, error))?;
-                        openat(&directory, name, directory_flags(), Mode::empty())
-                    }
-                    opened => opened,
-                }
-                .map_err(|error| made(path, error))?;
+                    Err(Errno::ENOENT) => self.make_directory(&directory, name, path)?,
+                    opened => opened.map_err(|error| made(path, error))?,
+                };
             }
             self.last = Some((path.to_owned(), directory));
         }
@@ -232,6 +234,24 @@ impl Staging {
             Some((_, directory)) => Ok(directory),
             None => Ok(&self.root),
         }
+    }
+
+    /// One that the archive need not name, but that is an entry all the same, and takes its block of the disk.
+    fn make_directory(
+        &mut self,
+        parent: &OwnedFd,
+        name: &OsStr,
+        path: &Path,
+    ) -> Result<OwnedFd, UnpackError> {
+        self.count()?;
+        self.meter.add(DIRECTORY_BYTES)?;
+        let mode = Mode::from_bits_truncate(DIRECTORY_MODE);
+        mkdirat(parent, name, mode).map_err(|error| made(path, error))?;
+        let directory = openat(parent, name, directory_flags(), Mode::empty())
+            .map_err(|error| made(path, error))?;
+        // Whatever the process's mask takes away.
+        fchmod(&directory, mode).map_err(disk)?;
+        Ok(directory)
     }
 }
 
@@ -288,14 +308,16 @@ fn member_path(name: &[u8]) -> Result<Option<PathBuf>, UnpackError> {
     Ok((!path.as_os_str().is_empty()).then_some(path))
 }
 
-/// Whether a link's own words keep it inside.
+/// Whether a link's own words keep it inside, whatever else comes to be there: `..` leads up from the link's own directory only. Behind a name it
+/// would lead up from wherever that name leads.
 fn stays_inside(link: &Path, target: &Path) -> bool {
     let mut depth = link.components().count() - 1;
+    let mut named = false;
     for component in target.components() {
         match component {
-            Component::Normal(_) => depth += 1,
+            Component::Normal(_) => named = true,
             Component::CurDir => {}
-            Component::ParentDir if depth > 0 => depth -= 1,
+            Component::ParentDir if depth > 0 && !named => depth -= 1,
             _ => return false,
         }
     }
@@ -340,11 +362,14 @@ mod tests {
     fn a_link_stays_inside_by_its_words() {
         for (link, target, inside) in [
             ("a", "b", true),
-            ("a", "./b/../c", true),
+            ("a", "./b/../c", false),
+            ("d/a", "./../c/d", true),
+            ("a", "d/up/missing/../..", false),
             ("a", "..", false),
             ("d/a", "..", true),
             ("d/a", "../..", false),
             ("d/a", "../e/../../f", false),
+            ("d/e/a", "../../f", true),
             ("a", "/etc", false),
         ] {
             assert_eq!(stays_inside(Path::new(link), Path::new(target)), inside);

@@ -10,6 +10,7 @@ use std::{
 };
 
 use tar::{Archive, Entry, EntryType};
+use tokio_util::sync::CancellationToken;
 use zstd::Decoder;
 
 use super::{
@@ -34,22 +35,24 @@ pub fn unpack(
     input: impl Read,
     into: &Path,
     limits: Limits,
+    stop: &CancellationToken,
     leave_out: fn(&Path) -> bool,
 ) -> Result<(), UnpackError> {
     let (packed, cause) = (Packed::default(), Cause::default());
     let input = Counted::new(input, packed.clone(), cause.clone());
     let failed = |error: &io::Error| cause.of(error);
     let decoder = Decoder::new(input).map_err(|error| failed(&error))?;
+    let meter = Meter::new(limits, packed, stop);
     let watched = Watched {
         input: decoder,
-        meter: Meter::new(limits, packed),
+        meter: meter.clone(),
         cause: cause.clone(),
         allowed: MAX_HEADERS,
         zeros: 0,
     };
     let watched = Shared(Rc::new(RefCell::new(watched)));
     let mut archive = Archive::new(watched.clone());
-    let mut staging = Staging::new(into)?;
+    let mut staging = Staging::new(into, meter)?;
     for entry in archive.entries().map_err(|error| failed(&error))? {
         watched.allow(u64::MAX);
         let mut entry = entry.map_err(|error| failed(&error))?;

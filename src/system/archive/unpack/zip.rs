@@ -1,13 +1,16 @@
 //! Unpacking zip. Its directory is at its end, so that it has to be there as a file.
 
 use std::{
+    cell::Cell,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     path::Path,
+    rc::Rc,
 };
 
 use chrono::{NaiveDate, NaiveDateTime};
 use nix::sys::stat::SFlag;
+use tokio_util::sync::CancellationToken;
 use zip::{ExtraField, ZipArchive, read::ZipFile, result::ZipError};
 
 use super::{
@@ -26,6 +29,9 @@ const END_LENGTH: usize = 22;
 const LOCATOR: [u8; 4] = *b"PK\x06\x07";
 const LOCATOR_LENGTH: usize = 20;
 const LARGE_END: [u8; 4] = *b"PK\x06\x06";
+const LARGE_END_LENGTH: usize = 56;
+/// What may be read to find out what the archive holds; all of it is kept in memory. The directory's end is looked for in this as well.
+const MAX_DIRECTORY: u64 = 64 << 20;
 /// A comment of this length may follow the end.
 const MAX_COMMENT: usize = u16::MAX as usize;
 
@@ -33,12 +39,24 @@ const MAX_COMMENT: usize = u16::MAX as usize;
 ///
 /// # Errors
 /// Where it is no such archive, not whole, or does not keep to the limits.
-pub fn unpack(mut file: File, into: &Path, limits: Limits) -> Result<(), UnpackError> {
+pub fn unpack(
+    mut file: File,
+    into: &Path,
+    limits: Limits,
+    stop: &CancellationToken,
+) -> Result<(), UnpackError> {
     check_count(&mut file).map_err(|error| refused(&error, &Cause::default()))??;
     let cause = Cause::default();
     let failed = |error: ZipError| refused(&io::Error::from(error), &cause);
     let length = file.seek(SeekFrom::End(0)).map_err(UnpackError::Io)?;
-    let mut archive = ZipArchive::new(io::BufReader::new(file)).map_err(failed)?;
+    let allowed = Rc::new(Cell::new(MAX_DIRECTORY));
+    let input = Bounded {
+        input: io::BufReader::new(file),
+        allowed: allowed.clone(),
+        cause: cause.clone(),
+    };
+    let mut archive = ZipArchive::new(input).map_err(failed)?;
+    allowed.set(u64::MAX);
     if archive.len() > MAX_ENTRIES {
         return Err(too_many());
     }
@@ -48,8 +66,8 @@ pub fn unpack(mut file: File, into: &Path, limits: Limits) -> Result<(), UnpackE
     if archive.has_overlapping_entries().map_err(failed)? {
         return Err(UnpackError::bad("has entries that overlap"));
     }
-    let mut meter = Meter::new(limits, Packed::of(length));
-    let mut staging = Staging::new(into)?;
+    let meter = Meter::new(limits, Packed::of(length), stop);
+    let mut staging = Staging::new(into, meter.clone())?;
     for index in 0..archive.len() {
         let entry = archive.by_index_data(index).map_err(failed)?;
         if entry.encrypted() {
@@ -57,7 +75,7 @@ pub fn unpack(mut file: File, into: &Path, limits: Limits) -> Result<(), UnpackE
             return Err(UnpackError::entry(&name, "is encrypted"));
         }
         let entry = archive.by_index(index).map_err(failed)?;
-        place(&mut staging, entry, &mut meter, &cause)?;
+        place(&mut staging, entry, &meter, &cause)?;
     }
     staging.finish()
 }
@@ -65,7 +83,7 @@ pub fn unpack(mut file: File, into: &Path, limits: Limits) -> Result<(), UnpackE
 fn place<R: Read>(
     staging: &mut Staging,
     mut entry: ZipFile<'_, R>,
-    meter: &mut Meter,
+    meter: &Meter,
     cause: &Cause,
 ) -> Result<(), UnpackError> {
     let name = entry
@@ -75,9 +93,24 @@ fn place<R: Read>(
     let mode = entry.unix_mode();
     let kind = SFlag::from_bits_truncate(mode.unwrap_or_default() & SFlag::S_IFMT.bits());
     let modified = modified(&entry);
-    if entry.is_dir() {
-        let mode = mode.unwrap_or(Attributes::DIRECTORY.mode);
+    let wrong = |what| Err(UnpackError::entry(&name, what));
+    // A backslash at the end is a letter of a file's name here.
+    let is_directory = name.ends_with('/');
+    if is_directory {
+        if entry.size() > 0 {
+            return wrong("is a directory, and has content");
+        }
+        let mode = match (kind, mode) {
+            (SFlag::S_IFDIR, Some(mode)) => mode,
+            // What comes from elsewhere may call it a file, and says nothing of a directory's permissions.
+            (SFlag::S_IFREG, _) | (_, None) => Attributes::DIRECTORY.mode,
+            (kind, Some(mode)) if kind.is_empty() => mode,
+            _ => return wrong("has the name of a directory, and is none"),
+        };
         return staging.directory(name.as_bytes(), Attributes { mode, modified });
+    }
+    if kind == SFlag::S_IFDIR {
+        return wrong("is a directory, and has not the name of one");
     }
     if kind == SFlag::S_IFLNK {
         let mut target = Vec::new();
@@ -86,8 +119,7 @@ fn place<R: Read>(
         return staging.symlink(name.as_bytes(), &target);
     }
     if !kind.is_empty() && kind != SFlag::S_IFREG {
-        let what = "is neither a file nor a directory nor a link";
-        return Err(UnpackError::entry(&name, what));
+        return wrong("is neither a file nor a directory nor a link");
     }
     let mode = mode.unwrap_or(FILE_MODE);
     staging.file(
@@ -124,36 +156,72 @@ fn too_many() -> UnpackError {
     UnpackError::Bad(format!("has more than {MAX_ENTRIES} entries"))
 }
 
-/// Refuses an archive that says of itself that it has too many entries, before anything is kept of each of them in memory. Each end is asked
-/// that may be taken for the archive's.
+/// Refuses an archive that says of itself that it has too many entries, before room is made for each of them in memory. Only its larger form can
+/// say so. An archive that is stored within this one may have an end of that form as well.
 fn check_count(file: &mut File) -> io::Result<Result<(), UnpackError>> {
     let length = file.seek(SeekFrom::End(0))?;
-    let tail_start = length.saturating_sub((MAX_COMMENT + END_LENGTH + LOCATOR_LENGTH) as u64);
-    let tail = read_at(file, tail_start, MAX_COMMENT + END_LENGTH + LOCATOR_LENGTH)?;
-    for at in 0..tail.len() {
-        let count = if tail[at..].starts_with(&END) {
-            tail.get(at + 10..at + 12)
-                .map(|bytes| u64::from(u16::from_le_bytes([bytes[0], bytes[1]])))
-        } else if tail[at..].starts_with(&LOCATOR) {
-            match number(&tail, at + 8) {
-                Some(large_end) => {
-                    let large_end = read_at(file, large_end, 56)?;
-                    if !large_end.starts_with(&LARGE_END) {
-                        let what = "has something before its beginning or within its end";
-                        return Ok(Err(UnpackError::bad(what)));
-                    }
-                    number(&large_end, 32)
-                }
-                None => None,
-            }
-        } else {
+    let most = MAX_COMMENT + END_LENGTH + LOCATOR_LENGTH + LARGE_END_LENGTH;
+    let tail = read_at(file, length.saturating_sub(most as u64), most)?;
+    for at in 0..tail.len().saturating_sub(END_LENGTH - 1) {
+        let end = &tail[at..];
+        let points_on =
+            end[10..12] == [0xff; 2] || end[12..16] == [0xff; 4] || end[16..20] == [0xff; 4];
+        if !end.starts_with(&END) || !points_on {
+            continue;
+        }
+        let Some(locator) = at.checked_sub(LOCATOR_LENGTH) else {
             continue;
         };
-        if count.is_some_and(|count| count > MAX_ENTRIES as u64) {
+        if !tail[locator..].starts_with(&LOCATOR) {
+            continue;
+        }
+        let before = locator.checked_sub(LARGE_END_LENGTH).map(|at| &tail[at..]);
+        let there = match number(&tail, locator + 8) {
+            Some(place) => read_at(file, place, LARGE_END_LENGTH)?,
+            None => Vec::new(),
+        };
+        let ends = [before.unwrap_or_default(), &there];
+        let mut ends = ends.into_iter().filter(|end| end.starts_with(&LARGE_END));
+        if ends.any(|end| number(end, 32).is_some_and(|count| count > MAX_ENTRIES as u64)) {
             return Ok(Err(too_many()));
+        }
+        let comment = usize::from(u16::from_le_bytes([end[20], end[21]]));
+        if END_LENGTH + comment == end.len() && !there.starts_with(&LARGE_END) {
+            let what = "has something before its beginning or within its end";
+            return Ok(Err(UnpackError::bad(what)));
         }
     }
     Ok(Ok(()))
+}
+
+/// Gives no more than is allowed, in all.
+struct Bounded<R> {
+    input: R,
+    allowed: Rc<Cell<u64>>,
+    cause: Cause,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(into)?;
+        let allowed = self.allowed.get();
+        if allowed == u64::MAX {
+            return Ok(count);
+        }
+        let Some(left) = allowed.checked_sub(count as u64) else {
+            let what =
+                format!("has a directory of more than {MAX_DIRECTORY} bytes, or none at its end");
+            return Err(self.cause.set(UnpackError::Bad(what)));
+        };
+        self.allowed.set(left);
+        Ok(count)
+    }
+}
+
+impl<R: Seek> Seek for Bounded<R> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.input.seek(to)
+    }
 }
 
 fn read_at(file: &mut File, at: u64, most: usize) -> io::Result<Vec<u8>> {

@@ -252,8 +252,9 @@ async fn an_upload_that_breaks_off_leaves_nothing() {
     .await;
     assert!(!path.exists());
     uploading.abort();
-    until("the end of the draft", async || {
-        (entries(folder.path()) == 0).then_some(())
+    let records = agent.state_dir().join("run/drafts");
+    until("the end of the draft and of its record", async || {
+        (entries(folder.path()) + entries(&records) == 0).then_some(())
     })
     .await;
     drop(sender);

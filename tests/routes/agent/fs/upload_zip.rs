@@ -152,7 +152,10 @@ async fn what_is_there_is_replaced_file_by_file() {
     }
     // A link is replaced, not followed.
     assert!(fs::symlink_metadata(at("link")).unwrap().is_file());
-    assert_eq!(fs::metadata(at("sub")).unwrap().mode() & 0o7777, 0o700);
+    let mode = |name: &str| fs::metadata(at(name)).unwrap().mode() & 0o7777;
+    assert_eq!(mode("sub"), 0o700);
+    // The archive says nothing of it.
+    assert_eq!(mode("new"), 0o755);
     assert_eq!(tree(folder.path()).len(), 9);
     agent.stop().await;
 }
@@ -203,6 +206,21 @@ async fn a_bad_archive_changes_nothing() {
             }),
         ),
         (
+            "link out through what is not there yet",
+            zipped(|writer| {
+                link(writer, "dir/up", "..");
+                link(writer, "new", "dir/up/missing/../../..");
+            }),
+        ),
+        (
+            "directory with content",
+            patched(
+                zipped(|writer| file(writer, "new!", b"content")),
+                b"new!",
+                b"new/",
+            ),
+        ),
+        (
             "through a link",
             zipped(|writer| {
                 link(writer, "in", "dir");
@@ -251,7 +269,7 @@ async fn a_bad_archive_changes_nothing() {
         ),
         ("encrypted", with_headers(one.clone(), 6, 8, 1)),
         ("unknown compression", with_headers(one.clone(), 8, 10, 98)),
-        ("too many", large_count(&zipped(|_| {}))),
+        ("too many", large_count(&zipped(|_| {}), 1_000_000)),
     ];
     for (what, archive) in evil {
         for path in [&root, &folder.path().join("fresh")] {
@@ -287,16 +305,15 @@ async fn a_bad_archive_changes_nothing() {
     agent.stop().await;
 }
 
-/// An archive whose (64-bit) end says that it has a million entries.
-fn large_count(empty: &[u8]) -> Vec<u8> {
-    const COUNT: u64 = 1_000_000;
+/// An archive whose (64-bit) end says that it has so many entries.
+fn large_count(empty: &[u8], count: u64) -> Vec<u8> {
     let mut archive = Vec::new();
     archive.extend(b"PK\x06\x06");
     archive.extend(44_u64.to_le_bytes());
     archive.extend([45, 0, 45, 0]);
     archive.extend([0; 8]);
-    archive.extend(COUNT.to_le_bytes());
-    archive.extend(COUNT.to_le_bytes());
+    archive.extend(count.to_le_bytes());
+    archive.extend(count.to_le_bytes());
     archive.extend([0; 16]);
     archive.extend(b"PK\x06\x07");
     archive.extend([0; 4]);
@@ -309,6 +326,27 @@ fn large_count(empty: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn what_looks_like_something_else_is_a_file() {
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    // An archive of the larger form, stored: its end is no end of the one it is in.
+    let inner = large_count(&zipped(|_| {}), 1);
+    let archive = zipped(|writer| {
+        file(writer, "back!", b"content");
+        let stored = options().compression_method(zip::CompressionMethod::Stored);
+        writer.start_file("inner.zip", stored).unwrap();
+        writer.write_all(&inner).unwrap();
+    });
+    let archive = patched(archive, b"back!", b"back\\");
+    let (status, answer) = upload(&agent, archive, &folder.path().join("new")).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let content = |name: &str| fs::read(folder.path().join("new").join(name)).unwrap();
+    assert_eq!(content("back\\"), b"content");
+    assert!(content("inner.zip") == inner);
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn a_bomb_does_not_go_off() {
     let agent = agent().await;
     let folder = TempDir::new().unwrap();
@@ -317,10 +355,19 @@ async fn a_bomb_does_not_go_off() {
         file(writer, "bomb", &vec![0; 66 << 20]);
     });
     assert!(archive.len() < 1 << 20);
-    let path = folder.path().join("new");
-    let (status, answer) = upload(&agent, archive, &path).await;
-    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{answer}");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    // Directories that no entry names take room as well.
+    let directories = zipped(|writer| {
+        for number in 0..140 {
+            let name = format!("{number}/{}file", "d/".repeat(126));
+            file(writer, &name, b"");
+        }
+    });
+    for archive in [archive, directories] {
+        let path = folder.path().join("new");
+        let (status, answer) = upload(&agent, archive, &path).await;
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{answer}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
     nothing_left(&agent);
     agent.stop().await;
 }
