@@ -109,7 +109,7 @@ impl Archives {
     /// Unpacks a zip archive into a directory. Blocks until that is done.
     ///
     /// # Errors
-    /// Where the archive or the directory is bad. Nothing has changed then.
+    /// Where the archive or the directory is bad; see [`unzip`].
     pub fn unzip(
         &self,
         place: Place,

@@ -1,4 +1,4 @@
-//! A directory out of an archive: all of it appears, or nothing.
+//! A directory out of an archive: nothing appears before all of it is there.
 
 use std::{
     fs::{self, DirBuilder, File, Permissions},
@@ -34,7 +34,8 @@ pub enum UnzipError {
 /// Unpacks a zip archive into a directory, which is made where it is missing, with its parents. Files of the same names are replaced, others stay.
 ///
 /// # Errors
-/// Where the archive is bad, or does not go together with what is there. Nothing has changed then.
+/// Where the archive is bad, or does not go together with what is there: nothing has changed then. Where something cannot take its place although
+/// all was found fine, such as over a file that is a mount point, what came before it has.
 pub fn unzip(
     archive: File,
     path: &Path,

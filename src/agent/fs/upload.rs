@@ -1,4 +1,4 @@
-//! Several files at once: all of them appear, or none.
+//! Several files at once: nothing appears before all of them are there.
 
 use std::{
     collections::BTreeMap,
@@ -136,7 +136,8 @@ impl Upload {
     /// Gives all files their names, once all are whole and beside their places.
     ///
     /// # Errors
-    /// The number of the file that could not be placed. Where it could not be brought beside its place, none was.
+    /// The number of the file that could not be placed. Where it could not be brought beside its place, none was; where it could not take its name,
+    /// those before it have theirs.
     pub fn publish(mut self) -> Result<(), (u32, Problem)> {
         for (&number, uploaded) in &mut self.files {
             if let (Some(mut spooled), Some(draft)) = (uploaded.spooled.take(), &mut uploaded.draft)

@@ -259,7 +259,6 @@ async fn archives_nobody_takes_are_few_and_end_with_their_clients() {
     let request = agent.get(&query("download_dir_zstd", &[("path", path)]));
     let (status, answer) = agent.answer(request).await;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
-    assert_eq!(threads_named(agent.pid(), "archive"), 4);
     drop(unread);
     until("the archives' end", async || {
         (threads_named(agent.pid(), "archive") == 0).then_some(())
@@ -271,7 +270,9 @@ async fn archives_nobody_takes_are_few_and_end_with_their_clients() {
 
 #[tokio::test]
 async fn a_large_directory_passes_through_little_memory() {
-    const MOST_KIB: u64 = 192 << 10;
+    // Each of the compressor's threads takes its own.
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8));
+    let most_kib = (96 + 48 * cores.max(2) as u64) << 10;
     let agent = agent().await;
     let folder = TempDir::new().unwrap();
     for number in 0..5 {
@@ -285,7 +286,7 @@ async fn a_large_directory_passes_through_little_memory() {
         chunk.unwrap();
     }
     let grown = resident_kib(agent.pid()).saturating_sub(before);
-    assert!(grown < MOST_KIB, "grown by {grown} KiB");
+    assert!(grown < most_kib, "grown by {grown} KiB");
     agent.stop().await;
 }
 
