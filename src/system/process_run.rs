@@ -12,8 +12,6 @@ use super::process_tree;
 
 /// Where an agent keeps the name of its run, below its folder.
 pub const RECORD: &str = "run/processes.run";
-/// The variable that is the mark.
-pub const VARIABLE: &str = "SPAWNED_PROCESS";
 
 /// A run of an agent. Its name is random: what bears it is that run's, whatever its number is.
 #[derive(Debug)]
@@ -37,7 +35,7 @@ impl Run {
         Ok(run)
     }
 
-    /// The value of the variable for one process, by which it and all it has started is found.
+    /// The mark of one process, by which it and all it has started is found.
     #[must_use]
     pub fn mark(&self, process: &str) -> String {
         format!("{}.{process}", self.name)
@@ -60,7 +58,7 @@ pub async fn end_recorded(folder: &Path) {
 
 /// The record goes once nothing is left.
 async fn end(name: Uuid, record: &Path) {
-    match process_tree::kill_marked(format!("{VARIABLE}={name}.")).await {
+    match process_tree::kill_marked(format!("{name}.")).await {
         Ok(true) => {
             let _ = fs::remove_file(record);
         }

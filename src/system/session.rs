@@ -16,7 +16,7 @@ use std::{
     },
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use nix::{
@@ -24,6 +24,7 @@ use nix::{
     libc,
     sys::{
         prctl,
+        resource::{Resource, setrlimit},
         signal::{self, SigSet, SigmaskHow, Signal},
     },
     unistd::{self, Gid, Pid, Uid},
@@ -35,6 +36,7 @@ use tokio::{
 
 use super::{
     child::{on_spawner, plain_environment},
+    open_files,
     pty::{self, Size, Terminal, Unused},
 };
 
@@ -180,10 +182,13 @@ impl Started {
             drop(Unwatched(Some((pid, pidfd))));
             cause
         })?;
+        let hold = Hold {
+            pins: 0,
+            pidfd: Some(Arc::new(pidfd)),
+        };
         let leader = Leader {
             pid,
-            pidfd,
-            hold: Mutex::default(),
+            hold: Mutex::new(hold),
         };
         Ok(Session { leader, streams })
     }
@@ -232,6 +237,7 @@ fn start(program: Program) -> Result<Started, StartError> {
         directory: CString::new(directory.as_os_str().as_encoded_bytes())
             .map_err(|_| StartError::Directory(io::ErrorKind::InvalidInput.into()))?,
         or_root,
+        open_files: open_files::inherited_limit(),
     };
     // SAFETY: only async-signal-safe calls happen in there, and nothing is allocated.
     unsafe { command.pre_exec(move || preparation.run()) };
@@ -306,12 +312,18 @@ struct Preparation {
     identity: Option<Identity>,
     directory: CString,
     or_root: bool,
+    /// Ours from before we took more: programs may count on it.
+    open_files: Option<(libc::rlim_t, libc::rlim_t)>,
 }
 
 impl Preparation {
     fn run(&self) -> io::Result<()> {
         self.lead().map_err(Step::Session.failed())?;
         prefer_as_victim();
+        if let Some((soft, hard)) = self.open_files {
+            setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(Step::Session.failed())?;
+        }
+        close_at_exec();
         if let Some(identity) = &self.identity {
             take(identity).map_err(Step::Identity.failed())?;
         }
@@ -364,6 +376,19 @@ fn prefer_as_victim() {
     }
 }
 
+/// What we were started with is not the program's either. A kernel that does not know the call passes it on.
+fn close_at_exec() {
+    // SAFETY: the call touches no memory, and closes nothing before the program is there.
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        );
+    }
+}
+
 fn pidfd_of(pid: Pid) -> io::Result<OwnedFd> {
     // SAFETY: the call touches no memory of ours.
     let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
@@ -398,15 +423,15 @@ fn wait(pidfd: &OwnedFd, how: i32) -> io::Result<Option<i32>> {
 #[derive(Debug)]
 pub struct Leader {
     pid: Pid,
-    pidfd: AsyncFd<OwnedFd>,
     hold: Mutex<Hold>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Hold {
     /// How many rely on its number.
     pins: usize,
-    reaped: bool,
+    /// `None` once it is reaped.
+    pidfd: Option<Arc<AsyncFd<OwnedFd>>>,
 }
 
 impl Leader {
@@ -417,10 +442,12 @@ impl Leader {
 
     /// Waits for its end and returns the exit code: 128 and the signal's number where a signal ended it. It is not reaped.
     pub async fn exited(&self) -> io::Result<i32> {
+        let pidfd = self.hold().pidfd.clone();
+        let pidfd = pidfd.ok_or(Errno::ECHILD)?;
         loop {
-            let mut ready = self.pidfd.readable().await?;
+            let mut ready = pidfd.readable().await?;
             match wait(
-                self.pidfd.get_ref(),
+                pidfd.get_ref(),
                 libc::WEXITED | libc::WNOWAIT | libc::WNOHANG,
             )? {
                 Some(code) => return Ok(code),
@@ -432,34 +459,36 @@ impl Leader {
     /// Signals its process group.
     pub fn signal(&self, signal: Signal) {
         let hold = self.hold();
-        if !hold.reaped {
+        if hold.pidfd.is_some() {
             // A group that is gone is no error.
             let _ = signal::killpg(self.pid, signal);
         }
     }
 
     /// Keeps its number from being given to another; `None` where it may have been already.
-    pub fn pin(&self) -> Option<Pin<'_>> {
-        let mut hold = self.hold();
-        if hold.reaped {
-            return None;
-        }
+    pub fn pin(leader: &Arc<Self>) -> Option<Pin> {
+        let mut hold = leader.hold();
+        hold.pidfd.as_ref()?;
         hold.pins += 1;
-        Some(Pin(self))
+        drop(hold);
+        Some(Pin(leader.clone()))
     }
 
     /// Gives its number back. `false` where somebody relies on it just now, or where it has not ended.
     pub fn reap(&self) -> bool {
         let mut hold = self.hold();
-        if hold.reaped {
+        let Some(pidfd) = &hold.pidfd else {
             return true;
-        }
-        hold.reaped = hold.pins == 0
+        };
+        let reaped = hold.pins == 0
             && matches!(
-                wait(self.pidfd.get_ref(), libc::WEXITED | libc::WNOHANG),
+                wait(pidfd.get_ref(), libc::WEXITED | libc::WNOHANG),
                 Ok(Some(_))
             );
-        hold.reaped
+        if reaped {
+            hold.pidfd = None;
+        }
+        reaped
     }
 
     fn hold(&self) -> MutexGuard<'_, Hold> {
@@ -476,9 +505,9 @@ impl Drop for Leader {
 
 /// As long as it is held, the leader's number stays its own.
 #[derive(Debug)]
-pub struct Pin<'a>(&'a Leader);
+pub struct Pin(Arc<Leader>);
 
-impl Drop for Pin<'_> {
+impl Drop for Pin {
     fn drop(&mut self) {
         self.0.hold().pins -= 1;
     }

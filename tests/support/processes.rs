@@ -34,10 +34,10 @@ pub fn naming(folder: &Path) -> Vec<Process> {
 }
 
 pub fn is_alive(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat"))
-        .ok()
-        .and_then(|stat| stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()))
-        .is_some_and(|rest| !rest.starts_with(['Z', 'X']))
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name in parentheses may hold anything.
+    let name_end = stat.windows(2).rposition(|pair| pair == b") ");
+    name_end.is_some_and(|at| !matches!(stat.get(at + 2), Some(b'Z' | b'X')))
 }
 
 pub fn signal(pid: u32, signal: Signal) {
@@ -63,5 +63,19 @@ pub fn threads_named(pid: u32, name: &str) -> usize {
         .flatten()
         .filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok())
         .filter(|found| found.trim_end() == name)
+        .count()
+}
+
+/// How many living processes were started with that mark of a client's process.
+pub fn marked(mark: &str) -> usize {
+    let variable = format!("SPAWNED_PROCESS={mark}");
+    let pids = fs::read_dir("/proc").expect("/proc is there").flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid: &u32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment
+                .split(|byte| *byte == 0)
+                .any(|found| found == variable.as_bytes())
+        })
         .count()
 }

@@ -1,9 +1,6 @@
 //! What accompanies a process from its start until nothing is left of it.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use nix::sys::signal::Signal;
@@ -31,9 +28,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const EXIT_UNKNOWN: i32 = 255;
 
 pub struct Keeper {
-    pub timeout: Option<Duration>,
-    /// Whether all that the process has started ends with it.
-    pub ends_tree: bool,
+    /// When it is to end, with all it has started.
+    pub deadline: Option<time::Instant>,
     /// Ends it early.
     pub cancel: CancellationToken,
 }
@@ -46,14 +42,8 @@ pub struct End {
 }
 
 impl Keeper {
-    /// Reads the output, sees to the end, tells `ended` of it once the output is complete, and returns when nothing of its session is left.
-    pub async fn keep(
-        self,
-        process: Arc<Process>,
-        outlets: Outlets,
-        sink: Sink,
-        ended: impl FnOnce(End),
-    ) {
+    /// Reads the output, sees to the end, and returns once the output is complete. Then [`Keeper::see_off`] has its turn.
+    pub async fn keep(&self, process: &Process, outlets: Outlets, sink: &Sink) -> End {
         let cut = CancellationToken::new();
         let mut held = None;
         let outlets = match outlets {
@@ -73,26 +63,19 @@ impl Keeper {
             .into_iter()
             .map(|(outlet, stream)| tokio::spawn(outlet.collect(stream, sink.clone(), cut.clone())))
             .collect();
-        let end = self.wait(&process).await;
+        let end = self.wait(process).await;
         process.set_exited(end.exit_code).await;
         drop(held);
         finish_output(outlets, &cut).await;
         sink.end(end.exit_code);
-        ended(end);
-        self.see_off(&process).await;
+        end
     }
 
     async fn wait(&self, process: &Process) -> End {
-        let time_is_over = async {
-            match self.timeout {
-                Some(timeout) => time::sleep(timeout).await,
-                None => std::future::pending().await,
-            }
-        };
         let timed_out = tokio::select! {
             biased;
             exit_code = exit_of(process) => return End { exit_code, timed_out: false },
-            () = time_is_over => true,
+            () = self.time_is_over() => true,
             () = self.cancel.cancelled() => false,
         };
         ask_to_end(process).await;
@@ -108,17 +91,30 @@ impl Keeper {
         }
     }
 
-    /// Gives the process's number back once nobody is in its session any more.
-    async fn see_off(&self, process: &Process) {
-        let mut killed = self.ends_tree;
-        if killed {
-            kill(process).await;
+    async fn time_is_over(&self) {
+        match self.deadline {
+            Some(deadline) => time::sleep_until(deadline).await,
+            None => std::future::pending().await,
         }
+    }
+
+    /// Kills what an ended process has left. Whether that is over, and its number given back: usually at once.
+    pub async fn clear(&self, process: &Process) -> bool {
+        kill(process).await && process.leader.reap()
+    }
+
+    /// Gives the process's number back once nobody is in its session any more.
+    pub async fn see_off(&self, process: &Process) {
+        let (mut timed_out, mut cancelled) = (false, false);
         let mut since = Instant::now();
         loop {
+            if process.is_condemned() {
+                kill(process).await;
+            }
             match Census::since(since).await {
                 Ok(census) => {
-                    if !census.lives(process.pid()) && process.leader.reap() {
+                    let is_over = !process.is_condemned() && !census.lives(process.pid());
+                    if is_over && process.leader.reap() {
                         return;
                     }
                 }
@@ -127,14 +123,20 @@ impl Keeper {
             // Who looks at about the same time shares the look.
             since = Instant::now() + LOOK / 2;
             tokio::select! {
-                () = time::sleep(LOOK) => {}
-                () = process.signalled.notified() => since = Instant::now(),
-                () = self.cancel.cancelled(), if !killed => {
-                    kill(process).await;
-                    killed = true;
-                    since = Instant::now();
+                () = time::sleep(LOOK) => continue,
+                () = process.signalled.notified() => {}
+                () = self.time_is_over(), if !timed_out => {
+                    timed_out = true;
+                    ask_to_end(process).await;
+                    let _ = time::timeout(TERM_GRACE, self.cancel.cancelled()).await;
+                    process.condemn();
+                }
+                () = self.cancel.cancelled(), if !cancelled => {
+                    cancelled = true;
+                    process.condemn();
                 }
             }
+            since = Instant::now();
         }
     }
 }
@@ -157,10 +159,11 @@ async fn ask_to_end(process: &Process) {
     }
 }
 
-async fn kill(process: &Process) {
-    if let Err(error) = process.kill().await {
+async fn kill(process: &Process) -> bool {
+    process.kill().await.unwrap_or_else(|error| {
         tracing::warn!(%error, pid = process.pid(), "what a process has started may be left");
-    }
+        false
+    })
 }
 
 /// Waits until all that was written is read. Where others hold the output open, what they write later is read for nobody.

@@ -21,7 +21,8 @@ use crate::{
     },
     shutdown::Shutdown,
     system::{
-        process_run::{self, Run},
+        process_run::Run,
+        process_tree,
         pty::Size,
         session::{self, Directory, Program, Session, Wiring},
     },
@@ -37,10 +38,10 @@ pub use account::AccountError;
 pub use input::StdinError;
 pub use keeper::{EXIT_TIMED_OUT, TERM_GRACE};
 pub use output::Collected;
-pub use running::{Process, ResizeError, Status};
+pub use running::{Process, ResizeError, SignalError, Status};
 
 use account::Account;
-use keeper::{End, Keeper};
+use keeper::Keeper;
 use output::Sink;
 
 /// How long the output and the exit code of a process that has ended can still be read.
@@ -156,7 +157,7 @@ impl Processes {
             }),
             false => Wiring::Pipes,
         };
-        let timeout = request.launch.timeout_sec.map(Duration::from);
+        let deadline = deadline(&request.launch);
         let id = ProcessId::generate();
         let (session, place) = self.start(id, request.launch, wiring, display).await?;
         let (sink, log) = Sink::keeping(self.inner.options.kept_output);
@@ -164,13 +165,13 @@ impl Processes {
         let process = Arc::new(process);
         self.inner.add(process.clone());
         let keeper = Keeper {
-            timeout,
-            ends_tree: false,
+            deadline,
             cancel: self.inner.shutdown.token(),
         };
         let (processes, kept) = (self.clone(), process.clone());
         self.inner.shutdown.spawn(async move {
-            keeper.keep(kept, outlets, sink, |_| ()).await;
+            keeper.keep(&kept, outlets, &sink).await;
+            keeper.see_off(&kept).await;
             drop(place);
             processes.inner.count();
             processes.inner.has_ended(id, log.weight());
@@ -189,7 +190,7 @@ impl Processes {
         display: Option<DisplayAccess>,
     ) -> Result<Execution, SpawnError> {
         let begun = time::Instant::now();
-        let timeout = launch.timeout_sec.map(Duration::from);
+        let deadline = deadline(&launch);
         let id = ProcessId::generate();
         let (session, place) = self.start(id, launch, Wiring::NoInput, display).await?;
         let sink = Sink::collecting(self.inner.options.exec_output);
@@ -199,21 +200,28 @@ impl Processes {
         self.inner.count();
         let cancel = self.inner.shutdown.token().child_token();
         let keeper = Keeper {
-            timeout,
-            ends_tree: true,
+            deadline,
             cancel: cancel.clone(),
         };
         let (done, answer) = oneshot::channel();
         let processes = self.clone();
         self.inner.shutdown.spawn(async move {
-            let collecting = sink.clone();
-            let ended = move |end: End| {
-                // Nobody may be there any more.
-                let _ = done.send((end, collecting.collected()));
+            let end = keeper.keep(&process, outlets, &sink).await;
+            let cleared = keeper.clear(&process).await;
+            let place = if cleared {
+                drop(place);
+                processes.inner.count();
+                None
+            } else {
+                Some(place)
             };
-            keeper.keep(process, outlets, sink, ended).await;
-            drop(place);
-            processes.inner.count();
+            // Nobody may be there any more.
+            let _ = done.send((end, sink.collected()));
+            if place.is_some() {
+                keeper.see_off(&process).await;
+                drop(place);
+                processes.inner.count();
+            }
         });
         let _cancelled_if_abandoned = cancel.drop_guard();
         let (end, (stdout, stderr)) = answer.await.map_err(|_| SpawnError::Stopping)?;
@@ -269,8 +277,7 @@ impl Processes {
         for (name, value) in launch.env.iter() {
             set(name, value.as_ref());
         }
-        let mark = self.inner.run.mark(&id.to_string());
-        set(process_run::VARIABLE, mark.as_ref());
+        set(process_tree::MARK, self.inner.mark(id).as_ref());
         let program = Program {
             command: launch.command,
             args: launch.args,
@@ -305,10 +312,14 @@ impl Processes {
     }
 }
 
+fn deadline(launch: &Launch) -> Option<time::Instant> {
+    let timeout = launch.timeout_sec.map(Duration::from);
+    timeout.map(|timeout| time::Instant::now() + timeout)
+}
+
 impl Inner {
     fn mark(&self, id: ProcessId) -> String {
-        let value = self.run.mark(&id.to_string());
-        format!("{}={value}", process_run::VARIABLE)
+        self.run.mark(&id.to_string())
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

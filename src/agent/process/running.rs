@@ -3,7 +3,10 @@
 use std::{
     future::Future,
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -48,6 +51,14 @@ pub enum ResizeError {
     Failed(#[from] io::Error),
 }
 
+#[derive(Debug, thiserror::Error)]
+pub enum SignalError {
+    #[error("something of it has not died within five seconds; that goes on being killed")]
+    Survives,
+    #[error("processes cannot be looked at: {0}")]
+    Look(#[from] io::Error),
+}
+
 /// How a process is doing.
 #[derive(Debug, Clone, Copy)]
 pub struct Status {
@@ -68,10 +79,14 @@ pub struct Process {
     mark: String,
     log: OutputLog,
     input: Input,
-    terminal: Option<Arc<Terminal>>,
+    has_terminal: bool,
+    /// Until it has exited.
+    terminal: Mutex<Option<Arc<Terminal>>>,
     exit: watch::Sender<Option<i32>>,
     /// It may be over with what is left of it.
     pub(super) signalled: Notify,
+    /// All of it is to be killed, as often as it takes.
+    condemned: AtomicBool,
     begun: Instant,
     processor: Mutex<Processor>,
 }
@@ -109,9 +124,11 @@ impl Process {
             mark,
             log,
             input,
-            terminal,
+            has_terminal: terminal.is_some(),
+            terminal: Mutex::new(terminal),
             exit: watch::Sender::new(None),
             signalled: Notify::new(),
+            condemned: AtomicBool::new(false),
             begun,
             processor: Mutex::new(Processor {
                 before: nothing,
@@ -133,7 +150,7 @@ impl Process {
 
     #[must_use]
     pub fn has_terminal(&self) -> bool {
-        self.terminal.is_some()
+        self.has_terminal
     }
 
     /// Its output, and its exit as the last of it.
@@ -150,7 +167,7 @@ impl Process {
         let recent = now.checked_sub(STATUS_AGE).unwrap_or(now);
         let census = Census::since(recent.max(self.begun)).await?;
         // Once it is reaped its number may be another's.
-        let usage = match self.leader.pin() {
+        let usage = match Leader::pin(&self.leader) {
             Some(_pin) => census.usage(self.pid()),
             None => process_tree::Usage::default(),
         };
@@ -168,36 +185,52 @@ impl Process {
     /// Signals it and all it has started. After a kill, nothing of that is left, as far as the kernel lets it go.
     ///
     /// # Errors
-    /// Where /proc cannot be read.
-    pub async fn signal(&self, signal: KillSignal) -> io::Result<()> {
+    /// Where /proc cannot be read, or something has survived.
+    pub async fn signal(&self, signal: KillSignal) -> Result<(), SignalError> {
         let signal = match signal {
             KillSignal::Term => Signal::SIGTERM,
             KillSignal::Int => Signal::SIGINT,
             KillSignal::Hup => Signal::SIGHUP,
             KillSignal::Kill => {
-                self.kill().await?;
+                if !self.kill().await? {
+                    return Err(SignalError::Survives);
+                }
                 let _ = time::timeout(NOTICE_LIMIT, self.exited()).await;
                 return Ok(());
             }
         };
         let signalled = process_tree::signal_tree(self.leader.clone(), signal).await;
         self.signalled.notify_one();
-        signalled
+        Ok(signalled?)
     }
 
-    pub(super) async fn kill(&self) -> io::Result<()> {
+    /// Kills all of it; whether that has succeeded.
+    pub(super) async fn kill(&self) -> io::Result<bool> {
+        self.condemn();
         let killed = process_tree::kill_tree(self.leader.clone(), self.mark.clone()).await;
+        if let Ok(true) = killed {
+            self.condemned.store(false, Ordering::Relaxed);
+        }
         self.signalled.notify_one();
-        killed.map(|_| ())
+        killed
+    }
+
+    /// Has the keeper kill all of it.
+    pub(super) fn condemn(&self) {
+        self.condemned.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_condemned(&self) -> bool {
+        self.condemned.load(Ordering::Relaxed)
     }
 
     /// # Errors
     /// Where there is nothing to be resized.
     pub fn resize(&self, size: Size) -> Result<(), ResizeError> {
-        let terminal = self.terminal.as_ref().ok_or(ResizeError::NoTerminal)?;
-        if self.exit_code().is_some() {
-            return Err(ResizeError::Exited);
+        if !self.has_terminal {
+            return Err(ResizeError::NoTerminal);
         }
+        let terminal = self.terminal().clone().ok_or(ResizeError::Exited)?;
         Ok(terminal.resize(size)?)
     }
 
@@ -221,9 +254,15 @@ impl Process {
         }
     }
 
+    /// Its descriptors go; what it wrote stays.
     pub(super) async fn set_exited(&self, code: i32) {
         self.exit.send_replace(Some(code));
+        self.terminal().take();
         self.input.close().await;
+    }
+
+    fn terminal(&self) -> MutexGuard<'_, Option<Arc<Terminal>>> {
+        self.terminal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

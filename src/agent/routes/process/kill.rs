@@ -6,13 +6,14 @@ use super::{TAG, find};
 use crate::{
     agent::Agent,
     api::{ErrorBody, agent::Done, ids::ProcessId, process::KillRequest},
-    http::{ApiError, ApiResult, Json, Path},
+    http::{ApiResult, Json, Path},
 };
 
 /// Signal a process and all it has started
 ///
-/// `KILL` finds what has left its session and outlived its parents as well, and answers when nothing is left. What a process that has exited has
-/// left behind can still be signalled.
+/// `KILL` finds what has left its session and outlived its parents as well, by its environment, and answers when nothing is left; only what
+/// has left session and parents and cleared its environment gets away. `TERM` and `HUP` wake what is stopped. What a process that has
+/// exited has left behind can still be signalled.
 #[utoipa::path(
     post,
     path = "/process/{process_id}/kill",
@@ -24,6 +25,7 @@ use crate::{
         (status = 200, body = Done),
         (status = 400, body = ErrorBody, description = "another signal"),
         (status = 404, body = ErrorBody, description = "there is no such process"),
+        (status = 503, body = ErrorBody, description = "something has not died within five seconds of `KILL`; it goes on being killed"),
     )
 )]
 pub async fn kill(
@@ -33,6 +35,6 @@ pub async fn kill(
 ) -> ApiResult<Json<Done>> {
     let process = find(&agent, &id)?;
     let signal = request.signal.unwrap_or_default();
-    process.signal(signal).await.map_err(ApiError::internal)?;
+    process.signal(signal).await?;
     Ok(Json(Done { ok: true }))
 }

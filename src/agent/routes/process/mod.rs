@@ -8,7 +8,7 @@ use crate::{
     agent::{
         Agent,
         chromium::DisplayStatus,
-        process::{AccountError, DisplayAccess, ResizeError, SpawnError, StdinError},
+        process::{AccountError, DisplayAccess, ResizeError, SignalError, SpawnError, StdinError},
     },
     http::{ApiError, ApiResult},
     system::session::StartError,
@@ -110,6 +110,15 @@ impl From<StdinError> for ApiError {
         match error {
             StdinError::Ended | StdinError::Exited => ApiError::conflict(message).permanent(),
             StdinError::Failed(cause) => ApiError::internal(cause),
+        }
+    }
+}
+
+impl From<SignalError> for ApiError {
+    fn from(error: SignalError) -> Self {
+        match error {
+            SignalError::Survives => ApiError::unavailable(error.to_string(), FULL_RETRY),
+            SignalError::Look(cause) => ApiError::internal(cause),
         }
     }
 }

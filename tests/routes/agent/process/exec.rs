@@ -1,3 +1,4 @@
+use nix::sys::resource::{Resource, getrlimit};
 use reqwest::StatusCode;
 use serde_json::json;
 
@@ -62,7 +63,7 @@ async fn too_much_output_is_cut_and_it_is_said() {
 async fn time_that_is_over_leaves_the_output_so_far() {
     let agent = agent().await;
     let line = "trap '' TERM; echo begun; sleep 1000";
-    let body = json!({"command": "sh", "args": ["-c", line], "timeout_sec": 1});
+    let body = json!({"command": "sh", "args": ["-c", line], "timeout_sec": 5});
     let (status, answer) = exec(&agent, body).await;
     assert_eq!(status, StatusCode::OK);
     let output = executed(&answer);
@@ -107,5 +108,32 @@ async fn a_client_that_goes_away_ends_it() {
     assert!(is_alive(pid));
     client.abort();
     until("its end", async || (!is_alive(pid)).then_some(())).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn one_after_the_other_takes_one_place() {
+    let agent = Start::without_browser()
+        .with(["--max-processes", "1"])
+        .listening()
+        .await;
+    for line in ["true", "sleep 1000 & setsid sleep 1000 &"].repeat(10) {
+        let body = json!({"command": "sh", "args": ["-c", line]});
+        let (status, answer) = exec(&agent, body).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_program_has_no_more_open_files_than_its_own() {
+    let agent = agent().await;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let output = exec_shell(&agent, "ulimit -Sn; ulimit -Hn; ls /proc/self/fd").await;
+    let limits: Vec<&str> = output.stdout.lines().take(2).collect();
+    assert_eq!(limits, [soft.to_string(), hard.to_string()]);
+    // The last is of the folder itself.
+    let open: Vec<&str> = output.stdout.lines().skip(2).collect();
+    assert_eq!(open, ["0", "1", "2", "3"]);
     agent.stop().await;
 }

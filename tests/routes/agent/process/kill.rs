@@ -1,3 +1,11 @@
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{BufRead, BufReader},
+    os::unix::ffi::OsStrExt,
+    process::{Command, Stdio},
+};
+
 use reqwest::StatusCode;
 use serde_json::json;
 
@@ -101,6 +109,91 @@ async fn a_kill_finds_what_has_gone_elsewhere() {
         "all is over with the answer"
     );
     assert_eq!(rest_of(&mut events).await.exit_code, 137);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_kill_finds_what_has_a_name_that_is_no_text() {
+    let agent = agent().await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let name = folder.path().join(OsStr::from_bytes(b"\xff\xfe) \xfd"));
+    fs::copy("/bin/sleep", &name).unwrap();
+    let line = format!(
+        "cd {}; for f in *; do (setsid ./\"$f\" 1000 & echo $!); done; wait",
+        folder.path().display()
+    );
+    let process = shell(&agent, &line).await;
+    let mut events = process.events().await;
+    let pids = numbers(&mut events, 1).await;
+    until("its name", async || {
+        let name = fs::read(format!("/proc/{}/comm", pids[0])).ok()?;
+        name.starts_with(b"\xff\xfe").then_some(())
+    })
+    .await;
+    assert!(is_alive(pids[0]));
+    process.kill("KILL").await;
+    assert!(!is_alive(pids[0]), "all is over with the answer");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_kill_finds_what_has_cleared_its_environment_and_still_has_parents() {
+    let agent = agent().await;
+    let line = "setsid env -i sh -c 'echo $$; sleep 1000; sleep 1000' & wait";
+    let process = shell(&agent, line).await;
+    let pids = numbers(&mut process.events().await, 1).await;
+    process.kill("KILL").await;
+    assert!(!is_alive(pids[0]), "all is over with the answer");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_kill_spares_the_session_that_a_marked_process_is_in() {
+    let agent = agent().await;
+    let process = shell(&agent, "echo $SPAWNED_PROCESS; exec sleep 1000").await;
+    let (_, event) = process.events().await.next().await.expect("output");
+    let mark = String::from_utf8(decode(&event)).unwrap().trim().to_owned();
+    // Somebody else's session, with one in it that bears the mark.
+    let mut other = Command::new("setsid")
+        .args([
+            "sh",
+            "-c",
+            "SPAWNED_PROCESS=$0 sleep 1000 & echo $!; wait $!; echo over; exec sleep 1000",
+            &mark,
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(other.stdout.take().unwrap()).lines();
+    let marked: u32 = lines.next().unwrap().unwrap().parse().unwrap();
+    let environ = format!("/proc/{marked}/environ");
+    until("the mark", async || {
+        let found = fs::read(&environ).unwrap_or_default();
+        String::from_utf8_lossy(&found)
+            .contains(&mark)
+            .then_some(())
+    })
+    .await;
+    process.kill("KILL").await;
+    assert!(!is_alive(marked));
+    let spared = lines.next();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(spared.unwrap().unwrap(), "over");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_stopped_can_end() {
+    let agent = agent().await;
+    let process = shell(&agent, "trap 'exit 7' TERM; echo up; kill -STOP $$; exit 8").await;
+    until("a stop", async || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).ok()?;
+        stat.contains(") T ").then_some(())
+    })
+    .await;
+    process.kill("TERM").await;
+    assert_eq!(process.output().await.exit_code, 7);
     agent.stop().await;
 }
 

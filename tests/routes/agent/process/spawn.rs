@@ -6,9 +6,9 @@ use tempfile::TempDir;
 
 use crate::support::{
     agent::{Start, TestAgent},
-    processes::{is_alive, naming, signal},
+    processes::{is_alive, marked, naming, signal},
     scripts::metric,
-    spawned::{Output, exec_shell, rest_of, shell, spawn, until_line},
+    spawned::{Output, decode, exec_shell, rest_of, shell, spawn},
     wait::until,
 };
 
@@ -218,13 +218,54 @@ async fn another_user_has_that_users_rights_and_home() {
 async fn time_that_is_over_ends_a_process_and_what_it_has_started() {
     let agent = agent().await;
     let line =
-        "trap '' TERM; (trap '' TERM; echo $$; while :; do sleep 1; done) & echo ready; wait";
-    let body = json!({"command": "bash", "args": ["-c", line], "timeout_sec": 1});
+        "trap '' TERM; echo $$; (trap '' TERM; echo $BASHPID; while :; do sleep 1; done) & wait";
+    let body = json!({"command": "bash", "args": ["-c", line], "timeout_sec": 5});
     let process = spawn(&agent, body).await;
-    assert_eq!(process.output().await.exit_code, 137);
+    let output = process.output().await;
+    assert_eq!(output.exit_code, 137);
+    let pids: Vec<u32> = output
+        .stdout
+        .lines()
+        .map(|pid| pid.parse().unwrap())
+        .collect();
+    assert_eq!(pids.len(), 2, "{output:?}");
+    all_end(&pids).await;
     let body = json!({"command": "sleep", "args": ["1000"], "timeout_sec": 1});
     let obeys = spawn(&agent, body).await;
     assert_eq!(obeys.output().await.exit_code, 143);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn time_that_is_over_ends_what_an_ended_process_has_left() {
+    let agent = agent().await;
+    let line = "trap '' TERM; sleep 1000 & echo $!; exit 3";
+    let body = json!({"command": "sh", "args": ["-c", line], "timeout_sec": 2});
+    let output = spawn(&agent, body).await.output().await;
+    let left = output.stdout.trim().parse().unwrap();
+    assert_eq!(output.exit_code, 3);
+    all_end(&[left]).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn an_ended_process_keeps_no_descriptor() {
+    let agent = agent().await;
+    let open = || {
+        let open = fs::read_dir(format!("/proc/{}/fd", agent.pid())).unwrap();
+        let targets = open
+            .flatten()
+            .filter_map(|fd| fs::read_link(fd.path()).ok());
+        let kinds = targets.map(|target| target.to_string_lossy().into_owned());
+        let is_its = |target: &String| target.contains("ptmx") || target.contains("[pidfd]");
+        kinds.filter(is_its).count()
+    };
+    let before = open();
+    for _ in 0..10 {
+        let body = json!({"command": "true", "allocate_tty": true});
+        assert_eq!(spawn(&agent, body).await.exited().await, 0);
+    }
+    until("no descriptor", async || (open() == before).then_some(())).await;
     agent.stop().await;
 }
 
@@ -264,9 +305,7 @@ async fn tree_that_stays(agent: &TestAgent) -> Vec<u32> {
     let mut text = String::new();
     while text.lines().count() < 5 {
         let (_, event) = events.next().await.expect("more output");
-        text.push_str(&String::from_utf8_lossy(&crate::support::spawned::decode(
-            &event,
-        )));
+        text.push_str(&String::from_utf8_lossy(&decode(&event)));
     }
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
@@ -334,14 +373,19 @@ async fn a_bomb_does_not_take_the_agent_along() {
     // It doubles nine times: 512 processes that all wait, some in sessions of their own.
     let bomb = "bomb() { [ $1 -gt 0 ] || exec sleep 1000; \
         bomb $(($1-1)) & if [ $1 = 5 ]; then export -f bomb; setsid bash -c \"bomb $(($1-1))\" & \
-        else bomb $(($1-1)) & fi; wait; }; echo lit; bomb 9";
+        else bomb $(($1-1)) & fi; wait; }; echo $SPAWNED_PROCESS; bomb 9";
     let body = json!({"command": "bash", "args": ["-c", bomb]});
     let process = spawn(&agent, body).await;
     let mut events = process.events().await;
-    until_line(&mut events, "lit").await;
+    let (_, event) = events.next().await.expect("its mark");
+    let mark = String::from_utf8(decode(&event)).unwrap();
+    let count = || marked(mark.trim());
+    until("a crowd", async || (count() >= 300).then_some(())).await;
     assert_eq!(agent.answer(agent.get("/health")).await.0, StatusCode::OK);
-    process.kill("KILL").await;
+    // What has not died within five seconds goes on being killed.
+    process.post("kill", json!({"signal": "KILL"})).await;
     assert_eq!(rest_of(&mut events).await.exit_code, 137);
+    until("nothing left", async || (count() == 0).then_some(())).await;
     assert_eq!(exec_shell(&agent, "echo alive").await.stdout, "alive\n");
     agent.stop().await;
 }
