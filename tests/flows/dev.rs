@@ -302,7 +302,12 @@ async fn half_sent_requests_do_not_keep_it_from_stopping() {
     dev.finish().await;
     let mut answer = String::new();
     let _ = held[2].read_to_string(&mut answer).await;
-    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    // 502 where the agent was stopped before it had read the head.
+    let refused = ["HTTP/1.1 503 ", "HTTP/1.1 502 "];
+    assert!(
+        refused.iter().any(|status| answer.starts_with(status)),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
