@@ -1,5 +1,7 @@
 //! Scripts that misbehave: each ends within its bound, the next call is right, others do not notice.
 
+use std::path::Path;
+
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -277,8 +279,9 @@ async fn a_killed_worker_is_a_clear_error() {
             .then_some(())
     })
     .await;
-    for worker in workers(&agent) {
-        signal(worker, Signal::SIGKILL);
+    let killed = workers(&agent);
+    for worker in &killed {
+        signal(*worker, Signal::SIGKILL);
     }
     let answer: Value = running.await.unwrap();
     assert_eq!(answer["success"], false);
@@ -287,6 +290,14 @@ async fn a_killed_worker_is_a_clear_error() {
         "{answer}"
     );
     assert_eq!(answer["stdout"], "so far\n");
+    // Those that waited were killed as well: a script that is given to one before its end is known has its end.
+    until("the killed are reaped", async || {
+        let left = killed
+            .iter()
+            .any(|pid| Path::new(&format!("/proc/{pid}")).exists());
+        (!left).then_some(())
+    })
+    .await;
     next_call_is_right(&agent).await;
     at_rest(&agent, 2).await;
     agent.stop().await;

@@ -67,6 +67,10 @@ impl Client {
                 Some(Ok(Message::Close(Some(frame)))) => {
                     return Err((frame.code.into(), frame.reason.as_str().to_owned()));
                 }
+                // As RFC 6455 numbers the end of a connection without a Close frame.
+                None | Some(Err(Error::Io(_) | Error::Protocol(_))) => {
+                    return Err((1006, String::new()));
+                }
                 other => panic!("no bytes but {other:?}"),
             }
         }

@@ -222,7 +222,7 @@ impl Inner {
             keep: true,
         };
         let mut report = tokio::select! {
-            report = held.run(job) => report,
+            report = held.run(job) => report.unwrap_or_else(Report::never_began),
             // Dropping the run kills the process: a script never outlives its caller.
             () = reply.closed() => return Err(ExecuteError::Stopping),
         };

@@ -76,7 +76,7 @@ pub enum StartError {
 }
 
 /// A script for a worker.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Job {
     pub code: String,
     pub timeout: Duration,
@@ -154,14 +154,12 @@ impl Worker {
         }
     }
 
-    /// Runs a script. When the returned future is dropped, the script is killed, and with it the worker.
-    pub async fn run(&mut self, job: Job) -> Report {
+    /// Runs a script; `None` where the worker had ended before it began. When the returned future is dropped, the script is killed, and with
+    /// it the worker.
+    pub async fn run(&mut self, job: Job) -> Option<Report> {
         let (reply, report) = oneshot::channel();
-        let gone = || Report::died("the script worker ended before the script began");
-        if self.jobs.send((job, reply)).await.is_err() {
-            return gone();
-        }
-        report.await.unwrap_or_else(|_| gone())
+        self.jobs.send((job, reply)).await.ok()?;
+        report.await.ok()
     }
 
     pub fn is_ended(&self) -> bool {
@@ -175,9 +173,10 @@ impl Worker {
 }
 
 impl Report {
-    fn died(reason: &str) -> Self {
+    /// Of a script for which there was no worker.
+    pub fn never_began() -> Self {
         Report {
-            end: End::Died(reason.to_owned()),
+            end: End::Died("the script worker ended before the script began".to_owned()),
             stdout: String::new(),
             stderr: String::new(),
             reusable: false,

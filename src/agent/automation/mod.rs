@@ -216,19 +216,34 @@ impl Automation {
         let report = match executor {
             Some(name) => self.executors.run(name, script).await?,
             None => {
-                let mut worker = self.pool.acquire(WORKER_PATIENCE).await?;
                 let job = Job {
                     code: script.code,
                     timeout,
                     keep: false,
                 };
-                worker.run(job).await
+                self.run_once(&job).await?
             }
         };
         Ok(told(report, timeout))
     }
 }
 
+impl Automation {
+    /// Runs a script in a worker of its own. One that was killed while it waited may be met before its end is known: as no script has begun
+    /// in it, the next one is as good.
+    async fn run_once(&self, job: &Job) -> Result<Report, ExecuteError> {
+        for _ in 0..MAX_WORKERS_TRIED {
+            let mut worker = self.pool.acquire(WORKER_PATIENCE).await?;
+            if let Some(report) = worker.run(job.clone()).await {
+                return Ok(report);
+            }
+        }
+        Ok(Report::never_began())
+    }
+}
+
+/// As many as may wait dead, and more.
+const MAX_WORKERS_TRIED: usize = 16;
 /// What a warm worker holds, roughly: for the log line that says what waiting costs.
 const WORKER_MB: usize = 30;
 

@@ -101,7 +101,7 @@ async fn all_who_are_attached_see_the_same_and_one_who_stops_holds_nobody_up() {
             }
             // It was too slow itself: what is kept is there for the next.
             Err((code, _)) => {
-                assert_eq!(code, 1013);
+                assert!([1013, 1006].contains(&code), "{code}");
                 first = Client::connect(&process.attach_url()).await;
                 String::new()
             }
@@ -118,7 +118,8 @@ async fn all_who_are_attached_see_the_same_and_one_who_stops_holds_nobody_up() {
             break close;
         }
     };
-    assert_eq!(close.0, 1013, "{close:?}");
+    // One that stands still for longer than the Close frame waits for it finds the connection ended without.
+    assert!([1013, 1006].contains(&close.0), "{close:?}");
     late.send_bytes(b"echo typed by the late\r".to_vec()).await;
     first.bytes_until("typed by the late\r\n").await;
     process.kill("KILL").await;
