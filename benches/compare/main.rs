@@ -22,32 +22,37 @@ async fn main() -> Result<()> {
     let out = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
     let mut figures = Figures::default();
 
-    let site = Site::serve().await?;
-    let agent = Agent::start().await?;
-    println!("==> Measuring script execution");
-    execute::measure(&mut figures, &agent, &site).await?;
-    println!("==> Measuring watches");
-    watch::measure(&mut figures, &agent).await?;
-    println!("==> Measuring processes");
-    process::measure(&mut figures, &agent).await?;
-    println!("==> Measuring starts");
-    start::agent(&mut figures).await?;
-    let dev = Dev::start().await?;
-    start::browser(&mut figures, &dev, &agent).await?;
-    println!("==> Measuring the proxy");
-    let browser = dev.create_browser().await?;
-    proxy::measure(&mut figures, &agent, &dev, &browser).await?;
-    cdp::measure(&mut figures, &agent, &browser).await?;
-    dev.delete_browser(&browser).await?;
-    dev.stop().await?;
-    println!("==> Measuring files and archives");
-    archive::measure(&mut figures, &agent, &site).await?;
-    agent.stop().await?;
-
+    let measured = measure(&mut figures).await;
+    // What has been measured is worth seeing, whatever went wrong after it.
     figures.print();
     if let Some(out) = out {
         figures.write(&out)?;
         println!("\n{out} has the same figures as JSON");
     }
+    measured
+}
+
+async fn measure(figures: &mut Figures) -> Result<()> {
+    let site = Site::serve().await?;
+    let agent = Agent::start().await?;
+    println!("==> Measuring script execution");
+    execute::measure(figures, &agent, &site).await?;
+    println!("==> Measuring starts");
+    start::agent(figures).await?;
+    let dev = Dev::start().await?;
+    start::browser(figures, &dev, &agent).await?;
+    println!("==> Measuring the proxy");
+    let browser = dev.create_browser().await?;
+    proxy::measure(figures, &agent, &dev, &browser).await?;
+    cdp::measure(figures, &agent, &browser).await?;
+    dev.delete_browser(&browser).await?;
+    dev.stop().await?;
+    println!("==> Measuring watches");
+    watch::measure(figures, &agent).await?;
+    println!("==> Measuring processes");
+    process::measure(figures, &agent).await?;
+    println!("==> Measuring files and archives");
+    archive::measure(figures, &agent, &site).await?;
+    agent.stop().await?;
     Ok(())
 }
