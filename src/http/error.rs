@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 
+use super::FieldErrors;
 use crate::api::{ErrorBody, ErrorDetail};
 
 pub const JSON_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/json");
@@ -45,6 +46,14 @@ impl ApiError {
     #[must_use]
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+
+    /// One field of the request is wrong.
+    #[must_use]
+    pub fn bad_field(field: impl Into<String>, what: impl Into<String>) -> Self {
+        let mut errors = FieldErrors::default();
+        errors.add(field, what);
+        errors.into()
     }
 
     #[must_use]

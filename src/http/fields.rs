@@ -40,6 +40,25 @@ impl BoundsError {
 pub struct Param<T>(pub T);
 
 impl FieldErrors {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.details.is_empty()
+    }
+
+    /// Of what is wrong with a field, the first is told.
+    pub fn add(&mut self, field: impl Into<String>, what: impl Into<String>) {
+        let field = cut(field.into());
+        if self.details.iter().all(|detail| detail.code != field) {
+            self.push_at(field, what.into());
+        }
+    }
+
+    /// How many fields are wrong.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.details.len() + self.left_out
+    }
+
     fn push(&mut self, location: ValuePointerRef, message: String) {
         self.push_at(path_of(location), message);
     }
@@ -58,7 +77,7 @@ impl FieldErrors {
 
 impl From<FieldErrors> for ApiError {
     fn from(errors: FieldErrors) -> Self {
-        let count = errors.details.len() + errors.left_out;
+        let count = errors.count();
         let message = match errors.details.as_slice() {
             [one] => format!("{}: {}", one.code, one.message),
             _ => format!("{count} fields are invalid"),

@@ -7,6 +7,7 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use axum::{
@@ -19,16 +20,22 @@ use axum::{
 use bytes::Bytes;
 use futures::Stream;
 use http::{StatusCode, header};
+use tokio::time::timeout;
 
 use super::{ApiError, ApiResult};
 
 /// What may come before a part's content: the reader holds it in memory.
 const MAX_HEAD: u64 = 64 << 10;
+/// Parts that a form may have.
+const MAX_PARTS: usize = 2_016;
+/// How long a part may stand still before its request is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The parts of a request of type `multipart/form-data`.
 pub struct Multipart {
     parts: multipart::Multipart,
     allowed: Arc<AtomicU64>,
+    count: usize,
 }
 
 /// One part, whose content is still to come.
@@ -63,7 +70,11 @@ impl<S: Send + Sync> FromRequest<S> for Multipart {
         // What comes is bounded by who takes it.
         DefaultBodyLimit::disable().apply(&mut request);
         match multipart::Multipart::from_request(request, state).await {
-            Ok(parts) => Ok(Multipart { parts, allowed }),
+            Ok(parts) => Ok(Multipart {
+                parts,
+                allowed,
+                count: 0,
+            }),
             Err(_) => Err(ApiError::bad_request(
                 "the content type names no boundary between the parts",
             )),
@@ -75,7 +86,12 @@ impl Multipart {
     /// The next part; what was not read of the one before is passed over.
     pub async fn next(&mut self) -> ApiResult<Option<Part<'_>>> {
         self.allowed.store(MAX_HEAD, Relaxed);
-        let part = self.parts.next_field().await.map_err(refused)?;
+        let part = in_time(self.parts.next_field()).await?;
+        self.count += usize::from(part.is_some());
+        if self.count > MAX_PARTS {
+            let what = format!("a form may have {MAX_PARTS} parts at most");
+            return Err(ApiError::bad_request(what));
+        }
         self.allowed.store(u64::MAX, Relaxed);
         Ok(part.map(Part))
     }
@@ -86,8 +102,13 @@ impl Part<'_> {
         self.0.name().unwrap_or_default()
     }
 
+    /// Whether it is a file's content.
+    pub fn is_file(&self) -> bool {
+        self.0.file_name().is_some()
+    }
+
     pub async fn chunk(&mut self) -> ApiResult<Option<Bytes>> {
-        self.0.chunk().await.map_err(refused)
+        in_time(self.0.chunk()).await
     }
 
     /// The content as text; `None` where it is longer than `most` bytes or no UTF-8. All of it is read in any case.
@@ -106,6 +127,17 @@ impl Part<'_> {
     pub async fn skip(mut self) -> ApiResult<()> {
         while self.chunk().await?.is_some() {}
         Ok(())
+    }
+}
+
+/// Waits for more of the body, but not for ever.
+async fn in_time<T>(coming: impl Future<Output = Result<T, MultipartError>>) -> ApiResult<T> {
+    match timeout(PATIENCE, coming).await {
+        Ok(come) => come.map_err(refused),
+        Err(_) => Err(ApiError::request_timeout(format!(
+            "nothing more of the body came for {} seconds",
+            PATIENCE.as_secs()
+        ))),
     }
 }
 

@@ -124,10 +124,7 @@ fn asked_project(headers: &HeaderMap) -> ApiResult<Option<ProjectId>> {
     for name in PROJECT_HEADERS {
         if let Some(value) = headers.get(name) {
             let id = value.to_str().ok().and_then(|text| text.parse().ok());
-            let id = id.ok_or_else(|| {
-                ApiError::bad_request(format!("{name}: must be a project's id"))
-                    .detail(name, "must be a project's id")
-            })?;
+            let id = id.ok_or_else(|| ApiError::bad_field(name, "must be a project's id"))?;
             return Ok(Some(id));
         }
     }

@@ -23,7 +23,7 @@ impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
             Ok(key) if (1..=MAX).contains(&key.len()) => Ok(IdempotencyKey(Some(key.to_owned()))),
             _ => {
                 let message = format!("must have 1 to {MAX} printable ASCII characters");
-                Err(ApiError::bad_request(format!("{HEADER}: {message}")).detail(HEADER, message))
+                Err(ApiError::bad_field(HEADER, message))
             }
         }
     }

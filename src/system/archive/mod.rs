@@ -3,9 +3,12 @@
 //! What works here blocks, and runs on threads of its own. The only importer of `tar`, `zstd` and `zip`.
 
 use std::{
+    fmt,
     io::{self, Write},
     os::fd::OwnedFd,
-    path::{Path, PathBuf},
+    panic::{self, AssertUnwindSafe},
+    path::Path,
+    sync::Arc,
     thread,
 };
 
@@ -49,6 +52,29 @@ pub struct Source {
     leave_out: fn(&Path) -> bool,
     /// Whether what could not be archived is told by a last member of the archive.
     list_skipped: bool,
+    wanted: Wanted,
+}
+
+/// Says whether anybody still takes the archive: little may come out of much that goes in.
+#[derive(Clone)]
+struct Wanted(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Wanted {
+    /// # Errors
+    /// Where nobody does.
+    fn check(&self) -> io::Result<()> {
+        if (self.0)() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+    }
+}
+
+impl fmt::Debug for Wanted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Wanted")
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +98,13 @@ impl Source {
             directory,
             leave_out: |_| false,
             list_skipped: true,
+            wanted: Wanted(Arc::new(|| true)),
         })
+    }
+
+    fn while_wanted(mut self, wanted: Wanted) -> Self {
+        self.wanted = wanted;
+        self
     }
 
     /// Archives nothing that `leave_out` holds of, and adds nothing of its own.
@@ -95,17 +127,14 @@ pub fn stream(
     done: impl FnOnce(&io::Result<Skipped>) + Send + 'static,
 ) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
     let (chunks, receiver) = Chunks::new();
-    let fail = chunks.failure();
-    let archive = move || {
-        let written = write(&source, format, chunks);
+    let (fail, source) = (chunks.failure(), source.while_wanted(chunks.wanted()));
+    on_a_thread(move || {
+        let written = unwound(|| write(&source, format, chunks));
         done(&written);
         if let Err(error) = written {
             fail(error);
         }
-    };
-    thread::Builder::new()
-        .name("archive".into())
-        .spawn(archive)?;
+    })?;
     Ok(receiver)
 }
 
@@ -121,17 +150,26 @@ pub fn spooled(
     done: impl FnOnce(&io::Result<Skipped>) + Send + 'static,
 ) -> io::Result<SpoolReader> {
     let (writer, reader) = spool(directory)?;
-    let archive = move || {
-        let written = write(&source, format, writer.handle());
+    let source = source.while_wanted(writer.wanted());
+    on_a_thread(move || {
+        let written = unwound(|| write(&source, format, writer.handle()));
         done(&written);
         if written.is_ok() {
             writer.finish();
         }
-    };
-    thread::Builder::new()
-        .name("archive".into())
-        .spawn(archive)?;
+    })?;
     Ok(reader)
+}
+
+fn on_a_thread(archive: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new().name("archive".into());
+    thread.spawn(archive).map(|_| ())
+}
+
+/// A panic breaks an archive off as an error does: what is dropped on its way must not come to look like the end.
+fn unwound(archive: impl FnOnce() -> io::Result<Skipped>) -> io::Result<Skipped> {
+    let done = panic::catch_unwind(AssertUnwindSafe(archive));
+    done.unwrap_or_else(|_| Err(io::Error::other("the archive's thread panicked")))
 }
 
 /// Archives a directory. Where this fails, what was written is no whole archive.
@@ -150,14 +188,4 @@ pub fn write(
     };
     outlet.flush_all()?;
     written
-}
-
-/// The name of the last member, which tells what is missing; another one where the directory has a file of that name.
-fn list_name(is_taken: impl Fn(&Path) -> bool) -> PathBuf {
-    let first = PathBuf::from(".berth-skipped.json");
-    let others = (2u32..).map(|number| PathBuf::from(format!(".berth-skipped-{number}.json")));
-    std::iter::once(first)
-        .chain(others)
-        .find(|name| !is_taken(name))
-        .unwrap_or_default()
 }

@@ -3,14 +3,22 @@
 use std::{
     io::{self, Write},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
-use tokio::sync::mpsc;
+use tokio::{
+    runtime::Handle,
+    sync::mpsc::{self, error::SendTimeoutError},
+};
+
+use super::Wanted;
 
 /// Written at a time, and how many of these may wait to be taken.
 const CHUNK: usize = 256 << 10;
 const CHUNKS: usize = 4;
+/// How long a chunk may wait to be taken before the archive breaks off.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A writer that can be broken off: it then takes and forgets. Writers of archives finish these when they are dropped, and half of one must not
 /// come to look like a whole one. Clones write to the same.
@@ -61,21 +69,35 @@ impl Outlet {
 pub struct Chunks {
     sender: mpsc::Sender<io::Result<Bytes>>,
     buffer: BytesMut,
+    runtime: Handle,
 }
 
 impl Chunks {
+    /// Within a runtime.
     pub fn new() -> (Self, mpsc::Receiver<io::Result<Bytes>>) {
         let (sender, receiver) = mpsc::channel(CHUNKS);
         let buffer = BytesMut::with_capacity(CHUNK);
-        (Chunks { sender, buffer }, receiver)
+        let runtime = Handle::current();
+        let chunks = Chunks {
+            sender,
+            buffer,
+            runtime,
+        };
+        (chunks, receiver)
+    }
+
+    /// Whether the other end still takes them.
+    pub fn wanted(&self) -> Wanted {
+        let sender = self.sender.clone();
+        Wanted(Arc::new(move || !sender.is_closed()))
     }
 
     /// Tells the other end that what it got is not all.
     pub fn failure(&self) -> impl FnOnce(io::Error) + use<> {
-        let sender = self.sender.clone();
+        let (sender, runtime) = (self.sender.clone(), self.runtime.clone());
         move |error| {
-            // Who has left needs no reason.
-            let _ = sender.blocking_send(Err(error));
+            // Who has left needs no reason, and with who takes nothing the thread does not wait: a task does.
+            runtime.spawn(async move { sender.send(Err(error)).await });
         }
     }
 }
@@ -96,8 +118,10 @@ impl Write for Chunks {
             return Ok(());
         }
         let chunk = std::mem::replace(&mut self.buffer, BytesMut::with_capacity(CHUNK));
-        self.sender
-            .blocking_send(Ok(chunk.freeze()))
-            .map_err(|_| io::ErrorKind::BrokenPipe.into())
+        let sending = self.sender.send_timeout(Ok(chunk.freeze()), PATIENCE);
+        self.runtime.block_on(sending).map_err(|error| match error {
+            SendTimeoutError::Timeout(_) => io::ErrorKind::TimedOut.into(),
+            SendTimeoutError::Closed(_) => io::ErrorKind::BrokenPipe.into(),
+        })
     }
 }

@@ -12,6 +12,8 @@ use bytes::Bytes;
 use futures::{Stream, stream};
 use tokio::sync::watch;
 
+use super::Wanted;
+
 /// Read at a time.
 const CHUNK: usize = 256 << 10;
 
@@ -64,6 +66,12 @@ impl SpoolWriter {
     pub fn finish(self) {
         self.progress
             .send_modify(|progress| progress.state = State::Whole);
+    }
+
+    /// Whether there is still somebody to read it.
+    pub fn wanted(&self) -> Wanted {
+        let progress = self.progress.clone();
+        Wanted(Arc::new(move || !progress.is_closed()))
     }
 
     /// Another end to write to; the file is whole only once this one says so.

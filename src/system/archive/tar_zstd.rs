@@ -14,7 +14,7 @@ use tar::{Builder, EntryType, Header};
 use zstd::Encoder;
 
 use super::{
-    Outlet, Skipped, Source, list_name,
+    Outlet, Skipped, Source, Wanted,
     tree::{self, Entry, Exact, Sink},
 };
 
@@ -49,15 +49,10 @@ pub(super) fn write(source: &Source, level: Level, out: &Outlet) -> io::Result<S
     let mut sink = TarSink {
         archive: Builder::new(BufWriter::with_capacity(BUFFER, encoder)),
         linked: HashMap::new(),
+        wanted: source.wanted.clone(),
         buffer: Vec::new(),
-        list_taken: Vec::new(),
     };
-    let written = tree::walk(source, &mut sink).and_then(|skipped| {
-        if source.list_skipped && !skipped.is_empty() {
-            sink.add_list(&skipped)?;
-        }
-        Ok(skipped)
-    });
+    let written = tree::walk_and_list(source, &mut sink);
     if written.is_err() {
         out.break_off();
         return written;
@@ -71,9 +66,8 @@ struct TarSink {
     archive: Archive,
     /// Where a file of several names was seen first.
     linked: HashMap<(libc::dev_t, libc::ino_t), PathBuf>,
+    wanted: Wanted,
     buffer: Vec<u8>,
-    /// Names in the directory itself that the list cannot have.
-    list_taken: Vec<PathBuf>,
 }
 
 impl TarSink {
@@ -94,34 +88,26 @@ impl TarSink {
                 .insert((stat.st_dev, stat.st_ino), path.to_owned());
         }
         header.set_size(tree::size(stat));
-        let mut content = Exact::new(file, stat, &mut self.buffer);
+        let mut content = Exact::new(file, stat, &mut self.buffer, &self.wanted);
         self.archive.append_data(&mut header, path, &mut content)?;
         if let Some(what) = content.difference() {
             skipped.note(path, what);
         }
         Ok(())
     }
+}
 
-    fn add_list(&mut self, skipped: &Skipped) -> io::Result<()> {
-        let content = skipped.to_json();
-        let name = list_name(|name| self.list_taken.iter().any(|taken| taken == name));
+impl tree::Archive for TarSink {
+    fn add_list(&mut self, name: &Path, list: &[u8]) -> io::Result<()> {
         let mut header = Header::new_gnu();
         header.set_mode(0o644);
-        header.set_size(content.len() as u64);
-        self.archive
-            .append_data(&mut header, name, content.as_slice())
+        header.set_size(list.len() as u64);
+        self.archive.append_data(&mut header, name, list)
     }
 }
 
 impl Sink for TarSink {
     fn add(&mut self, path: &Path, entry: Entry<'_>, skipped: &mut Skipped) -> io::Result<()> {
-        if path
-            .as_os_str()
-            .as_encoded_bytes()
-            .starts_with(b".berth-skipped")
-        {
-            self.list_taken.push(path.to_owned());
-        }
         match entry {
             Entry::Directory(stat) => {
                 let mut header = header(EntryType::Directory, stat);

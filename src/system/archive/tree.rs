@@ -3,15 +3,16 @@
 //! Everything is opened relative to the directory it was found in, and no link is followed: a directory that is swapped for a link leads nowhere.
 
 use std::{
-    collections::BTreeSet,
-    ffi::{CString, OsString},
+    collections::{BTreeSet, HashSet},
+    ffi::{CStr, CString, OsStr, OsString},
     fs::File,
     io::{self, Read},
+    iter,
     os::{
         fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use nix::{
@@ -25,10 +26,13 @@ use nix::{
     },
 };
 
-use super::{MAX_ENTRIES, Skipped, Source};
+use super::{MAX_ENTRIES, Skipped, Source, Wanted};
 
 /// Directories within directories; each takes a file descriptor while it is walked.
 const MAX_DEPTH: usize = 128;
+
+/// How the name of the list of what was skipped begins.
+const LIST: &str = ".berth-skipped";
 
 /// File systems that hold no files but answers of the kernel; some of these are endless, and to read others does something.
 const VIRTUAL: [FsType; 12] = [
@@ -60,17 +64,31 @@ pub enum Entry<'a> {
     Link(&'a FileStat, OsString),
 }
 
+/// A sink that can tell of what is not as it was.
+pub trait Archive: Sink {
+    /// # Errors
+    /// Where the archive can take no more.
+    fn add_list(&mut self, name: &Path, list: &[u8]) -> io::Result<()>;
+}
+
 /// # Errors
-/// Where the sink fails, or there are more than [`MAX_ENTRIES`].
+/// Where the sink fails, the directory itself cannot be read, there are more than [`MAX_ENTRIES`], or nobody wants them any more.
 pub fn walk(source: &Source, sink: &mut impl Sink) -> io::Result<Skipped> {
-    let mut walk = Walk {
-        leave_out: source.leave_out,
-        entries: 0,
-        skipped: Skipped::default(),
-    };
-    let root = source.directory.try_clone()?;
-    let device = fstat(&root)?.st_dev;
-    walk.directory(root, device, Path::new(""), 0, sink)?;
+    let mut walk = Walk::new(source);
+    walk.all(source, sink)?;
+    Ok(walk.skipped)
+}
+
+/// As [`walk`]; where the source wants it, a last member lists what was skipped.
+///
+/// # Errors
+/// As for [`walk`].
+pub fn walk_and_list(source: &Source, archive: &mut impl Archive) -> io::Result<Skipped> {
+    let mut walk = Walk::new(source);
+    walk.all(source, archive)?;
+    if source.list_skipped && !walk.skipped.is_empty() {
+        archive.add_list(&walk.list_name(), &walk.skipped.to_json())?;
+    }
     Ok(walk.skipped)
 }
 
@@ -81,98 +99,174 @@ pub fn is_virtual(directory: impl AsFd) -> io::Result<bool> {
 
 struct Walk {
     leave_out: fn(&Path) -> bool,
+    wanted: Wanted,
     entries: usize,
     skipped: Skipped,
+    /// Names in the directory itself that the list cannot have.
+    list_taken: HashSet<PathBuf>,
+}
+
+/// Where the walk is.
+struct Place {
+    directory: OwnedFd,
+    device: libc::dev_t,
+    depth: usize,
 }
 
 impl Walk {
-    fn directory(
-        &mut self,
-        directory: OwnedFd,
-        device: libc::dev_t,
-        path: &Path,
-        depth: usize,
-        sink: &mut impl Sink,
-    ) -> io::Result<()> {
-        let names = match names(&directory) {
+    fn new(source: &Source) -> Self {
+        Walk {
+            leave_out: source.leave_out,
+            wanted: source.wanted.clone(),
+            entries: 0,
+            skipped: Skipped::default(),
+            list_taken: HashSet::new(),
+        }
+    }
+
+    fn all(&mut self, source: &Source, sink: &mut impl Sink) -> io::Result<()> {
+        let directory = source.directory.try_clone()?;
+        let device = fstat(&directory)?.st_dev;
+        let root = Place {
+            directory,
+            device,
+            depth: 0,
+        };
+        self.directory(&root, Path::new(""), sink)
+    }
+
+    /// The name of the last member, which tells what is missing; another one where the directory has a file of that name.
+    fn list_name(&self) -> PathBuf {
+        let first = PathBuf::from(format!("{LIST}.json"));
+        let others = (2u32..).map(|number| PathBuf::from(format!("{LIST}-{number}.json")));
+        iter::once(first)
+            .chain(others)
+            .find(|name| !self.list_taken.contains(name))
+            .unwrap_or_default()
+    }
+
+    fn directory(&mut self, place: &Place, path: &Path, sink: &mut impl Sink) -> io::Result<()> {
+        let names = match names(&place.directory) {
             Ok(names) => names,
+            // Without these there would be no archive worth the name.
+            Err(error) if place.depth == 0 => return Err(error.into()),
+            Err(Errno::EOVERFLOW) => return Err(too_many()),
             Err(error) => {
                 self.skipped.note(path, told(error));
                 return Ok(());
             }
         };
         for name in names {
-            let path = path.join(std::ffi::OsStr::from_bytes(name.as_bytes()));
+            let path = path.join(OsStr::from_bytes(name.as_bytes()));
             if (self.leave_out)(&path) {
                 continue;
             }
             self.entries += 1;
             if self.entries > MAX_ENTRIES {
-                let what = format!("the directory has more than {MAX_ENTRIES} entries");
-                return Err(io::Error::other(what));
+                return Err(too_many());
             }
-            let stat = match fstatat(&directory, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
-                Ok(stat) => stat,
-                Err(error) => {
-                    self.skipped.note(&path, told(error));
-                    continue;
-                }
-            };
-            match kind(&stat) {
-                SFlag::S_IFDIR if depth == MAX_DEPTH => {
-                    let what = format!("it is more than {MAX_DEPTH} directories deep");
-                    self.skipped.note(&path, what);
-                }
-                SFlag::S_IFDIR => {
-                    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-                    let Some((inner, stat)) = self.open(&directory, &name, flags, &path) else {
-                        continue;
-                    };
-                    if stat.st_dev != device && is_virtual(&inner).unwrap_or(true) {
-                        let what = "it is a file system that the kernel makes up";
-                        self.skipped.note(&path, what);
-                        continue;
-                    }
-                    sink.add(&path, Entry::Directory(&stat), &mut self.skipped)?;
-                    self.directory(inner, stat.st_dev, &path, depth + 1, sink)?;
-                }
-                SFlag::S_IFREG => {
-                    // Should it be a FIFO by now, opening it must not wait.
-                    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-                    let Some((file, stat)) = self.open(&directory, &name, flags, &path) else {
-                        continue;
-                    };
-                    if kind(&stat) == SFlag::S_IFREG {
-                        let entry = Entry::File(&stat, File::from(file));
-                        sink.add(&path, entry, &mut self.skipped)?;
-                    } else {
-                        self.skipped.note(&path, "it became something else");
-                    }
-                }
-                SFlag::S_IFLNK => match readlinkat(&directory, name.as_c_str()) {
-                    Ok(target) => {
-                        sink.add(&path, Entry::Link(&stat, target), &mut self.skipped)?;
-                    }
-                    Err(error) => self.skipped.note(&path, told(error)),
-                },
-                SFlag::S_IFSOCK => self.skipped.note(&path, "it is a socket"),
-                SFlag::S_IFIFO => self.skipped.note(&path, "it is a FIFO"),
-                _ => self.skipped.note(&path, "it is a device"),
+            self.wanted.check()?;
+            if place.depth == 0 && name.as_bytes().starts_with(LIST.as_bytes()) {
+                self.list_taken.insert(path.clone());
             }
+            self.member(place, &name, &path, sink)?;
         }
         Ok(())
+    }
+
+    fn member(
+        &mut self,
+        place: &Place,
+        name: &CStr,
+        path: &Path,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let stat = match fstatat(&place.directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(error) => {
+                self.skipped.note(path, told(error));
+                return Ok(());
+            }
+        };
+        match kind(&stat) {
+            SFlag::S_IFDIR => return self.inner_directory(place, name, path, sink),
+            SFlag::S_IFREG => return self.file(place, name, path, sink),
+            SFlag::S_IFLNK => match readlinkat(&place.directory, name) {
+                Ok(target) => {
+                    return sink.add(path, Entry::Link(&stat, target), &mut self.skipped);
+                }
+                Err(error) => self.skipped.note(path, told(error)),
+            },
+            SFlag::S_IFSOCK => self.skipped.note(path, "it is a socket"),
+            SFlag::S_IFIFO => self.skipped.note(path, "it is a FIFO"),
+            _ => self.skipped.note(path, "it is a device"),
+        }
+        Ok(())
+    }
+
+    fn inner_directory(
+        &mut self,
+        place: &Place,
+        name: &CStr,
+        path: &Path,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        if place.depth == MAX_DEPTH {
+            let what = format!("it is more than {MAX_DEPTH} directories deep");
+            self.skipped.note(path, what);
+            return Ok(());
+        }
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        let Some((directory, stat)) = self.open(place, name, flags, path) else {
+            return Ok(());
+        };
+        if stat.st_dev != place.device && is_virtual(&directory).unwrap_or(true) {
+            let what = "it is a file system that the kernel makes up";
+            self.skipped.note(path, what);
+            return Ok(());
+        }
+        sink.add(path, Entry::Directory(&stat), &mut self.skipped)?;
+        let inner = Place {
+            directory,
+            device: stat.st_dev,
+            depth: place.depth + 1,
+        };
+        self.directory(&inner, path, sink)
+    }
+
+    fn file(
+        &mut self,
+        place: &Place,
+        name: &CStr,
+        path: &Path,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        // Should it be a FIFO by now, opening it must not wait.
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let Some((file, stat)) = self.open(place, name, flags, path) else {
+            return Ok(());
+        };
+        if kind(&stat) != SFlag::S_IFREG {
+            self.skipped.note(path, "it became something else");
+            return Ok(());
+        }
+        sink.add(
+            path,
+            Entry::File(&stat, File::from(file)),
+            &mut self.skipped,
+        )
     }
 
     /// What cannot be opened is noted.
     fn open(
         &mut self,
-        directory: &OwnedFd,
-        name: &CString,
+        place: &Place,
+        name: &CStr,
         flags: OFlag,
         path: &Path,
     ) -> Option<(OwnedFd, FileStat)> {
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let opened = openat(directory, name.as_c_str(), flags, Mode::empty())
+        let opened = openat(&place.directory, name, flags, Mode::empty())
             .and_then(|file| fstat(&file).map(|stat| (file, stat)));
         match opened {
             Ok(opened) => Some(opened),
@@ -182,6 +276,10 @@ impl Walk {
             }
         }
     }
+}
+
+fn too_many() -> io::Error {
+    io::Error::other(format!("the directory has more than {MAX_ENTRIES} entries"))
 }
 
 fn kind(stat: &FileStat) -> SFlag {
@@ -210,7 +308,6 @@ fn told(error: Errno) -> String {
         Errno::ENOENT => "it vanished meanwhile".to_owned(),
         Errno::EACCES | Errno::EPERM => "it may not be read".to_owned(),
         Errno::ELOOP | Errno::ENOTDIR => "it became something else".to_owned(),
-        Errno::EOVERFLOW => format!("it has more than {MAX_ENTRIES} entries"),
         error => error.desc().to_owned(),
     }
 }
@@ -221,6 +318,7 @@ pub struct Exact<'a> {
     opened: &'a FileStat,
     left: u64,
     buffer: &'a mut Vec<u8>,
+    wanted: &'a Wanted,
     at: usize,
     /// Once nothing more comes of the file.
     ended: Option<String>,
@@ -231,13 +329,19 @@ const READ: usize = 256 << 10;
 
 impl<'a> Exact<'a> {
     /// `buffer` is only lent, to be used again for the next file.
-    pub fn new(file: File, opened: &'a FileStat, buffer: &'a mut Vec<u8>) -> Self {
+    pub fn new(
+        file: File,
+        opened: &'a FileStat,
+        buffer: &'a mut Vec<u8>,
+        wanted: &'a Wanted,
+    ) -> Self {
         buffer.clear();
         Exact {
             file,
             opened,
             left: size(opened),
             buffer,
+            wanted,
             at: 0,
             ended: None,
         }
@@ -288,6 +392,7 @@ impl Read for Exact<'_> {
             return Ok(0);
         }
         if self.at == self.buffer.len() {
+            self.wanted.check()?;
             self.fill();
         }
         let ready = &self.buffer[self.at..];

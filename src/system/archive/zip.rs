@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use chrono::{DateTime, Datelike, Timelike, Utc};
@@ -15,8 +15,8 @@ use zip::{
 };
 
 use super::{
-    Outlet, Skipped, Source, list_name,
-    tree::{self, Entry, Exact, Sink},
+    Outlet, Skipped, Source, Wanted,
+    tree::{self, Archive, Entry, Exact, Sink},
 };
 
 /// From here on a file needs the format's larger sizes. Below the limit itself, as what does not compress becomes longer.
@@ -39,15 +39,10 @@ type Options = FileOptions<'static, 'static, ExtendedFileOptions>;
 pub(super) fn write(source: &Source, out: &Outlet) -> io::Result<Skipped> {
     let mut sink = ZipSink {
         archive: ZipWriter::new_stream(out.clone()),
+        wanted: source.wanted.clone(),
         buffer: Vec::new(),
-        list_taken: Vec::new(),
     };
-    let written = tree::walk(source, &mut sink).and_then(|skipped| {
-        if source.list_skipped && !skipped.is_empty() {
-            sink.add_list(&skipped)?;
-        }
-        Ok(skipped)
-    });
+    let written = tree::walk_and_list(source, &mut sink);
     if written.is_err() {
         out.break_off();
         return written;
@@ -58,9 +53,8 @@ pub(super) fn write(source: &Source, out: &Outlet) -> io::Result<Skipped> {
 
 struct ZipSink {
     archive: ZipWriter<StreamWriter<Outlet>>,
+    wanted: Wanted,
     buffer: Vec<u8>,
-    /// Names in the directory itself that the list cannot have.
-    list_taken: Vec<PathBuf>,
 }
 
 impl ZipSink {
@@ -79,31 +73,25 @@ impl ZipSink {
             options = options.compression_level(Some(FAST));
         }
         self.archive.start_file(name, options)?;
-        let mut content = Exact::new(file, stat, &mut self.buffer);
+        let mut content = Exact::new(file, stat, &mut self.buffer, &self.wanted);
         io::copy(&mut content, &mut self.archive)?;
         if let Some(what) = content.difference() {
             skipped.note(path, what);
         }
         Ok(())
     }
+}
 
-    fn add_list(&mut self, skipped: &Skipped) -> io::Result<()> {
-        let name = list_name(|name| self.list_taken.iter().any(|taken| taken == name));
+impl Archive for ZipSink {
+    fn add_list(&mut self, name: &Path, list: &[u8]) -> io::Result<()> {
         self.archive
             .start_file(name.to_string_lossy(), Options::default())?;
-        self.archive.write_all(&skipped.to_json())
+        self.archive.write_all(list)
     }
 }
 
 impl Sink for ZipSink {
     fn add(&mut self, path: &Path, entry: Entry<'_>, skipped: &mut Skipped) -> io::Result<()> {
-        if path
-            .as_os_str()
-            .as_encoded_bytes()
-            .starts_with(b".berth-skipped")
-        {
-            self.list_taken.push(path.to_owned());
-        }
         // Names are UTF-8 in the format.
         let Some(name) = path.to_str().map(str::to_owned) else {
             skipped.note(path, "its name is not UTF-8");

@@ -33,7 +33,7 @@ const FULL_RETRY: Duration = Duration::from_secs(5);
 impl From<StartError> for ApiError {
     fn from(error: StartError) -> Self {
         let message = format!("path: {error}");
-        let wrong = |what: String| ApiError::bad_request(message.clone()).detail("path", what);
+        let wrong = |what: String| ApiError::bad_field("path", what);
         match error {
             StartError::Full => ApiError::limit_exceeded(error.to_string(), FULL_RETRY),
             StartError::Stopping => ApiError::unavailable(error.to_string(), FULL_RETRY),
@@ -62,7 +62,7 @@ fn unzip_refusal(error: UnzipError) -> ApiError {
         UnzipError::File(error) => refusal("dest_path", error),
         UnzipError::Unpack(error) => unpack_refusal("zip_file", error),
         UnzipError::NoDirectory(_) | UnzipError::Directory(_) | UnzipError::OtherFileSystem(_) => {
-            ApiError::bad_request(format!("dest_path: {what}")).detail("dest_path", what)
+            ApiError::bad_field("dest_path", what)
         }
     }
 }
@@ -72,7 +72,7 @@ pub fn unpack_refusal(field: &str, error: UnpackError) -> ApiError {
     let what = error.to_string();
     let message = format!("{field}: {what}");
     match error {
-        UnpackError::Bad(_) => ApiError::bad_request(message).detail(field, what),
+        UnpackError::Bad(_) => ApiError::bad_field(field, what),
         UnpackError::TooLarge(_) | UnpackError::TooDense(_) => ApiError::payload_too_large(message),
         UnpackError::Stopped => ApiError::unavailable(message, FULL_RETRY),
         UnpackError::BrokeOff => ApiError::bad_request("the body broke off"),
@@ -108,9 +108,9 @@ pub(super) fn refusal(field: &str, error: FileError) -> ApiError {
         | FileError::OtherFileSystem
         | FileError::BadPath
         | FileError::Virtual
-        | FileError::TooManyEntries => ApiError::bad_request(message).detail(field, what),
-        FileError::NoUser => ApiError::bad_request(what.clone()).detail("owner", what),
-        FileError::NoGroup => ApiError::bad_request(what.clone()).detail("group", what),
+        | FileError::TooManyEntries => ApiError::bad_field(field, what),
+        FileError::NoUser => ApiError::bad_field("owner", what),
+        FileError::NoGroup => ApiError::bad_field("group", what),
         FileError::Other(cause) => ApiError::internal(cause),
     }
 }

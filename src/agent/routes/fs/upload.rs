@@ -10,11 +10,11 @@ use crate::{
         fs::upload::{MAX_FILES, Problem, Upload},
     },
     api::{
-        ErrorBody, ErrorDetail,
+        ErrorBody,
         agent::Done,
         fs::{GuestPath, MAX_PATH, UploadForm},
     },
-    http::{ApiError, ApiResult, Json, Multipart},
+    http::{ApiError, ApiResult, FieldErrors, Json, Multipart},
 };
 
 /// Upload files
@@ -22,8 +22,12 @@ use crate::{
 /// Each file is two parts of the same number N: `files.N.file`, its content, and `files.N.dest_path`, its absolute path; in any order, though a
 /// path that comes first spares a copy. `files[N].file`, `files[N][file]` and `files[][file]` name the same. 1,000 files at most, of 64 GiB each.
 ///
-/// All files appear once all of them have come whole, each in one step; a request that is wrong or breaks off changes nothing. A file that is replaced keeps its
-/// permissions and owner, a new one gets 644. Their directories must exist. Where a path is a symbolic link, what it leads to is written.
+/// All files appear once all of them have come whole, each in one step; a request that is wrong or breaks off changes nothing. Should one not be able
+/// to appear then, such as over a file that is a mount point, the answer names it and those of lower numbers are there. A file that is replaced
+/// keeps its permissions and owner, a new one gets 644. Their directories must exist. Where a path is a symbolic link, what it leads to is
+/// written; a link that leads nowhere is replaced. Other parts that are files, or named as if of one, are refused; text parts are passed over.
+/// What has come waits beside its place, or in the agent's state folder as long as its path has not come: the disk needs room for all of it, twice
+/// for what came before its path. A body that stands still for 30 seconds is given up.
 #[utoipa::path(
     post,
     path = "/fs/upload",
@@ -35,6 +39,7 @@ use crate::{
         (status = 400, body = ErrorBody, description = "a part is missing, there twice or no absolute path; or something that is no regular file is in its place"),
         (status = 403, body = ErrorBody, description = "a file may not be written"),
         (status = 404, body = ErrorBody, description = "there is no such directory"),
+        (status = 408, body = ErrorBody, description = "nothing more of the body came for 30 seconds"),
         (status = 413, body = ErrorBody, description = "over 64 GiB, or more than the disk takes"),
         (status = 415, body = ErrorBody, description = "not multipart/form-data"),
     )
@@ -48,13 +53,18 @@ pub async fn upload(
     let mut problems = Problems::default();
     while let Some(mut part) = parts.next().await? {
         let Some((number, kind)) = names.read(part.name()) else {
+            // What may be meant as a file must not be lost unnoticed.
+            if part.is_file() || part.name().starts_with("files") {
+                let what = "is no part of a file: see files.N.file and files.N.dest_path";
+                problems.fields.add(part.name(), what);
+            }
             part.skip().await?;
             continue;
         };
         let field = kind.field(number);
         if !upload.takes(number) {
             let what = format!("{MAX_FILES} files may come at once");
-            return Err(ApiError::bad_request(what.clone()).detail(field, what));
+            return Err(ApiError::bad_field(field, what));
         }
         match kind {
             Kind::Path => {
@@ -65,7 +75,7 @@ pub async fn upload(
                 let path = match path {
                     Ok(path) => path,
                     Err(what) => {
-                        problems.tell(field, what);
+                        problems.fields.add(field, what);
                         upload.note_wrong(number, true);
                         continue;
                     }
@@ -76,7 +86,7 @@ pub async fn upload(
                 problems.take(field, placed);
             }
             // It is no use any more.
-            Kind::File if problems.found() => {
+            Kind::File if !problems.fields.is_empty() => {
                 part.skip().await?;
                 upload.note_wrong(number, false);
             }
@@ -103,8 +113,8 @@ pub async fn upload(
         problems.take::<()>(kind.field(number), Err(problem));
     }
     if upload.is_empty() {
-        problems.tell("files.0.file".to_owned(), "is required");
-        problems.tell("files.0.dest_path".to_owned(), "is required");
+        problems.fields.add("files.0.file", "is required");
+        problems.fields.add("files.0.dest_path", "is required");
     }
     problems.into_result()?;
     // Whoever asked may leave: what has begun is brought to its end.
@@ -189,28 +199,17 @@ impl Names {
 /// All that is wrong with a request.
 #[derive(Debug, Default)]
 struct Problems {
-    details: Vec<ErrorDetail>,
+    fields: FieldErrors,
     /// Where it is the only one, its status is the answer's.
     first: Option<ApiError>,
 }
 
 impl Problems {
-    fn found(&self) -> bool {
-        !self.details.is_empty()
-    }
-
-    fn tell(&mut self, field: String, what: impl Into<String>) {
-        self.details.push(ErrorDetail {
-            code: field,
-            message: what.into(),
-        });
-    }
-
     fn take<T>(&mut self, field: String, result: Result<T, Problem>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(problem) => {
-                self.tell(field.clone(), problem.to_string());
+                self.fields.add(&field, problem.to_string());
                 if let Problem::File(error) = problem {
                     self.first.get_or_insert(refusal(&field, error));
                 }
@@ -220,14 +219,10 @@ impl Problems {
     }
 
     fn into_result(self) -> ApiResult<()> {
-        let message = match self.details.as_slice() {
-            [] => return Ok(()),
-            [one] => format!("{}: {}", one.code, one.message),
-            many => format!("{} fields are invalid", many.len()),
-        };
         match self.first {
-            Some(error) if self.details.len() == 1 => Err(error),
-            _ => Err(ApiError::bad_request(message).details(self.details)),
+            _ if self.fields.is_empty() => Ok(()),
+            Some(error) if self.fields.count() == 1 => Err(error),
+            _ => Err(self.fields.into()),
         }
     }
 }

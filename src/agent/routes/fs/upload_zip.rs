@@ -11,8 +11,10 @@ use crate::{
         agent::Done,
         fs::{GuestPath, MAX_PATH, UploadZipForm},
     },
-    http::{ApiError, ApiResult, Json, Multipart},
+    http::{ApiError, ApiResult, FieldErrors, Json, Multipart},
 };
+
+const TWICE: &str = "is there twice";
 
 /// Upload a directory as a zip archive
 ///
@@ -20,9 +22,12 @@ use crate::{
 /// its parents. Files of the same names are replaced, each in one step; others stay, and directories that are there keep their permissions.
 /// Permissions, times and symbolic links are taken over; owners and set-user bits are not.
 ///
-/// The archive is checked and unpacked beside its place first: a bad one changes nothing. Refused are names that are absolute or lead out by `..`, links
+/// The archive is checked and unpacked beside its place first: a bad one changes nothing. Should something then not be able to take its place, such as
+/// over a file that is a mount point, the answer says so and a part of the files is there. The archive waits in the agent's state folder, so that the
+/// disk needs room for it there and for its content beside its place. A body that stands still for 30 seconds is given up. Directories that
+/// the archive does not name get 755. Links may lead up (`..`) only at the beginning of their target. Refused are names that are absolute or lead out by `..`, links
 /// that lead out of the archive, entries behind a link or there twice, devices, encrypted or overlapping entries, compression other than deflate,
-/// more than 250,000 entries, and what unpacks to more than 16 GiB or to 200 times its own size beyond 64 MiB (settings of the agent).
+/// directory entries with content, more than 250,000 entries (directories included) or 64 MiB of a list of them, and what unpacks to more than 16 GiB or to 200 times its own size beyond 64 MiB (settings of the agent).
 #[utoipa::path(
     post,
     path = "/fs/upload_zip",
@@ -33,6 +38,7 @@ use crate::{
         (status = 201, body = Done),
         (status = 400, body = ErrorBody, description = "a part is missing or there twice, a bad archive, not an absolute path, or something is in the way"),
         (status = 403, body = ErrorBody, description = "it may not be written there"),
+        (status = 408, body = ErrorBody, description = "nothing more of the body came for 30 seconds"),
         (status = 413, body = ErrorBody, description = "it unpacks to too much, or to more than the disk takes"),
         (status = 415, body = ErrorBody, description = "not multipart/form-data"),
     )
@@ -44,8 +50,8 @@ pub async fn upload_zip(
     let (mut archive, mut path) = (None, None);
     while let Some(mut part) = parts.next().await? {
         match part.name() {
-            "zip_file" if archive.is_some() => return Err(twice("zip_file")),
-            "dest_path" if path.is_some() => return Err(twice("dest_path")),
+            "zip_file" if archive.is_some() => return Err(ApiError::bad_field("zip_file", TWICE)),
+            "dest_path" if path.is_some() => return Err(ApiError::bad_field("dest_path", TWICE)),
             "zip_file" => {
                 let work = agent.config.state_dir.work();
                 // Without a name from the beginning, so that it goes with its last handle.
@@ -68,28 +74,23 @@ pub async fn upload_zip(
                     None => Err(format!("must be UTF-8 of {MAX_PATH} bytes at most")),
                 });
             }
+            name if part.is_file() => {
+                let what = "is not known here: the archive is the part zip_file";
+                return Err(ApiError::bad_field(name, what));
+            }
             _ => part.skip().await?,
         }
     }
-    let mut wrong = Vec::new();
+    let mut errors = FieldErrors::default();
     if archive.is_none() {
-        wrong.push(("zip_file", "is required".to_owned()));
+        errors.add("zip_file", "is required");
     }
     let path = path.unwrap_or_else(|| Err("is required".to_owned()));
     if let Err(what) = &path {
-        wrong.push(("dest_path", what.clone()));
+        errors.add("dest_path", what);
     }
     let (Some(archive), Ok(path)) = (archive, path) else {
-        let message = match wrong.as_slice() {
-            [(field, what)] => format!("{field}: {what}"),
-            many => format!("{} fields are invalid", many.len()),
-        };
-        let refused = wrong
-            .into_iter()
-            .fold(ApiError::bad_request(message), |error, (field, what)| {
-                error.detail(field, what)
-            });
-        return Err(refused);
+        return Err(errors.into());
     };
     // Only now, so that a slow client keeps nobody from unpacking.
     let place = agent.archives.next_place().await;
@@ -104,9 +105,4 @@ pub async fn upload_zip(
         Ok(Err(error)) => Err(archive_refusal("dest_path", error)),
         Err(error) => Err(ApiError::internal(error)),
     }
-}
-
-fn twice(field: &str) -> ApiError {
-    let what = "is there twice";
-    ApiError::bad_request(format!("{field}: {what}")).detail(field, what)
 }

@@ -269,6 +269,25 @@ async fn archives_nobody_takes_are_few_and_end_with_their_clients() {
 }
 
 #[tokio::test]
+async fn an_archive_of_much_that_comes_to_little_ends_with_its_client() {
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("first"), noise(1 << 20)).unwrap();
+    let sparse = fs::File::create(folder.path().join("second")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    for route in ROUTES {
+        let mut body = begin(&agent, route, folder.path()).await.bytes_stream();
+        in_time("its beginning", body.next()).await;
+        drop(body);
+        until("the archive's end", async || {
+            (threads_named(agent.pid(), "archive") == 0).then_some(())
+        })
+        .await;
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn a_large_directory_passes_through_little_memory() {
     // Each of the compressor's threads takes its own.
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8));

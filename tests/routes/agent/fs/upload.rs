@@ -167,6 +167,15 @@ async fn a_request_that_is_wrong_in_one_thing_changes_nothing() {
             vec!["files.0.dest_path", "files.0.file"],
         ),
         (
+            good().part("files.1.path", content("x")),
+            vec!["files.1.path"],
+        ),
+        (
+            good().text("files.99999999999.dest_path", at("new")),
+            vec!["files.99999999999.dest_path"],
+        ),
+        (good().part("file", content("x")), vec!["file"]),
+        (
             good().text("files.1.dest_path", at("new")),
             vec!["files.1.file"],
         ),
