@@ -16,5 +16,6 @@ pub mod pty;
 pub mod script_protocol;
 pub mod script_worker;
 pub mod session;
+pub mod virtual_fs;
 pub mod watcher;
 pub mod x11;

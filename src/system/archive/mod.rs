@@ -19,6 +19,8 @@ use nix::{
 };
 use tokio::sync::mpsc;
 
+use super::virtual_fs::is_virtual;
+
 mod copy;
 mod outlet;
 mod skipped;
@@ -91,7 +93,7 @@ impl Source {
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = open(path, flags, Mode::empty()).map_err(io::Error::from)?;
-        if tree::is_virtual(&directory)? {
+        if is_virtual(&directory)? {
             return Err(OpenError::Virtual);
         }
         Ok(Source {

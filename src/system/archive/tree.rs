@@ -8,10 +8,7 @@ use std::{
     fs::File,
     io::{self, Read},
     iter,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
 };
 
@@ -20,36 +17,17 @@ use nix::{
     errno::Errno,
     fcntl::{AtFlags, OFlag, openat, readlinkat},
     libc,
-    sys::{
-        stat::{FileStat, Mode, SFlag, fstat, fstatat},
-        statfs::{self, FsType, fstatfs},
-    },
+    sys::stat::{FileStat, Mode, SFlag, fstat, fstatat},
 };
 
 use super::{MAX_ENTRIES, Skipped, Source, Wanted};
+use crate::system::virtual_fs::is_virtual;
 
 /// Directories within directories; each takes a file descriptor while it is walked.
 const MAX_DEPTH: usize = 128;
 
 /// How the name of the list of what was skipped begins.
 const LIST: &str = ".berth-skipped";
-
-/// File systems that hold no files but answers of the kernel; some of these are endless, and to read others does something.
-const VIRTUAL: [FsType; 12] = [
-    statfs::PROC_SUPER_MAGIC,
-    statfs::SYSFS_MAGIC,
-    statfs::DEBUGFS_MAGIC,
-    statfs::TRACEFS_MAGIC,
-    statfs::SECURITYFS_MAGIC,
-    statfs::CGROUP_SUPER_MAGIC,
-    statfs::CGROUP2_SUPER_MAGIC,
-    statfs::BPF_FS_MAGIC,
-    statfs::DEVPTS_SUPER_MAGIC,
-    statfs::SELINUX_MAGIC,
-    // pstore and efivarfs, which have no name there.
-    FsType(0x6165_676c),
-    FsType(0xde5e_81e4),
-];
 
 /// What the archive gets of the tree, in order: a directory before what is in it.
 pub trait Sink {
@@ -90,11 +68,6 @@ pub fn walk_and_list(source: &Source, archive: &mut impl Archive) -> io::Result<
         archive.add_list(&walk.list_name(), &walk.skipped.to_json())?;
     }
     Ok(walk.skipped)
-}
-
-pub fn is_virtual(directory: impl AsFd) -> io::Result<bool> {
-    let kind = fstatfs(directory)?.filesystem_type();
-    Ok(VIRTUAL.contains(&kind))
 }
 
 struct Walk {

@@ -12,13 +12,7 @@ use std::{
     },
 };
 
-use nix::{
-    errno::Errno,
-    sys::statfs::{
-        CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, FsType, PROC_SUPER_MAGIC,
-        SYSFS_MAGIC, TRACEFS_MAGIC, fstatfs,
-    },
-};
+use nix::errno::Errno;
 use tokio::sync::Notify;
 
 use crate::{
@@ -29,7 +23,10 @@ use crate::{
             position::{Mark, Position},
         },
     },
-    system::watcher::{Change, SharedWatcher, Watch, WatchError},
+    system::{
+        virtual_fs::is_virtual,
+        watcher::{Change, SharedWatcher, Watch, WatchError},
+    },
 };
 
 /// Read at a time.
@@ -38,16 +35,6 @@ const CHUNK: usize = 64 << 10;
 pub const ANOTHER_FILE: &str = "this is another file than before, or it was truncated";
 /// As many links as the kernel follows.
 const MAX_LINKS: usize = 40;
-/// File systems whose files the kernel makes up: one may wait for ever, none is a log that grows.
-const MADE_UP: [FsType; 6] = [
-    PROC_SUPER_MAGIC,
-    SYSFS_MAGIC,
-    DEBUGFS_MAGIC,
-    TRACEFS_MAGIC,
-    CGROUP_SUPER_MAGIC,
-    CGROUP2_SUPER_MAGIC,
-];
-
 /// What a look at the file came to.
 pub enum Step {
     Bytes(Vec<u8>),
@@ -265,8 +252,8 @@ impl Opened {
     /// And its length.
     fn open(path: &Path) -> Result<(Self, u64), FileError> {
         let (file, _) = files::open(path)?;
-        let system = fstatfs(&file).map_err(io::Error::from)?;
-        if MADE_UP.contains(&system.filesystem_type()) {
+        // One of these may wait for ever, none is a log that grows.
+        if is_virtual(&file)? {
             return Err(FileError::NotAFile);
         }
         let metadata = file.metadata()?;
