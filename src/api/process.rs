@@ -133,7 +133,18 @@ impl<E: DeserializeError> Deserr<E> for Side {
     }
 }
 
-/// A string as the kernel takes it from one process to the next.
+/// `text`, where the kernel takes it from one process to the next.
+fn passable(text: String, most: usize) -> Result<String, String> {
+    if text.contains('\0') {
+        Err("must not contain a NUL character".to_owned())
+    } else if text.len() > most {
+        Err(format!("may have {most} bytes at most"))
+    } else {
+        Ok(text)
+    }
+}
+
+/// An argument.
 struct Text(String);
 
 impl<E: DeserializeError> Deserr<E> for Text {
@@ -142,13 +153,7 @@ impl<E: DeserializeError> Deserr<E> for Text {
         location: ValuePointerRef,
     ) -> Result<Self, E> {
         from_text(value, location, |text| {
-            if text.contains('\0') {
-                Err("must not contain a NUL character".to_owned())
-            } else if text.len() > MAX_STRING {
-                Err(format!("may have {MAX_STRING} bytes at most"))
-            } else {
-                Ok(Text(text))
-            }
+            passable(text, MAX_STRING).map(Text)
         })
     }
 }
@@ -163,12 +168,8 @@ impl<E: DeserializeError> Deserr<E> for Command {
         from_text(value, location, |text| {
             if text.is_empty() {
                 Err("must not be empty".to_owned())
-            } else if text.contains('\0') {
-                Err("must not contain a NUL character".to_owned())
-            } else if text.len() > MAX_PATH {
-                Err(format!("may have {MAX_PATH} bytes at most"))
             } else {
-                Ok(Command(text))
+                passable(text, MAX_PATH).map(Command)
             }
         })
     }

@@ -1,6 +1,6 @@
 //! `/process`
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use nix::errno::Errno;
 
@@ -8,8 +8,11 @@ use crate::{
     agent::{
         Agent,
         chromium::DisplayStatus,
-        process::{AccountError, DisplayAccess, ResizeError, SignalError, SpawnError, StdinError},
+        process::{
+            AccountError, DisplayAccess, Process, ResizeError, SignalError, SpawnError, StdinError,
+        },
     },
+    api::ids::ProcessId,
     http::{ApiError, ApiResult},
     system::session::StartError,
 };
@@ -28,10 +31,7 @@ const TAG: &str = "processes";
 /// Processes come and go with what uses them.
 const FULL_RETRY: Duration = Duration::from_secs(5);
 
-fn find(
-    agent: &Agent,
-    id: &crate::api::ids::ProcessId,
-) -> ApiResult<std::sync::Arc<crate::agent::process::Process>> {
+fn find(agent: &Agent, id: &ProcessId) -> ApiResult<Arc<Process>> {
     let found = agent.processes.get(id);
     found.ok_or_else(|| ApiError::not_found("there is no such process"))
 }
