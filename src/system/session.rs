@@ -237,6 +237,7 @@ fn start(program: Program) -> Result<Started, StartError> {
         directory: CString::new(directory.as_os_str().as_encoded_bytes())
             .map_err(|_| StartError::Directory(io::ErrorKind::InvalidInput.into()))?,
         or_root,
+        last_signal: libc::SIGRTMAX(),
         open_files: open_files::inherited_limit(),
     };
     // SAFETY: only async-signal-safe calls happen in there, and nothing is allocated.
@@ -312,6 +313,8 @@ struct Preparation {
     identity: Option<Identity>,
     directory: CString,
     or_root: bool,
+    /// The real-time signals have their end where the system says.
+    last_signal: i32,
     /// Ours from before we took more: programs may count on it.
     open_files: Option<(libc::rlim_t, libc::rlim_t)>,
 }
@@ -341,8 +344,9 @@ impl Preparation {
     }
 
     fn lead(&self) -> nix::Result<()> {
-        for number in 1..=31 {
-            // What we ignore, the program would ignore as well. Of two that cannot be set the kernel says so, and they need not be.
+        for number in 1..=self.last_signal {
+            // What we ignore, the program would ignore as well. Of those that cannot be set, or are the C library's own, we are told so,
+            // and they need not be.
             // SAFETY: the default is no handler of ours.
             unsafe { libc::signal(number, libc::SIG_DFL) };
         }
@@ -499,7 +503,17 @@ impl Leader {
 impl Drop for Leader {
     fn drop(&mut self) {
         self.signal(Signal::SIGKILL);
-        self.reap();
+        if self.reap() {
+            return;
+        }
+        let Some(pidfd) = self.hold().pidfd.take() else {
+            return;
+        };
+        // It takes its time to die, and is a zombie until somebody has waited for it.
+        let reaper = std::thread::Builder::new().name("reaper".to_owned());
+        if let Err(error) = reaper.spawn(move || wait(pidfd.get_ref(), libc::WEXITED)) {
+            tracing::warn!(%error, pid = self.pid(), "a process may stay a zombie");
+        }
     }
 }
 
@@ -510,5 +524,69 @@ pub struct Pin(Arc<Leader>);
 impl Drop for Pin {
     fn drop(&mut self) {
         self.0.hold().pins -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path, time::Duration};
+
+    use tokio::{io::AsyncReadExt, time};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    async fn start(command: &str, args: &[&str]) -> Session {
+        let program = Program {
+            command: command.to_owned(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            env: Vec::new(),
+            directory: Directory::Preferably("/".into()),
+            identity: None,
+            wiring: Wiring::NoInput,
+        };
+        Session::start(program).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_program_ignores_no_signal_that_we_ignore() {
+        let ours = [libc::SIGPIPE, libc::SIGRTMIN() + 5, libc::SIGRTMAX()];
+        for number in ours {
+            // SAFETY: to ignore a signal runs no code of ours.
+            unsafe { libc::signal(number, libc::SIG_IGN) };
+        }
+        let ignored = |status: &str| {
+            let line = status.lines().find(|line| line.starts_with("SigIgn:"));
+            line.unwrap().to_owned()
+        };
+        let own = ignored(&fs::read_to_string("/proc/self/status").unwrap());
+        assert_ne!(own, "SigIgn:\t0000000000000000");
+        let session = start("cat", &["/proc/self/status"]).await;
+        let Streams::Pipes { mut stdout, .. } = session.streams else {
+            panic!("it has pipes");
+        };
+        let mut status = String::new();
+        let read = stdout.read_to_string(&mut status);
+        time::timeout(PATIENCE, read).await.unwrap().unwrap();
+        assert_eq!(ignored(&status), "SigIgn:\t0000000000000000");
+    }
+
+    #[tokio::test]
+    async fn a_leader_that_is_dropped_leaves_no_zombie() {
+        let leaders: Vec<_> = futures::future::join_all((0..10).map(|_| start("sleep", &["1000"])))
+            .await
+            .into_iter()
+            .map(|session| session.leader)
+            .collect();
+        let pids: Vec<u32> = leaders.iter().map(Leader::pid).collect();
+        drop(leaders);
+        let is_there = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+        let gone = async {
+            while pids.iter().any(is_there) {
+                tokio::task::yield_now().await;
+            }
+        };
+        time::timeout(PATIENCE, gone).await.unwrap();
     }
 }
