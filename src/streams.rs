@@ -237,6 +237,13 @@ impl<T> Shared<T> {
 }
 
 impl<T: Clone> Reader<T> {
+    /// All has been read and nothing will come.
+    #[must_use]
+    pub fn is_at_end(&self) -> bool {
+        let state = self.shared.state();
+        state.ended && self.next >= state.first + state.kept.len() as u64
+    }
+
     /// What there is, without waiting.
     pub fn look(&mut self) -> Look<T> {
         let state = self.shared.state();
@@ -401,6 +408,7 @@ mod tests {
                         } else {
                             Look::Nothing
                         };
+                        prop_assert_eq!(reader.is_at_end(), wanted == Look::End);
                         prop_assert_eq!(reader.look(), wanted);
                     }
                     Step::Close(index) => {

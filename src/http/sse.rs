@@ -7,9 +7,9 @@ use axum::extract::FromRequestParts;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::{Stream, StreamExt};
-use http::HeaderValue;
 use http::header::{CACHE_CONTROL, HeaderName};
 use http::request::Parts;
+use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 
 use super::ApiError;
@@ -51,11 +51,16 @@ pub fn sse(events: impl Stream<Item = SseEvent> + Send + 'static, shutdown: &Shu
 }
 
 /// All that a reader of a log finds, each item as JSON under its id; `gap` says in the same words that so many were missed.
+///
+/// Who has read it to its end gets 204: that keeps a browser's `EventSource` from connecting again and again.
 pub fn follow<T: Serialize + Clone + Send + 'static>(
     reader: Reader<T>,
     gap: impl Fn(u64) -> T + Send + 'static,
     shutdown: &Shutdown,
 ) -> Response {
+    if reader.is_at_end() {
+        return StatusCode::NO_CONTENT.into_response();
+    }
     let events = reader.into_stream().map(move |entry| {
         let (id, item) = match entry {
             Entry::Item { id, item } => (id, item),

@@ -30,6 +30,15 @@ async fn a_reader_goes_on_where_it_stopped() {
     assert_eq!(rest_of(&mut process.events_after(id).await).await, wanted);
     let all = process.output().await;
     assert_eq!(all.stdout, "one\ntwo\nthree\n");
+    // Whoever has read the exit is told not to come again.
+    let mut events = process.events().await;
+    let mut last = 0;
+    while let Some((id, _)) = events.next().await {
+        last = id;
+    }
+    let stream = agent.get(&format!("/process/{}/stdout/stream", process.id));
+    let again = stream.header("Last-Event-ID", last).send().await.unwrap();
+    assert_eq!(again.status(), StatusCode::NO_CONTENT);
 
     let wrong = format!("/process/{}/stdout/stream", process.id);
     let request = agent.get(&wrong).header("Last-Event-ID", "x");

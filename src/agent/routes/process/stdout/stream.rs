@@ -23,6 +23,7 @@ use crate::{
     params(("process_id" = ProcessId, Path), ("Last-Event-ID" = Option<u64>, Header)),
     responses(
         (status = 200, body = ProcessEvent, content_type = "text/event-stream"),
+        (status = 204, description = "nothing comes after `Last-Event-ID`: the stream has ended"),
         (status = 400, body = ErrorBody, description = "`Last-Event-ID` is not a number"),
         (status = 404, body = ErrorBody, description = "there is no such process"),
     )
