@@ -152,9 +152,7 @@ impl<E: DeserializeError> Deserr<E> for Text {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        from_text(value, location, |text| {
-            passable(text, MAX_STRING).map(Text)
-        })
+        from_text(value, location, |text| passable(text, MAX_STRING).map(Text))
     }
 }
 
@@ -354,7 +352,8 @@ pub struct StdinRequest {
     #[schema(value_type = String, format = Byte)]
     pub data_b64: Option<StdinData>,
     /// Nothing comes after this: the standard input is closed once all is written. On a terminal Ctrl-D is typed, which ends
-    /// the input where it is at the beginning of a line.
+    /// the input where it is at the beginning of a line; one that takes nothing just now gets it as soon as it does, before
+    /// anything that is written later. Where not all was written, there is no end.
     #[deserr(default)]
     #[schema(value_type = Option<bool>, default = false)]
     pub end: Option<bool>,

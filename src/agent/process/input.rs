@@ -5,7 +5,7 @@ use std::{future::Future, io, sync::Arc, time::Duration};
 use tokio::{
     io::AsyncWriteExt,
     net::unix::pipe,
-    sync::Mutex,
+    sync::{Mutex, OwnedMutexGuard},
     time::{Instant, timeout_at},
 };
 
@@ -28,7 +28,7 @@ pub enum StdinError {
 
 /// A process's standard input. Writers take turns.
 #[derive(Debug)]
-pub struct Input(Mutex<End>);
+pub struct Input(Arc<Mutex<End>>);
 
 #[derive(Debug)]
 enum End {
@@ -39,41 +39,44 @@ enum End {
 
 impl Input {
     pub fn pipe(pipe: Option<pipe::Sender>) -> Self {
-        Input(Mutex::new(pipe.map_or(End::Closed, End::Pipe)))
+        Input(Arc::new(Mutex::new(pipe.map_or(End::Closed, End::Pipe))))
     }
 
     pub fn terminal(terminal: Arc<Terminal>) -> Self {
-        Input(Mutex::new(End::Terminal(terminal)))
+        Input(Arc::new(Mutex::new(End::Terminal(terminal))))
     }
 
-    /// Writes what the process takes within [`WRITE_LIMIT`] and before it has `exited`; where that is all, the end as well if it is wished.
+    /// Writes what the process takes within [`WRITE_LIMIT`] and before it has `exited`; where that is all, it ends if that is wished: a
+    /// terminal that takes nothing just now does so before anything else that is written.
     pub async fn write(
         &self,
         data: &[u8],
         and_end: bool,
-        exited: impl Future<Output = ()>,
+        exited: impl Future<Output = ()> + Send + 'static,
     ) -> Result<usize, StdinError> {
         let until = Instant::now() + WRITE_LIMIT;
         let mut written = 0;
         let writing = async {
-            let mut end = self.0.lock().await;
-            let result = end.write(data, and_end, &mut written).await;
+            let mut end = self.0.clone().lock_owned().await;
+            let result = end.write(data, &mut written).await;
             if result.is_err() {
                 *end = End::Closed;
             }
-            result
+            result.map(|()| end)
         };
+        let mut exited = Box::pin(exited);
         let result = tokio::select! {
             biased;
-            result = timeout_at(until, writing) => result.unwrap_or(Ok(())),
-            () = exited => Err(StdinError::Exited),
+            result = timeout_at(until, writing) => result,
+            () = &mut exited => Ok(Err(StdinError::Exited)),
         };
         match result {
+            Ok(Ok(end)) if and_end => finish(end, exited),
             // The caller learns of the rest with the next call.
-            Err(_) if written > 0 => Ok(written),
-            Err(error) => Err(error),
-            Ok(()) => Ok(written),
+            Ok(Err(error)) if written == 0 => return Err(error),
+            Ok(_) | Err(_) => {}
         }
+        Ok(written)
     }
 
     pub async fn close(&self) {
@@ -82,12 +85,7 @@ impl Input {
 }
 
 impl End {
-    async fn write(
-        &mut self,
-        data: &[u8],
-        and_end: bool,
-        written: &mut usize,
-    ) -> Result<(), StdinError> {
+    async fn write(&mut self, data: &[u8], written: &mut usize) -> Result<(), StdinError> {
         while *written < data.len() {
             let rest = &data[*written..];
             let wrote = match self {
@@ -98,15 +96,31 @@ impl End {
             *written += wrote.map_err(told)?;
         }
         match self {
-            End::Closed => return Err(StdinError::Ended),
-            End::Pipe(_) if and_end => *self = End::Closed,
-            End::Terminal(terminal) if and_end => {
-                terminal.write(CTRL_D).await.map_err(told)?;
-            }
-            _ => {}
+            End::Closed => Err(StdinError::Ended),
+            End::Pipe(_) | End::Terminal(_) => Ok(()),
         }
-        Ok(())
     }
+}
+
+/// Ends an input of which its caller has the turn.
+fn finish(mut end: OwnedMutexGuard<End>, exited: impl Future<Output = ()> + Send + 'static) {
+    let End::Terminal(terminal) = &*end else {
+        *end = End::Closed;
+        return;
+    };
+    let terminal = terminal.clone();
+    // The turn stays taken until it is typed.
+    tokio::spawn(async move {
+        tokio::select! {
+            biased;
+            typed = terminal.write(CTRL_D) => {
+                if typed.is_err() {
+                    *end = End::Closed;
+                }
+            }
+            () = exited => {}
+        }
+    });
 }
 
 fn told(error: io::Error) -> StdinError {

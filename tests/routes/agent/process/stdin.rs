@@ -77,6 +77,28 @@ async fn a_terminals_input_ends_with_control_d() {
 }
 
 #[tokio::test]
+async fn a_full_terminal_gets_its_end_as_soon_as_it_takes_it() {
+    let agent = agent().await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let go = folder.path().join("go");
+    let line = format!(
+        "stty -echo; echo ready; until [ -e {} ]; do sleep 0.1; done; wc -l; echo ended",
+        go.display()
+    );
+    let body = json!({"command": "sh", "args": ["-c", line], "allocate_tty": true});
+    let process = spawn(&agent, body).await;
+    let mut events = process.events().await;
+    until_line(&mut events, "ready").await;
+    let lines = process.write("\n".repeat(1 << 20), false).await;
+    assert!((1..1 << 20).contains(&lines), "{lines}");
+    assert_eq!(process.write("", true).await, 0);
+    std::fs::write(go, "").unwrap();
+    let wanted = format!("{lines}\r\nended\r\n");
+    assert_eq!(rest_of(&mut events).await.stdout, wanted);
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn bad_input_is_refused_and_nothing_is_written() {
     let agent = agent().await;
     let process = spawn(&agent, json!({"command": "cat"})).await;
