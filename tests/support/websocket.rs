@@ -2,15 +2,29 @@
 
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::{
-    MaybeTlsStream, WebSocketStream, connect_async,
+    MaybeTlsStream, WebSocketStream, client_async, connect_async,
     tungstenite::{
-        Error, Message, client::IntoClientRequest, http::HeaderValue, protocol::CloseFrame,
+        Error, Message,
+        client::IntoClientRequest,
+        handshake::client::Request,
+        http::HeaderValue,
+        protocol::{CloseFrame, frame::coding::CloseCode},
     },
 };
 
 use super::{agent::TOKEN, wait::in_time};
+
+fn with_token(url: &str) -> Result<Request, Error> {
+    let mut request = url.into_client_request()?;
+    let bearer = format!("Bearer {TOKEN}");
+    request.headers_mut().insert(
+        "authorization",
+        HeaderValue::from_str(&bearer).expect("a header"),
+    );
+    Ok(request)
+}
 
 pub struct Client {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
@@ -25,14 +39,27 @@ impl Client {
     }
 
     pub async fn try_connect(url: &str) -> Result<Self, Error> {
-        let mut request = url.into_client_request()?;
-        let bearer = format!("Bearer {TOKEN}");
-        request.headers_mut().insert(
-            "authorization",
-            HeaderValue::from_str(&bearer).expect("a header"),
-        );
+        let request = with_token(url)?;
         let (socket, _) = in_time("a handshake", connect_async(request)).await?;
         Ok(Self { socket, next_id: 0 })
+    }
+
+    /// One for which the system takes hardly anything that has not been asked for.
+    pub async fn connect_with_little_room(url: &str) -> Self {
+        let request = with_token(url).expect("an address");
+        let authority = request.uri().authority().expect("an authority").clone();
+        let address = authority.as_str().parse().expect("an address by number");
+        let socket = TcpSocket::new_v4().expect("a socket");
+        // Before it is connected: what is said to the peer then never grows.
+        socket.set_recv_buffer_size(4096).expect("a smaller buffer");
+        let handshake = async {
+            let stream = socket.connect(address).await?;
+            client_async(request, MaybeTlsStream::Plain(stream)).await
+        };
+        let (socket, _) = in_time("a handshake", handshake)
+            .await
+            .expect("the handshake succeeds");
+        Self { socket, next_id: 0 }
     }
 
     pub async fn send_text(&mut self, text: String) {
@@ -92,6 +119,18 @@ impl Client {
                 return text.into_owned();
             }
         }
+    }
+
+    /// Says goodbye, and waits for the answer to that: what came before it is not looked at.
+    pub async fn close(mut self) {
+        let farewell = CloseFrame {
+            code: CloseCode::Normal,
+            reason: "".into(),
+        };
+        in_time("sending", self.socket.close(Some(farewell)))
+            .await
+            .expect("it can be sent");
+        assert!(self.closed().await.is_some(), "it is answered");
     }
 
     /// Calls a method and returns its whole answer.

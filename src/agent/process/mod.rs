@@ -35,7 +35,7 @@ mod output;
 mod running;
 
 pub use account::AccountError;
-pub use input::StdinError;
+pub use input::{StdinError, WRITE_LIMIT};
 pub use keeper::{EXIT_TIMED_OUT, TERM_GRACE};
 pub use output::Collected;
 pub use running::{Process, ResizeError, SignalError, Status};

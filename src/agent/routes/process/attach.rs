@@ -9,13 +9,19 @@ use axum::{
     },
     response::Response,
 };
-use futures::{Sink, SinkExt, Stream, StreamExt};
-use tokio::time::{interval, timeout};
+use futures::{Sink, SinkExt, Stream, StreamExt, future::join};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream},
+    time::{interval, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{TAG, find};
 use crate::{
-    agent::{Agent, process::Process},
+    agent::{
+        Agent,
+        process::{Process, WRITE_LIMIT},
+    },
     api::{ErrorBody, ids::ProcessId, process::ProcessEvent},
     http::{ApiError, ApiResult, Path, websocket},
     streams::{Entry, From, Reader},
@@ -23,6 +29,8 @@ use crate::{
 
 /// At least this often something is sent, so that no proxy between takes the connection for dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+/// What is taken from the client before the terminal has taken it: as much as one message may have.
+const TYPED_AHEAD: usize = 1 << 20;
 /// For the client to take the Close frame.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
@@ -62,12 +70,20 @@ pub async fn attach(
 async fn carry(socket: WebSocket, process: Arc<Process>, stop: CancellationToken) {
     let (mut to_client, mut from_client) = socket.split();
     let output = process.output(From::Oldest);
-    let close = tokio::select! {
-        close = show(output, &mut to_client) => close,
-        () = type_in(&mut from_client, &process) => None,
-        () = stop.cancelled() => closing(close_code::AWAY, "the agent is stopping"),
+    let close = {
+        let mut typing = std::pin::pin!(type_in(&mut from_client, &process));
+        let close = tokio::select! {
+            close = show(output, &mut to_client) => close,
+            () = &mut typing => return,
+            () = stop.cancelled() => closing(close_code::AWAY, "the agent is stopping"),
+        };
+        let Some(close) = close else {
+            // What it typed before it went is still typed.
+            let _ = timeout(WRITE_LIMIT, typing).await;
+            return;
+        };
+        close
     };
-    let Some(close) = close else { return };
     let farewell = async {
         to_client.send(Message::Close(Some(close))).await?;
         // The client answers with a Close frame of its own and hangs up.
@@ -116,10 +132,27 @@ async fn show(
     }
 }
 
-/// Types what the client sends until it is gone.
+/// Types what the client sends until it is gone, which is seen even while the terminal takes nothing.
 async fn type_in(
     client: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
     process: &Process,
+) {
+    let (ahead, behind) = tokio::io::duplex(TYPED_AHEAD);
+    let mut typing = std::pin::pin!(type_all(behind, process));
+    tokio::select! {
+        () = hear(client, ahead) => {}
+        // Not before the other.
+        () = &mut typing => return,
+    }
+    // Its Close frame is answered with the next read.
+    let answer = async { while client.next().await.is_some() {} };
+    let _ = timeout(WRITE_LIMIT, join(typing, answer)).await;
+}
+
+/// Takes what the client sends until it says that it goes, or is gone.
+async fn hear(
+    client: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
+    mut ahead: DuplexStream,
 ) {
     while let Some(Ok(message)) = client.next().await {
         let data = match message {
@@ -128,11 +161,20 @@ async fn type_in(
             Message::Ping(_) | Message::Pong(_) => continue,
             Message::Close(_) => return,
         };
-        let mut rest = &data[..];
+        if ahead.write_all(&data).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Types all that comes; once the process has exited, its last output is on the way, and what is typed is nobody's.
+async fn type_all(mut behind: DuplexStream, process: &Process) {
+    let mut buffer = [0; 8 << 10];
+    while let Ok(read @ 1..) = behind.read(&mut buffer).await {
+        let mut rest = &buffer[..read];
         while !rest.is_empty() {
             match process.write_stdin(rest, false).await {
                 Ok(written) => rest = &rest[written..],
-                // It has exited; its last output is on the way.
                 Err(_) => break,
             }
         }

@@ -89,7 +89,7 @@ async fn all_who_are_attached_see_the_same_and_one_who_stops_holds_nobody_up() {
     let mut first = Client::connect(&process.attach_url()).await;
     first.bytes_until("prompt> ").await;
     // It takes nothing from here on.
-    let mut stopped = Client::connect(&process.attach_url()).await;
+    let mut stopped = Client::connect_with_little_room(&process.attach_url()).await;
     first
         .send_bytes(b"seq 3000000; echo e''nd\r".to_vec())
         .await;
@@ -123,6 +123,32 @@ async fn all_who_are_attached_see_the_same_and_one_who_stops_holds_nobody_up() {
     late.send_bytes(b"echo typed by the late\r".to_vec()).await;
     first.bytes_until("typed by the late\r\n").await;
     process.kill("KILL").await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_is_heard_while_the_terminal_takes_nothing() {
+    let agent = agent().await;
+    let body = json!({"command": "sleep", "args": ["1000"], "allocate_tty": true});
+    let process = spawn(&agent, body).await;
+    let mut terminal = Client::connect(&process.attach_url()).await;
+    terminal.send_bytes(vec![b'\n'; 500_000]).await;
+    terminal.close().await;
+    process.kill("KILL").await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_typed_before_the_client_went_is_typed() {
+    let agent = agent().await;
+    for code in 1..20 {
+        let process = bash(&agent).await;
+        let mut terminal = Client::connect(&process.attach_url()).await;
+        let typed = format!("echo {code}; exit {code}\r");
+        terminal.send_bytes(typed.into_bytes()).await;
+        terminal.close().await;
+        assert_eq!(process.exited().await, code);
+    }
     agent.stop().await;
 }
 
