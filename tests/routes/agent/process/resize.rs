@@ -3,12 +3,13 @@ use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::TcpListener,
+    time::timeout,
 };
 
 use crate::support::{
     agent::{Start, TestAgent},
     spawned::{Spawned, rest_of, shell, spawn, until_line},
-    wait::in_time,
+    wait::{PATIENCE, in_time},
 };
 
 async fn agent() -> TestAgent {
@@ -41,7 +42,8 @@ async fn a_terminal_has_its_size_from_the_start() {
 #[tokio::test]
 async fn a_thousand_sizes_arrive_while_it_writes() {
     let agent = agent().await;
-    // Asked and answered beside the terminal, which is full of output all the time.
+    // Asked and answered beside the terminal, which is full of output all the time. The child starts a program for each answer,
+    // against all that output: one may be long in coming.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let line = format!(
@@ -57,7 +59,8 @@ async fn a_thousand_sizes_arrive_while_it_writes() {
         let (rows, cols) = (1 + round % 200, 1 + round % 333);
         process.resize(rows, cols).await;
         questions.write_all(b"?\n").await.unwrap();
-        let size = in_time("a size", answers.next_line()).await.unwrap();
+        let size = timeout(PATIENCE * 5, answers.next_line()).await;
+        let size = size.expect("a size").unwrap();
         assert_eq!(size, Some(format!("{rows} {cols}")));
     }
     process.kill("KILL").await;
