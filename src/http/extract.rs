@@ -16,13 +16,11 @@ use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
 use super::serve::Stop;
-use super::{ApiError, FieldErrors, JSON_CONTENT_TYPE};
+use super::{ApiError, BODY_PATIENCE, BodyError, FieldErrors, JSON_CONTENT_TYPE};
 
 /// The largest JSON body, in bytes.
 pub const JSON_BODY_LIMIT: usize = 10 * 1024 * 1024;
 
-/// How long a JSON body may stand still before its request is given up.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
 /// What a client that the stop has cut off is told to wait.
 const STOP_RETRY_AFTER: Duration = Duration::from_secs(5);
 
@@ -115,10 +113,7 @@ async fn read_body(request: Request, patience: Duration) -> Result<Bytes, ApiErr
                 ));
             }
             () = sleep(patience) => {
-                return Err(ApiError::request_timeout(format!(
-                    "nothing more of the body came for {} seconds",
-                    patience.as_secs()
-                )));
+                return Err(BodyError::StoodStill(patience).into());
             }
         };
         match frame {
@@ -128,7 +123,7 @@ async fn read_body(request: Request, patience: Duration) -> Result<Bytes, ApiErr
                 }
             }
             Some(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
-            Some(Err(_)) => return Err(ApiError::bad_request("the body broke off")),
+            Some(Err(_)) => return Err(BodyError::BrokeOff.into()),
             None => return Ok(bytes.freeze()),
         }
     }

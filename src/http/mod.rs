@@ -2,6 +2,7 @@
 
 mod app;
 mod auth;
+mod body;
 mod error;
 mod extract;
 mod fields;
@@ -22,6 +23,7 @@ mod websocket_frames;
 
 pub use app::{App, document, health_tag};
 pub use auth::{StaticToken, bearer, require_static_token};
+pub use body::{BODY_PATIENCE, BodyError, RawBody};
 pub use error::{ApiError, ApiResult, AsItIs, JSON_CONTENT_TYPE};
 pub use extract::{JSON_BODY_LIMIT, Json, Path, Query};
 pub use fields::{BoundsError, FieldErrors, Param};

@@ -47,12 +47,35 @@ pub fn signal(pid: u32, signal: Signal) {
 
 /// Resident memory in KiB.
 pub fn resident_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    memory_kib(pid, "VmRSS:")
+}
+
+/// How much more resident memory a process has had at any one time than it had at the beginning.
+pub struct PeakMemory {
+    pid: u32,
+    before_kib: u64,
+}
+
+impl PeakMemory {
+    pub fn of(pid: u32) -> Self {
+        // The peak begins anew.
+        fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("it may be reset");
+        let before_kib = resident_kib(pid);
+        Self { pid, before_kib }
+    }
+
+    pub fn grown_kib(&self) -> u64 {
+        memory_kib(self.pid, "VmHWM:").saturating_sub(self.before_kib)
+    }
+}
+
+fn memory_kib(pid: u32, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .find_map(|line| line.strip_prefix(field))
         .and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
-        .unwrap_or_default()
+        .expect("the kernel tells it")
 }
 
 /// How many threads of that name the process has.
