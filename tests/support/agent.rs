@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, fs, path::PathBuf, process::Stdio};
 
-use nix::sys::signal::Signal;
+use nix::{sys::signal::Signal, unistd::Uid};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -31,6 +31,7 @@ pub struct Start {
 enum Limit {
     OpenFiles(u32),
     InotifyWatches(u32),
+    OwnFiles,
 }
 
 /// A running agent; dropping it kills it.
@@ -87,6 +88,12 @@ impl Start {
         self
     }
 
+    /// Without what root may do to any file: permissions hold for it as for everybody.
+    pub fn without_rights_over_files(mut self) -> Self {
+        self.limit = Some(Limit::OwnFiles);
+        self
+    }
+
     pub fn state_dir(&self) -> PathBuf {
         self.folder.path().join("state")
     }
@@ -109,7 +116,15 @@ impl Start {
                 unshare.arg(script).arg(program);
                 unshare
             }
-            None => Command::new(program),
+            // Only root has them.
+            Some(Limit::OwnFiles) if Uid::effective().is_root() => {
+                let mut setpriv = Command::new("setpriv");
+                let rights = "-dac_override,-dac_read_search,-fowner,-fsetid";
+                setpriv.args(["--inh-caps", "-all", "--bounding-set", rights]);
+                setpriv.arg(program);
+                setpriv
+            }
+            Some(Limit::OwnFiles) | None => Command::new(program),
         };
         command
             .args([

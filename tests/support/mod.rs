@@ -5,6 +5,7 @@ pub mod dev;
 pub mod events;
 pub mod files;
 pub mod processes;
+pub mod requests;
 pub mod script_worker;
 pub mod scripts;
 pub mod site;

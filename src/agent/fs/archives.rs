@@ -1,9 +1,12 @@
 //! Directories as archives, on their way to a client.
 
-use std::{fs::File, io, path::Path, sync::Arc};
+use std::{fs::File, io, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -18,6 +21,8 @@ use crate::{
 
 /// Archives that may be made or unpacked at once; each takes memory and cores.
 pub const MAX_ARCHIVES: usize = 4;
+/// How long an uploaded archive waits for others to be done.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
@@ -65,13 +70,19 @@ impl Archives {
         }
     }
 
-    /// Waits for a place.
+    /// Waits for a place, for 30 seconds.
     ///
     /// # Errors
-    /// Where there will be none.
+    /// Where none has become free.
     pub async fn next_place(&self) -> Result<Place, ArchiveError> {
-        let place = self.places.clone().acquire_owned().await;
-        place.map(Place).map_err(|_| ArchiveError::Busy)
+        self.place_within(PATIENCE).await
+    }
+
+    async fn place_within(&self, patience: Duration) -> Result<Place, ArchiveError> {
+        match timeout(patience, self.places.clone().acquire_owned()).await {
+            Ok(Ok(place)) => Ok(Place(place)),
+            _ => Err(ArchiveError::Busy),
+        }
     }
 
     fn place(&self) -> Result<Place, ArchiveError> {
@@ -120,5 +131,25 @@ impl Archives {
         let unzipped = unzip(archive, path, drafts, self.limits, &self.stop);
         drop(place);
         Ok(unzipped?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_place_is_waited_for_but_not_for_ever() {
+        let limits = Limits { bytes: 1, ratio: 1 };
+        let archives = Archives::new(limits, &Shutdown::new());
+        let mut taken: Vec<_> = (0..MAX_ARCHIVES)
+            .map(|_| archives.place().unwrap())
+            .collect();
+        let late = archives.place_within(Duration::from_millis(10)).await;
+        assert!(matches!(late, Err(ArchiveError::Busy)));
+        let waiting = tokio::spawn(async move { archives.next_place().await });
+        tokio::task::yield_now().await;
+        taken.pop();
+        assert!(waiting.await.unwrap().is_ok());
     }
 }

@@ -7,22 +7,23 @@ use std::{
         fd::AsRawFd,
         unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     },
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use chrono::{DateTime, Utc};
 use nix::{
     libc,
-    unistd::{Gid, Group, Uid, User, fchown},
+    unistd::{Gid, Group, Uid, User},
 };
 
-use super::drafts::{DraftFile, Drafts};
-use crate::api::fs::{Account, FileInfo, Mode};
+use crate::{
+    api::fs::{Account, FileInfo, Mode},
+    system::virtual_fs::is_virtual,
+};
 
 /// The entries of a directory that are listed at most.
 pub const MAX_ENTRIES: usize = 100_000;
-/// A new file's permissions, and a new directory's.
-const FILE_MODE: u32 = 0o644;
+/// A new directory's permissions.
 const DIRECTORY_MODE: u32 = 0o755;
 
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +46,8 @@ pub enum FileError {
     Root,
     #[error("would be inside itself")]
     InsideItself,
+    #[error("must not end in {0}")]
+    BadEnding(&'static str),
     #[error("is too long, or leads through too many links")]
     BadPath,
     #[error("has more than {MAX_ENTRIES} entries")]
@@ -88,7 +91,7 @@ impl From<io::Error> for FileError {
     }
 }
 
-/// Opens a regular file to read it, and says how long it is; `None` where only its end will tell, as below `/proc`.
+/// Opens a regular file to read it, and says how long it is; `None` where only its end will tell, as below `/proc` and `/sys`.
 ///
 /// # Errors
 /// Where it cannot be read, or is something else.
@@ -101,83 +104,16 @@ pub fn open(path: &Path) -> Result<(File, Option<u64>), FileError> {
         .open(path)?;
     let metadata = file.metadata()?;
     regular(&metadata)?;
-    let length = (metadata.len() > 0).then_some(metadata.len());
+    // The kernel makes their content when it is read: the length that it tells is 0, or a page.
+    let length = (!is_virtual(&file)?).then_some(metadata.len());
     Ok((file, length))
 }
 
-fn regular(metadata: &Metadata) -> Result<(), FileError> {
+pub(super) fn regular(metadata: &Metadata) -> Result<(), FileError> {
     match () {
         () if metadata.is_dir() => Err(FileError::IsADirectory),
         () if metadata.is_file() => Ok(()),
         () => Err(FileError::NotAFile),
-    }
-}
-
-/// A file that is being written. Until [`Draft::publish`] nothing is to be seen of it under its name; dropped, it never was.
-#[derive(Debug)]
-pub struct Draft {
-    file: DraftFile,
-    target: PathBuf,
-}
-
-impl Draft {
-    /// # Errors
-    /// Where there cannot be a file of that name.
-    pub fn new(path: &Path, mode: Option<Mode>, drafts: &Drafts) -> Result<Self, FileError> {
-        // What a link leads to is written, and the link stays.
-        let target = match fs::canonicalize(path) {
-            Ok(target) => target,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => new_file(path)?,
-            Err(error) => return Err(error.into()),
-        };
-        let replaced = match fs::metadata(&target) {
-            Ok(metadata) => {
-                regular(&metadata)?;
-                Some(metadata)
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error.into()),
-        };
-        let (Some(directory), Some(_)) = (target.parent(), target.file_name()) else {
-            return Err(FileError::IsADirectory);
-        };
-        let mut file = drafts.file_in(directory)?;
-        let bits = mode.map(Mode::bits);
-        let bits = bits.or(replaced.as_ref().map(|metadata| metadata.mode() & 0o7777));
-        if let Some(replaced) = &replaced {
-            let owner = (Uid::from_raw(replaced.uid()), Gid::from_raw(replaced.gid()));
-            if owner != (Uid::effective(), Gid::effective()) {
-                fchown(file.file(), Some(owner.0), Some(owner.1)).map_err(io::Error::from)?;
-            }
-        }
-        let permissions = Permissions::from_mode(bits.unwrap_or(FILE_MODE));
-        file.file().set_permissions(permissions)?;
-        Ok(Draft { file, target })
-    }
-
-    pub fn file(&mut self) -> &mut File {
-        self.file.file()
-    }
-
-    /// What it is going to be or to replace.
-    pub fn target(&self) -> &Path {
-        &self.target
-    }
-
-    /// Gives the file its name, in one step.
-    ///
-    /// # Errors
-    /// Where something else has taken the name meanwhile.
-    pub fn publish(self) -> Result<(), FileError> {
-        Ok(self.file.rename(&self.target)?)
-    }
-}
-
-/// Where a file is going to be that is not there, by the one name that its directory has.
-fn new_file(path: &Path) -> io::Result<PathBuf> {
-    match (path.parent(), path.file_name()) {
-        (Some(directory), Some(name)) => Ok(fs::canonicalize(directory)?.join(name)),
-        _ => Ok(path.to_owned()),
     }
 }
 
@@ -213,18 +149,22 @@ pub fn list(path: &Path) -> Result<Vec<FileInfo>, FileError> {
 /// # Errors
 /// Where something else is in the way.
 pub fn create_directory(path: &Path, mode: Option<Mode>) -> Result<(), FileError> {
-    if let Some(parent) = path.parent() {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(DIRECTORY_MODE)
-            .create(parent)?;
-    }
-    match fs::create_dir(path) {
+    let made = match path.parent() {
+        Some(parent) => {
+            let mut builder = DirBuilder::new();
+            let parents = builder.recursive(true).mode(DIRECTORY_MODE).create(parent);
+            parents.and_then(|()| fs::create_dir(path))
+        }
+        None => Ok(()),
+    };
+    match made {
         Ok(()) => {
             let bits = mode.map_or(DIRECTORY_MODE, Mode::bits);
             Ok(fs::set_permissions(path, Permissions::from_mode(bits))?)
         }
         Err(_) if path.is_dir() => Ok(()),
+        // At whatever depth the file is that is in the way.
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(FileError::Exists),
         Err(error) => Err(error.into()),
     }
 }
@@ -234,14 +174,19 @@ pub fn create_directory(path: &Path, mode: Option<Mode>) -> Result<(), FileError
 /// # Errors
 /// Where it is none, or the root.
 pub fn delete_directory(path: &Path) -> Result<(), FileError> {
-    let metadata = fs::symlink_metadata(path)?;
-    if !metadata.is_dir() {
+    if path.ends_with("..") {
+        return Err(FileError::BadEnding("`..`"));
+    }
+    // Of a link, what it leads to only where a slash behind it says so.
+    if !fs::symlink_metadata(path)?.is_dir() {
         return Err(FileError::NotADirectory);
     }
-    if fs::canonicalize(path)?.parent().is_none() {
+    // By a name that its parent has: `directory/.` and `link/` can be emptied, but not removed.
+    let directory = fs::canonicalize(path)?;
+    if directory.parent().is_none() {
         return Err(FileError::Root);
     }
-    Ok(fs::remove_dir_all(path)?)
+    Ok(fs::remove_dir_all(directory)?)
 }
 
 /// # Errors
@@ -251,79 +196,6 @@ pub fn delete_file(path: &Path) -> Result<(), FileError> {
         return Err(FileError::IsADirectory);
     }
     Ok(fs::remove_file(path)?)
-}
-
-/// Which of the two paths of a move is wrong.
-#[derive(Debug)]
-pub enum MoveError {
-    Source(FileError),
-    Destination(FileError),
-}
-
-/// Gives something another name. What a file replaces is gone in the same step.
-///
-/// # Errors
-/// Where the one is not there, or the other cannot be.
-pub fn rename(from: &Path, to: &Path, drafts: &Drafts) -> Result<(), MoveError> {
-    let source = fs::symlink_metadata(from).map_err(|error| MoveError::Source(error.into()))?;
-    match fs::rename(from, to) {
-        Ok(()) => Ok(()),
-        Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
-            across(from, to, &source, drafts)
-        }
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            Err(MoveError::Destination(FileError::InsideItself))
-        }
-        // The file is there, so it is the other's directory that is not.
-        Err(error) => Err(MoveError::Destination(error.into())),
-    }
-}
-
-/// A move to another file system: a copy beside the new place, which then takes its name.
-fn across(from: &Path, to: &Path, source: &Metadata, drafts: &Drafts) -> Result<(), MoveError> {
-    let wrong = |error: io::Error| MoveError::Destination(error.into());
-    let parent = to.parent().ok_or(MoveError::Destination(FileError::Root))?;
-    let beside = drafts.directory_in(parent).map_err(wrong)?;
-    let copy = beside.path().join("copy");
-    copy_all(from, &copy, source).map_err(wrong)?;
-    fs::rename(&copy, to).map_err(wrong)?;
-    let removed = if source.is_dir() {
-        fs::remove_dir_all(from)
-    } else {
-        fs::remove_file(from)
-    };
-    removed.map_err(|error| MoveError::Source(error.into()))
-}
-
-fn copy_all(from: &Path, to: &Path, metadata: &Metadata) -> io::Result<()> {
-    let kind = metadata.file_type();
-    if kind.is_symlink() {
-        std::os::unix::fs::symlink(fs::read_link(from)?, to)?;
-    } else if kind.is_dir() {
-        fs::create_dir(to)?;
-        for entry in fs::read_dir(from)? {
-            let entry = entry?;
-            copy_all(
-                &entry.path(),
-                &to.join(entry.file_name()),
-                &entry.metadata()?,
-            )?;
-        }
-    } else if kind.is_file() {
-        let mut copy = File::create_new(to)?;
-        io::copy(&mut File::open(from)?, &mut copy)?;
-        copy.set_modified(metadata.modified()?)?;
-    } else {
-        return Err(io::Error::other(
-            "pipes, sockets and devices stay on their file system",
-        ));
-    }
-    std::os::unix::fs::lchown(to, Some(metadata.uid()), Some(metadata.gid()))?;
-    if kind.is_symlink() {
-        return Ok(());
-    }
-    // After the owner, whose change takes the set-user bit away.
-    fs::set_permissions(to, metadata.permissions())
 }
 
 /// Sets permissions, and owner and group where they are given.

@@ -7,7 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::sys::stat::{Mode, fchmod};
+use nix::{
+    errno::Errno,
+    fcntl::{AT_FDCWD, AtFlags},
+    sys::stat::{Mode, fchmod},
+    unistd::{AccessFlags, faccessat},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{drafts::Drafts, files::FileError};
@@ -29,12 +34,14 @@ pub enum UnzipError {
     Directory(String),
     #[error("has `{0}` on another file system")]
     OtherFileSystem(String),
+    #[error("has `{0}`, where this user may not write")]
+    Denied(String),
 }
 
 /// Unpacks a zip archive into a directory, which is made where it is missing, with its parents. Files of the same names are replaced, others stay.
 ///
 /// # Errors
-/// Where the archive is bad, or does not go together with what is there: nothing has changed then. Where something cannot take its place although
+/// Where the archive is bad, or does not go together with what is there, or may not be written there: nothing has changed then. Where something cannot take its place although
 /// all was found fine, such as over a file that is a mount point, what came before it has.
 pub fn unzip(
     archive: File,
@@ -114,30 +121,46 @@ impl Place {
 /// Whether all can be moved to its place.
 fn check(from: &Path, to: &Path, below: &Path) -> Result<(), UnzipError> {
     let device = fs::symlink_metadata(from).map_err(FileError::from)?.dev();
+    let mut gets_names = false;
     for entry in fs::read_dir(from).map_err(FileError::from)? {
         let name = entry.map_err(FileError::from)?.file_name();
         let (from, to, below) = (from.join(&name), to.join(&name), below.join(&name));
-        let Ok(there) = fs::symlink_metadata(&to) else {
-            continue;
+        let there = match fs::symlink_metadata(&to) {
+            Ok(there) => Some(there),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(FileError::from(error).into()),
         };
         let told = below.to_string_lossy().into_owned();
         let comes = fs::symlink_metadata(&from).map_err(FileError::from)?;
-        match (comes.is_dir(), there.is_dir()) {
-            (true, true) if there.dev() != device => {
-                return Err(UnzipError::OtherFileSystem(told));
-            }
-            (true, true) => {
+        match (comes.is_dir(), there) {
+            (true, Some(there)) if there.is_dir() => {
+                if there.dev() != device {
+                    return Err(UnzipError::OtherFileSystem(told));
+                }
                 // It is not moved itself, so that its permissions are of no use any more; they must not keep what is in it.
                 fs::set_permissions(&from, Permissions::from_mode(0o700))
                     .map_err(FileError::from)?;
                 check(&from, &to, &below)?;
             }
-            (true, false) => return Err(UnzipError::NoDirectory(told)),
-            (false, true) => return Err(UnzipError::Directory(told)),
-            (false, false) => {}
+            (true, Some(_)) => return Err(UnzipError::NoDirectory(told)),
+            (false, Some(there)) if there.is_dir() => return Err(UnzipError::Directory(told)),
+            (false, Some(_)) | (_, None) => gets_names = true,
         }
     }
-    Ok(())
+    match gets_names {
+        true => check_writable(to, below),
+        false => Ok(()),
+    }
+}
+
+/// Whether names can be added to a directory.
+fn check_writable(directory: &Path, below: &Path) -> Result<(), UnzipError> {
+    let access = AccessFlags::W_OK | AccessFlags::X_OK;
+    match faccessat(AT_FDCWD, directory, access, AtFlags::AT_EACCESS) {
+        Ok(()) => Ok(()),
+        Err(Errno::EACCES) => Err(UnzipError::Denied(below.to_string_lossy().into_owned())),
+        Err(error) => Err(FileError::from(io::Error::from(error)).into()),
+    }
 }
 
 /// Moves all to its place: directories that are not there as a whole.

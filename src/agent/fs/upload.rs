@@ -7,10 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    drafts::Drafts,
-    files::{Draft, FileError},
-};
+use super::{draft::Draft, drafts::Drafts, files::FileError};
 
 /// Files that may come at once.
 pub const MAX_FILES: usize = 1_000;

@@ -29,6 +29,9 @@ const TITLE: &str = "Berth agent";
 /// About the time Chromium takes to come back.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
+/// What there are only so many of comes and goes with what uses it.
+const FULL_RETRY: Duration = Duration::from_secs(5);
+
 fn open() -> OpenApiRouter<Agent> {
     OpenApiRouter::new().routes(routes!(health::health))
 }

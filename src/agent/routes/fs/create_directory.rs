@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::{TAG, blocking};
+use super::{TAG, blocking_on};
 use crate::{
     agent::fs::files,
     api::{ErrorBody, agent::Done, fs::CreateDirectoryRequest},
@@ -20,15 +20,15 @@ use crate::{
     request_body = CreateDirectoryRequest,
     responses(
         (status = 201, body = Done),
-        (status = 400, body = ErrorBody, description = "not an absolute path, a bad mode, or a file is in its way"),
+        (status = 400, body = ErrorBody, description = "not an absolute path, or a bad mode"),
         (status = 403, body = ErrorBody, description = "it may not be made there"),
-        (status = 409, body = ErrorBody, description = "a file has that name"),
+        (status = 409, body = ErrorBody, description = "a file has that name, or that of one of its parents"),
     )
 )]
 pub async fn create_directory(
     Json(request): Json<CreateDirectoryRequest>,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
-    blocking("path", move || {
+    blocking_on("path", move || {
         files::create_directory(request.path.as_path(), request.mode)
     })
     .await?;

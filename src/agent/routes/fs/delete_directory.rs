@@ -1,6 +1,6 @@
 //! `PUT /fs/delete_directory`
 
-use super::{TAG, blocking};
+use super::{TAG, blocking_on};
 use crate::{
     agent::fs::files,
     api::{ErrorBody, agent::Done, fs::PathRequest},
@@ -8,6 +8,8 @@ use crate::{
 };
 
 /// Remove a directory and all that is in it
+///
+/// A symbolic link is refused, unless a slash follows it: then what it leads to is removed.
 #[utoipa::path(
     put,
     path = "/fs/delete_directory",
@@ -16,13 +18,13 @@ use crate::{
     request_body = PathRequest,
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorBody, description = "not an absolute path, not a directory, or the root"),
+        (status = 400, body = ErrorBody, description = "not an absolute path, one that ends in `..`, not a directory, or the root"),
         (status = 403, body = ErrorBody, description = "it may not be removed"),
         (status = 404, body = ErrorBody, description = "there is no such directory"),
     )
 )]
 pub async fn delete_directory(Json(request): Json<PathRequest>) -> ApiResult<Json<Done>> {
-    blocking("path", move || {
+    blocking_on("path", move || {
         files::delete_directory(request.path.as_path())
     })
     .await?;

@@ -1,6 +1,6 @@
 //! `PUT /fs/delete_file`
 
-use super::{TAG, blocking};
+use super::{TAG, blocking_on};
 use crate::{
     agent::fs::files,
     api::{ErrorBody, agent::Done, fs::PathRequest},
@@ -24,6 +24,6 @@ use crate::{
     )
 )]
 pub async fn delete_file(Json(request): Json<PathRequest>) -> ApiResult<Json<Done>> {
-    blocking("path", move || files::delete_file(request.path.as_path())).await?;
+    blocking_on("path", move || files::delete_file(request.path.as_path())).await?;
     Ok(Json(Done { ok: true }))
 }

@@ -7,22 +7,20 @@ use futures::stream;
 use http::{HeaderValue, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::archive_refusal;
+use super::{archive_refusal, blocking};
 use crate::{
     agent::fs::archives::{Archives, Chunks},
     api::fs::GuestPath,
-    http::{ApiError, ApiResult},
+    http::ApiResult,
     system::archive::Format,
 };
 
 pub async fn download(archives: &Archives, path: GuestPath, format: Format) -> ApiResult<Response> {
     let name = file_name(path.as_path(), format);
     let archives = archives.clone();
-    let opening = tokio::task::spawn_blocking(move || archives.download(path.as_path(), format));
-    let chunks = opening
-        .await
-        .map_err(ApiError::internal)?
-        .map_err(|error| archive_refusal("path", error))?;
+    let opening = blocking(move || archives.download(path.as_path(), format));
+    let opened = opening.await?;
+    let chunks = opened.map_err(|error| archive_refusal("path", error))?;
     let mut response = Response::new(body(chunks));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, content_type(format));

@@ -1,6 +1,6 @@
 //! `GET /fs/file_info`
 
-use super::{TAG, blocking};
+use super::{TAG, blocking_on};
 use crate::{
     agent::fs::files,
     api::{
@@ -25,6 +25,6 @@ use crate::{
     )
 )]
 pub async fn file_info(Query(query): Query<PathQuery>) -> ApiResult<Json<FileInfo>> {
-    let info = blocking("path", move || files::info(query.path.as_path())).await?;
+    let info = blocking_on("path", move || files::info(query.path.as_path())).await?;
     Ok(Json(info))
 }

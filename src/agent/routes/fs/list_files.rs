@@ -1,6 +1,6 @@
 //! `GET /fs/list_files`
 
-use super::{TAG, blocking};
+use super::{TAG, blocking_on};
 use crate::{
     agent::fs::files,
     api::{
@@ -27,6 +27,6 @@ use crate::{
     )
 )]
 pub async fn list_files(Query(query): Query<PathQuery>) -> ApiResult<Json<Vec<FileInfo>>> {
-    let entries = blocking("path", move || files::list(query.path.as_path())).await?;
+    let entries = blocking_on("path", move || files::list(query.path.as_path())).await?;
     Ok(Json(entries))
 }

@@ -1,7 +1,6 @@
 //! `/fs`
 
-use std::time::Duration;
-
+use super::FULL_RETRY;
 use crate::{
     agent::fs::{archives::ArchiveError, files::FileError, unzip::UnzipError, watches::StartError},
     http::{ApiError, ApiResult},
@@ -26,9 +25,6 @@ pub mod watch;
 pub mod write_file;
 
 const TAG: &str = "files";
-
-/// Watches and archives come and go with what uses them.
-const FULL_RETRY: Duration = Duration::from_secs(5);
 
 impl From<StartError> for ApiError {
     fn from(error: StartError) -> Self {
@@ -64,6 +60,7 @@ fn unzip_refusal(error: UnzipError) -> ApiError {
         UnzipError::NoDirectory(_) | UnzipError::Directory(_) | UnzipError::OtherFileSystem(_) => {
             ApiError::bad_field("dest_path", what)
         }
+        UnzipError::Denied(_) => ApiError::forbidden(format!("dest_path: {what}")),
     }
 }
 
@@ -80,15 +77,18 @@ pub fn unpack_refusal(field: &str, error: UnpackError) -> ApiError {
     }
 }
 
-/// Runs what waits for a disk beside the server's own threads. What is wrong with the file is told of the field that names it.
-async fn blocking<T: Send + 'static>(
+/// Runs what waits for a disk beside the server's own threads. It is brought to its end although whoever asked leaves.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> ApiResult<T> {
+    let working = tokio::task::spawn_blocking(work);
+    working.await.map_err(ApiError::internal)
+}
+
+/// As [`blocking`]; what is wrong with the file is told of the field that names it.
+async fn blocking_on<T: Send + 'static>(
     field: &'static str,
     work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
 ) -> ApiResult<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done.map_err(|error| refusal(field, error)),
-        Err(error) => Err(ApiError::internal(error)),
-    }
+    blocking(work).await?.map_err(|error| refusal(field, error))
 }
 
 pub(super) fn refusal(field: &str, error: FileError) -> ApiError {
@@ -106,6 +106,7 @@ pub(super) fn refusal(field: &str, error: FileError) -> ApiError {
         | FileError::InsideItself
         | FileError::Busy
         | FileError::OtherFileSystem
+        | FileError::BadEnding(_)
         | FileError::BadPath
         | FileError::Virtual
         | FileError::TooManyEntries => ApiError::bad_field(field, what),

@@ -2,14 +2,14 @@
 
 use axum::extract::State;
 
-use super::{TAG, refusal};
+use super::{TAG, blocking, refusal};
 use crate::{
     agent::{
         Agent,
-        fs::files::{self, MoveError},
+        fs::moves::{self, MoveError},
     },
     api::{ErrorBody, agent::Done, fs::MoveRequest},
-    http::{ApiError, ApiResult, Json},
+    http::{ApiResult, Json},
 };
 
 /// Move a file or directory
@@ -33,14 +33,13 @@ pub async fn move_file(
     State(agent): State<Agent>,
     Json(request): Json<MoveRequest>,
 ) -> ApiResult<Json<Done>> {
-    let moving = tokio::task::spawn_blocking(move || {
+    let moving = blocking(move || {
         let (from, to) = (request.src_path.as_path(), request.dest_path.as_path());
-        files::rename(from, to, &agent.drafts)
+        moves::rename(from, to, &agent.drafts)
     });
-    match moving.await {
-        Ok(Ok(())) => Ok(Json(Done { ok: true })),
-        Ok(Err(MoveError::Source(error))) => Err(refusal("src_path", error)),
-        Ok(Err(MoveError::Destination(error))) => Err(refusal("dest_path", error)),
-        Err(error) => Err(ApiError::internal(error)),
+    match moving.await? {
+        Ok(()) => Ok(Json(Done { ok: true })),
+        Err(MoveError::Source(error)) => Err(refusal("src_path", error)),
+        Err(MoveError::Destination(error)) => Err(refusal("dest_path", error)),
     }
 }

@@ -1,6 +1,6 @@
 //! `PUT /fs/set_file_permissions`
 
-use super::{TAG, blocking};
+use super::{TAG, blocking_on};
 use crate::{
     agent::fs::files,
     api::{ErrorBody, agent::Done, fs::PermissionsRequest},
@@ -24,7 +24,7 @@ use crate::{
 pub async fn set_file_permissions(
     Json(request): Json<PermissionsRequest>,
 ) -> ApiResult<Json<Done>> {
-    blocking("path", move || {
+    blocking_on("path", move || {
         files::set_permissions(
             request.path.as_path(),
             request.mode,

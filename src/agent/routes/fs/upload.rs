@@ -3,7 +3,7 @@
 use axum::extract::State;
 use http::StatusCode;
 
-use super::{TAG, receive::Receiving, refusal};
+use super::{TAG, blocking, receive::Receiving, refusal};
 use crate::{
     agent::{
         Agent,
@@ -25,7 +25,7 @@ use crate::{
 /// All files appear once all of them have come whole, each in one step; a request that is wrong or breaks off changes nothing. Should one not be able
 /// to appear then, such as over a file that is a mount point, the answer names it and those of lower numbers are there. A file that is replaced
 /// keeps its permissions and owner, a new one gets 644. Their directories must exist. Where a path is a symbolic link, what it leads to is
-/// written; a link that leads nowhere is replaced. Other parts that are files, or named as if of one, are refused; text parts are passed over.
+/// written, or made where there is nothing; the link stays. Other parts that are files, or named as if of one, are refused; text parts are passed over.
 /// What has come waits beside its place, or in the agent's state folder as long as its path has not come: the disk needs room for all of it, twice
 /// for what came before its path. A body that stands still for 30 seconds is given up.
 #[utoipa::path(
@@ -82,7 +82,7 @@ pub async fn upload(
                 };
                 let placed;
                 (upload, placed) =
-                    blocking(upload, move |upload| upload.place(number, path.as_path())).await?;
+                    with(upload, move |upload| upload.place(number, path.as_path())).await?;
                 problems.take(field, placed);
             }
             // It is no use any more.
@@ -92,7 +92,7 @@ pub async fn upload(
             }
             Kind::File => {
                 let file;
-                (upload, file) = blocking(upload, move |upload| upload.content(number)).await?;
+                (upload, file) = with(upload, move |upload| upload.content(number)).await?;
                 let Some(file) = problems.take(field.clone(), file) else {
                     part.skip().await?;
                     continue;
@@ -117,28 +117,25 @@ pub async fn upload(
         problems.fields.add("files.0.dest_path", "is required");
     }
     problems.into_result()?;
-    // Whoever asked may leave: what has begun is brought to its end.
-    let publishing = tokio::task::spawn_blocking(move || upload.publish());
-    match publishing.await {
-        Ok(Ok(())) => Ok((StatusCode::CREATED, Json(Done { ok: true }))),
-        Ok(Err((number, problem))) => {
+    match blocking(move || upload.publish()).await? {
+        Ok(()) => Ok((StatusCode::CREATED, Json(Done { ok: true }))),
+        Err((number, problem)) => {
             problems_of(Kind::Path.field(number), problem).into_result()?;
             Err(ApiError::internal("a problem that is none"))
         }
-        Err(error) => Err(ApiError::internal(error)),
     }
 }
 
-/// Runs what waits for a disk beside the server's own threads.
-async fn blocking<T: Send + 'static>(
+/// Does something with the upload beside the server's own threads.
+async fn with<T: Send + 'static>(
     mut upload: Upload,
     work: impl FnOnce(&mut Upload) -> T + Send + 'static,
 ) -> ApiResult<(Upload, T)> {
-    let working = tokio::task::spawn_blocking(move || {
+    blocking(move || {
         let done = work(&mut upload);
         (upload, done)
-    });
-    working.await.map_err(ApiError::internal)
+    })
+    .await
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use http::StatusCode;
 
-use super::{TAG, archive_refusal, blocking, receive::Receiving};
+use super::{TAG, archive_refusal, blocking, blocking_on, receive::Receiving};
 use crate::{
     agent::{Agent, fs::files::FileError},
     api::{
@@ -24,7 +24,8 @@ const TWICE: &str = "is there twice";
 ///
 /// The archive is checked and unpacked beside its place first: a bad one changes nothing. Should something then not be able to take its place, such as
 /// over a file that is a mount point, the answer says so and a part of the files is there. The archive waits in the agent's state folder, so that the
-/// disk needs room for it there and for its content beside its place. A body that stands still for 30 seconds is given up. Directories that
+/// disk needs room for it there and for its content beside its place. A body that stands still for 30 seconds is given up, and where
+/// 4 archives are being made or unpacked, it waits 30 seconds for one of them to be done. Directories that
 /// the archive does not name get 755. Links may lead up (`..`) only at the beginning of their target. Refused are names that are absolute or lead out by `..`, links
 /// that lead out of the archive, entries behind a link or there twice, devices, encrypted or overlapping entries, compression other than deflate,
 /// directory entries with content, more than 250,000 entries (directories included) or 64 MiB of a list of them, and what unpacks to more than 16 GiB or to 200 times its own size beyond 64 MiB (settings of the agent).
@@ -38,9 +39,12 @@ const TWICE: &str = "is there twice";
         (status = 201, body = Done),
         (status = 400, body = ErrorBody, description = "a part is missing or there twice, a bad archive, not an absolute path, or something is in the way"),
         (status = 403, body = ErrorBody, description = "it may not be written there"),
+        (status = 404, body = ErrorBody, description = "a part of the path is a link that leads nowhere, or lies where nothing can be made"),
         (status = 408, body = ErrorBody, description = "nothing more of the body came for 30 seconds"),
         (status = 413, body = ErrorBody, description = "it unpacks to too much, or to more than the disk takes"),
         (status = 415, body = ErrorBody, description = "not multipart/form-data"),
+        (status = 429, body = ErrorBody, description = "4 archives were being made or unpacked for 30 seconds; nothing has changed"),
+        (status = 503, body = ErrorBody, description = "the agent is stopping; nothing has changed"),
     )
 )]
 pub async fn upload_zip(
@@ -55,7 +59,7 @@ pub async fn upload_zip(
             "zip_file" => {
                 let work = agent.config.state_dir.work();
                 // Without a name from the beginning, so that it goes with its last handle.
-                let file = blocking("zip_file", move || {
+                let file = blocking_on("zip_file", move || {
                     tempfile::tempfile_in(work).map_err(FileError::from)
                 })
                 .await?;
@@ -95,14 +99,12 @@ pub async fn upload_zip(
     // Only now, so that a slow client keeps nobody from unpacking.
     let place = agent.archives.next_place().await;
     let place = place.map_err(|error| archive_refusal("zip_file", error))?;
-    let unzipping = tokio::task::spawn_blocking(move || {
+    let unzipping = blocking(move || {
         agent
             .archives
             .unzip(place, archive, path.as_path(), &agent.drafts)
     });
-    match unzipping.await {
-        Ok(Ok(())) => Ok((StatusCode::CREATED, Json(Done { ok: true }))),
-        Ok(Err(error)) => Err(archive_refusal("dest_path", error)),
-        Err(error) => Err(ApiError::internal(error)),
-    }
+    let unzipped = unzipping.await?;
+    unzipped.map_err(|error| archive_refusal("dest_path", error))?;
+    Ok((StatusCode::CREATED, Json(Done { ok: true })))
 }

@@ -1,20 +1,21 @@
 //! `PUT /fs/write_file`
 
-use axum::{body::Body, extract::State};
+use axum::extract::State;
 use futures::StreamExt;
 use http::StatusCode;
 
-use super::{TAG, blocking, receive::Receiving};
+use super::{TAG, blocking_on, receive::Receiving};
 use crate::{
-    agent::{Agent, fs::files::Draft},
+    agent::{Agent, fs::draft::Draft},
     api::{ErrorBody, agent::Done, fs::WriteQuery},
-    http::{ApiError, ApiResult, Json, Query},
+    http::{ApiResult, Json, Query, RawBody},
 };
 
 /// Write a file
 ///
 /// The body is the file's content, 64 GiB at most. The file appears or changes in one step once all of it is there; a request that
-/// breaks off changes nothing. Where the path is a symbolic link, what it leads to is written.
+/// breaks off, or stands still for 30 seconds, changes nothing. Where the path is a symbolic link, what it leads to is
+/// written, or made where there is nothing; the link stays.
 #[utoipa::path(
     put,
     path = "/fs/write_file",
@@ -27,27 +28,26 @@ use crate::{
         (status = 400, body = ErrorBody, description = "not an absolute path, something that is no regular file, or a bad mode"),
         (status = 403, body = ErrorBody, description = "it may not be written"),
         (status = 404, body = ErrorBody, description = "there is no such directory"),
+        (status = 408, body = ErrorBody, description = "nothing more of the body came for 30 seconds"),
         (status = 413, body = ErrorBody, description = "over 64 GiB, or more than the disk takes"),
     )
 )]
 pub async fn write_file(
     State(agent): State<Agent>,
     Query(query): Query<WriteQuery>,
-    body: Body,
+    mut body: RawBody,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
-    let (draft, file) = blocking("path", move || {
+    let (draft, file) = blocking_on("path", move || {
         let mut draft = Draft::new(query.path.as_path(), query.mode, &agent.drafts)?;
         let file = draft.file().try_clone()?;
         Ok((draft, file))
     })
     .await?;
     let mut receiving = Receiving::new(file, "path");
-    let mut chunks = body.into_data_stream();
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|_| ApiError::bad_request("the body broke off"))?;
-        receiving.write(&chunk).await?;
+    while let Some(chunk) = body.next().await {
+        receiving.write(&chunk?).await?;
     }
     receiving.finish().await?;
-    blocking("path", move || draft.publish()).await?;
+    blocking_on("path", move || draft.publish()).await?;
     Ok((StatusCode::CREATED, Json(Done { ok: true })))
 }

@@ -17,7 +17,8 @@ use tempfile::TempDir;
 use crate::support::{
     agent::{Start, TestAgent},
     files::{Node, noise, tree, untar, unzipped},
-    processes::{resident_kib, threads_named},
+    processes::{PeakMemory, threads_named},
+    requests::wrong_fields,
     wait::{in_time, until},
 };
 
@@ -298,13 +299,13 @@ async fn a_large_directory_passes_through_little_memory() {
         let file = fs::File::create(folder.path().join(number.to_string())).unwrap();
         file.set_len(64 << 20).unwrap();
     }
-    let before = resident_kib(agent.pid());
+    let memory = PeakMemory::of(agent.pid());
     let response = begin(&agent, "download_dir_zstd", folder.path()).await;
     let mut body = response.bytes_stream();
     while let Some(chunk) = in_time("a chunk", body.next()).await {
         chunk.unwrap();
     }
-    let grown = resident_kib(agent.pid()).saturating_sub(before);
+    let grown = memory.grown_kib();
     assert!(grown < most_kib, "grown by {grown} KiB");
     agent.stop().await;
 }
@@ -348,14 +349,11 @@ async fn bad_requests_are_refused_field_by_field() {
         let request = agent.get(&query("download_dir_zstd", &pairs));
         let (status, answer) = agent.answer(request).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{level}: {answer}");
-        let mut fields: Vec<_> = answer["details"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|detail| detail["code"].as_str().unwrap())
-            .collect();
-        fields.sort_unstable();
-        assert_eq!(fields, ["compression_level", "path"], "{answer}");
+        assert_eq!(
+            wrong_fields(&answer),
+            ["compression_level", "path"],
+            "{answer}"
+        );
     }
     let pairs = [("path", &*at("")), ("compression_level", "best")];
     let request = agent.get(&query("download_dir_zstd", &pairs));

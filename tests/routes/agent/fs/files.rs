@@ -12,7 +12,9 @@ use tempfile::TempDir;
 
 use crate::support::{
     agent::{Start, TestAgent},
-    processes::resident_kib,
+    files::tree,
+    processes::PeakMemory,
+    requests::{unfinished, wrong_fields},
     wait::{in_time, until},
 };
 
@@ -85,9 +87,58 @@ async fn what_is_written_is_read_again() {
         assert!(read(&agent, &path).await == content, "{name}");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o644);
     }
-    // Files whose length only their end tells.
+    // Files whose length only their end tells: one says 0, the other that it fills a page.
     let told = read(&agent, Path::new("/proc/self/cmdline")).await;
     assert!(String::from_utf8_lossy(&told).contains("agent"));
+    let mtu = Path::new("/sys/class/net/lo/mtu");
+    assert_eq!(read(&agent, mtu).await, fs::read(mtu).unwrap());
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_link_leads_to_is_made() {
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("sub")).unwrap();
+    symlink("sub/new", at("link")).unwrap();
+    symlink("../link", at("sub/link")).unwrap();
+    assert_eq!(
+        write(&agent, &at("sub/link"), "1").await,
+        StatusCode::CREATED
+    );
+    assert_eq!(fs::read(at("sub/new")).unwrap(), b"1");
+    fs::remove_file(at("sub/new")).unwrap();
+    let form = reqwest::multipart::Form::new()
+        .text("files.0.dest_path", at("link").to_str().unwrap().to_owned())
+        .text("files.0.file", "2");
+    agent.ok(agent.post("/fs/upload").multipart(form)).await;
+    assert_eq!(fs::read(at("sub/new")).unwrap(), b"2");
+    for link in ["link", "sub/link"] {
+        assert!(fs::symlink_metadata(at(link)).unwrap().is_symlink());
+    }
+    fs::remove_dir_all(at("sub")).unwrap();
+    assert_eq!(write(&agent, &at("link"), "3").await, StatusCode::NOT_FOUND);
+    assert_eq!(names(folder.path()), ["link"]);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn set_user_bits_outlast_the_writing() {
+    let agent = Start::without_browser()
+        .without_rights_over_files()
+        .listening()
+        .await;
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("program");
+    let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
+    let pairs = [("path", path.to_str().unwrap()), ("mode", "4755")];
+    let request = agent.put(&query("write_file", &pairs)).body("new");
+    assert_eq!(agent.answer(request).await.0, StatusCode::CREATED);
+    assert_eq!(mode(), 0o4755);
+    assert_eq!(write(&agent, &path, "replaced").await, StatusCode::CREATED);
+    assert_eq!(fs::read(&path).unwrap(), b"replaced");
+    assert_eq!(mode(), 0o4755);
     agent.stop().await;
 }
 
@@ -118,16 +169,9 @@ async fn a_write_that_breaks_off_changes_nothing() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("file");
     fs::write(&path, "old").unwrap();
-    let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(1);
-    let chunks = stream::unfold(receiver, |mut receiver| async move {
-        let chunk = receiver.recv().await?;
-        Some((Ok::<_, std::io::Error>(chunk), receiver))
-    });
-    let request = at(&agent, Method::PUT, "write_file", &path)
-        .body(Body::wrap_stream(chunks))
-        .send();
-    let writing = tokio::spawn(request);
-    sender.send(Bytes::from_static(b"half")).await.unwrap();
+    let (_sender, body) = unfinished("half");
+    let request = at(&agent, Method::PUT, "write_file", &path).body(body);
+    let writing = tokio::spawn(request.send());
     until("the draft", async || {
         (names(folder.path()).len() == 2).then_some(())
     })
@@ -151,7 +195,7 @@ async fn a_large_file_passes_through_little_memory() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("large");
     write(&agent, &path, vec![1; CHUNK]).await;
-    let before = resident_kib(agent.pid());
+    let memory = PeakMemory::of(agent.pid());
     let chunk = Bytes::from(vec![7; CHUNK]);
     let chunks = stream::iter((0..CHUNKS).map(move |_| Ok::<_, std::io::Error>(chunk.clone())));
     let body = Body::wrap_stream(chunks);
@@ -165,7 +209,7 @@ async fn a_large_file_passes_through_little_memory() {
         length += chunk.unwrap().len();
     }
     assert_eq!(length, CHUNK * CHUNKS);
-    let grown = resident_kib(agent.pid()).saturating_sub(before);
+    let grown = memory.grown_kib();
     assert!(grown < MOST_KIB, "grown by {grown} KiB");
     agent.stop().await;
 }
@@ -221,6 +265,17 @@ async fn directories_are_made_listed_and_removed() {
     .await;
     assert_eq!(status, StatusCode::OK);
     assert!(names(folder.path()).is_empty());
+
+    // By whatever name, it goes with what is in it.
+    let target = folder.path().join("target");
+    symlink("target", folder.path().join("link")).unwrap();
+    for name in ["target/", "target/.", "target//", "link/", "link/."] {
+        fs::create_dir_all(target.join("full")).unwrap();
+        let path = format!("{}/{name}", folder.path().display());
+        let (status, answer) = put(&agent, "delete_directory", json!({"path": path})).await;
+        assert_eq!(status, StatusCode::OK, "{name}: {answer}");
+        assert_eq!(names(folder.path()), ["link"], "{name}");
+    }
     agent.stop().await;
 }
 
@@ -228,8 +283,14 @@ async fn directories_are_made_listed_and_removed() {
 async fn files_are_moved_within_a_file_system_and_to_another() {
     let agent = agent().await;
     let folder = TempDir::new().unwrap();
-    // On most systems the one that is in memory is another one.
-    let other = TempDir::new_in("/dev/shm").unwrap();
+    // The one that is in memory, unless temporary files are there as well.
+    let device = |path: &Path| fs::metadata(path).unwrap().dev();
+    let elsewhere = ["/dev/shm", env!("CARGO_TARGET_TMPDIR")].map(Path::new);
+    let elsewhere = elsewhere
+        .into_iter()
+        .find(|path| device(path) != device(folder.path()))
+        .expect("a second file system");
+    let other = TempDir::new_in(elsewhere).unwrap();
     for target in [folder.path().join("moved"), other.path().join("moved")] {
         let source = folder.path().join("tree");
         fs::create_dir_all(source.join("sub")).unwrap();
@@ -282,12 +343,13 @@ async fn bad_requests_are_refused_field_by_field() {
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     fs::write(at("file"), "x").unwrap();
     fs::create_dir_all(at("dir/full")).unwrap();
+    symlink("dir", at("link")).unwrap();
     nix::unistd::mkfifo(
         folder.path().join("fifo").as_path(),
         nix::sys::stat::Mode::S_IRWXU,
     )
     .unwrap();
-    let before = names(folder.path());
+    let before = tree(folder.path());
 
     let long = format!("/{}", "x".repeat(5000));
     let component = format!("/{}", "x".repeat(300));
@@ -317,6 +379,8 @@ async fn bad_requests_are_refused_field_by_field() {
         (at("fifo"), "644", 400, "path"),
         (at("none/new"), "644", 404, ""),
         (at("file/new"), "644", 400, "path"),
+        (at("new/"), "644", 400, "path"),
+        (at("new/."), "644", 400, "path"),
         ("/".to_owned(), "644", 400, "path"),
     ] {
         let request = agent
@@ -344,6 +408,12 @@ async fn bad_requests_are_refused_field_by_field() {
             vec![],
         ),
         (
+            "create_directory",
+            json!({"path": at("file/below/deeper")}),
+            409,
+            vec![],
+        ),
+        (
             "delete_directory",
             json!({"path": at("file")}),
             400,
@@ -354,6 +424,18 @@ async fn bad_requests_are_refused_field_by_field() {
         (
             "delete_directory",
             json!({"path": "/tmp/.."}),
+            400,
+            vec!["path"],
+        ),
+        (
+            "delete_directory",
+            json!({"path": at("dir/full/..")}),
+            400,
+            vec!["path"],
+        ),
+        (
+            "delete_directory",
+            json!({"path": at("link")}),
             400,
             vec!["path"],
         ),
@@ -422,14 +504,8 @@ async fn bad_requests_are_refused_field_by_field() {
     ] {
         let (found, answer) = put(&agent, route, body.clone()).await;
         assert_eq!(found.as_u16(), status, "{route} {body}: {answer}");
-        let details = answer["details"].as_array().expect("details");
-        let mut codes: Vec<_> = details
-            .iter()
-            .map(|d| d["code"].as_str().unwrap())
-            .collect();
-        codes.sort_unstable();
-        assert_eq!(codes, fields, "{route} {body}: {answer}");
+        assert_eq!(wrong_fields(&answer), fields, "{route} {body}: {answer}");
     }
-    assert_eq!(names(folder.path()), before);
+    assert_eq!(tree(folder.path()), before);
     agent.stop().await;
 }

@@ -5,7 +5,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{StreamExt, stream};
+use futures::stream;
 use reqwest::{
     Body, StatusCode,
     multipart::{Form, Part},
@@ -16,7 +16,8 @@ use tempfile::TempDir;
 use crate::support::{
     agent::{Start, TestAgent},
     files::{noise, tree},
-    processes::resident_kib,
+    processes::PeakMemory,
+    requests::{unfinished, wrong_fields},
     wait::until,
 };
 
@@ -34,27 +35,6 @@ async fn upload(agent: &TestAgent, form: Form) -> (StatusCode, Value) {
 
 fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
-}
-
-fn fields(answer: &Value) -> Vec<&str> {
-    let details = answer["details"].as_array().expect("details");
-    let mut fields: Vec<_> = details
-        .iter()
-        .map(|detail| detail["code"].as_str().unwrap())
-        .collect();
-    fields.sort_unstable();
-    fields
-}
-
-/// A body whose parts come one after the other, with a pause at the end that lasts until the sender is dropped.
-fn unfinished(beginning: String) -> (tokio::sync::mpsc::Sender<Bytes>, Body) {
-    let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(1);
-    let first = stream::iter([Ok::<_, std::io::Error>(Bytes::from(beginning))]);
-    let more = stream::unfold(receiver, |mut receiver| async move {
-        let chunk = receiver.recv().await?;
-        Some((Ok(chunk), receiver))
-    });
-    (sender, Body::wrap_stream(first.chain(more)))
 }
 
 /// The beginning of a form: where the first file goes, and some of its content.
@@ -157,7 +137,11 @@ async fn a_request_that_is_wrong_in_one_thing_changes_nothing() {
             let (found, answer) = upload(&agent, form).await;
             assert_eq!(found.as_u16(), status, "{path}: {answer}");
             if status == 400 {
-                assert_eq!(fields(&answer), ["files.1.dest_path"], "{path}: {answer}");
+                assert_eq!(
+                    wrong_fields(&answer),
+                    ["files.1.dest_path"],
+                    "{path}: {answer}"
+                );
             }
         }
     }
@@ -207,7 +191,7 @@ async fn a_request_that_is_wrong_in_one_thing_changes_nothing() {
     ] {
         let (status, answer) = upload(&agent, form).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
-        assert_eq!(fields(&answer), wrong, "{answer}");
+        assert_eq!(wrong_fields(&answer), wrong, "{answer}");
     }
     let many = (0..=1000).fold(Form::new(), |form, number| {
         let path = at(&format!("new{number}"));
@@ -215,7 +199,7 @@ async fn a_request_that_is_wrong_in_one_thing_changes_nothing() {
     });
     let (status, answer) = upload(&agent, many).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert_eq!(fields(&answer), ["files.1000.dest_path"]);
+    assert_eq!(wrong_fields(&answer), ["files.1000.dest_path"]);
 
     let request = agent.post("/fs/upload").body("x");
     assert_eq!(
@@ -321,8 +305,18 @@ async fn large_files_pass_through_little_memory() {
         .text("files.0.dest_path", text(&at("small")))
         .part("files.0.file", content(vec![1; CHUNK]));
     upload(&agent, form).await;
-    let before = resident_kib(agent.pid());
-    let form = Form::new()
+    let memory = PeakMemory::of(agent.pid());
+    // What is small and comes first is not handed on with much of what comes after it.
+    let mut form = Form::new();
+    for number in 2..500 {
+        form = form
+            .text(
+                format!("files.{number}.dest_path"),
+                text(&at(&number.to_string())),
+            )
+            .part(format!("files.{number}.file"), content("small"));
+    }
+    let form = form
         .text("files.0.dest_path", text(&at("first")))
         .part("files.0.file", large())
         .part("files.1.file", large())
@@ -332,7 +326,7 @@ async fn large_files_pass_through_little_memory() {
     let length = |path: PathBuf| fs::metadata(path).unwrap().len() as usize;
     assert_eq!(length(at("first")), CHUNK * CHUNKS);
     assert_eq!(length(at("last")), CHUNK * CHUNKS);
-    let grown = resident_kib(agent.pid()).saturating_sub(before);
+    let grown = memory.grown_kib();
     assert!(grown < MOST_KIB, "grown by {grown} KiB");
     agent.stop().await;
 }

@@ -16,6 +16,7 @@ use zip::{ZipWriter, write::SimpleFileOptions};
 use crate::support::{
     agent::{Start, TestAgent},
     files::{noise, tree},
+    requests::wrong_fields,
 };
 
 async fn agent() -> TestAgent {
@@ -305,6 +306,41 @@ async fn a_bad_archive_changes_nothing() {
     agent.stop().await;
 }
 
+#[tokio::test]
+async fn what_may_not_be_written_keeps_all_from_its_place() {
+    let agent = Start::without_browser()
+        .without_rights_over_files()
+        .listening()
+        .await;
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["a", "closed", "passage/open"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    let set = |name: &str, mode| fs::set_permissions(at(name), fs::Permissions::from_mode(mode));
+    set("passage", 0o555).unwrap();
+    // What is in it is not to be seen, or is, but takes nothing.
+    for mode in [0o600, 0o555] {
+        set("closed", mode).unwrap();
+        let before = tree(folder.path());
+        let archive = zipped(|writer| {
+            for name in ["a/new", "closed/new", "z/new"] {
+                file(writer, name, b"new");
+            }
+        });
+        let (status, answer) = upload(&agent, archive, folder.path()).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
+        assert_eq!(tree(folder.path()), before);
+    }
+    // A directory that gets no entry itself need not be writable.
+    let archive = zipped(|writer| file(writer, "passage/open/new", b"new"));
+    let (status, answer) = upload(&agent, archive, folder.path()).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    assert_eq!(fs::read(at("passage/open/new")).unwrap(), b"new");
+    nothing_left(&agent);
+    agent.stop().await;
+}
+
 /// An archive whose (64-bit) end says that it has so many entries.
 fn large_count(empty: &[u8], count: u64) -> Vec<u8> {
     let mut archive = Vec::new();
@@ -408,7 +444,7 @@ async fn bad_requests_are_refused_field_by_field() {
     for (form, due) in [
         (
             Form::new().text("other", "x"),
-            vec!["zip_file", "dest_path"],
+            vec!["dest_path", "zip_file"],
         ),
         (Form::new().part("zip_file", archive()), vec!["dest_path"]),
         (Form::new().text("dest_path", at("new")), vec!["zip_file"]),
@@ -428,9 +464,7 @@ async fn bad_requests_are_refused_field_by_field() {
         let request = agent.post("/fs/upload_zip").multipart(form);
         let (status, answer) = agent.answer(request).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
-        let details = answer["details"].as_array().unwrap();
-        let fields: Vec<_> = details.iter().map(|detail| &detail["code"]).collect();
-        assert_eq!(fields, due, "{answer}");
+        assert_eq!(wrong_fields(&answer), due, "{answer}");
     }
     let request = agent.post("/fs/upload_zip").body("x");
     assert_eq!(
