@@ -1,11 +1,11 @@
 //! What an agent tells of itself, and takes to change its browser.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
+use deserr::Deserr;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{field::from_text, fs::CompressionLevel, start_url::StartUrl, viewport::Viewport};
+use super::{field::Flag, fs::CompressionLevel, start_url::StartUrl, viewport::Viewport};
 
 /// What is up. The agent answers before its browser does.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -82,21 +82,4 @@ pub struct UserDataQuery {
     #[deserr(default)]
     #[param(value_type = Option<String>, default = "3", pattern = "^([1-9]|1[0-9]|fastest|default|better|best)$")]
     pub compression_level: Option<CompressionLevel>,
-}
-
-/// `true` or `false` in a query.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Flag(pub bool);
-
-impl<E: DeserializeError> Deserr<E> for Flag {
-    fn deserialize_from_value<V: IntoValue>(
-        value: Value<V>,
-        location: ValuePointerRef,
-    ) -> Result<Self, E> {
-        from_text(value, location, |text| match text.as_str() {
-            "true" => Ok(Flag(true)),
-            "false" => Ok(Flag(false)),
-            _ => Err("must be true or false".to_owned()),
-        })
-    }
 }

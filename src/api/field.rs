@@ -128,6 +128,23 @@ pub(crate) fn whole_number<V: IntoValue, E: DeserializeError>(
     })
 }
 
+/// `true` or `false` in a query.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flag(pub bool);
+
+impl<E: DeserializeError> Deserr<E> for Flag {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        from_text(value, location, |text| match text.as_str() {
+            "true" => Ok(Flag(true)),
+            "false" => Ok(Flag(false)),
+            _ => Err("must be true or false".to_owned()),
+        })
+    }
+}
+
 /// A field of the contract that this build cannot honour: accepted only where it asks for nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unsupported;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    field::{Fields, from_text},
+    field::{Fields, Flag, from_text},
     fs::GuestPath,
     time::Timestamp,
 };
@@ -68,22 +68,6 @@ impl<E: DeserializeError> Deserr<E> for SupervisorProcess {
             "xvfb" => Ok(SupervisorProcess::Xvfb),
             "agent" => Ok(SupervisorProcess::Agent),
             _ => Err("must be chromium, xvfb or agent".to_owned()),
-        })
-    }
-}
-
-/// `true` or `false`, as a query has it.
-struct Flag(bool);
-
-impl<E: DeserializeError> Deserr<E> for Flag {
-    fn deserialize_from_value<V: IntoValue>(
-        value: Value<V>,
-        location: ValuePointerRef,
-    ) -> Result<Self, E> {
-        from_text(value, location, |text| {
-            text.parse()
-                .map(Flag)
-                .map_err(|_| "must be true or false".to_owned())
         })
     }
 }

@@ -100,8 +100,7 @@ impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
             Some(id) => Ok(LastEventId(Some(id))),
             None => {
                 let what = "must be the id of an event, a number";
-                Err(ApiError::bad_request(format!("Last-Event-ID {what}"))
-                    .detail("Last-Event-ID", what))
+                Err(ApiError::bad_field("Last-Event-ID", what))
             }
         }
     }

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout};
 
+use super::requests::wrong_fields;
 use super::wait::until;
 
 /// Every process that descends from a `berth dev` of ours has it in its environment.
@@ -283,13 +284,7 @@ impl Answer {
 
     /// The fields that an error tells about, in order.
     pub fn bad_fields(&self) -> Vec<&str> {
-        let details = self.body["details"].as_array().expect("an error");
-        let mut fields: Vec<&str> = details
-            .iter()
-            .map(|d| d["code"].as_str().unwrap())
-            .collect();
-        fields.sort_unstable();
-        fields
+        wrong_fields(&self.body)
     }
 
     #[track_caller]

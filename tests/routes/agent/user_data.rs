@@ -1,7 +1,5 @@
 use std::{fs, io::Write, path::Path};
 
-use bytes::Bytes;
-use futures::{StreamExt, stream};
 use reqwest::{Body, StatusCode};
 use sea_orm::{ConnectionTrait, Database, DatabaseConnection, Statement};
 use serde_json::{Value, json};
@@ -11,6 +9,7 @@ use tempfile::TempDir;
 use crate::support::{
     agent::{Start, TestAgent},
     files::untar,
+    requests::unfinished,
     site::Site,
     wait::{in_time, until},
 };
@@ -290,17 +289,6 @@ async fn a_bad_archive_changes_nothing() {
     assert_eq!(fs::read(&marker).unwrap(), b"of the old profile");
     assert_eq!(agent.ok(agent.get("/chromium")).await, before);
     agent.stop().await;
-}
-
-/// A body that has begun and does not end before the sender is dropped.
-fn unfinished(beginning: Vec<u8>) -> (tokio::sync::mpsc::Sender<Bytes>, Body) {
-    let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(1);
-    let first = stream::iter([Ok::<_, std::io::Error>(Bytes::from(beginning))]);
-    let more = stream::unfold(receiver, |mut receiver| async move {
-        let chunk = receiver.recv().await?;
-        Some((Ok(chunk), receiver))
-    });
-    (sender, Body::wrap_stream(first.chain(more)))
 }
 
 #[tokio::test]

@@ -1,8 +1,6 @@
 //! `/logs`
 
-use std::time::Duration;
-
-use super::fs::refusal;
+use super::{FULL_RETRY, fs::refusal};
 use crate::{
     agent::{fs::watches::StartError, logs::OpenError},
     http::ApiError,
@@ -11,9 +9,6 @@ use crate::{
 pub mod stream;
 
 const TAG: &str = "logs";
-
-/// Readers come and go with their clients.
-const FULL_RETRY: Duration = Duration::from_secs(5);
 
 impl From<OpenError> for ApiError {
     fn from(error: OpenError) -> Self {

@@ -1,9 +1,10 @@
 //! `/process`
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, sync::Arc};
 
 use nix::errno::Errno;
 
+use super::FULL_RETRY;
 use crate::{
     agent::{
         Agent,
@@ -27,9 +28,6 @@ pub mod stdin;
 pub mod stdout;
 
 const TAG: &str = "processes";
-
-/// Processes come and go with what uses them.
-const FULL_RETRY: Duration = Duration::from_secs(5);
 
 fn find(agent: &Agent, id: &ProcessId) -> ApiResult<Arc<Process>> {
     let found = agent.processes.get(id);
@@ -72,8 +70,7 @@ impl From<SpawnError> for ApiError {
 }
 
 fn wrong(field: &'static str, what: impl Into<String>) -> ApiError {
-    let what = what.into();
-    ApiError::bad_request(format!("{field}: {what}")).detail(field, what)
+    ApiError::bad_field(field, what)
 }
 
 fn is(error: &io::Error, errno: Errno) -> bool {
