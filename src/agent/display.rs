@@ -26,6 +26,8 @@ use crate::{
 
 const START_DEADLINE: Duration = Duration::from_secs(20);
 const END_GRACE: Duration = Duration::from_secs(2);
+/// For a server to let somebody in, which takes it a millisecond.
+const ADMIT_LIMIT: Duration = Duration::from_secs(5);
 const DEPTH: u32 = 24;
 /// Where X servers have their sockets.
 const SOCKETS: &str = "/tmp/.X11-unix";
@@ -158,6 +160,24 @@ impl Display {
     }
 }
 
+/// Lets a user's programs onto the screen of that name, whose authority file that user cannot read.
+pub async fn admit(name: &str, authority: &Path, uid: u32) -> Result<(), X11Error> {
+    let access = Access {
+        number: number_of(name)?,
+        cookie: read_authority(authority)?,
+    };
+    let asked = tokio::task::spawn_blocking(move || x11::admit(&access, uid));
+    match time::timeout(ADMIT_LIMIT, asked).await {
+        Ok(answer) => answer.map_err(io::Error::other)?,
+        Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+    }
+}
+
+fn number_of(name: &str) -> io::Result<u32> {
+    let number = name.strip_prefix(':').and_then(|rest| rest.parse().ok());
+    number.ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
 fn describe(status: io::Result<std::process::ExitStatus>) -> String {
     match status {
         Ok(status) => status.to_string(),
@@ -242,6 +262,13 @@ fn write_authority(path: &Path) -> io::Result<[u8; 16]> {
         .open(path)?
         .write_all(&entry)?;
     Ok(cookie)
+}
+
+/// The cookie that [`write_authority`] has written, which is the last of it.
+fn read_authority(path: &Path) -> io::Result<[u8; 16]> {
+    let entry = fs::read(path)?;
+    let cookie = entry.last_chunk().copied();
+    cookie.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
 /// Removes lock files whose process is gone or is no X server any more. The server itself removes only those of the first kind, and

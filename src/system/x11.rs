@@ -1,4 +1,4 @@
-//! The X server's screen: its size and rate, changed while it runs (RandR).
+//! The X server: the size and rate of its screen, changed while it runs (RandR), and who may be its client.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use x11rb::{
     errors::{ConnectError, ConnectionError, ReplyError, ReplyOrIdError},
     protocol::{
         randr::{ConnectionExt as _, ModeInfo, Rotation, SetConfig},
-        xproto::ConnectionExt as _,
+        xproto::{ConnectionExt as _, Family, HostMode},
     },
     reexports::x11rb_protocol::parse_display::ConnectAddress,
     rust_connection::{DefaultStream, RustConnection},
@@ -54,16 +54,34 @@ impl From<ReplyOrIdError> for X11Error {
     }
 }
 
-/// Gives the screen this size and rate. It must not be larger than the one the server was started with. Blocks for some milliseconds.
-pub fn set_mode(access: &Access, viewport: Viewport) -> Result<(), X11Error> {
+fn connect(access: &Access) -> Result<RustConnection, X11Error> {
     let path = format!("/tmp/.X11-unix/X{}", access.number);
     let (stream, _) = DefaultStream::connect(&ConnectAddress::Socket(path))?;
-    let x = RustConnection::connect_to_stream_with_auth_info(
+    let connection = RustConnection::connect_to_stream_with_auth_info(
         stream,
         0,
         COOKIE_NAME.into(),
         access.cookie.to_vec(),
     )?;
+    Ok(connection)
+}
+
+/// Takes clients of this machine's user without a cookie from now on. Blocks for some milliseconds.
+pub fn admit(access: &Access, uid: u32) -> Result<(), X11Error> {
+    let x = connect(access)?;
+    let user = format!("localuser\0#{uid}");
+    x.change_hosts(
+        HostMode::INSERT,
+        Family::SERVER_INTERPRETED,
+        user.as_bytes(),
+    )?
+    .check()?;
+    Ok(())
+}
+
+/// Gives the screen this size and rate. It must not be larger than the one the server was started with. Blocks for some milliseconds.
+pub fn set_mode(access: &Access, viewport: Viewport) -> Result<(), X11Error> {
+    let x = connect(access)?;
     let root = x.setup().roots.first().ok_or(X11Error::NoScreen)?.root;
     let resources = x.randr_get_screen_resources(root)?.reply()?;
     let (Some(&crtc), Some(&output)) = (resources.crtcs.first(), resources.outputs.first()) else {

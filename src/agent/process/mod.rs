@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    ffi::{OsStr, OsString},
     io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,6 +16,7 @@ use tokio::{
 };
 
 use crate::{
+    agent::display,
     api::{
         ids::ProcessId,
         process::{Launch, SpawnRequest},
@@ -72,6 +74,24 @@ pub struct Options {
 pub struct DisplayAccess {
     pub name: Arc<str>,
     pub authority: PathBuf,
+}
+
+impl DisplayAccess {
+    /// The variables by which programs of that user find it and are let in; none where they would not be.
+    async fn for_programs_of(self, account: &Account) -> Vec<(&'static str, OsString)> {
+        let name = ("DISPLAY", OsString::from(&*self.name));
+        let Some(identity) = &account.identity else {
+            return vec![name, ("XAUTHORITY", self.authority.into())];
+        };
+        let uid = identity.uid.as_raw();
+        match display::admit(&self.name, &self.authority, uid).await {
+            Ok(()) => vec![name],
+            Err(error) => {
+                tracing::warn!(%error, uid, "a program of another user goes without the screen");
+                Vec::new()
+            }
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -261,15 +281,18 @@ impl Processes {
             None if launch.as_root => account::root(own)?,
             None => own.clone(),
         };
+        let display = match display {
+            Some(display) => display.for_programs_of(&account).await,
+            None => Vec::new(),
+        };
         let mut env = Vec::new();
-        let mut set = |name: &str, value: &std::ffi::OsStr| env.push((name.into(), value.into()));
+        let mut set = |name: &str, value: &OsStr| env.push((name.into(), value.into()));
         set("HOME", account.home.as_os_str());
         set("USER", account.name.as_ref());
         set("LOGNAME", account.name.as_ref());
         set("SHELL", account.shell.as_os_str());
-        if let Some(display) = &display {
-            set("DISPLAY", (*display.name).as_ref());
-            set("XAUTHORITY", display.authority.as_os_str());
+        for (name, value) in &display {
+            set(name, value);
         }
         if let Wiring::Terminal(_) = wiring {
             set("TERM", TERM.as_ref());

@@ -16,8 +16,9 @@ use crate::{
 /// Start a process
 ///
 /// It leads a session of its own, with a terminal or without, and ends with the agent. Its environment has `PATH`, `HOME`, `USER`,
-/// `LOGNAME`, `SHELL`, language and time zone, `DISPLAY` and `XAUTHORITY` where the browser has a screen, `TERM` where it has a
-/// terminal, and what `env` says. Its newest output is kept, 4 MiB of it, whether it is read or not. A process that has
+/// `LOGNAME`, `SHELL`, language and time zone, `DISPLAY` where the browser has a screen, `TERM` where it has a terminal, and what
+/// `env` says. `XAUTHORITY` lets the agent's own user onto the screen; another one is let onto it by name, with all of that user's
+/// programs, until the screen is started again. Its newest output is kept, 4 MiB of it, whether it is read or not. A process that has
 /// exited can be asked about for two minutes, or until 1024 others have exited, or 128 MiB of output are kept of those that have.
 #[utoipa::path(
     post,

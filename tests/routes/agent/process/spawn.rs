@@ -8,7 +8,7 @@ use crate::support::{
     agent::{Start, TestAgent},
     processes::{is_alive, marked, naming, signal},
     scripts::metric,
-    spawned::{Output, decode, exec_shell, rest_of, shell, spawn},
+    spawned::{Output, decode, exec, exec_shell, executed, rest_of, shell, spawn},
     wait::until,
 };
 
@@ -211,6 +211,30 @@ async fn another_user_has_that_users_rights_and_home() {
     fs::set_permissions(private.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let body = json!({"command": "true", "as_user": "nobody", "cwd": private.path()});
     assert_eq!(refused(&agent, body).await, (400, vec!["cwd".to_owned()]));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn another_user_is_let_onto_the_screen() {
+    let agent = Start::on_screen().ready().await;
+    // The first byte that an X server says to a client without a cookie: 1 where it takes it.
+    let knock = "import os, socket\n\
+        server = socket.socket(socket.AF_UNIX)\n\
+        server.connect('/tmp/.X11-unix/X' + os.environ['DISPLAY'][1:])\n\
+        server.sendall(b'l\\0\\x0b\\0' + bytes(8))\n\
+        print(server.recv(1)[0], os.environ.get('XAUTHORITY'))";
+    let knocked = async |as_user: Value| {
+        let body = json!({"command": "python3", "args": ["-c", knock], "as_user": as_user});
+        executed(&exec(&agent, body).await.1).stdout
+    };
+    let own = knocked(Value::Null).await;
+    let cookie = own
+        .strip_prefix("0 ")
+        .expect("the screen is not open to all");
+    assert!(fs::exists(cookie.trim()).unwrap(), "{own}");
+    assert_eq!(knocked(json!("nobody")).await, "1 None\n");
+    let still = knocked(Value::Null).await;
+    assert_eq!(still, own, "nobody else is let in");
     agent.stop().await;
 }
 
