@@ -117,6 +117,7 @@ impl Agent {
                 max: config.max_processes,
                 kept_output: config.process_output_mb << 20,
                 exec_output: config.exec_output_mb << 20,
+                exec_total: config.exec_total_mb << 20,
                 folder: config.state_dir.root().to_owned(),
             },
             &shutdown,

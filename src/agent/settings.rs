@@ -230,6 +230,15 @@ pub struct Settings {
     )]
     pub exec_output_mb: String,
 
+    /// MiB of output that may be kept at once of all programs run to their end (1–4096)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_EXEC_TOTAL_MB",
+        default_value = "256",
+        value_name = "N"
+    )]
+    pub exec_total_mb: String,
+
     /// Seconds everything has to end in when the agent is stopped (1–300)
     #[arg(
         long,
@@ -267,6 +276,7 @@ pub struct Config {
     pub max_processes: usize,
     pub process_output_mb: usize,
     pub exec_output_mb: usize,
+    pub exec_total_mb: usize,
     pub stop_grace: Duration,
 }
 
@@ -375,6 +385,7 @@ impl Settings {
         let process_output_mb =
             number("process-output-mb", &self.process_output_mb, 1, 64) as usize;
         let exec_output_mb = number("exec-output-mb", &self.exec_output_mb, 1, 64) as usize;
+        let exec_total_mb = number("exec-total-mb", &self.exec_total_mb, 1, 4096) as usize;
         let stop_grace = number("stop-seconds", &self.stop_seconds, 1, 300);
 
         match (
@@ -424,6 +435,7 @@ impl Settings {
                 max_processes,
                 process_output_mb,
                 exec_output_mb,
+                exec_total_mb,
                 stop_grace: Duration::from_secs(stop_grace),
             }),
             _ => Err(Problems(problems)),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::{Engine, display::Base64Display, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use deserr::{
     DeserializeError, Deserr, ErrorKind, IntoValue, Map, Value, ValueKind, ValuePointerRef,
@@ -316,10 +316,12 @@ pub struct ExecResponse {
     pub stdout_b64: Base64,
     #[schema(value_type = String, format = Byte)]
     pub stderr_b64: Base64,
-    /// It wrote more to its standard output than is kept; `stdout_b64` is the beginning.
+    /// It wrote more to its standard output than is kept, of it or of all at once; `stdout_b64` is the beginning.
     pub stdout_truncated: bool,
     /// The same of its standard error.
     pub stderr_truncated: bool,
+    /// Something that it has started could not be ended and still has an output open: what that writes from now on is missing.
+    pub output_open: bool,
     pub duration_ms: u64,
 }
 
@@ -438,6 +440,9 @@ pub struct ProcessEvent {
     /// With `exit`, which is the last event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// With `exit`, where it is so: other programs still have the output open, and what they write from now on is not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_open: Option<bool>,
     /// With `overflow`: how many events were dropped before they were read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<u64>,
@@ -449,6 +454,7 @@ impl ProcessEvent {
         data_b64: None,
         event: None,
         exit_code: None,
+        output_open: None,
         missed: None,
     };
 
@@ -462,10 +468,11 @@ impl ProcessEvent {
     }
 
     #[must_use]
-    pub fn exit(code: i32) -> Arc<Self> {
+    pub fn exit(code: i32, output_open: bool) -> Arc<Self> {
         Arc::new(ProcessEvent {
             event: Some(ProcessEventKind::Exit),
             exit_code: Some(code),
+            output_open: output_open.then_some(true),
             ..Self::NOTHING
         })
     }
@@ -500,7 +507,8 @@ pub struct Base64(pub Bytes);
 
 impl Serialize for Base64 {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&STANDARD.encode(&self.0))
+        // Without a copy of it in between.
+        serializer.collect_str(&Base64Display::new(&self.0, &STANDARD))
     }
 }
 

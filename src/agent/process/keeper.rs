@@ -2,26 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use futures::future::join_all;
 use nix::sys::signal::Signal;
-use tokio::{task::JoinHandle, time};
+use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    output::{Outlet, Outlets, Sink},
-    running::Process,
-};
-use crate::{
-    api::process::OutputStream,
-    system::process_tree::{self, Census},
-};
+use super::running::Process;
+use crate::system::process_tree::{self, Census};
 
 /// The exit code of a program whose time was over, as `timeout(1)` has it.
 pub const EXIT_TIMED_OUT: i32 = 124;
 /// For a process to end by itself when it is asked to, before it is killed.
 pub const TERM_GRACE: Duration = Duration::from_secs(2);
 /// How long output is waited for after a process's exit where others that it has started hold its output open.
-const OUTPUT_GRACE: Duration = Duration::from_millis(500);
+pub const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 /// How often it is looked whether those others are still there.
 const LOOK: Duration = Duration::from_secs(1);
 /// An exit code for a process whose own cannot be learned.
@@ -42,32 +35,10 @@ pub struct End {
 }
 
 impl Keeper {
-    /// Reads the output, sees to the end, and returns once the output is complete. Then [`Keeper::see_off`] has its turn.
-    pub async fn keep(&self, process: &Process, outlets: Outlets, sink: &Sink) -> End {
-        let cut = CancellationToken::new();
-        let mut held = None;
-        let outlets = match outlets {
-            Outlets::Pipes { stdout, stderr } => vec![
-                (Outlet::Pipe(stdout), OutputStream::Stdout),
-                (Outlet::Pipe(stderr), OutputStream::Stderr),
-            ],
-            Outlets::Terminal {
-                terminal,
-                held: slave,
-            } => {
-                held = Some(slave);
-                vec![(Outlet::Terminal(terminal), OutputStream::Stdout)]
-            }
-        };
-        let outlets = outlets
-            .into_iter()
-            .map(|(outlet, stream)| tokio::spawn(outlet.collect(stream, sink.clone(), cut.clone())))
-            .collect();
+    /// Sees to the process's end. Then [`Keeper::see_off`] has its turn.
+    pub async fn keep(&self, process: &Process) -> End {
         let end = self.wait(process).await;
         process.set_exited(end.exit_code).await;
-        drop(held);
-        finish_output(outlets, &cut).await;
-        sink.end(end.exit_code);
         end
     }
 
@@ -164,19 +135,4 @@ async fn kill(process: &Process) -> bool {
         tracing::warn!(%error, pid = process.pid(), "what a process has started may be left");
         false
     })
-}
-
-/// Waits until all that was written is read. Where others hold the output open, what they write later is read for nobody.
-async fn finish_output(outlets: Vec<JoinHandle<Option<Outlet>>>, cut: &CancellationToken) {
-    let mut reading = std::pin::pin!(join_all(outlets));
-    let rest = match time::timeout(OUTPUT_GRACE, reading.as_mut()).await {
-        Ok(rest) => rest,
-        Err(_) => {
-            cut.cancel();
-            reading.await
-        }
-    };
-    for outlet in rest.into_iter().flatten().flatten() {
-        tokio::spawn(outlet.discard());
-    }
 }

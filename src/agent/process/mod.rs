@@ -31,20 +31,23 @@ use crate::{
 };
 
 mod account;
+mod budget;
 mod input;
 mod keeper;
 mod output;
 mod running;
 
 pub use account::AccountError;
+pub use budget::Share;
 pub use input::{StdinError, WRITE_LIMIT};
 pub use keeper::{EXIT_TIMED_OUT, TERM_GRACE};
 pub use output::Collected;
 pub use running::{Process, ResizeError, SignalError, Status};
 
 use account::Account;
-use keeper::Keeper;
-use output::Sink;
+use budget::Budget;
+use keeper::{Keeper, OUTPUT_GRACE};
+use output::{Collection, Reading, Sink};
 
 /// How long the output and the exit code of a process that has ended can still be read.
 pub const RETENTION: Duration = Duration::from_secs(120);
@@ -65,6 +68,8 @@ pub struct Options {
     pub kept_output: usize,
     /// Bytes that are kept of each of the two outputs of a program that is run to its end.
     pub exec_output: usize,
+    /// Bytes that are kept of all of those together.
+    pub exec_total: usize,
     /// The agent's folder, where a record of this run is kept: others can then end what a killed agent has left.
     pub folder: PathBuf,
 }
@@ -112,7 +117,11 @@ pub struct Execution {
     pub exit_code: i32,
     pub stdout: Collected,
     pub stderr: Collected,
+    /// Something that it has started got away and has an output open still.
+    pub output_open: bool,
     pub took: Duration,
+    /// What the output takes.
+    pub memory: Share,
 }
 
 /// The processes of this agent; clones share them.
@@ -127,6 +136,7 @@ struct Inner {
     run: Run,
     own: Account,
     places: Arc<Semaphore>,
+    exec_memory: Budget,
     known: Mutex<Known>,
     shutdown: Shutdown,
 }
@@ -150,6 +160,7 @@ impl Processes {
             inner: Arc::new(Inner {
                 own: account::own(),
                 places: Arc::new(Semaphore::new(options.max)),
+                exec_memory: Budget::of(options.exec_total),
                 options,
                 run,
                 known: Mutex::default(),
@@ -190,7 +201,10 @@ impl Processes {
         };
         let (processes, kept) = (self.clone(), process.clone());
         self.inner.shutdown.spawn(async move {
-            keeper.keep(&kept, outlets, &sink).await;
+            let mut reading = Reading::start(outlets, &sink);
+            let end = keeper.keep(&kept).await;
+            reading.settle(OUTPUT_GRACE).await;
+            sink.end(end.exit_code, reading.finish().await);
             keeper.see_off(&kept).await;
             drop(place);
             processes.inner.count();
@@ -213,7 +227,8 @@ impl Processes {
         let deadline = deadline(&launch);
         let id = ProcessId::generate();
         let (session, place) = self.start(id, launch, Wiring::NoInput, display).await?;
-        let sink = Sink::collecting(self.inner.options.exec_output);
+        let memory = self.inner.exec_memory.share();
+        let sink = Sink::collecting(self.inner.options.exec_output, memory);
         let (_, nobody_reads) = Sink::keeping(0);
         let (process, outlets) = Process::new(id, self.inner.mark(id), session, nobody_reads);
         let process = Arc::new(process);
@@ -226,8 +241,13 @@ impl Processes {
         let (done, answer) = oneshot::channel();
         let processes = self.clone();
         self.inner.shutdown.spawn(async move {
-            let end = keeper.keep(&process, outlets, &sink).await;
+            let mut reading = Reading::start(outlets, &sink);
+            let end = keeper.keep(&process).await;
+            reading.settle(OUTPUT_GRACE).await;
             let cleared = keeper.clear(&process).await;
+            // With those who had the output open, what they wrote is complete.
+            reading.settle(OUTPUT_GRACE).await;
+            let output_open = reading.finish().await;
             let place = if cleared {
                 drop(place);
                 processes.inner.count();
@@ -236,7 +256,7 @@ impl Processes {
                 Some(place)
             };
             // Nobody may be there any more.
-            let _ = done.send((end, sink.collected()));
+            let _ = done.send((end, output_open, sink.collected()));
             if place.is_some() {
                 keeper.see_off(&process).await;
                 drop(place);
@@ -244,7 +264,13 @@ impl Processes {
             }
         });
         let _cancelled_if_abandoned = cancel.drop_guard();
-        let (end, (stdout, stderr)) = answer.await.map_err(|_| SpawnError::Stopping)?;
+        let answer = answer.await.map_err(|_| SpawnError::Stopping)?;
+        let (end, output_open, collection) = answer;
+        let Collection {
+            stdout,
+            stderr,
+            memory,
+        } = collection;
         Ok(Execution {
             exit_code: match end.timed_out {
                 true => EXIT_TIMED_OUT,
@@ -252,7 +278,9 @@ impl Processes {
             },
             stdout,
             stderr,
+            output_open,
             took: begun.elapsed(),
+            memory,
         })
     }
 

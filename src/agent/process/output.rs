@@ -5,12 +5,14 @@ use std::{
     io,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use bytes::Bytes;
-use tokio::net::unix::pipe;
+use tokio::{net::unix::pipe, task::JoinSet, time};
 use tokio_util::sync::CancellationToken;
 
+use super::budget::Share;
 use crate::{
     api::process::{OutputStream, ProcessEvent},
     streams::{Bounds, Log},
@@ -40,6 +42,14 @@ pub struct Collected {
     pub is_cut: bool,
 }
 
+/// What was written to both, and the memory it takes.
+#[derive(Debug, Default)]
+pub struct Collection {
+    pub stdout: Collected,
+    pub stderr: Collected,
+    pub memory: Share,
+}
+
 /// Where output goes; clones lead to the same place.
 #[derive(Debug, Clone)]
 pub enum Sink {
@@ -56,6 +66,7 @@ pub enum Sink {
 pub struct Beginnings {
     stdout: (Vec<u8>, bool),
     stderr: (Vec<u8>, bool),
+    memory: Share,
 }
 
 impl Sink {
@@ -67,10 +78,15 @@ impl Sink {
         (Sink::Log(log.clone()), log)
     }
 
-    pub fn collecting(limit: usize) -> Self {
+    /// Up to `limit` of each stream, and as much as there is `memory`.
+    pub fn collecting(limit: usize, memory: Share) -> Self {
+        let nothing = Beginnings {
+            memory,
+            ..Beginnings::default()
+        };
         Sink::Collect {
             limit,
-            collected: Arc::default(),
+            collected: Arc::new(Mutex::new(nothing)),
         }
     }
 
@@ -81,12 +97,20 @@ impl Sink {
                 log.append(event, data.len() + EVENT_BYTES);
             }
             Sink::Collect { limit, collected } => {
-                let mut beginnings = lock(collected);
+                let Beginnings {
+                    stdout,
+                    stderr,
+                    memory,
+                } = &mut *lock(collected);
                 let (kept, is_cut) = match stream {
-                    OutputStream::Stdout => &mut beginnings.stdout,
-                    OutputStream::Stderr => &mut beginnings.stderr,
+                    OutputStream::Stdout => stdout,
+                    OutputStream::Stderr => stderr,
                 };
-                let room = (limit - kept.len()).min(data.len());
+                // After a gap nothing is a beginning any more.
+                let room = match *is_cut {
+                    true => 0,
+                    false => memory.take((limit - kept.len()).min(data.len())),
+                };
                 kept.extend_from_slice(&data[..room]);
                 *is_cut |= room < data.len();
             }
@@ -94,23 +118,31 @@ impl Sink {
     }
 
     /// Nothing comes after this.
-    pub fn end(&self, exit_code: i32) {
+    pub fn end(&self, exit_code: i32, output_open: bool) {
         if let Sink::Log(log) = self {
-            log.end_with(ProcessEvent::exit(exit_code), EVENT_BYTES);
+            log.end_with(ProcessEvent::exit(exit_code, output_open), EVENT_BYTES);
         }
     }
 
     /// The beginnings of both streams, which it then no longer has.
-    pub fn collected(&self) -> (Collected, Collected) {
+    pub fn collected(&self) -> Collection {
         let Sink::Collect { collected, .. } = self else {
-            return Default::default();
+            return Collection::default();
         };
-        let Beginnings { stdout, stderr } = std::mem::take(&mut *lock(collected));
+        let Beginnings {
+            stdout,
+            stderr,
+            memory,
+        } = std::mem::take(&mut *lock(collected));
         let whole = |(data, is_cut): (Vec<u8>, bool)| Collected {
             data: data.into(),
             is_cut,
         };
-        (whole(stdout), whole(stderr))
+        Collection {
+            stdout: whole(stdout),
+            stderr: whole(stderr),
+            memory,
+        }
     }
 }
 
@@ -201,5 +233,59 @@ impl Outlet {
     /// Reads to the end for nobody: a writer without a reader would be killed, and one whose reader does not read would stop.
     pub async fn discard(self) {
         while let Ok(1..) = self.read(|_| ()).await {}
+    }
+}
+
+/// The reading of all that a process writes.
+#[derive(Debug)]
+pub struct Reading {
+    outlets: JoinSet<Option<Outlet>>,
+    cut: CancellationToken,
+    held: Option<OwnedFd>,
+}
+
+impl Reading {
+    pub fn start(outlets: Outlets, sink: &Sink) -> Self {
+        let (outlets, held) = match outlets {
+            Outlets::Pipes { stdout, stderr } => {
+                let stdout = (Outlet::Pipe(stdout), OutputStream::Stdout);
+                let stderr = (Outlet::Pipe(stderr), OutputStream::Stderr);
+                (vec![stdout, stderr], None)
+            }
+            Outlets::Terminal { terminal, held } => {
+                let outlet = (Outlet::Terminal(terminal), OutputStream::Stdout);
+                (vec![outlet], Some(held))
+            }
+        };
+        let cut = CancellationToken::new();
+        let reading = outlets
+            .into_iter()
+            .map(|(outlet, stream)| outlet.collect(stream, sink.clone(), cut.clone()))
+            .collect();
+        Reading {
+            outlets: reading,
+            cut,
+            held,
+        }
+    }
+
+    /// Reads on until all who have the output open have let go of it, for `limit` at most. To be called once the process has exited.
+    pub async fn settle(&mut self, limit: Duration) {
+        self.held = None;
+        let all = async { while self.outlets.join_next().await.is_some() {} };
+        let _ = time::timeout(limit, all).await;
+    }
+
+    /// Reads all that has been written by now. Whether others have the output open still: what they write later is read for nobody.
+    pub async fn finish(mut self) -> bool {
+        self.cut.cancel();
+        let mut is_open = false;
+        while let Some(outlet) = self.outlets.join_next().await {
+            if let Ok(Some(outlet)) = outlet {
+                is_open = true;
+                tokio::spawn(outlet.discard());
+            }
+        }
+        is_open
     }
 }

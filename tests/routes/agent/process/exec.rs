@@ -1,10 +1,15 @@
-use nix::sys::resource::{Resource, getrlimit};
+use std::fs;
+
+use nix::sys::{
+    resource::{Resource, getrlimit},
+    signal::Signal,
+};
 use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::support::{
     agent::{Start, TestAgent},
-    processes::is_alive,
+    processes::{is_alive, signal},
     scripts::metric,
     spawned::{Output, exec, exec_shell, executed},
     wait::until,
@@ -56,6 +61,88 @@ async fn too_much_output_is_cut_and_it_is_said() {
     assert_eq!(output.stderr.len(), 1 << 20);
     assert!(output.stderr.starts_with("begin\n"));
     assert_eq!(output.exit_code, 0);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn all_together_keep_no_more_than_their_budget() {
+    let agent = Start::without_browser()
+        .with(["--exec-output-mb", "1", "--exec-total-mb", "1"])
+        .listening()
+        .await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let (written, go) = (folder.path().join("written"), folder.path().join("go"));
+    let line = format!(
+        "head -c 1048576 /dev/zero; touch {}; until [ -e {} ]; do sleep 0.1; done",
+        written.display(),
+        go.display()
+    );
+    let a_megabyte = json!({"command": "head", "args": ["-c", "1048576", "/dev/zero"]});
+    let first = async {
+        let body = json!({"command": "sh", "args": ["-c", line]});
+        exec(&agent, body).await
+    };
+    let second = async {
+        until("the first's output", async || {
+            written.exists().then_some(())
+        })
+        .await;
+        // All but what a pipe holds is taken.
+        let (status, answer) = exec(&agent, a_megabyte.clone()).await;
+        fs::write(&go, "").unwrap();
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(answer["stdout_truncated"], true);
+        let output = executed(&answer);
+        assert_eq!(output.exit_code, 0);
+        assert!(output.stdout.len() <= 256 << 10, "{}", output.stdout.len());
+    };
+    tokio::join!(first, second);
+    until("all of it given back", async || {
+        let (_, answer) = exec(&agent, a_megabyte.clone()).await;
+        (answer["stdout_truncated"] == false).then_some(())
+    })
+    .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_others_write_until_they_are_ended_is_in_the_answer() {
+    let agent = agent().await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let count = folder.path().join("count");
+    // Each line is counted once it is written.
+    let line = format!(
+        "(while :; do echo x; echo x >> {}; done) & exit 5",
+        count.display()
+    );
+    let (_, answer) = exec(&agent, json!({"command": "sh", "args": ["-c", line]})).await;
+    let output = executed(&answer);
+    assert_eq!(output.exit_code, 5);
+    let written = output.stdout.lines().count();
+    let counted = fs::read_to_string(&count).unwrap().lines().count();
+    assert!(
+        [counted, counted + 1].contains(&written),
+        "{written}, {counted}"
+    );
+    assert_eq!(answer["output_open"], false);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn one_that_gets_away_with_the_output_is_told() {
+    let agent = agent().await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let pid = folder.path().join("pid");
+    // Without parents, in a session of its own, and without a mark.
+    let line = format!(
+        "setsid -f env -i sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000'; \
+         until [ -e {0} ]; do sleep 0.1; done",
+        pid.display()
+    );
+    let (status, answer) = exec(&agent, json!({"command": "sh", "args": ["-c", line]})).await;
+    signal(number_in(&pid).unwrap(), Signal::SIGKILL);
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(answer["output_open"], true);
     agent.stop().await;
 }
 

@@ -1,14 +1,24 @@
 use reqwest::{Method, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{
     agent::{Start, TestAgent},
-    spawned::{Output, decode, rest_of, shell, spawn, until_line},
+    spawned::{Output, Spawned, decode, rest_of, shell, spawn, until_line},
     wait::until,
 };
 
 async fn agent() -> TestAgent {
     Start::without_browser().listening().await
+}
+
+/// The last event.
+async fn exit_of(process: &Spawned<'_>) -> Value {
+    let (mut events, mut last) = (process.events().await, Value::Null);
+    while let Some((_, event)) = events.next().await {
+        last = event;
+    }
+    assert_eq!(last["event"], "exit");
+    last
 }
 
 #[tokio::test]
@@ -137,6 +147,9 @@ async fn the_exit_comes_last_and_is_not_held_up_by_those_who_stay() {
     let output = process.output().await;
     assert_eq!((output.stdout.as_str(), output.exit_code), ("early\n", 4));
     assert_eq!(process.exited().await, 4);
+    assert_eq!(exit_of(&process).await["output_open"], true);
+    let alone = shell(&agent, "echo early; exit 4").await;
+    assert_eq!(exit_of(&alone).await.get("output_open"), None);
     // The one who stays is still ours.
     process.kill("KILL").await;
     until("nothing left", async || {

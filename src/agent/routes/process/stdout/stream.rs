@@ -14,7 +14,7 @@ use crate::{
 /// Server-sent events, each a `ProcessEvent`, in the order in which the output was read. Every reader gets all that is kept, then all
 /// that comes, and the exit as the last; with `Last-Event-ID`, what comes after that event. Who falls behind what is kept gets an
 /// `overflow` event. The exit comes when both outputs have ended; where other programs hold them open, half a second after the
-/// process's end, and what those write later is not kept.
+/// process's end, and says so (`output_open`): what those write later is not kept.
 #[utoipa::path(
     get,
     path = "/process/{process_id}/stdout/stream",
