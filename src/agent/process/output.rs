@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::{net::unix::pipe, task::JoinSet, time};
 use tokio_util::sync::CancellationToken;
 
@@ -28,9 +28,12 @@ const EVENT_BYTES: usize = 160;
 /// Far more than come of a program that writes lines.
 const MAX_EVENTS: usize = 1 << 16;
 
+/// A terminal never has more than this at once.
+const TERMINAL_CHUNK: usize = 4 << 10;
+
 thread_local! {
-    /// One for all pipes: nothing is awaited while it is in use.
-    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK]);
+    /// One for all outlets: nothing is awaited while it is in use.
+    static BUFFER: RefCell<BytesMut> = RefCell::new(BytesMut::with_capacity(CHUNK));
 }
 
 pub type OutputLog = Log<Arc<ProcessEvent>>;
@@ -90,11 +93,16 @@ impl Sink {
         }
     }
 
-    fn take(&self, stream: OutputStream, data: &[u8]) {
+    /// Takes what the buffer holds, and the buffer itself where that is full: a program that writes much is not copied once more.
+    fn take(&self, stream: OutputStream, data: &mut BytesMut) {
         match self {
             Sink::Log(log) => {
-                let event = ProcessEvent::output(stream, Bytes::copy_from_slice(data));
-                log.append(event, data.len() + EVENT_BYTES);
+                let data = match data.len() == data.capacity() {
+                    true => data.split().freeze(),
+                    false => Bytes::copy_from_slice(data),
+                };
+                let weight = data.len() + EVENT_BYTES;
+                log.append(ProcessEvent::output(stream, data), weight);
             }
             Sink::Collect { limit, collected } => {
                 let Beginnings {
@@ -173,7 +181,7 @@ pub enum Outlet {
 
 impl Outlet {
     /// Passes on what there is, once there is something: so many bytes, 0 at the end.
-    async fn read(&self, take: impl Fn(&[u8])) -> io::Result<usize> {
+    async fn read(&self, take: impl Fn(&mut BytesMut)) -> io::Result<usize> {
         loop {
             // Readiness alone never gives way to other tasks, and some programs always have more to say.
             tokio::task::coop::consume_budget().await;
@@ -188,13 +196,20 @@ impl Outlet {
         }
     }
 
-    fn try_read(&self, take: impl Fn(&[u8])) -> io::Result<usize> {
+    fn try_read(&self, take: impl Fn(&mut BytesMut)) -> io::Result<usize> {
         BUFFER.with_borrow_mut(|buffer| {
+            buffer.clear();
+            buffer.reserve(CHUNK);
             let read = match self {
-                Outlet::Pipe(pipe) => pipe.try_read(buffer),
-                Outlet::Terminal(terminal) => terminal.try_read(buffer),
-            }?;
-            take(&buffer[..read]);
+                Outlet::Pipe(pipe) => pipe.try_read_buf(buffer)?,
+                Outlet::Terminal(terminal) => {
+                    buffer.resize(TERMINAL_CHUNK, 0);
+                    let read = terminal.try_read(buffer)?;
+                    buffer.truncate(read);
+                    read
+                }
+            };
+            take(buffer);
             Ok(read)
         })
     }
@@ -207,7 +222,7 @@ impl Outlet {
         sink: Sink,
         cut: CancellationToken,
     ) -> Option<Self> {
-        let take = |data: &[u8]| {
+        let take = |data: &mut BytesMut| {
             if !data.is_empty() {
                 sink.take(stream, data);
             }
