@@ -9,6 +9,8 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 
+use crate::system::remove::remove_all;
+
 /// Paths inside the state folder. Making one of these touches nothing; [`StateDir::claim`] does.
 #[derive(Clone, Debug)]
 pub struct StateDir {
@@ -46,12 +48,15 @@ impl StateDir {
     /// [`StateDir::claim`] finds the one or the other, whole.
     pub fn replace_user_data(&self, new: &Path) -> io::Result<()> {
         let (current, old) = (self.user_data(), self.replaced_user_data());
+        remove_all(&old)?;
         fs::rename(&current, &old)?;
         if let Err(error) = fs::rename(new, &current) {
             fs::rename(&old, &current)?;
             return Err(error);
         }
-        fs::remove_dir_all(old)
+        // The new one is in its place whatever becomes of this.
+        remove_left_over(&old);
+        Ok(())
     }
 
     /// Ends what a killed agent had begun.
@@ -61,7 +66,8 @@ impl StateDir {
             return Ok(());
         }
         if current.exists() {
-            return fs::remove_dir_all(old);
+            remove_left_over(&old);
+            return Ok(());
         }
         tracing::warn!("a profile is back in its place that was just to be replaced");
         fs::rename(old, current)
@@ -122,7 +128,7 @@ impl StateDir {
         match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => {
                 for left in fs::read_dir(self.work())? {
-                    remove_all(&left?.path())?;
+                    remove_left_over(&left?.path());
                 }
                 self.recover_user_data()?;
                 make_folder(&self.user_data(), 0o700)?;
@@ -142,10 +148,9 @@ fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-fn remove_all(path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path)?.is_dir() {
-        fs::remove_dir_all(path)
-    } else {
-        fs::remove_file(path)
+/// What cannot be removed takes room, and is no reason to do without the rest.
+fn remove_left_over(path: &Path) {
+    if let Err(error) = remove_all(path) {
+        tracing::warn!(path = %path.display(), %error, "a temporary file is left");
     }
 }

@@ -13,6 +13,7 @@ pub mod open_files;
 pub mod process_run;
 pub mod process_tree;
 pub mod pty;
+pub mod remove;
 pub mod script_protocol;
 pub mod script_worker;
 pub mod session;

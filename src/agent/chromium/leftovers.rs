@@ -7,11 +7,16 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use crate::system::child::signal_group;
+use crate::system::{child::signal_group, remove::remove_all};
 
-/// Chromium's own guard against two of it on one profile. The agent's claim of the folder is the stronger one; a lock that names another
-/// host (a restored archive, a renamed machine) would stop Chromium for ever.
-const SINGLETONS: [&str; 3] = ["SingletonLock", "SingletonCookie", "SingletonSocket"];
+/// What a running Chromium has in its profile for itself alone. The first three are its own guard against two of it on one profile: the agent's
+/// claim of the folder is the stronger one, and a lock that names another host (a restored archive, a renamed machine) would stop Chromium for ever.
+pub const OF_THE_PROCESS: [&str; 4] = [
+    "SingletonLock",
+    "SingletonCookie",
+    "SingletonSocket",
+    "DevToolsActivePort",
+];
 
 /// Files Chromium must be able to parse, below the profile folder.
 const PREFERENCES: [&str; 3] = [
@@ -22,8 +27,8 @@ const PREFERENCES: [&str; 3] = [
 
 /// Removes the marks of a Chromium that did not end in order.
 pub fn clear_profile(user_data: &Path) -> io::Result<()> {
-    for name in SINGLETONS.iter().chain(&["DevToolsActivePort"]) {
-        remove(&user_data.join(name))?;
+    for name in OF_THE_PROCESS {
+        remove_all(&user_data.join(name))?;
     }
     Ok(())
 }
@@ -43,7 +48,7 @@ pub fn set_torn_preferences_aside(user_data: &Path) -> Vec<PathBuf> {
         .filter(torn)
         .filter(|path| {
             let aside = path.with_extension("torn");
-            let _ = remove(&aside);
+            let _ = remove_all(&aside);
             fs::rename(path, aside).is_ok()
         })
         .collect()
@@ -65,21 +70,13 @@ pub fn kill_recorded(record: &Path) -> io::Result<()> {
         tracing::warn!(pid, "killed a process that an earlier agent left");
         signal_group(pid, Signal::SIGKILL);
     }
-    remove(record)
+    remove_all(record)
 }
 
 /// Notes a child for [`kill_recorded`]: its number, and what tells it from a later process of the same number.
 pub fn record(record: &Path, pid: u32) -> io::Result<()> {
     let started = started_at(pid).unwrap_or_default();
     fs::write(record, format!("{pid} {} {started}\n", boot_id()))
-}
-
-pub fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => fs::remove_dir_all(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
 }
 
 fn boot_id() -> String {

@@ -4,15 +4,17 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io,
     os::unix::{
         ffi::{OsStrExt, OsStringExt},
-        fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+        fs::{DirBuilderExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
     sync::Arc,
 };
+
+use crate::system::remove::remove_all;
 
 const PREFIX: &str = ".berth-";
 /// Of the random part, in hexadecimal digits.
@@ -147,15 +149,8 @@ impl DraftDirectory {
 
 impl Record {
     fn remove(&self) -> io::Result<()> {
-        let removed = match fs::symlink_metadata(&self.path) {
-            Ok(found) if found.is_dir() => remove_directory(&self.path),
-            Ok(_) => fs::remove_file(&self.path),
-            Err(error) => Err(error),
-        };
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => fs::remove_file(&self.record),
-        }
+        remove_all(&self.path)?;
+        fs::remove_file(&self.record)
     }
 }
 
@@ -165,28 +160,6 @@ impl Drop for Recorded {
             tracing::warn!(path = %self.0.path.display(), %error, "a temporary file is left");
         }
     }
-}
-
-/// Removes a directory and all that is in it, also where its own permissions are against it.
-fn remove_directory(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(path)?;
-            fs::remove_dir_all(path)
-        }
-        removed => removed,
-    }
-}
-
-fn open_up(directory: &Path) -> io::Result<()> {
-    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 /// What records tell of; nothing of it has been looked at.
