@@ -83,11 +83,11 @@ $(v8_worker).snapshot: $(worker_sources) src/system/script_protocol.rs Cargo.loc
 	@install -D $(CARGO_TARGET_DIR)/debug/berth-script $(v8_worker)
 	@scripts/snapshot $(@D) $(bundle)
 
-bench: ## Measure in one run beside Node with playwright-core; prints a table and writes bench.json into the target directory
+bench: ## Measure in one run beside what one would use instead; prints a table and writes bench.json. B="process watch" measures these alone
 bench: $(bundle) benches/node_modules/.package-lock.json | system
 	@$(step) "Building (release profile)" "The compiler's message is above" cargo bench --no-run --bench compare
 	@scripts/snapshot $(CARGO_TARGET_DIR)/release $(bundle)
-	@cargo bench --bench compare -- $(CARGO_TARGET_DIR)/bench.json
+	@cargo bench --bench compare -- $(CARGO_TARGET_DIR)/bench.json $(B)
 
 lint: ## Check format, clippy, and the dependencies' licences and sources
 lint: | system

@@ -16,13 +16,27 @@ mod watch;
 use figures::Figures;
 use parts::{Agent, Dev, Result, Site};
 
+/// What is measured, in this order; the names are also those that may be asked for.
+const SECTIONS: [&str; 6] = ["execute", "start", "proxy", "watch", "process", "archive"];
+
 #[tokio::main]
 async fn main() -> Result<()> {
-    // `cargo bench` adds `--bench`; the one argument of our own is where the figures go.
-    let out = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
+    // `cargo bench` adds `--bench`. Of our own there are two: where the figures go, and which sections are wanted.
+    let mut arguments = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with("--"));
+    let out = arguments.next();
+    let wanted: Vec<String> = arguments.collect();
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|name| !SECTIONS.contains(&name.as_str()))
+    {
+        let known = SECTIONS.join(", ");
+        return Err(format!("there is no section {unknown}; there are {known}").into());
+    }
     let mut figures = Figures::default();
 
-    let measured = measure(&mut figures).await;
+    let measured = measure(&mut figures, &wanted).await;
     // What has been measured is worth seeing, whatever went wrong after it.
     figures.print();
     if let Some(out) = out {
@@ -32,27 +46,35 @@ async fn main() -> Result<()> {
     measured
 }
 
-async fn measure(figures: &mut Figures) -> Result<()> {
+async fn measure(figures: &mut Figures, wanted: &[String]) -> Result<()> {
     let site = Site::serve().await?;
     let agent = Agent::start().await?;
-    println!("==> Measuring script execution");
-    execute::measure(figures, &agent, &site).await?;
-    println!("==> Measuring starts");
-    start::agent(figures).await?;
-    let dev = Dev::start().await?;
-    start::browser(figures, &dev, &agent).await?;
-    println!("==> Measuring the proxy");
-    let browser = dev.create_browser().await?;
-    proxy::measure(figures, &agent, &dev, &browser).await?;
-    cdp::measure(figures, &agent, &browser).await?;
-    dev.delete_browser(&browser).await?;
-    dev.stop().await?;
-    println!("==> Measuring watches");
-    watch::measure(figures, &agent).await?;
-    println!("==> Measuring processes");
-    process::measure(figures, &agent).await?;
-    println!("==> Measuring files and archives");
-    archive::measure(figures, &agent, &site).await?;
+    for section in SECTIONS {
+        if !wanted.is_empty() && wanted.iter().all(|name| name != section) {
+            continue;
+        }
+        println!("==> Measuring: {section}");
+        match section {
+            "execute" => execute::measure(figures, &agent, &site).await?,
+            "start" => {
+                start::agent(figures).await?;
+                let dev = Dev::start().await?;
+                start::browser(figures, &dev, &agent).await?;
+                dev.stop().await?;
+            }
+            "proxy" => {
+                let dev = Dev::start().await?;
+                let browser = dev.create_browser().await?;
+                proxy::measure(figures, &agent, &dev, &browser).await?;
+                cdp::measure(figures, &agent, &browser).await?;
+                dev.delete_browser(&browser).await?;
+                dev.stop().await?;
+            }
+            "watch" => watch::measure(figures, &agent).await?,
+            "process" => process::measure(figures, &agent).await?,
+            _ => archive::measure(figures, &agent, &site).await?,
+        }
+    }
     agent.stop().await?;
     Ok(())
 }
