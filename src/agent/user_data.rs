@@ -15,27 +15,23 @@ use tempfile::TempDir;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
-    chromium::{Chromium, Hold, HoldError},
+    chromium::{Chromium, Hold, HoldError, NotReady, OF_THE_PROCESS},
     state_dir::StateDir,
 };
 use crate::{
+    api::fs::CompressionLevel,
     shutdown::Shutdown,
-    system::archive::{
-        self, Format, Level, OpenError, Source,
-        unpack::{Inlet, Limits, UnpackError, inlet, unpack_tar_zstd},
+    system::{
+        archive::{
+            self, Format, OpenError, Skipped, Source,
+            unpack::{Inlet, Limits, UnpackError, inlet, unpack_tar_zstd},
+        },
+        remove::remove_all,
     },
 };
 
 /// For Chromium to come up, where it is just being started, and to close.
 const HOLD_DEADLINE: Duration = Duration::from_secs(90);
-
-/// Of a running Chromium alone, and of no use to another one.
-const OF_THE_PROCESS: [&str; 4] = [
-    "SingletonLock",
-    "SingletonCookie",
-    "SingletonSocket",
-    "DevToolsActivePort",
-];
 
 #[derive(Debug, thiserror::Error)]
 pub enum UserDataError {
@@ -51,6 +47,19 @@ pub enum UserDataError {
     Io(#[from] io::Error),
 }
 
+#[derive(Debug)]
+pub enum RestoreError<E> {
+    /// What the archive comes in.
+    Body(E),
+    UserData(UserDataError),
+}
+
+impl<E, F: Into<UserDataError>> From<F> for RestoreError<E> {
+    fn from(error: F) -> Self {
+        RestoreError::UserData(error.into())
+    }
+}
+
 /// The profile's archives; clones share the right to make or restore one.
 #[derive(Clone)]
 pub struct UserData {
@@ -64,8 +73,26 @@ pub struct UserData {
 /// A place to unpack a profile to. Dropped, it never was.
 pub struct Restore {
     user_data: UserData,
-    folder: TempDir,
+    folder: WorkFolder,
     turn: OwnedMutexGuard<()>,
+}
+
+/// Removed when it is dropped, which blocks.
+struct WorkFolder(TempDir);
+
+impl WorkFolder {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        // What was unpacked may have permissions that are against it.
+        if let Err(error) = remove_all(self.path()) {
+            tracing::warn!(path = %self.path().display(), %error, "a temporary folder is left");
+        }
+    }
 }
 
 impl UserData {
@@ -86,7 +113,7 @@ impl UserData {
     /// Where Chromium cannot be closed or frozen, or there is no room.
     pub async fn archive(
         &self,
-        level: Level,
+        level: CompressionLevel,
         live: bool,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, UserDataError> {
         let turn = self.turn()?;
@@ -100,7 +127,7 @@ impl UserData {
 
     async fn archive_closed(
         &self,
-        level: Level,
+        level: CompressionLevel,
         turn: OwnedMutexGuard<()>,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, UserDataError> {
         let reason = "its user data is archived";
@@ -114,9 +141,7 @@ impl UserData {
         let source = self.source(&self.state.user_data())?;
         let format = Format::TarZstd(level);
         let reader = archive::spooled(source, format, &self.state.work(), move |written| {
-            if let Err(error) = written {
-                tracing::warn!(%error, "the user data could not be archived");
-            }
+            tell(written);
             drop((held, turn));
         })?;
         Ok(reader.into_stream())
@@ -124,7 +149,7 @@ impl UserData {
 
     async fn archive_frozen(
         &self,
-        level: Level,
+        level: CompressionLevel,
         turn: OwnedMutexGuard<()>,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, UserDataError> {
         let user_data = self.state.user_data();
@@ -139,14 +164,19 @@ impl UserData {
             .await?;
         let source = self.source(&user_data)?;
         let copy = self.folder()?;
+        // Whoever asked may leave: the turn and the copy stay with who makes it.
         let copying = tokio::task::spawn_blocking(move || {
-            let copied = archive::copy(&source, copy.path());
-            drop(held);
-            copied.map(|_| copy)
+            archive::copy(&source, copy.path())?;
+            if held.holds() {
+                Ok((copy, turn))
+            } else {
+                Err(UserDataError::Hold(NotReady::Stopped.into()))
+            }
         });
-        let copy = copying.await.map_err(io::Error::other)??;
+        let (copy, turn) = copying.await.map_err(io::Error::other)??;
         let source = self.source(copy.path())?;
-        let mut chunks = archive::stream(source, Format::TarZstd(level), move |_| {
+        let mut chunks = archive::stream(source, Format::TarZstd(level), move |written| {
+            tell(written);
             drop((copy, turn));
         })?;
         Ok(stream::poll_fn(move |context| chunks.poll_recv(context)))
@@ -171,8 +201,8 @@ impl UserData {
     }
 
     /// On the profile's own file system, so that one can take the other's place.
-    fn folder(&self) -> io::Result<TempDir> {
-        TempDir::new_in(self.state.work())
+    fn folder(&self) -> io::Result<WorkFolder> {
+        TempDir::new_in(self.state.work()).map(WorkFolder)
     }
 
     fn source(&self, folder: &Path) -> io::Result<Source> {
@@ -180,7 +210,7 @@ impl UserData {
             OpenError::Io(error) => error,
             OpenError::Virtual => io::Error::other(error.to_string()),
         })?;
-        Ok(source.as_it_is_without(is_of_the_process))
+        Ok(source.whole_but_for(is_of_the_process))
     }
 }
 
@@ -189,25 +219,29 @@ impl Restore {
     /// all of the archive has come and was found good.
     ///
     /// # Errors
-    /// Where the archive is bad, or Chromium does not let go of its profile.
-    pub async fn from(
+    /// Where the archive is bad or does not come whole, or Chromium does not let go of its profile.
+    pub async fn from<E>(
         self,
-        mut chunks: impl Stream<Item = Result<Bytes, impl std::error::Error>> + Unpin,
-    ) -> Result<(), UserDataError> {
+        chunks: impl Stream<Item = Result<Bytes, E>> + Unpin,
+    ) -> Result<(), RestoreError<E>> {
         let new = self.folder.path().join("user-data");
         DirBuilder::new().mode(0o700).create(&new)?;
         let (inlet, reader) = inlet();
-        let (into, limits) = (new.clone(), self.user_data.limits);
-        let stop = self.user_data.shutdown.token();
-        let unpacking = tokio::task::spawn_blocking(move || {
-            unpack_tar_zstd(reader, &into, limits, &stop, is_of_the_process)
-        });
-        feed(inlet, &mut chunks).await;
-        unpacking.await.map_err(io::Error::other)??;
-        // Whoever asked may leave: the exchange is brought to its end.
         let shutdown = self.user_data.shutdown.clone();
-        let exchanging = shutdown.spawn(self.exchange(new));
-        exchanging.await.map_err(io::Error::other)?
+        let stop = shutdown.token();
+        // Whoever sends may leave: the turn and the folder stay with who unpacks.
+        let unpacking = tokio::task::spawn_blocking(move || {
+            let limits = self.user_data.limits;
+            unpack_tar_zstd(reader, &new, limits, &stop, is_of_the_process)?;
+            Ok::<_, UserDataError>((self, new))
+        });
+        let fed = feed(inlet, chunks).await;
+        let unpacked = unpacking.await.map_err(io::Error::other)?;
+        fed.map_err(RestoreError::Body)?;
+        let (restore, new) = unpacked?;
+        // From here on the exchange is brought to its end.
+        let exchanging = shutdown.spawn(restore.exchange(new));
+        Ok(exchanging.await.map_err(io::Error::other)??)
     }
 
     async fn exchange(self, new: PathBuf) -> Result<(), UserDataError> {
@@ -231,18 +265,24 @@ impl Restore {
 }
 
 /// Passes on what comes, until its end or until nobody wants more.
-async fn feed(
+async fn feed<E>(
     inlet: Inlet,
-    chunks: &mut (impl Stream<Item = Result<Bytes, impl std::error::Error>> + Unpin),
-) {
+    mut chunks: impl Stream<Item = Result<Bytes, E>> + Unpin,
+) -> Result<(), E> {
     while let Some(chunk) = chunks.next().await {
-        // Without its end it broke off, and where nobody wants more, that one knows why.
-        let Ok(chunk) = chunk else { return };
-        if !inlet.send(chunk).await {
-            return;
+        // Where nobody wants more, that one knows why.
+        if !inlet.send(chunk?).await {
+            return Ok(());
         }
     }
     inlet.end().await;
+    Ok(())
+}
+
+fn tell(archived: &io::Result<Skipped>) {
+    if let Err(error) = archived {
+        tracing::warn!(%error, "the user data could not be archived");
+    }
 }
 
 fn is_of_the_process(path: &Path) -> bool {

@@ -19,6 +19,7 @@ mod leftovers;
 mod supervisor;
 mod temporary;
 
+pub use leftovers::OF_THE_PROCESS;
 pub use supervisor::start;
 
 /// Where a running Chromium answers.
@@ -140,7 +141,14 @@ pub enum Hold {
 pub struct Held {
     /// Whether it has written all it had to: it was not killed, and had not crashed.
     pub in_order: bool,
-    _release: oneshot::Sender<()>,
+    release: oneshot::Sender<()>,
+}
+
+impl Held {
+    /// Whether it still holds: at a stop Chromium is not kept waiting.
+    pub fn holds(&self) -> bool {
+        !self.release.is_closed()
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -191,10 +199,7 @@ impl Chromium {
             generation,
             reason: reason.into(),
         };
-        self.requests
-            .send(request)
-            .await
-            .map_err(|_| NotReady::Stopped)?;
+        self.send(request, deadline).await?;
         self.ready_after(generation, deadline).await
     }
 
@@ -202,10 +207,8 @@ impl Chromium {
     pub async fn resize(&self, viewport: Viewport, deadline: Duration) -> Result<(), ResizeError> {
         self.ready(deadline).await?;
         let (reply, resized) = oneshot::channel();
-        self.requests
-            .send(Request::Resize { viewport, reply })
-            .await
-            .map_err(|_| NotReady::Stopped)?;
+        self.send(Request::Resize { viewport, reply }, deadline)
+            .await?;
         match tokio::time::timeout(deadline, resized).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(NotReady::Stopped.into()),
@@ -217,10 +220,7 @@ impl Chromium {
     pub async fn open_start_url(&self, url: url::Url, deadline: Duration) -> Result<(), NotReady> {
         let devtools = self.ready(deadline).await?;
         let request = Request::StartUrl(Some(url.clone()));
-        self.requests
-            .send(request)
-            .await
-            .map_err(|_| NotReady::Stopped)?;
+        self.send(request, deadline).await?;
         match launch::open_in_front(&devtools, &url).await {
             // The navigation goes on while its page keeps us waiting.
             Ok(()) | Err(CdpError::Deadline { .. }) | Err(CdpError::Refused { .. }) => Ok(()),
@@ -244,14 +244,19 @@ impl Chromium {
             reason: reason.into(),
             reply,
         };
-        self.requests
-            .send(request)
-            .await
-            .map_err(|_| NotReady::Stopped)?;
+        self.send(request, deadline).await?;
         match tokio::time::timeout(deadline, held).await {
             Ok(Ok(held)) => held,
             Ok(Err(_)) => Err(NotReady::Stopped.into()),
             Err(_) => Err(NotReady::Deadline(deadline).into()),
+        }
+    }
+
+    /// The queue is full while the profile is held for long.
+    async fn send(&self, request: Request, deadline: Duration) -> Result<(), NotReady> {
+        match tokio::time::timeout(deadline, self.requests.send(request)).await {
+            Ok(sent) => sent.map_err(|_| NotReady::Stopped),
+            Err(_) => Err(NotReady::Deadline(deadline)),
         }
     }
 

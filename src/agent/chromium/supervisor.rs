@@ -272,6 +272,8 @@ impl Supervisor {
                     return End::Asked(reason);
                 }
                 Some(Request::StartUrl(url)) => self.start_url = url,
+                // Nobody waits for it any more.
+                Some(Request::Hold { reply, .. }) if reply.is_closed() => {}
                 Some(Request::Hold {
                     how: Hold::Closed,
                     reason,
@@ -302,6 +304,7 @@ impl Supervisor {
                         Err(panic) => tracing::error!(%panic, "freezing Chromium failed"),
                     }
                 }
+                Some(Request::Resize { reply, .. }) if reply.is_closed() => {}
                 Some(Request::Resize { viewport, reply }) => {
                     if self.fits(viewport) {
                         let _ = reply.send(self.resize(viewport, &process).await);
@@ -328,10 +331,7 @@ impl Supervisor {
     /// Hands out the profile, and waits until it is given back.
     async fn held(&self, reply: oneshot::Sender<Result<Held, HoldError>>, in_order: bool) {
         let (release, released) = oneshot::channel();
-        let held = Held {
-            in_order,
-            _release: release,
-        };
+        let held = Held { in_order, release };
         // Where nobody waits for it any more, it is given back at once.
         let _ = reply.send(Ok(held));
         tokio::select! {
@@ -376,6 +376,7 @@ impl Supervisor {
                     Some(Request::Resize { reply, .. }) => {
                         let _ = reply.send(Err(NotReady::Restarting.into()));
                     }
+                    Some(Request::Hold { reply, .. }) if reply.is_closed() => {}
                     Some(Request::Hold { how: Hold::Frozen, reply, .. }) => {
                         let _ = reply.send(Err(NotReady::Restarting.into()));
                     }

@@ -7,13 +7,16 @@ use http::{HeaderValue, header};
 
 use super::fs::unpack_refusal;
 use crate::{
-    agent::{Agent, chromium::HoldError, user_data::UserDataError},
+    agent::{
+        Agent,
+        chromium::HoldError,
+        user_data::{RestoreError, UserDataError},
+    },
     api::{
         ErrorBody,
         agent::{Done, UserDataQuery},
     },
-    http::{ApiError, ApiResult, Json, Query},
-    system::archive::Level,
+    http::{ApiError, ApiResult, Json, Query, RawBody},
 };
 
 const TAG: &str = "user data";
@@ -24,6 +27,8 @@ const RETRY: Duration = Duration::from_secs(2);
 /// Archive Chromium's whole profile
 ///
 /// A tar archive compressed with zstd, of the user-data directory without what belongs to the running process (`Singleton*`, `DevToolsActivePort`).
+/// It is whole: where something of the profile cannot be archived, such as a file that cannot be read or a socket, the connection is closed early (or, `live`, the
+/// answer is 500), and the log says what it was. What goes beyond the bounds of a restoration is archived all the same.
 ///
 /// Chromium is asked to close, which writes all it holds in memory, and is started again once the archive is made: its tabs are lost, and its clients wait or are
 /// disconnected as on a restart. However slowly the archive is taken, Chromium is away only as long as it takes to make.
@@ -42,7 +47,7 @@ const RETRY: Duration = Duration::from_secs(2);
         (status = 200, body = Vec<u8>, content_type = "application/zstd"),
         (status = 400, body = ErrorBody, description = "a bad level"),
         (status = 409, body = ErrorBody, description = "it is being archived or restored"),
-        (status = 503, body = ErrorBody, description = "Chromium is not up, or did not close in order"),
+        (status = 503, body = ErrorBody, description = "Chromium is not up, did not close in order, or the agent is being stopped"),
     )
 )]
 pub async fn archive(
@@ -50,7 +55,6 @@ pub async fn archive(
     Query(query): Query<UserDataQuery>,
 ) -> ApiResult<Response> {
     let level = query.compression_level.unwrap_or_default();
-    let level = Level::new(level.number().into()).unwrap_or(Level::DEFAULT);
     let live = query.live.unwrap_or_default().0;
     let chunks = agent.user_data.archive(level, live).await?;
     let mut response = Response::new(Body::from_stream(chunks));
@@ -75,15 +79,19 @@ pub async fn archive(
     responses(
         (status = 200, body = Done),
         (status = 400, body = ErrorBody, description = "a bad archive, or one that broke off"),
+        (status = 408, body = ErrorBody, description = "nothing more of the body came for 30 seconds"),
         (status = 409, body = ErrorBody, description = "it is being archived or restored"),
         (status = 413, body = ErrorBody, description = "it unpacks to too much, or to more than the disk takes"),
         (status = 503, body = ErrorBody, description = "Chromium did not let go of its profile"),
     )
 )]
-pub async fn restore(State(agent): State<Agent>, body: Body) -> ApiResult<Json<Done>> {
+pub async fn restore(State(agent): State<Agent>, body: RawBody) -> ApiResult<Json<Done>> {
     let restore = agent.user_data.restore()?;
-    restore.from(body.into_data_stream()).await?;
-    Ok(Json(Done { ok: true }))
+    match restore.from(body).await {
+        Ok(()) => Ok(Json(Done { ok: true })),
+        Err(RestoreError::Body(error)) => Err(error.into()),
+        Err(RestoreError::UserData(error)) => Err(error.into()),
+    }
 }
 
 impl From<UserDataError> for ApiError {

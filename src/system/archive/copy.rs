@@ -31,7 +31,7 @@ struct CopySink {
 }
 
 impl Sink for CopySink {
-    fn add(&mut self, path: &Path, entry: Entry<'_>, _skipped: &mut Skipped) -> io::Result<()> {
+    fn add(&mut self, path: &Path, entry: Entry<'_>, skipped: &mut Skipped) -> io::Result<()> {
         let to = self.into.join(path);
         match entry {
             Entry::Directory(stat) => {
@@ -45,7 +45,10 @@ impl Sink for CopySink {
                     .mode(0o600)
                     .open(&to)?;
                 // By the kernel itself, which shares blocks where it can.
-                io::copy(&mut Read::take(&file, tree::size(stat)), &mut copy)?;
+                let size = tree::size(stat);
+                if io::copy(&mut Read::take(&file, size), &mut copy)? < size {
+                    skipped.note(path, "it became shorter meanwhile");
+                }
                 copy.set_permissions(permissions(stat))?;
                 set_modified(&copy, stat)
             }

@@ -20,6 +20,7 @@ use nix::{
 use tokio::sync::mpsc;
 
 use super::virtual_fs::is_virtual;
+use crate::api::fs::CompressionLevel;
 
 mod copy;
 mod outlet;
@@ -35,14 +36,13 @@ use outlet::{Chunks, Outlet};
 pub use skipped::Skipped;
 pub use spool::SpoolReader;
 use spool::spool;
-pub use tar_zstd::Level;
 
 /// The entries an archive may have.
 pub const MAX_ENTRIES: usize = 1_000_000;
 
 #[derive(Debug, Clone, Copy)]
 pub enum Format {
-    TarZstd(Level),
+    TarZstd(CompressionLevel),
     Zip,
 }
 
@@ -52,8 +52,8 @@ pub struct Source {
     directory: OwnedFd,
     /// Says of paths below the directory which are not for the archive.
     leave_out: fn(&Path) -> bool,
-    /// Whether what could not be archived is told by a last member of the archive.
-    list_skipped: bool,
+    /// Whether what cannot be archived as it is ends the archive; a last member tells of it otherwise.
+    must_be_whole: bool,
     wanted: Wanted,
 }
 
@@ -99,7 +99,7 @@ impl Source {
         Ok(Source {
             directory,
             leave_out: |_| false,
-            list_skipped: true,
+            must_be_whole: false,
             wanted: Wanted(Arc::new(|| true)),
         })
     }
@@ -109,11 +109,11 @@ impl Source {
         self
     }
 
-    /// Archives nothing that `leave_out` holds of, and adds nothing of its own.
+    /// Archives nothing that `leave_out` holds of, and all else or nothing.
     #[must_use]
-    pub fn as_it_is_without(mut self, leave_out: fn(&Path) -> bool) -> Self {
+    pub fn whole_but_for(mut self, leave_out: fn(&Path) -> bool) -> Self {
         self.leave_out = leave_out;
-        self.list_skipped = false;
+        self.must_be_whole = true;
         self
     }
 }

@@ -38,6 +38,11 @@ impl Skipped {
         self.skipped.is_empty()
     }
 
+    pub(super) fn first(&self) -> Option<String> {
+        let Note { path, reason } = self.skipped.first()?;
+        Some(format!("{path}: {reason}"))
+    }
+
     #[must_use]
     pub fn count(&self) -> u64 {
         self.skipped.len() as u64 + self.more

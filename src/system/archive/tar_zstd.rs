@@ -17,35 +17,20 @@ use super::{
     Outlet, Skipped, Source, Wanted,
     tree::{self, Entry, Exact, Sink},
 };
+use crate::api::fs::CompressionLevel;
 
-/// Each takes memory: some 25 MiB at the default level, ten times as much at the highest.
-const MAX_WORKERS: usize = 8;
+/// Of an archive's compressor, in MiB; see [`workers`].
+const MEMORY: u32 = 256;
+const MAX_WORKERS: u32 = 8;
 /// Handed to the compressor at a time.
 const BUFFER: usize = 256 << 10;
 
-/// How hard zstd tries, from 1 to 19. Beyond these it takes more memory than a browser's host should lend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Level(i32);
-
-impl Level {
-    pub const DEFAULT: Level = Level(3);
-
-    /// `None` where it is no level.
-    #[must_use]
-    pub fn new(level: i32) -> Option<Self> {
-        (1..=19).contains(&level).then_some(Level(level))
-    }
-}
-
 type Archive = Builder<BufWriter<Encoder<'static, Outlet>>>;
 
-pub(super) fn write(source: &Source, level: Level, out: &Outlet) -> io::Result<Skipped> {
-    let mut encoder = Encoder::new(out.clone(), level.0)?;
+pub(super) fn write(source: &Source, level: CompressionLevel, out: &Outlet) -> io::Result<Skipped> {
+    let mut encoder = Encoder::new(out.clone(), level.number().into())?;
     encoder.include_checksum(true)?;
-    let cores = thread::available_parallelism()
-        .map_or(1, usize::from)
-        .min(MAX_WORKERS);
-    encoder.multithread(u32::try_from(cores).unwrap_or(1))?;
+    encoder.multithread(workers(level))?;
     let mut sink = TarSink {
         archive: Builder::new(BufWriter::with_capacity(BUFFER, encoder)),
         linked: HashMap::new(),
@@ -60,6 +45,23 @@ pub(super) fn write(source: &Source, level: Level, out: &Outlet) -> io::Result<S
     let encoder = sink.archive.into_inner()?.into_inner();
     encoder.map_err(io::IntoInnerError::into_error)?.finish()?;
     written
+}
+
+/// One a core, as far as memory goes.
+fn workers(level: CompressionLevel) -> u32 {
+    let cores = thread::available_parallelism()
+        .ok()
+        .and_then(|cores| u32::try_from(cores.get()).ok())
+        .unwrap_or(1);
+    // In MiB, as measured.
+    let of_each = match level.number() {
+        ..=6 => 24,
+        7..=9 => 36,
+        10..=12 => 56,
+        13..=18 => 84,
+        19.. => 116,
+    };
+    cores.min(MAX_WORKERS).min(MEMORY / of_each)
 }
 
 struct TarSink {

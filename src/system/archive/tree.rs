@@ -50,21 +50,21 @@ pub trait Archive: Sink {
 }
 
 /// # Errors
-/// Where the sink fails, the directory itself cannot be read, there are more than [`MAX_ENTRIES`], or nobody wants them any more.
+/// Where the sink fails, something is skipped of what must be whole, the directory itself cannot be read, there are more than [`MAX_ENTRIES`], or nobody wants them any more.
 pub fn walk(source: &Source, sink: &mut impl Sink) -> io::Result<Skipped> {
     let mut walk = Walk::new(source);
     walk.all(source, sink)?;
     Ok(walk.skipped)
 }
 
-/// As [`walk`]; where the source wants it, a last member lists what was skipped.
+/// As [`walk`]; a last member lists what was skipped.
 ///
 /// # Errors
 /// As for [`walk`].
 pub fn walk_and_list(source: &Source, archive: &mut impl Archive) -> io::Result<Skipped> {
     let mut walk = Walk::new(source);
     walk.all(source, archive)?;
-    if source.list_skipped && !walk.skipped.is_empty() {
+    if !walk.skipped.is_empty() {
         archive.add_list(&walk.list_name(), &walk.skipped.to_json())?;
     }
     Ok(walk.skipped)
@@ -105,7 +105,11 @@ impl Walk {
             device,
             depth: 0,
         };
-        self.directory(&root, Path::new(""), sink)
+        self.directory(&root, Path::new(""), sink)?;
+        match self.skipped.first() {
+            Some(first) if source.must_be_whole => Err(io::Error::other(first)),
+            _ => Ok(()),
+        }
     }
 
     /// The name of the last member, which tells what is missing; another one where the directory has a file of that name.

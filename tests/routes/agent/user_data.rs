@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::{
     agent::{Start, TestAgent},
-    files::untar,
+    files::{noise, untar},
     requests::unfinished,
     site::Site,
     wait::{in_time, until},
@@ -165,6 +165,34 @@ async fn a_cookie_that_was_just_set_is_in_the_archive_of_a_living_browser() {
     agent.stop().await;
 }
 
+#[tokio::test]
+async fn a_profile_is_archived_whole_or_not_at_all() {
+    let agent = Start::headless().ready().await;
+    let odd = agent.state_dir().join("user-data/odd");
+    nix::unistd::mkfifo(&odd, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let request = agent.get("/user_data?live=true").send();
+    let answer = in_time("a refusal", request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    // The reason is no client's business; the log has it.
+    until("the reason", async || {
+        agent.log().contains("odd: it is a FIFO").then_some(())
+    })
+    .await;
+    let request = agent.get("/user_data").send();
+    let answer = in_time("an archive", request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let content = in_time("its end", answer.bytes()).await;
+    assert!(content.is_err(), "it looks whole");
+
+    fs::remove_file(&odd).unwrap();
+    assert_sound(&archive(&agent, "").await).await;
+    until("the end of the copies", async || {
+        (work_left(&agent) == 0).then_some(())
+    })
+    .await;
+    agent.stop().await;
+}
+
 /// An entry, whatever its name is.
 fn entry(kind: EntryType, name: &str, link: &str, content: &[u8]) -> Vec<u8> {
     let mut header = Header::new_gnu();
@@ -294,11 +322,15 @@ async fn a_bad_archive_changes_nothing() {
 #[tokio::test]
 async fn a_restoration_that_breaks_off_leaves_nothing() {
     let agent = Start::without_browser().listening().await;
+    let mut archive = packed(&[file("first", b"has come"), file("second", &noise(4 << 20))]);
+    archive.truncate(archive.len() / 2);
     for killed in [false, true] {
-        let (sender, body) = unfinished(b"(\xb5/\xfd".to_vec());
+        let (sender, body) = unfinished(archive.clone());
         let restoring = tokio::spawn(agent.put("/user_data").body(body).send());
-        until("the place to unpack to", async || {
-            (work_left(&agent) == 1).then_some(())
+        until("a first file", async || {
+            let work = fs::read_dir(agent.state_dir().join("work")).unwrap();
+            let mut folders = work.map(|folder| folder.unwrap().path());
+            folders.find(|folder| folder.join("user-data/first").exists())
         })
         .await;
         let (status, answer) = agent.answer(agent.get("/user_data")).await;

@@ -7,7 +7,7 @@ use crate::{
     agent::Agent,
     api::{ErrorBody, fs::DownloadQuery},
     http::{ApiResult, Query},
-    system::archive::{Format, Level},
+    system::archive::Format,
 };
 
 /// Download a directory as a tar archive, compressed with zstd
@@ -36,6 +36,5 @@ pub async fn download_dir_zstd(
     Query(query): Query<DownloadQuery>,
 ) -> ApiResult<Response> {
     let level = query.compression_level.unwrap_or_default();
-    let level = Level::new(level.number().into()).unwrap_or(Level::DEFAULT);
     download(&agent.archives, query.path, Format::TarZstd(level)).await
 }
