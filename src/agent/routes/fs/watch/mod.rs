@@ -19,14 +19,6 @@ pub mod events;
 /// Watch a directory
 ///
 /// Its events are kept until they are read, within 16 MiB. A watch that nobody reads for ten minutes ends by itself.
-///
-/// With `recursive`, directories that are made or moved there later are watched as well, and what was in them before is told with a
-/// `CREATE` each. One that is moved within stays watched: its `RENAME` stands for all that is in it, and what happens in it afterwards
-/// is told under its new path. Of one that is moved away its `RENAME` is the last that is told. Links are not followed, and other file
-/// systems that the kernel makes up, as `/proc`, are not watched.
-///
-/// All recursive watches together take 65,536 directories below their own. Where directories that come later reach that limit, or the
-/// system's, an `OVERFLOW` says that not all is seen.
 #[utoipa::path(
     post,
     path = "/fs/watch",
@@ -37,8 +29,7 @@ pub mod events;
         (status = 201, body = WatchCreated),
         (status = 400, body = ErrorBody, description = "not an absolute path, or not a directory that can be read"),
         (status = 404, body = ErrorBody, description = "there is no such directory"),
-        (status = 429, body = ErrorBody, description = "64 directories are watched, or 65,536 below them, or the system has no inotify watch left"),
-        (status = 503, body = ErrorBody, description = "the agent is being stopped"),
+        (status = 429, body = ErrorBody, description = "64 directories are watched, or the system has no inotify watch left"),
     )
 )]
 pub async fn start(
