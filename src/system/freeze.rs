@@ -14,6 +14,8 @@ use nix::{
     unistd::Pid,
 };
 
+use super::proc_stat::ProcStat;
+
 /// For all of them to stop: one in the middle of a system call does so at its end.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Between two looks at the processes.
@@ -120,17 +122,13 @@ fn tree(leader: i32) -> io::Result<Vec<Process>> {
         let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
         };
-        let Some((state, parent, group)) = status(&format!("/proc/{pid}/stat")) else {
+        let Some(stat) = ProcStat::of(pid).filter(|stat| !stat.has_ended()) else {
             continue;
         };
-        // Dead ones are waiting for their parents.
-        if matches!(state, 'Z' | 'X') {
-            continue;
-        }
         all.push(Found {
             pid,
-            parent,
-            group,
+            parent: stat.parent,
+            group: stat.group,
             is_stopped: all_threads_stopped(pid),
         });
     }
@@ -165,26 +163,10 @@ fn all_threads_stopped(pid: i32) -> bool {
         return true;
     };
     threads.flatten().all(|thread| {
-        let stat = thread.path().join("stat");
         // A thread that has gone is as good as one that has stopped.
-        stat.to_str()
-            .and_then(status)
-            .is_none_or(|(state, ..)| matches!(state, 'T' | 't' | 'Z' | 'X'))
+        ProcStat::read(&thread.path().join("stat"))
+            .is_none_or(|stat| stat.has_ended() || matches!(stat.state, 'T' | 't'))
     })
-}
-
-/// State, parent and group.
-fn status(stat: &str) -> Option<(char, i32, i32)> {
-    let stat = fs::read_to_string(stat).ok()?;
-    // The name in parentheses may hold anything.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((
-        state,
-        fields.next()?.parse().ok()?,
-        fields.next()?.parse().ok()?,
-    ))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub mod file_wait;
 pub mod freeze;
 mod job_thread;
 pub mod open_files;
+pub mod proc_stat;
 pub mod process_run;
 pub mod process_tree;
 pub mod pty;

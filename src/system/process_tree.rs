@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 
 use super::{
     job_thread::JobThread,
+    proc_stat::ProcStat,
     session::{Leader, Pin},
 };
 
@@ -46,50 +47,6 @@ const RESTLESS_LOOK: u32 = 1;
 static KILLER: LazyLock<mpsc::Sender<Task>> = LazyLock::new(start_killer);
 static LAST: Mutex<Option<Arc<Census>>> = Mutex::new(None);
 
-#[derive(Debug, Clone)]
-struct Process {
-    pid: i32,
-    parent: i32,
-    group: i32,
-    session: i32,
-    /// It has ended and waits for its parent.
-    ended: bool,
-    /// Ticks after the system's start; together with its number, nobody else's.
-    started: u64,
-    /// Ticks that it has computed, and those of its children that have ended.
-    ticks: u64,
-    resident_pages: u64,
-}
-
-impl Process {
-    fn read(pid: i32) -> Option<Self> {
-        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold anything, text or not.
-        let name_end = stat.windows(2).rposition(|pair| pair == b") ")?;
-        let rest = std::str::from_utf8(&stat[name_end + 2..]).ok()?;
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // Counted as in proc_pid_stat(5), where the state is the third field.
-        let field = |number: usize| fields.get(number - 3).copied();
-        let number = |at: usize| field(at)?.parse::<i64>().ok();
-        let unsigned = |at: usize| number(at).and_then(|n| u64::try_from(n).ok());
-        Some(Process {
-            pid,
-            parent: i32::try_from(number(4)?).ok()?,
-            group: i32::try_from(number(5)?).ok()?,
-            session: i32::try_from(number(6)?).ok()?,
-            ended: matches!(field(3)?, "Z" | "X"),
-            ticks: unsigned(14)? + unsigned(15)? + unsigned(16)? + unsigned(17)?,
-            started: unsigned(22)?,
-            resident_pages: unsigned(24)?,
-        })
-    }
-
-    fn is_unchanged(&self) -> bool {
-        Process::read(self.pid)
-            .is_some_and(|now| now.started == self.started && now.group == self.group)
-    }
-}
-
 /// What the processes of a session take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -102,7 +59,7 @@ pub struct Usage {
 #[derive(Debug)]
 pub struct Census {
     begun: Instant,
-    processes: Vec<Process>,
+    processes: Vec<ProcStat>,
     /// All of them could be looked at.
     is_quiet: bool,
 }
@@ -115,7 +72,7 @@ impl Census {
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .filter_map(|pid| {
-                let process = Process::read(pid);
+                let process = ProcStat::of(pid);
                 is_quiet &= process.is_some();
                 process
             })
@@ -146,7 +103,7 @@ impl Census {
     /// Whether anything of the session still lives.
     #[must_use]
     pub fn lives(&self, session: u32) -> bool {
-        self.members(session).any(|process| !process.ended)
+        self.members(session).any(|process| !process.has_ended())
     }
 
     #[must_use]
@@ -163,14 +120,14 @@ impl Census {
         }
     }
 
-    fn members(&self, session: u32) -> impl Iterator<Item = &Process> {
+    fn members(&self, session: u32) -> impl Iterator<Item = &ProcStat> {
         let session = session.cast_signed();
         self.processes
             .iter()
             .filter(move |process| process.session == session)
     }
 
-    fn find(&self, pid: i32) -> Option<&Process> {
+    fn find(&self, pid: i32) -> Option<&ProcStat> {
         self.processes.iter().find(|process| process.pid == pid)
     }
 
@@ -200,14 +157,14 @@ impl Census {
     /// forking while the group is being signalled. Returns whether there were any.
     fn signal(&self, tree: &HashSet<i32>, signal: Signal) -> bool {
         let own = Own::new();
-        let mut groups: BTreeMap<i32, Vec<&Process>> = BTreeMap::new();
-        for process in self.processes.iter().filter(|process| !process.ended) {
+        let mut groups: BTreeMap<i32, Vec<&ProcStat>> = BTreeMap::new();
+        for process in self.processes.iter().filter(|process| !process.has_ended()) {
             groups.entry(process.group).or_default().push(process);
         }
         let mut any = false;
         for (group, members) in groups {
-            let is_ours = |process: &&&Process| tree.contains(&process.pid);
-            let ours: Vec<&Process> = members.iter().filter(is_ours).copied().collect();
+            let is_ours = |process: &&&ProcStat| tree.contains(&process.pid);
+            let ours: Vec<&ProcStat> = members.iter().filter(is_ours).copied().collect();
             if ours.is_empty() {
                 continue;
             }
@@ -253,7 +210,7 @@ impl Marks {
         for process in &census.processes {
             // One without a session is a thread of the kernel's.
             let is_candidate = process.session > 0 && process.started >= since;
-            if process.pid == own || process.ended || !is_candidate {
+            if process.pid == own || process.has_ended() || !is_candidate {
                 continue;
             }
             match self.read(process, own) {
@@ -267,7 +224,7 @@ impl Marks {
         (marked, all_told)
     }
 
-    fn read(&mut self, process: &Process, own: i32) -> Option<Vec<Vec<u8>>> {
+    fn read(&mut self, process: &ProcStat, own: i32) -> Option<Vec<Vec<u8>>> {
         let key = (process.pid, process.started);
         if let Some(known) = self.0.get(&key) {
             return Some(known.clone());
@@ -470,7 +427,10 @@ impl Task {
 
     /// A session keeps its number as long as it has members: until a look finds none.
     fn keep_sessions(&mut self, census: &Census) {
-        let alive = census.processes.iter().filter(|process| !process.ended);
+        let alive = census
+            .processes
+            .iter()
+            .filter(|process| !process.has_ended());
         let alive: HashSet<i32> = alive.map(|process| process.session).collect();
         let own = self.leader.as_ref();
         let own = own.map(|(leader, _)| leader.pid().cast_signed());
@@ -481,14 +441,14 @@ impl Task {
 
 /// For the group's number to be somebody else's, all of the group would have to end, and all numbers be given out once, between the
 /// look at a member and the signal.
-fn signal_group(group: i32, members: &[&Process], signal: Signal) {
+fn signal_group(group: i32, members: &[&ProcStat], signal: Signal) {
     if members.iter().any(|known| known.is_unchanged()) {
         // Gone already is as good.
         let _ = killpg(Pid::from_raw(group), signal);
     }
 }
 
-fn signal_one(process: &Process, signal: Signal) {
+fn signal_one(process: &ProcStat, signal: Signal) {
     if process.is_unchanged() {
         let _ = kill(Pid::from_raw(process.pid), signal);
     }

@@ -7,7 +7,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use crate::system::{child::signal_group, remove::remove_all};
+use crate::system::{child::signal_group, proc_stat::ProcStat, remove::remove_all};
 
 /// What a running Chromium has in its profile for itself alone. The first three are its own guard against two of it on one profile: the agent's
 /// claim of the folder is the stronger one, and a lock that names another host (a restored archive, a renamed machine) would stop Chromium for ever.
@@ -88,8 +88,6 @@ fn boot_id() -> String {
 
 /// The kernel's start time of a process, in ticks since boot.
 fn started_at(pid: u32) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold spaces; the 20th field after it is the start time.
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(19).map(str::to_owned)
+    let stat = ProcStat::of(i32::try_from(pid).ok()?)?;
+    Some(stat.started.to_string())
 }

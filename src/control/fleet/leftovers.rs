@@ -15,7 +15,7 @@ use nix::{
 };
 use tokio::task::spawn_blocking;
 
-use crate::system::process_run;
+use crate::system::{proc_stat::ProcStat, process_run};
 
 /// How long killed processes are waited for; the kernel ends them as soon as it gets to it.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -159,11 +159,7 @@ fn own_line() -> Vec<Pid> {
 }
 
 fn parent_of(pid: Pid) -> Option<Pid> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; the state and the parent follow it.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let parent = fields.split_whitespace().nth(1)?;
-    parent.parse().ok().map(Pid::from_raw)
+    ProcStat::of(pid.as_raw()).map(|stat| Pid::from_raw(stat.parent))
 }
 
 #[cfg(test)]
