@@ -112,6 +112,8 @@ async fn file(figures: &mut Figures, agent: &Agent) -> Result<()> {
     for _ in 0..ROUNDS {
         let chunk = chunk.clone();
         let chunks = (0..FILE / CHUNK).map(move |_| Ok::<_, std::io::Error>(chunk.clone()));
+        // To remove what is replaced takes time as well, on both sides.
+        let _ = fs::remove_file(&path);
         let route = format!("/fs/write_file?path={}", path.display());
         let request = agent.http.request(Method::PUT, &route);
         let begun = Instant::now();
@@ -178,12 +180,8 @@ fn grow(folder: &Path) -> Result<()> {
         }
         fs::write(folder.join(format!("text-{number}")), text)?;
     }
-    let noise = noise(CHUNK + NOISE_FILES);
-    for number in 0..NOISE_FILES {
-        fs::write(
-            folder.join(format!("noise-{number}")),
-            &noise[number..number + CHUNK],
-        )?;
+    for (number, noise) in noise(NOISE_FILES * CHUNK).chunks(CHUNK).enumerate() {
+        fs::write(folder.join(format!("noise-{number}")), noise)?;
     }
     Ok(())
 }
