@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+mod ahead;
 mod inlet;
 mod meter;
 mod staging;

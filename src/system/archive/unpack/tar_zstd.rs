@@ -7,6 +7,7 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::Path,
     rc::Rc,
+    thread,
 };
 
 use tar::{Archive, Entry, EntryType};
@@ -15,6 +16,7 @@ use zstd::Decoder;
 
 use super::{
     Cause, Limits, UnpackError,
+    ahead::Ahead,
     meter::{Counted, Meter, Packed},
     staging::{Attributes, Staging},
 };
@@ -32,7 +34,7 @@ const END: u64 = 1024;
 /// # Errors
 /// Where it is no such archive, not whole, or does not keep to the limits.
 pub fn unpack(
-    input: impl Read,
+    input: impl Read + Send,
     into: &Path,
     limits: Limits,
     stop: &CancellationToken,
@@ -43,23 +45,33 @@ pub fn unpack(
     let failed = |error: &io::Error| cause.of(error);
     let decoder = Decoder::new(input).map_err(|error| failed(&error))?;
     let meter = Meter::new(limits, packed, stop);
-    let watched = Watched {
-        input: decoder,
-        meter: meter.clone(),
-        cause: cause.clone(),
-        allowed: MAX_HEADERS,
-        zeros: 0,
-    };
-    let watched = Shared(Rc::new(RefCell::new(watched)));
+    thread::scope(|scope| {
+        let watched = Watched {
+            input: Ahead::of(decoder, scope).map_err(UnpackError::Io)?,
+            meter: meter.clone(),
+            cause: cause.clone(),
+            allowed: MAX_HEADERS,
+            zeros: 0,
+        };
+        unpack_tar(watched, Staging::new(into, meter)?, leave_out, &failed)
+    })
+}
+
+fn unpack_tar(
+    input: Watched<impl Read>,
+    mut staging: Staging,
+    leave_out: fn(&Path) -> bool,
+    failed: &impl Fn(&io::Error) -> UnpackError,
+) -> Result<(), UnpackError> {
+    let watched = Shared(Rc::new(RefCell::new(input)));
     let mut archive = Archive::new(watched.clone());
-    let mut staging = Staging::new(into, meter)?;
     for entry in archive.entries().map_err(|error| failed(&error))? {
         watched.allow(u64::MAX);
         let mut entry = entry.map_err(|error| failed(&error))?;
         let name = entry.path_bytes().into_owned();
         let path = Path::new(OsStr::from_bytes(&name));
         if !leave_out(path.strip_prefix(".").unwrap_or(path)) {
-            place(&mut staging, &name, &mut entry, &failed)?;
+            place(&mut staging, &name, &mut entry, failed)?;
         }
         watched.allow(MAX_HEADERS);
     }
