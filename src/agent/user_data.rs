@@ -166,11 +166,14 @@ impl UserData {
         let copy = self.folder()?;
         // Whoever asked may leave: the turn and the copy stay with who makes it.
         let copying = tokio::task::spawn_blocking(move || {
-            archive::copy(&source, copy.path())?;
-            if held.holds() {
-                Ok((copy, turn))
-            } else {
-                Err(UserDataError::Hold(NotReady::Stopped.into()))
+            let copied = archive::copy(&source, copy.path());
+            let was_held = held.holds();
+            // Before anything else that takes time, such as the removal of half a copy.
+            drop(held);
+            copied?;
+            match was_held {
+                true => Ok((copy, turn)),
+                false => Err(UserDataError::Hold(NotReady::Stopped.into())),
             }
         });
         let (copy, turn) = copying.await.map_err(io::Error::other)??;

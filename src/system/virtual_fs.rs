@@ -5,7 +5,7 @@ use std::{io, os::fd::AsFd};
 use nix::sys::statfs::{self, FsType, fstatfs};
 
 /// Some of what is in these is endless, some makes its reader wait for ever, and to read some does something.
-const VIRTUAL: [FsType; 12] = [
+const VIRTUAL: [FsType; 15] = [
     statfs::PROC_SUPER_MAGIC,
     statfs::SYSFS_MAGIC,
     statfs::DEBUGFS_MAGIC,
@@ -16,9 +16,12 @@ const VIRTUAL: [FsType; 12] = [
     statfs::BPF_FS_MAGIC,
     statfs::DEVPTS_SUPER_MAGIC,
     statfs::SELINUX_MAGIC,
-    // pstore and efivarfs, which have no name there.
+    // pstore, efivarfs, configfs, fusectl and binfmt_misc, which have no name there.
     FsType(0x6165_676c),
     FsType(0xde5e_81e4),
+    FsType(0x6265_6570),
+    FsType(0x6573_5543),
+    FsType(0x4249_4e4d),
 ];
 
 /// Whether the open file or directory is of such a file system.

@@ -104,8 +104,9 @@ pub fn open(path: &Path) -> Result<(File, Option<u64>), FileError> {
         .open(path)?;
     let metadata = file.metadata()?;
     regular(&metadata)?;
-    // The kernel makes their content when it is read: the length that it tells is 0, or a page.
-    let length = (!is_virtual(&file)?).then_some(metadata.len());
+    // What is made as it is read has a length of 0, or of a page.
+    let is_known = metadata.len() > 0 && !is_virtual(&file)?;
+    let length = is_known.then_some(metadata.len());
     Ok((file, length))
 }
 

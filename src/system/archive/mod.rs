@@ -168,7 +168,7 @@ fn on_a_thread(archive: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread.spawn(archive).map(|_| ())
 }
 
-/// A panic breaks an archive off as an error does: what is dropped on its way must not come to look like the end.
+/// A panic is told as an error is.
 fn unwound(archive: impl FnOnce() -> io::Result<Skipped>) -> io::Result<Skipped> {
     let done = panic::catch_unwind(AssertUnwindSafe(archive));
     done.unwrap_or_else(|_| Err(io::Error::other("the archive's thread panicked")))

@@ -30,12 +30,30 @@ impl Outlet {
         Outlet(Arc::new(Mutex::new(Some(Box::new(out)))))
     }
 
-    pub fn break_off(&self) {
-        self.out().take();
+    /// Breaks it off when it is dropped, which has to be before the writer of the archive is.
+    pub fn unfinished(&self) -> Unfinished<'_> {
+        Unfinished(Some(self))
     }
 
     fn out(&self) -> MutexGuard<'_, Option<Box<dyn Write + Send>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An archive whose end has not come.
+pub struct Unfinished<'a>(Option<&'a Outlet>);
+
+impl Unfinished<'_> {
+    pub fn finish(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(outlet) = self.0 {
+            outlet.out().take();
+        }
     }
 }
 

@@ -37,14 +37,12 @@ pub(super) fn write(source: &Source, level: CompressionLevel, out: &Outlet) -> i
         wanted: source.wanted.clone(),
         buffer: Vec::new(),
     };
-    let written = tree::walk_and_list(source, &mut sink);
-    if written.is_err() {
-        out.break_off();
-        return written;
-    }
+    let unfinished = out.unfinished();
+    let skipped = tree::walk_and_list(source, &mut sink)?;
+    unfinished.finish();
     let encoder = sink.archive.into_inner()?.into_inner();
     encoder.map_err(io::IntoInnerError::into_error)?.finish()?;
-    written
+    Ok(skipped)
 }
 
 /// One a core, as far as memory goes.

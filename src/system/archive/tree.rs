@@ -72,6 +72,7 @@ pub fn walk_and_list(source: &Source, archive: &mut impl Archive) -> io::Result<
 
 struct Walk {
     leave_out: fn(&Path) -> bool,
+    must_be_whole: bool,
     wanted: Wanted,
     entries: usize,
     skipped: Skipped,
@@ -90,6 +91,7 @@ impl Walk {
     fn new(source: &Source) -> Self {
         Walk {
             leave_out: source.leave_out,
+            must_be_whole: source.must_be_whole,
             wanted: source.wanted.clone(),
             entries: 0,
             skipped: Skipped::default(),
@@ -106,8 +108,12 @@ impl Walk {
             depth: 0,
         };
         self.directory(&root, Path::new(""), sink)?;
+        self.check_whole()
+    }
+
+    fn check_whole(&self) -> io::Result<()> {
         match self.skipped.first() {
-            Some(first) if source.must_be_whole => Err(io::Error::other(first)),
+            Some(first) if self.must_be_whole => Err(io::Error::other(first)),
             _ => Ok(()),
         }
     }
@@ -146,6 +152,8 @@ impl Walk {
             if place.depth == 0 && name.as_bytes().starts_with(LIST.as_bytes()) {
                 self.list_taken.insert(path.clone());
             }
+            // What takes long is not gone on with in vain.
+            self.check_whole()?;
             self.member(place, &name, &path, sink)?;
         }
         Ok(())

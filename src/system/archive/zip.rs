@@ -42,13 +42,11 @@ pub(super) fn write(source: &Source, out: &Outlet) -> io::Result<Skipped> {
         wanted: source.wanted.clone(),
         buffer: Vec::new(),
     };
-    let written = tree::walk_and_list(source, &mut sink);
-    if written.is_err() {
-        out.break_off();
-        return written;
-    }
+    let unfinished = out.unfinished();
+    let skipped = tree::walk_and_list(source, &mut sink)?;
+    unfinished.finish();
     sink.archive.finish()?;
-    written
+    Ok(skipped)
 }
 
 struct ZipSink {

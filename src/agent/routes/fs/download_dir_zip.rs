@@ -15,7 +15,7 @@ use crate::{
 /// Made while it is sent. Permissions, times (to the second) and symbolic links are kept; a file of several names is there as many times.
 /// What vanishes meanwhile, cannot be read, has a name that is not UTF-8, or is a socket, FIFO or device is left out; a file that shrinks is filled with
 /// zeros, one that grows is cut. Where there was any such thing, the last entry, `.berth-skipped.json`, lists it (1,000 paths at most, and
-/// how many more). A connection that is closed early means that the archive is not whole; one that takes nothing for 120 seconds is closed. A directory may have 1,000,000 entries, 128 deep; at most 4
+/// how many more). A connection that is closed early means that the archive is not whole; the archive of one that takes nothing for 120 seconds is given up. A directory may have 1,000,000 entries, 128 deep; at most 4
 /// archives are made or unpacked at once.
 #[utoipa::path(
     get,

@@ -15,7 +15,7 @@ use crate::{
 /// Made while it is sent, on all cores. Owners, permissions, times (to the second), symbolic and hard links are kept.
 /// What vanishes meanwhile, cannot be read, or is a socket, FIFO or device is left out; a file that shrinks is filled with zeros, one that grows
 /// is cut. Where there was any such thing, the last entry, `.berth-skipped.json`, lists it (1,000 paths at most, and how many more).
-/// A connection that is closed early means that the archive is not whole; one that takes nothing for 120 seconds is closed. A directory may have 1,000,000 entries, 128 deep; at most 4
+/// A connection that is closed early means that the archive is not whole; the archive of one that takes nothing for 120 seconds is given up. A directory may have 1,000,000 entries, 128 deep; at most 4
 /// archives are made or unpacked at once.
 #[utoipa::path(
     get,
