@@ -11,6 +11,7 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     net::UnixStream,
     process::{ChildStdout, Command},
+    sync::Semaphore,
     time,
 };
 
@@ -28,6 +29,8 @@ const START_DEADLINE: Duration = Duration::from_secs(20);
 const END_GRACE: Duration = Duration::from_secs(2);
 /// For a server to let somebody in, which takes it a millisecond.
 const ADMIT_LIMIT: Duration = Duration::from_secs(5);
+/// One at a time: where a server answers nobody, the thread that asks it stays, whoever has stopped waiting.
+static ADMISSION: Semaphore = Semaphore::const_new(1);
 const DEPTH: u32 = 24;
 /// Where X servers have their sockets.
 const SOCKETS: &str = "/tmp/.X11-unix";
@@ -166,9 +169,16 @@ pub async fn admit(name: &str, authority: &Path, uid: u32) -> Result<(), X11Erro
         number: number_of(name)?,
         cookie: read_authority(authority)?,
     };
-    let asked = tokio::task::spawn_blocking(move || x11::admit(&access, uid));
+    let asked = async {
+        let turn = ADMISSION.acquire().await.map_err(io::Error::other)?;
+        let asking = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            x11::admit(&access, uid)
+        });
+        asking.await.map_err(io::Error::other)?
+    };
     match time::timeout(ADMIT_LIMIT, asked).await {
-        Ok(answer) => answer.map_err(io::Error::other)?,
+        Ok(answer) => answer,
         Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
     }
 }
@@ -300,4 +310,58 @@ fn held_by_x_server(lock: &Path) -> bool {
         return true;
     };
     fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with('X'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use futures::future::join_all;
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    fn is_timeout(error: &X11Error) -> bool {
+        matches!(error, X11Error::Io(error) if error.kind() == io::ErrorKind::TimedOut)
+    }
+
+    #[tokio::test]
+    async fn a_server_that_answers_nobody_is_asked_once() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let authority = folder.path().join("authority");
+        write_authority(&authority).unwrap();
+        if fs::create_dir(SOCKETS).is_ok() {
+            fs::set_permissions(SOCKETS, fs::Permissions::from_mode(0o1777)).unwrap();
+        }
+        let own = std::process::id();
+        // No real server has so high a number.
+        let number = 1_000_000 + own;
+        let (name, socket) = (format!(":{number}"), format!("{SOCKETS}/X{number}"));
+        let _ = fs::remove_file(&socket);
+        let server = UnixListener::bind(&socket).unwrap();
+
+        let mut asking = Vec::new();
+        let accept = async {
+            loop {
+                let (client, _) = server.accept().await.unwrap();
+                // Whoever starts a screen meanwhile looks at every socket there is.
+                if client.peer_cred().unwrap().pid() == i32::try_from(own).ok() {
+                    asking.push(client);
+                }
+            }
+        };
+        let asked = [1, 2, 3].map(|uid| admit(&name, &authority, uid));
+        let answers = tokio::select! {
+            answers = join_all(asked) => answers,
+            () = accept => Vec::new(),
+        };
+        fs::remove_file(&socket).unwrap();
+        assert_eq!(answers.len(), 3);
+        assert!(answers.iter().all(|a| a.as_ref().is_err_and(is_timeout)));
+        assert!(asking.len() <= 1, "{}", asking.len());
+
+        drop((server, asking));
+        let next = admit(&name, &authority, 1).await.unwrap_err();
+        assert!(!is_timeout(&next), "{next}");
+    }
 }

@@ -6,7 +6,7 @@ use tokio::{
     io::AsyncWriteExt,
     net::unix::pipe,
     sync::{Mutex, OwnedMutexGuard},
-    time::{Instant, timeout_at},
+    time::timeout,
 };
 
 use crate::system::pty::Terminal;
@@ -54,20 +54,12 @@ impl Input {
         and_end: bool,
         exited: impl Future<Output = ()> + Send + 'static,
     ) -> Result<usize, StdinError> {
-        let until = Instant::now() + WRITE_LIMIT;
         let mut written = 0;
-        let writing = async {
-            let mut end = self.0.clone().lock_owned().await;
-            let result = end.write(data, &mut written).await;
-            if result.is_err() {
-                *end = End::Closed;
-            }
-            result.map(|()| end)
-        };
+        let writing = timeout(WRITE_LIMIT, self.take_turn(data, &mut written));
         let mut exited = Box::pin(exited);
         let result = tokio::select! {
             biased;
-            result = timeout_at(until, writing) => result,
+            result = writing => result,
             () = &mut exited => Ok(Err(StdinError::Exited)),
         };
         match result {
@@ -77,6 +69,34 @@ impl Input {
             Ok(_) | Err(_) => {}
         }
         Ok(written)
+    }
+
+    /// Writes all of it, and nothing of others between, however long the process takes to read it. Given up, the turn is given back.
+    pub async fn write_whole(
+        &self,
+        data: &[u8],
+        exited: impl Future<Output = ()>,
+    ) -> Result<(), StdinError> {
+        let mut written = 0;
+        tokio::select! {
+            biased;
+            turn = self.take_turn(data, &mut written) => turn.map(drop),
+            () = exited => Err(StdinError::Exited),
+        }
+    }
+
+    /// Waits for the turn and writes all; the turn goes on with what is returned.
+    async fn take_turn(
+        &self,
+        data: &[u8],
+        written: &mut usize,
+    ) -> Result<OwnedMutexGuard<End>, StdinError> {
+        let mut end = self.0.clone().lock_owned().await;
+        let result = end.write(data, written).await;
+        if result.is_err() {
+            *end = End::Closed;
+        }
+        result.map(|()| end)
     }
 
     pub async fn close(&self) {

@@ -142,9 +142,13 @@ impl Sink {
             stderr,
             memory,
         } = std::mem::take(&mut *lock(collected));
-        let whole = |(data, is_cut): (Vec<u8>, bool)| Collected {
-            data: data.into(),
-            is_cut,
+        let whole = |(mut data, is_cut): (Vec<u8>, bool)| {
+            // It grew by doubling, and may be waited for by a slow client.
+            data.shrink_to_fit();
+            Collected {
+                data: data.into(),
+                is_cut,
+            }
         };
         Collection {
             stdout: whole(stdout),

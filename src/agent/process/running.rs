@@ -245,6 +245,18 @@ impl Process {
         self.input.write(data, and_end, self.exited()).await
     }
 
+    /// Writes all of it to its standard input in one turn. Takes as long as the process takes to read it: to be dropped where that is
+    /// too long.
+    ///
+    /// # Errors
+    /// Where nothing can be written any more.
+    pub async fn write_stdin_whole(&self, data: &[u8]) -> Result<(), StdinError> {
+        if self.exit_code().is_some() {
+            return Err(StdinError::Exited);
+        }
+        self.input.write_whole(data, self.exited()).await
+    }
+
     /// Resolves once it has exited.
     pub fn exited(&self) -> impl Future<Output = ()> + use<> {
         let mut exit = self.exit.subscribe();

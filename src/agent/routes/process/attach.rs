@@ -9,9 +9,13 @@ use axum::{
     },
     response::Response,
 };
+use bytes::Bytes;
 use futures::{Sink, SinkExt, Stream, StreamExt, future::join};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, DuplexStream},
+    sync::{
+        OwnedSemaphorePermit, Semaphore,
+        mpsc::{self, UnboundedReceiver, UnboundedSender},
+    },
     time::{interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -30,7 +34,9 @@ use crate::{
 /// At least this often something is sent, so that no proxy between takes the connection for dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// What is taken from the client before the terminal has taken it: as much as one message may have.
-const TYPED_AHEAD: usize = 1 << 20;
+const TYPED_AHEAD: u32 = 1 << 20;
+/// What a message takes besides its data.
+const MESSAGE_BYTES: u32 = 64;
 /// For the client to take the Close frame.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
@@ -110,7 +116,7 @@ async fn show(
         let entry = tokio::select! {
             entry = output.next() => entry,
             _ = heartbeat.tick() => {
-                client.send(Message::Ping(bytes::Bytes::new())).await.ok()?;
+                client.send(Message::Ping(Bytes::new())).await.ok()?;
                 continue;
             }
         };
@@ -137,7 +143,7 @@ async fn type_in(
     client: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
     process: &Process,
 ) {
-    let (ahead, behind) = tokio::io::duplex(TYPED_AHEAD);
+    let (ahead, behind) = mpsc::unbounded_channel();
     let mut typing = std::pin::pin!(type_all(behind, process));
     tokio::select! {
         () = hear(client, ahead) => {}
@@ -149,11 +155,18 @@ async fn type_in(
     let _ = timeout(WRITE_LIMIT, join(typing, answer)).await;
 }
 
+/// A message that is still to be typed, and its part of [`TYPED_AHEAD`].
+struct Typed {
+    data: Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
 /// Takes what the client sends until it says that it goes, or is gone.
 async fn hear(
     client: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
-    mut ahead: DuplexStream,
+    ahead: UnboundedSender<Typed>,
 ) {
+    let room = Arc::new(Semaphore::new(TYPED_AHEAD as usize));
     while let Some(Ok(message)) = client.next().await {
         let data = match message {
             Message::Binary(data) => data,
@@ -161,22 +174,22 @@ async fn hear(
             Message::Ping(_) | Message::Pong(_) => continue,
             Message::Close(_) => return,
         };
-        if ahead.write_all(&data).await.is_err() {
+        let size = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let weight = size.saturating_add(MESSAGE_BYTES).min(TYPED_AHEAD);
+        let Ok(room) = room.clone().acquire_many_owned(weight).await else {
+            return;
+        };
+        let typed = Typed { data, _room: room };
+        if ahead.send(typed).is_err() {
             return;
         }
     }
 }
 
 /// Types all that comes; once the process has exited, its last output is on the way, and what is typed is nobody's.
-async fn type_all(mut behind: DuplexStream, process: &Process) {
-    let mut buffer = [0; 8 << 10];
-    while let Ok(read @ 1..) = behind.read(&mut buffer).await {
-        let mut rest = &buffer[..read];
-        while !rest.is_empty() {
-            match process.write_stdin(rest, false).await {
-                Ok(written) => rest = &rest[written..],
-                Err(_) => break,
-            }
-        }
+async fn type_all(mut behind: UnboundedReceiver<Typed>, process: &Process) {
+    while let Some(typed) = behind.recv().await {
+        // A paste or a key's sequence is not to be torn by what others type.
+        let _ = process.write_stdin_whole(&typed.data).await;
     }
 }

@@ -153,6 +153,35 @@ async fn what_was_typed_before_the_client_went_is_typed() {
 }
 
 #[tokio::test]
+async fn a_message_is_typed_as_one() {
+    const EACH: usize = 100_000;
+    let agent = agent().await;
+    let folder = tempfile::TempDir::new().unwrap();
+    let (go, typed) = (folder.path().join("go"), folder.path().join("typed"));
+    let line = format!(
+        "stty raw -echo; echo ready; until [ -e {} ]; do sleep 0.1; done; head -c {} > {}",
+        go.display(),
+        2 * EACH,
+        typed.display()
+    );
+    let body = json!({"command": "sh", "args": ["-c", line], "allocate_tty": true});
+    let process = spawn(&agent, body).await;
+    let mut one = Client::connect(&process.attach_url()).await;
+    let mut other = Client::connect(&process.attach_url()).await;
+    one.bytes_until("ready").await;
+    // Both are under way before anything is read.
+    one.send_bytes(vec![b'a'; EACH]).await;
+    other.send_bytes(vec![b'b'; EACH]).await;
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(process.exited().await, 0);
+    let typed = std::fs::read(&typed).unwrap();
+    let messages: Vec<_> = typed.chunk_by(|one, next| one == next).collect();
+    assert_eq!(typed.len(), 2 * EACH);
+    assert_eq!(messages.len(), 2, "each in one piece");
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn whoever_attaches_after_the_end_sees_it() {
     let agent = agent().await;
     let body = json!({"command": "echo", "args": ["the end"], "allocate_tty": true});

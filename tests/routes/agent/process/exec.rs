@@ -87,14 +87,14 @@ async fn all_together_keep_no_more_than_their_budget() {
             written.exists().then_some(())
         })
         .await;
-        // All but what a pipe holds is taken.
+        // All is taken but what a pipe holds, and what is read of it at this moment.
         let (status, answer) = exec(&agent, a_megabyte.clone()).await;
         fs::write(&go, "").unwrap();
         assert_eq!(status, StatusCode::OK);
         assert_eq!(answer["stdout_truncated"], true);
         let output = executed(&answer);
         assert_eq!(output.exit_code, 0);
-        assert!(output.stdout.len() <= 256 << 10, "{}", output.stdout.len());
+        assert!(output.stdout.len() <= 512 << 10, "{}", output.stdout.len());
     };
     tokio::join!(first, second);
     until("all of it given back", async || {
@@ -112,7 +112,7 @@ async fn what_others_write_until_they_are_ended_is_in_the_answer() {
     let count = folder.path().join("count");
     // Each line is counted once it is written.
     let line = format!(
-        "(while :; do echo x; echo x >> {}; done) & exit 5",
+        "(while :; do echo x; echo x >> {0}; done) & until [ -e {0} ]; do sleep 0.1; done; exit 5",
         count.display()
     );
     let (_, answer) = exec(&agent, json!({"command": "sh", "args": ["-c", line]})).await;
