@@ -4,8 +4,10 @@
 //! All watches share one inotify instance: a user may have few of them.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     fmt, fs, io,
+    ops::Bound,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -20,12 +22,17 @@ use notify::{
     event::{CreateKind, Flag, ModifyKind, RemoveKind, RenameMode},
 };
 
+use super::virtual_fs::is_virtual;
+
 /// Events that wait to be told. Beyond this they are dropped, and that is told.
 const MAX_WAITING: usize = 1 << 16;
 /// How long the first half of a move waits for the second, which the kernel puts right behind it.
 const SECOND_HALF: Duration = Duration::from_millis(20);
 /// Entries that were told ahead of their own events. Beyond this some may be told twice.
 const MAX_AHEAD: usize = 1 << 16;
+
+/// Directories below the roots of recursive watches, over all watches: one that two of them watch counts twice.
+pub const MAX_BELOW: usize = 1 << 16;
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +81,8 @@ pub enum WatchError {
     NotADirectory,
     #[error("it may not be read")]
     Denied,
+    #[error("{MAX_BELOW} directories below watched ones are watched with them, which is the limit")]
+    Full,
     #[error("the system's limit of inotify watches is reached")]
     SystemLimit,
     #[error("cannot be watched: {0}")]
@@ -116,6 +125,8 @@ struct Tellers {
 struct Inotify {
     watcher: INotifyWatcher,
     needed: HashMap<PathBuf, usize>,
+    /// The needs that are not for the root of a watch.
+    below: usize,
 }
 
 impl SharedWatcher {
@@ -144,6 +155,7 @@ impl Watcher {
             inotify: Mutex::new(Inotify {
                 watcher,
                 needed: HashMap::new(),
+                below: 0,
             }),
             tellers: Mutex::default(),
         });
@@ -155,8 +167,8 @@ impl Watcher {
         Ok(Watcher { shared })
     }
 
-    /// Watches the directory `path`, and all below it where `recursive`. `tell` is called from the watcher's thread until the watch is
-    /// dropped or [`Change::Gone`].
+    /// Watches the directory `path`, and all below it where `recursive`, but for other file systems that the kernel makes up. `tell` is
+    /// called from the watcher's thread until the watch is dropped or [`Change::Gone`].
     ///
     /// Blocks for as long as it takes to walk through the directory.
     ///
@@ -176,12 +188,13 @@ impl Watcher {
         let root = fs::canonicalize(path)?;
         let tell = in_terms_of(path.to_owned(), root.clone(), tell);
         let watch = self.enlist(Teller {
+            device: fs::metadata(&root)?.dev(),
             root: root.clone(),
             recursive,
             shared: Arc::downgrade(&self.shared),
-            watched: HashSet::new(),
-            directories: HashSet::new(),
-            ahead: HashSet::new(),
+            watched: BTreeSet::new(),
+            directories: BTreeSet::new(),
+            ahead: BTreeSet::new(),
             moved: None,
             tell,
         });
@@ -220,17 +233,22 @@ impl Drop for Watch {
 }
 
 impl Inotify {
-    fn need(&mut self, path: &Path) -> Result<(), WatchError> {
+    fn need(&mut self, path: &Path, is_root: bool) -> Result<(), WatchError> {
+        if !is_root && self.below >= MAX_BELOW {
+            return Err(WatchError::Full);
+        }
         self.watcher.watch(path, RecursiveMode::NonRecursive)?;
         *self.needed.entry(path.to_owned()).or_default() += 1;
+        self.below += usize::from(!is_root);
         Ok(())
     }
 
-    fn release(&mut self, path: &Path) {
+    fn release(&mut self, path: &Path, is_root: bool) {
         let Some(count) = self.needed.get_mut(path) else {
             return;
         };
         *count -= 1;
+        self.below -= usize::from(!is_root);
         if *count == 0 {
             self.needed.remove(path);
             // One that was deleted or moved is not watched any more.
@@ -329,7 +347,7 @@ fn tell_all(events: &Receiver<Event>, missed: &AtomicBool, shared: &Weak<Shared>
         };
         let mut tellers = lock(&shared.tellers);
         if missed.swap(false, Ordering::AcqRel) {
-            tellers.by_id.values_mut().for_each(Teller::overflowed);
+            tellers.by_id.retain(|_, teller| teller.overflowed());
         }
         match event {
             Ok(event) => tellers.by_id.retain(|_, teller| teller.hear(&event)),
@@ -345,14 +363,16 @@ fn tell_all(events: &Receiver<Event>, missed: &AtomicBool, shared: &Weak<Shared>
 /// What makes changes of events for one watch.
 struct Teller {
     root: PathBuf,
+    /// The file system of the root.
+    device: u64,
     recursive: bool,
     shared: Weak<Shared>,
     /// Those that inotify watches for it.
-    watched: HashSet<PathBuf>,
+    watched: BTreeSet<PathBuf>,
     /// Those known: all below where it is recursive, else those right below the root. Some events do not say what they are about.
-    directories: HashSet<PathBuf>,
+    directories: BTreeSet<PathBuf>,
     /// What was found in new directories and told before its own event came, if ever one does.
-    ahead: HashSet<PathBuf>,
+    ahead: BTreeSet<PathBuf>,
     /// The first half of a move, and what pairs it with the second.
     moved: Option<(PathBuf, Option<usize>)>,
     tell: Tell,
@@ -371,7 +391,8 @@ impl Drop for Teller {
         let watched = std::mem::take(&mut self.watched);
         if let Some(shared) = self.shared.upgrade() {
             let mut inotify = lock(&shared.inotify);
-            watched.iter().for_each(|path| inotify.release(path));
+            let release = |path: &PathBuf| inotify.release(path, *path == self.root);
+            watched.iter().for_each(release);
         }
     }
 }
@@ -380,8 +401,7 @@ impl Teller {
     /// Takes an event that may be another watch's; `false` once the root is gone.
     fn hear(&mut self, event: &Event) -> bool {
         if event.flag() == Some(Flag::Rescan) {
-            self.overflowed();
-            return true;
+            return self.overflowed();
         }
         let Some(path) = event.paths.first() else {
             return true;
@@ -481,6 +501,8 @@ impl Teller {
             return;
         };
         self.ahead.remove(&from);
+        // One that was moved before it could be watched has not been told with what is in it.
+        let watched = self.watched_below(&from, path);
         let is_dir = self.forget(&from);
         if is_dir {
             // Watched before it is told, so that who hears of it misses nothing from then on. What is in it has been told under its
@@ -488,7 +510,7 @@ impl Teller {
             // told: to the kernel both names are one watch, which cannot be renamed.
             self.directories.insert(path.to_owned());
             if self.recursive {
-                self.explore(path, false);
+                self.explore(path, |directory| !watched.contains(directory));
             }
         }
         (self.tell)(Change::Renamed {
@@ -512,9 +534,44 @@ impl Teller {
         }
     }
 
-    fn overflowed(&mut self) {
+    /// Told once all that there is now is watched; `false` where the root is gone.
+    fn overflowed(&mut self) -> bool {
+        self.moved_out();
         self.ahead.clear();
+        let is_there = fs::symlink_metadata(&self.root).is_ok_and(|root| root.is_dir());
+        if is_there && self.recursive {
+            self.walk_again();
+        }
         (self.tell)(Change::Overflow);
+        if !is_there {
+            (self.tell)(Change::Gone);
+        }
+        is_there
+    }
+
+    /// Directories may have come, gone and been moved unheard: each is watched under the name it has now.
+    fn walk_again(&mut self) {
+        let root = self.root.clone();
+        if !self.watched.contains(&root) {
+            // The first walk has not begun.
+            return;
+        }
+        take_below(&mut self.directories, &root);
+        let mut before = take_below(&mut self.watched, &root);
+        before.retain(|path| *path != root);
+        self.release(&before);
+        self.watched.insert(root.clone());
+        self.explore(&root, |_| false);
+    }
+
+    /// What is watched at `from` and below, as it is called once that has become `to`.
+    fn watched_below(&self, from: &Path, to: &Path) -> BTreeSet<PathBuf> {
+        let range = (Bound::Included(from), Bound::Unbounded);
+        let watched = self.watched.range::<Path, _>(range);
+        watched
+            .map_while(|path| path.strip_prefix(from).ok())
+            .map(|below| to.components().chain(below.components()).collect())
+            .collect()
     }
 
     fn tell_created(&mut self, path: &Path, is_dir: bool, from: Option<PathBuf>) {
@@ -529,7 +586,7 @@ impl Teller {
     fn enter(&mut self, path: &Path) {
         self.directories.insert(path.to_owned());
         if self.recursive {
-            self.explore(path, true);
+            self.explore(path, |_| true);
         }
     }
 
@@ -537,34 +594,43 @@ impl Teller {
     fn forget(&mut self, path: &Path) -> bool {
         let known = self.directories.remove(path);
         if known && self.recursive {
-            self.directories.retain(|below| !below.starts_with(path));
-            let gone: Vec<_> = self
-                .watched
-                .extract_if(|watched| watched.starts_with(path))
-                .collect();
-            if let Some(shared) = self.shared.upgrade() {
-                let mut inotify = lock(&shared.inotify);
-                gone.iter().for_each(|path| inotify.release(path));
-            }
+            take_below(&mut self.ahead, path);
+            take_below(&mut self.directories, path);
+            let gone = take_below(&mut self.watched, path);
+            self.release(&gone);
         }
         known
     }
 
-    /// Watches `path` and what is below; tells what it finds there where that is `new`.
-    fn explore(&mut self, path: &Path, new: bool) {
+    /// Of directories below the root.
+    fn release(&self, directories: &[PathBuf]) {
+        if let Some(shared) = self.shared.upgrade() {
+            let mut inotify = lock(&shared.inotify);
+            let release = |path: &PathBuf| inotify.release(path, false);
+            directories.iter().for_each(release);
+        }
+    }
+
+    /// Watches `path` and what is below; tells what it finds in those directories that are new.
+    fn explore(&mut self, path: &Path, is_new: impl Fn(&Path) -> bool) {
         let mut waiting = vec![path.to_owned()];
         while let Some(directory) = waiting.pop() {
             match self.watch_directory(&directory) {
                 Ok(true) => {}
-                Ok(false) => return,
+                // The kernel makes it up, or nobody wants it any more.
+                Ok(false) => continue,
                 // It has gone again, and its parent tells.
                 Err(WatchError::NotFound | WatchError::NotADirectory) => continue,
                 Err(error) => {
                     tracing::warn!(%error, "a directory below a watched one is not watched");
                     (self.tell)(Change::Overflow);
+                    if matches!(error, WatchError::Full | WatchError::SystemLimit) {
+                        return;
+                    }
                     continue;
                 }
             }
+            let new = is_new(&directory);
             for (entry, is_dir) in entries(&directory) {
                 if new {
                     self.tell_created(&entry, is_dir, None);
@@ -580,7 +646,7 @@ impl Teller {
         }
     }
 
-    /// `false` where the watcher has been dropped.
+    /// `false` where it is not for this watch, or the watcher has been dropped.
     fn watch_directory(&mut self, path: &Path) -> Result<bool, WatchError> {
         let Some(shared) = self.shared.upgrade() else {
             return Ok(false);
@@ -588,7 +654,11 @@ impl Teller {
         if self.watched.contains(path) {
             return Ok(true);
         }
-        lock(&shared.inotify).need(path)?;
+        let is_root = path == self.root;
+        if !is_root && is_made_up(path, self.device)? {
+            return Ok(false);
+        }
+        lock(&shared.inotify).need(path, is_root)?;
         self.watched.insert(path.to_owned());
         Ok(true)
     }
@@ -597,13 +667,13 @@ impl Teller {
     fn learn(&mut self, directory: &Path) -> Result<Vec<PathBuf>, WatchError> {
         let is_root = directory == self.root;
         match self.watch_directory(directory) {
-            Ok(_) => {}
-            Err(error) if is_root || matches!(error, WatchError::SystemLimit) => return Err(error),
-            // Gone meanwhile, or closed to this user.
-            Err(_) => return Ok(Vec::new()),
+            Ok(true) => {}
+            Err(error @ (WatchError::SystemLimit | WatchError::Full)) => return Err(error),
+            Err(error) if is_root => return Err(error),
+            // Made up by the kernel, gone meanwhile, or closed to this user.
+            Ok(false) | Err(_) => return Ok(Vec::new()),
         }
-        let below = entries(directory).into_iter();
-        let below: Vec<_> = below
+        let below: Vec<_> = entries(directory)
             .filter_map(|(path, is_dir)| is_dir.then_some(path))
             .collect();
         self.directories.extend(below.iter().cloned());
@@ -611,16 +681,37 @@ impl Teller {
     }
 }
 
+/// Takes `path` and what is below out of a set. In the order of paths all of it lies side by side.
+fn take_below(paths: &mut BTreeSet<PathBuf>, path: &Path) -> Vec<PathBuf> {
+    let from = (Bound::Included(path), Bound::Unbounded);
+    let below: Vec<_> = paths
+        .range::<Path, _>(from)
+        .take_while(|below| below.starts_with(path))
+        .cloned()
+        .collect();
+    below.iter().for_each(|below| {
+        paths.remove(below);
+    });
+    below
+}
+
+/// Whether a directory is of another file system than that `device`, and the kernel makes it up.
+fn is_made_up(directory: &Path, device: u64) -> io::Result<bool> {
+    if fs::symlink_metadata(directory)?.dev() == device {
+        return Ok(false);
+    }
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_DIRECTORY | nix::libc::O_NOFOLLOW)
+        .open(directory)?;
+    is_virtual(opened)
+}
+
 /// What is in a directory, and whether it is one itself; nothing where it cannot be read.
-fn entries(directory: &Path) -> Vec<(PathBuf, bool)> {
-    let Ok(entries) = fs::read_dir(directory) else {
-        return Vec::new();
-    };
-    entries
-        .filter_map(Result::ok)
-        .map(|entry| {
-            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            (entry.path(), is_dir)
-        })
-        .collect()
+fn entries(directory: &Path) -> impl Iterator<Item = (PathBuf, bool)> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(Result::ok).map(|entry| {
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        (entry.path(), is_dir)
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -88,12 +88,15 @@ impl Watches {
         let place = self.take_place(id.clone())?;
         let log = Log::new(KEPT);
         let told = log.clone();
-        let inner = self.inner.clone();
+        let watcher = self.inner.watcher.clone();
+        // The place is taken for as long as the walk goes on, be the caller there or not.
         let watching = tokio::task::spawn_blocking(move || {
-            let watcher = inner.watcher.get()?;
-            watcher.watch(&path, recursive, move |change| tell(&told, change))
+            let watch = watcher
+                .get()?
+                .watch(&path, recursive, move |change| tell(&told, change))?;
+            Ok::<_, WatchError>((place, watch))
         });
-        let watch = watching
+        let (place, watch) = watching
             .await
             .map_err(|error| WatchError::Other(error.to_string()))??;
         place.fill(log.clone(), watch);
@@ -207,13 +210,12 @@ fn tell(log: &Log<Arc<WatchEvent>>, change: Change) {
 }
 
 fn describe(change: Change) -> WatchEvent {
-    let text = |path: PathBuf| path.to_string_lossy().into_owned();
-    let event = |kind, path: &Path, is_dir| WatchEvent {
+    let event = |kind, path: PathBuf, is_dir| WatchEvent {
         kind,
-        path: Some(path.to_string_lossy().into_owned()),
         name: path
             .file_name()
             .map(|name| name.to_string_lossy().into_owned()),
+        path: Some(text(path)),
         is_dir: Some(is_dir),
         new_path: None,
         old_path: None,
@@ -222,16 +224,21 @@ fn describe(change: Change) -> WatchEvent {
     match change {
         Change::Created { path, is_dir, from } => WatchEvent {
             old_path: from.map(text),
-            ..event(WatchEventKind::Create, &path, is_dir)
+            ..event(WatchEventKind::Create, path, is_dir)
         },
-        Change::Written { path } => event(WatchEventKind::Write, &path, false),
-        Change::Deleted { path, is_dir } => event(WatchEventKind::Delete, &path, is_dir),
+        Change::Written { path } => event(WatchEventKind::Write, path, false),
+        Change::Deleted { path, is_dir } => event(WatchEventKind::Delete, path, is_dir),
         Change::Renamed { path, is_dir, to } => WatchEvent {
             new_path: to.map(text),
-            ..event(WatchEventKind::Rename, &path, is_dir)
+            ..event(WatchEventKind::Rename, path, is_dir)
         },
         Change::Overflow | Change::Gone => overflow(None),
     }
+}
+
+fn text(path: PathBuf) -> String {
+    let text = path.into_os_string().into_string();
+    text.unwrap_or_else(|path| path.to_string_lossy().into_owned())
 }
 
 /// Events were lost, so many where that is known.

@@ -36,7 +36,9 @@ impl From<StartError> for ApiError {
             StartError::Watch(error) => match error {
                 WatchError::NotFound => ApiError::not_found(message),
                 WatchError::NotADirectory | WatchError::Denied => wrong(error.to_string()),
-                WatchError::SystemLimit => ApiError::limit_exceeded(error.to_string(), FULL_RETRY),
+                WatchError::Full | WatchError::SystemLimit => {
+                    ApiError::limit_exceeded(error.to_string(), FULL_RETRY)
+                }
                 WatchError::Other(cause) => ApiError::internal(cause),
             },
         }

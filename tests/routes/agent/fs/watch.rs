@@ -1,5 +1,17 @@
-use std::{collections::HashSet, fs, path::Path};
+use std::{
+    collections::HashSet,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
 
+use nix::{
+    sys::{
+        signal::{Signal, kill},
+        stat::makedev,
+    },
+    unistd::Pid,
+};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -135,51 +147,273 @@ async fn a_new_directory_is_told_with_all_that_was_in_it_before_its_watch() {
 }
 
 #[tokio::test]
-async fn a_flood_is_told_to_all_its_readers_or_said_to_be_cut() {
-    const DIRECTORIES: usize = 200;
-    const FILES: usize = 500;
+async fn a_directory_that_takes_the_place_of_another_is_told_with_what_is_in_it() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
+    let (folder, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let at = |name: &str| folder.path().join(name);
     let id = watch(&agent, folder.path(), true).await;
-    let mut readers = [events(&agent, &id).await, events(&agent, &id).await];
-    let path = folder.path().to_owned();
-    let flood = tokio::task::spawn_blocking(move || {
-        for directory in 0..DIRECTORIES {
-            let directory = path.join(directory.to_string());
-            fs::create_dir(&directory).unwrap();
-            for file in 0..FILES {
-                fs::File::create(directory.join(file.to_string())).unwrap();
-            }
-        }
-    });
-    flood.await.unwrap();
-    fs::File::create(folder.path().join("last")).unwrap();
-    let last = folder.path().join("last");
-    for reader in &mut readers {
-        let (mut told, mut missed, mut overflows) = (HashSet::new(), 0, 0);
-        loop {
-            let (_, event) = reader.next().await.expect("more events");
-            match event["type"].as_str().unwrap() {
-                "OVERFLOW" => {
-                    overflows += 1;
-                    missed += event["missed"].as_u64().unwrap_or_default() as usize;
-                }
-                _ if event["path"] == json!(last) => break,
-                "CREATE" => {
-                    let path = event["path"].as_str().unwrap().to_owned();
-                    assert!(told.insert(path), "told twice: {event}");
-                }
-                other => panic!("{other}: {event}"),
-            }
-        }
-        let all = DIRECTORIES * (FILES + 1);
-        if overflows == 0 {
-            assert_eq!(told.len(), all);
+    let mut events = events(&agent, &id).await;
+    let names = ["place", "place/below", "place/below/deep", "place/file"];
+    let make = |root: &Path| {
+        fs::create_dir_all(root.join("place/below/deep")).unwrap();
+        fs::File::create(root.join("place/file")).unwrap();
+    };
+    let wanted: HashSet<_> = names.map(|name| (at(name), name != "place/file")).into();
+    for away in [at("aside"), elsewhere.path().join("away")] {
+        // What was in it has no events of its own.
+        make(elsewhere.path());
+        fs::rename(elsewhere.path().join("place"), at("place")).unwrap();
+        assert_eq!(created(&mut events, names.len()).await, wanted);
+        fs::rename(at("place"), &away).unwrap();
+        let within = away.starts_with(folder.path());
+        if within {
+            assert_eq!(events.take(2).await, moved(&at("place"), &away, true));
         } else {
-            assert!(told.len() + missed <= all, "{} and {missed}", told.len());
+            assert_eq!(events.take(1).await, [event("RENAME", &at("place"), true)]);
+        }
+        make(folder.path());
+        assert_eq!(created(&mut events, names.len()).await, wanted);
+        let last = at("place/below/deep/last");
+        fs::File::create(&last).unwrap();
+        assert_eq!(events.take(1).await, [event("CREATE", &last, false)]);
+        fs::remove_dir_all(at("place")).unwrap();
+        for event in events.take(names.len() + 1).await {
+            assert_eq!(event["type"], "DELETE", "{event}");
         }
     }
     agent.stop().await;
+}
+
+/// The next events, which are all to be `CREATE`: of which path, and whether of a directory.
+async fn created(events: &mut Events, count: usize) -> HashSet<(PathBuf, bool)> {
+    let told = events.take(count).await;
+    told.into_iter()
+        .map(|event| {
+            assert_eq!(event["type"], "CREATE", "{event}");
+            let path = event["path"].as_str().unwrap().into();
+            (path, event["is_dir"].as_bool().unwrap())
+        })
+        .collect()
+}
+
+/// What one reader of a flood has heard.
+#[derive(Default)]
+struct Heard {
+    created: HashSet<PathBuf>,
+    twice: usize,
+    /// As those overflows have it that have a number.
+    missed: usize,
+    /// The others: the system has dropped events.
+    unnumbered: usize,
+}
+
+impl Heard {
+    /// Reads up to the first file it meets that is called `mark` and a number.
+    async fn up_to_a_mark(mut events: Events) -> (Self, usize) {
+        let mut heard = Heard::default();
+        loop {
+            let (_, event) = events.next().await.expect("more events");
+            let name = event["name"].as_str().unwrap_or_default();
+            match (event["type"].as_str().unwrap(), event["missed"].as_u64()) {
+                ("OVERFLOW", Some(missed)) => heard.missed += usize::try_from(missed).unwrap(),
+                ("OVERFLOW", None) => heard.unnumbered += 1,
+                ("CREATE", None) => match name.strip_prefix("mark") {
+                    Some(number) => return (heard, number.parse().unwrap()),
+                    None => {
+                        let path = event["path"].as_str().unwrap().into();
+                        heard.twice += usize::from(!heard.created.insert(path));
+                    }
+                },
+                other => panic!("{other:?}: {event}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_flood_is_told_to_all_who_read_meanwhile() {
+    flood(25, true).await;
+}
+
+#[tokio::test]
+async fn who_reads_a_flood_afterwards_is_told_how_much_was_dropped() {
+    flood(150, false).await;
+}
+
+/// So many files in each of many new directories, as fast as they can be made; all is accounted for.
+async fn flood(files: usize, read_meanwhile: bool) {
+    const DIRECTORIES: usize = 200;
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    let id = watch(&agent, folder.path(), true).await;
+    let readers = [events(&agent, &id).await, events(&agent, &id).await];
+    let (begin, begun) = tokio::sync::watch::channel(read_meanwhile);
+    let readers = readers.map(|events| {
+        let mut begun = begun.clone();
+        tokio::spawn(async move {
+            begun.wait_for(|begun| *begun).await.unwrap();
+            Heard::up_to_a_mark(events).await
+        })
+    });
+    let path = folder.path().to_owned();
+    let flood = tokio::task::spawn_blocking(move || {
+        let mut made = HashSet::new();
+        for directory in 0..DIRECTORIES {
+            let directory = path.join(directory.to_string());
+            fs::create_dir(&directory).unwrap();
+            for file in 0..files {
+                // The longest name there may be: fewer events are more than is kept.
+                let file = directory.join(format!("{file:0>255}"));
+                fs::File::create(&file).unwrap();
+                made.insert(file);
+            }
+            made.insert(directory);
+        }
+        made
+    });
+    let made = flood.await.unwrap();
+    begin.send_replace(true);
+    // One may be dropped. They lie beside the directories: within a new one, they could be found before what was there earlier.
+    let mut marks = 0;
+    until("a mark for each reader", async || {
+        fs::File::create(folder.path().join(format!("mark{marks}"))).unwrap();
+        marks += 1;
+        readers
+            .iter()
+            .all(tokio::task::JoinHandle::is_finished)
+            .then_some(())
+    })
+    .await;
+    for reader in readers {
+        let (heard, marks_before) = reader.await.unwrap();
+        assert!(heard.created.is_subset(&made));
+        if heard.unnumbered == 0 {
+            assert_eq!(heard.twice, 0);
+            let accounted_for = heard.created.len() + heard.missed;
+            assert_eq!(accounted_for, made.len() + marks_before);
+        }
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_comes_after_an_overflow_of_the_system_is_told() {
+    let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+    let most: usize = most.trim().parse().unwrap();
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["flooded", "old", "gone"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    let id = watch(&agent, folder.path(), true).await;
+    let mut reader = events(&agent, &id).await;
+    let gone = watch(&agent, &at("gone"), true).await;
+    let mut other = events(&agent, &gone).await;
+    // While it stands still, what happens waits with the system, and is dropped.
+    let pid = Pid::from_raw(agent.pid().try_into().unwrap());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    until("it stands still", async || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        status.contains("State:\tT").then_some(())
+    })
+    .await;
+    for number in 0..most + 100 {
+        fs::File::create(at("flooded").join(number.to_string())).unwrap();
+    }
+    fs::create_dir_all(at("made/deep")).unwrap();
+    fs::rename(at("old"), at("new")).unwrap();
+    fs::remove_dir(at("gone")).unwrap();
+    kill(pid, Signal::SIGCONT).unwrap();
+    while reader.take(1).await[0]["type"] != "OVERFLOW" {}
+    let files = [at("made/deep/file"), at("new/file"), at("flooded/file")];
+    for file in &files {
+        fs::File::create(file).unwrap();
+    }
+    let wanted = files.map(|file| event("CREATE", &file, false));
+    assert_eq!(reader.take(wanted.len()).await, wanted);
+    // A directory that went unheard ends its stream all the same.
+    assert_eq!(other.take(1).await, [json!({"type": "OVERFLOW"})]);
+    assert_eq!(other.next().await, None);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn directories_below_are_limited_over_all_watches() {
+    const WATCHES: usize = 63;
+    /// So many for each that there is no room for another watch of as many.
+    const BELOW: usize = (1 << 16) / WATCHES;
+    let agent = agent().await;
+    let folder = TempDir::new().unwrap();
+    for number in 0..BELOW {
+        fs::create_dir(folder.path().join(number.to_string())).unwrap();
+    }
+    let mut ids = Vec::new();
+    for _ in 0..WATCHES {
+        ids.push(watch(&agent, folder.path(), true).await);
+    }
+    let body = json!({"path": folder.path(), "recursive": true});
+    let response = in_time("an answer", agent.post("/fs/watch").json(&body).send())
+        .await
+        .unwrap();
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(response.headers().contains_key("retry-after"));
+    let answer: Value = response.json().await.unwrap();
+    assert_eq!(answer["code"], "limit_exceeded", "{answer}");
+    // A directory alone takes nothing of it.
+    let alone = watch(&agent, folder.path(), false).await;
+    assert_eq!(end(&agent, &alone).await, StatusCode::NO_CONTENT);
+
+    // Each of these is one more to every watch.
+    let mut reader = events(&agent, &ids[0]).await;
+    for name in ["one", "two"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    while reader.take(1).await[0]["name"] != "two" {}
+    assert_eq!(reader.take(1).await, [json!({"type": "OVERFLOW"})]);
+
+    // The end of some makes room, for the new ones as well.
+    for id in &ids[1..3] {
+        assert_eq!(end(&agent, id).await, StatusCode::NO_CONTENT);
+    }
+    until("room for another", async || {
+        let (status, _) = agent.answer(agent.post("/fs/watch").json(&body)).await;
+        (status == StatusCode::CREATED).then_some(())
+    })
+    .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_system_that_the_kernel_makes_up_is_not_watched_below_another() {
+    let agent = agent().await;
+    watch(&agent, Path::new("/dev"), true).await;
+    let watched = watched_file_systems(agent.pid());
+    let device = |path: &str| fs::metadata(path).unwrap().dev();
+    assert!(watched.contains(&device("/dev")));
+    assert!(!watched.contains(&device("/dev/pts")));
+    agent.stop().await;
+    // Unless it is asked for.
+    let agent = self::agent().await;
+    watch(&agent, Path::new("/dev/pts"), true).await;
+    assert!(watched_file_systems(agent.pid()).contains(&device("/dev/pts")));
+    agent.stop().await;
+}
+
+/// The devices of the directories that a process watches, as its descriptors have them.
+fn watched_file_systems(pid: u32) -> HashSet<u64> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+    let told: String = descriptors
+        .filter_map(|entry| fs::read_to_string(entry.unwrap().path()).ok())
+        .collect();
+    told.lines()
+        .filter_map(|line| line.strip_prefix("inotify ")?.split(" sdev:").nth(1))
+        .map(|rest| {
+            let device = rest.split(' ').next().unwrap();
+            let device = u64::from_str_radix(device, 16).unwrap();
+            makedev(device >> 20, device & 0xf_ffff)
+        })
+        .collect()
 }
 
 #[tokio::test]

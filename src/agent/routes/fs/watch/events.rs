@@ -14,8 +14,9 @@ use crate::{
 /// Read a watch's events
 ///
 /// Server-sent events, each a `WatchEvent`. Every reader gets all that is kept, then all that comes; with `Last-Event-ID`, what
-/// comes after that event. Who falls behind what is kept gets an `OVERFLOW` event with the number that was missed. The stream
-/// ends with the watch, or when the directory itself is gone.
+/// comes after that event. Who falls behind what is kept gets an `OVERFLOW` event with the number that was missed. One without a
+/// number says that the system has dropped events, or that not all directories can be watched: what happens after it is told again,
+/// and some of what happened before may be told twice. The stream ends with the watch, or when the directory itself is gone.
 #[utoipa::path(
     get,
     path = "/fs/watch/{watch_id}/events",
