@@ -345,10 +345,8 @@ impl Preparation {
 
     fn lead(&self) -> nix::Result<()> {
         for number in 1..=self.last_signal {
-            // What we ignore, the program would ignore as well. Of those that cannot be set, or are the C library's own, we are told so,
-            // and they need not be.
-            // SAFETY: the default is no handler of ours.
-            unsafe { libc::signal(number, libc::SIG_DFL) };
+            // What we ignore, the program would ignore as well.
+            set_default(number);
         }
         signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
         unistd::setsid()?;
@@ -357,6 +355,23 @@ impl Preparation {
             Errno::result(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) })?;
         }
         Ok(())
+    }
+}
+
+/// Asks the kernel itself: the C library keeps its own signals from us, which its `posix_spawn` has the programs it starts ignore, us
+/// among them. Those that cannot be set are always at their default.
+fn set_default(number: i32) {
+    // No handler, no flags, no mask: all of the kernel's struct is zero.
+    let default = [0_u64; 4];
+    // SAFETY: the kernel reads a struct that is no longer than ours and writes nothing.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            number,
+            default.as_ptr(),
+            std::ptr::null_mut::<u64>(),
+            size_of::<u64>(),
+        );
     }
 }
 
