@@ -9,7 +9,7 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::system::remove::remove_all;
+use crate::system::remove::{remove_all, remove_left_over};
 
 /// Paths inside the state folder. Making one of these touches nothing; [`StateDir::claim`] does.
 #[derive(Clone, Debug)]
@@ -146,11 +146,4 @@ impl StateDir {
 fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir_all(path)?;
     fs::set_permissions(path, Permissions::from_mode(mode))
-}
-
-/// What cannot be removed takes room, and is no reason to do without the rest.
-fn remove_left_over(path: &Path) {
-    if let Err(error) = remove_all(path) {
-        tracing::warn!(path = %path.display(), %error, "a temporary file is left");
-    }
 }

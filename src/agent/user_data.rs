@@ -26,7 +26,7 @@ use crate::{
             self, Format, OpenError, Skipped, Source,
             unpack::{Inlet, Limits, UnpackError, inlet, unpack_tar_zstd},
         },
-        remove::remove_all,
+        remove::remove_left_over,
     },
 };
 
@@ -89,9 +89,7 @@ impl WorkFolder {
 impl Drop for WorkFolder {
     fn drop(&mut self) {
         // What was unpacked may have permissions that are against it.
-        if let Err(error) = remove_all(self.path()) {
-            tracing::warn!(path = %self.path().display(), %error, "a temporary folder is left");
-        }
+        remove_left_over(self.path());
     }
 }
 
