@@ -165,10 +165,7 @@ impl Display {
 
 /// Lets a user's programs onto the screen of that name, whose authority file that user cannot read.
 pub async fn admit(name: &str, authority: &Path, uid: u32) -> Result<(), X11Error> {
-    let access = Access {
-        number: number_of(name)?,
-        cookie: read_authority(authority)?,
-    };
+    let access = access(name, authority)?;
     let asked = async {
         let turn = ADMISSION.acquire().await.map_err(io::Error::other)?;
         let asking = tokio::task::spawn_blocking(move || {
@@ -181,6 +178,14 @@ pub async fn admit(name: &str, authority: &Path, uid: u32) -> Result<(), X11Erro
         Ok(answer) => answer,
         Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
     }
+}
+
+/// What a client of the screen of that name needs.
+pub fn access(name: &str, authority: &Path) -> io::Result<Access> {
+    Ok(Access {
+        number: number_of(name)?,
+        cookie: read_authority(authority)?,
+    })
 }
 
 fn number_of(name: &str) -> io::Result<u32> {

@@ -22,7 +22,7 @@ const COOKIE_NAME: &str = "MIT-MAGIC-COOKIE-1";
 const DOTS_PER_INCH: f64 = 96.0;
 
 /// What a client of a server needs.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Access {
     pub number: u32,
     pub cookie: [u8; 16],
@@ -54,7 +54,7 @@ impl From<ReplyOrIdError> for X11Error {
     }
 }
 
-fn connect(access: &Access) -> Result<RustConnection, X11Error> {
+pub(in crate::system) fn connect(access: &Access) -> Result<RustConnection, X11Error> {
     let path = format!("/tmp/.X11-unix/X{}", access.number);
     let (stream, _) = DefaultStream::connect(&ConnectAddress::Socket(path))?;
     let connection = RustConnection::connect_to_stream_with_auth_info(

@@ -9,8 +9,9 @@ use tokio::{
 };
 
 use crate::{
+    agent::display,
     api::viewport::Viewport,
-    system::{cdp::CdpError, freeze::FreezeError},
+    system::{cdp::CdpError, freeze::FreezeError, x11::Access},
 };
 
 mod backoff;
@@ -100,6 +101,15 @@ pub enum NotReady {
     Stopped,
 }
 
+/// Why there is no screen to work on.
+#[derive(Debug, thiserror::Error)]
+pub enum NoScreen {
+    #[error("this browser runs without a display")]
+    Headless,
+    #[error("the display is being started")]
+    Down,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum ResizeError {
     #[error(transparent)]
@@ -165,6 +175,7 @@ pub struct Chromium {
     state: watch::Receiver<BrowserState>,
     status: watch::Receiver<Status>,
     requests: mpsc::Sender<Request>,
+    authority: Arc<Path>,
 }
 
 impl Chromium {
@@ -178,6 +189,18 @@ impl Chromium {
 
     pub fn status(&self) -> Status {
         self.status.borrow().clone()
+    }
+
+    /// The screen Chromium is on, as its clients reach it. After a restart of the display it is another one.
+    pub fn screen(&self) -> Result<Access, NoScreen> {
+        match &self.status.borrow().display {
+            DisplayStatus::Headless => Err(NoScreen::Headless),
+            DisplayStatus::Down => Err(NoScreen::Down),
+            // Its authority file is replaced when the next one starts.
+            DisplayStatus::Up { name, .. } => {
+                display::access(name, &self.authority).map_err(|_| NoScreen::Down)
+            }
+        }
     }
 
     /// Resolves once Chromium answers.

@@ -93,6 +93,7 @@ pub fn start(config: Arc<Config>, logs: Logs, shutdown: &Shutdown) -> Chromium {
         },
         viewport: config.viewport,
     });
+    let authority = config.state_dir.display_authority().into();
     let supervisor = Supervisor {
         shutdown: shutdown.clone(),
         requests,
@@ -113,6 +114,7 @@ pub fn start(config: Arc<Config>, logs: Logs, shutdown: &Shutdown) -> Chromium {
         state: state_receiver,
         status: status_receiver,
         requests: requests_sender,
+        authority,
     }
 }
 

@@ -7,7 +7,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Agent,
-    chromium::{NotReady, ResizeError},
+    chromium::{NoScreen, NotReady, ResizeError},
     clients::AdmitError,
 };
 use crate::http::{self, ApiError, App};
@@ -104,6 +104,16 @@ impl From<NotReady> for ApiError {
             NotReady::Deadline(_) | NotReady::Restarting | NotReady::Stopped => {
                 ApiError::unavailable(message, RETRY_AFTER)
             }
+        }
+    }
+}
+
+impl From<NoScreen> for ApiError {
+    fn from(error: NoScreen) -> Self {
+        let message = error.to_string();
+        match error {
+            NoScreen::Headless => ApiError::conflict(message).code("no_display").permanent(),
+            NoScreen::Down => ApiError::unavailable(message, RETRY_AFTER),
         }
     }
 }
