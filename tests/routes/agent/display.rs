@@ -104,11 +104,14 @@ async fn pages_are_drawn_at_the_rate_of_the_screen() {
         .ready()
         .await;
     let mut page = page(&agent).await;
-    let params = json!({"expression": COUNT, "awaitPromise": true, "returnByValue": true});
-    let answer = page.call("Runtime.evaluate", params).await;
-    let frames = answer["result"]["result"]["value"].as_u64().unwrap();
-    // A busy machine may draw fewer, never more.
-    assert!((1..=12).contains(&frames), "{frames} frames in a second");
+    // A busy machine may draw fewer, never more; but until Chromium has asked for the screen's rate, it takes that for 60.
+    until("a second drawn at the rate of the screen", async || {
+        let params = json!({"expression": COUNT, "awaitPromise": true, "returnByValue": true});
+        let answer = page.call("Runtime.evaluate", params).await;
+        let frames = answer["result"]["result"]["value"].as_u64().unwrap();
+        (1..=12).contains(&frames).then_some(())
+    })
+    .await;
     agent.stop().await;
 }
 
