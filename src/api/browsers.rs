@@ -33,6 +33,13 @@ pub struct Browser {
     pub cdp_ws_url: String,
     /// Where its session routes are.
     pub base_url: String,
+    /// A page that shows its screen and passes mouse, keyboard and clipboard on; whoever has the link may use them. Absent where it is
+    /// headless or has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub browser_live_view_url: Option<String>,
+    /// A page that shows its screen to look on. Absent where it is headless or has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub browser_live_view_read_only_url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     pub tags: BTreeMap<String, String>,

@@ -96,6 +96,10 @@ id!(
     /// A watched directory.
     WatchId, "watch_"
 );
+id!(
+    /// A recording of a browser's screen.
+    ReplayId, "rep_"
+);
 
 /// A process that was started for a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]

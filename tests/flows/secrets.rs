@@ -43,10 +43,18 @@ async fn no_secret_comes_out_anywhere() {
         .post("/org/api_keys", json!({"name": "made"}))
         .await
         .body;
-    let browser = dev.browser(json!({"timeout_seconds": 600})).await;
+    let browser = dev
+        .post("/browsers", json!({"timeout_seconds": 600}))
+        .await
+        .body;
     let id = text(&browser["session_id"]);
-    let jwt = text(&browser["cdp_ws_url"]);
-    let jwt = jwt.split_once("jwt=").expect("a token").1.to_owned();
+    let token_in = |field: &str| {
+        let url = text(&browser[field]);
+        url.split_once("jwt=").expect("a token").1.to_owned()
+    };
+    let jwt = token_in("cdp_ws_url");
+    let live = token_in("browser_live_view_url");
+    let view = token_in("browser_live_view_read_only_url");
     let folder = dev.state_dir().join("browsers").join(&id);
     let agent_token = fs::read_to_string(folder.join("token")).unwrap();
     let session_secret = fs::read_to_string(dev.state_dir().join("session-secret")).unwrap();
@@ -58,6 +66,14 @@ async fn no_secret_comes_out_anywhere() {
     dev.post(&execute, run).await;
     let with_jwt = format!("/browsers/{id}/json/version?jwt={jwt}");
     Answer::of(dev.anonymous(Method::GET, &with_jwt)).await;
+    for page in [
+        format!("/browsers/{id}/live?jwt={live}"),
+        format!("/browsers/{id}/live/view?jwt={view}"),
+    ] {
+        let request = dev.anonymous(Method::GET, &page);
+        let answer = request.header("Referer", format!("{}{page}", dev.base_url));
+        told.push(answer.send().await.unwrap().text().await.unwrap());
+    }
     for (method, path) in [
         (Method::GET, "/browsers".to_owned()),
         (Method::GET, format!("/browsers/{id}")),
@@ -87,6 +103,8 @@ async fn no_secret_comes_out_anywhere() {
         secret("the first key", &dev.api_key),
         secret("a made key", &text(&made["key"])),
         secret("the browser's token", &jwt),
+        secret("the live view's token", &live),
+        secret("the read-only live view's token", &view),
         secret("the agent's token", agent_token.trim()),
         secret("the signing secret", session_secret.trim()),
         secret("the code", CODE),

@@ -14,10 +14,12 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// What is between the caller and control, and nothing of the agent's.
-const NOT_FOR_THE_AGENT: [HeaderName; 5] = [
+const NOT_FOR_THE_AGENT: [HeaderName; 6] = [
     header::AUTHORIZATION,
     header::COOKIE,
     header::HOST,
+    // The address of a page may carry a token of ours.
+    header::REFERER,
     HeaderName::from_static("x-project-id"),
     HeaderName::from_static("x-kernel-project-id"),
 ];

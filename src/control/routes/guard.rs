@@ -5,13 +5,14 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use http::{HeaderMap, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, header::REFERRER_POLICY, request::Parts};
 
 use crate::{
-    api::ids::{BrowserId, ProjectId},
+    api::ids::ProjectId,
     control::{
         Control,
         keys::{Identity, KeyError},
+        session_token::Scope,
     },
     http::{ApiError, ApiResult, bearer},
 };
@@ -33,8 +34,8 @@ pub struct Caller {
 #[derive(Debug, Clone)]
 pub enum Access {
     Key(Identity),
-    /// The token of this browser's own URLs. It opens its session routes and nothing else.
-    Session(BrowserId),
+    /// A token of one of its browser's own URLs. It opens that part of the browser and nothing else.
+    Token(Scope),
 }
 
 impl Caller {
@@ -42,7 +43,7 @@ impl Caller {
     pub fn key(&self) -> ApiResult<&Identity> {
         match &self.access {
             Access::Key(identity) => Ok(identity),
-            Access::Session(_) => Err(ApiError::unauthorized("this route wants an API key")),
+            Access::Token(_) => Err(ApiError::unauthorized("this route wants an API key")),
         }
     }
 }
@@ -53,12 +54,19 @@ pub async fn guard(
     mut request: Request,
     next: Next,
 ) -> ApiResult<Response> {
-    let caller = match session_token(&request) {
-        Some(token) => by_session_token(&control, &token, request.uri().path())?,
+    let token = session_token(&request);
+    let caller = match &token {
+        Some(token) => by_session_token(&control, token, request.method(), request.uri().path())?,
         None => by_key(&control, request.headers()).await?,
     };
     request.extensions_mut().insert(caller);
-    Ok(next.run(request).await)
+    let mut response = next.run(request).await;
+    if token.is_some() {
+        // Where the address is a page's, what that loads need not learn the token.
+        let policy = HeaderValue::from_static("no-referrer");
+        response.headers_mut().insert(REFERRER_POLICY, policy);
+    }
+    Ok(response)
 }
 
 /// A header wins over the query: whoever sends both means the header.
@@ -72,18 +80,43 @@ fn session_token(request: &Request) -> Option<String> {
         .map(|(_, token)| token.into_owned())
 }
 
-fn by_session_token(control: &Control, token: &str, path: &str) -> ApiResult<Caller> {
+fn by_session_token(
+    control: &Control,
+    token: &str,
+    method: &Method,
+    path: &str,
+) -> ApiResult<Caller> {
     let refused = || ApiError::unauthorized("the session token does not open this");
-    let (browser, project) = control.tokens.verify(token).map_err(|_| refused())?;
+    let grant = control.tokens.verify(token).map_err(|_| refused())?;
     let route = path
         .strip_prefix("/browsers/")
         .and_then(|rest| rest.split_once('/'));
     match route {
-        Some((id, rest)) if id == browser.as_str() && !rest.is_empty() => Ok(Caller {
-            project,
-            access: Access::Session(browser),
-        }),
+        Some((id, rest)) if id == grant.browser.as_str() && opens(&grant.scope, method, rest) => {
+            Ok(Caller {
+                project: grant.project,
+                access: Access::Token(grant.scope),
+            })
+        }
         _ => Err(refused()),
+    }
+}
+
+/// Whether a token of this scope opens `route` of its browser, letter for letter. What could be read as a way out of it
+/// is refused where it is passed on.
+fn opens(scope: &Scope, method: &Method, route: &str) -> bool {
+    let below = |place: &str| match route.strip_prefix(place) {
+        Some(rest) => rest.is_empty() || rest.starts_with('/'),
+        None => false,
+    };
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    match scope {
+        Scope::Session => !route.is_empty(),
+        Scope::Live => reads && below("live"),
+        Scope::LiveView => reads && below("live/view"),
+        Scope::Replay(id) => {
+            reads && [format!("replays/{id}"), format!("replays/{id}/view")].contains(&route.into())
+        }
     }
 }
 
@@ -137,5 +170,66 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
         let caller = parts.extensions.get::<Caller>().cloned();
         caller.ok_or_else(|| ApiError::internal("a route that asks for its caller is not guarded"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ids::ReplayId;
+
+    #[test]
+    fn a_scope_opens_its_part_and_no_other() {
+        let (replay, other) = (ReplayId::generate(), ReplayId::generate());
+        let scopes = [
+            Scope::Session,
+            Scope::Live,
+            Scope::LiveView,
+            Scope::Replay(replay.clone()),
+        ];
+        // The route, and which of the scopes open it.
+        let reading = [
+            ("", [false, false, false, false]),
+            ("cdp", [true, false, false, false]),
+            ("json/version", [true, false, false, false]),
+            ("live", [true, true, false, false]),
+            ("live/", [true, true, false, false]),
+            ("live/socket", [true, true, false, false]),
+            ("live/view", [true, true, true, false]),
+            ("live/view/socket", [true, true, true, false]),
+            ("live/viewer", [true, true, false, false]),
+            ("live/view%2Fsocket", [true, true, false, false]),
+            ("live/%76iew", [true, true, false, false]),
+            ("lively", [true, false, false, false]),
+            ("liv%65", [true, false, false, false]),
+            ("replays", [true, false, false, false]),
+            (&format!("replays/{replay}"), [true, false, false, true]),
+            (
+                &format!("replays/{replay}/view"),
+                [true, false, false, true],
+            ),
+            (
+                &format!("replays/{replay}/stop"),
+                [true, false, false, false],
+            ),
+            (&format!("replays/{replay}/"), [true, false, false, false]),
+            (&format!("replays/{other}"), [true, false, false, false]),
+            (
+                &format!("replays/{other}/view"),
+                [true, false, false, false],
+            ),
+        ];
+        for (route, expected) in reading {
+            let found = scopes
+                .each_ref()
+                .map(|scope| opens(scope, &Method::GET, route));
+            assert_eq!(found, expected, "{route}");
+        }
+        for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            for route in ["live", "live/view", &format!("replays/{replay}")] {
+                let found = scopes.each_ref().map(|scope| opens(scope, &method, route));
+                assert_eq!(found, [true, false, false, false], "{method} {route}");
+            }
+        }
     }
 }

@@ -15,6 +15,11 @@ impl Reached {
         format!("{}/browsers/{id}", self.0)
     }
 
+    /// A page of a browser's, opened by the token in the URL.
+    pub fn page(&self, id: &BrowserId, path: &str, token: &str) -> String {
+        format!("{}{path}?jwt={token}", self.browser(id))
+    }
+
     /// A browser's DevTools, opened by the token in the URL.
     pub fn cdp(&self, id: &BrowserId, token: &str) -> String {
         self.websocket(id, "/cdp", token)

@@ -14,6 +14,7 @@ use crate::{
         Control,
         browsers::BrowserError,
         fleet::AgentError,
+        session_token::Scope,
         store::{BrowserRow, StateFilter},
     },
     http::ApiError,
@@ -45,9 +46,14 @@ pub fn router(agent: OpenApi) -> OpenApiRouter<Control> {
 
 /// The record as clients see it.
 fn show(control: &Control, reached: &Reached, row: BrowserRow) -> Browser {
-    let token = control.tokens.issue(&row.id, &row.project_id);
+    let token = |scope| control.tokens.issue(&row.id, &row.project_id, &scope);
+    // Without a screen, or once it has ended, there is nothing to look at.
+    let has_live_view = !row.headless && row.deleted_at.is_none();
+    let live_view = |path, scope| has_live_view.then(|| reached.page(&row.id, path, &token(scope)));
     Browser {
-        cdp_ws_url: reached.cdp(&row.id, &token),
+        cdp_ws_url: reached.cdp(&row.id, &token(Scope::Session)),
+        browser_live_view_url: live_view("/live", Scope::Live),
+        browser_live_view_read_only_url: live_view("/live/view", Scope::LiveView),
         base_url: reached.browser(&row.id),
         session_id: row.id,
         created_at: row.created_at.into(),

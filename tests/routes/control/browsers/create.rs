@@ -29,7 +29,13 @@ async fn a_browser_answers_as_soon_as_it_is_told_of() {
         (&browser["stealth"], &browser["kiosk_mode"]),
         (&json!(false), &json!(false))
     );
-    for absent in ["name", "start_url", "deleted_at", "browser_live_view_url"] {
+    for absent in [
+        "name",
+        "start_url",
+        "deleted_at",
+        "browser_live_view_url",
+        "browser_live_view_read_only_url",
+    ] {
         assert_eq!(browser.get(absent), None, "{absent}");
     }
     let base_url = format!("{}/browsers/{id}", dev.base_url);
@@ -76,6 +82,14 @@ async fn every_wish_is_kept() {
         "start_url",
     ] {
         assert_eq!(browser[field], wishes[field], "{field}");
+    }
+    let base_url = browser["base_url"].as_str().unwrap();
+    for (field, path) in [
+        ("browser_live_view_url", "/live?jwt="),
+        ("browser_live_view_read_only_url", "/live/view?jwt="),
+    ] {
+        let url = browser[field].as_str().unwrap();
+        assert!(url.starts_with(&format!("{base_url}{path}")), "{url}");
     }
     assert_eq!(browser["headless"], false);
     let by_name = dev.get("/browsers/mine").await;

@@ -81,14 +81,110 @@ async fn a_session_token_opens_its_own_browser_and_nothing_else() {
     dev.finish().await;
 }
 
+#[tokio::test]
+async fn the_live_views_tokens_open_the_live_view_and_nothing_else() {
+    let dev = Dev::start().await;
+    let made = dev.post("/browsers", json!({ "name": "ours" })).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    let ours = made.body;
+    let other = dev.browser(json!({})).await;
+    let link = |field: &str| {
+        let url = ours[field].as_str().unwrap();
+        url.split_once("?jwt=").unwrap().1
+    };
+    let (live, view) = (
+        link("browser_live_view_url"),
+        link("browser_live_view_read_only_url"),
+    );
+    let asked = async |method: &Method, path: &str, token: &str| {
+        let request = dev.anonymous(method.clone(), &format!("{path}?jwt={token}"));
+        request.send().await.unwrap()
+    };
+    let base = format!("/browsers/{}", id(&ours));
+    let foreign = format!("/browsers/{}", id(&other));
+    for (path, opened) in [
+        ("/live", &[live][..]),
+        ("/live/socket", &[live]),
+        ("/live/view", &[live, view]),
+        ("/live/view/socket", &[live, view]),
+        ("/live/viewer", &[live]),
+        ("/live/view%2fsocket", &[live]),
+        ("", &[]),
+        ("/cdp", &[]),
+        ("/json/version", &[]),
+        ("/replays", &[]),
+        ("/fs/list_files", &[]),
+        ("/automation/execute", &[]),
+        ("/lively", &[]),
+    ] {
+        for token in [live, view] {
+            let answer = asked(&Method::GET, &format!("{base}{path}"), token).await;
+            let refused = answer.status() == 401;
+            assert_eq!(refused, !opened.contains(&token), "{path}: {answer:?}");
+            assert_eq!(
+                answer.headers().contains_key("referrer-policy"),
+                !refused,
+                "{path}"
+            );
+            let elsewhere = asked(&Method::GET, &format!("{foreign}{path}"), token).await;
+            assert_eq!(elsewhere.status(), 401, "{path}");
+        }
+    }
+    for (path, token) in [
+        ("/live/../fs/list_files", live),
+        ("/live/view/%2e%2e/%2e%2e/fs/list_files", view),
+        ("/live/view/../socket", view),
+    ] {
+        let (status, _) = sent(&dev, &format!("{base}{path}?jwt={token}"), "").await;
+        assert_eq!(status, 400, "{path}");
+    }
+    for (method, path) in [
+        (Method::POST, "/live"),
+        (Method::DELETE, "/live/view"),
+        (Method::DELETE, ""),
+    ] {
+        let answer = asked(&method, &format!("{base}{path}"), live).await;
+        assert_eq!(answer.status(), 401, "{method} {path}");
+    }
+    for path in [
+        "/browsers",
+        "/browsers/ours/live",
+        "/org/api_keys",
+        "/metrics",
+    ] {
+        assert_eq!(
+            asked(&Method::GET, path, live).await.status(),
+            401,
+            "{path}"
+        );
+    }
+
+    assert_eq!(dev.delete(&base).await.status, 204);
+    let ended = asked(&Method::GET, &format!("{base}/live"), live).await;
+    assert_eq!(ended.status(), 404);
+    let record = dev.get(&format!("{base}?status=deleted")).await.body;
+    for field in ["browser_live_view_url", "browser_live_view_read_only_url"] {
+        assert_eq!(record.get(field), None);
+    }
+    let log = dev.log();
+    for token in [live, view] {
+        let signature = token.rsplit_once('.').unwrap().1;
+        assert!(!log.contains(signature), "a token is in the log");
+    }
+    dev.finish().await;
+}
+
 /// A request whose path is sent as it is written, where a tidy client would resolve it.
 async fn as_written(dev: &Dev, path: &str) -> (u16, Value) {
+    let key = format!("Authorization: Bearer {}\r\n", dev.api_key);
+    sent(dev, path, &key).await
+}
+
+async fn sent(dev: &Dev, path: &str, header: &str) -> (u16, Value) {
     let host = dev.base_url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(host).await.unwrap();
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\r\n",
-        dev.api_key
-    );
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{header}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();

@@ -16,6 +16,7 @@ use crate::{
         Control,
         proxy::SessionPath,
         routes::{guard::Caller, reached::Reached},
+        session_token::Scope,
     },
     http::{ApiError, ApiResult, Json},
 };
@@ -47,7 +48,9 @@ async fn ask(
         return Ok(answer);
     }
     let mut answer = read(answer.into_body()).await?;
-    let token = control.tokens.issue(&session.id, &caller.project);
+    let token = control
+        .tokens
+        .issue(&session.id, &caller.project, &Scope::Session);
     lead_through(&mut answer, &|path| {
         reached.websocket(&session.id, path, &token)
     });
