@@ -12,6 +12,7 @@ pub mod logs;
 pub mod name;
 pub mod paging;
 pub mod process;
+pub mod replays;
 pub mod start_url;
 pub mod time;
 pub mod viewport;
