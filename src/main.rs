@@ -6,13 +6,20 @@ use std::time::Duration;
 
 use berth::agent::logs::Printed;
 use berth::cli::{CheckCommand, Cli, CliError, Command, Keep, KeyCommand, ServerName, start_logs};
-use berth::system::open_files;
+use berth::system::{clipboard, open_files};
 use berth::{agent, control, dev};
 
 /// For what runs beside the tasks, once all of these have ended or were given up.
 const LAST_GRACE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
+    // A part of an agent and no command of its own. It has no log: what it holds may be a secret.
+    if std::env::args_os().nth(1).as_deref() == Some(clipboard::COMMAND.as_ref()) {
+        return match clipboard::own() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error),
+        };
+    }
     let cli = match Cli::resolve(std::env::args_os()) {
         Ok(cli) => cli,
         Err(CliError::Usage(error)) => error.exit(),

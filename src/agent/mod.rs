@@ -19,6 +19,7 @@ use crate::{
 pub mod automation;
 pub mod chromium;
 pub mod clients;
+pub mod clipboard;
 pub mod display;
 pub mod fs;
 pub mod logs;
@@ -31,6 +32,7 @@ pub mod user_data;
 use automation::Automation;
 use chromium::Chromium;
 use clients::Clients;
+use clipboard::Clipboard;
 use fs::{archives::Archives, drafts::Drafts, watches::Watches};
 use logs::{Logs, Printed};
 use process::Processes;
@@ -69,6 +71,7 @@ pub struct Agent {
     pub automation: Automation,
     pub chromium: Chromium,
     pub clients: Clients,
+    pub clipboard: Clipboard,
     pub devtools: DevtoolsHttp,
     pub drafts: Drafts,
     pub logs: Logs,
@@ -149,6 +152,11 @@ impl Agent {
                 &shutdown,
             ),
             clients: Clients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
+            clipboard: Clipboard::start(
+                chromium.clone(),
+                &config.state_dir.display_authority(),
+                &shutdown,
+            ),
             chromium,
             devtools: DevtoolsHttp::default(),
             drafts,

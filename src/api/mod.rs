@@ -4,6 +4,7 @@ pub mod agent;
 pub mod api_keys;
 pub mod automation;
 pub mod browsers;
+pub mod clipboard;
 mod error;
 pub(crate) mod field;
 pub mod fs;

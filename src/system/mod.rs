@@ -5,6 +5,7 @@ pub mod cdp;
 pub mod cdp_socket;
 pub mod child;
 pub mod chromium_flags;
+pub mod clipboard;
 pub mod devtools;
 pub mod file_wait;
 pub mod freeze;

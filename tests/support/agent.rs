@@ -23,6 +23,7 @@ pub struct Start {
     folder: TempDir,
     arguments: Vec<OsString>,
     token: bool,
+    log: &'static str,
     limit: Option<Limit>,
 }
 
@@ -62,8 +63,21 @@ impl Start {
                 .expect("a temporary folder"),
             arguments: Vec::new(),
             token: true,
+            log: "debug",
             limit: None,
         }
+    }
+
+    /// A screen and no browser on it.
+    pub async fn screen_alone() -> TestAgent {
+        let start = Self::on_screen().with(["--chromium", "/bin/true"]);
+        let agent = start.listening().await;
+        until("a screen", async || {
+            let health = agent.ok(agent.get("/health")).await;
+            (health["display"]["state"] == "up").then_some(())
+        })
+        .await;
+        agent
     }
 
     pub fn with<const N: usize>(mut self, arguments: [&str; N]) -> Self {
@@ -73,6 +87,12 @@ impl Start {
 
     pub fn without_token(mut self) -> Self {
         self.token = false;
+        self
+    }
+
+    /// What it logs; by default all but the smallest things.
+    pub fn logging(mut self, filter: &'static str) -> Self {
+        self.log = filter;
         self
     }
 
@@ -133,7 +153,7 @@ impl Start {
                 "127.0.0.1:0",
                 "--json",
                 "--log",
-                "debug",
+                self.log,
                 "--state-dir",
             ])
             .arg(self.state_dir())
@@ -291,6 +311,7 @@ impl TestAgent {
             folder,
             arguments: Vec::new(),
             token: true,
+            log: "debug",
             limit: None,
         }
     }

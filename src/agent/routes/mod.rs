@@ -15,6 +15,7 @@ use crate::http::{self, ApiError, App};
 mod automation;
 mod cdp;
 mod chromium;
+mod computer;
 mod devtools;
 mod display;
 mod fs;
@@ -50,6 +51,8 @@ fn guarded() -> OpenApiRouter<Agent> {
         .routes(routes!(chromium::status))
         .routes(routes!(chromium::restart::restart))
         .routes(routes!(chromium::start_url::start_url))
+        .routes(routes!(computer::clipboard::read::read))
+        .routes(routes!(computer::clipboard::write::write))
         .routes(routes!(display::display))
         .routes(routes!(fs::create_directory::create_directory))
         .routes(routes!(fs::delete_directory::delete_directory))

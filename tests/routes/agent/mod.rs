@@ -1,6 +1,7 @@
 mod automation;
 mod cdp;
 mod chromium;
+mod computer;
 mod display;
 mod fs;
 mod health;

@@ -1,0 +1,51 @@
+//! `/computer/clipboard`
+
+use super::TAG;
+use crate::{
+    agent::{
+        clipboard::ClipboardError,
+        routes::{FULL_RETRY, RETRY_AFTER},
+    },
+    http::ApiError,
+    system::clipboard::ReadError,
+};
+
+pub mod read;
+pub mod write;
+
+impl From<ClipboardError> for ApiError {
+    fn from(error: ClipboardError) -> Self {
+        let message = error.to_string();
+        match error {
+            ClipboardError::NoScreen(error) => error.into(),
+            ClipboardError::TooLarge(size) => {
+                ApiError::payload_too_large(message).detail("text", format!("has {size} bytes"))
+            }
+            ClipboardError::TooManyReads | ClipboardError::TooManyWrites => {
+                ApiError::limit_exceeded(message, FULL_RETRY)
+            }
+            ClipboardError::NotTaken(_) => ApiError::timeout(message),
+            ClipboardError::Read(error) => error.into(),
+            ClipboardError::Write(cause) => {
+                tracing::error!(%cause, "the clipboard could not be written");
+                ApiError::unavailable(message, RETRY_AFTER)
+            }
+            ClipboardError::Stopping => ApiError::unavailable(message, RETRY_AFTER),
+        }
+    }
+}
+
+impl From<ReadError> for ApiError {
+    fn from(error: ReadError) -> Self {
+        let message = error.to_string();
+        match error {
+            ReadError::Display(cause) => {
+                tracing::warn!(%cause, "the clipboard could not be read");
+                ApiError::unavailable("the display cannot be reached", RETRY_AFTER)
+            }
+            ReadError::NoAnswer(_) => ApiError::timeout(message),
+            ReadError::TooLarge => ApiError::payload_too_large(message),
+            ReadError::Refused => ApiError::bad_gateway(message),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! `/computer`
+
+pub mod clipboard;
+
+const TAG: &str = "computer";

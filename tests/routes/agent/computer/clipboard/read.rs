@@ -1,0 +1,193 @@
+//! `POST /computer/clipboard/read`
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    page::Page,
+    screen::{Answers, ClipboardOwner},
+    wait::until,
+};
+
+const MAX_TEXT: usize = 1 << 20;
+
+async fn read(agent: &TestAgent) -> (StatusCode, Value) {
+    agent.answer(agent.post("/computer/clipboard/read")).await
+}
+
+fn text(text: &str) -> (StatusCode, Value) {
+    (StatusCode::OK, json!({"text": text}))
+}
+
+/// The page selects what it holds and copies it; how much that was.
+async fn copy(page: &mut Page, text: &str) {
+    let shown = format!(
+        "<textarea id=a></textarea><script>a.value = {}</script>",
+        json!(text)
+    );
+    page.show(&shown).await;
+    page.evaluate("a.focus(), a.select()").await;
+    page.press_ctrl('c', "Copy").await;
+}
+
+#[tokio::test]
+async fn what_a_page_copies_is_read() {
+    let agent = Start::on_screen().ready().await;
+    let mut page = Page::of(&agent).await;
+    assert_eq!(read(&agent).await, text(""));
+    for copied in [
+        "plain",
+        "line\nline\n\ttab",
+        "é 漢字 👩‍👩‍👧‍👦 🇨🇭 e\u{301} \u{202e}x",
+    ] {
+        copy(&mut page, copied).await;
+        until("the copied text", async || {
+            (read(&agent).await == text(copied)).then_some(())
+        })
+        .await;
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_mebibyte_is_read_and_more_is_refused() {
+    let agent = Start::on_screen().ready().await;
+    let mut page = Page::of(&agent).await;
+    let most = "é".repeat(MAX_TEXT / 2);
+    copy(&mut page, &most).await;
+    until("a mebibyte", async || {
+        (read(&agent).await == text(&most)).then_some(())
+    })
+    .await;
+    for more in [MAX_TEXT + 1, 5 * MAX_TEXT] {
+        copy(&mut page, "").await;
+        copy(&mut page, &"x".repeat(more)).await;
+        let answer = until("another text", async || {
+            let (status, answer) = read(&agent).await;
+            (status != StatusCode::OK).then_some((status, answer))
+        })
+        .await;
+        assert_eq!(answer.0, StatusCode::PAYLOAD_TOO_LARGE, "{}", answer.1);
+        // The next one must differ.
+        copy(&mut page, "small").await;
+        until("a small text", async || {
+            (read(&agent).await == text("small")).then_some(())
+        })
+        .await;
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn text_of_every_kind_is_read_and_what_is_none_is_empty() {
+    let agent = Start::screen_alone().await;
+    let long = "0123456789abcdef".repeat(MAX_TEXT / 16);
+    let in_parts = |size: usize, told: u32| {
+        Answers::InParts("UTF8_STRING", long.clone().into_bytes(), size, told)
+    };
+    for (answers, expected) in [
+        (
+            Answers::With("UTF8_STRING", "a\0b 😀".into()),
+            text("a\0b 😀"),
+        ),
+        (
+            Answers::With("text/plain;charset=utf-8", "漢".into()),
+            text("漢"),
+        ),
+        (Answers::With("STRING", b"caf\xe9".to_vec()), text("café")),
+        (
+            Answers::With("UTF8_STRING", b"a\xffb".to_vec()),
+            text("a\u{fffd}b"),
+        ),
+        (Answers::With("UTF8_STRING", Vec::new()), text("")),
+        (Answers::With("image/png", b"\x89PNG".to_vec()), text("")),
+        (in_parts(60_000, 1), text(&long)),
+        (in_parts(MAX_TEXT, 0), text(&long)),
+        (Answers::InParts("UTF8_STRING", Vec::new(), 1, 0), text("")),
+    ] {
+        let owner = ClipboardOwner::start(&agent, answers).await;
+        assert_eq!(read(&agent).await, expected);
+        drop(owner);
+    }
+    for (answers, expected) in [
+        (
+            Answers::With("UTF8_STRING", vec![b'x'; MAX_TEXT + 1]),
+            StatusCode::PAYLOAD_TOO_LARGE,
+        ),
+        (
+            Answers::With("STRING", vec![0xe9; MAX_TEXT]),
+            StatusCode::PAYLOAD_TOO_LARGE,
+        ),
+        (in_parts(60_000, u32::MAX), StatusCode::PAYLOAD_TOO_LARGE),
+        (
+            Answers::InParts("UTF8_STRING", vec![b'x'; MAX_TEXT + 1], 60_000, 0),
+            StatusCode::PAYLOAD_TOO_LARGE,
+        ),
+        (Answers::Refusing("UTF8_STRING"), StatusCode::BAD_GATEWAY),
+    ] {
+        let owner = ClipboardOwner::start(&agent, answers).await;
+        let (status, answer) = read(&agent).await;
+        assert_eq!(status, expected, "{answer}");
+        drop(owner);
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_answer_costs_its_readers_a_while_and_nobody_else() {
+    let agent = Start::screen_alone().await;
+    let owner = ClipboardOwner::start(&agent, Answers::Never).await;
+    // Each waits for its own answer, and no longer.
+    let readers = async { tokio::join!(read(&agent), read(&agent), read(&agent)) };
+    for (status, answer) in <[_; 3]>::from(readers.await) {
+        assert_eq!(status, StatusCode::GATEWAY_TIMEOUT, "{answer}");
+        assert_eq!(answer["code"], "timeout");
+    }
+    // Somebody who reads gets what has been written meanwhile.
+    let write = async {
+        let body = json!({"text": "after all"});
+        agent
+            .ok(agent.post("/computer/clipboard/write").json(&body))
+            .await
+    };
+    let (first, _) = tokio::join!(read(&agent), write);
+    assert_eq!(first, text("after all"));
+    owner.lost.recv().expect("the silent one was told");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn only_so_many_read_at_once() {
+    const READERS: usize = 20;
+    let agent = Start::screen_alone().await;
+    let owner = ClipboardOwner::start(&agent, Answers::Never).await;
+    let reads = (0..READERS).map(|_| read(&agent));
+    let mut refused = 0;
+    for (status, answer) in futures::future::join_all(reads).await {
+        match status {
+            StatusCode::TOO_MANY_REQUESTS => refused += 1,
+            status => assert_eq!(status, StatusCode::GATEWAY_TIMEOUT, "{answer}"),
+        }
+    }
+    // Not all may have come while the first 16 were there.
+    assert!(refused <= READERS - 16, "{refused}");
+    drop(owner);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_display_there_is_no_clipboard() {
+    let agent = Start::headless().ready().await;
+    for (path, body) in [
+        ("/computer/clipboard/read", json!({})),
+        ("/computer/clipboard/write", json!({"text": "x"})),
+    ] {
+        let answer = agent.post(path).json(&body).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::CONFLICT);
+        assert_eq!(answer.headers()["x-should-retry"], "false");
+        let answer: Value = answer.json().await.unwrap();
+        assert_eq!(answer["code"], "no_display");
+    }
+    agent.stop().await;
+}
