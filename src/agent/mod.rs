@@ -20,6 +20,7 @@ pub mod automation;
 pub mod chromium;
 pub mod clients;
 pub mod clipboard;
+pub mod computer;
 pub mod display;
 pub mod fs;
 pub mod logs;
@@ -33,6 +34,7 @@ use automation::Automation;
 use chromium::Chromium;
 use clients::Clients;
 use clipboard::Clipboard;
+use computer::Computer;
 use fs::{archives::Archives, drafts::Drafts, watches::Watches};
 use logs::{Logs, Printed};
 use process::Processes;
@@ -72,6 +74,7 @@ pub struct Agent {
     pub chromium: Chromium,
     pub clients: Clients,
     pub clipboard: Clipboard,
+    pub computer: Computer,
     pub devtools: DevtoolsHttp,
     pub drafts: Drafts,
     pub logs: Logs,
@@ -157,6 +160,7 @@ impl Agent {
                 &config.state_dir.display_authority(),
                 &shutdown,
             ),
+            computer: Computer::start(chromium.clone(), |_| (), &shutdown)?,
             chromium,
             devtools: DevtoolsHttp::default(),
             drafts,

@@ -29,12 +29,98 @@ pub(crate) fn from_text<T, V: IntoValue, E: DeserializeError>(
     parse(text).map_err(|message| add(None, message, location))
 }
 
+/// `viewport.width`, `actions[3].type`; the body itself is `body`.
+pub(crate) fn path_of(location: ValuePointerRef) -> String {
+    fn write(location: ValuePointerRef, out: &mut String) {
+        match location {
+            ValuePointerRef::Origin => {}
+            ValuePointerRef::Key { key, prev } => {
+                write(*prev, out);
+                if !out.is_empty() {
+                    out.push('.');
+                }
+                out.push_str(key);
+            }
+            ValuePointerRef::Index { index, prev } => {
+                write(*prev, out);
+                out.push_str(&format!("[{index}]"));
+            }
+        }
+    }
+    let mut path = String::new();
+    write(location, &mut path);
+    if path.is_empty() {
+        "body".to_owned()
+    } else {
+        path
+    }
+}
+
+fn kind_name(kind: ValueKind) -> &'static str {
+    match kind {
+        ValueKind::Null => "null",
+        ValueKind::Boolean => "a boolean",
+        ValueKind::Integer => "a positive integer",
+        ValueKind::NegativeInteger => "a negative integer",
+        ValueKind::Float => "a number",
+        ValueKind::String => "a string",
+        ValueKind::Sequence => "an array",
+        ValueKind::Map => "an object",
+    }
+}
+
+fn accepted_kinds(accepted: &[ValueKind]) -> String {
+    let mut names: Vec<&str> = accepted.iter().copied().map(kind_name).collect();
+    names.dedup();
+    match names.as_slice() {
+        [] => "another kind of value".to_owned(),
+        ["a positive integer", "a negative integer"] => "an integer".to_owned(),
+        _ => names.join(" or "),
+    }
+}
+
+/// The path of the field that is wrong, and why it is.
+pub(crate) fn what_is_wrong<V: IntoValue>(
+    error: ErrorKind<V>,
+    location: ValuePointerRef,
+) -> (String, String) {
+    match error {
+        ErrorKind::IncorrectValueKind { actual, accepted } => {
+            let (due, found) = (accepted_kinds(accepted), kind_name(actual.kind()));
+            (path_of(location), format!("must be {due}, not {found}"))
+        }
+        ErrorKind::MissingField { field } => {
+            (path_of(location.push_key(field)), "is required".to_owned())
+        }
+        ErrorKind::UnknownKey { key, .. } => {
+            (path_of(location.push_key(key)), "is not known".to_owned())
+        }
+        ErrorKind::UnknownValue { accepted, .. } => (
+            path_of(location),
+            format!("must be one of {}", accepted.join(", ")),
+        ),
+        ErrorKind::BadSequenceLen { actual, expected } => {
+            use deserr::Sequence;
+            let found = actual.len();
+            (
+                path_of(location),
+                format!("must have {expected} elements, not {found}"),
+            )
+        }
+        ErrorKind::Unexpected { msg } => (path_of(location), msg),
+    }
+}
+
 /// The fields of an object, read one by one: what is wrong with one hides nothing that is wrong with the others.
 pub(crate) struct Fields<'a, M, E> {
     map: M,
     errors: Option<E>,
     location: ValuePointerRef<'a>,
 }
+
+/// A field was wrong, which has been noted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Noted;
 
 impl<'a, M: Map, E: DeserializeError> Fields<'a, M, E> {
     pub fn of<V: IntoValue<Map = M>>(
@@ -70,6 +156,14 @@ impl<'a, M: Map, E: DeserializeError> Fields<'a, M, E> {
     pub fn optional<T: Deserr<E>>(&mut self, key: &str) -> Option<T> {
         let value = self.map.remove(key)?;
         self.read::<Option<T>>(key, value).flatten()
+    }
+
+    /// Tells a field that is absent from one that is wrong, which is noted.
+    pub fn given<T: Deserr<E>>(&mut self, key: &str) -> Result<Option<T>, Noted> {
+        match self.map.remove(key) {
+            Some(value) => self.read::<Option<T>>(key, value).ok_or(Noted),
+            None => Ok(None),
+        }
     }
 
     /// Notes that the field is wrong, and why, where there is one.

@@ -4,10 +4,10 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 
 use tracing_subscriber::field::RecordFields;
-use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::filter::{FilterExt, filter_fn};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Filter, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
@@ -35,7 +35,7 @@ pub type Keep = Arc<dyn Fn(&str) + Send + Sync>;
 /// Where the filter cannot be read, or the journal cannot be reached.
 pub fn start_logs(filter: &str, format: LogFormat, keep: Option<Keep>) -> io::Result<()> {
     tracing_subscriber::registry()
-        .with(layer(format)?.with_filter(parse(filter)?))
+        .with(layer(format)?.with_filter(parse(filter)?.and(discreet())))
         .with(match keep {
             Some(keep) => Some(keeping(keep).with_filter(parse(filter)?)),
             None => None,
@@ -48,6 +48,16 @@ fn parse(filter: &str) -> io::Result<EnvFilter> {
     let agents = format!("{AGENT_LOG_TARGET}=trace").parse();
     let filter = EnvFilter::try_new(filter).map_err(io::Error::other)?;
     Ok(filter.add_directive(agents.map_err(io::Error::other)?))
+}
+
+/// What these log is what is typed, key by key, and what is in the clipboard: it goes nowhere, whatever the filter says.
+const TELLTALES: [&str; 2] = ["enigo", "arboard"];
+
+fn discreet<S>() -> impl Filter<S> {
+    filter_fn(|metadata| {
+        let library = metadata.target().split("::").next().unwrap_or_default();
+        !TELLTALES.contains(&library)
+    })
 }
 
 type AnyLayer = Box<dyn Layer<tracing_subscriber::Registry> + Send + Sync>;

@@ -148,6 +148,13 @@ impl ApiError {
         self
     }
 
+    /// In place of what is told of every error of its kind.
+    #[must_use]
+    pub fn message(mut self, message: impl Into<String>) -> Self {
+        self.0.body.message = message.into();
+        self
+    }
+
     #[must_use]
     pub fn detail(mut self, code: impl Into<String>, message: impl Into<String>) -> Self {
         self.0.body.details.push(ErrorDetail {

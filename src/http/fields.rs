@@ -5,12 +5,14 @@ use std::ops::ControlFlow;
 use std::str::FromStr;
 
 use deserr::{
-    DeserializeError, Deserr, ErrorKind, IntoValue, MergeWithError, Sequence, Value, ValueKind,
-    ValuePointerRef,
+    DeserializeError, Deserr, ErrorKind, IntoValue, MergeWithError, Value, ValuePointerRef,
 };
 
 use super::ApiError;
-use crate::api::ErrorDetail;
+use crate::api::{
+    ErrorDetail,
+    field::{path_of, what_is_wrong},
+};
 
 /// Beyond this many the rest is summed up: a body of a million bad entries is not echoed.
 const MAX_DETAILS: usize = 1000;
@@ -95,56 +97,6 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// `viewport.width`, `actions[3].type`; the body itself is `body`.
-fn path_of(location: ValuePointerRef) -> String {
-    fn write(location: ValuePointerRef, out: &mut String) {
-        match location {
-            ValuePointerRef::Origin => {}
-            ValuePointerRef::Key { key, prev } => {
-                write(*prev, out);
-                if !out.is_empty() {
-                    out.push('.');
-                }
-                out.push_str(key);
-            }
-            ValuePointerRef::Index { index, prev } => {
-                write(*prev, out);
-                out.push_str(&format!("[{index}]"));
-            }
-        }
-    }
-    let mut path = String::new();
-    write(location, &mut path);
-    if path.is_empty() {
-        "body".to_owned()
-    } else {
-        path
-    }
-}
-
-fn kind_name(kind: ValueKind) -> &'static str {
-    match kind {
-        ValueKind::Null => "null",
-        ValueKind::Boolean => "a boolean",
-        ValueKind::Integer => "a positive integer",
-        ValueKind::NegativeInteger => "a negative integer",
-        ValueKind::Float => "a number",
-        ValueKind::String => "a string",
-        ValueKind::Sequence => "an array",
-        ValueKind::Map => "an object",
-    }
-}
-
-fn accepted_kinds(accepted: &[ValueKind]) -> String {
-    let mut names: Vec<&str> = accepted.iter().copied().map(kind_name).collect();
-    names.dedup();
-    match names.as_slice() {
-        [] => "another kind of value".to_owned(),
-        ["a positive integer", "a negative integer"] => "an integer".to_owned(),
-        _ => names.join(" or "),
-    }
-}
-
 impl DeserializeError for FieldErrors {
     fn error<V: IntoValue>(
         errors: Option<Self>,
@@ -152,29 +104,8 @@ impl DeserializeError for FieldErrors {
         location: ValuePointerRef,
     ) -> ControlFlow<Self, Self> {
         let mut errors = errors.unwrap_or_default();
-        match error {
-            ErrorKind::IncorrectValueKind { actual, accepted } => {
-                let (due, found) = (accepted_kinds(accepted), kind_name(actual.kind()));
-                errors.push(location, format!("must be {due}, not {found}"));
-            }
-            ErrorKind::MissingField { field } => {
-                errors.push(location.push_key(field), "is required".to_owned());
-            }
-            ErrorKind::UnknownKey { key, .. } => {
-                errors.push(location.push_key(key), "is not known".to_owned());
-            }
-            ErrorKind::UnknownValue { accepted, .. } => {
-                errors.push(location, format!("must be one of {}", accepted.join(", ")));
-            }
-            ErrorKind::BadSequenceLen { actual, expected } => {
-                let found = actual.len();
-                errors.push(
-                    location,
-                    format!("must have {expected} elements, not {found}"),
-                );
-            }
-            ErrorKind::Unexpected { msg } => errors.push(location, msg),
-        }
+        let (path, message) = what_is_wrong(error, location);
+        errors.push_at(path, message);
         ControlFlow::Continue(errors)
     }
 }

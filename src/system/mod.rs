@@ -9,6 +9,7 @@ pub mod clipboard;
 pub mod devtools;
 pub mod file_wait;
 pub mod freeze;
+pub mod input;
 mod job_thread;
 pub mod open_files;
 pub mod proc_stat;

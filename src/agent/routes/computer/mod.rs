@@ -1,5 +1,73 @@
 //! `/computer`
 
+use super::{FULL_RETRY, RETRY_AFTER};
+use crate::{
+    agent::{
+        Agent,
+        computer::{ComputerError, Failure},
+    },
+    api::{ErrorDetail, agent::Done, computer::Action},
+    http::{ApiError, ApiResult, FieldErrors, Json},
+    system::input::InputError,
+};
+
+pub mod batch;
+pub mod click_mouse;
 pub mod clipboard;
+pub mod cursor;
+pub mod drag_mouse;
+pub mod get_mouse_position;
+pub mod move_mouse;
+pub mod press_key;
+pub mod scroll;
+pub mod r#type;
 
 const TAG: &str = "computer";
+
+async fn perform(agent: &Agent, action: Action) -> ApiResult<Json<Done>> {
+    agent.computer.perform_one(action).await?;
+    Ok(Json(Done { ok: true }))
+}
+
+impl From<ComputerError> for ApiError {
+    fn from(error: ComputerError) -> Self {
+        let message = error.to_string();
+        match error {
+            ComputerError::NoScreen(error) => error.into(),
+            ComputerError::Refused(problems) => {
+                let mut errors = FieldErrors::default();
+                for problem in problems {
+                    errors.add(problem.field, problem.what);
+                }
+                errors.into()
+            }
+            ComputerError::Turn => ApiError::unavailable(message, FULL_RETRY),
+            ComputerError::Deadline => ApiError::unavailable(message, RETRY_AFTER),
+            ComputerError::Input(InputError::Full) => ApiError::unavailable(message, FULL_RETRY),
+            ComputerError::Input(InputError::Screen(cause)) => {
+                tracing::warn!(%cause, "the screen cannot be reached");
+                ApiError::unavailable("the screen cannot be reached", RETRY_AFTER)
+            }
+            ComputerError::Input(InputError::Ended) => ApiError::internal(message),
+            ComputerError::Failed(failure) => failed(&failure),
+        }
+    }
+}
+
+/// What was done before it stays done: it is not to be repeated.
+fn failed(failure: &Failure) -> ApiError {
+    let detail = |code: &str, message: String| ErrorDetail {
+        code: code.to_owned(),
+        message,
+    };
+    let results = serde_json::to_string(&failure.results).unwrap_or_default();
+    let (index, kind) = (failure.index, failure.kind.name());
+    ApiError::internal(failure)
+        .message(format!("action {index} ({kind}) failed"))
+        .details([
+            detail("index", index.to_string()),
+            detail("type", kind.to_owned()),
+            detail("results", results),
+        ])
+        .permanent()
+}

@@ -1,0 +1,41 @@
+//! `POST /computer/batch`
+
+use axum::extract::State;
+
+use super::TAG;
+use crate::{
+    agent::Agent,
+    api::{
+        ErrorBody,
+        computer::{BatchRequest, BatchResponse},
+    },
+    http::{ApiResult, Json},
+};
+
+/// Do several things with mouse and keyboard
+///
+/// In order, and nothing of another batch comes between. The whole is checked first, against the size the screen has by then: where anything
+/// is wrong, nothing is done, and each action that is wrong has one detail. It may have 200000 steps (moves, presses, characters) and take 600
+/// seconds. It stops at the first action that fails, and where the client goes away; then all keys and buttons are up. After a batch
+/// that has been done, only what a `click_mouse` with `click_type` `down` has pressed is still down.
+#[utoipa::path(
+    post,
+    path = "/computer/batch",
+    operation_id = "computer_batch",
+    tag = TAG,
+    request_body = BatchRequest,
+    responses(
+        (status = 200, body = BatchResponse),
+        (status = 400, body = ErrorBody, description = "no actions or more than 1000, or actions that are wrong: nothing was done"),
+        (status = 409, body = ErrorBody, description = "`no_display`: the browser runs without one"),
+        (status = 500, body = ErrorBody, description = "an action failed; `details` has its `index`, its `type`, and as JSON the `results` up to it"),
+        (status = 503, body = ErrorBody, description = "the display is being started, or others have had mouse and keyboard for a minute"),
+    )
+)]
+pub async fn batch(
+    State(agent): State<Agent>,
+    Json(request): Json<BatchRequest>,
+) -> ApiResult<Json<BatchResponse>> {
+    let results = agent.computer.perform(request.actions).await?;
+    Ok(Json(BatchResponse { results }))
+}

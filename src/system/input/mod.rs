@@ -1,0 +1,260 @@
+//! Mouse and keyboard of an X server: one thread owns the connections to it, and whatever is held down there.
+
+use std::{
+    io,
+    os::fd::AsFd,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
+    time::Duration,
+};
+
+use nix::{
+    poll::{PollFd, PollFlags, ppoll},
+    sys::{
+        eventfd::{EfdFlags, EventFd},
+        time::TimeSpec,
+    },
+};
+use tokio::sync::oneshot;
+
+use crate::system::x11::Access;
+
+mod focus;
+mod held;
+mod keymap;
+mod owner;
+mod screen;
+mod step;
+
+pub use held::SessionId;
+pub use step::{Notch, Point, Size, Step};
+
+/// Batches that may wait for their turn.
+const QUEUE: usize = 32;
+/// What is done at once may wait only for the step that is being done.
+const URGENT_QUEUE: usize = 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    #[error("as much input is waiting as may wait")]
+    Full,
+    #[error("the screen does not answer: {0}")]
+    Screen(String),
+    #[error("the input has ended")]
+    Ended,
+}
+
+/// What there is at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View {
+    pub size: Size,
+    pub pointer: Point,
+}
+
+/// What came of a batch.
+#[derive(Debug)]
+pub struct Played {
+    /// How long each action took that was done.
+    pub took: Vec<Duration>,
+    /// Why the one after these was not done to its end, and how long it took until then.
+    pub failure: Option<(PlayError, Duration)>,
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum PlayError {
+    #[error("the screen went away: {0}")]
+    Screen(String),
+    #[error("the browser took no input for {} s", .0.as_secs())]
+    NotTaken(Duration),
+    #[error("the keyboard has no room for another key")]
+    NoKey,
+    #[error("it took {} s longer than planned", .0.as_secs())]
+    TooLong(Duration),
+}
+
+/// The handle; it is the thread's as long as one of these is there.
+#[derive(Clone)]
+pub struct Input {
+    jobs: SyncSender<Job>,
+    urgent: SyncSender<Urgent>,
+    sessions: Arc<AtomicU64>,
+    /// Batches that are waiting or played.
+    batches: Arc<AtomicUsize>,
+    /// The last to be dropped: by then the thread finds the channels closed.
+    bell: Bell,
+}
+
+/// The steps of each action, where they can be done on the screen as it is.
+type Planner = Box<dyn FnOnce(View) -> Option<Vec<Vec<Step>>> + Send>;
+
+struct Job {
+    access: Access,
+    plan: Planner,
+    reply: oneshot::Sender<Result<Option<Played>, InputError>>,
+}
+
+enum Urgent {
+    /// This is the screen from now on.
+    Attend(Option<Access>),
+    View(Access, oneshot::Sender<Result<View, InputError>>),
+    Act(Access, SessionId, Step),
+    /// The session has ended: what it holds is released.
+    End(SessionId),
+}
+
+impl Input {
+    /// Starts the thread. `on_cursor` is told whether the pointer is hidden, whenever that changes.
+    pub fn start(on_cursor: impl Fn(bool) + Send + 'static) -> io::Result<Self> {
+        let waker = Arc::new(Waker(EventFd::from_flags(
+            EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
+        )?));
+        let (jobs, jobs_receiver) = sync_channel(QUEUE);
+        let (urgent, urgent_receiver) = sync_channel(URGENT_QUEUE);
+        let inbox = Inbox {
+            jobs: jobs_receiver,
+            urgent: urgent_receiver,
+            waker: waker.clone(),
+        };
+        std::thread::Builder::new()
+            .name("input".into())
+            .spawn(move || owner::run(inbox, Box::new(on_cursor)))?;
+        Ok(Self {
+            jobs,
+            urgent,
+            sessions: Arc::default(),
+            batches: Arc::default(),
+            bell: Bell(waker),
+        })
+    }
+
+    /// Keeps the keyboard's focus right on that screen from now on; `None` where there is none for the moment.
+    pub fn attend(&self, access: Option<Access>) -> Result<(), InputError> {
+        self.send_urgent(Urgent::Attend(access))
+    }
+
+    /// Answered between two steps, whatever is being played.
+    pub async fn view(&self, access: Access) -> Result<View, InputError> {
+        let (reply, answer) = oneshot::channel();
+        self.send_urgent(Urgent::View(access, reply))?;
+        answer.await.map_err(|_| InputError::Ended)?
+    }
+
+    /// Plans once it is its turn, and plays what was planned: nothing of another batch comes between. Where the plan is refused,
+    /// nothing is done. Who stops waiting for this ends it; what it holds is then released.
+    pub async fn play<E: Send + 'static>(
+        &self,
+        access: Access,
+        plan: impl FnOnce(View) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
+    ) -> Result<Result<Played, E>, InputError> {
+        let _counted = Counted::new(&self.batches);
+        let (reply, answer) = oneshot::channel();
+        let (refuse, mut refusal) = oneshot::channel();
+        let job = Job {
+            access,
+            plan: Box::new(move |view| plan(view).map_err(|error| refuse.send(error)).ok()),
+            reply,
+        };
+        match self.jobs.try_send(job) {
+            Ok(()) => self.bell.0.wake(),
+            Err(TrySendError::Full(_)) => return Err(InputError::Full),
+            Err(TrySendError::Disconnected(_)) => return Err(InputError::Ended),
+        }
+        // Once nobody waits any more, the thread is to see that at once.
+        let _bell = self.bell.clone();
+        match answer.await {
+            Ok(Ok(Some(played))) => Ok(Ok(played)),
+            Ok(Ok(None)) => refusal.try_recv().map(Err).map_err(|_| InputError::Ended),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(InputError::Ended),
+        }
+    }
+
+    /// Whether a batch would have to wait.
+    pub fn is_busy(&self) -> bool {
+        self.batches.load(Ordering::Relaxed) > 0
+    }
+
+    pub fn new_session(&self) -> SessionId {
+        SessionId(self.sessions.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Done at once, also in the middle of a batch. Places off the screen are brought onto it; waits and texts are for batches.
+    pub fn act(&self, access: Access, session: SessionId, step: Step) -> Result<(), InputError> {
+        self.send_urgent(Urgent::Act(access, session, step))
+    }
+
+    /// Releases what the session holds.
+    pub fn end(&self, session: SessionId) {
+        if let Err(InputError::Full) = self.send_urgent(Urgent::End(session)) {
+            // This is not to be lost. There is room again once the thread has done its next step.
+            let input = self.clone();
+            tokio::task::spawn_blocking(move || input.urgent.send(Urgent::End(session)));
+        }
+    }
+
+    fn send_urgent(&self, urgent: Urgent) -> Result<(), InputError> {
+        match self.urgent.try_send(urgent) {
+            Ok(()) => {
+                self.bell.0.wake();
+                Ok(())
+            }
+            Err(TrySendError::Full(_)) => Err(InputError::Full),
+            Err(TrySendError::Disconnected(_)) => Err(InputError::Ended),
+        }
+    }
+}
+
+/// Wakes the thread when it is dropped.
+#[derive(Clone)]
+struct Bell(Arc<Waker>);
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Waker(EventFd);
+
+impl Waker {
+    fn wake(&self) {
+        // It fails only where it has been woken more often than can be counted.
+        let _ = self.0.write(1);
+    }
+}
+
+/// What the thread is told.
+struct Inbox {
+    jobs: Receiver<Job>,
+    urgent: Receiver<Urgent>,
+    waker: Arc<Waker>,
+}
+
+impl Inbox {
+    /// Until there is something in it, or something to be read from `other`, or the time is over.
+    fn wait(&self, other: Option<&dyn AsFd>, time: Option<Duration>) {
+        let mut fds = vec![PollFd::new(self.waker.0.as_fd(), PollFlags::POLLIN)];
+        fds.extend(other.map(|other| PollFd::new(other.as_fd(), PollFlags::POLLIN)));
+        // What interrupts it is looked at by whoever called.
+        let _ = ppoll(&mut fds, time.map(TimeSpec::from_duration), None);
+        let _ = self.waker.0.read();
+    }
+}

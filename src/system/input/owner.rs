@@ -1,0 +1,503 @@
+//! The thread that owns the connections: it plays one batch after the other, and between two steps does what cannot wait.
+
+use std::{
+    collections::HashMap,
+    sync::mpsc::TryRecvError,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::oneshot;
+
+use super::{
+    Inbox, InputError, Job, PlayError, Played, Point, Step, Urgent, View,
+    held::{Held, Holder, Pressed, SessionId},
+    keymap::Place,
+    screen::Screen,
+};
+use crate::{
+    api::keys::Key,
+    system::x11::{Access, X11Error},
+};
+
+/// Beyond what its waits come to, for the steps themselves.
+const SLACK: Duration = Duration::from_secs(120);
+/// A server that is being started may not answer yet.
+const CONNECT_AGAIN: Duration = Duration::from_millis(500);
+
+pub type OnCursor = Box<dyn Fn(bool) + Send>;
+
+pub fn run(inbox: Inbox, on_cursor: OnCursor) {
+    let mut owner = Owner {
+        inbox,
+        on_cursor,
+        attended: None,
+        connect_at: None,
+        screen: None,
+        connections: 0,
+        hidden: false,
+        held: Held::default(),
+        shifts: HashMap::new(),
+        playing: None,
+    };
+    while let Some(next) = owner.turn() {
+        let time = match next {
+            Next::Now => continue,
+            Next::At(time) => Some(time.saturating_duration_since(Instant::now())),
+            Next::WhenTold => None,
+        };
+        let screen = owner.screen.as_ref().map(|(_, screen)| screen as _);
+        owner.inbox.wait(screen, time);
+    }
+}
+
+enum Next {
+    Now,
+    At(Instant),
+    WhenTold,
+}
+
+struct Owner {
+    inbox: Inbox,
+    on_cursor: OnCursor,
+    /// The screen whose focus is kept right.
+    attended: Option<Access>,
+    connect_at: Option<Instant>,
+    screen: Option<(Access, Screen)>,
+    /// Counts the connections: what was begun over one is not gone on with over the next.
+    connections: u64,
+    /// Whether the pointer is to be hidden, whichever screen it is.
+    hidden: bool,
+    held: Held,
+    /// Keys that are held with a Shift of their own, which goes with them.
+    shifts: HashMap<u8, u8>,
+    playing: Option<Playing>,
+}
+
+/// A batch whose turn it is.
+struct Playing {
+    reply: oneshot::Sender<Result<Option<Played>, InputError>>,
+    connection: u64,
+    actions: std::vec::IntoIter<Vec<Step>>,
+    steps: std::vec::IntoIter<Step>,
+    began: Instant,
+    took: Vec<Duration>,
+    typing: Option<Typing>,
+    wait_until: Option<Instant>,
+    give_up: Instant,
+}
+
+/// A text that is being typed.
+struct Typing {
+    keys: Vec<Key>,
+    at: usize,
+    delay: Duration,
+    /// Whether Caps Lock was on, and is to be on afterwards.
+    caps_lock: bool,
+}
+
+impl Owner {
+    /// Does what there is to do; `None` where nobody will ever tell it anything again.
+    fn turn(&mut self) -> Option<Next> {
+        self.serve_urgent()?;
+        let next = match self.playing.take() {
+            Some(playing) => self.proceed(playing),
+            None => self.next_job()?,
+        };
+        self.attend();
+        // The last thing before it sleeps: whatever was read along with an answer is heeded now.
+        let heeded = match &mut self.screen {
+            Some((_, screen)) => screen.heed_events(),
+            None => Ok(false),
+        };
+        Some(match (heeded, next, self.connect_at) {
+            (Err(error), ..) => {
+                self.lost(&error);
+                Next::Now
+            }
+            (Ok(true), ..) => Next::Now,
+            (Ok(false), Next::WhenTold, Some(time)) => Next::At(time),
+            (Ok(false), Next::At(time), Some(other)) => Next::At(time.min(other)),
+            (Ok(false), next, _) => next,
+        })
+    }
+
+    fn serve_urgent(&mut self) -> Option<()> {
+        loop {
+            match self.inbox.urgent.try_recv() {
+                Ok(Urgent::Attend(access)) => {
+                    self.connect_at = access.is_some().then(Instant::now);
+                    self.attended = access;
+                }
+                Ok(Urgent::View(access, reply)) => {
+                    if !reply.is_closed() {
+                        let _ = reply.send(self.view(&access));
+                    }
+                }
+                Ok(Urgent::Act(access, session, step)) => self.act(&access, session, step),
+                Ok(Urgent::End(session)) => self.release_all(Holder::Session(session)),
+                Err(TryRecvError::Empty) => return Some(()),
+                Err(TryRecvError::Disconnected) => return None,
+            }
+        }
+    }
+
+    fn attend(&mut self) {
+        if self.connect_at.is_none_or(|time| time > Instant::now()) {
+            return;
+        }
+        self.connect_at = None;
+        if let Some(access) = self.attended.clone()
+            && let Err(error) = self.screen(&access)
+        {
+            tracing::debug!(%error, "the screen cannot be reached yet");
+            self.connect_at = Some(Instant::now() + CONNECT_AGAIN);
+        }
+    }
+
+    /// The screen of that access; another one is left.
+    fn screen(&mut self, access: &Access) -> Result<&mut Screen, String> {
+        if self
+            .screen
+            .as_ref()
+            .is_none_or(|(known, _)| known != access)
+        {
+            self.connections += 1;
+            if self.screen.take().is_some() {
+                self.forget_held();
+            }
+            let mut screen = Screen::open(access)?;
+            if self.hidden {
+                screen
+                    .hide_cursor(true)
+                    .map_err(|error| error.to_string())?;
+            }
+            self.screen = Some((access.clone(), screen));
+        }
+        match &mut self.screen {
+            Some((_, screen)) => Ok(screen),
+            None => Err("there is none".to_owned()),
+        }
+    }
+
+    fn view(&mut self, access: &Access) -> Result<View, InputError> {
+        let screen = self.screen(access).map_err(InputError::Screen)?;
+        screen.view().map_err(|error| {
+            self.lost(&error);
+            InputError::Screen(error.to_string())
+        })
+    }
+
+    /// The connection broke. Where the server lives on, what is held there is released over the next one.
+    fn lost(&mut self, error: &X11Error) {
+        tracing::debug!(%error, "the connection to the screen has ended");
+        let Some((access, _)) = self.screen.take() else {
+            return;
+        };
+        if self.attended.as_ref() == Some(&access) {
+            self.connect_at = Some(Instant::now() + CONNECT_AGAIN);
+        }
+        match self.screen(&access) {
+            Ok(_) => {
+                for session in self.held.sessions() {
+                    self.release_all(Holder::Session(session));
+                }
+                self.release_all(Holder::Batch);
+            }
+            Err(_) => self.forget_held(),
+        }
+    }
+
+    fn forget_held(&mut self) {
+        self.held.clear();
+        self.shifts.clear();
+    }
+
+    fn next_job(&mut self) -> Option<Next> {
+        let job = match self.inbox.jobs.try_recv() {
+            Ok(job) => job,
+            Err(TryRecvError::Empty) => return Some(Next::WhenTold),
+            Err(TryRecvError::Disconnected) => return None,
+        };
+        if !job.reply.is_closed() {
+            self.begin(job);
+        }
+        Some(Next::Now)
+    }
+
+    fn begin(&mut self, job: Job) {
+        let view = match self.view(&job.access) {
+            Ok(view) => view,
+            Err(error) => {
+                let _ = job.reply.send(Err(error));
+                return;
+            }
+        };
+        let Some(actions) = (job.plan)(view) else {
+            let _ = job.reply.send(Ok(None));
+            return;
+        };
+        let planned: Duration = actions.iter().flatten().map(Step::time).sum();
+        let now = Instant::now();
+        let took = Vec::with_capacity(actions.len());
+        let mut actions = actions.into_iter();
+        self.playing = Some(Playing {
+            reply: job.reply,
+            connection: self.connections,
+            took,
+            steps: actions.next().unwrap_or_default().into_iter(),
+            actions,
+            began: now,
+            typing: None,
+            wait_until: None,
+            give_up: now + planned + SLACK,
+        });
+    }
+
+    /// One step further.
+    fn proceed(&mut self, mut playing: Playing) -> Next {
+        if playing.reply.is_closed() {
+            self.abandon(&mut playing);
+            return Next::Now;
+        }
+        if playing.connection != self.connections {
+            return self.fail(playing, PlayError::Screen("it was left".to_owned()));
+        }
+        let now = Instant::now();
+        if now > playing.give_up {
+            return self.fail(playing, PlayError::TooLong(SLACK));
+        }
+        if let Some(time) = playing.wait_until.take_if(|time| *time > now) {
+            playing.wait_until = Some(time);
+            self.playing = Some(playing);
+            return Next::At(time);
+        }
+        playing.wait_until = None;
+        let done = if playing.typing.is_some() {
+            self.type_on(&mut playing)
+        } else if let Some(step) = playing.steps.next() {
+            self.play(&mut playing, step)
+        } else {
+            playing.took.push(playing.began.elapsed());
+            playing.began = Instant::now();
+            match playing.actions.next() {
+                Some(steps) => playing.steps = steps.into_iter(),
+                None => return self.finish(playing),
+            }
+            Ok(())
+        };
+        match done {
+            Ok(()) => {
+                self.playing = Some(playing);
+                Next::Now
+            }
+            Err(error) => self.fail(playing, error),
+        }
+    }
+
+    fn finish(&mut self, playing: Playing) -> Next {
+        let failure = self.restore_keymap().err();
+        if failure.is_some() {
+            self.release_all(Holder::Batch);
+        }
+        let _ = playing.reply.send(Ok(Some(Played {
+            took: playing.took,
+            failure: failure.map(|error| (error, Duration::ZERO)),
+        })));
+        Next::Now
+    }
+
+    fn fail(&mut self, mut playing: Playing, error: PlayError) -> Next {
+        let took = playing.began.elapsed();
+        self.abandon(&mut playing);
+        let _ = playing.reply.send(Ok(Some(Played {
+            took: playing.took,
+            failure: Some((error, took)),
+        })));
+        Next::Now
+    }
+
+    /// Leaves everything up, whoever of the batches has pressed it.
+    fn abandon(&mut self, playing: &mut Playing) {
+        if playing.typing.take().is_some_and(|typing| typing.caps_lock) {
+            let _ = self.tap(Holder::Batch, Key::CAPS_LOCK);
+        }
+        self.release_all(Holder::Batch);
+    }
+
+    fn release_all(&mut self, holder: Holder) {
+        let mut failure = None;
+        for what in self.held.only_of(holder) {
+            if let Some((_, screen)) = &mut self.screen
+                && let Err(error) = screen.release(what)
+            {
+                failure = Some(error);
+            }
+        }
+        self.held.forget(holder);
+        let held = &self.held;
+        self.shifts
+            .retain(|keycode, _| held.holds(Pressed::Keycode(*keycode)));
+        if let Err(error) = self.restore_keymap() {
+            failure = Some(error);
+        }
+        if let Some(error) = failure {
+            tracing::warn!(%error, "not all that was held could be released");
+        }
+    }
+
+    /// Takes keys off the keyboard that were put there for a batch or a viewer, once none of them needs them.
+    fn restore_keymap(&mut self) -> Result<(), PlayError> {
+        let held = &self.held;
+        match &mut self.screen {
+            Some((_, screen)) => {
+                screen.restore_keymap(|keycode| held.holds(Pressed::Keycode(keycode)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn play(&mut self, playing: &mut Playing, step: Step) -> Result<(), PlayError> {
+        match step {
+            Step::Wait(time) => playing.wait_until = Some(Instant::now() + time),
+            Step::Type { text, delay } => {
+                let keys: Vec<Key> = text.keys().collect();
+                let caps_lock = self.current()?.caps_lock_is_on()?;
+                if caps_lock {
+                    self.tap(Holder::Batch, Key::CAPS_LOCK)?;
+                }
+                playing.typing = Some(Typing {
+                    keys,
+                    at: 0,
+                    delay,
+                    caps_lock,
+                });
+            }
+            step => self.immediate(Holder::Batch, step)?,
+        }
+        Ok(())
+    }
+
+    /// What takes no time.
+    fn immediate(&mut self, holder: Holder, step: Step) -> Result<(), PlayError> {
+        match step {
+            Step::Move(to) => self.current()?.go(to),
+            Step::Wheel(notch) => self.current()?.wheel(notch),
+            Step::Button { button, down } => {
+                let what = Pressed::Button(button);
+                self.note(holder, what, down);
+                self.current()?.button(button, down)
+            }
+            Step::Key { key, down } => self.key(holder, key, down),
+            Step::Cursor { hidden } => {
+                self.hidden = hidden;
+                self.current()?.hide_cursor(hidden)?;
+                (self.on_cursor)(hidden);
+                Ok(())
+            }
+            Step::Wait(_) | Step::Type { .. } => Ok(()),
+        }
+    }
+
+    /// Before it is pressed, so that it is released whatever happens; what is up already can be released again.
+    fn note(&mut self, holder: Holder, what: Pressed, down: bool) {
+        if down {
+            self.held.pressed(holder, what);
+        } else {
+            self.held.released(what);
+        }
+    }
+
+    fn current(&mut self) -> Result<&mut Screen, PlayError> {
+        match &mut self.screen {
+            Some((_, screen)) => Ok(screen),
+            None => Err(PlayError::Screen("it has ended".to_owned())),
+        }
+    }
+
+    /// Presses or releases a key, with a Shift where it takes one and nobody holds that.
+    fn key(&mut self, holder: Holder, key: Key, down: bool) -> Result<(), PlayError> {
+        self.make_room(std::iter::once(key))?;
+        let keymap = self.current()?.keymap()?;
+        let Place { keycode, shifted } = keymap.place(key).ok_or(PlayError::NoKey)?;
+        let shift = keymap.place(Key::SHIFT).map(|shift| shift.keycode);
+        if down {
+            let shift = shift.filter(|shift| shifted && !self.held.holds(Pressed::Keycode(*shift)));
+            if let Some(shift) = shift {
+                self.shifts.insert(keycode, shift);
+                self.keycode(holder, shift, true)?;
+            }
+            self.keycode(holder, keycode, true)
+        } else {
+            self.keycode(holder, keycode, false)?;
+            match self.shifts.remove(&keycode) {
+                Some(shift) => self.keycode(holder, shift, false),
+                None => Ok(()),
+            }
+        }
+    }
+
+    fn tap(&mut self, holder: Holder, key: Key) -> Result<(), PlayError> {
+        self.key(holder, key, true)?;
+        self.key(holder, key, false)
+    }
+
+    fn keycode(&mut self, holder: Holder, keycode: u8, down: bool) -> Result<(), PlayError> {
+        self.note(holder, Pressed::Keycode(keycode), down);
+        self.current()?.keycode(keycode, down)
+    }
+
+    fn make_room(&mut self, wanted: impl Iterator<Item = Key> + Clone) -> Result<(), PlayError> {
+        let held = &self.held;
+        match &mut self.screen {
+            Some((_, screen)) => {
+                screen.make_room(wanted, |keycode| held.holds(Pressed::Keycode(keycode)))
+            }
+            None => Err(PlayError::Screen("it has ended".to_owned())),
+        }
+    }
+
+    /// Types the next character.
+    fn type_on(&mut self, playing: &mut Playing) -> Result<(), PlayError> {
+        let Some(typing) = &mut playing.typing else {
+            return Ok(());
+        };
+        let Some(key) = typing.keys.get(typing.at).copied() else {
+            let caps_lock = typing.caps_lock;
+            playing.typing = None;
+            return if caps_lock {
+                self.tap(Holder::Batch, Key::CAPS_LOCK)
+            } else {
+                Ok(())
+            };
+        };
+        if self.current()?.keymap()?.place(key).is_none() {
+            self.make_room(typing.keys[typing.at..].iter().copied())?;
+        }
+        self.tap(Holder::Batch, key)?;
+        typing.at += 1;
+        if !typing.delay.is_zero() && typing.at < typing.keys.len() {
+            playing.wait_until = Some(Instant::now() + typing.delay);
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, access: &Access, session: SessionId, step: Step) {
+        let done = match self.screen(access) {
+            Ok(screen) => {
+                let size = screen.size();
+                let step = match step {
+                    Step::Move(to) => Step::Move(Point {
+                        x: to.x.clamp(0, i32::from(size.width) - 1),
+                        y: to.y.clamp(0, i32::from(size.height) - 1),
+                    }),
+                    step => step,
+                };
+                self.immediate(Holder::Session(session), step)
+            }
+            Err(error) => Err(PlayError::Screen(error)),
+        };
+        if let Err(error) = done {
+            tracing::debug!(%error, "a viewer's input was lost");
+        }
+    }
+}

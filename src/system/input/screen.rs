@@ -1,0 +1,343 @@
+//! The connections to one X server, and what is known of it.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    time::{Duration, Instant},
+};
+
+use enigo::{Coordinate, Direction, Enigo, Keyboard, Mouse, Settings};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use x11rb::{
+    atom_manager,
+    connection::Connection,
+    protocol::{
+        Event,
+        randr::{self, ConnectionExt as _},
+        xfixes::ConnectionExt as _,
+        xproto::{
+            Atom, AtomEnum, ChangeWindowAttributesAux, ClientMessageEvent, ConnectionExt as _,
+            EventMask, KeyButMask, Mapping, Window,
+        },
+    },
+    rust_connection::RustConnection,
+};
+
+use super::{
+    PlayError, Point, Size, View, focus::Focus, held::Pressed, keymap::Keymap, step::Notch,
+};
+use crate::{
+    api::{computer::MouseButton, keys::Key},
+    system::x11::{self, Access, X11Error},
+};
+
+/// For whoever has the focus to take the keys it was sent.
+const TAKEN_LIMIT: Duration = Duration::from_secs(10);
+/// The same for one that cannot be asked.
+const TAKEN_PAUSE: Duration = Duration::from_millis(40);
+
+atom_manager! {
+    pub Atoms: AtomsCookie {
+        WM_PROTOCOLS,
+        _NET_WM_PING,
+        _NET_WM_WINDOW_TYPE,
+        _NET_WM_WINDOW_TYPE_TOOLTIP,
+        _NET_WM_WINDOW_TYPE_NOTIFICATION,
+        _NET_WM_WINDOW_TYPE_DND,
+        _NET_WM_WINDOW_TYPE_POPUP_MENU,
+        _NET_WM_WINDOW_TYPE_DROPDOWN_MENU,
+        _NET_WM_WINDOW_TYPE_COMBO,
+    }
+}
+
+pub struct Screen {
+    x: RustConnection,
+    enigo: Enigo,
+    root: Window,
+    size: Size,
+    atoms: Atoms,
+    focus: Focus,
+    keymap: Keymap,
+    /// Somebody has changed it since it was read.
+    keymap_is_old: bool,
+    pings: u32,
+    /// The last that was answered.
+    answered: u32,
+    hidden: bool,
+}
+
+impl Screen {
+    /// Blocks until the server answers.
+    pub fn open(access: &Access) -> Result<Self, String> {
+        let told = |error: X11Error| error.to_string();
+        // The library below knows of no cookie but those of the environment.
+        x11::admit(access, nix::unistd::geteuid().as_raw()).map_err(told)?;
+        let settings = Settings {
+            linux_delay: 0,
+            x11_display: Some(format!(":{}", access.number)),
+            release_keys_when_dropped: false,
+            ..Settings::default()
+        };
+        let enigo = Enigo::new(&settings).map_err(|error| error.to_string())?;
+        Self::prepare(access, enigo).map_err(told)
+    }
+
+    fn prepare(access: &Access, enigo: Enigo) -> Result<Self, X11Error> {
+        let x = x11::connect(access)?;
+        let root = x.setup().roots.first().ok_or(X11Error::NoScreen)?.root;
+        x.xfixes_query_version(4, 0)?.reply()?;
+        x.randr_select_input(root, randr::NotifyMask::SCREEN_CHANGE)?
+            .check()?;
+        let told = ChangeWindowAttributesAux::new().event_mask(EventMask::SUBSTRUCTURE_NOTIFY);
+        x.change_window_attributes(root, &told)?.check()?;
+        let atoms = Atoms::new(&x)?.reply()?;
+        // After the wish to be told: no change is missed.
+        let geometry = x.get_geometry(root)?.reply()?;
+        let mut keymap = Keymap::default();
+        keymap.read(&x)?;
+        let focus = Focus::new(&x, root, &atoms)?;
+        Ok(Self {
+            x,
+            enigo,
+            root,
+            size: Size {
+                width: geometry.width,
+                height: geometry.height,
+            },
+            atoms,
+            focus,
+            keymap,
+            keymap_is_old: false,
+            pings: 0,
+            answered: 0,
+            hidden: false,
+        })
+    }
+
+    /// Heeds what has come; says whether there was something.
+    pub fn heed_events(&mut self) -> Result<bool, X11Error> {
+        let mut any = false;
+        while let Some(event) = self.x.poll_for_event()? {
+            any = true;
+            self.heed(event)?;
+        }
+        Ok(any)
+    }
+
+    fn heed(&mut self, event: Event) -> Result<(), X11Error> {
+        match event {
+            Event::RandrScreenChangeNotify(change) => {
+                self.size = Size {
+                    width: change.width,
+                    height: change.height,
+                };
+            }
+            Event::MappingNotify(change) => {
+                self.keymap_is_old |= change.request != Mapping::POINTER;
+            }
+            Event::ClientMessage(message)
+                if message.type_ == self.atoms.WM_PROTOCOLS && message.window == self.root =>
+            {
+                let data = message.data.as_data32();
+                if data[0] == self.atoms._NET_WM_PING {
+                    self.answered = data[1];
+                }
+            }
+            event => self.focus.heed(&self.x, self.root, &self.atoms, &event)?,
+        }
+        Ok(())
+    }
+
+    pub fn view(&mut self) -> Result<View, X11Error> {
+        let pointer = self.x.query_pointer(self.root)?.reply()?;
+        // What has changed the screen came before this answer.
+        self.heed_events()?;
+        Ok(View {
+            size: self.size,
+            pointer: Point {
+                x: pointer.root_x.into(),
+                y: pointer.root_y.into(),
+            },
+        })
+    }
+
+    pub fn size(&self) -> Size {
+        self.size
+    }
+
+    pub fn go(&mut self, to: Point) -> Result<(), PlayError> {
+        let moved = self.enigo.move_mouse(to.x, to.y, Coordinate::Abs);
+        moved.map_err(went_away)
+    }
+
+    pub fn button(&mut self, button: MouseButton, down: bool) -> Result<(), PlayError> {
+        if down {
+            self.focus.under_pointer(&self.x, self.root)?;
+        }
+        let button = match button {
+            MouseButton::Left => enigo::Button::Left,
+            MouseButton::Right => enigo::Button::Right,
+            MouseButton::Middle => enigo::Button::Middle,
+            MouseButton::Back => enigo::Button::Back,
+            MouseButton::Forward => enigo::Button::Forward,
+        };
+        self.enigo
+            .button(button, direction(down))
+            .map_err(went_away)
+    }
+
+    pub fn wheel(&mut self, notch: Notch) -> Result<(), PlayError> {
+        let button = match notch {
+            Notch::Up => enigo::Button::ScrollUp,
+            Notch::Down => enigo::Button::ScrollDown,
+            Notch::Left => enigo::Button::ScrollLeft,
+            Notch::Right => enigo::Button::ScrollRight,
+        };
+        self.enigo
+            .button(button, Direction::Click)
+            .map_err(went_away)
+    }
+
+    pub fn keycode(&mut self, keycode: u8, down: bool) -> Result<(), PlayError> {
+        self.enigo
+            .raw(keycode.into(), direction(down))
+            .map_err(went_away)
+    }
+
+    pub fn release(&mut self, what: Pressed) -> Result<(), PlayError> {
+        match what {
+            Pressed::Button(button) => self.button(button, false),
+            Pressed::Keycode(keycode) => self.keycode(keycode, false),
+        }
+    }
+
+    pub fn hide_cursor(&mut self, hidden: bool) -> Result<(), X11Error> {
+        // The server counts.
+        if hidden != self.hidden {
+            if hidden {
+                self.x.xfixes_hide_cursor(self.root)?.check()?;
+            } else {
+                self.x.xfixes_show_cursor(self.root)?.check()?;
+            }
+            self.hidden = hidden;
+        }
+        Ok(())
+    }
+
+    pub fn caps_lock_is_on(&mut self) -> Result<bool, X11Error> {
+        let pointer = self.x.query_pointer(self.root)?.reply()?;
+        Ok(pointer.mask.contains(KeyButMask::LOCK))
+    }
+
+    /// The keyboard as it is now.
+    pub fn keymap(&mut self) -> Result<&mut Keymap, X11Error> {
+        if self.keymap_is_old {
+            self.keymap_is_old = false;
+            self.keymap.read(&self.x)?;
+        }
+        Ok(&mut self.keymap)
+    }
+
+    /// Puts the keys on the keyboard that it does not have, as many of the first of them as there is room for.
+    pub fn make_room(
+        &mut self,
+        wanted: impl Iterator<Item = Key> + Clone,
+        is_held: impl Fn(u8) -> bool,
+    ) -> Result<(), PlayError> {
+        let missing = self.keymap()?.missing(wanted.clone());
+        if missing.len() <= self.keymap.room() {
+            return Ok(self.keymap.bind(&self.x, &missing)?);
+        }
+        // What is put on a keycode anew must not be taken for what was there.
+        self.await_taken()?;
+        self.keymap.restore(&self.x, is_held)?;
+        let mut missing = self.keymap.missing(wanted);
+        missing.truncate(self.keymap.room());
+        if missing.is_empty() {
+            return Err(PlayError::NoKey);
+        }
+        Ok(self.keymap.bind(&self.x, &missing)?)
+    }
+
+    /// Leaves the keyboard as it was found.
+    pub fn restore_keymap(&mut self, is_held: impl Fn(u8) -> bool) -> Result<(), PlayError> {
+        if !self.keymap.has_bound() {
+            return Ok(());
+        }
+        let taken = self.await_taken();
+        self.keymap.restore(&self.x, is_held)?;
+        taken
+    }
+
+    /// Waits until the program that has the focus has taken all keys it was sent: it answers in order.
+    fn await_taken(&mut self) -> Result<(), PlayError> {
+        let focus = self.x.get_input_focus().map_err(X11Error::from)?;
+        let window = focus.reply().map_err(X11Error::from)?.focus;
+        if !self.answers_pings(window)? {
+            std::thread::sleep(TAKEN_PAUSE);
+            return Ok(());
+        }
+        self.pings = self.pings.wrapping_add(1).max(1);
+        let protocols = self.atoms.WM_PROTOCOLS;
+        let data = [self.atoms._NET_WM_PING, self.pings, window, 0, 0];
+        let ping = ClientMessageEvent::new(32, window, protocols, data);
+        let sent = self.x.send_event(false, window, EventMask::NO_EVENT, ping);
+        if sent.map_err(X11Error::from)?.check().is_err() {
+            // It has gone, or everything has, which the next step meets.
+            return Ok(());
+        }
+        let was_known = self.focus.knows(window);
+        let until = Instant::now() + TAKEN_LIMIT;
+        while self.answered != self.pings {
+            self.heed_events()?;
+            if was_known && !self.focus.knows(window) {
+                return Ok(());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(PlayError::NotTaken(TAKEN_LIMIT));
+            }
+            if self.answered != self.pings {
+                let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+                let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(left)), None);
+            }
+        }
+        Ok(())
+    }
+
+    fn answers_pings(&self, window: Window) -> Result<bool, X11Error> {
+        let (property, kind): (Atom, Atom) = (self.atoms.WM_PROTOCOLS, AtomEnum::ATOM.into());
+        let reply = self.x.get_property(false, window, property, kind, 0, 64)?;
+        // It may be no window, or one that has just gone.
+        let Ok(reply) = reply.reply() else {
+            return Ok(false);
+        };
+        let mut protocols = reply.value32().into_iter().flatten();
+        Ok(protocols.any(|protocol| protocol == self.atoms._NET_WM_PING))
+    }
+}
+
+impl AsFd for Screen {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.x.stream().as_fd()
+    }
+}
+
+fn direction(down: bool) -> Direction {
+    if down {
+        Direction::Press
+    } else {
+        Direction::Release
+    }
+}
+
+/// The library below says no more than that it failed; what it refuses by itself it is never given.
+fn went_away(error: enigo::InputError) -> PlayError {
+    PlayError::Screen(error.to_string())
+}
+
+impl From<X11Error> for PlayError {
+    fn from(error: X11Error) -> Self {
+        Self::Screen(error.to_string())
+    }
+}
