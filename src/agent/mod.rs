@@ -21,11 +21,13 @@ pub mod chromium;
 pub mod clients;
 pub mod clipboard;
 pub mod computer;
+pub mod cursor;
 pub mod display;
 pub mod fs;
 pub mod logs;
 pub mod process;
 pub mod routes;
+pub mod screenshots;
 pub mod settings;
 pub mod state_dir;
 pub mod user_data;
@@ -35,9 +37,11 @@ use chromium::Chromium;
 use clients::Clients;
 use clipboard::Clipboard;
 use computer::Computer;
+use cursor::CursorShown;
 use fs::{archives::Archives, drafts::Drafts, watches::Watches};
 use logs::{Logs, Printed};
 use process::Processes;
+use screenshots::Screenshots;
 use settings::Config;
 use user_data::UserData;
 
@@ -75,10 +79,12 @@ pub struct Agent {
     pub clients: Clients,
     pub clipboard: Clipboard,
     pub computer: Computer,
+    pub cursor: CursorShown,
     pub devtools: DevtoolsHttp,
     pub drafts: Drafts,
     pub logs: Logs,
     pub processes: Processes,
+    pub screenshots: Screenshots,
     pub shutdown: Shutdown,
     pub started: Instant,
     pub user_data: UserData,
@@ -145,6 +151,7 @@ impl Agent {
             chromium.clone(),
             &shutdown,
         )?;
+        let cursor = CursorShown::default();
         let agent = Self {
             archives: Archives::new(config.unpack, &shutdown),
             automation,
@@ -160,8 +167,17 @@ impl Agent {
                 &config.state_dir.display_authority(),
                 &shutdown,
             ),
-            computer: Computer::start(chromium.clone(), |_| (), &shutdown)?,
+            computer: Computer::start(
+                chromium.clone(),
+                {
+                    let cursor = cursor.clone();
+                    move |shown| cursor.set(shown)
+                },
+                &shutdown,
+            )?,
+            screenshots: Screenshots::new(chromium.clone(), cursor.clone()),
             chromium,
+            cursor,
             devtools: DevtoolsHttp::default(),
             drafts,
             logs,

@@ -16,6 +16,7 @@ pub mod name;
 pub mod paging;
 pub mod process;
 pub mod replays;
+pub mod screenshot;
 pub mod start_url;
 pub mod time;
 pub mod viewport;

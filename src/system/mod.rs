@@ -17,6 +17,7 @@ pub mod process_run;
 pub mod process_tree;
 pub mod pty;
 pub mod remove;
+pub mod screen;
 pub mod script_protocol;
 pub mod script_worker;
 pub mod session;

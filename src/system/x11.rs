@@ -17,7 +17,7 @@ use crate::api::viewport::Viewport;
 
 /// Of the modes we make; the server's own have none.
 const MARK: char = '@';
-const COOKIE_NAME: &str = "MIT-MAGIC-COOKIE-1";
+pub(in crate::system) const COOKIE_NAME: &str = "MIT-MAGIC-COOKIE-1";
 /// Screens of this fineness are what pages expect.
 const DOTS_PER_INCH: f64 = 96.0;
 
@@ -54,9 +54,12 @@ impl From<ReplyOrIdError> for X11Error {
     }
 }
 
+pub(in crate::system) fn socket_path(access: &Access) -> String {
+    format!("/tmp/.X11-unix/X{}", access.number)
+}
+
 pub(in crate::system) fn connect(access: &Access) -> Result<RustConnection, X11Error> {
-    let path = format!("/tmp/.X11-unix/X{}", access.number);
-    let (stream, _) = DefaultStream::connect(&ConnectAddress::Socket(path))?;
+    let (stream, _) = DefaultStream::connect(&ConnectAddress::Socket(socket_path(access)))?;
     let connection = RustConnection::connect_to_stream_with_auth_info(
         stream,
         0,

@@ -5,6 +5,7 @@ pub mod dev;
 pub mod events;
 pub mod files;
 pub mod page;
+pub mod painter;
 pub mod processes;
 pub mod requests;
 pub mod screen;

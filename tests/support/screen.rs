@@ -32,8 +32,7 @@ pub async fn connect(agent: &TestAgent) -> RustConnection {
     let socket = format!("/tmp/.X11-unix/X{}", name.trim_start_matches(':'));
     let authority = fs::read(agent.state_dir().join("run/Xauthority")).expect("a cookie");
     let cookie: [u8; 16] = *authority.last_chunk().expect("a whole cookie");
-    let (stream, _) =
-        DefaultStream::connect(&ConnectAddress::Socket(socket)).expect("an X server");
+    let (stream, _) = DefaultStream::connect(&ConnectAddress::Socket(socket)).expect("an X server");
     let name = b"MIT-MAGIC-COOKIE-1".to_vec();
     RustConnection::connect_to_stream_with_auth_info(stream, 0, name, cookie.to_vec())
         .expect("it lets us in")

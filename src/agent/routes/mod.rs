@@ -62,6 +62,7 @@ fn guarded() -> OpenApiRouter<Agent> {
         .routes(routes!(computer::press_key::press_key))
         .routes(routes!(computer::scroll::scroll))
         .routes(routes!(computer::r#type::type_text))
+        .routes(routes!(computer::screenshot::screenshot))
         .routes(routes!(display::display))
         .routes(routes!(fs::create_directory::create_directory))
         .routes(routes!(fs::delete_directory::delete_directory))

@@ -5,6 +5,7 @@ use crate::{
     agent::{
         Agent,
         computer::{ComputerError, Failure},
+        screenshots::ScreenshotError,
     },
     api::{ErrorDetail, agent::Done, computer::Action},
     http::{ApiError, ApiResult, FieldErrors, Json},
@@ -19,6 +20,7 @@ pub mod drag_mouse;
 pub mod get_mouse_position;
 pub mod move_mouse;
 pub mod press_key;
+pub mod screenshot;
 pub mod scroll;
 pub mod r#type;
 
@@ -70,4 +72,20 @@ fn failed(failure: &Failure) -> ApiError {
             detail("results", results),
         ])
         .permanent()
+}
+
+impl From<ScreenshotError> for ApiError {
+    fn from(error: ScreenshotError) -> Self {
+        let message = error.to_string();
+        match error {
+            ScreenshotError::NoScreen(error) => error.into(),
+            ScreenshotError::BeyondScreen(_) => ApiError::bad_field("region", message),
+            ScreenshotError::Busy => ApiError::unavailable(message, RETRY_AFTER),
+            ScreenshotError::Screen(cause) => {
+                tracing::warn!(%cause, "no screenshot could be taken");
+                ApiError::unavailable("the screen does not answer", RETRY_AFTER)
+            }
+            ScreenshotError::Panic(cause) => ApiError::internal(cause),
+        }
+    }
 }

@@ -1,1 +1,2 @@
 mod clipboard;
+mod screenshot;

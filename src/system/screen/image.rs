@@ -1,0 +1,87 @@
+//! Pixels, and what is made of them.
+
+use super::geometry::{Rect, Size};
+
+/// Bytes per pixel: blue, green, red, and one that means nothing.
+pub const PIXEL: usize = 4;
+
+/// Rows of pixels one below the other, without gaps.
+#[derive(Clone, Copy)]
+pub struct Image<'a> {
+    pub size: Size,
+    /// BGRX.
+    pub pixels: &'a [u8],
+}
+
+impl<'a> Image<'a> {
+    /// Bytes from one row to the next.
+    #[must_use]
+    pub fn stride(&self) -> usize {
+        self.size.width as usize * PIXEL
+    }
+
+    /// The pixels of one row of the rectangle, which must lie within.
+    #[must_use]
+    pub fn row(&self, rect: Rect, y: u32) -> &'a [u8] {
+        let start = (rect.y + y) as usize * self.stride() + rect.x as usize * PIXEL;
+        &self.pixels[start..start + rect.width as usize * PIXEL]
+    }
+
+    /// A PNG of the rectangle, which must lie within; made fast rather than small.
+    #[must_use]
+    pub fn to_png(&self, rect: Rect) -> Vec<u8> {
+        let mut rgb = vec![0; (rect.width * rect.height) as usize * 3];
+        for (y, to) in rgb.chunks_exact_mut(rect.width as usize * 3).enumerate() {
+            let from = self.row(rect, y as u32).as_chunks::<PIXEL>().0;
+            for (to, [blue, green, red, _]) in to.as_chunks_mut::<3>().0.iter_mut().zip(from) {
+                *to = [*red, *green, *blue];
+            }
+        }
+        let mut png = Vec::new();
+        let mut encoder = png::Encoder::new(&mut png, rect.width, rect.height);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        encoder.set_compression(png::Compression::Fast);
+        encoder
+            .write_header()
+            .and_then(|mut writer| {
+                writer.write_image_data(&rgb)?;
+                writer.finish()
+            })
+            .expect("memory can be written to, and the data has the size that was told");
+        png
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    #[test]
+    fn a_png_has_the_pixels_of_its_rectangle() {
+        let size = Size {
+            width: 4,
+            height: 3,
+        };
+        let pixels: Vec<u8> = (0..48).collect();
+        let image = Image {
+            size,
+            pixels: &pixels,
+        };
+        let rect = Rect {
+            x: 1,
+            y: 1,
+            width: 2,
+            height: 2,
+        };
+        let png = image.to_png(rect);
+        let mut reader = png::Decoder::new(Cursor::new(png)).read_info().unwrap();
+        let mut decoded = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut decoded).unwrap();
+        assert_eq!((info.width, info.height), (2, 2));
+        assert_eq!(info.color_type, png::ColorType::Rgb);
+        assert_eq!(decoded, [22, 21, 20, 26, 25, 24, 38, 37, 36, 42, 41, 40]);
+    }
+}

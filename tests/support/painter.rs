@@ -1,0 +1,120 @@
+//! Painting on an agent's screen, and looking at pictures of it.
+
+use std::io::Cursor;
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use x11rb::{
+    connection::Connection,
+    protocol::xproto::{ChangeGCAux, ConnectionExt as _, CreateGCAux, Gcontext, Rectangle, Window},
+    rust_connection::RustConnection,
+};
+
+use super::{
+    agent::TestAgent,
+    screen,
+    wait::{in_time, until},
+};
+
+pub const RED: u32 = 0x00ff_0000;
+pub const GREEN: u32 = 0x0000_ff00;
+pub const BLUE: u32 = 0x0000_00ff;
+
+/// Paints on the root window: for agents without a browser, whose windows would cover it.
+pub struct Painter {
+    x: RustConnection,
+    root: Window,
+    gc: Gcontext,
+}
+
+impl Painter {
+    /// Connects to the screen once it is up and has its size.
+    pub async fn on(agent: &TestAgent) -> Self {
+        until("the screen", async || {
+            let health = agent.ok(agent.get("/health")).await;
+            health["display"]["name"].as_str()?;
+            let width = health["display"]["viewport"]["width"].as_u64()?;
+            let x = screen::connect(agent).await;
+            (u64::from(x.setup().roots[0].width_in_pixels) == width).then(|| Self::with(x))
+        })
+        .await
+    }
+
+    fn with(x: RustConnection) -> Self {
+        let root = x.setup().roots[0].root;
+        let gc = x.generate_id().unwrap();
+        x.create_gc(gc, root, &CreateGCAux::new()).unwrap();
+        let painter = Self { x, root, gc };
+        // The corner where the least is covered by it.
+        painter.point_at(0, 0);
+        painter
+    }
+
+    pub fn fill(&self, x: i16, y: i16, width: u16, height: u16, color: u32) {
+        let color = ChangeGCAux::new().foreground(color);
+        self.x.change_gc(self.gc, &color).unwrap();
+        let rectangle = Rectangle {
+            x,
+            y,
+            width,
+            height,
+        };
+        let filled = self.x.poly_fill_rectangle(self.root, self.gc, &[rectangle]);
+        filled.unwrap().check().unwrap();
+    }
+
+    pub fn fill_all(&self, color: u32) {
+        self.fill(0, 0, u16::MAX, u16::MAX, color);
+    }
+
+    pub fn point_at(&self, x: i16, y: i16) {
+        let moved = self
+            .x
+            .warp_pointer(x11rb::NONE, self.root, 0, 0, 0, 0, x, y);
+        moved.unwrap().check().unwrap();
+    }
+}
+
+/// A picture's pixels, RGB.
+pub struct Picture {
+    pub width: u32,
+    pub height: u32,
+    pixels: Vec<u8>,
+}
+
+impl Picture {
+    pub fn of_png(bytes: &[u8]) -> Self {
+        let mut reader = png::Decoder::new(Cursor::new(bytes)).read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        assert_eq!(info.color_type, png::ColorType::Rgb);
+        Self {
+            width: info.width,
+            height: info.height,
+            pixels,
+        }
+    }
+
+    /// `0xRRGGBB`.
+    pub fn at(&self, x: u32, y: u32) -> u32 {
+        let at = (y * self.width + x) as usize * 3;
+        let [red, green, blue] = self.pixels[at..at + 3] else {
+            unreachable!()
+        };
+        u32::from_be_bytes([0, red, green, blue])
+    }
+}
+
+/// A screenshot that must succeed; the whole screen for `{}`.
+pub async fn screenshot(agent: &TestAgent, body: &Value) -> Picture {
+    let request = agent.post("/computer/screenshot").json(body);
+    let response = in_time("a screenshot", request.send()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK, "{}", agent.log());
+    assert_eq!(response.headers()["content-type"], "image/png");
+    let bytes = in_time("a picture", response.bytes()).await.unwrap();
+    Picture::of_png(&bytes)
+}
+
+pub fn region(x: u32, y: u32, width: u32, height: u32) -> Value {
+    json!({"region": {"x": x, "y": y, "width": width, "height": height}})
+}
