@@ -7,6 +7,7 @@ pub mod files;
 pub mod page;
 pub mod painter;
 pub mod processes;
+pub mod replays;
 pub mod requests;
 pub mod screen;
 pub mod script_worker;
