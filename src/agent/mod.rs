@@ -24,6 +24,7 @@ pub mod computer;
 pub mod cursor;
 pub mod display;
 pub mod fs;
+pub mod live;
 pub mod logs;
 pub mod process;
 pub mod routes;
@@ -39,6 +40,7 @@ use clipboard::Clipboard;
 use computer::Computer;
 use cursor::CursorShown;
 use fs::{archives::Archives, drafts::Drafts, watches::Watches};
+use live::Live;
 use logs::{Logs, Printed};
 use process::Processes;
 use screenshots::Screenshots;
@@ -82,6 +84,7 @@ pub struct Agent {
     pub cursor: CursorShown,
     pub devtools: DevtoolsHttp,
     pub drafts: Drafts,
+    pub live: Live,
     pub logs: Logs,
     pub processes: Processes,
     pub screenshots: Screenshots,
@@ -152,6 +155,16 @@ impl Agent {
             &shutdown,
         )?;
         let cursor = CursorShown::default();
+        let clipboard = Clipboard::start(
+            chromium.clone(),
+            &config.state_dir.display_authority(),
+            &shutdown,
+        );
+        let on_cursor = {
+            let cursor = cursor.clone();
+            move |hidden: bool| cursor.set(!hidden)
+        };
+        let computer = Computer::start(chromium.clone(), on_cursor, &shutdown)?;
         let agent = Self {
             archives: Archives::new(config.unpack, &shutdown),
             automation,
@@ -162,21 +175,16 @@ impl Agent {
                 &shutdown,
             ),
             clients: Clients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
-            clipboard: Clipboard::start(
+            live: Live::new(
                 chromium.clone(),
-                &config.state_dir.display_authority(),
-                &shutdown,
+                computer.clone(),
+                clipboard.clone(),
+                cursor.clone(),
             ),
-            computer: Computer::start(
-                chromium.clone(),
-                {
-                    let cursor = cursor.clone();
-                    move |shown| cursor.set(shown)
-                },
-                &shutdown,
-            )?,
             screenshots: Screenshots::new(chromium.clone(), cursor.clone()),
             chromium,
+            clipboard,
+            computer,
             cursor,
             devtools: DevtoolsHttp::default(),
             drafts,

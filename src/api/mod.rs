@@ -11,6 +11,7 @@ pub(crate) mod field;
 pub mod fs;
 pub mod ids;
 pub mod keys;
+pub mod live;
 pub mod logs;
 pub mod name;
 pub mod paging;

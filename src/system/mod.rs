@@ -11,6 +11,7 @@ pub mod file_wait;
 pub mod freeze;
 pub mod input;
 mod job_thread;
+pub mod jpeg;
 pub mod open_files;
 pub mod proc_stat;
 pub mod process_run;

@@ -87,9 +87,17 @@ impl Client {
 
     /// The next binary message; the Close frame's code and reason at the end.
     pub async fn next_bytes(&mut self) -> Result<Vec<u8>, (u16, String)> {
+        match self.next_message().await? {
+            Message::Binary(bytes) => Ok(bytes.into()),
+            other => panic!("no bytes but {other:?}"),
+        }
+    }
+
+    /// The next message of either kind; the Close frame's code and reason at the end.
+    pub async fn next_message(&mut self) -> Result<Message, (u16, String)> {
         loop {
             match in_time("a message", self.socket.next()).await {
-                Some(Ok(Message::Binary(bytes))) => return Ok(bytes.into()),
+                Some(Ok(message @ (Message::Binary(_) | Message::Text(_)))) => return Ok(message),
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                 Some(Ok(Message::Close(Some(frame)))) => {
                     return Err((frame.code.into(), frame.reason.as_str().to_owned()));
@@ -98,7 +106,7 @@ impl Client {
                 None | Some(Err(Error::Io(_) | Error::Protocol(_))) => {
                     return Err((1006, String::new()));
                 }
-                other => panic!("no bytes but {other:?}"),
+                other => panic!("no message but {other:?}"),
             }
         }
     }

@@ -21,6 +21,7 @@ mod display;
 mod fs;
 mod health;
 mod json;
+mod live;
 mod logs;
 mod process;
 mod user_data;
@@ -82,6 +83,10 @@ fn guarded() -> OpenApiRouter<Agent> {
         .routes(routes!(fs::watch::start))
         .routes(routes!(fs::watch::end))
         .routes(routes!(fs::watch::events::events))
+        .routes(routes!(live::live))
+        .routes(routes!(live::socket::socket))
+        .routes(routes!(live::view::view))
+        .routes(routes!(live::view::socket::socket))
         .routes(routes!(logs::stream::stream))
         .routes(routes!(process::attach::attach))
         .routes(routes!(process::exec::exec))

@@ -5,7 +5,6 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::state::{Action, Event, Refused, State};
@@ -21,8 +20,6 @@ pub struct Live {
     timeout: Duration,
     activity: Arc<Activity>,
     ended: CancellationToken,
-    /// Told when there may be something of its replays to be fetched.
-    replays_changed: Arc<Notify>,
     state: Mutex<State>,
     /// Changes of one browser take turns: each is several steps.
     changes: tokio::sync::Mutex<()>,
@@ -37,7 +34,6 @@ impl Live {
             timeout,
             activity: Arc::new(Activity::new()),
             ended: CancellationToken::new(),
-            replays_changed: Arc::default(),
             state: Mutex::new(State::Creating),
             changes: tokio::sync::Mutex::default(),
         }
@@ -62,10 +58,6 @@ impl Live {
     /// Cancelled once clients do not find it any more.
     pub fn ended(&self) -> &CancellationToken {
         &self.ended
-    }
-
-    pub fn replays_changed(&self) -> &Arc<Notify> {
-        &self.replays_changed
     }
 
     pub fn is_visible(&self) -> bool {

@@ -2,7 +2,10 @@
 
 use x11rb::protocol::xfixes::GetCursorImageReply;
 
-use super::geometry::{Band, Rect, Size};
+use super::{
+    geometry::{Band, Rect, Size},
+    image::to_png,
+};
 
 /// Across and down; it may be beside the screen.
 pub type Point = (i32, i32);
@@ -15,6 +18,15 @@ pub struct Shape {
     hot: Point,
     /// ARGB, premultiplied.
     pixels: Vec<u32>,
+}
+
+/// A pointer's look by itself.
+pub struct PointerImage {
+    pub size: Size,
+    /// The pixel that points.
+    pub hot: (u32, u32),
+    /// With its transparency.
+    pub png: Vec<u8>,
 }
 
 impl From<GetCursorImageReply> for Shape {
@@ -31,6 +43,21 @@ impl From<GetCursorImageReply> for Shape {
 impl Shape {
     fn is_visible(&self) -> bool {
         self.pixels.iter().any(|pixel| pixel >> 24 != 0)
+    }
+
+    pub fn to_image(&self) -> Option<PointerImage> {
+        let size = Size {
+            width: self.width,
+            height: self.height,
+        };
+        let is_whole =
+            size.contains(size.whole()) && self.pixels.len() == (self.width * self.height) as usize;
+        let straight = self.pixels.iter().flat_map(|pixel| straight(*pixel));
+        is_whole.then(|| PointerImage {
+            size,
+            hot: (self.hot.0 as u32, self.hot.1 as u32),
+            png: to_png(size, png::ColorType::Rgba, &straight.collect::<Vec<_>>()),
+        })
     }
 
     /// Where it is seen when the pointer is there.
@@ -61,6 +88,16 @@ impl Shape {
             }
         }
     }
+}
+
+/// Red, green, blue and alpha, which the colours are not multiplied by any more.
+fn straight(pixel: u32) -> [u8; 4] {
+    let [blue, green, red, alpha] = pixel.to_le_bytes();
+    let divide = |colour: u8| match alpha {
+        0 => 0,
+        alpha => (u32::from(colour) * 255 / u32::from(alpha)).min(255) as u8,
+    };
+    [divide(red), divide(green), divide(blue), alpha]
 }
 
 fn blend(over: u32, under: [u8; 4]) -> [u8; 4] {
@@ -103,6 +140,29 @@ mod tests {
         assert_eq!(blend(0, [1, 2, 3, 0]), [1, 2, 3, 0]);
         // Half of red over white, premultiplied.
         assert_eq!(blend(0x8080_0000, [255, 255, 255, 0]), [127, 127, 255, 0]);
+    }
+
+    #[test]
+    fn its_image_has_its_transparency() {
+        let image = shape([OPAQUE, 0, 0x8040_0000, 0xffff_ffff])
+            .to_image()
+            .unwrap();
+        assert_eq!(
+            (image.size.width, image.size.height, image.hot),
+            (2, 2, (1, 0))
+        );
+        let mut reader = png::Decoder::new(std::io::Cursor::new(image.png))
+            .read_info()
+            .unwrap();
+        let mut decoded = vec![0; reader.output_buffer_size().unwrap()];
+        reader.next_frame(&mut decoded).unwrap();
+        let expected = [
+            [0x11, 0x22, 0x33, 255],
+            [0, 0, 0, 0],
+            [127, 0, 0, 128],
+            [255; 4],
+        ];
+        assert_eq!(decoded, expected.concat());
     }
 
     #[test]

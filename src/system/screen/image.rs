@@ -37,20 +37,28 @@ impl<'a> Image<'a> {
                 *to = [*red, *green, *blue];
             }
         }
-        let mut png = Vec::new();
-        let mut encoder = png::Encoder::new(&mut png, rect.width, rect.height);
-        encoder.set_color(png::ColorType::Rgb);
-        encoder.set_depth(png::BitDepth::Eight);
-        encoder.set_compression(png::Compression::Fast);
-        encoder
-            .write_header()
-            .and_then(|mut writer| {
-                writer.write_image_data(&rgb)?;
-                writer.finish()
-            })
-            .expect("memory can be written to, and the data has the size that was told");
-        png
+        let size = Size {
+            width: rect.width,
+            height: rect.height,
+        };
+        to_png(size, png::ColorType::Rgb, &rgb)
     }
+}
+
+pub fn to_png(size: Size, color: png::ColorType, data: &[u8]) -> Vec<u8> {
+    let mut png = Vec::new();
+    let mut encoder = png::Encoder::new(&mut png, size.width, size.height);
+    encoder.set_color(color);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.set_compression(png::Compression::Fast);
+    encoder
+        .write_header()
+        .and_then(|mut writer| {
+            writer.write_image_data(data)?;
+            writer.finish()
+        })
+        .expect("memory can be written to, and the data has the size that was told");
+    png
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ pub use geometry::{Rect, Size};
 pub use image::{Image, PIXEL};
 pub use wake::Waker;
 
+pub use cursor::PointerImage;
 use cursor::{Point, Shape};
 use geometry::{Band, bands};
 use link::Link;
@@ -231,6 +232,14 @@ impl Changes {
     }
 }
 
+/// The pointer, for who shows it apart from the image.
+pub struct Pointer {
+    pub x: u32,
+    pub y: u32,
+    /// What it looks like, where that is news.
+    pub image: Option<PointerImage>,
+}
+
 /// A screen that is followed: its image is kept up to date at the cost of what changes (XDamage).
 pub struct WatchedScreen {
     screen: Screen,
@@ -370,6 +379,23 @@ impl WatchedScreen {
         self.drawn = place;
         self.stale = false;
         Ok(Changes { resized, rects })
+    }
+
+    /// Where the pointer is and what it looks like, for who shows the image without the cursor over it.
+    ///
+    /// # Errors
+    /// Where the server is gone.
+    pub fn pointer(&mut self) -> Result<Pointer, ScreenError> {
+        let Some((at, reshaped)) = self.look_at_pointer(true)? else {
+            return Err(ScreenError::Lacks("a pointer"));
+        };
+        let shape = self.shape.as_ref().filter(|_| reshaped);
+        let image = shape.and_then(Shape::to_image);
+        Ok(Pointer {
+            x: at.0.try_into().unwrap_or(0),
+            y: at.1.try_into().unwrap_or(0),
+            image,
+        })
     }
 
     /// Takes what the server has told meanwhile.

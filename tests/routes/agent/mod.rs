@@ -6,6 +6,7 @@ mod display;
 mod fs;
 mod health;
 mod json;
+mod live;
 mod logs;
 mod process;
 mod user_data;
