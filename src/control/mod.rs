@@ -21,21 +21,26 @@ use crate::{
 };
 
 pub mod activity;
+pub mod blobs;
 pub mod browsers;
 pub mod fleet;
 pub mod key_create;
 pub mod keys;
 pub mod proxy;
+pub mod replays;
 pub mod routes;
 pub mod session_token;
 pub mod settings;
 pub mod state_dir;
 pub mod store;
+mod turns;
 
+use blobs::Blobs;
 use browsers::Browsers;
 use fleet::LocalFleet;
 use keys::{ApiKeys, random_hex};
 use proxy::Proxy;
+use replays::{ReplayError, Replays};
 use session_token::SessionTokens;
 use settings::{Config, Settings, SettingsError};
 use state_dir::{StateDir, StateDirError, StateLock};
@@ -60,6 +65,10 @@ pub enum ControlError {
     Signals(io::Error),
     #[error("cannot use the database: {0}")]
     Store(#[from] StoreError),
+    #[error("cannot keep replays: {0}")]
+    Blobs(io::Error),
+    #[error("cannot settle what an earlier run has left of replays: {0}")]
+    Replays(#[from] ReplayError),
     #[error("cannot listen on {address}: {source}")]
     Listen {
         address: SocketAddr,
@@ -81,12 +90,15 @@ pub struct Parts {
     pub store: Store,
     pub keys: ApiKeys,
     pub browsers: Browsers,
+    pub replays: Replays,
     pub tokens: SessionTokens,
     pub proxy: Proxy,
     pub default_project: ProjectId,
     pub public_url: Option<Url>,
     /// Where the server listens.
     pub address: SocketAddr,
+    /// Owns what outlives the request that asked for it.
+    pub shutdown: Shutdown,
 }
 
 impl Deref for Control {
@@ -142,9 +154,14 @@ pub async fn start(
     let address = listener.local_addr().map_err(ControlError::Serve)?;
     let (store, default_project) = open_store(&state_dir).await?;
     let fleet = LocalFleet::new(config.fleet.clone(), &state_dir, shutdown.clone());
-    let browsers = Browsers::new(store.clone(), fleet, shutdown.clone());
+    let blobs = Blobs::open(&state_dir.blobs()).map_err(ControlError::Blobs)?;
+    let left_replays = state_dir.left_replays();
+    let replays = Replays::new(store.clone(), blobs, left_replays, shutdown.clone());
+    let browsers = Browsers::new(store.clone(), fleet, replays.clone(), shutdown.clone());
     let gone = browsers.recover().await?;
+    replays.recover().await?;
     shutdown.spawn(browsers.clone().purge(config.keep_records));
+    shutdown.spawn(replays.clone().purge(config.keep_replays));
     if gone > 0 {
         tracing::warn!(gone, "browsers of an earlier run are marked as gone");
     }
@@ -155,9 +172,11 @@ pub async fn start(
             proxy: Proxy::new(&shutdown),
             store,
             browsers,
+            replays,
             default_project,
             public_url: config.public_url.clone(),
             address,
+            shutdown: shutdown.clone(),
         }),
     };
     Ok(Started {

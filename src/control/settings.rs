@@ -38,6 +38,10 @@ pub struct Settings {
     #[arg(long, env = "BERTH_KEEP_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650), value_name = "DAYS")]
     pub keep_days: u32,
 
+    /// Days a replay is kept after its end (1–3650)
+    #[arg(long, env = "BERTH_KEEP_REPLAY_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650), value_name = "DAYS")]
+    pub keep_replay_days: u32,
+
     #[command(flatten)]
     pub fleet: FleetSettings,
 }
@@ -113,6 +117,8 @@ pub struct Config {
     pub stop_grace: Duration,
     /// How long the record of an ended browser is kept.
     pub keep_records: Duration,
+    /// How long a replay is kept after its end.
+    pub keep_replays: Duration,
     pub fleet: FleetConfig,
 }
 
@@ -171,10 +177,15 @@ impl Settings {
             state_dir: self.state.path()?,
             public_url: self.public_url.clone(),
             stop_grace: Duration::from_secs(self.stop_seconds),
-            keep_records: Duration::from_secs(u64::from(self.keep_days) * 24 * 60 * 60),
+            keep_records: days(self.keep_days),
+            keep_replays: days(self.keep_replay_days),
             fleet: self.fleet.check(log)?,
         })
     }
+}
+
+fn days(count: u32) -> Duration {
+    Duration::from_secs(u64::from(count) * 24 * 60 * 60)
 }
 
 impl FleetSettings {

@@ -98,6 +98,16 @@ impl StateDir {
         self.root.join("browsers")
     }
 
+    /// Holds what outlives its browser.
+    pub fn blobs(&self) -> PathBuf {
+        self.root.join("blobs")
+    }
+
+    /// Holds recordings that hosts have left, one folder per browser, on their way to the blobs.
+    pub fn left_replays(&self) -> PathBuf {
+        self.root.join("left-replays")
+    }
+
     /// Takes the folder for this process.
     pub fn lock(&self) -> Result<StateLock, StateDirError> {
         let path = self.root.join(LOCK);

@@ -8,6 +8,7 @@ pub mod live;
 pub mod page;
 pub mod painter;
 pub mod processes;
+pub mod replays;
 pub mod requests;
 pub mod screen;
 pub mod script_worker;

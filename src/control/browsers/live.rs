@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::state::{Action, Event, Refused, State};
@@ -20,6 +21,8 @@ pub struct Live {
     timeout: Duration,
     activity: Arc<Activity>,
     ended: CancellationToken,
+    /// Told when there may be something of its replays to be fetched.
+    replays_changed: Arc<Notify>,
     state: Mutex<State>,
     /// Changes of one browser take turns: each is several steps.
     changes: tokio::sync::Mutex<()>,
@@ -34,6 +37,7 @@ impl Live {
             timeout,
             activity: Arc::new(Activity::new()),
             ended: CancellationToken::new(),
+            replays_changed: Arc::default(),
             state: Mutex::new(State::Creating),
             changes: tokio::sync::Mutex::default(),
         }
@@ -58,6 +62,10 @@ impl Live {
     /// Cancelled once clients do not find it any more.
     pub fn ended(&self) -> &CancellationToken {
         &self.ended
+    }
+
+    pub fn replays_changed(&self) -> &Arc<Notify> {
+        &self.replays_changed
     }
 
     pub fn is_visible(&self) -> bool {

@@ -10,12 +10,15 @@ use std::{
 use chrono::{TimeDelta, Utc};
 use futures::future::BoxFuture;
 use secrecy::SecretString;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     activity::Activity,
-    fleet::{AgentError, HostDown, Launch, LocalFleet, StartError},
+    fleet::{AgentError, HostDown, Launch, LocalFleet, Recorder, StartError},
+    replays::Replays,
     store::{BrowserRow, Change, Creation, Listing, NewBrowserRow, StateFilter, Store, StoreError},
+    turns::Turns,
 };
 use crate::{
     api::{
@@ -27,12 +30,11 @@ use crate::{
 };
 
 mod live;
+mod replays;
 pub mod state;
-mod turns;
 
 use live::Live;
 use state::{Action, EndReason, Event};
-use turns::Turns;
 
 /// A request that is repeated with its `Idempotency-Key` within this finds the browser of the first.
 const IDEMPOTENCY: TimeDelta = TimeDelta::minutes(10);
@@ -105,6 +107,9 @@ pub struct Session {
     pub activity: Arc<Activity>,
     /// Cancelled once it ends.
     pub ended: CancellationToken,
+    pub recorder: Recorder,
+    /// To be told when there may be something of its replays to be fetched.
+    pub replays_changed: Arc<Notify>,
 }
 
 /// The service; clones share it.
@@ -116,6 +121,7 @@ pub struct Browsers {
 struct Inner {
     store: Store,
     fleet: LocalFleet,
+    replays: Replays,
     shutdown: Shutdown,
     /// Those with a host: rebuilt empty at a start, for local hosts end with this process.
     live: Mutex<HashMap<BrowserId, Arc<Live>>>,
@@ -123,11 +129,12 @@ struct Inner {
 }
 
 impl Browsers {
-    pub fn new(store: Store, fleet: LocalFleet, shutdown: Shutdown) -> Browsers {
+    pub fn new(store: Store, fleet: LocalFleet, replays: Replays, shutdown: Shutdown) -> Browsers {
         Browsers {
             inner: Arc::new(Inner {
                 store,
                 fleet,
+                replays,
                 shutdown,
                 live: Mutex::default(),
                 turns: Turns::default(),
@@ -400,13 +407,15 @@ impl Browsers {
         let live = self.find_live(project, id_or_name).await?;
         // Waiting is using it, too.
         let _waiting = live.activity().begin();
-        match live.host().address(COMEBACK).await {
-            Ok(agent_addr) => Ok(Session {
+        match live.host().recorder(COMEBACK).await {
+            Ok(recorder) => Ok(Session {
                 id: live.id().clone(),
-                agent_addr,
+                agent_addr: recorder.address(),
                 agent_token: live.host().token().clone(),
                 activity: live.activity().clone(),
                 ended: live.ended().clone(),
+                recorder,
+                replays_changed: live.replays_changed().clone(),
             }),
             Err(HostDown::Gone) => Err(BrowserError::NotFound),
             Err(down) => Err(BrowserError::Unreachable(down)),
@@ -492,6 +501,8 @@ impl Browsers {
                     self.live().insert(live.id().clone(), live.clone());
                     self.count();
                     self.inner.shutdown.spawn(self.clone().watch(live.clone()));
+                    let replays = self.clone().collect_replays(live.clone());
+                    self.inner.shutdown.spawn(replays);
                     tracing::info!(browser = %live.id(), "a browser is up");
                 }
                 Action::Withdraw(reason) => {
@@ -501,8 +512,10 @@ impl Browsers {
                     tracing::info!(browser = %live.id(), ?reason, "a browser ends");
                     self.record(live.id().clone(), action).await;
                 }
+                Action::SaveReplays => self.save_replays(live).await,
                 Action::StopHost => {
                     live.host().stop().await;
+                    self.take_over_replays(live).await;
                     todo.extend(live.apply(Event::HostStopped).unwrap_or_default());
                 }
                 Action::Close | Action::Forget => self.record(live.id().clone(), action).await,
@@ -540,7 +553,7 @@ impl Browsers {
             }
             Action::Close => store.close_browser(id).await,
             Action::Forget => store.forget_browser(id).await,
-            Action::Show | Action::StopHost => Ok(()),
+            Action::Show | Action::SaveReplays | Action::StopHost => Ok(()),
         }
     }
 

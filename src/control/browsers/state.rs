@@ -59,6 +59,8 @@ pub enum Action {
     Show,
     /// Hide it from clients and record why it ended.
     Withdraw(EndReason),
+    /// Fetch what its agent has recorded, as far as that takes no longer than it may.
+    SaveReplays,
     /// Stop its host and remove what is left of it; then say `HostStopped`.
     StopHost,
     /// Record that nothing is left.
@@ -78,7 +80,7 @@ pub struct Refused {
 impl State {
     /// The state after `event`, and what has to be done.
     pub fn apply(self, event: Event) -> Result<(State, &'static [Action]), Refused> {
-        use Action::{Close, Forget, Show, StopHost, Withdraw};
+        use Action::{Close, Forget, SaveReplays, Show, StopHost, Withdraw};
         use EndReason::{Deleted, Gone, Idle};
         Ok(match (self, event) {
             (State::Creating, Event::Ready) => (State::Publishing, &[]),
@@ -91,8 +93,9 @@ impl State {
             (State::Active, Event::End(reason)) => (
                 State::Deleting(reason),
                 match reason {
-                    Deleted => &[Withdraw(Deleted), StopHost],
-                    Idle => &[Withdraw(Idle), StopHost],
+                    Deleted => &[Withdraw(Deleted), SaveReplays, StopHost],
+                    Idle => &[Withdraw(Idle), SaveReplays, StopHost],
+                    // There is no agent to ask, or no time.
                     Gone => &[Withdraw(Gone), StopHost],
                 },
             ),
@@ -142,7 +145,11 @@ mod tests {
         let (state, todo) = state.apply(Event::End(EndReason::Deleted)).unwrap();
         assert_eq!(
             todo,
-            &[Action::Withdraw(EndReason::Deleted), Action::StopHost]
+            &[
+                Action::Withdraw(EndReason::Deleted),
+                Action::SaveReplays,
+                Action::StopHost
+            ]
         );
         let (state, todo) = state.apply(Event::HostStopped).unwrap();
         assert_eq!(
@@ -179,6 +186,7 @@ mod tests {
                             match action {
                                 Action::Show => published += 1,
                                 Action::Withdraw(_) => withdrawn += 1,
+                                Action::SaveReplays => prop_assert_eq!(stops, 0),
                                 Action::StopHost => stops += 1,
                                 Action::Close | Action::Forget => prop_assert!(after.is_final()),
                             }

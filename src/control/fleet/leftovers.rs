@@ -3,7 +3,10 @@
 use std::{
     ffi::OsStr,
     fs, io,
-    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, MetadataExt},
+    },
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -57,6 +60,8 @@ impl Programs {
 
 /// Where the agent's own folder is in a browser's.
 pub const AGENT_FOLDER: &str = "state";
+/// Where its recordings are in the agent's.
+const REPLAYS_FOLDER: &str = "replays";
 
 /// Kills what clients have started through the agent of the browser in `folder`. Only to be called when that agent runs no more.
 pub async fn end_what_clients_started(folder: &Path) {
@@ -90,6 +95,42 @@ pub async fn end_processes(folder: &Path, programs: &Programs) -> io::Result<()>
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// Puts the recordings of the browser in `folder` into a folder of its name within `to`, whatever of them its agent has left. Only to be
+/// called when that agent runs no more.
+pub async fn save_replays(folder: &Path, to: &Path) -> io::Result<()> {
+    let from = folder.join(AGENT_FOLDER).join(REPLAYS_FOLDER);
+    let Some(name) = folder.file_name() else {
+        return Ok(());
+    };
+    let to = to.join(name);
+    let moved = spawn_blocking(move || move_files(&from, &to)).await;
+    moved.map_err(io::Error::other)?
+}
+
+/// Each by a rename, so that one which is broken off is gone on with the next time.
+fn move_files(from: &Path, to: &Path) -> io::Result<()> {
+    let found = match fs::symlink_metadata(from) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    if !found.is_dir() {
+        return Ok(());
+    }
+    let mut made = false;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_file() {
+            continue;
+        }
+        if !std::mem::replace(&mut made, true) {
+            let mut private = fs::DirBuilder::new();
+            private.mode(0o700).recursive(true).create(to)?;
+        }
+        fs::rename(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
 }
 
 /// Removes a folder with everything in it; one that is not there is no error.
@@ -242,6 +283,38 @@ mod tests {
         let line = own_line();
         let parent = Pid::from_raw(std::os::unix::process::parent_id().cast_signed());
         assert_eq!(line[..2], [getpid(), parent]);
+    }
+
+    #[tokio::test]
+    async fn recordings_are_saved_and_what_stands_there_by_their_name_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let browser = folder.path().join("brw_a");
+        let to = folder.path().join("left");
+        save_replays(&browser, &to).await.unwrap();
+        assert!(!to.exists());
+
+        let replays = browser.join("state/replays");
+        fs::create_dir_all(replays.join("folder")).unwrap();
+        save_replays(&browser, &to).await.unwrap();
+        assert!(!to.exists());
+
+        for round in ["one", "two"] {
+            fs::write(replays.join(round), round).unwrap();
+            std::os::unix::fs::symlink("/etc/passwd", replays.join(format!("{round}-link")))
+                .unwrap();
+            save_replays(&browser, &to).await.unwrap();
+        }
+        let mut saved: Vec<_> = fs::read_dir(to.join("brw_a"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        saved.sort_unstable();
+        assert_eq!(saved, ["one", "two"]);
+
+        fs::remove_dir_all(&replays).unwrap();
+        std::os::unix::fs::symlink("/etc", &replays).unwrap();
+        save_replays(&browser, &to).await.unwrap();
+        assert_eq!(fs::read_dir(to.join("brw_a")).unwrap().count(), 2);
     }
 
     #[tokio::test]

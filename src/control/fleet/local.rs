@@ -27,6 +27,7 @@ use super::{
     agent_client::{Agent, AgentClient, AgentError},
     agent_log,
     leftovers::{self, Programs},
+    recorder::Recorder,
 };
 use crate::{
     api::{ids::BrowserId, viewport::Viewport},
@@ -97,6 +98,8 @@ struct Inner {
     config: FleetConfig,
     programs: Programs,
     folder: PathBuf,
+    /// Where recordings go that agents have left.
+    left_replays: PathBuf,
     slots: Arc<Semaphore>,
     client: AgentClient,
     shutdown: Shutdown,
@@ -135,7 +138,8 @@ impl LocalFleet {
                 slots: Arc::new(Semaphore::new(config.max_browsers as usize)),
                 config,
                 folder: state_dir.browsers(),
-                client: AgentClient::new(),
+                left_replays: state_dir.left_replays(),
+                client: AgentClient::default(),
                 shutdown,
             }),
         }
@@ -183,7 +187,7 @@ impl LocalFleet {
         let (child, address) = match started {
             Ok(started) => started,
             Err(error) => {
-                clear(&folder, &self.inner.programs).await;
+                clear(&folder, &self.inner.left_replays, &self.inner.programs).await;
                 return Err(error);
             }
         };
@@ -198,6 +202,7 @@ impl LocalFleet {
             program,
             programs: self.inner.programs.clone(),
             folder,
+            left_replays: self.inner.left_replays.clone(),
             state,
             stop: stop.clone(),
             shared: shared.clone(),
@@ -213,15 +218,20 @@ impl LocalFleet {
         })
     }
 
-    /// Ends what earlier runs of this program have left and removes their data. Nothing may run yet.
+    /// Ends what earlier runs of this program have left, saves their recordings and removes the rest of their data. Nothing may run yet.
     pub async fn clear_leftovers(&self) -> io::Result<()> {
         let folder = &self.inner.folder;
         if tokio::fs::try_exists(folder).await? {
-            let mut browsers = tokio::fs::read_dir(folder).await?;
-            while let Some(browser) = browsers.next_entry().await? {
+            let mut browsers = Vec::new();
+            let mut entries = tokio::fs::read_dir(folder).await?;
+            while let Some(browser) = entries.next_entry().await? {
                 leftovers::end_what_clients_started(&browser.path()).await;
+                browsers.push(browser.path());
             }
             leftovers::end_processes(folder, &self.inner.programs).await?;
+            for browser in browsers {
+                leftovers::save_replays(&browser, &self.inner.left_replays).await?;
+            }
             leftovers::remove_folder(folder).await?;
         }
         Ok(())
@@ -283,6 +293,16 @@ impl Host {
             let pause = READY_PAUSE.min(deadline.saturating_sub(started.elapsed()));
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// Its agent's recordings, waiting for it to come back where it is being started again.
+    pub async fn recorder(&self, deadline: Duration) -> Result<Recorder, HostDown> {
+        let address = self.address(deadline).await?;
+        Ok(Recorder::new(
+            self.client.clone(),
+            address,
+            self.token.clone(),
+        ))
     }
 
     /// What it is, and starts with again.
@@ -421,6 +441,7 @@ struct Supervisor {
     program: Program,
     programs: Programs,
     folder: PathBuf,
+    left_replays: PathBuf,
     state: watch::Sender<HostState>,
     stop: CancellationToken,
     shared: Arc<Shared>,
@@ -456,7 +477,7 @@ impl Supervisor {
                 None => break,
             }
         }
-        clear(&self.folder, &self.programs).await;
+        clear(&self.folder, &self.left_replays, &self.programs).await;
         self.state.send_replace(HostState::Gone);
     }
 
@@ -500,11 +521,13 @@ fn back_off(deaths: u32) -> Duration {
         .min(most)
 }
 
-/// Ends what still uses the folder, and removes it.
-async fn clear(folder: &Path, programs: &Programs) {
+/// Ends what still uses the folder, saves the recordings in it, and removes it. Where they cannot be saved it stays: the next start tries
+/// again.
+async fn clear(folder: &Path, left_replays: &Path, programs: &Programs) {
     let cleared = async {
         leftovers::end_what_clients_started(folder).await;
         leftovers::end_processes(folder, programs).await?;
+        leftovers::save_replays(folder, left_replays).await?;
         leftovers::remove_folder(folder).await
     };
     if let Err(error) = cleared.await {

@@ -5,7 +5,7 @@
 //! agent or anything on the way might read as a way out of that group.
 
 /// The first segments of session routes.
-const GROUPS: [&str; 13] = [
+const GROUPS: [&str; 12] = [
     "automation",
     "cdp",
     "computer",
@@ -17,11 +17,10 @@ const GROUPS: [&str; 13] = [
     "logs",
     "playwright",
     "process",
-    "replays",
     "telemetry",
 ];
 
-/// The path of a session route as the agent knows it, with its leading slash; still encoded as the client sent it.
+/// The path of a session route as the agent knows it, with its leading slash; still encoded as it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionPath<'a>(&'a str);
 
@@ -58,6 +57,11 @@ impl<'a> SessionPath<'a> {
         } else {
             Err(PathError::Unknown)
         }
+    }
+
+    /// A path of the agent that control itself asks for, not its client.
+    pub fn own(path: &'a str) -> Self {
+        Self(path)
     }
 
     pub fn as_str(&self) -> &'a str {
@@ -132,6 +136,8 @@ mod tests {
             "/chromium/restart",
             "/health",
             "/display",
+            "/replays",
+            "/replays/rep_01jd0000000000000000000000/",
             "",
             "/",
             "/fsx/read",

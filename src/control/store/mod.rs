@@ -13,10 +13,12 @@ mod browsers;
 mod entity;
 mod migration;
 mod projects;
+mod replays;
 
 pub use api_keys::{ApiKeyRow, NewApiKey};
 pub use browsers::{BrowserRow, Change, Creation, Listing, NewBrowserRow, StateFilter};
 pub use projects::ProjectRow;
+pub use replays::{ReplayEnd, ReplayRow};
 
 /// How long a statement waits for another process's write to the same file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -23,6 +23,7 @@ use crate::{
 mod collection;
 mod item;
 mod json;
+mod replays;
 mod session;
 
 const TAG: &str = "browsers";
@@ -38,6 +39,13 @@ pub fn router(agent: OpenApi) -> OpenApiRouter<Control> {
         .routes(routes!(json::version::version_slash))
         .routes(routes!(json::list::list))
         .routes(routes!(json::list::root))
+        .routes(routes!(
+            replays::collection::list,
+            replays::collection::start
+        ))
+        .routes(routes!(replays::item::get))
+        .routes(routes!(replays::stop::stop))
+        .routes(routes!(replays::view::view))
         .route("/browsers/{id}/{*rest}", any(session::pass));
     let passed_on = session::document(agent, &router.get_openapi().paths);
     router.get_openapi_mut().merge(passed_on);

@@ -4,3 +4,4 @@ pub mod api_key;
 pub mod browser;
 pub mod browser_tag;
 pub mod project;
+pub mod replay;

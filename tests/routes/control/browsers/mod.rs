@@ -6,6 +6,7 @@ mod create;
 mod delete;
 mod json;
 mod list;
+mod replays;
 mod session;
 
 use serde_json::Value;

@@ -1,0 +1,248 @@
+//! Taking recordings out of what hosts have left: those whose agent was killed, or did not have the time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File, OpenOptions},
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio_util::io::ReaderStream;
+
+use super::{Replays, TransferError, key, state::Event};
+use crate::{
+    api::{
+        ids::{BrowserId, ReplayId},
+        replays::ReplayEndReason,
+        time::Timestamp,
+    },
+    control::store::{ReplayEnd, StoreError},
+};
+
+/// Waiting before what failed is tried again: the first time, and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// What an agent writes down of a recording is short.
+const MAX_NOTES: u64 = 64 << 10;
+/// Read at a time.
+const CHUNK: usize = 256 << 10;
+
+/// The files of a recording: what its agent wrote down, the whole of it, and what there was of it when the agent died.
+const NOTES: &str = ".json";
+const WHOLE: &str = ".mp4";
+const PART: &str = ".part.mp4";
+
+/// What an agent wrote down of a recording; one that was killed has written less.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Notes {
+    started_at: Option<Timestamp>,
+    finished_at: Option<Timestamp>,
+    end_reason: Option<ReplayEndReason>,
+    duration_ms: Option<u64>,
+}
+
+/// A recording as it was left.
+#[derive(Debug)]
+struct Left {
+    id: ReplayId,
+    started_at: DateTime<Utc>,
+    end: ReplayEnd,
+    /// What is to be kept; none where nothing had been recorded.
+    file: Option<PathBuf>,
+}
+
+impl Replays {
+    /// Takes what the browser's host has left into the store, again and again until that is done or the server stops. Its host must have
+    /// ended.
+    pub fn take_over(&self, browser: BrowserId) -> JoinHandle<()> {
+        let this = self.clone();
+        self.inner.shutdown.spawn(async move {
+            let mut pause = AGAIN.0;
+            while let Err(error) = this.take_over_once(&browser).await {
+                if this.inner.shutdown.stopping() {
+                    return;
+                }
+                tracing::warn!(%browser, %error, "replays cannot be taken over; it is tried again");
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = this.inner.shutdown.stopped() => return,
+                }
+                pause = pause.saturating_mul(2).min(AGAIN.1);
+            }
+        })
+    }
+
+    /// As [`Self::take_over`], for every browser an earlier run has left something of.
+    pub(super) async fn take_over_all(&self) -> Result<(), StoreError> {
+        let folder = self.inner.left.clone();
+        let left = spawn_blocking(move || browsers_in(&folder)).await;
+        let left = left.map_err(io::Error::other).and_then(|left| left);
+        let left = left.unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot look at what hosts have left");
+            BTreeSet::new()
+        });
+        let open = self.inner.store.browsers_with_open_replays().await?;
+        for browser in left.into_iter().chain(open).collect::<BTreeSet<_>>() {
+            self.take_over(browser);
+        }
+        Ok(())
+    }
+
+    async fn take_over_once(&self, browser: &BrowserId) -> Result<(), TransferError> {
+        let _turn = self.inner.turns.take(browser.clone()).await;
+        let folder = self.inner.left.join(browser.as_str());
+        let looked_at = folder.clone();
+        let left = spawn_blocking(move || recordings_in(&looked_at)).await;
+        let left = left.map_err(io::Error::other)??;
+        let store = &self.inner.store;
+        if !left.is_empty() {
+            match store.project_of_browser(browser).await? {
+                Some(project) => {
+                    // What is known of them first: the files may take their time.
+                    for left in &left {
+                        store
+                            .add_replay(&left.id, &project, browser, left.started_at)
+                            .await?;
+                        self.happen(&left.id, Event::Ended, &left.end).await?;
+                    }
+                    for left in &left {
+                        self.keep(browser, left).await?;
+                    }
+                }
+                None => {
+                    let count = left.len();
+                    tracing::error!(%browser, count, "replays of an unknown browser are removed");
+                }
+            }
+        }
+        // Its host has ended, and nothing more will come.
+        for row in store.open_replays_of(browser).await? {
+            tracing::error!(%browser, replay = %row.id, "a replay is lost: its host has left nothing of it");
+            self.miss(&row.id).await?;
+        }
+        match tokio::fs::remove_dir_all(&folder).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn keep(&self, browser: &BrowserId, left: &Left) -> Result<(), TransferError> {
+        let Some(path) = left.file.clone() else {
+            return Ok(());
+        };
+        if self.inner.shutdown.stopping() {
+            return Err(TransferError::Stopping);
+        }
+        let _place = self.inner.transfers.acquire().await;
+        let opened = path.clone();
+        let file = spawn_blocking(move || open_regular(&opened)).await;
+        let file = tokio::fs::File::from_std(file.map_err(io::Error::other)??);
+        let content = ReaderStream::with_capacity(file, CHUNK);
+        let size = self.inner.blobs.put(&key(&left.id), content).await?;
+        let end = ReplayEnd {
+            size_bytes: Some(size),
+            ..left.end.clone()
+        };
+        self.happen(&left.id, Event::Fetched, &end).await?;
+        tracing::info!(%browser, replay = %left.id, size, "a replay is kept that its host has left");
+        tokio::fs::remove_file(&path).await?;
+        Ok(())
+    }
+}
+
+fn browsers_in(folder: &Path) -> io::Result<BTreeSet<BrowserId>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        entries => entries?,
+    };
+    let mut found = BTreeSet::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        found.extend(name.to_str().and_then(|name| name.parse().ok()));
+    }
+    Ok(found)
+}
+
+fn recordings_in(folder: &Path) -> io::Result<Vec<Left>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found: BTreeMap<ReplayId, Vec<&str>> = BTreeMap::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        // The longer ending first: it has the shorter one in it.
+        for ending in [PART, WHOLE, NOTES] {
+            if let Some(id) = name.strip_suffix(ending) {
+                if let Ok(id) = id.parse() {
+                    found.entry(id).or_default().push(ending);
+                }
+                break;
+            }
+        }
+    }
+    let left = found.into_iter();
+    left.map(|(id, files)| look_at(folder, id, &files))
+        .collect()
+}
+
+fn look_at(folder: &Path, id: ReplayId, files: &[&str]) -> io::Result<Left> {
+    let path = |ending| folder.join(format!("{id}{ending}"));
+    let notes = if files.contains(&NOTES) {
+        notes_in(&path(NOTES)).unwrap_or_else(|error| {
+            tracing::warn!(replay = %id, %error, "what an agent wrote down of a recording cannot be read");
+            Notes::default()
+        })
+    } else {
+        Notes::default()
+    };
+    // One that was killed between making the whole and removing the part has left both.
+    let file = [WHOLE, PART].into_iter().find_map(|ending| {
+        let path = path(ending);
+        let found = fs::symlink_metadata(&path).ok()?;
+        (found.is_file() && found.len() > 0).then_some((path, found))
+    });
+    let written = match &file {
+        Some((_, found)) => Some(DateTime::<Utc>::from(found.modified()?)),
+        None => None,
+    };
+    let finished_at = notes.finished_at.map(|time| time.0);
+    let finished_at = finished_at.or(written).unwrap_or_else(Utc::now);
+    Ok(Left {
+        started_at: notes.started_at.map_or(finished_at, |time| time.0),
+        end: ReplayEnd {
+            finished_at: Some(finished_at),
+            reason: Some(notes.end_reason.unwrap_or(ReplayEndReason::AgentEnded)),
+            duration_ms: notes.duration_ms,
+            size_bytes: file.as_ref().map(|(_, found)| found.len()),
+        },
+        file: file.map(|(path, _)| path),
+        id,
+    })
+}
+
+fn notes_in(path: &Path) -> io::Result<Notes> {
+    let mut text = Vec::new();
+    open_regular(path)?.take(MAX_NOTES).read_to_end(&mut text)?;
+    serde_json::from_slice(&text).map_err(io::Error::other)
+}
+
+/// The browser's clients may have put anything into the folder; what a link leads to is none of theirs.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is not a regular file"))
+    }
+}

@@ -1,0 +1,114 @@
+use axum::{
+    extract::{Request, State},
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+
+use super::{TAG, ask, internal, meant, show};
+use crate::{
+    api::{ErrorBody, replays::Replay},
+    control::{
+        Control,
+        routes::{guard::Caller, reached::Reached},
+    },
+    http::{ApiError, ApiResult, Json, Path},
+    request_scope::inherit,
+};
+
+/// Lists all replays of a browser, as they were started
+///
+/// Those of a browser that has ended as well.
+#[utoipa::path(
+    get,
+    path = "/browsers/{id}/replays",
+    tag = TAG,
+    params(("id" = String, Path, description = "Id or name")),
+    responses(
+        (status = 200, body = Vec<Replay>),
+        (status = 401, body = ErrorBody),
+        (status = 404, body = ErrorBody),
+    )
+)]
+pub async fn list(
+    State(control): State<Control>,
+    caller: Caller,
+    reached: Reached,
+    Path(id): Path<String>,
+) -> ApiResult<Json<Vec<Replay>>> {
+    let browser = meant(&control, &caller, &id).await?;
+    if browser.lives {
+        look(&control, &caller, &id).await;
+    }
+    let rows = control.replays.list(&caller.project, &browser.id).await;
+    let rows = rows.map_err(internal)?.into_iter();
+    Ok(Json(
+        rows.map(|row| show(&control, &reached, row)).collect(),
+    ))
+}
+
+/// Brings the records up to what the agent says. All that was started has one, so that an agent that does not answer makes the list no
+/// shorter.
+async fn look(control: &Control, caller: &Caller, id: &str) {
+    let session = match control.browsers.session(&caller.project, id).await {
+        Ok(session) => session,
+        Err(reason) => {
+            tracing::debug!(%reason, "the browser is not asked for its replays");
+            return;
+        }
+    };
+    let looked = control
+        .replays
+        .look(&caller.project, &session.id, &session.recorder);
+    match looked.await {
+        Ok(true) => session.replays_changed.notify_one(),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::warn!(browser = %session.id, %error, "an agent does not say what it records");
+        }
+    }
+}
+
+/// Starts a recording of the screen
+///
+/// It ends when it is stopped, at its longest duration, or with its browser, and is kept then.
+#[utoipa::path(
+    post,
+    path = "/browsers/{id}/replays",
+    tag = TAG,
+    params(("id" = String, Path, description = "Id or name")),
+    responses(
+        (status = 201, body = Replay),
+        (status = 400, body = ErrorBody),
+        (status = 401, body = ErrorBody),
+        (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody, description = "`no_display`: the browser is headless; `no_audio`: there is no sound to record"),
+        (status = 429, body = ErrorBody, description = "As many recordings as may be at once"),
+        (status = 503, body = ErrorBody, description = "The browser is being started again"),
+    )
+)]
+pub async fn start(
+    State(control): State<Control>,
+    caller: Caller,
+    reached: Reached,
+    Path(id): Path<String>,
+    request: Request,
+) -> ApiResult<Response> {
+    let session = control.browsers.session(&caller.project, &id).await?;
+    // A client that does not wait must not leave a recording that nobody knows of.
+    let tasks = control.shutdown.clone();
+    let starting = tasks.spawn(inherit(async move {
+        let created = StatusCode::CREATED;
+        match ask(&control, &caller, &session, "/replays", created, request).await? {
+            Ok(id) => {
+                let row = control
+                    .replays
+                    .find(&caller.project, &session.id, &id)
+                    .await?;
+                let replay = Json(show(&control, &reached, row));
+                Ok((created, replay).into_response())
+            }
+            Err(answer) => Ok(answer),
+        }
+    }));
+    starting.await.map_err(ApiError::internal)?
+}

@@ -1,0 +1,299 @@
+use chrono::{DateTime, Utc};
+use sea_orm::{
+    ActiveModelTrait, ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter, QueryOrder,
+    QuerySelect,
+    sea_query::{Expr, OnConflict},
+};
+
+use super::{
+    Store, StoreError, corrupt,
+    entity::{browser, replay},
+    from_millis, to_millis,
+};
+use crate::{
+    api::{
+        ids::{BrowserId, ProjectId, ReplayId},
+        replays::ReplayEndReason,
+    },
+    control::replays::state::State,
+};
+
+/// A replay as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayRow {
+    pub id: ReplayId,
+    pub project_id: ProjectId,
+    pub browser_id: BrowserId,
+    pub state: State,
+    pub started_at: DateTime<Utc>,
+    pub end: ReplayEnd,
+}
+
+/// What is known of a recording's end; all of it may come in parts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReplayEnd {
+    pub finished_at: Option<DateTime<Utc>>,
+    pub reason: Option<ReplayEndReason>,
+    pub duration_ms: Option<u64>,
+    pub size_bytes: Option<u64>,
+}
+
+const RECORDING: &str = "recording";
+const FINISHED: &str = "finished";
+const KEPT: &str = "kept";
+const LOST: &str = "lost";
+
+fn state_text(state: State) -> &'static str {
+    match state {
+        State::Recording => RECORDING,
+        State::Finished => FINISHED,
+        State::Kept => KEPT,
+        State::Lost => LOST,
+    }
+}
+
+fn parse_state(text: &str) -> Result<State, StoreError> {
+    Ok(match text {
+        RECORDING => State::Recording,
+        FINISHED => State::Finished,
+        KEPT => State::Kept,
+        LOST => State::Lost,
+        other => return Err(corrupt("replay state", other)),
+    })
+}
+
+/// As the contract writes them.
+fn reason_text(reason: ReplayEndReason) -> &'static str {
+    match reason {
+        ReplayEndReason::Stopped => "stopped",
+        ReplayEndReason::MaxDuration => "max_duration",
+        ReplayEndReason::MaxSize => "max_size",
+        ReplayEndReason::ScreenEnded => "screen_ended",
+        ReplayEndReason::EncoderFailed => "encoder_failed",
+        ReplayEndReason::DiskFull => "disk_full",
+        ReplayEndReason::AgentEnded => "agent_ended",
+        ReplayEndReason::Lost => "lost",
+    }
+}
+
+fn parse_reason(text: &str) -> Result<ReplayEndReason, StoreError> {
+    let known = [
+        ReplayEndReason::Stopped,
+        ReplayEndReason::MaxDuration,
+        ReplayEndReason::MaxSize,
+        ReplayEndReason::ScreenEnded,
+        ReplayEndReason::EncoderFailed,
+        ReplayEndReason::DiskFull,
+        ReplayEndReason::AgentEnded,
+        ReplayEndReason::Lost,
+    ];
+    let found = known
+        .into_iter()
+        .find(|reason| reason_text(*reason) == text);
+    found.ok_or_else(|| corrupt("end reason of a replay", text))
+}
+
+fn to_row(row: replay::Model) -> Result<ReplayRow, StoreError> {
+    let natural = |value: i64| u64::try_from(value).map_err(|_| corrupt("replay", value));
+    Ok(ReplayRow {
+        id: row.id.parse().map_err(|_| corrupt("replay id", &row.id))?,
+        project_id: row
+            .project_id
+            .parse()
+            .map_err(|_| corrupt("project id", &row.project_id))?,
+        browser_id: row
+            .browser_id
+            .parse()
+            .map_err(|_| corrupt("browser id", &row.browser_id))?,
+        state: parse_state(&row.state)?,
+        started_at: from_millis(row.started_at)?,
+        end: ReplayEnd {
+            finished_at: row.finished_at.map(from_millis).transpose()?,
+            reason: row.end_reason.as_deref().map(parse_reason).transpose()?,
+            duration_ms: row.duration_millis.map(natural).transpose()?,
+            size_bytes: row.size_bytes.map(natural).transpose()?,
+        },
+    })
+}
+
+fn whole(value: u64) -> Result<i64, StoreError> {
+    i64::try_from(value).map_err(|_| corrupt("replay", value))
+}
+
+impl Store {
+    /// Records a replay as one that is being recorded; nothing changes where it is known already.
+    pub async fn add_replay(
+        &self,
+        id: &ReplayId,
+        project: &ProjectId,
+        browser: &BrowserId,
+        started_at: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        let row = replay::Model {
+            id: id.to_string(),
+            project_id: project.to_string(),
+            browser_id: browser.to_string(),
+            state: RECORDING.to_owned(),
+            end_reason: None,
+            duration_millis: None,
+            size_bytes: None,
+            started_at: to_millis(started_at),
+            finished_at: None,
+        };
+        let all_set = sea_orm::IntoActiveModel::into_active_model(row).reset_all();
+        replay::Entity::insert(all_set)
+            .on_conflict(
+                OnConflict::column(replay::Column::Id)
+                    .do_nothing()
+                    .to_owned(),
+            )
+            .exec_without_returning(&self.db)
+            .await?;
+        Ok(())
+    }
+
+    /// Brings a replay from one state to another, with what is known of its end. False where it is not in the first.
+    pub async fn move_replay(
+        &self,
+        id: &ReplayId,
+        (from, to): (State, State),
+        end: &ReplayEnd,
+    ) -> Result<bool, StoreError> {
+        let mut update = replay::Entity::update_many()
+            .col_expr(replay::Column::State, Expr::value(state_text(to)))
+            .filter(replay::Column::Id.eq(id.to_string()))
+            .filter(replay::Column::State.eq(state_text(from)));
+        if let Some(time) = end.finished_at {
+            update = update.col_expr(replay::Column::FinishedAt, Expr::value(to_millis(time)));
+        }
+        if let Some(reason) = end.reason {
+            update = update.col_expr(replay::Column::EndReason, Expr::value(reason_text(reason)));
+        }
+        if let Some(duration) = end.duration_ms {
+            let duration = whole(duration)?;
+            update = update.col_expr(replay::Column::DurationMillis, Expr::value(duration));
+        }
+        if let Some(size) = end.size_bytes {
+            update = update.col_expr(replay::Column::SizeBytes, Expr::value(whole(size)?));
+        }
+        Ok(update.exec(&self.db).await?.rows_affected > 0)
+    }
+
+    pub async fn find_replay(&self, id: &ReplayId) -> Result<Option<ReplayRow>, StoreError> {
+        let row = replay::Entity::find_by_id(id.to_string())
+            .one(&self.db)
+            .await?;
+        row.map(to_row).transpose()
+    }
+
+    /// All replays of a browser, as they were started.
+    pub async fn replays_of(
+        &self,
+        project: &ProjectId,
+        browser: &BrowserId,
+    ) -> Result<Vec<ReplayRow>, StoreError> {
+        let rows = replay::Entity::find()
+            .filter(replay::Column::ProjectId.eq(project.to_string()))
+            .filter(replay::Column::BrowserId.eq(browser.to_string()))
+            .order_by_asc(replay::Column::StartedAt)
+            .order_by_asc(replay::Column::Id)
+            .all(&self.db)
+            .await?;
+        rows.into_iter().map(to_row).collect()
+    }
+
+    pub async fn has_replays(
+        &self,
+        project: &ProjectId,
+        browser: &BrowserId,
+    ) -> Result<bool, StoreError> {
+        let found = replay::Entity::find()
+            .filter(replay::Column::ProjectId.eq(project.to_string()))
+            .filter(replay::Column::BrowserId.eq(browser.to_string()))
+            .count(&self.db)
+            .await?;
+        Ok(found > 0)
+    }
+
+    /// The replays of a browser that are yet to be fetched.
+    pub async fn open_replays_of(&self, browser: &BrowserId) -> Result<Vec<ReplayRow>, StoreError> {
+        let rows = replay::Entity::find()
+            .filter(replay::Column::BrowserId.eq(browser.to_string()))
+            .filter(replay::Column::State.is_in([RECORDING, FINISHED]))
+            .all(&self.db)
+            .await?;
+        rows.into_iter().map(to_row).collect()
+    }
+
+    /// The browsers that have replays which are yet to be fetched.
+    pub async fn browsers_with_open_replays(&self) -> Result<Vec<BrowserId>, StoreError> {
+        let ids: Vec<String> = replay::Entity::find()
+            .select_only()
+            .column(replay::Column::BrowserId)
+            .distinct()
+            .filter(replay::Column::State.is_in([RECORDING, FINISHED]))
+            .into_tuple()
+            .all(&self.db)
+            .await?;
+        let parse = |id: String| id.parse().map_err(|_| corrupt("browser id", id));
+        ids.into_iter().map(parse).collect()
+    }
+
+    /// The replays that the blob store is to have.
+    pub async fn kept_replays(&self) -> Result<Vec<ReplayId>, StoreError> {
+        let ids: Vec<String> = replay::Entity::find()
+            .select_only()
+            .column(replay::Column::Id)
+            .filter(replay::Column::State.eq(KEPT))
+            .into_tuple()
+            .all(&self.db)
+            .await?;
+        let parse = |id: String| id.parse().map_err(|_| corrupt("replay id", id));
+        ids.into_iter().map(parse).collect()
+    }
+
+    /// Up to `limit` replays that are fetched or lost and ended before `before`.
+    pub async fn old_replays(
+        &self,
+        before: DateTime<Utc>,
+        limit: u64,
+    ) -> Result<Vec<ReplayId>, StoreError> {
+        let ids: Vec<String> = replay::Entity::find()
+            .select_only()
+            .column(replay::Column::Id)
+            .filter(replay::Column::State.is_in([KEPT, LOST]))
+            .filter(replay::Column::FinishedAt.lt(to_millis(before)))
+            .limit(limit)
+            .into_tuple()
+            .all(&self.db)
+            .await?;
+        let parse = |id: String| id.parse().map_err(|_| corrupt("replay id", id));
+        ids.into_iter().map(parse).collect()
+    }
+
+    pub async fn remove_replay(&self, id: &ReplayId) -> Result<(), StoreError> {
+        replay::Entity::delete_by_id(id.to_string())
+            .exec(&self.db)
+            .await?;
+        Ok(())
+    }
+
+    /// The project of a browser, whatever became of it.
+    pub async fn project_of_browser(
+        &self,
+        browser: &BrowserId,
+    ) -> Result<Option<ProjectId>, StoreError> {
+        let row = browser::Entity::find_by_id(browser.to_string())
+            .one(&self.db)
+            .await?;
+        let parse = |id: String| id.parse().map_err(|_| corrupt("project id", id));
+        if let Some(row) = row {
+            return parse(row.project_id).map(Some);
+        }
+        let replay = replay::Entity::find()
+            .filter(replay::Column::BrowserId.eq(browser.to_string()))
+            .one(&self.db)
+            .await?;
+        replay.map(|row| parse(row.project_id)).transpose()
+    }
+}
