@@ -27,6 +27,7 @@ pub mod fs;
 pub mod live;
 pub mod logs;
 pub mod process;
+pub mod replays;
 pub mod routes;
 pub mod screenshots;
 pub mod settings;
@@ -43,6 +44,7 @@ use fs::{archives::Archives, drafts::Drafts, watches::Watches};
 use live::Live;
 use logs::{Logs, Printed};
 use process::Processes;
+use replays::Replays;
 use screenshots::Screenshots;
 use settings::Config;
 use user_data::UserData;
@@ -87,6 +89,7 @@ pub struct Agent {
     pub live: Live,
     pub logs: Logs,
     pub processes: Processes,
+    pub replays: Replays,
     pub screenshots: Screenshots,
     pub shutdown: Shutdown,
     pub started: Instant,
@@ -181,6 +184,19 @@ impl Agent {
                 clipboard.clone(),
                 cursor.clone(),
             ),
+            replays: Replays::start(
+                replays::Options {
+                    folder: config.state_dir.replays(),
+                    encoder: config.ffmpeg.clone(),
+                    pulse_server: config.pulse_server.clone(),
+                    max_duration: config.replay_duration,
+                    max_bytes: config.replay_bytes,
+                    total_bytes: config.replays_bytes,
+                },
+                chromium.clone(),
+                cursor.clone(),
+                &shutdown,
+            )?,
             screenshots: Screenshots::new(chromium.clone(), cursor.clone()),
             chromium,
             clipboard,

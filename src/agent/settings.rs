@@ -21,6 +21,9 @@ use crate::{
 };
 
 const TOKEN_VARIABLE: &str = "BERTH_AGENT_TOKEN";
+/// As every program that plays sound has it.
+const PULSE_VARIABLE: &str = "PULSE_SERVER";
+const FFMPEG: &str = "ffmpeg";
 /// Shorter tokens can be guessed.
 const MIN_TOKEN_BYTES: usize = 16;
 const MAX_TOKEN_BYTES: usize = 1024;
@@ -239,6 +242,46 @@ pub struct Settings {
     )]
     pub exec_total_mb: String,
 
+    /// ffmpeg, which encodes recordings; without one there are none
+    #[arg(
+        long,
+        env = "BERTH_AGENT_FFMPEG",
+        default_value = FFMPEG,
+        value_name = "PATH"
+    )]
+    pub ffmpeg: PathBuf,
+
+    /// The sound server, as in PULSE_SERVER, which is used where this is not given; without one there are no recordings with sound
+    #[arg(long, env = "BERTH_AGENT_PULSE_SERVER", value_name = "ADDRESS")]
+    pub pulse_server: Option<String>,
+
+    /// Seconds a recording lasts at most that does not say so itself (1–86400)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_REPLAY_SECONDS",
+        default_value = "14400",
+        value_name = "SECONDS"
+    )]
+    pub replay_seconds: String,
+
+    /// MiB a recording may take (1–65536)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_REPLAY_MB",
+        default_value = "1024",
+        value_name = "N"
+    )]
+    pub replay_mb: String,
+
+    /// MiB that the recordings kept may have taken for another one to be started (1–1048576)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_REPLAYS_MB",
+        default_value = "4096",
+        value_name = "N"
+    )]
+    pub replays_mb: String,
+
     /// Seconds everything has to end in when the agent is stopped (1–300)
     #[arg(
         long,
@@ -277,6 +320,11 @@ pub struct Config {
     pub process_output_mb: usize,
     pub exec_output_mb: usize,
     pub exec_total_mb: usize,
+    pub ffmpeg: Option<PathBuf>,
+    pub pulse_server: Option<String>,
+    pub replay_duration: Duration,
+    pub replay_bytes: u64,
+    pub replays_bytes: u64,
     pub stop_grace: Duration,
 }
 
@@ -356,6 +404,19 @@ impl Settings {
                 .map(|own| own.with_file_name("berth-script"))
                 .map_err(|error| problem("script-worker", error.to_string())),
         };
+        let ffmpeg = match find_program(&self.ffmpeg) {
+            Ok(path) => Some(path),
+            // By default it is there or not.
+            Err(_) if self.ffmpeg == Path::new(FFMPEG) => None,
+            Err(what) => {
+                problem("ffmpeg", what);
+                None
+            }
+        };
+        let pulse_server = match &self.pulse_server {
+            Some(server) => Some(server.clone()),
+            None => std::env::var(PULSE_VARIABLE).ok(),
+        };
         let mut number = |option: &str, text: &str, from: u64, to: u64| match text.parse::<u64>() {
             Ok(value) if (from..=to).contains(&value) => value,
             _ => {
@@ -386,6 +447,9 @@ impl Settings {
             number("process-output-mb", &self.process_output_mb, 1, 64) as usize;
         let exec_output_mb = number("exec-output-mb", &self.exec_output_mb, 1, 64) as usize;
         let exec_total_mb = number("exec-total-mb", &self.exec_total_mb, 1, 4096) as usize;
+        let replay_seconds = number("replay-seconds", &self.replay_seconds, 1, 86_400);
+        let replay_mb = number("replay-mb", &self.replay_mb, 1, 65_536);
+        let replays_mb = number("replays-mb", &self.replays_mb, 1, 1_048_576);
         let stop_grace = number("stop-seconds", &self.stop_seconds, 1, 300);
 
         match (
@@ -436,6 +500,11 @@ impl Settings {
                 process_output_mb,
                 exec_output_mb,
                 exec_total_mb,
+                ffmpeg,
+                pulse_server,
+                replay_duration: Duration::from_secs(replay_seconds),
+                replay_bytes: replay_mb << 20,
+                replays_bytes: replays_mb << 20,
                 stop_grace: Duration::from_secs(stop_grace),
             }),
             _ => Err(Problems(problems)),

@@ -87,6 +87,11 @@ impl StateDir {
         self.root.join("downloads")
     }
 
+    /// Recordings of the screen.
+    pub fn replays(&self) -> PathBuf {
+        self.root.join("replays")
+    }
+
     /// What is only there while something is being done: nothing of it outlives the agent.
     pub fn work(&self) -> PathBuf {
         self.root.join("work")
@@ -115,6 +120,7 @@ impl StateDir {
             (self.scratch(), 0o711),
             (self.cache(), 0o700),
             (self.downloads(), 0o700),
+            (self.replays(), 0o700),
             (self.run(), 0o700),
             (self.work(), 0o700),
         ] {

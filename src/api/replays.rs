@@ -1,9 +1,84 @@
 //! Recordings of a browser's screen on the wire.
 
+use std::ops::RangeInclusive;
+
+use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{ids::ReplayId, time::Timestamp};
+use super::{
+    field::{Fields, whole_number},
+    ids::ReplayId,
+    time::Timestamp,
+};
+
+/// Frames per second.
+pub const FRAMERATE: RangeInclusive<u32> = 1..=60;
+/// Seconds a recording may last: up to a day.
+pub const MAX_DURATION: RangeInclusive<u32> = 1..=86_400;
+
+/// How the screen is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
+pub struct ReplayRequest {
+    /// Frames per second, at most: there is one when something on the screen has changed.
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 60, default = 10)]
+    pub framerate: Framerate,
+    /// When it ends by itself; the agent's setting where nothing is said.
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 86400)]
+    pub max_duration_in_seconds: Option<MaxDuration>,
+    /// Whether what is heard is recorded as well.
+    #[schema(value_type = Option<bool>, default = false)]
+    pub record_audio: bool,
+}
+
+/// Frames per second, within [`FRAMERATE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Framerate(pub u32);
+
+/// Seconds, within [`MAX_DURATION`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaxDuration(pub u32);
+
+impl Default for Framerate {
+    fn default() -> Self {
+        Self(10)
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for ReplayRequest {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        let mut fields = Fields::<_, E>::of(value, location)?;
+        let framerate: Option<Framerate> = fields.optional("framerate");
+        let max_duration_in_seconds = fields.optional("max_duration_in_seconds");
+        let record_audio: Option<bool> = fields.optional("record_audio");
+        fields.finish(Some(Self {
+            framerate: framerate.unwrap_or_default(),
+            max_duration_in_seconds,
+            record_audio: record_audio.unwrap_or_default(),
+        }))
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for Framerate {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        whole_number(value, location, FRAMERATE).map(Self)
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for MaxDuration {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        whole_number(value, location, MAX_DURATION).map(Self)
+    }
+}
 
 /// A recording of a browser's screen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -13,7 +13,7 @@ use std::{
     ffi::OsString,
     io,
     os::unix::ffi::OsStrExt,
-    process::ExitStatus,
+    process::{ExitStatus, Stdio},
     sync::{Arc, LazyLock, Mutex},
     time::Duration,
 };
@@ -151,7 +151,19 @@ impl Child {
         stdout: Stdout,
         listener: Listener,
     ) -> io::Result<(Self, Option<ChildStdout>)> {
-        Self::spawn_hearing(name, command, stdout, Ears::Listener(listener)).await
+        let stdin = Stdio::null();
+        Self::spawn_hearing(name, command, stdin, stdout, Ears::Listener(listener)).await
+    }
+
+    /// As [`Self::spawn`], with a standard input of its own.
+    pub async fn spawn_fed(
+        name: &'static str,
+        command: Command,
+        stdin: Stdio,
+        stdout: Stdout,
+        listener: Listener,
+    ) -> io::Result<(Self, Option<ChildStdout>)> {
+        Self::spawn_hearing(name, command, stdin, stdout, Ears::Listener(listener)).await
     }
 
     /// As [`Self::spawn`]; lines of its standard error go to `own_log` first.
@@ -161,18 +173,19 @@ impl Child {
         stdout: Stdout,
         own_log: OwnLog,
     ) -> io::Result<(Self, Option<ChildStdout>)> {
-        Self::spawn_hearing(name, command, stdout, Ears::OwnLog(own_log)).await
+        let stdin = Stdio::null();
+        Self::spawn_hearing(name, command, stdin, stdout, Ears::OwnLog(own_log)).await
     }
 
     async fn spawn_hearing(
         name: &'static str,
         mut command: Command,
+        stdin: Stdio,
         stdout: Stdout,
         ears: Ears,
     ) -> io::Result<(Self, Option<ChildStdout>)> {
-        use std::process::Stdio;
         command
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut inner = spawn(command).await?;

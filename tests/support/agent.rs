@@ -33,6 +33,7 @@ enum Limit {
     OpenFiles(u32),
     InotifyWatches(u32),
     OwnFiles,
+    Replays(u32),
 }
 
 /// A running agent; dropping it kills it.
@@ -108,6 +109,12 @@ impl Start {
         self
     }
 
+    /// With a disk of its own for recordings, of so many KiB.
+    pub fn with_room_for_replays(mut self, kib: u32) -> Self {
+        self.limit = Some(Limit::Replays(kib));
+        self
+    }
+
     /// Without what root may do to any file: permissions hold for it as for everybody.
     pub fn without_rights_over_files(mut self) -> Self {
         self.limit = Some(Limit::OwnFiles);
@@ -133,6 +140,17 @@ impl Start {
                 let setting = "/proc/sys/user/max_inotify_watches";
                 let script = format!("echo {limit} > {setting} && exec \"$0\" \"$@\"");
                 unshare.args(["--user", "--map-root-user", "sh", "-c"]);
+                unshare.arg(script).arg(program);
+                unshare
+            }
+            Some(Limit::Replays(kib)) => {
+                let mut unshare = Command::new("unshare");
+                let folder = self.state_dir().join("replays");
+                let folder = folder.display();
+                let script = format!(
+                    "mkdir -p {folder} && mount -t tmpfs -o size={kib}k none {folder} && exec \"$0\" \"$@\""
+                );
+                unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
                 unshare.arg(script).arg(program);
                 unshare
             }
@@ -296,6 +314,16 @@ impl TestAgent {
             .expect("it can be waited for");
         assert!(status.success(), "{status}\n{}", self.log());
         self.nothing_left().await;
+    }
+
+    /// As [`Self::stop`]; what it has left is kept.
+    pub async fn stop_keeping(mut self) -> TempDir {
+        processes::signal(self.pid(), Signal::SIGTERM);
+        let status = in_time("the agent's end", self.process.wait()).await;
+        let status = status.expect("it can be waited for");
+        assert!(status.success(), "{status}\n{}", self.log());
+        self.nothing_left().await;
+        self.folder
     }
 
     /// Kills it without a chance to clean up, and asserts that no process is left.

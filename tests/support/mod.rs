@@ -4,6 +4,7 @@ pub mod agent;
 pub mod dev;
 pub mod events;
 pub mod files;
+pub mod film;
 pub mod live;
 pub mod page;
 pub mod painter;

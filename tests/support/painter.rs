@@ -6,12 +6,15 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use x11rb::{
     connection::Connection,
-    protocol::xproto::{ChangeGCAux, ConnectionExt as _, CreateGCAux, Gcontext, Rectangle, Window},
+    protocol::xproto::{
+        ChangeGCAux, ConnectionExt as _, CreateGCAux, Gcontext, ImageFormat, Rectangle, Window,
+    },
     rust_connection::RustConnection,
 };
 
 use super::{
     agent::TestAgent,
+    files::noise,
     screen,
     wait::{in_time, until},
 };
@@ -64,7 +67,30 @@ impl Painter {
     }
 
     pub fn fill_all(&self, color: u32) {
-        self.fill(0, 0, u16::MAX, u16::MAX, color);
+        // More than the server can reckon with is drawn, and not told as changed.
+        const SIDE: u16 = 4000;
+        self.fill(0, 0, SIDE, SIDE, color);
+    }
+
+    /// Fills a corner with what does not compress; another one each time.
+    pub fn noise(&self, seed: u8) {
+        const SIDE: u16 = 200;
+        let pixels = usize::from(SIDE) * usize::from(SIDE);
+        let mut bytes = noise(pixels * 4 + 256);
+        let image = bytes.split_off(usize::from(seed));
+        let put = self.x.put_image(
+            ImageFormat::Z_PIXMAP,
+            self.root,
+            self.gc,
+            SIDE,
+            SIDE,
+            0,
+            0,
+            0,
+            24,
+            &image[..pixels * 4],
+        );
+        put.unwrap().check().unwrap();
     }
 
     pub fn point_at(&self, x: i16, y: i16) {

@@ -125,6 +125,9 @@ impl Process {
             .env("TMPDIR", temporary.name())
             .env_remove("DISPLAY")
             .env_remove("WAYLAND_DISPLAY");
+        if let Some(server) = &config.pulse_server {
+            command.env("PULSE_SERVER", server);
+        }
         if let Some(display) = display {
             command
                 .env("DISPLAY", display.name())

@@ -24,6 +24,7 @@ mod json;
 mod live;
 mod logs;
 mod process;
+mod replays;
 mod user_data;
 
 const TITLE: &str = "Berth agent";
@@ -78,6 +79,11 @@ fn guarded() -> OpenApiRouter<Agent> {
         .routes(routes!(fs::upload::upload))
         .routes(routes!(fs::upload_zip::upload_zip))
         .routes(routes!(fs::write_file::write_file))
+        .routes(routes!(replays::collection::list))
+        .routes(routes!(replays::collection::start))
+        .routes(routes!(replays::item::download))
+        .routes(routes!(replays::item::delete))
+        .routes(routes!(replays::stop::stop))
         .routes(routes!(user_data::archive))
         .routes(routes!(user_data::restore))
         .routes(routes!(fs::watch::start))

@@ -34,6 +34,8 @@ pub use image::{Image, PIXEL};
 pub use wake::Waker;
 
 pub use cursor::PointerImage;
+pub(in crate::system) use link::poll_until;
+
 use cursor::{Point, Shape};
 use geometry::{Band, bands};
 use link::Link;
@@ -261,6 +263,14 @@ impl WatchedScreen {
     /// # Errors
     /// As [`Screen::open`]; or where the server does not tell changes.
     pub fn open(access: &Access) -> Result<Self, ScreenError> {
+        Self::open_woken_by(access, Waker::new()?)
+    }
+
+    /// As [`Self::open`]; the calls are those of a waker there is already.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_woken_by(access: &Access, waker: Waker) -> Result<Self, ScreenError> {
         let screen = Screen::open(access)?;
         let link = &screen.link;
         require(link, damage::X11_EXTENSION_NAME)?;
@@ -280,7 +290,7 @@ impl WatchedScreen {
         Ok(Self {
             damage,
             region,
-            waker: Waker::new()?,
+            waker,
             damaged: true,
             stale: true,
             reshaped: true,

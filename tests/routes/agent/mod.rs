@@ -9,4 +9,5 @@ mod json;
 mod live;
 mod logs;
 mod process;
+mod replays;
 mod user_data;

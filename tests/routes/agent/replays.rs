@@ -1,0 +1,474 @@
+//! `/replays`
+
+use std::{path::Path, time::Instant};
+
+use nix::sys::signal::Signal;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    film::Film,
+    page::Page,
+    painter::{BLUE, GREEN, Painter, RED},
+    processes,
+    requests::wrong_fields,
+    wait::{in_time, until},
+};
+
+/// Where the colour of a film is looked at: away from the cursor's corner.
+const SPOT: (u32, u32) = (200, 150);
+
+/// Without a browser the root window is all there is to be seen.
+fn bare_screen() -> Start {
+    Start::on_screen().with(["--chromium", "/bin/true", "--viewport", "320x240"])
+}
+
+async fn record(agent: &TestAgent, body: Value) -> String {
+    let replay = agent.ok(agent.post("/replays").json(&body)).await;
+    assert_eq!(replay["status"], "recording", "{replay}");
+    replay["replay_id"].as_str().unwrap().to_owned()
+}
+
+async fn stop(agent: &TestAgent, id: &str) -> Value {
+    agent.ok(agent.post(&format!("/replays/{id}/stop"))).await
+}
+
+async fn seconds_since(begin: Instant, seconds: f64) {
+    until("time to pass", async || {
+        (begin.elapsed().as_secs_f64() >= seconds).then_some(())
+    })
+    .await;
+}
+
+/// The replay once it has ended.
+async fn ended(agent: &TestAgent, id: &str) -> Value {
+    until("the end of the recording", async || {
+        let list = agent.ok(agent.get("/replays")).await;
+        let mut replays = list.as_array().unwrap().iter();
+        let replay = replays.find(|replay| replay["replay_id"] == id).unwrap();
+        (replay["status"] == "finished").then(|| replay.clone())
+    })
+    .await
+}
+
+async fn download(agent: &TestAgent, id: &str) -> Vec<u8> {
+    let request = agent.get(&format!("/replays/{id}"));
+    let response = in_time("a film", request.send()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.headers()["content-type"], "video/mp4");
+    in_time("its content", response.bytes())
+        .await
+        .unwrap()
+        .into()
+}
+
+/// Looks at a finished replay as a client gets it.
+async fn film(agent: &TestAgent, replay: &Value) -> Film {
+    let bytes = download(agent, replay["replay_id"].as_str().unwrap()).await;
+    assert_eq!(replay["size_bytes"], bytes.len());
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("film.mp4");
+    std::fs::write(&path, bytes).unwrap();
+    let film = Film::of(&path, SPOT.0, SPOT.1);
+    let told = replay["duration_ms"].as_f64().unwrap() / 1000.0;
+    assert!((film.duration - told).abs() < 0.1, "{replay} {film:?}");
+    film
+}
+
+/// The size of what is recorded so far.
+fn written(agent: &TestAgent, id: &str) -> u64 {
+    let part = agent.state_dir().join(format!("replays/{id}.part.mp4"));
+    std::fs::metadata(part).map_or(0, |part| part.len())
+}
+
+/// Until what is on the screen is in the file as well: a frame is there once the next one has come, and the first that comes may be from before.
+async fn recorded(agent: &TestAgent, id: &str) {
+    for _ in 0..3 {
+        let before = written(agent, id);
+        until("more to be recorded", async || {
+            (written(agent, id) > before).then_some(())
+        })
+        .await;
+    }
+}
+
+fn encoder(folder: &Path) -> u32 {
+    let processes = processes::naming(folder);
+    let encoder = processes
+        .iter()
+        .find(|process| process.command.contains("pipe:0"));
+    encoder.expect("an encoder").pid
+}
+
+#[tokio::test]
+async fn a_recording_shows_what_changed_and_when() {
+    let agent = bare_screen().listening().await;
+    let painter = Painter::on(&agent).await;
+    painter.fill_all(RED);
+    let asked = Instant::now();
+    let id = record(&agent, json!({})).await;
+    let begun = Instant::now();
+    seconds_since(begun, 1.0).await;
+    let green_after = begun.elapsed().as_secs_f64();
+    painter.fill_all(GREEN);
+    seconds_since(begun, 2.5).await;
+    let blue_after = begun.elapsed().as_secs_f64();
+    painter.fill_all(BLUE);
+    seconds_since(begun, 4.0).await;
+    let at_least = begun.elapsed().as_secs_f64();
+    let replay = stop(&agent, &id).await;
+    let at_most = asked.elapsed().as_secs_f64();
+    assert_eq!(replay["status"], "finished");
+    assert_eq!(replay["end_reason"], "stopped");
+
+    let film = film(&agent, &replay).await;
+    assert_eq!((film.width, film.height), (320, 240));
+    let off = 0.05;
+    assert!(film.duration > at_least - off, "{at_least} {film:?}");
+    assert!(film.duration < at_most + off, "{at_most} {film:?}");
+    let first = |color| film.first(color).unwrap_or_else(|| panic!("{film:?}"));
+    assert_eq!(first(RED), 0.0);
+    assert!(first(GREEN) > green_after - off, "{green_after} {film:?}");
+    assert!(first(BLUE) > blue_after - off, "{blue_after} {film:?}");
+    // Before the next one was there, which it would not be seen after.
+    let lead = (begun - asked).as_secs_f64();
+    assert!(
+        first(GREEN) < blue_after + lead + off,
+        "{blue_after} {film:?}"
+    );
+    // A still screen takes hardly a frame: one a second, and where something has changed.
+    assert!(film.frames.len() < 20, "{film:?}");
+    // Stopping again changes nothing.
+    assert_eq!(stop(&agent, &id).await, replay);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn the_cursor_is_recorded_where_it_goes() {
+    let agent = bare_screen().listening().await;
+    let painter = Painter::on(&agent).await;
+    painter.fill_all(BLUE);
+    let id = record(&agent, json!({"framerate": 30})).await;
+    recorded(&agent, &id).await;
+    painter.point_at(SPOT.0 as i16 + 4, SPOT.1 as i16 + 4);
+    recorded(&agent, &id).await;
+    let replay = stop(&agent, &id).await;
+    let film = film(&agent, &replay).await;
+    let last = film.frames.last().unwrap();
+    assert_ne!(last.color, film.frames[0].color, "{film:?}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_finished_replay_is_handed_out_in_parts_and_deleted() {
+    let agent = bare_screen().listening().await;
+    Painter::on(&agent).await;
+    let id = record(&agent, json!({"framerate": 60})).await;
+    let path = format!("/replays/{id}");
+    let early = in_time("an answer", agent.get(&path).send()).await.unwrap();
+    assert_eq!(early.status(), StatusCode::ACCEPTED);
+    assert_eq!(early.headers()["retry-after"], "5");
+    let (status, answer) = agent.answer(agent.request(Method::DELETE, &path)).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{answer}");
+
+    stop(&agent, &id).await;
+    let whole = download(&agent, &id).await;
+    // Its index comes first, for who plays it from afar.
+    let place = |name: &[u8]| whole.windows(4).position(|found| found == name).unwrap();
+    assert!(place(b"moov") < place(b"mdat"));
+    let ask = async |method: Method, headers: &[(&'static str, String)]| {
+        let mut request = agent.request(method, &path);
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let response = in_time("an answer", request.send()).await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = in_time("a body", response.bytes()).await.unwrap();
+        (status, headers, body)
+    };
+    let (status, headers, body) = ask(Method::HEAD, &[]).await;
+    assert_eq!((status, body.len()), (200, 0));
+    assert_eq!(headers["content-length"], whole.len().to_string());
+    assert_eq!(headers["accept-ranges"], "bytes");
+    let etag = headers["etag"].to_str().unwrap().to_owned();
+    let range = |range: &str| ("range", range.to_owned());
+    let (status, headers, body) = ask(Method::GET, &[range("bytes=10-19")]).await;
+    assert_eq!((status, &body[..]), (206, &whole[10..20]));
+    let told = format!("bytes 10-19/{}", whole.len());
+    assert_eq!(headers["content-range"], told);
+    let (status, _, body) = ask(Method::GET, &[range("bytes=-5")]).await;
+    assert_eq!((status, &body[..]), (206, &whole[whole.len() - 5..]));
+    let beyond = format!("bytes={}-", whole.len());
+    let (status, headers, _) = ask(Method::GET, &[range(&beyond)]).await;
+    assert_eq!(status, 416);
+    assert_eq!(headers["content-range"], format!("bytes */{}", whole.len()));
+    let (status, ..) = ask(Method::GET, &[range("bytes=0-0"), ("if-range", etag)]).await;
+    assert_eq!(status, 206);
+    let other = ("if-range", "\"other\"".to_owned());
+    let (status, _, body) = ask(Method::GET, &[range("bytes=0-0"), other]).await;
+    assert_eq!((status, body.len()), (200, whole.len()));
+
+    let (status, _) = agent.answer(agent.request(Method::DELETE, &path)).await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+    assert_eq!(agent.ok(agent.get("/replays")).await, json!([]));
+    for (method, path) in [
+        (Method::GET, &path),
+        (Method::DELETE, &path),
+        (Method::POST, &format!("{path}/stop")),
+        (Method::GET, &"/replays/no-id".to_owned()),
+    ] {
+        let (status, answer) = agent.answer(agent.request(method, path)).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{path}: {answer}");
+    }
+    let left = std::fs::read_dir(agent.state_dir().join("replays")).unwrap();
+    assert_eq!(left.count(), 0);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn two_are_recorded_at_once_and_no_more() {
+    let agent = bare_screen().listening().await;
+    let painter = Painter::on(&agent).await;
+    painter.fill_all(GREEN);
+    let first = record(&agent, json!({})).await;
+    let second = record(&agent, json!({"framerate": 1})).await;
+    let (status, answer) = agent.answer(agent.post("/replays").json(&json!({}))).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
+    let list = agent.ok(agent.get("/replays")).await;
+    let ids: Vec<_> = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["replay_id"])
+        .collect();
+    assert_eq!(ids, [&first, &second]);
+    for id in [&first, &second] {
+        let replay = stop(&agent, id).await;
+        assert_eq!(film(&agent, &replay).await.first(GREEN), Some(0.0));
+    }
+    let third = record(&agent, json!({})).await;
+    stop(&agent, &third).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_recording_ends_by_itself_at_its_bounds() {
+    let agent = bare_screen()
+        .with(["--replay-mb", "1", "--replays-mb", "1"])
+        .listening()
+        .await;
+    let painter = Painter::on(&agent).await;
+    let short = record(&agent, json!({"max_duration_in_seconds": 1})).await;
+    let replay = ended(&agent, &short).await;
+    assert_eq!(replay["end_reason"], "max_duration");
+    assert!(film(&agent, &replay).await.duration >= 1.0);
+
+    let large = record(&agent, json!({"framerate": 60})).await;
+    let mut seed = 0_u8;
+    let replay = until("the end of the recording", async || {
+        seed = seed.wrapping_add(1);
+        painter.noise(seed);
+        let list = agent.ok(agent.get("/replays")).await;
+        let replay = &list[1];
+        (replay["status"] == "finished").then(|| replay.clone())
+    })
+    .await;
+    assert_eq!(replay["replay_id"], large.as_str());
+    assert_eq!(replay["end_reason"], "max_size");
+    film(&agent, &replay).await;
+    // What is kept leaves no room now.
+    let (status, answer) = agent.answer(agent.post("/replays").json(&json!({}))).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
+    agent
+        .ok(agent.request(Method::DELETE, &format!("/replays/{large}")))
+        .await;
+    let next = record(&agent, json!({})).await;
+    stop(&agent, &next).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_recorded_before_the_encoder_was_killed_plays() {
+    let agent = bare_screen().listening().await;
+    let painter = Painter::on(&agent).await;
+    painter.fill_all(GREEN);
+    let id = record(&agent, json!({})).await;
+    recorded(&agent, &id).await;
+    processes::signal(encoder(&agent.state_dir()), Signal::SIGKILL);
+    let replay = ended(&agent, &id).await;
+    assert_eq!(replay["end_reason"], "encoder_failed");
+    assert_eq!(film(&agent, &replay).await.first(GREEN), Some(0.0));
+    // The place is free again.
+    let next = record(&agent, json!({})).await;
+    assert_eq!(stop(&agent, &next).await["end_reason"], "stopped");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_recorded_before_the_agent_was_killed_plays_and_so_does_the_file_it_left() {
+    let agent = bare_screen().listening().await;
+    let painter = Painter::on(&agent).await;
+    painter.fill_all(GREEN);
+    let id = record(&agent, json!({})).await;
+    recorded(&agent, &id).await;
+    painter.fill_all(RED);
+    recorded(&agent, &id).await;
+    let folder = agent.kill().await;
+    // As it was left.
+    let left = folder.path().join(format!("state/replays/{id}.part.mp4"));
+    let copy = TempDir::new().unwrap();
+    let copied = copy.path().join("left.mp4");
+    std::fs::copy(&left, &copied).unwrap();
+    let raw = Film::of(&copied, SPOT.0, SPOT.1);
+    assert_eq!(raw.first(GREEN), Some(0.0));
+    assert!(raw.first(RED).is_some(), "{raw:?}");
+
+    let agent = TestAgent::again(folder).with(["--headless"]).ready().await;
+    let replay = ended(&agent, &id).await;
+    assert_eq!(replay["end_reason"], "agent_ended");
+    let film = film(&agent, &replay).await;
+    assert!(film.first(RED).is_some(), "{film:?}");
+    // Chromium plays the one and the other.
+    let finished = agent.state_dir().join(format!("replays/{id}.mp4"));
+    for path in [&copied, &finished] {
+        let url = format!("file://{}", path.display());
+        let request = agent.put("/chromium/start_url").json(&json!({"url": url}));
+        agent.ok(request).await;
+        let mut page = Page::of(&agent).await;
+        let playing = "document.querySelector('video')?.readyState ?? 0";
+        page.until(playing, |state| state.as_u64() >= Some(2)).await;
+        let seek = "new Promise(done => { const v = document.querySelector('video'); v.onseeked = () => done(v.videoWidth); v.pause(); v.currentTime = 0.5 })";
+        assert_eq!(page.evaluate(seek).await, 320);
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_recorded_before_the_disk_was_full_plays() {
+    let agent = bare_screen().with_room_for_replays(600).listening().await;
+    let painter = Painter::on(&agent).await;
+    painter.fill_all(GREEN);
+    let id = record(&agent, json!({"framerate": 60})).await;
+    let mut seed = 0_u8;
+    let replay = until("the end of the recording", async || {
+        seed = seed.wrapping_add(1);
+        painter.noise(seed);
+        let list = agent.ok(agent.get("/replays")).await;
+        (list[0]["status"] == "finished").then(|| list[0].clone())
+    })
+    .await;
+    assert_eq!(replay["end_reason"], "disk_full", "{}", agent.log());
+    let bytes = download(&agent, &id).await;
+    assert_eq!(replay["size_bytes"], bytes.len());
+    assert!(bytes.len() > 400_000, "{}", bytes.len());
+    let copy = TempDir::new().unwrap();
+    let path = copy.path().join("film.mp4");
+    std::fs::write(&path, bytes).unwrap();
+    let mut decode = std::process::Command::new("ffmpeg");
+    decode.args(["-nostdin", "-v", "error", "-i"]).arg(&path);
+    decode.args(["-f", "null", "-progress", "-", "-"]);
+    let decoded = String::from_utf8(decode.output().unwrap().stdout).unwrap();
+    let mut frames = decoded
+        .lines()
+        .filter_map(|line| line.strip_prefix("frame="));
+    let frames: u32 = frames.next_back().unwrap().parse().unwrap();
+    assert!(frames > 1, "{decoded}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_stopped_finishes_what_it_records() {
+    let agent = bare_screen().listening().await;
+    let painter = Painter::on(&agent).await;
+    painter.fill_all(BLUE);
+    let id = record(&agent, json!({})).await;
+    let folder = agent.stop_keeping().await;
+    let file = |ending: &str| folder.path().join(format!("state/replays/{id}{ending}"));
+    let noted = std::fs::read(file(".json")).unwrap();
+    let noted: Value = serde_json::from_slice(&noted).unwrap();
+    assert_eq!(noted["status"], "finished", "{noted}");
+    assert_eq!(noted["end_reason"], "agent_ended", "{noted}");
+    let film = Film::of(&file(".mp4"), SPOT.0, SPOT.1);
+    assert_eq!(film.first(BLUE), Some(0.0));
+    assert!(!file(".part.mp4").exists());
+}
+
+#[tokio::test]
+async fn another_size_and_another_screen_are_recorded_on() {
+    let agent = Start::on_screen()
+        .with([
+            "--viewport",
+            "640x480",
+            "--start-url",
+            "data:text/html,<body style='background:lime'>",
+        ])
+        .ready()
+        .await;
+    let id = record(&agent, json!({})).await;
+    recorded(&agent, &id).await;
+    let smaller = json!({"width": 321, "height": 243});
+    agent.ok(agent.put("/display").json(&smaller)).await;
+    recorded(&agent, &id).await;
+    let larger = json!({"width": 1280, "height": 720});
+    agent.ok(agent.put("/display").json(&larger)).await;
+    recorded(&agent, &id).await;
+    let health = agent.ok(agent.get("/health")).await;
+    let screen = health["display"]["pid"].as_u64().unwrap() as u32;
+    processes::signal(screen, Signal::SIGKILL);
+    agent
+        .chromium_when("another Chromium", |status| status["generation"] == 2)
+        .await;
+    recorded(&agent, &id).await;
+    let replay = stop(&agent, &id).await;
+    assert_eq!(replay["end_reason"], "stopped");
+    let film = film(&agent, &replay).await;
+    assert_eq!((film.width, film.height), (640, 480));
+    assert!(
+        agent.log().contains("another screen is recorded"),
+        "{}",
+        agent.log()
+    );
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn refuses_what_cannot_be_recorded() {
+    let agent = Start::without_browser().listening().await;
+    for (body, fields) in [
+        (
+            json!({"framerate": 0, "max_duration_in_seconds": 86401, "record_audio": "yes"}),
+            vec!["framerate", "max_duration_in_seconds", "record_audio"],
+        ),
+        (
+            json!({"framerate": 61, "max_duration_in_seconds": 0}),
+            vec!["framerate", "max_duration_in_seconds"],
+        ),
+        (json!({"framerate": 1.5}), vec!["framerate"]),
+    ] {
+        let (status, answer) = agent.answer(agent.post("/replays").json(&body)).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}: {answer}");
+        assert_eq!(wrong_fields(&answer), fields, "{body}");
+    }
+    let (status, answer) = agent.answer(agent.post("/replays").json(&json!({}))).await;
+    assert_eq!(
+        (status, &answer["code"]),
+        (StatusCode::CONFLICT, &json!("no_display"))
+    );
+    agent.stop().await;
+
+    let agent = bare_screen()
+        .with(["--pulse-server", "unix:/there/is/none"])
+        .listening()
+        .await;
+    Painter::on(&agent).await;
+    let loud = agent.post("/replays").json(&json!({"record_audio": true}));
+    let (status, answer) = agent.answer(loud).await;
+    assert_eq!(
+        (status, &answer["code"]),
+        (StatusCode::CONFLICT, &json!("no_audio"))
+    );
+    assert_eq!(agent.ok(agent.get("/replays")).await, json!([]));
+    agent.stop().await;
+}

@@ -1,0 +1,79 @@
+//! Films, as ffmpeg's own programs see them.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+/// A film that was decoded from its beginning to its end without an error.
+#[derive(Debug)]
+pub struct Film {
+    /// In seconds.
+    pub duration: f64,
+    pub width: u64,
+    pub height: u64,
+    pub frames: Vec<Frame>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Frame {
+    /// In seconds.
+    pub at: f64,
+    /// Of the whole on average, `0xRRGGBB`.
+    pub color: u32,
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.output().expect("ffmpeg is there");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    assert_eq!(said, "", "{command:?}");
+    output
+}
+
+impl Film {
+    /// Looks at a part of it around a point; everything else may be anything.
+    pub fn of(path: &Path, x: u32, y: u32) -> Self {
+        let mut probe = Command::new("ffprobe");
+        probe.args(["-v", "error", "-of", "json", "-show_entries"]);
+        probe.arg("format=duration:stream=width,height:packet=pts_time");
+        let told: Value = serde_json::from_slice(&run(probe.arg(path)).stdout).unwrap();
+        let seconds = |value: &Value| value.as_str().unwrap().parse::<f64>().unwrap();
+        let times = told["packets"].as_array().unwrap().iter();
+        let times: Vec<f64> = times.map(|packet| seconds(&packet["pts_time"])).collect();
+
+        let mut decode = Command::new("ffmpeg");
+        decode.args(["-nostdin", "-v", "error", "-i"]).arg(path);
+        let part = format!("crop=8:8:{x}:{y},scale=1:1:flags=area");
+        decode.args(["-vf", &part, "-fps_mode", "passthrough"]);
+        decode.args(["-enc_time_base", "1:1000"]);
+        decode.args(["-f", "rawvideo", "-pix_fmt", "rgb24", "-"]);
+        let decoded = run(&mut decode).stdout;
+        let colors = decoded.as_chunks::<3>().0;
+        assert_eq!(colors.len(), times.len(), "{told}");
+        let frames = times.iter().zip(colors);
+        Self {
+            duration: seconds(&told["format"]["duration"]),
+            width: told["streams"][0]["width"].as_u64().unwrap(),
+            height: told["streams"][0]["height"].as_u64().unwrap(),
+            frames: frames
+                .map(|(&at, &[red, green, blue])| Frame {
+                    at,
+                    color: u32::from_be_bytes([0, red, green, blue]),
+                })
+                .collect(),
+        }
+    }
+
+    /// When that colour is first seen; what an encoder makes of it may be a little off.
+    pub fn first(&self, color: u32) -> Option<f64> {
+        let near = |one: u32, other: u32| {
+            let pairs = one.to_be_bytes().into_iter().zip(other.to_be_bytes());
+            pairs.into_iter().all(|(a, b)| a.abs_diff(b) < 40)
+        };
+        let frame = self.frames.iter().find(|frame| near(frame.color, color))?;
+        Some(frame.at)
+    }
+}
