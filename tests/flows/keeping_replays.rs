@@ -296,6 +296,35 @@ async fn what_has_ended_is_fetched_and_what_has_not_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_recording_of_nothing_is_told_with_its_reason() {
+    let (keeper, agent) = (Keeper::start().await, PlayedAgent::default());
+    let recorder = agent.start().await;
+    let id = agent.records(&Bytes::new());
+    agent.with(|played| {
+        let (replay, _) = played.replays.get_mut(&id).unwrap();
+        end(replay);
+        replay.size_bytes = Some(0);
+        replay.end_reason = Some(ReplayEndReason::EncoderFailed);
+    });
+    assert!(keeper.collect(&recorder).await);
+    assert!(!agent.has(&id));
+    let row = keeper.row(&id).await;
+    let reason = Some(ReplayEndReason::EncoderFailed);
+    assert_eq!((row.state, row.end.reason), (Where::Lost, reason));
+
+    let left = ReplayId::generate();
+    let notes = json!({
+        "replay_id": left, "started_at": Utc::now(), "finished_at": Utc::now(), "status": "finished",
+        "end_reason": "disk_full", "duration_ms": 0, "size_bytes": 0,
+    });
+    leave(&keeper.left(), &left, &[(".json", &notes.to_string())]);
+    keeper.take_over().await;
+    let row = keeper.row(&left).await;
+    let reason = Some(ReplayEndReason::DiskFull);
+    assert_eq!((row.state, row.end.reason), (Where::Lost, reason));
+}
+
+#[tokio::test]
 async fn what_breaks_off_stays_where_it_is_until_it_has_come_whole() {
     let (keeper, agent) = (Keeper::start().await, PlayedAgent::default());
     let recorder = agent.start().await;

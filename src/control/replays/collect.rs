@@ -78,6 +78,12 @@ impl Replays {
             return Ok(false);
         }
         let id = &replay.replay_id;
+        if replay.size_bytes == Some(0) {
+            tracing::warn!(%browser, replay = %id, reason = ?replay.end_reason, "nothing was recorded");
+            self.miss(id).await?;
+            recorder.discard(id).await?;
+            return Ok(true);
+        }
         let found = self.inner.store.find_replay(id).await?;
         if found.is_none_or(|row| row.state != State::Kept) {
             let size = self.fetch(recorder, replay).await?;

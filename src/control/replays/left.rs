@@ -44,6 +44,7 @@ struct Notes {
     finished_at: Option<Timestamp>,
     end_reason: Option<ReplayEndReason>,
     duration_ms: Option<u64>,
+    size_bytes: Option<u64>,
 }
 
 /// A recording as it was left.
@@ -122,7 +123,7 @@ impl Replays {
         }
         // Its host has ended, and nothing more will come.
         for row in store.open_replays_of(browser).await? {
-            tracing::error!(%browser, replay = %row.id, "a replay is lost: its host has left nothing of it");
+            tracing::error!(%browser, replay = %row.id, reason = ?row.end.reason, "a replay is lost: its host has left nothing of it");
             self.miss(&row.id).await?;
         }
         match tokio::fs::remove_dir_all(&folder).await {
@@ -220,7 +221,11 @@ fn look_at(folder: &Path, id: ReplayId, files: &[&str]) -> io::Result<Left> {
             finished_at: Some(finished_at),
             reason: Some(notes.end_reason.unwrap_or(ReplayEndReason::AgentEnded)),
             duration_ms: notes.duration_ms,
-            size_bytes: file.as_ref().map(|(_, found)| found.len()),
+            size_bytes: match &file {
+                Some((_, found)) => Some(found.len()),
+                // Only this is told where there is nothing.
+                None => notes.size_bytes.filter(|size| *size == 0),
+            },
         },
         file: file.map(|(path, _)| path),
         id,

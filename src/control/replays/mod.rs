@@ -260,10 +260,16 @@ impl Replays {
     /// A replay is nowhere any more.
     async fn miss(&self, id: &ReplayId) -> Result<(), StoreError> {
         let found = self.inner.store.find_replay(id).await?;
-        let finished_at = found.and_then(|row| row.end.finished_at);
+        let Some(ReplayRow { end: known, .. }) = found else {
+            return Ok(());
+        };
         let end = ReplayEnd {
-            finished_at: finished_at.or_else(|| Some(Utc::now())),
-            reason: Some(ReplayEndReason::Lost),
+            finished_at: known.finished_at.or_else(|| Some(Utc::now())),
+            // Where there never was anything of it, why it ended says more.
+            reason: match known.reason {
+                Some(reason) if known.size_bytes == Some(0) => Some(reason),
+                _ => Some(ReplayEndReason::Lost),
+            },
             ..ReplayEnd::default()
         };
         self.happen(id, Event::Missing, &end).await?;

@@ -162,7 +162,7 @@ fn not_yet() -> Response {
 fn lost(row: &ReplayRow) -> ApiError {
     let reason = match row.end.reason {
         Some(ReplayEndReason::Lost) | None => "nothing of it is left",
-        Some(_) => "it is not kept any more",
+        Some(_) => "nothing was recorded",
     };
     ApiError::gone("the recording is lost").inner("lost", reason)
 }
