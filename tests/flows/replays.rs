@@ -4,7 +4,9 @@ use std::fs;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use reqwest::StatusCode;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::dev::Dev;
@@ -130,7 +132,7 @@ async fn what_a_killed_control_and_its_agents_have_left_is_kept() {
     for (replay, content) in [(whole, "whole"), (part, "as far as it came")] {
         let path = format!("/browsers/ours/replays/{replay}");
         let file = until("its file is there", async || {
-            let file = dev.request(reqwest::Method::GET, &path).send().await;
+            let file = dev.request(Method::GET, &path).send().await;
             let file = file.unwrap();
             assert!(matches!(file.status().as_u16(), 200 | 202));
             (file.status() == 200).then_some(file)
@@ -143,5 +145,302 @@ async fn what_a_killed_control_and_its_agents_have_left_is_kept() {
         left.map_or(0, |left| left.count()).eq(&0).then_some(())
     })
     .await;
+    dev.finish().await;
+}
+
+/// A browser with a screen that shows red.
+async fn red_browser(dev: &Dev, wishes: Value) -> String {
+    let mut wishes = wishes;
+    wishes["viewport"] = json!({"width": 640, "height": 480});
+    let made = dev.post("/browsers", wishes).await;
+    assert_eq!(
+        made.status,
+        StatusCode::CREATED,
+        "{}\n{}",
+        made.body,
+        dev.log()
+    );
+    let base = format!("/browsers/{}", made.body["session_id"].as_str().unwrap());
+    show(dev, &base, "red").await;
+    base
+}
+
+/// Fills the page with a colour, and has it seen for a while. The page is one to be scrolled, and it is.
+async fn show(dev: &Dev, base: &str, color: &str) {
+    let code = format!(
+        "await page.setContent('<body style=\"margin: 0; height: 9000px; background: {color}\">'); \
+         for (let y = 0; y < 15; y++) {{ \
+           await page.evaluate((y) => window.scrollTo(0, y * 40), y); \
+           await page.waitForTimeout(100); \
+         }}"
+    );
+    let path = format!("{base}/automation/execute");
+    let answer = dev.post(&path, json!({ "code": code })).await;
+    assert_eq!(answer.body["success"], true, "{}", answer.body);
+}
+
+async fn record(dev: &Dev, base: &str, wishes: Value) -> Value {
+    let started = dev.post(&format!("{base}/replays"), wishes).await;
+    assert_eq!(
+        started.status,
+        StatusCode::CREATED,
+        "{}\n{}",
+        started.body,
+        dev.log()
+    );
+    assert_eq!(started.body["status"], "recording");
+    started.body
+}
+
+async fn file(dev: &Dev, base: &str, replay: &Value) -> Response {
+    let id = replay["replay_id"].as_str().unwrap();
+    let path = format!("{base}/replays/{id}");
+    dev.request(Method::GET, &path).send().await.unwrap()
+}
+
+/// The file of a replay that comes in in the background.
+async fn file_in_time(dev: &Dev, base: &str, replay: &Value) -> Response {
+    until("its file is there", async || {
+        let file = file(dev, base, replay).await;
+        let status = file.status().as_u16();
+        // Its agent may be being started again.
+        assert!(matches!(status, 200 | 202 | 502 | 503), "{status}");
+        (status == 200).then_some(file)
+    })
+    .await
+}
+
+/// The one replay in a browser's list.
+async fn only(dev: &Dev, base: &str) -> Value {
+    let listed = dev.get(&format!("{base}/replays")).await.body;
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+    listed[0].clone()
+}
+
+#[tokio::test]
+async fn what_is_recorded_plays_when_its_browser_has_gone() {
+    let dev = Dev::start().await;
+    let viewer = dev
+        .browser(json!({"viewport": {"width": 1280, "height": 720}}))
+        .await;
+    let base = red_browser(&dev, json!({"name": "recorded"})).await;
+    let started = record(&dev, &base, json!({"framerate": 10})).await;
+    let listed = only(&dev, &base).await;
+    assert_eq!(listed["replay_id"], started["replay_id"]);
+    assert_eq!(listed["status"], "recording");
+    assert!(listed.get("finished_at").is_none(), "{listed}");
+    let under_way = file(&dev, &base, &started).await;
+    assert_eq!(under_way.status(), 202);
+    assert!(under_way.headers().contains_key("retry-after"));
+    let page = started["replay_view_url"].as_str().unwrap();
+    let page = dev.http.get(page).send().await.unwrap();
+    assert!(page.headers().contains_key("refresh"));
+    assert!(page.text().await.unwrap().contains("still being recorded"));
+
+    show(&dev, &base, "red").await;
+    show(&dev, &base, "blue").await;
+    let stop = format!(
+        "{base}/replays/{}/stop",
+        started["replay_id"].as_str().unwrap()
+    );
+    let stopped = dev.post(&stop, json!({})).await;
+    assert_eq!(stopped.status, StatusCode::OK, "{}", stopped.body);
+    assert_eq!(stopped.body["end_reason"], "stopped");
+    // It may be asked for at once, wherever it is.
+    assert_eq!(file(&dev, &base, &started).await.status(), 200);
+    assert_eq!(dev.delete(&base).await.status, StatusCode::NO_CONTENT);
+
+    let kept = only(&dev, "/browsers/recorded").await;
+    assert_eq!(kept["status"], "finished");
+    for field in [
+        "replay_id",
+        "started_at",
+        "finished_at",
+        "end_reason",
+        "duration_ms",
+        "size_bytes",
+    ] {
+        assert_eq!(kept[field], stopped.body[field], "{field}");
+    }
+    let size = kept["size_bytes"].as_u64().unwrap();
+    let whole = file(&dev, &base, &kept).await;
+    assert_eq!(whole.status(), 200);
+    let whole = whole.bytes().await.unwrap();
+    assert_eq!(whole.len() as u64, size);
+    let path = format!("{base}/replays/{}", kept["replay_id"].as_str().unwrap());
+    let part = dev
+        .request(Method::GET, &path)
+        .header("range", "bytes=100-299");
+    let part = part.send().await.unwrap();
+    assert_eq!(part.status(), 206);
+    assert_eq!(part.bytes().await.unwrap(), whole[100..300]);
+
+    let seconds = kept["duration_ms"].as_u64().unwrap() as f64 / 1000.0;
+    assert!(seconds > 3.0, "{seconds}");
+    let url = kept["replay_view_url"].as_str().unwrap();
+    let late = seconds - 0.3;
+    let result = watch(&dev, &viewer, url, &[late, 0.7, late]).await;
+    picture("recorded.png", &result);
+    assert_eq!(
+        (&result["width"], &result["height"]),
+        (&json!(640), &json!(480))
+    );
+    let duration = result["duration"].as_f64().unwrap();
+    assert!((duration - seconds).abs() < 0.5, "{duration} and {seconds}");
+    for (at, color) in [BLUE, RED, BLUE].into_iter().enumerate() {
+        let seen = &result["seen"][at];
+        assert!(is_about(&seen["color"], color), "{result}");
+    }
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn a_browser_that_is_deleted_or_not_used_any_more_hands_over_what_it_records() {
+    let dev = Dev::start().await;
+    let recorded = async |wishes: Value| {
+        let base = red_browser(&dev, wishes).await;
+        record(&dev, &base, json!({})).await;
+        base
+    };
+    let (deleted, idle) = tokio::join!(
+        recorded(json!({})),
+        recorded(json!({"timeout_seconds": 10})),
+    );
+    show(&dev, &deleted, "blue").await;
+    assert_eq!(dev.delete(&deleted).await.status, StatusCode::NO_CONTENT);
+    // The end has waited for it.
+    let replay = only(&dev, &deleted).await;
+    assert_eq!(
+        (&replay["status"], &replay["end_reason"]),
+        (&json!("finished"), &json!("stopped"))
+    );
+    let size = replay["size_bytes"].as_u64().unwrap();
+    let whole = file(&dev, &deleted, &replay).await;
+    assert_eq!(whole.status(), 200);
+    assert_eq!(whole.bytes().await.unwrap().len() as u64, size);
+
+    // A look at its record that is left when it has ended is no use of it.
+    let record = format!("{idle}?status=deleted");
+    until("it has ended", async || {
+        (dev.get(&record).await.status == 200).then_some(())
+    })
+    .await;
+    let replay = until("its recording has ended", async || {
+        let replay = only(&dev, &idle).await;
+        (replay["status"] == "finished").then_some(replay)
+    })
+    .await;
+    assert_eq!(replay["end_reason"], "stopped");
+    file_in_time(&dev, &idle, &replay).await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn what_an_agent_had_recorded_when_it_was_killed_is_kept() {
+    let dev = Dev::start().await;
+    let base = red_browser(&dev, json!({"timeout_seconds": 600})).await;
+    let viewer = dev.browser(json!({})).await;
+    record(&dev, &base, json!({})).await;
+    show(&dev, &base, "red").await;
+    let name = base.rsplit('/').next().unwrap();
+    let agents = dev.descendants_with(" agent ").into_iter();
+    let command =
+        |pid: &Pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let agent = agents
+        .into_iter()
+        .find(|pid| command(pid).contains(name))
+        .unwrap();
+    kill(agent, Signal::SIGKILL).unwrap();
+    let replay = until("what it recorded is finished", async || {
+        let replay = only(&dev, &base).await;
+        (replay["status"] == "finished").then_some(replay)
+    })
+    .await;
+    assert_eq!(replay["end_reason"], "agent_ended");
+    file_in_time(&dev, &base, &replay).await;
+    assert_eq!(dev.delete(&base).await.status, StatusCode::NO_CONTENT);
+    let url = replay["replay_view_url"].as_str().unwrap();
+    let result = watch(&dev, &viewer, url, &[0.5]).await;
+    assert!(is_about(&result["seen"][0]["color"], RED), "{result}");
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn what_was_being_recorded_when_control_was_killed_is_kept_and_plays() {
+    let dev = Dev::start().await;
+    let base = red_browser(&dev, json!({})).await;
+    let started = record(&dev, &base, json!({})).await;
+    for _ in 0..2 {
+        show(&dev, &base, "red").await;
+    }
+    let dev = Dev::start_in(dev.crash().await, &[]).await;
+    let replay = until("what was recorded is finished", async || {
+        let replay = only(&dev, &base).await;
+        (replay["status"] == "finished").then_some(replay)
+    })
+    .await;
+    assert_eq!(replay["replay_id"], started["replay_id"]);
+    assert_eq!(replay["end_reason"], "agent_ended");
+    file_in_time(&dev, &base, &replay).await;
+    let viewer = dev.browser(json!({})).await;
+    let url = replay["replay_view_url"].as_str().unwrap();
+    let result = watch(&dev, &viewer, url, &[0.6, 0.2]).await;
+    for seen in result["seen"].as_array().unwrap() {
+        assert!(is_about(&seen["color"], RED), "{result}");
+    }
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn a_recording_that_ends_by_itself_is_fetched_without_anybody_asking() {
+    let dev = Dev::start().await;
+    let base = red_browser(&dev, json!({"timeout_seconds": 600})).await;
+    let started = record(&dev, &base, json!({"max_duration_in_seconds": 1})).await;
+    let id = started["replay_id"].as_str().unwrap();
+    let blob = dev
+        .state_dir()
+        .join("blobs/replays")
+        .join(format!("{id}.mp4"));
+    until("it is kept", async || blob.exists().then_some(())).await;
+    let replay = until("it is told", async || {
+        let replay = only(&dev, &base).await;
+        (replay["status"] == "finished").then_some(replay)
+    })
+    .await;
+    assert_eq!(replay["end_reason"], "max_duration");
+    let agents = dev.state_dir().join(&base[1..]).join("state/replays");
+    until("its agent has it no more", async || {
+        let left = fs::read_dir(&agents).unwrap().count();
+        (left == 0).then_some(())
+    })
+    .await;
+    let second = record(&dev, &base, json!({})).await;
+    let wrong = dev
+        .post(
+            &format!("{base}/replays"),
+            json!({"framerate": 61, "record_audio": 7}),
+        )
+        .await;
+    wrong.assert_error(400, "bad_request");
+    assert_eq!(wrong.bad_fields(), ["framerate", "record_audio"]);
+    let listed = dev.get(&format!("{base}/replays")).await.body;
+    let listed: Vec<_> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|replay| replay["replay_id"].clone())
+        .collect();
+    assert_eq!(
+        listed,
+        [started["replay_id"].clone(), second["replay_id"].clone()]
+    );
+    let headless = dev.browser(json!({})).await;
+    let path = format!(
+        "/browsers/{}/replays",
+        headless["session_id"].as_str().unwrap()
+    );
+    dev.post(&path, json!({}))
+        .await
+        .assert_error(409, "no_display");
     dev.finish().await;
 }

@@ -22,6 +22,7 @@ use crate::{
         time::Timestamp,
     },
     control::store::{ReplayEnd, StoreError},
+    system::recorder,
 };
 
 /// Waiting before what failed is tried again: the first time, and at most.
@@ -35,6 +36,11 @@ const CHUNK: usize = 256 << 10;
 const NOTES: &str = ".json";
 const WHOLE: &str = ".mp4";
 const PART: &str = ".part.mp4";
+/// While it is being brought into its last form.
+const DRAFT: &str = ".draft.mp4";
+/// Does that, where it is there, within this time.
+const FFMPEG: &str = "ffmpeg";
+const FINISH: Duration = Duration::from_secs(120);
 
 /// What an agent wrote down of a recording; one that was killed has written less.
 #[derive(Debug, Default, Deserialize)]
@@ -55,6 +61,8 @@ struct Left {
     end: ReplayEnd,
     /// What is to be kept; none where nothing had been recorded.
     file: Option<PathBuf>,
+    /// It is what there was of it when its agent died.
+    is_part: bool,
 }
 
 impl Replays {
@@ -133,13 +141,17 @@ impl Replays {
     }
 
     async fn keep(&self, browser: &BrowserId, left: &Left) -> Result<(), TransferError> {
-        let Some(path) = left.file.clone() else {
+        let Some(recorded) = left.file.clone() else {
             return Ok(());
         };
         if self.inner.shutdown.stopping() {
             return Err(TransferError::Stopping);
         }
         let _place = self.inner.transfers.acquire().await;
+        let (path, duration) = match left.is_part {
+            true => finish(&left.id, &recorded).await,
+            false => (recorded, None),
+        };
         let opened = path.clone();
         let file = spawn_blocking(move || open_regular(&opened)).await;
         let file = tokio::fs::File::from_std(file.map_err(io::Error::other)??);
@@ -147,13 +159,35 @@ impl Replays {
         let size = self.inner.blobs.put(&key(&left.id), content).await?;
         let end = ReplayEnd {
             size_bytes: Some(size),
+            duration_ms: duration.or(left.end.duration_ms),
             ..left.end.clone()
         };
         self.happen(&left.id, Event::Fetched, &end).await?;
         tracing::info!(%browser, replay = %left.id, size, "a replay is kept that its host has left");
-        tokio::fs::remove_file(&path).await?;
+        for path in left.file.iter().chain([&path]) {
+            match tokio::fs::remove_file(path).await {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
         Ok(())
     }
+}
+
+/// Brings what was recorded until its agent died into the form that is best to play, as the agent would have; and its duration. It plays as
+/// it is where that cannot be done.
+async fn finish(id: &ReplayId, recorded: &Path) -> (PathBuf, Option<u64>) {
+    let draft = recorded.with_file_name(format!("{id}{DRAFT}"));
+    let made = recorder::finish(Path::new(FFMPEG), recorded, &draft, FINISH).await;
+    if let Err(error) = made {
+        tracing::warn!(replay = %id, %error, "a replay is kept in the form it was recorded in");
+        return (recorded.to_owned(), None);
+    }
+    let measured = draft.clone();
+    let duration = spawn_blocking(move || recorder::duration(&measured)).await;
+    let duration = duration.ok().and_then(Result::ok);
+    let millis = duration.and_then(|duration| u64::try_from(duration.as_millis()).ok());
+    (draft, millis)
 }
 
 fn browsers_in(folder: &Path) -> io::Result<BTreeSet<BrowserId>> {
@@ -207,10 +241,10 @@ fn look_at(folder: &Path, id: ReplayId, files: &[&str]) -> io::Result<Left> {
     let file = [WHOLE, PART].into_iter().find_map(|ending| {
         let path = path(ending);
         let found = fs::symlink_metadata(&path).ok()?;
-        (found.is_file() && found.len() > 0).then_some((path, found))
+        (found.is_file() && found.len() > 0).then_some((path, found, ending))
     });
     let written = match &file {
-        Some((_, found)) => Some(DateTime::<Utc>::from(found.modified()?)),
+        Some((_, found, _)) => Some(DateTime::<Utc>::from(found.modified()?)),
         None => None,
     };
     let finished_at = notes.finished_at.map(|time| time.0);
@@ -222,12 +256,13 @@ fn look_at(folder: &Path, id: ReplayId, files: &[&str]) -> io::Result<Left> {
             reason: Some(notes.end_reason.unwrap_or(ReplayEndReason::AgentEnded)),
             duration_ms: notes.duration_ms,
             size_bytes: match &file {
-                Some((_, found)) => Some(found.len()),
+                Some((_, found, _)) => Some(found.len()),
                 // Only this is told where there is nothing.
                 None => notes.size_bytes.filter(|size| *size == 0),
             },
         },
-        file: file.map(|(path, _)| path),
+        is_part: file.as_ref().is_some_and(|(_, _, ending)| *ending == PART),
+        file: file.map(|(path, ..)| path),
         id,
     })
 }
