@@ -8,16 +8,18 @@ use tokio::{
 };
 
 use super::{
-    chromium::{Chromium, NoScreen},
+    chromium::{Chromium, NoScreen, front::FrontError},
     cursor::CursorShown,
 };
 use crate::system::{
-    screen::{Rect, Screen, ScreenError, Size},
+    screen::{Image, Rect, Screen, ScreenError, Size, decode_png},
     x11::Access,
 };
 
 /// For those before, each of which takes some ten milliseconds.
 const TURN_DEADLINE: Duration = Duration::from_secs(10);
+/// For Chromium to come back, where it is being started.
+const READY_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScreenshotError {
@@ -29,6 +31,10 @@ pub enum ScreenshotError {
     Busy,
     #[error("the screen could not be looked at: {0}")]
     Screen(#[from] ScreenError),
+    #[error("the page could not be looked at: {0}")]
+    Page(#[from] FrontError),
+    #[error("Chromium's picture of the page cannot be read: {0}")]
+    Picture(String),
     #[error("a screenshot failed: {0}")]
     Panic(String),
 }
@@ -57,15 +63,47 @@ impl Screenshots {
 
     /// A PNG of the region, or of the whole screen, with the cursor unless that is hidden.
     pub async fn take(&self, region: Option<Rect>) -> Result<Vec<u8>, ScreenshotError> {
-        let access = self.chromium.screen()?;
+        let access = match self.chromium.screen() {
+            Ok(access) => Some(access),
+            Err(NoScreen::Headless) => None,
+            Err(NoScreen::Down) => return Err(NoScreen::Down.into()),
+        };
         let turn = time::timeout(TURN_DEADLINE, self.kept.clone().lock_owned());
         let mut kept = turn.await.map_err(|_| ScreenshotError::Busy)?;
+        let Some(access) = access else {
+            return self.page(region).await;
+        };
         let cursor = self.cursor.get();
         // Whoever asked may leave: the connection stays with who looks.
         let looking = tokio::task::spawn_blocking(move || look(&mut kept, access, cursor, region));
         let looked = looking.await;
         looked.map_err(|panic| ScreenshotError::Panic(panic.to_string()))?
     }
+
+    /// Without a screen it is what the page in front shows.
+    async fn page(&self, region: Option<Rect>) -> Result<Vec<u8>, ScreenshotError> {
+        let page = self.chromium.front_page(READY_LIMIT).await?;
+        let whole = page.session.screenshot().await.map_err(FrontError::from)?;
+        let Some(rect) = region else {
+            return Ok(whole);
+        };
+        let cutting = tokio::task::spawn_blocking(move || cut(&whole, rect));
+        let cut = cutting.await;
+        cut.map_err(|panic| ScreenshotError::Panic(panic.to_string()))?
+    }
+}
+
+fn cut(png: &[u8], rect: Rect) -> Result<Vec<u8>, ScreenshotError> {
+    let decoded = decode_png(png);
+    let (size, pixels) = decoded.map_err(|error| ScreenshotError::Picture(error.to_string()))?;
+    if !size.contains(rect) {
+        return Err(ScreenshotError::BeyondScreen(size));
+    }
+    let image = Image {
+        size,
+        pixels: &pixels,
+    };
+    Ok(image.to_png(rect))
 }
 
 fn look(

@@ -236,17 +236,30 @@ impl Cdp {
         self.call(params, None).await.map(drop)
     }
 
-    async fn call<C: Command>(
+    pub(super) async fn call<C: Command>(
         &self,
         command: C,
         session: Option<SessionId>,
     ) -> Result<C::Response, CdpError> {
+        let sent = self.send(command, session).await?;
+        let method = sent.method.clone();
+        C::response_from_value(sent.answer().await?).map_err(|error| CdpError::Answer {
+            method,
+            message: error.to_string(),
+        })
+    }
+
+    /// Calls, in the order in which this is done, and leaves the answer for later.
+    pub(super) async fn send<C: Command>(
+        &self,
+        command: C,
+        session: Option<SessionId>,
+    ) -> Result<Sent, CdpError> {
         let method = command.identifier().into_owned();
-        let broken = |error: serde_json::Error| CdpError::Answer {
+        let params = serde_json::to_value(&command).map_err(|error| CdpError::Answer {
             method: method.clone(),
             message: error.to_string(),
-        };
-        let params = serde_json::to_value(&command).map_err(broken)?;
+        })?;
         let (reply, answer) = oneshot::channel();
         let call = Call {
             method: method.clone(),
@@ -254,27 +267,48 @@ impl Cdp {
             params,
             reply,
         };
-        let exchange = async {
-            self.calls.send(call).await.map_err(|_| CdpError::Closed)?;
-            answer.await.map_err(|_| CdpError::Closed)
+        let sent = Sent {
+            method,
+            answer,
+            after: self.deadline,
+            until: time::Instant::now() + self.deadline,
         };
-        let response =
-            time::timeout(self.deadline, exchange)
-                .await
-                .map_err(|_| CdpError::Deadline {
-                    method: method.clone(),
-                    after: self.deadline,
-                })??;
-        match response {
-            Response {
+        match time::timeout_at(sent.until, self.calls.send(call)).await {
+            Ok(Ok(())) => Ok(sent),
+            Ok(Err(_)) => Err(CdpError::Closed),
+            Err(_) => Err(sent.too_late()),
+        }
+    }
+}
+
+/// A call that was sent and not answered yet.
+pub struct Sent {
+    method: String,
+    answer: oneshot::Receiver<Response>,
+    after: Duration,
+    until: time::Instant,
+}
+
+impl Sent {
+    /// What Chromium says to it.
+    pub async fn answer(mut self) -> Result<serde_json::Value, CdpError> {
+        match time::timeout_at(self.until, &mut self.answer).await {
+            Ok(Ok(Response {
                 error: Some(error), ..
-            } => Err(CdpError::Refused {
-                method,
+            })) => Err(CdpError::Refused {
+                method: self.method,
                 message: error.message,
             }),
-            Response { result, .. } => {
-                C::response_from_value(result.unwrap_or_default()).map_err(broken)
-            }
+            Ok(Ok(Response { result, .. })) => Ok(result.unwrap_or_default()),
+            Ok(Err(_)) => Err(CdpError::Closed),
+            Err(_) => Err(self.too_late()),
+        }
+    }
+
+    fn too_late(self) -> CdpError {
+        CdpError::Deadline {
+            method: self.method,
+            after: self.after,
         }
     }
 }

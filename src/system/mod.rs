@@ -3,6 +3,7 @@
 pub mod archive;
 pub mod cdp;
 pub mod cdp_socket;
+pub mod cdp_tab;
 pub mod child;
 pub mod chromium_flags;
 pub mod clipboard;

@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod backoff;
+pub mod front;
 mod launch;
 mod leftovers;
 mod supervisor;

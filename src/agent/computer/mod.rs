@@ -1,4 +1,4 @@
-//! Hands: mouse and keyboard, on the screen that Chromium is on.
+//! Hands: mouse and keyboard, on the screen that Chromium is on, or in the page in front where it has no screen.
 
 use std::{io, time::Duration};
 
@@ -17,9 +17,11 @@ use crate::{
     },
 };
 
+mod page;
 mod path;
 mod plan;
 
+use page::PageInput;
 use plan::plan;
 
 /// For the screen to say how it is.
@@ -59,6 +61,15 @@ pub struct Failure {
 pub struct Computer {
     chromium: Chromium,
     input: Input,
+    page: PageInput,
+}
+
+/// What hands work on.
+#[derive(Clone)]
+enum Surface {
+    Screen(Access),
+    /// The page in front: there is no screen.
+    Page,
 }
 
 impl Computer {
@@ -71,22 +82,28 @@ impl Computer {
         let input = Input::start(on_cursor)?;
         let attending = attend(chromium.clone(), input.clone(), shutdown.clone());
         shutdown.spawn(attending);
-        Ok(Self { chromium, input })
+        Ok(Self {
+            page: PageInput::start(chromium.clone(), shutdown),
+            chromium,
+            input,
+        })
     }
 
     pub async fn position(&self) -> Result<Point, ComputerError> {
-        let access = self.chromium.screen()?;
-        Ok(self.view(access).await?.pointer)
+        match self.surface()? {
+            Surface::Page => Ok(self.page.position()),
+            screen => Ok(self.view(screen).await?.pointer),
+        }
     }
 
     /// Does one action. Fields are named as the action's own.
     pub async fn perform_one(&self, action: Action) -> Result<ActionResult, ComputerError> {
-        let access = self.chromium.screen()?;
+        let surface = self.surface()?;
         let name = |problem: plan::Problem, _: &[Action]| Problem {
             field: problem.field.unwrap_or_else(|| "body".to_owned()),
             what: problem.what,
         };
-        let results = self.play(access, vec![action], name).await?;
+        let results = self.play(surface, vec![action], name).await?;
         results
             .into_iter()
             .next()
@@ -98,14 +115,14 @@ impl Computer {
         &self,
         batch: Vec<Result<Action, Problem>>,
     ) -> Result<Vec<ActionResult>, ComputerError> {
-        let access = self.chromium.screen();
+        let surface = self.surface();
         if batch.iter().any(Result::is_err) {
             return Err(ComputerError::Refused(
-                self.refuse(access.ok(), batch).await,
+                self.refuse(surface.ok(), batch).await,
             ));
         }
         let actions = batch.into_iter().flatten().collect();
-        self.play(access?, actions, in_batch).await
+        self.play(surface?, actions, in_batch).await
     }
 
     /// A viewer's own hands.
@@ -117,14 +134,22 @@ impl Computer {
         })
     }
 
+    fn surface(&self) -> Result<Surface, NoScreen> {
+        match self.chromium.screen() {
+            Ok(access) => Ok(Surface::Screen(access)),
+            Err(NoScreen::Headless) => Ok(Surface::Page),
+            Err(NoScreen::Down) => Err(NoScreen::Down),
+        }
+    }
+
     /// All that is wrong: with the fields of some actions, and on this screen with those of others.
     async fn refuse(
         &self,
-        access: Option<Access>,
+        surface: Option<Surface>,
         batch: Vec<Result<Action, Problem>>,
     ) -> Vec<Problem> {
-        let view = match access {
-            Some(access) => self.view(access).await.ok(),
+        let view = match surface {
+            Some(surface) => self.view(surface).await.ok(),
             None => None,
         };
         let readable: Vec<&Action> = batch.iter().flatten().collect();
@@ -149,28 +174,52 @@ impl Computer {
         problems
     }
 
-    async fn view(&self, access: Access) -> Result<View, ComputerError> {
-        let answer = timeout(VIEW_LIMIT, self.input.view(access)).await;
+    async fn view(&self, surface: Surface) -> Result<View, ComputerError> {
+        let looking = async {
+            match surface {
+                Surface::Screen(access) => self.input.view(access).await,
+                Surface::Page => self.page.view().await,
+            }
+        };
+        let answer = timeout(VIEW_LIMIT, looking).await;
         Ok(answer.map_err(|_| ComputerError::Deadline)??)
     }
 
     async fn play(
         &self,
-        access: Access,
+        surface: Surface,
         actions: Vec<Action>,
         name: fn(plan::Problem, &[Action]) -> Problem,
     ) -> Result<Vec<ActionResult>, ComputerError> {
-        if self.input.is_busy() {
+        let is_busy = match surface {
+            Surface::Screen(_) => self.input.is_busy(),
+            // A page has no pointer that could be hidden.
+            Surface::Page
+                if actions
+                    .iter()
+                    .any(|action| matches!(action, Action::SetCursor(_))) =>
+            {
+                return Err(NoScreen::Headless.into());
+            }
+            Surface::Page => self.page.is_busy(),
+        };
+        if is_busy {
             // What cannot be done need not wait for its turn.
-            let view = self.view(access.clone()).await?;
+            let view = self.view(surface.clone()).await?;
             planned(&actions, view, name).map_err(ComputerError::Refused)?;
         }
         let kinds: Vec<ActionType> = actions.iter().map(Action::kind).collect();
         let (begin, begun) = oneshot::channel();
-        let playing = self.input.play(access, move |view| {
+        let plan = move |view| {
             let _ = begin.send(());
             planned(&actions, view, name)
-        });
+        };
+        let playing = async {
+            match surface {
+                Surface::Screen(access) => self.input.play(access, plan).await,
+                Surface::Page => self.page.play(plan).await,
+            }
+        };
         let mut playing = std::pin::pin!(playing);
         let played = tokio::select! {
             biased;

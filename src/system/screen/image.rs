@@ -1,5 +1,7 @@
 //! Pixels, and what is made of them.
 
+use std::io::Cursor;
+
 use super::geometry::{Rect, Size};
 
 /// Bytes per pixel: blue, green, red, and one that means nothing.
@@ -61,10 +63,28 @@ pub fn to_png(size: Size, color: png::ColorType, data: &[u8]) -> Vec<u8> {
     png
 }
 
+/// The size and the pixels of a PNG of eight bits a channel, as BGRX.
+pub fn decode_png(png: &[u8]) -> Result<(Size, Vec<u8>), png::DecodingError> {
+    let mut decoder = png::Decoder::new(Cursor::new(png));
+    decoder.set_transformations(png::Transformations::normalize_to_color8());
+    let mut reader = decoder.read_info()?;
+    let mut decoded = vec![0; reader.output_buffer_size().unwrap_or_default()];
+    let info = reader.next_frame(&mut decoded)?;
+    let bgrx = |pixel: &[u8]| match *pixel {
+        [red, green, blue, ..] => [blue, green, red, 0],
+        [grey, ..] => [grey, grey, grey, 0],
+        [] => [0; PIXEL],
+    };
+    let pixels = decoded.chunks_exact(info.color_type.samples());
+    let size = Size {
+        width: info.width,
+        height: info.height,
+    };
+    Ok((size, pixels.flat_map(bgrx).collect()))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::Cursor;
-
     use super::*;
 
     #[test]
@@ -85,11 +105,12 @@ mod tests {
             height: 2,
         };
         let png = image.to_png(rect);
-        let mut reader = png::Decoder::new(Cursor::new(png)).read_info().unwrap();
+        let mut reader = png::Decoder::new(Cursor::new(&png)).read_info().unwrap();
         let mut decoded = vec![0; reader.output_buffer_size().unwrap()];
         let info = reader.next_frame(&mut decoded).unwrap();
         assert_eq!((info.width, info.height), (2, 2));
         assert_eq!(info.color_type, png::ColorType::Rgb);
+        assert_eq!(decode_png(&png).unwrap().1[..4], [20, 21, 22, 0]);
         assert_eq!(decoded, [22, 21, 20, 26, 25, 24, 38, 37, 36, 42, 41, 40]);
     }
 }

@@ -30,7 +30,7 @@ mod segment;
 mod wake;
 
 pub use geometry::{Rect, Size};
-pub use image::{Image, PIXEL};
+pub use image::{Image, PIXEL, decode_png};
 pub use wake::Waker;
 
 pub use cursor::PointerImage;

@@ -18,6 +18,10 @@ use crate::{
 /// is wrong, nothing is done, and each action that is wrong has one detail. It may have 200000 steps (moves, presses, characters) and take 600
 /// seconds. It stops at the first action that fails, and where the client goes away; then all keys and buttons are up. After a batch
 /// that has been done, only what a `click_mouse` with `click_type` `down` has pressed is still down.
+///
+/// Where the browser has no display, all of this is done to the page that is in front when the batch begins: places are in pixels of what that
+/// page shows, and the bounds are its size. There, keys reach the page and no command of the browser (`Ctrl+t`), and an action waits until
+/// the page has taken it: one that is busy for five seconds, or that has opened a dialog (which a DevTools client has to answer), fails.
 #[utoipa::path(
     post,
     path = "/computer/batch",
@@ -27,7 +31,7 @@ use crate::{
     responses(
         (status = 200, body = BatchResponse),
         (status = 400, body = ErrorBody, description = "no actions or more than 1000, or actions that are wrong: nothing was done"),
-        (status = 409, body = ErrorBody, description = "`no_display`: the browser runs without one"),
+        (status = 409, body = ErrorBody, description = "`no_display`: the browser runs without one, and so without a pointer to be hidden"),
         (status = 500, body = ErrorBody, description = "an action failed; `details` has its `index`, its `type`, and as JSON the `results` up to it"),
         (status = 503, body = ErrorBody, description = "the display is being started, or others have had mouse and keyboard for a minute"),
     )

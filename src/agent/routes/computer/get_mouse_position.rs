@@ -11,7 +11,7 @@ use crate::{
 
 /// Where the pointer is
 ///
-/// Answered at once, also while a batch is being done.
+/// Answered at once, also while a batch is being done. Where the browser has no display it is where the pointer was brought last.
 #[utoipa::path(
     post,
     path = "/computer/get_mouse_position",
@@ -19,7 +19,6 @@ use crate::{
     tag = TAG,
     responses(
         (status = 200, body = MousePosition),
-        (status = 409, body = ErrorBody, description = "`no_display`: the browser runs without one"),
         (status = 503, body = ErrorBody, description = "the display is being started"),
     )
 )]

@@ -4,6 +4,7 @@ use super::{FULL_RETRY, RETRY_AFTER};
 use crate::{
     agent::{
         Agent,
+        chromium::front::FrontError,
         computer::{ComputerError, Failure},
         screenshots::ScreenshotError,
     },
@@ -85,7 +86,14 @@ impl From<ScreenshotError> for ApiError {
                 tracing::warn!(%cause, "no screenshot could be taken");
                 ApiError::unavailable("the screen does not answer", RETRY_AFTER)
             }
-            ScreenshotError::Panic(cause) => ApiError::internal(cause),
+            ScreenshotError::Page(FrontError::NotReady(error)) => error.into(),
+            ScreenshotError::Page(cause) => {
+                tracing::warn!(%cause, "no screenshot could be taken of the page");
+                ApiError::unavailable("the page does not answer", RETRY_AFTER)
+            }
+            ScreenshotError::Picture(cause) | ScreenshotError::Panic(cause) => {
+                ApiError::internal(cause)
+            }
         }
     }
 }

@@ -25,7 +25,6 @@ use crate::{
     responses(
         (status = 200, body = Done),
         (status = 400, body = ErrorBody, description = "a field out of its bounds, a place off the screen, an unknown key"),
-        (status = 409, body = ErrorBody, description = "`no_display`: the browser runs without one"),
         (status = 500, body = ErrorBody, description = "it failed on the way; all keys and buttons are up"),
         (status = 503, body = ErrorBody, description = "the display is being started, or others have had mouse and keyboard for a minute"),
     )

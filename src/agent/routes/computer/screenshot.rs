@@ -19,7 +19,8 @@ use crate::{
 
 /// Take a screenshot
 ///
-/// A PNG of the screen, or of a region of it, with the cursor where that is shown.
+/// A PNG of the screen, or of a region of it, with the cursor where that is shown. Where the browser has no display it is what the page in
+/// front shows.
 #[utoipa::path(
     post,
     path = "/computer/screenshot",
@@ -29,7 +30,6 @@ use crate::{
     responses(
         (status = 200, body = Vec<u8>, content_type = "image/png"),
         (status = 400, body = ErrorBody, description = "the region is empty, or not within the screen"),
-        (status = 409, body = ErrorBody, description = "`no_display`: this browser runs without one"),
         (status = 503, body = ErrorBody, description = "the display is not up, or does not answer"),
     )
 )]

@@ -1,2 +1,3 @@
 mod clipboard;
+mod headless;
 mod screenshot;

@@ -1,0 +1,494 @@
+//! Mouse and keyboard of a browser without a screen: what they do reaches the page in front over DevTools.
+//!
+//! One task does it, one batch after the other. Places are those of the page: (0, 0) is the upper left corner of what it shows.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::{sleep, timeout},
+};
+
+use crate::{
+    agent::chromium::{Chromium, front::FrontPage},
+    api::{computer::MouseButton, keys::Key},
+    shutdown::Shutdown,
+    system::{
+        cdp::{CdpError, Sent},
+        cdp_tab::{MouseEvent, TabSession},
+        input::{InputError, Notch, PlayError, Played, Point, Size, Step, View},
+    },
+};
+
+mod keyboard;
+
+/// Batches that may wait for their turn.
+const QUEUE: usize = 32;
+/// For Chromium to come back, where it is being started.
+const READY_LIMIT: Duration = Duration::from_secs(10);
+/// Beyond what its waits come to, for the steps themselves: each waits until the page has taken it.
+const SLACK: Duration = Duration::from_secs(300);
+/// For all that is held to be released.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+/// Moves that a page may be behind.
+const MAX_SENT: usize = 32;
+/// One notch of a wheel, in pixels, as Chromium has it on a screen.
+const NOTCH: f64 = 120.0;
+/// Presses of one button at one place within this time are clicks of a kind: double, triple.
+const CLICK_AGAIN: Duration = Duration::from_millis(500);
+const CLICK_REACH: i32 = 2;
+const MOST_CLICKS: u32 = 3;
+
+type Plan = Box<dyn FnOnce(View) -> Option<Vec<Vec<Step>>> + Send>;
+
+struct Job {
+    plan: Plan,
+    reply: oneshot::Sender<Result<Option<Played>, InputError>>,
+}
+
+/// The handle.
+#[derive(Clone)]
+pub struct PageInput {
+    chromium: Chromium,
+    jobs: mpsc::Sender<Job>,
+    busy: Arc<AtomicBool>,
+    pointer: watch::Receiver<Point>,
+}
+
+impl PageInput {
+    pub fn start(chromium: Chromium, shutdown: &Shutdown) -> Self {
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (pointer, pointer_receiver) = watch::channel(Point { x: 0, y: 0 });
+        let busy = Arc::new(AtomicBool::new(false));
+        let player = Player {
+            chromium: chromium.clone(),
+            shutdown: shutdown.clone(),
+            page: None,
+            pointer,
+            hands: Hands::default(),
+            sent: Vec::new(),
+        };
+        shutdown.spawn(player.run(queue, busy.clone()));
+        Self {
+            chromium,
+            jobs,
+            busy,
+            pointer: pointer_receiver,
+        }
+    }
+
+    /// Where the pointer was brought last.
+    pub fn position(&self) -> Point {
+        *self.pointer.borrow()
+    }
+
+    /// Whether a batch would have to wait.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) || self.jobs.capacity() < QUEUE
+    }
+
+    /// What there is at this moment, whatever is being played.
+    pub async fn view(&self) -> Result<View, InputError> {
+        let page = self.chromium.front_page(READY_LIMIT).await;
+        let size = size_of(&page.map_err(unreached)?).await?;
+        Ok(View {
+            size,
+            pointer: clamped(self.position(), size),
+        })
+    }
+
+    /// Plans once it is its turn, and plays what was planned. Where the plan is refused, nothing is done. Who stops waiting for this
+    /// ends it; what it holds is then released.
+    pub async fn play<E: Send + 'static>(
+        &self,
+        plan: impl FnOnce(View) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
+    ) -> Result<Result<Played, E>, InputError> {
+        let (reply, answer) = oneshot::channel();
+        let (refuse, mut refusal) = oneshot::channel();
+        let plan: Plan = Box::new(move |view| plan(view).map_err(|error| refuse.send(error)).ok());
+        self.jobs
+            .try_send(Job { plan, reply })
+            .map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => InputError::Full,
+                mpsc::error::TrySendError::Closed(_) => InputError::Ended,
+            })?;
+        match answer.await.map_err(|_| InputError::Ended)?? {
+            Some(played) => Ok(Ok(played)),
+            None => refusal.try_recv().map(Err).map_err(|_| InputError::Ended),
+        }
+    }
+}
+
+async fn size_of(page: &FrontPage) -> Result<Size, InputError> {
+    let (width, height) = page.session.size().await.map_err(unreached)?;
+    let side = |side: u32| u16::try_from(side).unwrap_or(u16::MAX);
+    Ok(Size {
+        width: side(width),
+        height: side(height),
+    })
+}
+
+fn unreached(error: impl std::fmt::Display) -> InputError {
+    InputError::Screen(error.to_string())
+}
+
+/// A place that was on the page may not be so any more.
+fn clamped(at: Point, size: Size) -> Point {
+    Point {
+        x: at.x.min(i32::from(size.width) - 1).max(0),
+        y: at.y.min(i32::from(size.height) - 1).max(0),
+    }
+}
+
+/// What is held, and what else the next event depends on.
+#[derive(Default)]
+struct Hands {
+    buttons: Vec<MouseButton>,
+    keys: Vec<Key>,
+    /// Keys that are held with a Shift of their own, which goes with them.
+    with_shift: Vec<Key>,
+    caps_lock: bool,
+    last_click: Option<Click>,
+    /// Whether this page knows where the pointer is.
+    seen: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Click {
+    button: MouseButton,
+    at: Point,
+    when: Instant,
+    /// How many it is by now.
+    count: u32,
+}
+
+/// The task.
+struct Player {
+    chromium: Chromium,
+    shutdown: Shutdown,
+    page: Option<FrontPage>,
+    pointer: watch::Sender<Point>,
+    hands: Hands,
+    /// What the page has not taken yet.
+    sent: Vec<Sent>,
+}
+
+impl Player {
+    async fn run(mut self, mut jobs: mpsc::Receiver<Job>, busy: Arc<AtomicBool>) {
+        let shutdown = self.shutdown.clone();
+        loop {
+            let job = tokio::select! {
+                biased;
+                () = shutdown.stopped() => return,
+                job = jobs.recv() => job,
+            };
+            let Some(job) = job else { return };
+            busy.store(true, Ordering::Relaxed);
+            self.serve(job).await;
+            busy.store(false, Ordering::Relaxed);
+        }
+    }
+
+    async fn serve(&mut self, job: Job) {
+        let Job { plan, mut reply } = job;
+        // Whoever has left while it waited wants nothing done.
+        if reply.is_closed() {
+            return;
+        }
+        let view = match self.look().await {
+            Ok(view) => view,
+            Err(error) => {
+                let _ = reply.send(Err(error));
+                return;
+            }
+        };
+        let Some(actions) = plan(view) else {
+            let _ = reply.send(Ok(None));
+            return;
+        };
+        let planned: Duration = actions.iter().flatten().map(Step::time).sum();
+        let (mut took, mut began) = (Vec::with_capacity(actions.len()), Instant::now());
+        let shutdown = self.shutdown.clone();
+        let playing = timeout(planned + SLACK, self.play(actions, &mut took, &mut began));
+        let error = tokio::select! {
+            biased;
+            () = reply.closed() => Some(PlayError::Screen("nobody waits for it".to_owned())),
+            () = shutdown.stopped() => Some(PlayError::Screen("the agent is being stopped".to_owned())),
+            played = playing => match played {
+                Ok(played) => played.err(),
+                Err(_) => Some(PlayError::TooLong(SLACK)),
+            },
+        };
+        let failure = error.map(|error| (error, began.elapsed()));
+        if failure.is_some() {
+            self.release_all().await;
+        }
+        let _ = reply.send(Ok(Some(Played { took, failure })));
+    }
+
+    /// Turns to the page in front.
+    async fn look(&mut self) -> Result<View, InputError> {
+        let size = match &self.page {
+            Some(page)
+                if self
+                    .chromium
+                    .is_in_front(page, READY_LIMIT)
+                    .await
+                    .map_err(unreached)? =>
+            {
+                // Its connection may have ended meanwhile.
+                size_of(page).await.ok()
+            }
+            _ => None,
+        };
+        let size = match size {
+            Some(size) => size,
+            None => self.turn_to_front().await?,
+        };
+        let pointer = clamped(*self.pointer.borrow(), size);
+        self.pointer.send_replace(pointer);
+        Ok(View { size, pointer })
+    }
+
+    async fn turn_to_front(&mut self) -> Result<Size, InputError> {
+        self.release_all().await;
+        (self.page, self.hands) = (None, Hands::default());
+        let page = self.chromium.front_page(READY_LIMIT).await;
+        let page = page.map_err(unreached)?;
+        let size = size_of(&page).await?;
+        page.session.focus().await.map_err(unreached)?;
+        self.page = Some(page);
+        Ok(size)
+    }
+
+    async fn play(
+        &mut self,
+        actions: Vec<Vec<Step>>,
+        took: &mut Vec<Duration>,
+        began: &mut Instant,
+    ) -> Result<(), PlayError> {
+        for steps in actions {
+            *began = Instant::now();
+            for step in steps {
+                self.step(step).await?;
+            }
+            took.push(began.elapsed());
+        }
+        *began = Instant::now();
+        self.settle().await
+    }
+
+    async fn step(&mut self, step: Step) -> Result<(), PlayError> {
+        match step {
+            Step::Wait(time) => {
+                sleep(time).await;
+                Ok(())
+            }
+            Step::Move(to) => {
+                let is_there = self.pointer.send_replace(to) == to;
+                if is_there && self.hands.seen {
+                    return Ok(());
+                }
+                self.hands.seen = true;
+                let held = self.hands.buttons.clone();
+                self.mouse(MouseEvent::Moved, &held).await?;
+                // A page takes one for each frame it draws: on a screen nobody would wait for that either.
+                if self.sent.len() < MAX_SENT {
+                    return Ok(());
+                }
+                self.settle().await
+            }
+            Step::Button { button, down } => {
+                self.button(button, down).await?;
+                self.settle().await
+            }
+            Step::Wheel(notch) => {
+                let (across, down) = match notch {
+                    Notch::Up => (0.0, -NOTCH),
+                    Notch::Down => (0.0, NOTCH),
+                    Notch::Left => (-NOTCH, 0.0),
+                    Notch::Right => (NOTCH, 0.0),
+                };
+                let held = self.hands.buttons.clone();
+                self.mouse(MouseEvent::Wheel { across, down }, &held)
+                    .await?;
+                self.settle().await
+            }
+            Step::Key { key, down } => {
+                if down {
+                    self.press(key).await?;
+                } else {
+                    self.release(key).await?;
+                }
+                self.settle().await
+            }
+            Step::Type { text, delay } => {
+                // As if it were not on: what is typed is what was given.
+                let caps_lock = std::mem::take(&mut self.hands.caps_lock);
+                let mut first = true;
+                for key in text.keys() {
+                    if !std::mem::take(&mut first) && !delay.is_zero() {
+                        sleep(delay).await;
+                    }
+                    self.press(key).await?;
+                    self.release(key).await?;
+                    self.settle().await?;
+                }
+                self.hands.caps_lock = caps_lock;
+                Ok(())
+            }
+            // It was refused before.
+            Step::Cursor { .. } => Ok(()),
+        }
+    }
+
+    /// With these buttons held afterwards.
+    async fn mouse(&mut self, event: MouseEvent, held: &[MouseButton]) -> Result<(), PlayError> {
+        let at = *self.pointer.borrow();
+        let modifiers = keyboard::modifiers(&self.hands.keys);
+        let session = self.session()?;
+        let sent = session.mouse(event, (at.x, at.y), held, modifiers).await;
+        self.sent.push(sent.map_err(failed)?);
+        Ok(())
+    }
+
+    /// What is held already cannot be pressed, nor what is not be released.
+    async fn button(&mut self, button: MouseButton, down: bool) -> Result<(), PlayError> {
+        if self.hands.buttons.contains(&button) == down {
+            return Ok(());
+        }
+        if down {
+            self.hands.buttons.push(button);
+            let clicks = self.count_click(button);
+            let held = self.hands.buttons.clone();
+            return self
+                .mouse(MouseEvent::Pressed { button, clicks }, &held)
+                .await;
+        }
+        let held = self.hands.buttons.iter().copied();
+        let held: Vec<_> = held.filter(|held| *held != button).collect();
+        let same = self.hands.last_click.filter(|click| click.button == button);
+        let clicks = same.map_or(1, |click| click.count);
+        self.mouse(MouseEvent::Released { button, clicks }, &held)
+            .await?;
+        self.hands.buttons = held;
+        Ok(())
+    }
+
+    fn count_click(&mut self, button: MouseButton) -> u32 {
+        let (at, when) = (*self.pointer.borrow(), Instant::now());
+        let again = self.hands.last_click.filter(|last| {
+            last.button == button
+                && when - last.when <= CLICK_AGAIN
+                && (last.at.x - at.x).abs() <= CLICK_REACH
+                && (last.at.y - at.y).abs() <= CLICK_REACH
+        });
+        let count = again.map_or(1, |last| last.count % MOST_CLICKS + 1);
+        self.hands.last_click = Some(Click {
+            button,
+            at,
+            when,
+            count,
+        });
+        count
+    }
+
+    async fn press(&mut self, key: Key) -> Result<(), PlayError> {
+        if self.hands.keys.contains(&key) {
+            return Ok(());
+        }
+        if keyboard::takes_shift(key) && !keyboard::modifiers(&self.hands.keys).shift {
+            self.hands.with_shift.push(key);
+            self.key(Key::SHIFT, true).await?;
+        }
+        self.key(key, true).await
+    }
+
+    async fn release(&mut self, key: Key) -> Result<(), PlayError> {
+        if !self.hands.keys.contains(&key) {
+            return Ok(());
+        }
+        self.key(key, false).await?;
+        let before = self.hands.with_shift.len();
+        self.hands.with_shift.retain(|held| *held != key);
+        if self.hands.with_shift.len() < before {
+            self.key(Key::SHIFT, false).await?;
+        }
+        Ok(())
+    }
+
+    /// A key counts as held from before it is pressed until after it is released, so that it is released whatever happens.
+    async fn key(&mut self, key: Key, down: bool) -> Result<(), PlayError> {
+        let hands = &mut self.hands;
+        if down {
+            hands.keys.push(key);
+            hands.caps_lock ^= key == Key::CAPS_LOCK;
+        }
+        let held = hands.keys.iter().copied();
+        let held: Vec<Key> = held.filter(|held| down || *held != key).collect();
+        let modifiers = keyboard::modifiers(&held);
+        let event = keyboard::event(key, down, modifiers, hands.caps_lock);
+        let sent = self.session()?.key(event, modifiers).await;
+        self.sent.push(sent.map_err(failed)?);
+        self.hands.keys = held;
+        Ok(())
+    }
+
+    /// Waits until the page has taken all that was sent to it.
+    async fn settle(&mut self) -> Result<(), PlayError> {
+        for sent in self.sent.drain(..) {
+            sent.answer().await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn session(&self) -> Result<&TabSession, PlayError> {
+        let page = self.page.as_ref();
+        let none = || PlayError::Screen("there is no page".to_owned());
+        Ok(&page.ok_or_else(none)?.session)
+    }
+
+    /// Leaves nothing down, the last first.
+    async fn release_all(&mut self) {
+        self.sent.clear();
+        if self.page.is_none() {
+            return;
+        }
+        let releasing = async {
+            while let Some(key) = self.hands.keys.last().copied() {
+                self.key(key, false).await?;
+            }
+            while let Some(button) = self.hands.buttons.last().copied() {
+                self.button(button, false).await?;
+            }
+            self.settle().await
+        };
+        let released = match timeout(RELEASE_LIMIT, releasing).await {
+            Ok(released) => released,
+            Err(_) => Err(PlayError::NotTaken(RELEASE_LIMIT)),
+        };
+        self.hands.with_shift.clear();
+        if let Err(error) = released {
+            tracing::warn!(%error, "not all that was held could be released");
+            // What comes next begins anew.
+            (self.page, self.hands) = (None, Hands::default());
+            self.sent.clear();
+        }
+    }
+}
+
+fn failed(error: CdpError) -> PlayError {
+    match error {
+        CdpError::Deadline { after, .. } => PlayError::NotTaken(after),
+        CdpError::Connect(_)
+        | CdpError::Closed
+        | CdpError::Refused { .. }
+        | CdpError::Answer { .. } => PlayError::Screen(error.to_string()),
+    }
+}
