@@ -2,16 +2,18 @@
 //!
 //! A recording keeps the size it began with. A screen that has another one meanwhile is seen in the middle of it, made smaller where it has to be.
 
+use std::ops::Range;
+
 use fast_image_resize::{
     FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer,
     images::{Image as Resized, ImageRef},
 };
 use yuv::{
-    BufferStoreMut, YuvConversionMode, YuvPlanarImageMut, YuvRange, YuvStandardMatrix,
+    YuvChromaSubsampling, YuvConversionMode, YuvPlanarImageMut, YuvRange, YuvStandardMatrix,
     bgra_to_yuv420,
 };
 
-use crate::system::screen::{Changes, Image, PIXEL, Rect, Size};
+use crate::system::screen::{Changes, Image, Rect, Size};
 
 const BLACK: u8 = 16;
 const GREY: u8 = 128;
@@ -91,31 +93,41 @@ impl Canvas {
 
     /// Converts a rectangle of an image that is seen from `at` on. Both begin at even pixels.
     fn convert(&mut self, image: Image<'_>, rect: Rect, at: (u32, u32)) {
-        let (width, height) = (self.size.width as usize, self.size.height as usize);
-        let (x, y) = ((at.0 + rect.x) as usize, (at.1 + rect.y) as usize);
-        let (brightness, colours) = self.planes.split_at_mut(width * height);
-        let (blue, red) = colours.split_at_mut(width * height / 4);
-        let colour = y / 2 * (width / 2) + x / 2;
-        let mut target = YuvPlanarImageMut {
-            y_plane: BufferStoreMut::Borrowed(&mut brightness[y * width + x..]),
-            y_stride: width as u32,
-            u_plane: BufferStoreMut::Borrowed(&mut blue[colour..]),
-            u_stride: width as u32 / 2,
-            v_plane: BufferStoreMut::Borrowed(&mut red[colour..]),
-            v_stride: width as u32 / 2,
-            width: rect.width,
-            height: rect.height,
-        };
-        let start = rect.y as usize * image.stride() + rect.x as usize * PIXEL;
+        // The library converts whole rows, all there are: it gets those of the rectangle, and a place of their own.
+        let rows = rect.y as usize * image.stride()..rect.bottom() as usize * image.stride();
+        let width = image.size.width;
+        let mut band = YuvPlanarImageMut::alloc(width, rect.height, YuvChromaSubsampling::Yuv420);
         bgra_to_yuv420(
-            &mut target,
-            &image.pixels[start..],
+            &mut band,
+            &image.pixels[rows],
             image.stride() as u32,
             YuvRange::Limited,
             YuvStandardMatrix::Bt709,
             YuvConversionMode::Balanced,
         )
-        .expect("both hold the rectangle");
+        .expect("both hold these rows");
+        let pixels = (self.size.width * self.size.height) as usize;
+        let (brightness, colours) = self.planes.split_at_mut(pixels);
+        let (blue, red) = colours.split_at_mut(pixels / 4);
+        let place = (at.0 + rect.x, at.1 + rect.y);
+        let columns = rect.x..rect.right();
+        let brightness = Plane {
+            samples: brightness,
+            stride: self.size.width,
+        };
+        brightness.take(band.y_plane.borrow(), band.y_stride, columns, place);
+        let place = (place.0 / 2, place.1 / 2);
+        let columns = rect.x / 2..rect.right().div_ceil(2);
+        for (plane, colour, stride) in [
+            (blue, &band.u_plane, band.u_stride),
+            (red, &band.v_plane, band.v_stride),
+        ] {
+            let plane = Plane {
+                samples: plane,
+                stride: self.size.width / 2,
+            };
+            plane.take(colour.borrow(), stride, columns.clone(), place);
+        }
     }
 
     fn resize(&mut self, image: Image<'_>, to: Size) -> Vec<u8> {
@@ -130,6 +142,27 @@ impl Canvas {
             .resize(&from, &mut resized, &options)
             .expect("both are of one kind");
         resized.into_vec()
+    }
+}
+
+/// Brightness, or a colour, of the whole canvas.
+struct Plane<'a> {
+    samples: &'a mut [u8],
+    stride: u32,
+}
+
+impl Plane<'_> {
+    /// Takes over these columns of all rows of a band, to be seen from `place` on.
+    fn take(self, band: &[u8], stride: u32, columns: Range<u32>, place: (u32, u32)) {
+        let columns = columns.start as usize..columns.end as usize;
+        let rows = self.samples.chunks_exact_mut(self.stride as usize);
+        let left = place.0 as usize;
+        for (row, new) in rows
+            .skip(place.1 as usize)
+            .zip(band.chunks_exact(stride as usize))
+        {
+            row[left..left + columns.len()].copy_from_slice(&new[columns.clone()]);
+        }
     }
 }
 
@@ -242,6 +275,24 @@ mod tests {
         };
         painted(&mut canvas, screen, [0; 4], vec![corner]);
         assert!(brightness(&canvas, 32, 34) < 20);
+    }
+
+    #[test]
+    fn what_changes_at_the_lower_edge_is_converted() {
+        let screen = size(64, 48);
+        let mut canvas = Canvas::new(screen);
+        painted(&mut canvas, screen, WHITE, vec![screen.whole()]);
+        let rect = Rect {
+            x: 30,
+            y: 44,
+            width: 4,
+            height: 4,
+        };
+        painted(&mut canvas, screen, [0; 4], vec![rect]);
+        for y in 44..48 {
+            assert!(brightness(&canvas, 31, y) < 20, "{y}");
+        }
+        assert!(brightness(&canvas, 34, 47) > 230);
     }
 
     #[test]
