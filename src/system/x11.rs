@@ -71,14 +71,19 @@ pub(in crate::system) fn connect(access: &Access) -> Result<RustConnection, X11E
 
 /// Takes clients of this machine's user without a cookie from now on. Blocks for some milliseconds.
 pub fn admit(access: &Access, uid: u32) -> Result<(), X11Error> {
+    change_hosts(access, uid, HostMode::INSERT)
+}
+
+/// Takes no new clients of that user any more without a cookie; those that are there stay. Blocks for some milliseconds.
+pub fn dismiss(access: &Access, uid: u32) -> Result<(), X11Error> {
+    change_hosts(access, uid, HostMode::DELETE)
+}
+
+fn change_hosts(access: &Access, uid: u32, mode: HostMode) -> Result<(), X11Error> {
     let x = connect(access)?;
     let user = format!("localuser\0#{uid}");
-    x.change_hosts(
-        HostMode::INSERT,
-        Family::SERVER_INTERPRETED,
-        user.as_bytes(),
-    )?
-    .check()?;
+    x.change_hosts(mode, Family::SERVER_INTERPRETED, user.as_bytes())?
+        .check()?;
     Ok(())
 }
 

@@ -70,15 +70,18 @@ impl Screen {
     /// Blocks until the server answers.
     pub fn open(access: &Access) -> Result<Self, String> {
         let told = |error: X11Error| error.to_string();
-        // The library below knows of no cookie but those of the environment.
-        x11::admit(access, nix::unistd::geteuid().as_raw()).map_err(told)?;
+        // The library below knows of no cookie but those of the environment. It is let in without one, and nobody after it.
+        let own = nix::unistd::geteuid().as_raw();
+        x11::admit(access, own).map_err(told)?;
         let settings = Settings {
             linux_delay: 0,
             x11_display: Some(format!(":{}", access.number)),
             release_keys_when_dropped: false,
             ..Settings::default()
         };
-        let enigo = Enigo::new(&settings).map_err(|error| error.to_string())?;
+        let enigo = Enigo::new(&settings);
+        x11::dismiss(access, own).map_err(told)?;
+        let enigo = enigo.map_err(|error| error.to_string())?;
         Self::prepare(access, enigo).map_err(told)
     }
 
