@@ -85,6 +85,7 @@ $(v8_worker).snapshot: $(worker_sources) src/system/script_protocol.rs Cargo.loc
 
 bench: ## Measure in one run beside what one would use instead; prints a table and writes bench.json. B="process watch" measures these alone
 bench: $(bundle) benches/node_modules/.package-lock.json | system
+	@scripts/setup $(tools) bench
 	@$(step) "Building (release profile)" "The compiler's message is above" cargo bench --no-run --bench compare
 	@scripts/snapshot $(CARGO_TARGET_DIR)/release $(bundle)
 	@cargo bench --bench compare -- $(CARGO_TARGET_DIR)/bench.json $(B)

@@ -7,9 +7,12 @@ mod archive;
 mod cdp;
 mod execute;
 mod figures;
+mod input;
 mod parts;
 mod process;
 mod proxy;
+mod recording;
+mod screen;
 mod start;
 mod watch;
 
@@ -17,7 +20,17 @@ use figures::Figures;
 use parts::{Agent, Dev, Result, Site};
 
 /// What is measured, in this order; the names are also those that may be asked for.
-const SECTIONS: [&str; 6] = ["execute", "start", "proxy", "watch", "process", "archive"];
+const SECTIONS: [&str; 9] = [
+    "execute",
+    "start",
+    "proxy",
+    "watch",
+    "process",
+    "input",
+    "screen",
+    "recording",
+    "archive",
+];
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -72,6 +85,9 @@ async fn measure(figures: &mut Figures, wanted: &[String]) -> Result<()> {
             }
             "watch" => watch::measure(figures, &agent).await?,
             "process" => process::measure(figures, &agent).await?,
+            "input" => input::measure(figures, &agent).await?,
+            "screen" => screen::measure(figures, &agent, &site).await?,
+            "recording" => recording::measure(figures, &agent, &site).await?,
             _ => archive::measure(figures, &agent, &site).await?,
         }
     }

@@ -1,6 +1,11 @@
 //! What is measured: our programs, theirs, a Chromium with our flags, and a small page. Each ends when it is dropped.
 
-use axum::{Router, response::Html, routing::get};
+use axum::{
+    Router,
+    http::header::CONTENT_TYPE,
+    response::{Html, IntoResponse},
+    routing::get,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -21,20 +26,86 @@ const THEIRS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/theirs");
 const AGENT_TOKEN: &str = "for-the-benchmark-alone";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A page with a button that changes its title.
+/// A page with a button that changes its title, one that stands still, one that scrolls for ever, and one that plays a video.
 pub struct Site {
     pub url: String,
 }
 
 impl Site {
     pub async fn serve() -> Result<Self> {
-        const PAGE: &str = "<!doctype html><title>before</title><button onclick=\"document.title = 'after'\">Go</button>";
+        const BUTTON: &str = "<!doctype html><title>before</title><button onclick=\"document.title = 'after'\">Go</button>";
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}/", listener.local_addr()?);
-        tokio::spawn(async move {
-            axum::serve(listener, Router::new().route("/", get(async || Html(PAGE)))).await
-        });
+        let pages = Router::new()
+            .route("/", get(async || Html(BUTTON)))
+            .route("/still", get(async || Html(text_page(""))))
+            .route("/scrolling", get(async || Html(text_page(SCROLL))))
+            .route("/video", get(async || Html(VIDEO_PAGE)))
+            .route("/video.webm", get(video));
+        tokio::spawn(async move { axum::serve(listener, pages).await });
         Ok(Self { url })
+    }
+
+    pub fn still(&self) -> String {
+        format!("{}still", self.url)
+    }
+
+    pub fn scrolling(&self) -> String {
+        format!("{}scrolling", self.url)
+    }
+
+    pub fn video(&self) -> String {
+        format!("{}video", self.url)
+    }
+}
+
+const SCROLL: &str = "<script>(function go() { scrollBy(0, 4); \
+    if (scrollY + innerHeight >= document.body.scrollHeight - 8) scrollTo(0, 0); requestAnimationFrame(go); })()</script>";
+const VIDEO_PAGE: &str = "<!doctype html><title>video</title><video src=/video.webm style=width:1280px autoplay muted loop>";
+
+fn text_page(script: &str) -> String {
+    let line = "<p>The quick brown fox jumps over the lazy dog, and then once more, until the line is full of it.</p>";
+    format!(
+        "<!doctype html><title>text</title><h1>A page of text</h1>{}{script}",
+        line.repeat(500)
+    )
+}
+
+/// Moving colours, ten seconds of them.
+async fn video() -> impl IntoResponse {
+    let made = tokio::task::spawn_blocking(|| {
+        static MADE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(make_video);
+        MADE.as_slice()
+    });
+    (
+        [(CONTENT_TYPE, "video/webm")],
+        made.await.unwrap_or_default(),
+    )
+}
+
+fn make_video() -> Vec<u8> {
+    let made = std::process::Command::new("ffmpeg")
+        .args(["-nostdin", "-loglevel", "error", "-f", "lavfi"])
+        .args(["-i", "testsrc2=size=640x360:rate=25:duration=10"])
+        .args(["-c:v", "libvpx", "-deadline", "realtime", "-f", "webm", "-"])
+        .output();
+    made.map(|output| output.stdout).unwrap_or_default()
+}
+
+/// The screen of an agent, for programs of theirs.
+pub struct Screen {
+    pub display: String,
+    pub size: (u32, u32),
+    authority: String,
+}
+
+impl Screen {
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env("DISPLAY", &self.display)
+            .env("XAUTHORITY", &self.authority);
+        command
     }
 }
 
@@ -74,11 +145,46 @@ impl Agent {
     }
 
     pub fn workers(&self) -> Result<Vec<u32>> {
+        self.children("berth-script")
+    }
+
+    /// Its children whose program begins with that.
+    pub fn children(&self, name: &str) -> Result<Vec<u32>> {
         let agent = self.pid()?;
         Ok(processes()
-            .filter(|p| p.parent == agent && p.name.starts_with("berth-script"))
+            .filter(|p| p.parent == agent && p.name.starts_with(name))
             .map(|p| p.pid)
             .collect())
+    }
+
+    /// Opens a page in its tab; until the page has loaded.
+    pub async fn show(&self, url: &str) -> Result<()> {
+        let code = format!("await page.goto({})", json!(url));
+        let told = self
+            .http
+            .post("/automation/execute", &json!({ "code": code }))
+            .await?;
+        if told["success"] == true {
+            Ok(())
+        } else {
+            Err(format!("{url} was not shown: {told}").into())
+        }
+    }
+
+    pub fn screen(&self) -> Result<Screen> {
+        let (pid, _) = self.chromium()?;
+        let env =
+            strings(&format!("/proc/{pid}/environ")).ok_or("its environment is unreadable")?;
+        let of = |name: &str| {
+            let pair = env.iter().filter_map(|pair| pair.split_once('='));
+            let found = pair.into_iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| value.to_owned())
+        };
+        Ok(Screen {
+            display: of("DISPLAY").ok_or("the agent's Chromium has no display")?,
+            authority: of("XAUTHORITY").ok_or("the agent's Chromium has no X authority")?,
+            size: (1920, 1080),
+        })
     }
 
     /// The WebSocket address of its Chromium itself, past the agent.
@@ -94,18 +200,23 @@ impl Agent {
         )
     }
 
-    /// Starts a Chromium as its own was started, but in another directory.
-    fn chromium_like(&self, state: &Path) -> Result<Command> {
+    /// Its Chromium's first process, and how that was started.
+    fn chromium(&self) -> Result<(u32, Vec<String>)> {
         let own = format!(
             "--user-data-dir={}",
             self.state.path().join("user-data").display()
         );
-        let (pid, args) = processes()
+        let found = processes()
             .filter_map(|p| Some((p.pid, strings(&format!("/proc/{}/cmdline", p.pid))?)))
             .find(|(_, args)| {
                 args.contains(&own) && !args.iter().any(|arg| arg.starts_with("--type="))
-            })
-            .ok_or("the agent's Chromium was not found among the processes")?;
+            });
+        found.ok_or_else(|| "the agent's Chromium was not found among the processes".into())
+    }
+
+    /// Starts a Chromium as its own was started, but in another directory.
+    fn chromium_like(&self, state: &Path) -> Result<Command> {
+        let (pid, args) = self.chromium()?;
         let env =
             strings(&format!("/proc/{pid}/environ")).ok_or("its environment is unreadable")?;
         let (program, args) = args
@@ -438,4 +549,15 @@ pub fn resident(pid: u32) -> Result<f64> {
         .ok_or("the process has ended")?
         .parse()?;
     Ok(kib / 1024.0)
+}
+
+/// Processor time a process has used, its ended threads included.
+pub fn cpu_seconds(pid: u32) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name in brackets may hold anything; user and system time are the 12th and 13th field after it.
+    let (_, rest) = stat.rsplit_once(')').ok_or("a torn /proc/stat")?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
+    let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)?.unwrap_or(100);
+    Ok(ticks / per_second as f64)
 }

@@ -1,0 +1,124 @@
+//! What a recording costs, beside ffmpeg grabbing the same screen with the same encoder settings.
+//!
+//! The two take turns on one page, since both at once would fight for the cores. Chromium's own work is in neither figure.
+
+use crate::figures::{Figures, Samples};
+use crate::parts::{Agent, Result, Screen, Site, cpu_seconds, stop};
+use serde_json::{Value, json};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+const ROUNDS: usize = 5;
+const ROUND: Duration = Duration::from_secs(5);
+/// Until the encoder has started and the first frame is in it, on either side.
+const START: Duration = Duration::from_secs(1);
+const FRAMERATE: u32 = 10;
+
+pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Result<()> {
+    let pages = [
+        ("still page", site.still()),
+        ("scrolling page", site.scrolling()),
+        ("video page", site.video()),
+    ];
+    for (name, page) in pages {
+        agent.show(&page).await?;
+        let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+        for _ in 0..ROUNDS {
+            ours.add(recorded(agent).await?);
+            theirs.add(grabbed(&agent.screen()?).await?);
+        }
+        let name = format!("recording {FRAMERATE}/s, {name}");
+        figures.compare(
+            name,
+            "% core",
+            ours,
+            "ffmpeg -f x11grab, same encoder",
+            theirs,
+        );
+    }
+    Ok(())
+}
+
+/// The share of a core that agent and encoder take.
+async fn recorded(agent: &Agent) -> Result<f64> {
+    let request = json!({ "framerate": FRAMERATE });
+    let replay = agent.http.post("/replays", &request).await?;
+    sleep(START).await;
+    let mut pids = vec![agent.pid()?];
+    pids.extend(agent.children("ffmpeg")?);
+    if pids.len() != 2 {
+        return Err(format!("{} encoders run for one recording", pids.len() - 1).into());
+    }
+    let share = share_of(&pids).await?;
+    let id = replay["replay_id"]
+        .as_str()
+        .ok_or("a replay without an id")?;
+    let ended: Value = agent
+        .http
+        .post(&format!("/replays/{id}/stop"), &json!({}))
+        .await?;
+    if ended["status"] != "finished" {
+        return Err(format!("the recording did not end well: {ended}").into());
+    }
+    let deleted = agent
+        .http
+        .request(reqwest::Method::DELETE, &format!("/replays/{id}"));
+    deleted.send().await?.error_for_status()?;
+    Ok(share)
+}
+
+async fn grabbed(screen: &Screen) -> Result<f64> {
+    let folder = TempDir::new()?;
+    let (width, height) = screen.size;
+    let mut command = screen.command("ffmpeg");
+    command
+        .args(["-nostdin", "-loglevel", "error", "-f", "x11grab"])
+        .args(["-framerate", &FRAMERATE.to_string()])
+        .args(["-video_size", &format!("{width}x{height}")])
+        .args(["-i", &screen.display])
+        .args(ENCODER)
+        .arg(folder.path().join("theirs.mp4"))
+        .stdin(Stdio::null());
+    let child = command.kill_on_drop(true).spawn()?;
+    sleep(START).await;
+    let share = share_of(&[child.id().ok_or("ffmpeg has ended")?]).await?;
+    stop(child).await?;
+    Ok(share)
+}
+
+/// What the agent gives its own (`src/system/recorder/`).
+const ENCODER: [&str; 20] = [
+    "-c:v",
+    "libx264",
+    "-preset",
+    "ultrafast",
+    "-tune",
+    "zerolatency",
+    "-crf",
+    "26",
+    "-pix_fmt",
+    "yuv420p",
+    "-threads",
+    "2",
+    "-level",
+    "4.2",
+    "-g",
+    "100000",
+    "-force_key_frames",
+    "expr:gte(t,n_forced*10)",
+    "-movflags",
+    "+frag_every_frame+empty_moov+default_base_moof",
+];
+
+async fn share_of(pids: &[u32]) -> Result<f64> {
+    let used = || {
+        pids.iter()
+            .map(|pid| cpu_seconds(*pid))
+            .sum::<Result<f64>>()
+    };
+    let (start, before) = (Instant::now(), used()?);
+    sleep(ROUND).await;
+    Ok((used()? - before) / start.elapsed().as_secs_f64() * 100.0)
+}

@@ -1,0 +1,72 @@
+//! Screenshots over HTTP, beside the programs that take one.
+
+use crate::figures::{Figures, Samples};
+use crate::parts::{Agent, Result, Site};
+use serde_json::json;
+use std::process::Stdio;
+use std::time::Instant;
+use tempfile::TempDir;
+
+const CALLS: usize = 40;
+
+pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Result<()> {
+    agent.show(&site.scrolling()).await?;
+    let screen = agent.screen()?;
+    let (width, height) = screen.size;
+    let size = format!("{width}x{height}");
+    let folder = TempDir::new()?;
+    let file = folder.path().join("shot.png").display().to_string();
+    let x11grab = [
+        "-nostdin",
+        "-loglevel",
+        "error",
+        "-f",
+        "x11grab",
+        "-video_size",
+        &size,
+        "-i",
+        &screen.display,
+        "-frames:v",
+        "1",
+        "-y",
+        &file,
+    ];
+    let others: [(&str, &[&str]); 3] = [
+        ("ffmpeg", &x11grab),
+        ("scrot", &["--overwrite", &file]),
+        ("import", &["-window", "root", &file]),
+    ];
+    for (program, arguments) in others {
+        let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+        for _ in 0..CALLS {
+            let start = Instant::now();
+            let request = agent
+                .http
+                .request(reqwest::Method::POST, "/computer/screenshot");
+            let answer = request.json(&json!({})).send().await?.error_for_status()?;
+            let picture = answer.bytes().await?;
+            ours.add_ms(start.elapsed());
+            if !picture.starts_with(b"\x89PNG") {
+                return Err("a screenshot that is no PNG".into());
+            }
+
+            let start = Instant::now();
+            let mut command = screen.command(program);
+            let status = command
+                .args(arguments)
+                .stdin(Stdio::null())
+                .status()
+                .await?;
+            theirs.add_ms(start.elapsed());
+            if !status.success() {
+                return Err(format!("{program} failed: {status}").into());
+            }
+        }
+        let theirs_is = match program {
+            "ffmpeg" => "ffmpeg -f x11grab -frames:v 1",
+            other => other,
+        };
+        figures.compare(format!("screenshot, {size}"), "ms", ours, theirs_is, theirs);
+    }
+    Ok(())
+}
