@@ -9,8 +9,9 @@ use crate::system::jpeg::Fineness;
 
 /// 22 frames a second at most: more would hardly be seen, and cost the browser its processor.
 const INTERVAL: Duration = Duration::from_millis(45);
-/// Of the time, one part in so many goes into making frames at most.
-const MADE_OF: u32 = 2;
+/// After a frame nothing is made for as long as it took to make, so that half of a core is the most; but for no longer than this:
+/// where making takes long because others want the processor, the picture is not to stand still.
+const LONGEST_REST: Duration = Duration::from_millis(200);
 /// A frame that takes longer until it is drawn is too much for the line.
 const SLOW: Duration = Duration::from_millis(300);
 /// One that takes less leaves room for a finer one.
@@ -80,7 +81,7 @@ impl Pace {
     pub fn sent(&mut self, now: Instant, coarse: bool) {
         if let Some(began) = self.under_way.replace(now) {
             let made = now.saturating_duration_since(began);
-            self.not_before = began + INTERVAL.max(MADE_OF * made);
+            self.not_before = (began + INTERVAL).max(now + made.min(LONGEST_REST));
         }
         self.coarse_since = coarse.then_some(now);
     }
@@ -172,6 +173,13 @@ mod tests {
         page.pace.sent(made, false);
         assert!(page.pace.seen(made, sequence));
         let due = page.now + 4 * INTERVAL;
+        assert_eq!(page.pace.turn(made, true), Turn::Wait(Some(due)));
+
+        let sequence = page.pace.begin(due);
+        let made = due + 10 * LONGEST_REST;
+        page.pace.sent(made, false);
+        assert!(page.pace.seen(made, sequence));
+        let due = made + LONGEST_REST;
         assert_eq!(page.pace.turn(made, true), Turn::Wait(Some(due)));
     }
 
