@@ -18,6 +18,9 @@ use crate::{
 pub const MAX_TIME: Duration = Duration::from_secs(600);
 /// Steps of a batch at most; each character typed is one.
 pub const MAX_STEPS: usize = 200_000;
+/// For Chromium to scroll. It passes on the first notch and keeps the others until that has been dealt with; what comes after them, the release
+/// of a held key or a click, would overtake them.
+const SCROLLED: Duration = Duration::from_millis(50);
 /// Of a drag: from point to point, and from step to step.
 const STEPS_PER_SEGMENT: u32 = 10;
 const STEP_DELAY: Duration = Duration::from_millis(50);
@@ -184,7 +187,7 @@ impl Planner {
         let at = self.place("x", "y", scroll.x, scroll.y)?;
         let (across, down) = (scroll.delta_x.get(), scroll.delta_y.get());
         let notches = across.unsigned_abs() + down.unsigned_abs();
-        self.room(notches as usize + 1, Duration::ZERO)?;
+        self.room(notches as usize + 2, SCROLLED)?;
         self.holding(&scroll.hold_keys, |planner| {
             planner.go(at);
             for (delta, backwards, forwards) in [
@@ -195,6 +198,7 @@ impl Planner {
                 let turns = std::iter::repeat_n(Step::Wheel(notch), delta.unsigned_abs() as usize);
                 planner.steps.extend(turns);
             }
+            planner.wait(SCROLLED);
         });
         Ok(())
     }

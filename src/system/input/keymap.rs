@@ -54,7 +54,8 @@ impl Keymap {
         for (level, shifted) in [(0, false), (1, true)] {
             for (keycode, row) in rows().filter(|(keycode, _)| !ours.contains(keycode)) {
                 let keysym = row.get(level).copied().unwrap_or(NO_SYMBOL);
-                if keysym == NO_SYMBOL {
+                // Shift turns no keypad to digits for a program that asks for Num Lock: those are put on spare keycodes when needed.
+                if keysym == NO_SYMBOL || (shifted && KEYPAD.contains(&keysym)) {
                     continue;
                 }
                 let place = Place { keycode, shifted };
@@ -197,7 +198,8 @@ mod tests {
         assert_eq!(place("A"), Some((9, true)));
         assert_eq!(place("1"), Some((12, false)));
         assert_eq!(place("!"), Some((12, true)));
-        assert_eq!(place("KP_1"), Some((11, true)));
+        assert_eq!(place("KP_End"), Some((11, false)));
+        assert_eq!(place("KP_1"), None);
         assert_eq!(place("b"), None);
         assert_eq!(place("é"), None);
         // The third is not a spare one, and the first of all is of no use.
