@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    future::Future,
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -18,7 +19,7 @@ use chromiumoxide::{
             WindowId, WindowState,
         },
         network::{CookieParam, LoaderId, TimeSinceEpoch},
-        page::{GetFrameTreeParams, NavigateParams},
+        page::{BringToFrontParams, GetFrameTreeParams, NavigateParams},
         storage::SetCookiesParams,
         target::{
             ActivateTargetParams, AttachToTargetParams, CreateBrowserContextParams,
@@ -26,6 +27,7 @@ use chromiumoxide::{
             TargetInfo,
         },
     },
+    cdp::js_protocol::runtime::EvaluateParams,
     conn::Connection,
     error::CdpError as Failure,
     types::{CallId, CdpJsonEventMessage, Command, Message, Response},
@@ -120,18 +122,62 @@ impl Cdp {
 
     /// Navigates `tab`; resolves once the new document is there or there will be none. An error page of Chromium is no error.
     pub async fn navigate(&self, tab: &Tab, url: &str) -> Result<(), CdpError> {
+        let session = self.attach(tab).await?;
+        let navigated = self.navigate_session(&session, url).await;
+        self.detach(session).await?;
+        navigated
+    }
+
+    /// Brings `tab` to the front, gives its page the focus that the address bar may have, and resolves once the page has the keyboard.
+    pub async fn focus(&self, tab: &Tab) -> Result<(), CdpError> {
+        let session = self.attach(tab).await?;
+        let focused = self.focus_session(&session).await;
+        self.detach(session).await?;
+        focused
+    }
+
+    async fn focus_session(&self, session: &SessionId) -> Result<(), CdpError> {
+        let bring = BringToFrontParams::default();
+        self.call(bring, Some(session.clone())).await?;
+        let has_focus = || {
+            let asked = EvaluateParams::new("document.hasFocus()");
+            self.call(asked, Some(session.clone()))
+        };
+        let focused = async {
+            while has_focus().await?.result.value != Some(true.into()) {
+                time::sleep(LOOK_AGAIN).await;
+            }
+            Ok(())
+        };
+        self.in_time(BringToFrontParams::IDENTIFIER, focused).await
+    }
+
+    async fn in_time<T>(
+        &self,
+        method: &str,
+        done: impl Future<Output = Result<T, CdpError>>,
+    ) -> Result<T, CdpError> {
+        let done = time::timeout(self.deadline, done).await;
+        done.map_err(|_| CdpError::Deadline {
+            method: method.into(),
+            after: self.deadline,
+        })?
+    }
+
+    async fn attach(&self, tab: &Tab) -> Result<SessionId, CdpError> {
         let attach = AttachToTargetParams::builder()
             .target_id(TargetId::new(tab.id.clone()))
             .flatten(true)
             .build()
             .expect("the target is set");
-        let session = self.call(attach, None).await?.session_id;
-        let navigated = self.navigate_session(&session, url).await;
+        Ok(self.call(attach, None).await?.session_id.clone())
+    }
+
+    async fn detach(&self, session: SessionId) -> Result<(), CdpError> {
         let detach = DetachFromTargetParams::builder()
             .session_id(session)
             .build();
-        self.call(detach, None).await?;
-        navigated
+        self.call(detach, None).await.map(drop)
     }
 
     async fn navigate_session(&self, session: &SessionId, url: &str) -> Result<(), CdpError> {
@@ -149,12 +195,7 @@ impl Cdp {
             }
             Ok(())
         };
-        time::timeout(self.deadline, replaced)
-            .await
-            .map_err(|_| CdpError::Deadline {
-                method: NavigateParams::IDENTIFIER.into(),
-                after: self.deadline,
-            })?
+        self.in_time(NavigateParams::IDENTIFIER, replaced).await
     }
 
     /// Which document a tab shows.

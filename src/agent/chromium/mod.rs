@@ -24,6 +24,9 @@ mod temporary;
 pub use leftovers::OF_THE_PROCESS;
 pub use supervisor::start;
 
+/// For a page to get the keyboard: what is typed a little early is not held up by one that hangs.
+const FOCUS_LIMIT: Duration = Duration::from_secs(5);
+
 /// Where a running Chromium answers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Devtools {
@@ -175,6 +178,7 @@ pub enum HoldError {
 pub struct Chromium {
     state: watch::Receiver<BrowserState>,
     status: watch::Receiver<Status>,
+    focused: watch::Receiver<u64>,
     requests: mpsc::Sender<Request>,
     authority: Arc<Path>,
 }
@@ -202,6 +206,16 @@ impl Chromium {
                 display::access(name, &self.authority).map_err(|_| NoScreen::Down)
             }
         }
+    }
+
+    /// Resolves once the page of a Chromium that has just been started has the keyboard, or has not got it in time.
+    pub async fn focused(&self) {
+        let Some(devtools) = self.current().devtools().cloned() else {
+            return;
+        };
+        let mut focused = self.focused.clone();
+        let by_now = focused.wait_for(|generation| *generation >= devtools.generation);
+        let _ = tokio::time::timeout(FOCUS_LIMIT, by_now).await;
     }
 
     /// Resolves once Chromium answers.

@@ -13,8 +13,8 @@ use tokio::{
 use url::Url;
 
 use super::{
-    BrowserState, Chromium, DisplayStatus, Held, Hold, HoldError, NotReady, Request, ResizeError,
-    Status,
+    BrowserState, Chromium, Devtools, DisplayStatus, Held, Hold, HoldError, NotReady, Request,
+    ResizeError, Status,
     backoff::Backoff,
     launch::{self, LaunchError, Process, open_in_front},
     leftovers,
@@ -67,6 +67,8 @@ struct Supervisor {
     requests: mpsc::Receiver<Request>,
     state: watch::Sender<BrowserState>,
     status: watch::Sender<Status>,
+    /// Which Chromium's page has been given the keyboard.
+    focused: watch::Sender<u64>,
     viewport: Viewport,
     start_url: Option<Url>,
     generation: u64,
@@ -93,12 +95,14 @@ pub fn start(config: Arc<Config>, logs: Logs, shutdown: &Shutdown) -> Chromium {
         },
         viewport: config.viewport,
     });
+    let (focused, focused_receiver) = watch::channel(0);
     let authority = config.state_dir.display_authority().into();
     let supervisor = Supervisor {
         shutdown: shutdown.clone(),
         requests,
         state,
         status,
+        focused,
         viewport: config.viewport,
         start_url: config.start_url.clone(),
         generation: 0,
@@ -113,6 +117,7 @@ pub fn start(config: Arc<Config>, logs: Logs, shutdown: &Shutdown) -> Chromium {
     Chromium {
         state: state_receiver,
         status: status_receiver,
+        focused: focused_receiver,
         requests: requests_sender,
         authority,
     }
@@ -222,11 +227,25 @@ impl Supervisor {
             after_ms = begun.elapsed().as_millis() as u64,
             "Chromium answers"
         );
+        if self.display.is_some() {
+            self.focus_page(process.devtools.clone());
+        }
         if let Some(url) = &self.start_url {
             // What fails here is seen in the tab; it is no reason to withhold the browser.
             let _ = time::timeout(START_URL_DEADLINE, open_in_front(&process.devtools, url)).await;
         }
         Ok(process)
+    }
+
+    /// Sees to it that the page has the keyboard, which takes Chromium a while after it has answered.
+    fn focus_page(&self, devtools: Arc<Devtools>) {
+        let focused = self.focused.clone();
+        self.shutdown.spawn(async move {
+            if let Err(error) = launch::focus_page(&devtools).await {
+                tracing::debug!(%error, "the page may be without the keyboard's focus");
+            }
+            focused.send_replace(devtools.generation);
+        });
     }
 
     /// Stays with a running Chromium until it has ended.

@@ -208,6 +208,9 @@ impl Computer {
             let view = self.view(surface.clone()).await?;
             planned(&actions, view, name).map_err(ComputerError::Refused)?;
         }
+        if let Surface::Screen(_) = surface {
+            self.chromium.focused().await;
+        }
         let kinds: Vec<ActionType> = actions.iter().map(Action::kind).collect();
         let (begin, begun) = oneshot::channel();
         let plan = move |view| {
