@@ -33,6 +33,13 @@ impl Page {
         answer["result"]["value"].clone()
     }
 
+    /// Waits until it has been drawn as it is now and has the keyboard: before that Chromium drops input.
+    pub async fn ready(&mut self) {
+        let drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
+        self.evaluate(drawn).await;
+        self.until("document.hasFocus()", |has| *has == true).await;
+    }
+
     /// Waits until an expression comes to something that is wanted.
     pub async fn until(&mut self, expression: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         until(expression, async || {

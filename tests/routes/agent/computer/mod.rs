@@ -1,3 +1,15 @@
+mod batch;
+mod click_mouse;
 mod clipboard;
+mod cursor;
+mod drag_mouse;
+mod focus;
+mod get_mouse_position;
 mod headless;
+mod held;
+mod move_mouse;
+mod press_key;
+mod random;
 mod screenshot;
+mod scroll;
+mod r#type;

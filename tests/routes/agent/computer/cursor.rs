@@ -1,0 +1,36 @@
+//! `POST /computer/cursor`
+
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::support::{
+    agent::Start,
+    painter::{BLUE, Painter, region, screenshot},
+    recorder::act,
+    requests::wrong_fields,
+};
+
+#[tokio::test]
+async fn it_is_hidden_and_shown_as_often_as_is_asked_for() {
+    let agent = Start::screen_alone().await;
+    let painter = Painter::on(&agent).await;
+    painter.fill_all(BLUE);
+    act(&agent, "move_mouse", json!({"x": 300, "y": 200})).await;
+    let is_seen = async || {
+        let picture = screenshot(&agent, &region(290, 190, 20, 20)).await;
+        (0..20).any(|x| (0..20).any(|y| picture.at(x, y) != BLUE))
+    };
+    assert!(is_seen().await);
+    for hidden in [true, true, false, false, true] {
+        act(&agent, "cursor", json!({"hidden": hidden})).await;
+        assert_eq!(is_seen().await, !hidden);
+    }
+    for body in [json!({}), json!({"hidden": "yes"})] {
+        let (status, answer) = agent
+            .answer(agent.post("/computer/cursor").json(&body))
+            .await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        assert_eq!(wrong_fields(&answer), ["hidden"]);
+    }
+    agent.stop().await;
+}

@@ -1,0 +1,53 @@
+//! `POST /computer/get_mouse_position`
+
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::support::{
+    agent::Start,
+    recorder::{act, action},
+    wait::in_time,
+};
+
+#[tokio::test]
+async fn tells_where_the_pointer_is() {
+    let agent = Start::screen_alone().await;
+    for (x, y) in [(0, 0), (100, 200), (1919, 1079)] {
+        act(&agent, "move_mouse", json!({"x": x, "y": y})).await;
+        let at = agent.ok(agent.post("/computer/get_mouse_position")).await;
+        assert_eq!(at, json!({"x": x, "y": y}));
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_batch_that_sleeps_holds_nothing_up() {
+    let agent = Start::screen_alone().await;
+    let at = json!({"x": 10, "y": 20});
+    let actions = [
+        action("move_mouse", at.clone()),
+        action("sleep", json!({"duration_ms": 30_000})),
+    ];
+    let batch = agent.post("/computer/batch");
+    let sleeping = tokio::spawn(batch.json(&json!({"actions": actions})).send());
+    crate::support::wait::until("the move", async || {
+        let now = agent.ok(agent.post("/computer/get_mouse_position")).await;
+        (now == at).then_some(())
+    })
+    .await;
+    // What cannot be done is refused at once, too.
+    let body = json!({"x": 10_000, "y": 0});
+    let (status, _) = agent
+        .answer(agent.post("/computer/move_mouse").json(&body))
+        .await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(!sleeping.is_finished());
+    sleeping.abort();
+    // Once its client has left, it is the next one's turn.
+    in_time(
+        "the next one's turn",
+        act(&agent, "move_mouse", json!({"x": 5, "y": 5})),
+    )
+    .await;
+    agent.stop().await;
+}

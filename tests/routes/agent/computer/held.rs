@@ -1,0 +1,109 @@
+//! What is held down is up again, whatever happens.
+
+use nix::sys::signal::Signal;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use x11rb::{
+    connection::Connection,
+    protocol::xproto::{ConnectionExt as _, KeyButMask},
+    rust_connection::RustConnection,
+};
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    processes,
+    recorder::{act, action},
+    screen,
+    wait::until,
+};
+
+/// What the server says is down: buttons and modifiers, and whether any key is.
+fn down(x: &RustConnection) -> (u16, bool) {
+    let root = x.setup().roots[0].root;
+    let pointer = x.query_pointer(root).unwrap().reply().unwrap();
+    let keys = x.query_keymap().unwrap().reply().unwrap().keys;
+    (pointer.mask.bits(), keys.iter().any(|byte| *byte != 0))
+}
+
+const NOTHING: (u16, bool) = (0, false);
+
+async fn all_is_up(x: &RustConnection) {
+    until("nothing held", async || (down(x) == NOTHING).then_some(())).await;
+}
+
+fn batch(agent: &TestAgent, actions: &Value) -> reqwest::RequestBuilder {
+    agent
+        .post("/computer/batch")
+        .json(&json!({"actions": actions}))
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_leaves_nothing_down() {
+    let agent = Start::screen_alone().await;
+    let x = screen::connect(&agent).await;
+    let pressed = action(
+        "click_mouse",
+        json!({"x": 50, "y": 50, "click_type": "down"}),
+    );
+    let held = json!({"keys": ["a", "é"], "duration": 30_000, "hold_keys": ["Shift", "Ctrl"]});
+    let actions = json!([pressed, action("press_key", held)]);
+    for _ in 0..3 {
+        let leaving = tokio::spawn(batch(&agent, &actions).send());
+        let all = KeyButMask::BUTTON1 | KeyButMask::SHIFT | KeyButMask::CONTROL;
+        until("all held", async || {
+            (down(&x) == (all.bits(), true)).then_some(())
+        })
+        .await;
+        leaving.abort();
+        all_is_up(&x).await;
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn an_action_that_fails_leaves_nothing_down() {
+    let agent = Start::on_screen().ready().await;
+    let x = screen::connect(&agent).await;
+    let press = json!({"x": 300, "y": 300, "click_type": "down"});
+    act(&agent, "click_mouse", press).await;
+    assert_eq!(down(&x).0, KeyButMask::BUTTON1.bits());
+    // More keys than the keyboard has room for at once, and nobody to take them.
+    let text: String = ('\u{4e00}'..'\u{4e80}').collect();
+    let actions = json!([
+        action("sleep", json!({"duration_ms": 1})),
+        action("type_text", json!({"text": text})),
+        action("sleep", json!({"duration_ms": 1})),
+    ]);
+    let chromium = u32::try_from(agent.chromium_number("pid").await).unwrap();
+    processes::signal(chromium, Signal::SIGSTOP);
+    let (status, answer) = agent.answer(batch(&agent, &actions)).await;
+    assert_eq!(down(&x), NOTHING);
+    processes::signal(chromium, Signal::SIGCONT);
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
+    assert_eq!(answer["message"], "action 1 (type_text) failed");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_batch_holds_is_up_after_it() {
+    let agent = Start::screen_alone().await;
+    let x = screen::connect(&agent).await;
+    let actions = json!([
+        action(
+            "press_key",
+            json!({"keys": ["Ctrl+Shift+a", "漢"], "hold_keys": ["Alt"]})
+        ),
+        action(
+            "click_mouse",
+            json!({"x": 50, "y": 50, "num_clicks": 2, "hold_keys": ["Super"]})
+        ),
+        action("type_text", json!({"text": "ÄB漢"})),
+        action(
+            "drag_mouse",
+            json!({"path": [[1, 1], [9, 9]], "step_delay_ms": 0, "hold_keys": ["Ctrl"]})
+        ),
+    ]);
+    agent.ok(batch(&agent, &actions)).await;
+    assert_eq!(down(&x), NOTHING);
+    agent.stop().await;
+}

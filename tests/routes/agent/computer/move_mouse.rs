@@ -1,0 +1,51 @@
+//! `POST /computer/move_mouse`
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    agent::Start,
+    recorder::{Recorder, act},
+};
+
+fn place(event: &Value) -> (i64, i64) {
+    (event["x"].as_i64().unwrap(), event["y"].as_i64().unwrap())
+}
+
+#[tokio::test]
+async fn it_goes_at_once_or_as_a_hand_would() {
+    let agent = Start::on_screen().ready().await;
+    let mut recorder = Recorder::open(&agent).await;
+    let at_once = json!({"x": 200, "y": 300, "hold_keys": ["Alt"]});
+    act(&agent, "move_mouse", at_once).await;
+    let seen = recorder
+        .take_when("the move", |seen| {
+            seen.last().is_some_and(|event| event["type"] == "keyup")
+        })
+        .await;
+    let moves: Vec<&Value> = seen
+        .iter()
+        .filter(|event| event["type"] == "mousemove")
+        .collect();
+    assert!(
+        moves
+            .iter()
+            .all(|event| place(event) == (200, 300) && event["held"] == "Alt"),
+        "{seen:?}"
+    );
+    assert!(!moves.is_empty());
+
+    let smooth = json!({"x": 1200, "y": 900, "smooth": true, "duration_ms": 600});
+    act(&agent, "move_mouse", smooth).await;
+    let seen = recorder
+        .take_when("the end of the way", |seen| {
+            seen.last().is_some_and(|event| place(event) == (1200, 900))
+        })
+        .await;
+    let way: Vec<(i64, i64)> = seen.iter().map(place).collect();
+    assert!(way.len() >= 5, "{way:?}");
+    assert!(way.is_sorted(), "{way:?}");
+    // The straight way would be y = 300 + (x - 200) * 0.6.
+    let off = |(x, y): &(i64, i64)| (300 + (x - 200) * 6 / 10 - y).abs();
+    assert!(way.iter().any(|at| off(at) > 10), "{way:?}");
+    agent.stop().await;
+}

@@ -1,0 +1,108 @@
+//! `POST /computer/press_key`
+
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::support::{
+    agent::Start,
+    recorder::{Recorder, act},
+    requests::wrong_fields,
+};
+
+#[tokio::test]
+async fn keys_and_combinations_are_pressed_and_released() {
+    let agent = Start::on_screen().ready().await;
+    let mut recorder = Recorder::open(&agent).await;
+    for (keys, count, expected) in [
+        (json!(["a"]), 2, "+a -a"),
+        (json!(["A"]), 4, "+Shift +A -A -Shift"),
+        (json!(["Return", "esc"]), 4, "+Enter -Enter +Escape -Escape"),
+        (json!(["Ctrl+C"]), 4, "+Control +c -c -Control"),
+        (
+            json!(["ctrl+shift+k"]),
+            6,
+            "+Control +Shift +K -K -Shift -Control",
+        ),
+        (json!(["cmd+ArrowUp"]), 4, "+Meta +ArrowUp -ArrowUp -Meta"),
+        (json!(["F5", "page_down"]), 4, "+F5 -F5 +PageDown -PageDown"),
+        (
+            json!(["Ctrl++"]),
+            6,
+            "+Control +Shift ++ -+ -Shift -Control",
+        ),
+        (json!(["space", "!"]), 6, "+  -  +Shift +! -! -Shift"),
+    ] {
+        act(&agent, "press_key", json!({"keys": keys})).await;
+        assert_eq!(recorder.keys(count).await, expected, "{keys}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn keys_are_held_for_a_time_and_others_meanwhile() {
+    let agent = Start::on_screen().ready().await;
+    let mut recorder = Recorder::open(&agent).await;
+    let held = json!({"keys": ["a", "Ctrl+b"], "duration": 100, "hold_keys": ["Alt", "ctrl"]});
+    act(&agent, "press_key", held).await;
+    let expected = "+Alt +Control +a +b -b -a -Control -Alt";
+    assert_eq!(recorder.keys(8).await, expected);
+    // As on any keyboard, a key that is held long enough repeats itself.
+    act(
+        &agent,
+        "press_key",
+        json!({"keys": ["x"], "duration": 1500}),
+    )
+    .await;
+    let seen = recorder
+        .take_when("the release", |seen| {
+            seen.iter().any(|event| event["type"] == "keyup")
+        })
+        .await;
+    assert!(seen.iter().any(|event| event["repeat"] == true), "{seen:?}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_the_keyboard_does_not_have_is_pressed_all_the_same() {
+    let agent = Start::on_screen().ready().await;
+    let field = "<input id=field autofocus><script>window.editing = true; field.focus()</script>";
+    let mut recorder = Recorder::with(&agent, field).await;
+    let keys = json!({"keys": ["eacute", "U20AC", "漢", "KP_7", "Greek_alpha"]});
+    act(&agent, "press_key", keys).await;
+    recorder
+        .0
+        .until("field.value", |value| value == "é€漢7α")
+        .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn refuses_keys_there_are_none_of() {
+    let agent = Start::screen_alone().await;
+    let many = vec!["a"; 101];
+    for (body, fields) in [
+        (json!({}), vec!["keys"]),
+        (json!({"keys": []}), vec!["keys"]),
+        (json!({"keys": many}), vec!["keys"]),
+        (json!({"keys": "a"}), vec!["keys"]),
+        (
+            json!({"keys": ["a", "nokey", "Ctrl+nokey", 3]}),
+            vec!["keys[1]", "keys[2]", "keys[3]"],
+        ),
+        (
+            json!({"keys": ["a"], "duration": 30_001, "hold_keys": ["x y"]}),
+            vec!["duration", "hold_keys[0]"],
+        ),
+        (
+            json!({"keys": ["a"], "hold_keys": ["a", "b", "c", "d", "e", "f", "g", "h", "i"]}),
+            vec!["hold_keys"],
+        ),
+    ] {
+        let (status, answer) = agent
+            .answer(agent.post("/computer/press_key").json(&body))
+            .await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}: {answer}");
+        assert_eq!(wrong_fields(&answer), fields, "{body}");
+    }
+    agent.stop().await;
+}

@@ -1,0 +1,170 @@
+//! `POST /computer/type`
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::{
+    agent::Start,
+    recorder::{Recorder, act},
+    requests::wrong_fields,
+};
+
+const FIELDS: &str = "<input id=input><textarea id=area></textarea><div id=free contenteditable></div>\
+    <script>window.editing = window.silent = true</script>";
+
+/// Twelve scripts, with what is composed of several characters in each of them.
+const SCRIPTS: [&str; 12] = [
+    "The quick brown fox, jumps over: (the) lazy dog! 0123456789 @#$%^&*_+-=[]{}|;'\"<>?/~` ÄÖÜß çñø ½§€ e\u{301}o\u{308}\u{323} ",
+    "Ξεσκεπάζω τὴν ψυχοφθόρα βδελυγμία ",
+    "Съешь же ещё этих мягких французских булок, да выпей чаю ",
+    "דג סקרן שט בים מאוכזב ולפתע מצא חברה שָׁלוֹם ",
+    "صِف خَلقَ خَودٍ كَمِثلِ الشَمسِ إِذ بَزَغَت ",
+    "ऋषियों को सताने वाले दुष्ट राक्षसों के राजा रावण क्षेत्र ",
+    "เป็นมนุษย์สุดประเสริฐเลิศคุณค่า ",
+    "키스의 고유조건은 입술끼리 만나야 하고 한글 ",
+    "いろはにほへとちりぬるを イロハニホヘト がぎぐ か\u{3099} ",
+    "天地玄黃宇宙洪荒日月盈昃辰宿列張寒來暑往秋收冬藏𠮷𡈽 ",
+    "Կրնամ ապակի ուտել և ինծի անհանգիստ չըներ გემრიელი ",
+    "😀👩‍👩‍👧‍👦🇨🇭👍🏽❤️🏳️‍🌈🧑🏿‍🚀 ∑∞≠→ ",
+];
+
+/// So many characters of all scripts, in an order that mixes them.
+fn sample(length: usize) -> String {
+    let mut chars: Vec<char> = Vec::new();
+    let mut at = 0_usize;
+    while chars.len() < length {
+        chars.extend(SCRIPTS[at % SCRIPTS.len()].chars());
+        at += 5;
+    }
+    chars.truncate(length);
+    let text: String = chars.into_iter().collect();
+    // A space at an end is the editor's own affair.
+    format!("[{}]", text.trim_end())
+}
+
+#[tokio::test]
+async fn two_thousand_characters_arrive_as_they_were_sent() {
+    let agent = Start::on_screen().ready().await;
+    let text = sample(2000);
+    let lines = format!("first\tline\n{text}\r\nlast\rline");
+    for (focus, typed, value, expected) in [
+        ("input", &text, "input.value", text.clone()),
+        ("free", &text, "free.innerText", text.clone()),
+        (
+            "area",
+            &lines.replace('\t', " "),
+            "area.value",
+            format!("first line\n{text}\nlast\nline"),
+        ),
+    ] {
+        let mut recorder = Recorder::with(&agent, FIELDS).await;
+        recorder.0.evaluate(&format!("{focus}.focus()")).await;
+        act(&agent, "type", json!({"text": typed})).await;
+        let length = Value::from(expected.encode_utf16().count());
+        recorder
+            .0
+            .until(&format!("{value}.length"), |now| *now == length)
+            .await;
+        let arrived = recorder.0.evaluate(value).await;
+        let arrived = arrived.as_str().unwrap();
+        let differ = arrived
+            .chars()
+            .zip(expected.chars())
+            .position(|(a, b)| a != b);
+        assert_eq!(arrived, expected, "{focus} differs at {differ:?}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_delay_is_kept_and_tab_goes_on_to_the_next_field() {
+    let agent = Start::on_screen().ready().await;
+    let mut recorder = Recorder::with(&agent, FIELDS).await;
+    recorder.0.evaluate("input.focus()").await;
+    let begun = std::time::Instant::now();
+    act(&agent, "type", json!({"text": "ab\tcd", "delay": 50})).await;
+    assert!(begun.elapsed().as_millis() >= 200);
+    recorder
+        .0
+        .until("input.value + '|' + area.value", |now| now == "ab|cd")
+        .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn caps_lock_changes_nothing_and_stays_as_it_is() {
+    let agent = Start::on_screen().ready().await;
+    let mut recorder = Recorder::with(&agent, FIELDS).await;
+    recorder.0.evaluate("area.focus()").await;
+    act(&agent, "press_key", json!({"keys": ["Caps_Lock"]})).await;
+    act(&agent, "type", json!({"text": "aB é"})).await;
+    act(&agent, "press_key", json!({"keys": ["c"]})).await;
+    recorder.0.until("area.value", |now| now == "aB éC").await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn the_keyboard_is_left_as_it_was_found() {
+    use x11rb::{connection::Connection, protocol::xproto::ConnectionExt as _};
+    let agent = Start::on_screen().ready().await;
+    let x = crate::support::screen::connect(&agent).await;
+    let (first, last) = (x.setup().min_keycode, x.setup().max_keycode);
+    let keyboard = || {
+        let asked = x.get_keyboard_mapping(first, last - first + 1).unwrap();
+        asked.reply().unwrap().keysyms
+    };
+    let before = keyboard();
+    act(&agent, "type", json!({"text": sample(200)})).await;
+    assert_eq!(keyboard(), before);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_typed_is_in_no_log() {
+    const SECRET: &str = "correct-horse-battery-staple-é";
+    let agent = Start::on_screen().logging("trace,hyper=info").ready().await;
+    act(&agent, "type", json!({"text": SECRET})).await;
+    act(&agent, "press_key", json!({"keys": ["Ctrl+q", "é"]})).await;
+    let (status, answer) = agent
+        .answer(
+            agent
+                .post("/computer/type")
+                .json(&json!({"text": format!("{SECRET}\u{0}")})),
+        )
+        .await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(!answer.to_string().contains("horse"), "{answer}");
+    let log = agent.log();
+    assert!(log.contains("TRACE"), "all is logged that may be");
+    for trace in ["horse", "enigo", "keycode", "keysym", "Unicode("] {
+        let line = log.lines().find(|line| line.contains(trace));
+        assert_eq!(line, None, "{trace}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn refuses_what_no_keyboard_types() {
+    let agent = Start::screen_alone().await;
+    let long = "é".repeat(65_537);
+    for (body, fields) in [
+        (json!({}), vec!["text"]),
+        (json!({"text": 1, "delay": -1}), vec!["delay", "text"]),
+        (json!({"text": "a\u{0}"}), vec!["text"]),
+        (json!({"text": "a\u{7f}"}), vec!["text"]),
+        (json!({"text": "\u{85}"}), vec!["text"]),
+        (json!({"text": "\u{fffe}"}), vec!["text"]),
+        (json!({"text": long}), vec!["text"]),
+        (json!({"text": "a", "delay": 10_001}), vec!["delay"]),
+        // Eleven minutes.
+        (
+            json!({"text": "a".repeat(67), "delay": 10_000}),
+            vec!["body"],
+        ),
+    ] {
+        let (status, answer) = agent.answer(agent.post("/computer/type").json(&body)).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        assert_eq!(wrong_fields(&answer), fields);
+    }
+    agent.stop().await;
+}
