@@ -1,5 +1,6 @@
 mod agent_recovers;
 mod clients;
+mod computer;
 mod dev;
 mod downloads;
 mod files;
