@@ -133,6 +133,43 @@ async fn a_page_reads_and_writes_it_where_it_may() {
 }
 
 #[tokio::test]
+async fn keys_copy_and_paste_it_and_a_batch_that_sleeps_holds_up_nothing() {
+    let agent = Start::on_screen().ready().await;
+    let mut page = Page::of(&agent).await;
+    page.show("<body style='margin:0'><textarea id=a style='width:99vw;height:99vh'></textarea>")
+        .await;
+    let top = page.evaluate("outerHeight - innerHeight").await;
+    let place = json!({"x": 100, "y": top.as_i64().unwrap() + 100});
+    let click = agent.post("/computer/click_mouse").json(&place);
+    agent.ok(click).await;
+    let press = async |key: &str| {
+        let keys = json!({"keys": [key]});
+        agent
+            .ok(agent.post("/computer/press_key").json(&keys))
+            .await;
+    };
+    write(&agent, ALL_SORTS).await;
+    press("Ctrl+v").await;
+    page.until("a.value", |value| *value == ALL_SORTS).await;
+    page.evaluate("a.value = 'from the page'").await;
+    press("Ctrl+a").await;
+    press("Ctrl+c").await;
+    until("what was copied", async || {
+        (read(&agent).await == "from the page").then_some(())
+    })
+    .await;
+
+    let asleep = json!({"type": "sleep", "sleep": {"duration_ms": 30_000}});
+    let batch = json!({"actions": [asleep]});
+    let sleeper = tokio::spawn(agent.post("/computer/batch").json(&batch).send());
+    write(&agent, "meanwhile").await;
+    assert_eq!(read(&agent).await, "meanwhile");
+    assert!(!sleeper.is_finished());
+    sleeper.abort();
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn it_outlives_the_process_that_offers_it() {
     let agent = Start::on_screen().ready().await;
     let mut page = Page::of(&agent).await;
