@@ -30,7 +30,7 @@ pub async fn list(State(agent): State<Agent>) -> Json<Vec<Replay>> {
 /// Record the screen
 ///
 /// The recording plays up to where it is whatever happens to it: `end_reason` says what did. It shows what the screen shows, the cursor included where that is
-/// shown, with a frame when something has changed and at least one a second. It keeps the size it begins with; a screen that has another one meanwhile is seen
+/// shown, with a frame when something has changed, once more a second later, and every five seconds else. It keeps the size it begins with; a screen that has another one meanwhile is seen
 /// in the middle, made smaller where it has to be. One that goes is waited for, for 10 seconds, and the next one is recorded.
 #[utoipa::path(
     post,
