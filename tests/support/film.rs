@@ -7,6 +7,32 @@ use std::{
 
 use serde_json::Value;
 
+/// Of pictures and of sound.
+pub fn stream_count(path: &Path) -> usize {
+    let mut probe = Command::new("ffprobe");
+    probe.args(["-v", "error", "-of", "csv", "-show_entries", "stream=index"]);
+    let told = run(probe.arg(path)).stdout;
+    told.split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .count()
+}
+
+/// How loud a film is on average, in decibels; full scale is 0, and silence -91.
+pub fn loudness(path: &Path) -> f64 {
+    let mut measure = Command::new("ffmpeg");
+    measure
+        .args(["-nostdin", "-v", "info", "-nostats", "-i"])
+        .arg(path);
+    measure.args(["-map", "0:a", "-af", "volumedetect", "-f", "null", "-"]);
+    let output = measure.output().expect("ffmpeg is there");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let mean = said
+        .lines()
+        .find_map(|line| line.split_once("mean_volume: "));
+    let (_, mean) = mean.unwrap_or_else(|| panic!("no sound: {said}"));
+    mean.trim_end_matches(" dB").parse().unwrap()
+}
+
 /// A film that was decoded from its beginning to its end without an error.
 #[derive(Debug)]
 pub struct Film {

@@ -16,6 +16,7 @@ pub mod screen;
 pub mod script_worker;
 pub mod scripts;
 pub mod site;
+pub mod sound;
 pub mod spawned;
 pub mod wait;
 pub mod websocket;

@@ -9,11 +9,12 @@ use tempfile::TempDir;
 
 use crate::support::{
     agent::{Start, TestAgent},
-    film::Film,
+    film::{Film, loudness, stream_count},
     page::Page,
     painter::{BLUE, GREEN, Painter, RED},
     processes,
     requests::wrong_fields,
+    sound::SoundServer,
     wait::{in_time, until},
 };
 
@@ -167,6 +168,45 @@ async fn the_cursor_is_recorded_where_it_goes() {
     let last = film.frames.last().unwrap();
     assert_ne!(last.color, film.frames[0].color, "{film:?}");
     agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_page_plays_is_heard_where_that_is_wanted() {
+    const TONE: &str = "<title>tone</title><script>\
+        onclick = async () => { const a = new AudioContext(), o = a.createOscillator(); o.connect(a.destination); o.start(); await a.resume(); document.title = a.state }\
+        </script>";
+    let sound = SoundServer::start().await;
+    let agent = Start::on_screen()
+        .with(["--pulse-server", &sound.address()])
+        .ready()
+        .await;
+    let mut page = Page::of(&agent).await;
+    page.show(TONE).await;
+    page.ready().await;
+    let click = json!({"x": 100, "y": 300});
+    agent
+        .ok(agent.post("/computer/click_mouse").json(&click))
+        .await;
+    page.until("document.title", |title| title == "running")
+        .await;
+    let loud = record(&agent, json!({"record_audio": true})).await;
+    let mute = record(&agent, json!({})).await;
+    let begun = Instant::now();
+    seconds_since(begun, 2.0).await;
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("film.mp4");
+    for (id, streams) in [(&loud, 2), (&mute, 1)] {
+        let replay = stop(&agent, id).await;
+        assert_eq!(replay["end_reason"], "stopped", "{}", agent.log());
+        assert!(replay["duration_ms"].as_u64() >= Some(1900), "{replay}");
+        std::fs::write(&path, download(&agent, id).await).unwrap();
+        assert_eq!(stream_count(&path), streams);
+        if streams == 2 {
+            assert!(loudness(&path) > -40.0);
+        }
+    }
+    agent.stop().await;
+    sound.stop().await;
 }
 
 #[tokio::test]
