@@ -21,7 +21,8 @@ use crate::{
     api::live::AgentMessage,
     system::{
         jpeg::Fineness,
-        screen::{ScreenError, Waker, WatchedScreen, Woken},
+        screen::{ScreenError, WatchedScreen, Woken},
+        waker::Waker,
         x11::Access,
     },
 };

@@ -22,7 +22,6 @@ mod frame;
 mod hands;
 mod keyboard;
 mod pace;
-pub mod page;
 mod wheel;
 
 use camera::{Camera, Drawn};

@@ -1,27 +1,16 @@
 //! `GET /live`, and what it shares with `GET /live/view`.
 
-use axum::{
-    extract::State,
-    response::{Html, IntoResponse, Response},
-};
-use http::{
-    HeaderName, HeaderValue,
-    header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS},
-};
+use axum::{extract::State, response::Response};
 
+use self::page::PAGE;
 use super::FULL_RETRY;
 use crate::{
-    agent::{
-        Agent,
-        live::{
-            EnterError,
-            page::{Page, page},
-        },
-    },
+    agent::{Agent, live::EnterError},
     api::ErrorBody,
     http::{ApiError, ApiResult},
 };
 
+mod page;
 pub mod socket;
 pub mod view;
 
@@ -46,28 +35,7 @@ pub async fn live(State(agent): State<Agent>) -> ApiResult<Response> {
 
 fn show(agent: &Agent) -> ApiResult<Response> {
     agent.live.is_possible()?;
-    let Page {
-        html,
-        script,
-        style,
-    } = page();
-    let policy = format!(
-        "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src blob: data:; connect-src 'self'; \
-         base-uri 'none'; form-action 'none'"
-    );
-    let mut answer = Html(html.as_str()).into_response();
-    let headers: [(HeaderName, HeaderValue); 4] = [
-        (
-            CONTENT_SECURITY_POLICY,
-            HeaderValue::from_str(&policy).map_err(ApiError::internal)?,
-        ),
-        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
-        // The page's address may bear a token.
-        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    ];
-    answer.headers_mut().extend(headers);
-    Ok(answer)
+    Ok(PAGE.answer(&[]))
 }
 
 impl From<EnterError> for ApiError {
