@@ -19,7 +19,7 @@ use crate::{
     agent::settings::Config,
     api::viewport::Viewport,
     system::{
-        child::{Child, Listener, Stdout},
+        child::{Child, Listener, Stdout, describe_end},
         file_wait::FolderWatch,
         x11::{self, Access, X11Error},
     },
@@ -105,7 +105,7 @@ impl Display {
                 Err(_) => return Err(DisplayError::Deadline),
             },
             number = socket_of(pid) => Ok(number),
-            status = child.wait() => Err(describe(status)),
+            status = child.wait() => Err(describe_end(status)),
         };
         let number = number.map_err(|status| DisplayError::Ended {
             status,
@@ -155,7 +155,7 @@ impl Display {
     /// Resolves with the reason when the server ends.
     pub async fn ended(&mut self) -> String {
         let status = self.child.wait().await;
-        format!("the X server ended ({})", describe(status))
+        format!("the X server ended ({})", describe_end(status))
     }
 
     pub async fn end(self) {
@@ -191,13 +191,6 @@ pub fn access(name: &str, authority: &Path) -> io::Result<Access> {
 fn number_of(name: &str) -> io::Result<u32> {
     let number = name.strip_prefix(':').and_then(|rest| rest.parse().ok());
     number.ok_or_else(|| io::ErrorKind::InvalidInput.into())
-}
-
-fn describe(status: io::Result<std::process::ExitStatus>) -> String {
-    match status {
-        Ok(status) => status.to_string(),
-        Err(error) => error.to_string(),
-    }
 }
 
 /// The number of the display whose socket the process listens on, as soon as there is one.

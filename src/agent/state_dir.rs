@@ -9,7 +9,10 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::system::remove::{remove_all, remove_left_over};
+use crate::system::{
+    recorder,
+    remove::{remove_all, remove_left_over},
+};
 
 /// Paths inside the state folder. Making one of these touches nothing; [`StateDir::claim`] does.
 #[derive(Clone, Debug)]
@@ -89,7 +92,7 @@ impl StateDir {
 
     /// Recordings of the screen.
     pub fn replays(&self) -> PathBuf {
-        self.root.join("replays")
+        self.root.join(recorder::files::FOLDER)
     }
 
     /// What is only there while something is being done: nothing of it outlives the agent.

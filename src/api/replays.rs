@@ -101,6 +101,23 @@ pub struct Replay {
     pub replay_view_url: Option<String>,
 }
 
+impl Replay {
+    /// One that has just begun.
+    #[must_use]
+    pub fn begun(replay_id: ReplayId, started_at: Timestamp) -> Self {
+        Self {
+            replay_id,
+            started_at,
+            finished_at: None,
+            status: ReplayStatus::Recording,
+            end_reason: None,
+            duration_ms: None,
+            size_bytes: None,
+            replay_view_url: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayStatus {

@@ -122,7 +122,7 @@ impl Cdp {
 
     /// Navigates `tab`; resolves once the new document is there or there will be none. An error page of Chromium is no error.
     pub async fn navigate(&self, tab: &Tab, url: &str) -> Result<(), CdpError> {
-        let session = self.attach(tab).await?;
+        let session = self.session_of(tab).await?;
         let navigated = self.navigate_session(&session, url).await;
         self.detach(session).await?;
         navigated
@@ -130,7 +130,7 @@ impl Cdp {
 
     /// Brings `tab` to the front, gives its page the focus that the address bar may have, and resolves once the page has the keyboard.
     pub async fn focus(&self, tab: &Tab) -> Result<(), CdpError> {
-        let session = self.attach(tab).await?;
+        let session = self.session_of(tab).await?;
         let focused = self.focus_session(&session).await;
         self.detach(session).await?;
         focused
@@ -164,7 +164,7 @@ impl Cdp {
         })?
     }
 
-    async fn attach(&self, tab: &Tab) -> Result<SessionId, CdpError> {
+    pub(super) async fn session_of(&self, tab: &Tab) -> Result<SessionId, CdpError> {
         let attach = AttachToTargetParams::builder()
             .target_id(TargetId::new(tab.id.clone()))
             .flatten(true)

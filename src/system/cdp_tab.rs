@@ -12,7 +12,7 @@ use chromiumoxide::cdp::{
             CaptureScreenshotFormat, CaptureScreenshotParams, CreateIsolatedWorldParams,
             GetFrameTreeParams,
         },
-        target::{AttachToTargetParams, SessionId, TargetId},
+        target::SessionId,
     },
     js_protocol::runtime::EvaluateParams,
 };
@@ -89,12 +89,7 @@ pub struct KeyEvent {
 
 impl Cdp {
     pub async fn attach(&self, tab: Tab) -> Result<TabSession, CdpError> {
-        let attach = AttachToTargetParams::builder()
-            .target_id(TargetId::new(tab.id.clone()))
-            .flatten(true)
-            .build()
-            .expect("the target is set");
-        let id = self.call(attach, None).await?.session_id;
+        let id = self.session_of(&tab).await?;
         let cdp = self.clone();
         Ok(TabSession { cdp, id, tab })
     }

@@ -113,6 +113,14 @@ pub(super) fn plain_environment() -> Vec<(OsString, OsString)> {
     plain
 }
 
+/// How a child ended, in words.
+pub fn describe_end(status: io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
 /// Sends `signal` to the whole process group; a group that is gone is no error.
 pub fn signal_group(leader: u32, signal: Signal) {
     if let Ok(leader) = i32::try_from(leader) {

@@ -65,16 +65,7 @@ impl PlayedAgent {
 
     fn records(&self, content: &Bytes) -> ReplayId {
         let id = ReplayId::generate();
-        let replay = Replay {
-            replay_id: id.clone(),
-            started_at: Utc::now().into(),
-            finished_at: None,
-            status: ReplayStatus::Recording,
-            end_reason: None,
-            duration_ms: None,
-            size_bytes: None,
-            replay_view_url: None,
-        };
+        let replay = Replay::begun(id.clone(), Utc::now().into());
         self.with(|played| played.replays.insert(id.clone(), (replay, content.clone())));
         id
     }

@@ -1,8 +1,10 @@
 //! The page in front.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use super::{Chromium, NotReady, launch::CALL_DEADLINE};
+use url::Url;
+
+use super::{Chromium, Devtools, NotReady, launch::CALL_DEADLINE};
 use crate::system::{
     cdp::{Cdp, CdpError},
     cdp_tab::TabSession,
@@ -45,14 +47,35 @@ impl Chromium {
         Ok(devtools.generation == page.generation && tab.id == page.session.tab().id)
     }
 
-    async fn front_tab(
-        &self,
-        limit: Duration,
-    ) -> Result<(std::sync::Arc<super::Devtools>, Tab), FrontError> {
+    async fn front_tab(&self, limit: Duration) -> Result<(Arc<Devtools>, Tab), FrontError> {
         let devtools = self.ready(limit).await?;
-        // Chromium's list begins with the tab used last.
-        let tabs = DevtoolsHttp::default().tabs(devtools.addr).await?;
-        let tab = tabs.into_iter().next().ok_or(FrontError::NoTab)?;
-        Ok((devtools, tab))
+        let tab = tab_in_front(&devtools).await?;
+        Ok((devtools, tab.ok_or(FrontError::NoTab)?))
     }
+}
+
+/// Gives the keyboard to the page, and resolves once it has it: on a blank one Chromium starts in its address bar.
+pub async fn focus_page(devtools: &Devtools) -> Result<(), CdpError> {
+    let tab = tab_in_front(devtools).await.unwrap_or_default();
+    let cdp = Cdp::connect(&devtools.browser_url(), CALL_DEADLINE).await?;
+    match tab {
+        Some(tab) => cdp.focus(&tab).await,
+        None => Ok(()),
+    }
+}
+
+/// Navigates the tab in front, or opens one where there is none.
+pub async fn open_in_front(devtools: &Devtools, url: &Url) -> Result<(), CdpError> {
+    let tab = tab_in_front(devtools).await.unwrap_or_default();
+    let cdp = Cdp::connect(&devtools.browser_url(), CALL_DEADLINE).await?;
+    match tab {
+        Some(tab) => cdp.navigate(&tab, url.as_str()).await,
+        None => cdp.open_tab(url.as_str()).await.map(drop),
+    }
+}
+
+/// Chromium's list begins with the tab used last.
+async fn tab_in_front(devtools: &Devtools) -> Result<Option<Tab>, DevtoolsError> {
+    let tabs = DevtoolsHttp::default().tabs(devtools.addr).await?;
+    Ok(tabs.into_iter().next())
 }

@@ -10,7 +10,6 @@ use std::{
 };
 
 use tokio::{process::Command, time};
-use url::Url;
 
 use super::{Devtools, leftovers, temporary::TemporaryDir};
 use crate::{
@@ -254,28 +253,6 @@ pub async fn hung(devtools: &Devtools) -> String {
         };
     }
     format!("Chromium did not answer {missed} times in a row")
-}
-
-/// Gives the keyboard to the page, and resolves once it has it: on a blank one Chromium starts in its address bar.
-pub async fn focus_page(devtools: &Devtools) -> Result<(), CdpError> {
-    // Chromium's list begins with the tab used last.
-    let tabs = DevtoolsHttp::default().tabs(devtools.addr).await;
-    let cdp = Cdp::connect(&devtools.browser_url(), CALL_DEADLINE).await?;
-    match tabs.unwrap_or_default().first() {
-        Some(tab) => cdp.focus(tab).await,
-        None => Ok(()),
-    }
-}
-
-/// Navigates the tab in front, or opens one where there is none.
-pub async fn open_in_front(devtools: &Devtools, url: &Url) -> Result<(), CdpError> {
-    // Chromium's list begins with the tab used last.
-    let tabs = DevtoolsHttp::default().tabs(devtools.addr).await;
-    let cdp = Cdp::connect(&devtools.browser_url(), CALL_DEADLINE).await?;
-    match tabs.unwrap_or_default().first() {
-        Some(tab) => cdp.navigate(tab, url.as_str()).await,
-        None => cdp.open_tab(url.as_str()).await.map(drop),
-    }
 }
 
 fn parse_active_port(content: &str) -> Option<(SocketAddr, String)> {

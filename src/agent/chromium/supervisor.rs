@@ -16,7 +16,8 @@ use super::{
     BrowserState, Chromium, Devtools, DisplayStatus, Held, Hold, HoldError, NotReady, Request,
     ResizeError, Status,
     backoff::Backoff,
-    launch::{self, LaunchError, Process, open_in_front},
+    front::{self, open_in_front},
+    launch::{self, LaunchError, Process},
     leftovers,
 };
 use crate::{
@@ -241,7 +242,7 @@ impl Supervisor {
     fn focus_page(&self, devtools: Arc<Devtools>) {
         let focused = self.focused.clone();
         self.shutdown.spawn(async move {
-            if let Err(error) = launch::focus_page(&devtools).await {
+            if let Err(error) = front::focus_page(&devtools).await {
                 tracing::debug!(%error, "the page may be without the keyboard's focus");
             }
             focused.send_replace(devtools.generation);

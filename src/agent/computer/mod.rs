@@ -191,16 +191,13 @@ impl Computer {
         actions: Vec<Action>,
         name: fn(plan::Problem, &[Action]) -> Problem,
     ) -> Result<Vec<ActionResult>, ComputerError> {
+        let mut kinds = actions.iter().map(Action::kind);
+        // A page has no pointer that could be hidden.
+        if matches!(surface, Surface::Page) && kinds.any(|kind| kind == ActionType::SetCursor) {
+            return Err(NoScreen::Headless.into());
+        }
         let is_busy = match surface {
             Surface::Screen(_) => self.input.is_busy(),
-            // A page has no pointer that could be hidden.
-            Surface::Page
-                if actions
-                    .iter()
-                    .any(|action| matches!(action, Action::SetCursor(_))) =>
-            {
-                return Err(NoScreen::Headless.into());
-            }
             Surface::Page => self.page.is_busy(),
         };
         if is_busy {
@@ -243,14 +240,10 @@ fn planned(
     name: fn(plan::Problem, &[Action]) -> Problem,
 ) -> Result<Vec<Vec<Step>>, Vec<Problem>> {
     let refs: Vec<&Action> = actions.iter().collect();
-    let problems = match plan(&refs, view.size, view.pointer) {
-        Ok(plan) => return Ok(plan.actions),
-        Err(problems) => problems,
-    };
-    Err(problems
-        .into_iter()
-        .map(|problem| name(problem, actions))
-        .collect())
+    plan(&refs, view.size, view.pointer).map_err(|problems| {
+        let named = problems.into_iter().map(|problem| name(problem, actions));
+        named.collect()
+    })
 }
 
 fn in_batch(problem: plan::Problem, actions: &[Action]) -> Problem {

@@ -110,11 +110,8 @@ fn least_jerk(t: f64) -> f64 {
 }
 
 fn on_screen(at: Vector, screen: Size) -> Point {
-    let within = |at: f64, side: u16| (at.round() as i32).clamp(0, i32::from(side) - 1);
-    Point {
-        x: within(at.0, screen.width),
-        y: within(at.1, screen.height),
-    }
+    let (x, y) = (at.0.round() as i32, at.1.round() as i32);
+    Point { x, y }.clamped(screen)
 }
 
 #[cfg(test)]

@@ -33,16 +33,12 @@ pub struct Problem {
     pub what: String,
 }
 
-/// The steps of each action, in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    pub actions: Vec<Vec<Step>>,
-    /// Without what the steps themselves take.
-    pub time: Duration,
-}
-
-/// Plans all of it, or says of each action that cannot be done what is wrong with it first.
-pub fn plan(actions: &[&Action], screen: Size, pointer: Point) -> Result<Plan, Vec<Problem>> {
+/// Plans all of it, the steps of each action in order, or says of each action that cannot be done what is wrong with it first.
+pub fn plan(
+    actions: &[&Action],
+    screen: Size,
+    pointer: Point,
+) -> Result<Vec<Vec<Step>>, Vec<Problem>> {
     let mut planner = Planner {
         screen,
         pointer,
@@ -58,10 +54,7 @@ pub fn plan(actions: &[&Action], screen: Size, pointer: Point) -> Result<Plan, V
         }
     }
     if problems.is_empty() {
-        Ok(Plan {
-            actions: planned,
-            time: planner.time,
-        })
+        Ok(planned)
     } else {
         Err(problems)
     }
@@ -76,6 +69,7 @@ struct Planner {
     steps: Vec<Step>,
     /// Of steps and characters, so far.
     taken: usize,
+    /// What the waits come to, so far.
     time: Duration,
 }
 

@@ -9,18 +9,14 @@ use std::{
 
 use crate::{
     api::{ids::ReplayId, replays::Replay},
-    system::remove::{remove_all, remove_left_over},
+    system::{
+        recorder::files::{DRAFT, NOTES, PART, WHOLE},
+        remove::{remove_all, remove_left_over},
+    },
 };
 
 /// Room for all that is ever noted of a recording: taken at its start, so that its end can be noted on a disk that is full.
 const NOTES_BYTES: usize = 1024;
-
-const NOTES: &str = ".json";
-const WHOLE: &str = ".mp4";
-/// While it is recorded, and as long as it is not finished.
-const PART: &str = ".part.mp4";
-/// While it is being finished.
-const DRAFT: &str = ".draft.mp4";
 
 /// The folder they lie in.
 #[derive(Clone, Debug)]
@@ -149,19 +145,10 @@ mod tests {
     use chrono::Utc;
 
     use super::*;
-    use crate::api::replays::{ReplayEndReason, ReplayStatus};
+    use crate::api::replays::ReplayEndReason;
 
     fn replay() -> Replay {
-        Replay {
-            replay_id: ReplayId::generate(),
-            started_at: Utc::now().into(),
-            finished_at: None,
-            status: ReplayStatus::Recording,
-            end_reason: None,
-            duration_ms: None,
-            size_bytes: None,
-            replay_view_url: None,
-        }
+        Replay::begun(ReplayId::generate(), Utc::now().into())
     }
 
     fn names(files: &Files) -> Vec<String> {

@@ -135,14 +135,14 @@ impl Replays {
         let mut left = Vec::new();
         for replay in known {
             let unfinished = replay.status == ReplayStatus::Recording;
-            let (state, stop) = replays.enter(replay);
+            let (state, _) = replays.enter(replay);
             if unfinished {
-                left.push((state, stop));
+                left.push(state);
             }
         }
         let recovering = replays.clone();
         shutdown.spawn(async move {
-            for (state, _) in left {
+            for state in left {
                 recovering.0.recover(state).await;
             }
         });
@@ -211,16 +211,7 @@ impl Replays {
         let camera = opening.await.map_err(io::Error::other)??;
 
         let begun = Instant::now();
-        let replay = Replay {
-            replay_id: ReplayId::generate(),
-            started_at: Utc::now().into(),
-            finished_at: None,
-            status: ReplayStatus::Recording,
-            end_reason: None,
-            duration_ms: None,
-            size_bytes: None,
-            replay_view_url: None,
-        };
+        let replay = Replay::begun(ReplayId::generate(), Utc::now().into());
         let id = replay.replay_id.clone();
         let encoder = recorder::Options {
             program: &program,

@@ -18,7 +18,7 @@ use nix::{
 };
 use tokio::task::spawn_blocking;
 
-use crate::system::{proc_stat::ProcStat, process_run};
+use crate::system::{proc_stat::ProcStat, process_run, recorder};
 
 /// How long killed processes are waited for; the kernel ends them as soon as it gets to it.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -60,8 +60,6 @@ impl Programs {
 
 /// Where the agent's own folder is in a browser's.
 pub const AGENT_FOLDER: &str = "state";
-/// Where its recordings are in the agent's.
-const REPLAYS_FOLDER: &str = "replays";
 
 /// Kills what clients have started through the agent of the browser in `folder`. Only to be called when that agent runs no more.
 pub async fn end_what_clients_started(folder: &Path) {
@@ -100,7 +98,7 @@ pub async fn end_processes(folder: &Path, programs: &Programs) -> io::Result<()>
 /// Puts the recordings of the browser in `folder` into a folder of its name within `to`, whatever of them its agent has left. Only to be
 /// called when that agent runs no more.
 pub async fn save_replays(folder: &Path, to: &Path) -> io::Result<()> {
-    let from = folder.join(AGENT_FOLDER).join(REPLAYS_FOLDER);
+    let from = folder.join(AGENT_FOLDER).join(recorder::files::FOLDER);
     let Some(name) = folder.file_name() else {
         return Ok(());
     };

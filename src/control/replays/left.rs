@@ -22,7 +22,10 @@ use crate::{
         time::Timestamp,
     },
     control::store::{ReplayEnd, StoreError},
-    system::recorder,
+    system::recorder::{
+        self,
+        files::{DRAFT, NOTES, PART, WHOLE},
+    },
 };
 
 /// Waiting before what failed is tried again: the first time, and at most.
@@ -32,13 +35,7 @@ const MAX_NOTES: u64 = 64 << 10;
 /// Read at a time.
 const CHUNK: usize = 256 << 10;
 
-/// The files of a recording: what its agent wrote down, the whole of it, and what there was of it when the agent died.
-const NOTES: &str = ".json";
-const WHOLE: &str = ".mp4";
-const PART: &str = ".part.mp4";
-/// While it is being brought into its last form.
-const DRAFT: &str = ".draft.mp4";
-/// Does that, where it is there, within this time.
+/// Finishes what an agent did not, where it is there, within this time.
 const FFMPEG: &str = "ffmpeg";
 const FINISH: Duration = Duration::from_secs(120);
 

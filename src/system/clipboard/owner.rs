@@ -1,10 +1,6 @@
 //! The child that owns the clipboard, as its parent sees it.
 
-use std::{
-    io,
-    path::Path,
-    process::{ExitStatus, Stdio},
-};
+use std::{io, path::Path, process::Stdio};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -133,7 +129,7 @@ impl Owner {
     async fn ended(&mut self) -> OwnerError {
         // It has closed its end; should it still live, it is of no use.
         let _ = self.child.start_kill();
-        let status = describe(self.child.wait().await);
+        let status = child::describe_end(self.child.wait().await);
         let said = (&mut self.said).await.unwrap_or_default();
         OwnerError::Ended { status, said }
     }
@@ -141,12 +137,5 @@ impl Owner {
     /// Ends it.
     pub async fn kill(mut self) {
         let _ = self.child.kill().await;
-    }
-}
-
-fn describe(status: io::Result<ExitStatus>) -> String {
-    match status {
-        Ok(status) => status.to_string(),
-        Err(error) => error.to_string(),
     }
 }

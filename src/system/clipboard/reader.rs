@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use x11rb::{
     COPY_DEPTH_FROM_PARENT, COPY_FROM_PARENT, CURRENT_TIME, NONE,
     connection::Connection,
@@ -18,12 +17,14 @@ use x11rb::{
             Property, Window, WindowClass,
         },
     },
-    rust_connection::RustConnection,
 };
 
 use crate::{
     api::clipboard::MAX_TEXT,
-    system::x11::{self, Access, X11Error},
+    system::{
+        poll::readable,
+        x11::{self, Access, Link, X11Error},
+    },
 };
 
 /// How often it is asked whether the owner is still the one that was asked: nobody tells when it goes.
@@ -112,7 +113,7 @@ pub fn read(screen: &Access, limit: Duration) -> Result<Selection, ReadError> {
 }
 
 /// Where an owner puts what it is asked for. It is never shown.
-fn make_window(x: &RustConnection, root: Window) -> Result<Window, ReadError> {
+fn make_window(x: &Link, root: Window) -> Result<Window, ReadError> {
     let window = x.generate_id().map_err(X11Error::from)?;
     let events = CreateWindowAux::new().event_mask(EventMask::PROPERTY_CHANGE);
     let (class, depth) = (WindowClass::INPUT_ONLY, COPY_DEPTH_FROM_PARENT);
@@ -154,7 +155,7 @@ struct Answer {
 
 /// One owner that is asked, on a window of its own: what it says late goes nowhere.
 struct Asking<'a> {
-    x: &'a RustConnection,
+    x: &'a Link,
     atoms: Atoms,
     window: Window,
     owner: Window,
@@ -310,12 +311,7 @@ impl Asking<'_> {
     }
 
     fn is_silent(&self, wait: Duration) -> Result<bool, Miss> {
-        let wait = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
-        let mut connection = [PollFd::new(self.x.stream().as_fd(), PollFlags::POLLIN)];
-        match poll(&mut connection, wait) {
-            Ok(ready) => Ok(ready == 0),
-            Err(nix::errno::Errno::EINTR) => Ok(false),
-            Err(error) => Err(io::Error::from(error).into()),
-        }
+        let connection = [self.x.stream().as_fd()];
+        Ok(readable(connection, Some(Instant::now() + wait))? == [false])
     }
 }

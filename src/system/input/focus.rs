@@ -9,11 +9,10 @@ use x11rb::{
             StackMode, Window, WindowClass,
         },
     },
-    rust_connection::RustConnection,
 };
 
 use super::screen::Atoms;
-use crate::system::x11::X11Error;
+use crate::system::x11::{Link, X11Error};
 
 pub struct Focus {
     /// Windows that take the focus.
@@ -22,7 +21,7 @@ pub struct Focus {
 
 impl Focus {
     /// Looks at what is there already; where nothing of it has the focus, the one on top gets it.
-    pub fn new(x: &RustConnection, root: Window, atoms: &Atoms) -> Result<Self, X11Error> {
+    pub fn new(x: &Link, root: Window, atoms: &Atoms) -> Result<Self, X11Error> {
         let mut focus = Self {
             windows: Vec::new(),
         };
@@ -42,7 +41,7 @@ impl Focus {
 
     pub fn heed(
         &mut self,
-        x: &RustConnection,
+        x: &Link,
         root: Window,
         atoms: &Atoms,
         event: &Event,
@@ -65,7 +64,7 @@ impl Focus {
         Ok(())
     }
 
-    fn lost(&mut self, x: &RustConnection, root: Window, window: Window) -> Result<(), X11Error> {
+    fn lost(&mut self, x: &Link, root: Window, window: Window) -> Result<(), X11Error> {
         let before = self.windows.len();
         self.windows.retain(|known| *known != window);
         if self.windows.len() < before {
@@ -75,7 +74,7 @@ impl Focus {
     }
 
     /// Where none of the windows has the focus, the one on top gets it.
-    fn mend(&self, x: &RustConnection, root: Window) -> Result<(), X11Error> {
+    fn mend(&self, x: &Link, root: Window) -> Result<(), X11Error> {
         let focused = x.get_input_focus()?.reply()?.focus;
         if self.windows.is_empty() || self.windows.contains(&focused) {
             return Ok(());
@@ -89,7 +88,7 @@ impl Focus {
     }
 
     /// The window that is about to be clicked at gets the focus.
-    pub fn under_pointer(&self, x: &RustConnection, root: Window) -> Result<(), X11Error> {
+    pub fn under_pointer(&self, x: &Link, root: Window) -> Result<(), X11Error> {
         if self.windows.len() < 2 {
             return Ok(());
         }
@@ -104,7 +103,7 @@ impl Focus {
 }
 
 /// It may go at any moment, which is no error.
-fn takes_focus(x: &RustConnection, window: Window, atoms: &Atoms) -> Result<bool, X11Error> {
+fn takes_focus(x: &Link, window: Window, atoms: &Atoms) -> Result<bool, X11Error> {
     let attributes = x.get_window_attributes(window)?;
     let kind: Atom = AtomEnum::ATOM.into();
     let types = x.get_property(false, window, atoms._NET_WM_WINDOW_TYPE, kind, 0, 16)?;
@@ -126,14 +125,14 @@ fn takes_focus(x: &RustConnection, window: Window, atoms: &Atoms) -> Result<bool
         && !types.any(|kind| passing.contains(&kind)))
 }
 
-fn give(x: &RustConnection, window: Window) -> Result<(), X11Error> {
+fn give(x: &Link, window: Window) -> Result<(), X11Error> {
     // A window that has just gone cannot have it; the next one is told of by an event.
     x.set_input_focus(InputFocus::POINTER_ROOT, window, x11rb::CURRENT_TIME)?
         .ignore_error();
     Ok(x.flush()?)
 }
 
-fn raise(x: &RustConnection, window: Window) -> Result<(), X11Error> {
+fn raise(x: &Link, window: Window) -> Result<(), X11Error> {
     let above = ConfigureWindowAux::new().stack_mode(StackMode::ABOVE);
     x.configure_window(window, &above)?.ignore_error();
     Ok(x.flush()?)

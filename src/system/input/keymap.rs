@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use x11rb::{
-    connection::Connection, protocol::xproto::ConnectionExt as _, rust_connection::RustConnection,
-};
+use x11rb::{connection::Connection, protocol::xproto::ConnectionExt as _};
 
-use crate::{api::keys::Key, system::x11::X11Error};
+use crate::{
+    api::keys::Key,
+    system::x11::{Link, X11Error},
+};
 
 const NO_SYMBOL: u32 = 0;
 /// Programs that count from zero take it for none.
@@ -29,12 +30,11 @@ pub struct Keymap {
     spare: VecDeque<u8>,
     /// What we have put on spare ones.
     bound: HashMap<Key, u8>,
-    per_keycode: u8,
 }
 
 impl Keymap {
     /// Reads it anew. What we have bound before stays known as ours.
-    pub fn read(&mut self, x: &RustConnection) -> Result<(), X11Error> {
+    pub fn read(&mut self, x: &Link) -> Result<(), X11Error> {
         let (first, last) = (x.setup().min_keycode, x.setup().max_keycode);
         let reply = x.get_keyboard_mapping(first, last - first + 1)?.reply()?;
         self.take(first, reply.keysyms_per_keycode, &reply.keysyms);
@@ -44,7 +44,6 @@ impl Keymap {
     fn take(&mut self, first: u8, per_keycode: u8, keysyms: &[u32]) {
         self.keysyms.clear();
         self.characters.clear();
-        self.per_keycode = per_keycode;
         let rows = || (first..=u8::MAX).zip(keysyms.chunks(usize::from(per_keycode.max(1))));
         // Keycodes that others have taken, or freed, meanwhile.
         self.bound.retain(|key, keycode| {
@@ -81,7 +80,11 @@ impl Keymap {
         });
         bound
             .or_else(|| self.keysyms.get(&key.keysym()).copied())
-            .or_else(|| self.characters.get(&key.character()?).copied())
+            .or_else(|| {
+                // The keypad's digits are keys of their own.
+                let character = key.character().filter(|_| !KEYPAD.contains(&key.keysym()));
+                self.characters.get(&character?).copied()
+            })
     }
 
     /// How many keys can be added without taking a place from another.
@@ -109,7 +112,7 @@ impl Keymap {
     }
 
     /// Puts keys on spare keycodes, all at once. There must be room for them.
-    pub fn bind(&mut self, x: &RustConnection, keys: &[Key]) -> Result<(), X11Error> {
+    pub fn bind(&mut self, x: &Link, keys: &[Key]) -> Result<(), X11Error> {
         let mut rows = Vec::with_capacity(keys.len());
         for key in keys {
             if let Some(keycode) = self.spare.pop_front() {
@@ -121,11 +124,7 @@ impl Keymap {
     }
 
     /// Takes away what was put on spare keycodes, but what is held. Whoever is to have read those keys must have done so.
-    pub fn restore(
-        &mut self,
-        x: &RustConnection,
-        is_held: impl Fn(u8) -> bool,
-    ) -> Result<(), X11Error> {
+    pub fn restore(&mut self, x: &Link, is_held: impl Fn(u8) -> bool) -> Result<(), X11Error> {
         let freed: Vec<(Key, u8)> = self
             .bound
             .iter()
@@ -146,7 +145,7 @@ impl Keymap {
     }
 
     /// One request for each run of neighbours: every change is told to all clients.
-    fn write(&self, x: &RustConnection, mut rows: Vec<(u8, u32)>) -> Result<(), X11Error> {
+    fn write(&self, x: &Link, mut rows: Vec<(u8, u32)>) -> Result<(), X11Error> {
         rows.sort_unstable();
         // With both levels said, no server takes it for a letter that has two cases.
         let width = 2;

@@ -8,20 +8,15 @@ use std::{
         atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use nix::{
-    poll::{PollFd, PollFlags, ppoll},
-    sys::{
-        eventfd::{EfdFlags, EventFd},
-        time::TimeSpec,
-    },
-};
+use nix::poll::{PollFd, PollFlags};
 use tokio::sync::oneshot;
 
-use crate::system::x11::Access;
+use crate::system::{poll::poll_until, waker::Waker, x11::Access};
 
+mod batch;
 mod focus;
 mod held;
 mod keymap;
@@ -29,6 +24,9 @@ mod owner;
 mod screen;
 mod step;
 
+use screen::Screen;
+
+pub use batch::Batch;
 pub use held::SessionId;
 pub use step::{Notch, Point, Size, Step};
 
@@ -87,13 +85,10 @@ pub struct Input {
     bell: Bell,
 }
 
-/// The steps of each action, where they can be done on the screen as it is.
-type Planner = Box<dyn FnOnce(View) -> Option<Vec<Vec<Step>>> + Send>;
-
+/// A batch, and the screen it is for.
 struct Job {
     access: Access,
-    plan: Planner,
-    reply: oneshot::Sender<Result<Option<Played>, InputError>>,
+    batch: Batch,
 }
 
 enum Urgent {
@@ -108,9 +103,7 @@ enum Urgent {
 impl Input {
     /// Starts the thread. `on_cursor` is told whether the pointer is hidden, whenever that changes.
     pub fn start(on_cursor: impl Fn(bool) + Send + 'static) -> io::Result<Self> {
-        let waker = Arc::new(Waker(EventFd::from_flags(
-            EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
-        )?));
+        let waker = Waker::new()?;
         let (jobs, jobs_receiver) = sync_channel(QUEUE);
         let (urgent, urgent_receiver) = sync_channel(URGENT_QUEUE);
         let inbox = Inbox {
@@ -150,26 +143,15 @@ impl Input {
         plan: impl FnOnce(View) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
     ) -> Result<Result<Played, E>, InputError> {
         let _counted = Counted::new(&self.batches);
-        let (reply, answer) = oneshot::channel();
-        let (refuse, mut refusal) = oneshot::channel();
-        let job = Job {
-            access,
-            plan: Box::new(move |view| plan(view).map_err(|error| refuse.send(error)).ok()),
-            reply,
-        };
-        match self.jobs.try_send(job) {
+        let (batch, outcome) = Batch::new(plan);
+        match self.jobs.try_send(Job { access, batch }) {
             Ok(()) => self.bell.0.wake(),
             Err(TrySendError::Full(_)) => return Err(InputError::Full),
             Err(TrySendError::Disconnected(_)) => return Err(InputError::Ended),
         }
         // Once nobody waits any more, the thread is to see that at once.
         let _bell = self.bell.clone();
-        match answer.await {
-            Ok(Ok(Some(played))) => Ok(Ok(played)),
-            Ok(Ok(None)) => refusal.try_recv().map(Err).map_err(|_| InputError::Ended),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(InputError::Ended),
-        }
+        outcome.wait().await
     }
 
     /// Whether a batch would have to wait.
@@ -209,7 +191,7 @@ impl Input {
 
 /// Wakes the thread when it is dropped.
 #[derive(Clone)]
-struct Bell(Arc<Waker>);
+struct Bell(Waker);
 
 impl Drop for Bell {
     fn drop(&mut self) {
@@ -232,29 +214,21 @@ impl Drop for Counted<'_> {
     }
 }
 
-struct Waker(EventFd);
-
-impl Waker {
-    fn wake(&self) {
-        // It fails only where it has been woken more often than can be counted.
-        let _ = self.0.write(1);
-    }
-}
-
 /// What the thread is told.
 struct Inbox {
     jobs: Receiver<Job>,
     urgent: Receiver<Urgent>,
-    waker: Arc<Waker>,
+    waker: Waker,
 }
 
 impl Inbox {
-    /// Until there is something in it, or something to be read from `other`, or the time is over.
-    fn wait(&self, other: Option<&dyn AsFd>, time: Option<Duration>) {
-        let mut fds = vec![PollFd::new(self.waker.0.as_fd(), PollFlags::POLLIN)];
-        fds.extend(other.map(|other| PollFd::new(other.as_fd(), PollFlags::POLLIN)));
-        // What interrupts it is looked at by whoever called.
-        let _ = ppoll(&mut fds, time.map(TimeSpec::from_duration), None);
-        let _ = self.waker.0.read();
+    /// Until there is something in it, or something to be read from the screen, or the time is over.
+    fn wait(&self, screen: Option<&Screen>, until: Option<Instant>) {
+        let screen = screen.map(AsFd::as_fd);
+        let fds = [Some(self.waker.as_fd()), screen].into_iter().flatten();
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        // Whoever called looks at what there is, also where it cannot be waited for.
+        let _ = poll_until(&mut fds, until);
+        self.waker.take();
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    Inbox, InputError, Job, PlayError, Played, Point, Step, Urgent, View,
+    Batch, Inbox, InputError, Job, PlayError, Played, Step, Urgent, View,
     held::{Held, Holder, Pressed, SessionId},
     keymap::Place,
     screen::Screen,
@@ -42,10 +42,10 @@ pub fn run(inbox: Inbox, on_cursor: OnCursor) {
     while let Some(next) = owner.turn() {
         let time = match next {
             Next::Now => continue,
-            Next::At(time) => Some(time.saturating_duration_since(Instant::now())),
+            Next::At(time) => Some(time),
             Next::WhenTold => None,
         };
-        let screen = owner.screen.as_ref().map(|(_, screen)| screen as _);
+        let screen = owner.screen.as_ref().map(|(_, screen)| screen);
         owner.inbox.wait(screen, time);
     }
 }
@@ -218,22 +218,23 @@ impl Owner {
             Err(TryRecvError::Empty) => return Some(Next::WhenTold),
             Err(TryRecvError::Disconnected) => return None,
         };
-        if !job.reply.is_closed() {
+        if !job.batch.reply.is_closed() {
             self.begin(job);
         }
         Some(Next::Now)
     }
 
     fn begin(&mut self, job: Job) {
+        let Batch { plan, reply } = job.batch;
         let view = match self.view(&job.access) {
             Ok(view) => view,
             Err(error) => {
-                let _ = job.reply.send(Err(error));
+                let _ = reply.send(Err(error));
                 return;
             }
         };
-        let Some(actions) = (job.plan)(view) else {
-            let _ = job.reply.send(Ok(None));
+        let Some(actions) = plan(view) else {
+            let _ = reply.send(Ok(None));
             return;
         };
         let planned: Duration = actions.iter().flatten().map(Step::time).sum();
@@ -241,7 +242,7 @@ impl Owner {
         let took = Vec::with_capacity(actions.len());
         let mut actions = actions.into_iter();
         self.playing = Some(Playing {
-            reply: job.reply,
+            reply,
             connection: self.connections,
             took,
             steps: actions.next().unwrap_or_default().into_iter(),
@@ -266,8 +267,7 @@ impl Owner {
         if now > playing.give_up {
             return self.fail(playing, PlayError::TooLong(SLACK));
         }
-        if let Some(time) = playing.wait_until.take_if(|time| *time > now) {
-            playing.wait_until = Some(time);
+        if let Some(time) = playing.wait_until.filter(|time| *time > now) {
             self.playing = Some(playing);
             return Next::At(time);
         }
@@ -486,10 +486,7 @@ impl Owner {
             Ok(screen) => {
                 let size = screen.size();
                 let step = match step {
-                    Step::Move(to) => Step::Move(Point {
-                        x: to.x.clamp(0, i32::from(size.width) - 1),
-                        y: to.y.clamp(0, i32::from(size.height) - 1),
-                    }),
+                    Step::Move(to) => Step::Move(to.clamped(size)),
                     step => step,
                 };
                 self.immediate(Holder::Session(session), step)

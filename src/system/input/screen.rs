@@ -6,8 +6,6 @@ use std::{
 };
 
 use enigo::{Coordinate, Direction, Enigo, Keyboard, Mouse, Settings};
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
 use x11rb::{
     atom_manager,
     connection::Connection,
@@ -20,7 +18,6 @@ use x11rb::{
             EventMask, KeyButMask, Mapping, Window,
         },
     },
-    rust_connection::RustConnection,
 };
 
 use super::{
@@ -28,7 +25,10 @@ use super::{
 };
 use crate::{
     api::{computer::MouseButton, keys::Key},
-    system::x11::{self, Access, X11Error},
+    system::{
+        poll::readable,
+        x11::{self, Access, Link, X11Error},
+    },
 };
 
 /// For whoever has the focus to take the keys it was sent.
@@ -51,7 +51,7 @@ atom_manager! {
 }
 
 pub struct Screen {
-    x: RustConnection,
+    x: Link,
     enigo: Enigo,
     root: Window,
     size: Size,
@@ -296,13 +296,11 @@ impl Screen {
             if was_known && !self.focus.knows(window) {
                 return Ok(());
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if until <= Instant::now() {
                 return Err(PlayError::NotTaken(TAKEN_LIMIT));
             }
             if self.answered != self.pings {
-                let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
-                let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(left)), None);
+                readable([self.as_fd()], Some(until)).map_err(X11Error::from)?;
             }
         }
         Ok(())

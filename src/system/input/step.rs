@@ -21,6 +21,17 @@ pub struct Point {
     pub y: i32,
 }
 
+impl Point {
+    /// The place within `size` that is nearest.
+    #[must_use]
+    pub fn clamped(self, size: Size) -> Self {
+        Self {
+            x: self.x.min(i32::from(size.width) - 1).max(0),
+            y: self.y.min(i32::from(size.height) - 1).max(0),
+        }
+    }
+}
+
 /// One notch of a wheel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notch {

@@ -9,12 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::poll::{PollFd, PollFlags};
 use std::os::fd::AsFd;
 
 use super::{canvas::Canvas, encoder::Feed};
 use crate::system::{
-    screen::{ScreenError, Size, Waker, WatchedScreen, Woken, poll_until},
+    poll::readable,
+    screen::{ScreenError, Size, WatchedScreen, Woken},
+    waker::Waker,
     x11::Access,
 };
 
@@ -65,9 +66,8 @@ impl Stop {
 
     /// Waits until then or until the stop.
     fn wait(&self, deadline: Instant) {
-        let mut fds = [PollFd::new(self.waker.as_fd(), PollFlags::POLLIN)];
         // What wakes it stays: it ends every later wait as well.
-        let _ = poll_until(&mut fds, deadline);
+        let _ = readable([self.waker.as_fd()], Some(deadline));
     }
 }
 

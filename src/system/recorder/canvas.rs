@@ -2,8 +2,6 @@
 //!
 //! A recording keeps the size it began with. A screen that has another one meanwhile is seen in the middle of it, made smaller where it has to be.
 
-use std::ops::Range;
-
 use fast_image_resize::{
     FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer,
     images::{Image as Resized, ImageRef},
@@ -13,7 +11,7 @@ use yuv::{
     bgra_to_yuv420,
 };
 
-use crate::system::screen::{Changes, Image, Rect, Size};
+use crate::system::screen::{Changes, Image, Rect, Size, bands};
 
 const BLACK: u8 = 16;
 const GREY: u8 = 128;
@@ -70,16 +68,15 @@ impl Canvas {
             even_below((self.size.height - fitted.height) / 2),
         );
         if fitted == image.size {
-            for rect in rects {
-                self.convert(image, even(*rect, image.size), at);
-            }
+            let rects: Vec<_> = rects.iter().map(|rect| even(*rect, image.size)).collect();
+            self.convert(image, &rects, at);
         } else {
             let pixels = self.resize(image, fitted);
             let small = Image {
                 size: fitted,
                 pixels: &pixels,
             };
-            self.convert(small, fitted.whole(), at);
+            self.convert(small, &[fitted.whole()], at);
         }
     }
 
@@ -91,42 +88,56 @@ impl Canvas {
         colours.fill(GREY);
     }
 
-    /// Converts a rectangle of an image that is seen from `at` on. Both begin at even pixels.
-    fn convert(&mut self, image: Image<'_>, rect: Rect, at: (u32, u32)) {
-        // The library converts whole rows, all there are: it gets those of the rectangle, and a place of their own.
-        let rows = rect.y as usize * image.stride()..rect.bottom() as usize * image.stride();
-        let width = image.size.width;
-        let mut band = YuvPlanarImageMut::alloc(width, rect.height, YuvChromaSubsampling::Yuv420);
-        bgra_to_yuv420(
-            &mut band,
-            &image.pixels[rows],
-            image.stride() as u32,
-            YuvRange::Limited,
-            YuvStandardMatrix::Bt709,
-            YuvConversionMode::Balanced,
-        )
-        .expect("both hold these rows");
+    /// Converts rectangles of an image that is seen from `at` on. All begin at even pixels.
+    fn convert(&mut self, image: Image<'_>, rects: &[Rect], at: (u32, u32)) {
+        for band in bands(rects) {
+            // The library converts whole rows, all there are: it gets those of the band, and a place of their own.
+            let rows = band.top as usize * image.stride()..band.bottom as usize * image.stride();
+            let (width, height) = (image.size.width, band.bottom - band.top);
+            let mut converted =
+                YuvPlanarImageMut::alloc(width, height, YuvChromaSubsampling::Yuv420);
+            bgra_to_yuv420(
+                &mut converted,
+                &image.pixels[rows],
+                image.stride() as u32,
+                YuvRange::Limited,
+                YuvStandardMatrix::Bt709,
+                YuvConversionMode::Balanced,
+            )
+            .expect("both hold these rows");
+            let within = |rect: &&Rect| band.top <= rect.y && rect.bottom() <= band.bottom;
+            for rect in rects.iter().filter(within) {
+                self.take(&converted, band.top, *rect, at);
+            }
+        }
+    }
+
+    /// Takes a rectangle over from the converted rows that begin at `top`.
+    fn take(&mut self, rows: &YuvPlanarImageMut<'_, u8>, top: u32, rect: Rect, at: (u32, u32)) {
         let pixels = (self.size.width * self.size.height) as usize;
         let (brightness, colours) = self.planes.split_at_mut(pixels);
         let (blue, red) = colours.split_at_mut(pixels / 4);
-        let place = (at.0 + rect.x, at.1 + rect.y);
-        let columns = rect.x..rect.right();
-        let brightness = Plane {
+        let from = Rect {
+            y: rect.y - top,
+            ..rect
+        };
+        let to = (at.0 + rect.x, at.1 + rect.y);
+        Plane {
             samples: brightness,
             stride: self.size.width,
-        };
-        brightness.take(band.y_plane.borrow(), band.y_stride, columns, place);
-        let place = (place.0 / 2, place.1 / 2);
-        let columns = rect.x / 2..rect.right().div_ceil(2);
-        for (plane, colour, stride) in [
-            (blue, &band.u_plane, band.u_stride),
-            (red, &band.v_plane, band.v_stride),
+        }
+        .take(rows.y_plane.borrow(), rows.y_stride, from, to);
+        let from = halved(from);
+        let to = (to.0 / 2, to.1 / 2);
+        for (samples, colour, stride) in [
+            (blue, &rows.u_plane, rows.u_stride),
+            (red, &rows.v_plane, rows.v_stride),
         ] {
-            let plane = Plane {
-                samples: plane,
+            Plane {
+                samples,
                 stride: self.size.width / 2,
-            };
-            plane.take(colour.borrow(), stride, columns.clone(), place);
+            }
+            .take(colour.borrow(), stride, from, to);
         }
     }
 
@@ -152,15 +163,14 @@ struct Plane<'a> {
 }
 
 impl Plane<'_> {
-    /// Takes over these columns of all rows of a band, to be seen from `place` on.
-    fn take(self, band: &[u8], stride: u32, columns: Range<u32>, place: (u32, u32)) {
-        let columns = columns.start as usize..columns.end as usize;
-        let rows = self.samples.chunks_exact_mut(self.stride as usize);
-        let left = place.0 as usize;
-        for (row, new) in rows
-            .skip(place.1 as usize)
-            .zip(band.chunks_exact(stride as usize))
-        {
+    /// Takes over what lies at `from` in rows of `stride`, to be seen from `to` on.
+    fn take(self, rows: &[u8], stride: u32, from: Rect, to: (u32, u32)) {
+        let columns = from.x as usize..from.right() as usize;
+        let left = to.0 as usize;
+        let old = self.samples.chunks_exact_mut(self.stride as usize);
+        let new = rows.chunks_exact(stride as usize);
+        let new = new.skip(from.y as usize).take(from.height as usize);
+        for (row, new) in old.skip(to.1 as usize).zip(new) {
             row[left..left + columns.len()].copy_from_slice(&new[columns.clone()]);
         }
     }
@@ -205,6 +215,17 @@ fn even(rect: Rect, size: Size) -> Rect {
     }
 }
 
+/// The same in a colour's plane.
+fn halved(rect: Rect) -> Rect {
+    let (x, y) = (rect.x / 2, rect.y / 2);
+    Rect {
+        x,
+        y,
+        width: rect.right().div_ceil(2) - x,
+        height: rect.bottom().div_ceil(2) - y,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,11 +240,7 @@ mod tests {
             size: screen,
             pixels: &pixels,
         };
-        let changes = Changes {
-            resized: false,
-            rects,
-        };
-        canvas.paint(image, &changes);
+        canvas.paint(image, &Changes { rects });
     }
 
     fn brightness(canvas: &Canvas, x: u32, y: u32) -> u8 {

@@ -21,7 +21,8 @@ use tokio::process::Command;
 use super::matroska;
 use crate::system::{
     child::{Child, Stdout},
-    screen::{Size, poll_until},
+    poll::poll_until,
+    screen::Size,
 };
 
 /// A frame is megabytes: with the usual 64 KiB each would take dozens of turns between us and the encoder. The most an ordinary user may have.
@@ -126,7 +127,7 @@ impl Feed {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let mut fds = [PollFd::new(self.pipe.as_fd(), PollFlags::POLLOUT)];
-                    if !poll_until(&mut fds, deadline)? {
+                    if !poll_until(&mut fds, Some(deadline))? {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                 }

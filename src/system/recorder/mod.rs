@@ -3,6 +3,7 @@
 mod camera;
 mod canvas;
 mod encoder;
+pub mod files;
 mod finish;
 mod matroska;
 

@@ -1,9 +1,6 @@
 //! What is seen on an X server's screen: its pixels through shared memory, the cursor over them, and what has changed.
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::{io, os::fd::AsFd, time::Instant};
 
 use x11rb::{
     connection::{Connection, RequestConnection},
@@ -20,25 +17,25 @@ use x11rb::{
     },
 };
 
-use crate::system::x11::{Access, X11Error};
+use crate::system::{
+    poll::readable,
+    waker::Waker,
+    x11::{self, Access, Link, X11Error},
+};
 
 mod cursor;
 mod geometry;
 mod image;
-mod link;
 mod segment;
-mod wake;
 
+pub(in crate::system) use geometry::bands;
 pub use geometry::{Rect, Size};
 pub use image::{Image, PIXEL, decode_png};
-pub use wake::Waker;
 
 pub use cursor::PointerImage;
-pub(in crate::system) use link::poll_until;
 
 use cursor::{Point, Shape};
-use geometry::{Band, bands};
-use link::Link;
+use geometry::Band;
 use segment::Segment;
 
 /// A screen that changes its size each time it is looked at is given up.
@@ -95,7 +92,7 @@ impl Screen {
     /// # Errors
     /// Where the server does not answer, or cannot share memory.
     pub fn open(access: &Access) -> Result<Self, ScreenError> {
-        let link = link::connect(access)?;
+        let link = x11::connect(access)?;
         let setup = link.setup();
         let root = setup.roots.first().ok_or(X11Error::NoScreen)?;
         let format = setup
@@ -125,14 +122,6 @@ impl Screen {
             size,
             segment,
         })
-    }
-
-    /// The screen's size now.
-    ///
-    /// # Errors
-    /// Where the server does not answer.
-    pub fn size(&self) -> Result<Size, ScreenError> {
-        size_of(&self.link, self.root)
     }
 
     /// The whole screen as it is now, with the cursor over it where that is wanted.
@@ -172,16 +161,16 @@ impl Screen {
         }
     }
 
-    /// Makes room for the size the screen has now; says whether it is another one.
-    fn fit(&mut self) -> Result<bool, ScreenError> {
-        let size = self.size()?;
+    /// Makes room for the size the screen has now.
+    fn fit(&mut self) -> Result<(), ScreenError> {
+        let size = size_of(&self.link, self.root)?;
         if size == self.size {
-            return Ok(false);
+            return Ok(());
         }
         let segment = segment_for(&self.link, size)?;
         std::mem::replace(&mut self.segment, segment).detach(&self.link)?;
         self.size = size;
-        Ok(true)
+        Ok(())
     }
 
     /// Has the server write these rows to their place in the memory, and waits until it has.
@@ -221,8 +210,6 @@ pub enum Woken {
 /// What is new on a screen since the last time.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// It has another size, and all of it is new.
-    pub resized: bool,
     /// What may look different; nothing else does. A few rectangles, which may overlap.
     pub rects: Vec<Rect>,
 }
@@ -324,22 +311,11 @@ impl WatchedScreen {
                 return Ok(Woken::Changed);
             }
             self.screen.link.flush()?;
-            let fds = [
-                std::os::fd::AsFd::as_fd(self.screen.link.stream()),
-                std::os::fd::AsFd::as_fd(&self.waker),
-            ];
-            if link::readable(fds, deadline)? == [false, false] {
+            let fds = [self.screen.link.stream().as_fd(), self.waker.as_fd()];
+            if readable(fds, Some(deadline))? == [false, false] {
                 return Ok(Woken::Timeout);
             }
         }
-    }
-
-    /// As [`Self::wait`], for at most that long.
-    ///
-    /// # Errors
-    /// Where the server is gone.
-    pub fn wait_for(&mut self, timeout: Duration) -> Result<Woken, ScreenError> {
-        self.wait(Instant::now() + timeout)
     }
 
     /// Brings the image up to date, with the cursor over it where that is wanted, and tells what is new in it.
@@ -365,7 +341,9 @@ impl WatchedScreen {
     fn try_update(&mut self, cursor: bool) -> Result<Changes, ScreenError> {
         self.hear()?;
         let stale = self.stale;
-        let resized = stale && self.screen.fit()?;
+        if stale {
+            self.screen.fit()?;
+        }
         let mut rects = self.take_damage()?;
         if stale {
             rects = vec![self.screen.size.whole()];
@@ -388,7 +366,7 @@ impl WatchedScreen {
         }
         self.drawn = place;
         self.stale = false;
-        Ok(Changes { resized, rects })
+        Ok(Changes { rects })
     }
 
     /// Where the pointer is and what it looks like, for who shows the image without the cursor over it.

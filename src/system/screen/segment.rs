@@ -10,7 +10,7 @@ use memmap2::MmapMut;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use x11rb::protocol::shm::{ConnectionExt as _, Seg};
 
-use super::link::Link;
+use crate::system::x11::Link;
 use crate::system::x11::X11Error;
 
 /// The server lets go of it with the connection, or by [`Segment::detach`].

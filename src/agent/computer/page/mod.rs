@@ -11,7 +11,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     time::{sleep, timeout},
 };
 
@@ -22,7 +22,7 @@ use crate::{
     system::{
         cdp::{CdpError, Sent},
         cdp_tab::{MouseEvent, TabSession},
-        input::{InputError, Notch, PlayError, Played, Point, Size, Step, View},
+        input::{Batch, InputError, Notch, PlayError, Played, Point, Size, Step, View},
     },
 };
 
@@ -45,25 +45,18 @@ const CLICK_AGAIN: Duration = Duration::from_millis(500);
 const CLICK_REACH: i32 = 2;
 const MOST_CLICKS: u32 = 3;
 
-type Plan = Box<dyn FnOnce(View) -> Option<Vec<Vec<Step>>> + Send>;
-
-struct Job {
-    plan: Plan,
-    reply: oneshot::Sender<Result<Option<Played>, InputError>>,
-}
-
 /// The handle.
 #[derive(Clone)]
 pub struct PageInput {
     chromium: Chromium,
-    jobs: mpsc::Sender<Job>,
+    batches: mpsc::Sender<Batch>,
     busy: Arc<AtomicBool>,
     pointer: watch::Receiver<Point>,
 }
 
 impl PageInput {
     pub fn start(chromium: Chromium, shutdown: &Shutdown) -> Self {
-        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (batches, queue) = mpsc::channel(QUEUE);
         let (pointer, pointer_receiver) = watch::channel(Point { x: 0, y: 0 });
         let busy = Arc::new(AtomicBool::new(false));
         let player = Player {
@@ -77,7 +70,7 @@ impl PageInput {
         shutdown.spawn(player.run(queue, busy.clone()));
         Self {
             chromium,
-            jobs,
+            batches,
             busy,
             pointer: pointer_receiver,
         }
@@ -90,7 +83,7 @@ impl PageInput {
 
     /// Whether a batch would have to wait.
     pub fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Relaxed) || self.jobs.capacity() < QUEUE
+        self.busy.load(Ordering::Relaxed) || self.batches.capacity() < QUEUE
     }
 
     /// What there is at this moment, whatever is being played.
@@ -99,7 +92,7 @@ impl PageInput {
         let size = size_of(&page.map_err(unreached)?).await?;
         Ok(View {
             size,
-            pointer: clamped(self.position(), size),
+            pointer: self.position().clamped(size),
         })
     }
 
@@ -109,19 +102,13 @@ impl PageInput {
         &self,
         plan: impl FnOnce(View) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
     ) -> Result<Result<Played, E>, InputError> {
-        let (reply, answer) = oneshot::channel();
-        let (refuse, mut refusal) = oneshot::channel();
-        let plan: Plan = Box::new(move |view| plan(view).map_err(|error| refuse.send(error)).ok());
-        self.jobs
-            .try_send(Job { plan, reply })
-            .map_err(|error| match error {
-                mpsc::error::TrySendError::Full(_) => InputError::Full,
-                mpsc::error::TrySendError::Closed(_) => InputError::Ended,
-            })?;
-        match answer.await.map_err(|_| InputError::Ended)?? {
-            Some(played) => Ok(Ok(played)),
-            None => refusal.try_recv().map(Err).map_err(|_| InputError::Ended),
-        }
+        let (batch, outcome) = Batch::new(plan);
+        let sent = self.batches.try_send(batch);
+        sent.map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => InputError::Full,
+            mpsc::error::TrySendError::Closed(_) => InputError::Ended,
+        })?;
+        outcome.wait().await
     }
 }
 
@@ -136,14 +123,6 @@ async fn size_of(page: &FrontPage) -> Result<Size, InputError> {
 
 fn unreached(error: impl std::fmt::Display) -> InputError {
     InputError::Screen(error.to_string())
-}
-
-/// A place that was on the page may not be so any more.
-fn clamped(at: Point, size: Size) -> Point {
-    Point {
-        x: at.x.min(i32::from(size.width) - 1).max(0),
-        y: at.y.min(i32::from(size.height) - 1).max(0),
-    }
 }
 
 /// What is held, and what else the next event depends on.
@@ -180,23 +159,23 @@ struct Player {
 }
 
 impl Player {
-    async fn run(mut self, mut jobs: mpsc::Receiver<Job>, busy: Arc<AtomicBool>) {
+    async fn run(mut self, mut batches: mpsc::Receiver<Batch>, busy: Arc<AtomicBool>) {
         let shutdown = self.shutdown.clone();
         loop {
-            let job = tokio::select! {
+            let batch = tokio::select! {
                 biased;
                 () = shutdown.stopped() => return,
-                job = jobs.recv() => job,
+                batch = batches.recv() => batch,
             };
-            let Some(job) = job else { return };
+            let Some(batch) = batch else { return };
             busy.store(true, Ordering::Relaxed);
-            self.serve(job).await;
+            self.serve(batch).await;
             busy.store(false, Ordering::Relaxed);
         }
     }
 
-    async fn serve(&mut self, job: Job) {
-        let Job { plan, mut reply } = job;
+    async fn serve(&mut self, batch: Batch) {
+        let Batch { plan, mut reply } = batch;
         // Whoever has left while it waited wants nothing done.
         if reply.is_closed() {
             return;
@@ -251,7 +230,8 @@ impl Player {
             Some(size) => size,
             None => self.turn_to_front().await?,
         };
-        let pointer = clamped(*self.pointer.borrow(), size);
+        // A place that was on the page may not be so any more.
+        let pointer = self.pointer.borrow().clamped(size);
         self.pointer.send_replace(pointer);
         Ok(View { size, pointer })
     }

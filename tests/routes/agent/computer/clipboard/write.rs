@@ -138,6 +138,7 @@ async fn keys_copy_and_paste_it_and_a_batch_that_sleeps_holds_up_nothing() {
     let mut page = Page::of(&agent).await;
     page.show("<body style='margin:0'><textarea id=a style='width:99vw;height:99vh'></textarea>")
         .await;
+    page.ready().await;
     let top = page.evaluate("outerHeight - innerHeight").await;
     let place = json!({"x": 100, "y": top.as_i64().unwrap() + 100});
     let click = agent.post("/computer/click_mouse").json(&place);

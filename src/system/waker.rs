@@ -1,4 +1,4 @@
-//! Calling a thread that waits for the screen.
+//! Calling a thread that waits for descriptors.
 
 use std::{
     io,

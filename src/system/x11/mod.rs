@@ -9,15 +9,18 @@ use x11rb::{
         randr::{ConnectionExt as _, ModeInfo, Rotation, SetConfig},
         xproto::{ConnectionExt as _, Family, HostMode},
     },
-    reexports::x11rb_protocol::parse_display::ConnectAddress,
-    rust_connection::{DefaultStream, RustConnection},
+    rust_connection::RustConnection,
 };
 
 use crate::api::viewport::Viewport;
 
+mod link;
+
+use link::Bounded;
+
 /// Of the modes we make; the server's own have none.
 const MARK: char = '@';
-pub(in crate::system) const COOKIE_NAME: &str = "MIT-MAGIC-COOKIE-1";
+const COOKIE_NAME: &str = "MIT-MAGIC-COOKIE-1";
 /// Screens of this fineness are what pages expect.
 const DOTS_PER_INCH: f64 = 96.0;
 
@@ -54,19 +57,18 @@ impl From<ReplyOrIdError> for X11Error {
     }
 }
 
-pub(in crate::system) fn socket_path(access: &Access) -> String {
-    format!("/tmp/.X11-unix/X{}", access.number)
-}
+/// A connection that gives up on a server which does not answer.
+pub(in crate::system) type Link = RustConnection<Bounded>;
 
-pub(in crate::system) fn connect(access: &Access) -> Result<RustConnection, X11Error> {
-    let (stream, _) = DefaultStream::connect(&ConnectAddress::Socket(socket_path(access)))?;
-    let connection = RustConnection::connect_to_stream_with_auth_info(
+pub(in crate::system) fn connect(access: &Access) -> Result<Link, X11Error> {
+    let stream = Bounded::connect(format!("/tmp/.X11-unix/X{}", access.number))?;
+    let link = RustConnection::connect_to_stream_with_auth_info(
         stream,
         0,
         COOKIE_NAME.into(),
         access.cookie.to_vec(),
     )?;
-    Ok(connection)
+    Ok(link)
 }
 
 /// Takes clients of this machine's user without a cookie from now on. Blocks for some milliseconds.
