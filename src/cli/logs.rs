@@ -50,8 +50,16 @@ fn parse(filter: &str) -> io::Result<EnvFilter> {
     Ok(filter.add_directive(agents.map_err(io::Error::other)?))
 }
 
-/// What these log is what is typed, key by key, and what is in the clipboard: it goes nowhere, whatever the filter says.
-const TELLTALES: [&str; 2] = ["enigo", "arboard"];
+/// What these log is what is typed, key by key, and what is in the clipboard, or messages with that in them: it goes nowhere, whatever
+/// the filter says.
+const TELLTALES: [&str; 6] = [
+    "enigo",
+    "arboard",
+    "chromiumoxide",
+    "tungstenite",
+    "tokio_tungstenite",
+    "async_tungstenite",
+];
 
 fn discreet<S>() -> impl Filter<S> {
     filter_fn(|metadata| {
