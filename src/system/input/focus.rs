@@ -87,19 +87,73 @@ impl Focus {
         }
     }
 
-    /// The window that is about to be clicked at gets the focus.
-    pub fn under_pointer(&self, x: &Link, root: Window) -> Result<(), X11Error> {
+    /// The window that is about to be clicked at gets the focus, or the dialog that it waits for. Its dialogs stay above it.
+    pub fn under_pointer(&self, x: &Link, root: Window, atoms: &Atoms) -> Result<(), X11Error> {
         if self.windows.len() < 2 {
             return Ok(());
         }
         let under = x.query_pointer(root)?.reply()?.child;
         let focused = x.get_input_focus()?.reply()?.focus;
-        if under != focused && self.windows.contains(&under) {
+        if under == focused || !self.windows.contains(&under) {
+            return Ok(());
+        }
+        let dialogs = self.dialogs_of(x, under, atoms)?;
+        let awaited = dialogs.iter().rev().find(|dialog| dialog.is_modal);
+        let wanted = awaited.map_or(under, |dialog| dialog.window);
+        if wanted != focused {
             raise(x, under)?;
-            give(x, under)?;
+            for dialog in &dialogs {
+                raise(x, dialog.window)?;
+            }
+            give(x, wanted)?;
         }
         Ok(())
     }
+
+    /// And those of its dialogs, each after the one it belongs to.
+    fn dialogs_of(&self, x: &Link, window: Window, atoms: &Atoms) -> Result<Vec<Dialog>, X11Error> {
+        let mut others = Vec::new();
+        for window in &self.windows {
+            others.extend(dialog(x, *window, atoms)?);
+        }
+        let (mut found, mut owners) = (Vec::new(), vec![window]);
+        while let Some(owner) = owners.pop() {
+            let (its, rest): (Vec<_>, Vec<_>) =
+                others.into_iter().partition(|other| other.owner == owner);
+            owners.extend(its.iter().map(|dialog| dialog.window));
+            found.extend(its);
+            others = rest;
+        }
+        Ok(found)
+    }
+}
+
+/// A window that belongs to another.
+#[derive(Clone, Copy)]
+struct Dialog {
+    window: Window,
+    owner: Window,
+    /// Whether its owner takes nothing as long as it is there.
+    is_modal: bool,
+}
+
+/// The window as one, if it is. It may go at any moment, which is no error.
+fn dialog(x: &Link, window: Window, atoms: &Atoms) -> Result<Option<Dialog>, X11Error> {
+    let (transient, is_window) = (AtomEnum::WM_TRANSIENT_FOR, AtomEnum::WINDOW);
+    let owner = x.get_property(false, window, transient, is_window, 0, 1)?;
+    let kind: Atom = AtomEnum::ATOM.into();
+    let states = x.get_property(false, window, atoms._NET_WM_STATE, kind, 0, 64)?;
+    let (Ok(owner), Ok(states)) = (owner.reply(), states.reply()) else {
+        return Ok(None);
+    };
+    let mut states = states.value32().into_iter().flatten();
+    let is_modal = states.any(|state| state == atoms._NET_WM_STATE_MODAL);
+    let owner = owner.value32().and_then(|mut owners| owners.next());
+    Ok(owner.map(|owner| Dialog {
+        window,
+        owner,
+        is_modal,
+    }))
 }
 
 /// It may go at any moment, which is no error.

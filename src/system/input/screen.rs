@@ -40,6 +40,8 @@ atom_manager! {
     pub Atoms: AtomsCookie {
         WM_PROTOCOLS,
         _NET_WM_PING,
+        _NET_WM_STATE,
+        _NET_WM_STATE_MODAL,
         _NET_WM_WINDOW_TYPE,
         _NET_WM_WINDOW_TYPE_TOOLTIP,
         _NET_WM_WINDOW_TYPE_NOTIFICATION,
@@ -175,7 +177,8 @@ impl Screen {
 
     pub fn button(&mut self, button: MouseButton, down: bool) -> Result<(), PlayError> {
         if down {
-            self.focus.under_pointer(&self.x, self.root)?;
+            self.focus
+                .under_pointer(&self.x, self.root, &self.atoms)?;
         }
         let button = match button {
             MouseButton::Left => enigo::Button::Left,

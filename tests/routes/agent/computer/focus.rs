@@ -1,8 +1,23 @@
 //! The keyboard goes where a person would expect it, without a click before.
 
 use serde_json::json;
+use x11rb::{
+    COPY_DEPTH_FROM_PARENT, COPY_FROM_PARENT,
+    connection::Connection,
+    protocol::xproto::{
+        Atom, AtomEnum, ConnectionExt as _, CreateWindowAux, PropMode, Window, WindowClass,
+    },
+    rust_connection::RustConnection,
+    wrapper::ConnectionExt as _,
+};
 
-use crate::support::{agent::Start, page::Page, recorder::act, wait::until};
+use crate::support::{
+    agent::{Start, TestAgent},
+    page::Page,
+    recorder::act,
+    screen,
+    wait::until,
+};
 
 const FIELD: &str = "<title>first</title><input id=field autofocus>";
 
@@ -82,5 +97,122 @@ async fn where_the_one_that_has_it_closes_the_other_gets_it() {
     page.evaluate("field.focus()").await;
     act(&agent, "type", json!({"text": "left"})).await;
     page.until("field.value", |value| value == "left").await;
+    agent.stop().await;
+}
+
+/// Programs' windows on a screen without a browser.
+struct Windows(RustConnection);
+
+impl Windows {
+    async fn on(agent: &TestAgent) -> Self {
+        Self(screen::connect(agent).await)
+    }
+
+    fn atom(&self, name: &str) -> Atom {
+        let asked = self.0.intern_atom(false, name.as_bytes()).unwrap();
+        asked.reply().unwrap().atom
+    }
+
+    /// One at a place, shown once it has the properties it is given; waits until it has the focus.
+    async fn show(&self, at: i16, size: u16, prepare: impl FnOnce(Window)) -> Window {
+        let window = self.0.generate_id().unwrap();
+        let (class, depth) = (WindowClass::INPUT_OUTPUT, COPY_DEPTH_FROM_PARENT);
+        let (root, nothing) = (self.0.setup().roots[0].root, CreateWindowAux::new());
+        let visual = COPY_FROM_PARENT;
+        self.0
+            .create_window(
+                depth, window, root, at, at, size, size, 0, class, visual, &nothing,
+            )
+            .unwrap();
+        prepare(window);
+        self.0.map_window(window).unwrap().check().unwrap();
+        self.has_focus(window).await;
+        window
+    }
+
+    fn belongs_to(&self, window: Window, owner: Window) {
+        let (property, kind) = (AtomEnum::WM_TRANSIENT_FOR, AtomEnum::WINDOW);
+        self.0
+            .change_property32(PropMode::REPLACE, window, property, kind, &[owner])
+            .unwrap();
+    }
+
+    fn is_awaited(&self, window: Window) {
+        let (property, kind) = (self.atom("_NET_WM_STATE"), AtomEnum::ATOM);
+        let modal = [self.atom("_NET_WM_STATE_MODAL")];
+        self.0
+            .change_property32(PropMode::REPLACE, window, property, kind, &modal)
+            .unwrap()
+            .check()
+            .unwrap();
+    }
+
+    async fn has_focus(&self, window: Window) {
+        until("the focus", async || {
+            let focus = self.0.get_input_focus().unwrap().reply().unwrap().focus;
+            (focus == window).then_some(())
+        })
+        .await;
+    }
+
+    /// From below to above.
+    fn stacked(&self) -> Vec<Window> {
+        let root = self.0.setup().roots[0].root;
+        let tree = self.0.query_tree(root).unwrap().reply().unwrap();
+        tree.children
+    }
+}
+
+#[tokio::test]
+async fn a_click_beside_a_dialog_does_not_bury_it() {
+    let agent = Start::screen_alone().await;
+    let windows = Windows::on(&agent).await;
+    let other = windows.show(700, 200, |_| {}).await;
+    let owner = windows.show(0, 600, |_| {}).await;
+    let dialog = windows
+        .show(100, 300, |window| windows.belongs_to(window, owner))
+        .await;
+    let inner = windows
+        .show(200, 100, |window| windows.belongs_to(window, dialog))
+        .await;
+    let click = async |at: i64| act(&agent, "click_mouse", json!({"x": at, "y": at})).await;
+    // One that its owner does not wait for leaves it the keyboard, and stays in sight.
+    click(20).await;
+    windows.has_focus(owner).await;
+    assert_eq!(windows.stacked(), [other, owner, dialog, inner]);
+    click(750).await;
+    windows.has_focus(other).await;
+    assert_eq!(windows.stacked(), [owner, dialog, inner, other]);
+    // One that it waits for gets it.
+    windows.is_awaited(inner);
+    click(20).await;
+    windows.has_focus(inner).await;
+    assert_eq!(windows.stacked(), [other, owner, dialog, inner]);
+    click(120).await;
+    windows.has_focus(inner).await;
+    assert_eq!(windows.stacked(), [other, owner, dialog, inner]);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_chooser_hears_keys_after_a_click_beside_it() {
+    const FILE: &str = "<title>none</title><input type=file id=file oncancel=\"document.title = 'cancelled'\">\
+        <script>onclick = event => { if (event.target != file) file.click() }</script>";
+    let agent = Start::on_screen().ready().await;
+    let windows = Windows::on(&agent).await;
+    let mut page = Page::of(&agent).await;
+    page.show(FILE).await;
+    page.ready().await;
+    let before = windows.stacked().len();
+    act(&agent, "click_mouse", json!({"x": 600, "y": 900})).await;
+    page.until("document.hasFocus()", |has| *has == false).await;
+    until("the file chooser", async || {
+        (windows.stacked().len() > before).then_some(())
+    })
+    .await;
+    act(&agent, "click_mouse", json!({"x": 5, "y": 1070})).await;
+    act(&agent, "press_key", json!({"keys": ["Escape"]})).await;
+    page.until("document.title", |title| title == "cancelled")
+        .await;
     agent.stop().await;
 }
