@@ -13,7 +13,7 @@ var seen = [];
 var held = event => ['Shift', 'Control', 'Alt', 'Meta'].filter(key => event.getModifierState(key)).join('+');
 var note = (type, event, more) => { seen.push({type, held: held(event), ...more}); if (!window.editing) event.preventDefault(); };
 for (let type of ['mousedown', 'mouseup', 'mousemove', 'dblclick'])
-  addEventListener(type, event => note(type, event, {x: event.screenX, y: event.screenY, button: event.button, detail: event.detail}), true);
+  addEventListener(type, event => note(type, event, {x: event.screenX, y: event.screenY, button: event.button, buttons: event.buttons, detail: event.detail}), true);
 for (let type of ['keydown', 'keyup'])
   addEventListener(type, event => { if (!window.silent) note(type, event, {key: event.key, code: event.code, repeat: event.repeat}) }, true);
 addEventListener('wheel', event => note('wheel', event, {x: event.screenX, y: event.screenY, dx: event.deltaX, dy: event.deltaY}),
@@ -94,6 +94,11 @@ pub async fn perform(agent: &TestAgent, actions: Vec<Value>) -> Vec<Value> {
         "{answer}"
     );
     results
+}
+
+/// Where the pointer is.
+pub async fn position(agent: &TestAgent) -> Value {
+    agent.ok(agent.post("/computer/get_mouse_position")).await
 }
 
 /// Does one action by its own route, which must succeed.

@@ -3,7 +3,11 @@
 use std::{
     collections::VecDeque,
     fs,
-    sync::mpsc::{Receiver, sync_channel},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, sync_channel},
+    },
     thread,
 };
 
@@ -54,6 +58,8 @@ pub enum Answers {
 pub struct ClipboardOwner {
     /// Told when somebody else has taken it.
     pub lost: Receiver<()>,
+    /// How often it was asked.
+    pub asked: Arc<AtomicUsize>,
 }
 
 impl ClipboardOwner {
@@ -61,11 +67,12 @@ impl ClipboardOwner {
         let x = connect(agent).await;
         let (tell, lost) = sync_channel(1);
         let program = Program::take(x, answers);
+        let asked = program.asked.clone();
         thread::spawn(move || {
             program.serve();
             let _ = tell.send(());
         });
-        Self { lost }
+        Self { lost, asked }
     }
 }
 
@@ -75,6 +82,7 @@ struct Program {
     targets: Atom,
     kind: Atom,
     incr: Atom,
+    asked: Arc<AtomicUsize>,
 }
 
 impl Program {
@@ -106,6 +114,7 @@ impl Program {
             targets,
             kind,
             incr,
+            asked: Arc::default(),
         }
     }
 
@@ -115,6 +124,7 @@ impl Program {
             match event {
                 Event::SelectionClear(_) => return,
                 Event::SelectionRequest(request) => {
+                    self.asked.fetch_add(1, Ordering::Relaxed);
                     if let Some(rest) = self.answer(&request) {
                         parts = Some((request.requestor, request.property, rest));
                     }

@@ -63,13 +63,22 @@ pub fn own() -> Result<(), OwnError> {
         eprintln!("{error}");
         std::process::exit(1);
     });
-    let mut clipboard = Clipboard::new()?;
+    let mut clipboard = None;
     let mut input = io::stdin().lock();
     while let Some((what, text)) = next_request(&mut input)? {
         if what == request::RESTORE && watch.is_owned()? {
             tell(event::LOST)?;
             continue;
         }
+        // It forgets what it has whenever it is told that somebody else has the clipboard, however late: after this it would forget this text.
+        // Only one that is begun anew has nothing to be told.
+        if !watch.is_ours_now()? {
+            clipboard = None;
+        }
+        let clipboard = match &mut clipboard {
+            Some(clipboard) => clipboard,
+            none => none.insert(Clipboard::new()?),
+        };
         clipboard.set_text(text)?;
     }
     Ok(())
@@ -119,9 +128,20 @@ impl Watch {
         Ok(Self { x, clipboard })
     }
 
+    fn owner(&self) -> Result<Window, OwnError> {
+        let asked = self.x.get_selection_owner(self.clipboard)?;
+        Ok(asked.reply()?.owner)
+    }
+
     fn is_owned(&self) -> Result<bool, OwnError> {
-        let owner = self.x.get_selection_owner(self.clipboard)?.reply()?.owner;
-        Ok(owner != NONE)
+        Ok(self.owner()? != NONE)
+    }
+
+    fn is_ours_now(&self) -> Result<bool, OwnError> {
+        match self.owner()? {
+            NONE => Ok(false),
+            owner => self.is_ours(owner),
+        }
     }
 
     /// Tells of every owner, until the display or whoever listens is gone.

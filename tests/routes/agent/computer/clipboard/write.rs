@@ -1,13 +1,25 @@
 //! `POST /computer/clipboard/write`
 
-use nix::sys::signal::Signal;
+use std::{
+    fs::File,
+    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+};
+
+use nix::{
+    fcntl::OFlag,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::signal::Signal,
+};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use crate::support::{
     agent::{Start, TestAgent},
     page::Page,
+    painter::screenshot,
     processes,
+    recorder::{action, position},
     requests::wrong_fields,
     screen::{Answers, ClipboardOwner},
     wait::until,
@@ -160,11 +172,19 @@ async fn keys_copy_and_paste_it_and_a_batch_that_sleeps_holds_up_nothing() {
     })
     .await;
 
-    let asleep = json!({"type": "sleep", "sleep": {"duration_ms": 30_000}});
-    let batch = json!({"actions": [asleep]});
+    let place = json!({"x": 7, "y": 8});
+    // For longer than anything is waited for here.
+    let sleep = || action("sleep", json!({"duration_ms": 30_000}));
+    let moved = action("move_mouse", place.clone());
+    let batch = json!({"actions": [moved, sleep(), sleep(), sleep(), sleep()]});
     let sleeper = tokio::spawn(agent.post("/computer/batch").json(&batch).send());
+    until("the move", async || {
+        (position(&agent).await == place).then_some(())
+    })
+    .await;
     write(&agent, "meanwhile").await;
     assert_eq!(read(&agent).await, "meanwhile");
+    screenshot(&agent, &json!({})).await;
     assert!(!sleeper.is_finished());
     sleeper.abort();
     agent.stop().await;
@@ -205,6 +225,64 @@ async fn what_somebody_else_has_copied_since_stays() {
     write(&agent, "newest").await;
     other.lost.recv().expect("it was told");
     assert_eq!(read(&agent).await, "newest");
+    agent.stop().await;
+}
+
+/// Whether it has been sent something that it has not read.
+fn has_unread_input(pid: u32) -> bool {
+    let mut options = File::options();
+    let options = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
+    let input = options.open(format!("/proc/{pid}/fd/0")).unwrap();
+    let mut fds = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).unwrap() == 1
+}
+
+#[tokio::test]
+async fn what_is_written_stays_where_somebody_else_has_copied_just_before() {
+    let agent = Start::screen_alone().await;
+    write(&agent, "first").await;
+    let owner = owner_of(&agent).expect("an owner");
+    for round in 0..20 {
+        // It is told of both at once.
+        processes::signal(owner, Signal::SIGSTOP);
+        let other = ClipboardOwner::start(&agent, Answers::With("UTF8_STRING", "x".into())).await;
+        let text = format!("written {round}");
+        let written = async {
+            until("the request", async || {
+                has_unread_input(owner).then_some(())
+            })
+            .await;
+            processes::signal(owner, Signal::SIGCONT);
+        };
+        tokio::join!(write(&agent, &text), written);
+        assert_eq!(read(&agent).await, text);
+        other.lost.recv().expect("it was told");
+    }
+    assert_eq!(owner_of(&agent), Some(owner), "it is the same one");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn only_so_many_wait_to_be_written() {
+    const WRITERS: usize = 20;
+    let agent = Start::screen_alone().await;
+    write(&agent, "first").await;
+    let owner = owner_of(&agent).expect("an owner");
+    processes::signal(owner, Signal::SIGSTOP);
+    let mut writers = JoinSet::new();
+    for _ in 0..WRITERS {
+        let request = agent.post("/computer/clipboard/write");
+        writers.spawn(request.json(&json!({"text": "next"})).send());
+    }
+    // One is being written and 16 wait.
+    for _ in 0..WRITERS - 17 {
+        let answer = writers.join_next().await.unwrap().unwrap().unwrap();
+        assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(answer.headers().contains_key("retry-after"));
+    }
+    processes::signal(owner, Signal::SIGCONT);
+    while writers.join_next().await.is_some() {}
+    assert_eq!(read(&agent).await, "next");
     agent.stop().await;
 }
 
