@@ -462,11 +462,12 @@ impl<E: DeserializeError> Deserr<E> for HoldKeys {
         location: ValuePointerRef,
     ) -> Result<Self, E> {
         let keys: Option<Vec<Chord>> = Deserr::<E>::deserialize_from_value(value, location)?;
-        let keys = keys.unwrap_or_default();
-        if keys.len() > MAX_HELD {
+        let held = HoldKeys(keys.unwrap_or_default());
+        // Those of a combination count each.
+        if held.keys().count() > MAX_HELD {
             return Err(add(None, format!("may be {MAX_HELD} at most"), location));
         }
-        Ok(HoldKeys(keys))
+        Ok(held)
     }
 }
 

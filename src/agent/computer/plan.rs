@@ -105,7 +105,10 @@ impl Planner {
             let what = "must be 1 where click_type is not click";
             return Err((Some("num_clicks".to_owned()), what.to_owned()));
         }
-        self.room(2 * times as usize + 1, Duration::ZERO)?;
+        self.room(
+            2 * times as usize + 1 + held(&click.hold_keys),
+            Duration::ZERO,
+        )?;
         self.holding(&click.hold_keys, |planner| {
             planner.go(at);
             match how {
@@ -129,7 +132,7 @@ impl Planner {
                 .map_or_else(|| path::duration(self.pointer, at), |takes| takes.millis())
         });
         let takes = takes.unwrap_or_default();
-        self.room(2 * path::frames(takes), takes)?;
+        self.room(2 * path::frames(takes) + held(&to.hold_keys), takes)?;
         self.holding(&to.hold_keys, |planner| {
             if takes.is_zero() {
                 planner.go(at);
@@ -159,17 +162,17 @@ impl Planner {
             .map_or(Duration::ZERO, |takes| takes.millis());
         let chords = press.keys.chords();
         let keys: usize = chords.iter().map(|chord| chord.keys().len()).sum();
-        self.room(2 * keys + 1, takes)?;
-        let held: Vec<Key> = press.hold_keys.keys().collect();
+        self.room(2 * keys + 1 + held(&press.hold_keys), takes)?;
+        let others: Vec<Key> = press.hold_keys.keys().collect();
         self.holding(&press.hold_keys, |planner| {
             if takes.is_zero() {
                 for chord in chords {
-                    let pressed = planner.press(chord.keys().iter().copied(), &held);
+                    let pressed = planner.press(chord.keys().iter().copied(), &others);
                     planner.release(pressed);
                 }
             } else {
                 let all = chords.iter().flat_map(|chord| chord.keys().iter().copied());
-                let pressed = planner.press(all, &held);
+                let pressed = planner.press(all, &others);
                 planner.wait(takes);
                 planner.release(pressed);
             }
@@ -181,7 +184,7 @@ impl Planner {
         let at = self.place("x", "y", scroll.x, scroll.y)?;
         let (across, down) = (scroll.delta_x.get(), scroll.delta_y.get());
         let notches = across.unsigned_abs() + down.unsigned_abs();
-        self.room(notches as usize + 2, SCROLLED)?;
+        self.room(notches as usize + 2 + held(&scroll.hold_keys), SCROLLED)?;
         self.holding(&scroll.hold_keys, |planner| {
             planner.go(at);
             for (delta, backwards, forwards) in [
@@ -205,7 +208,7 @@ impl Planner {
         }
         let delay = drag.delay.map_or(Duration::ZERO, |delay| delay.millis());
         let way = self.way(drag, &points);
-        self.room(way.steps, delay + way.takes)?;
+        self.room(way.steps + 4 + held(&drag.hold_keys), delay + way.takes)?;
         let button: MouseButton = drag.button.unwrap_or_default().into();
         self.holding(&drag.hold_keys, |planner| {
             planner.go(points[0]);
@@ -351,6 +354,11 @@ impl Planner {
         self.steps
             .extend(released.map(|key| Step::Key { key, down: false }));
     }
+}
+
+/// Steps to press and release them.
+fn held(keys: &HoldKeys) -> usize {
+    2 * keys.keys().count()
 }
 
 /// How a drag goes.

@@ -97,6 +97,11 @@ async fn refuses_keys_there_are_none_of() {
             json!({"keys": ["a"], "hold_keys": ["a", "b", "c", "d", "e", "f", "g", "h", "i"]}),
             vec!["hold_keys"],
         ),
+        // Those of a combination count each.
+        (
+            json!({"keys": ["a"], "hold_keys": ["a+b+c", "d+e+f", "g+h+i"]}),
+            vec!["hold_keys"],
+        ),
     ] {
         let (status, answer) = agent
             .answer(agent.post("/computer/press_key").json(&body))
