@@ -43,6 +43,8 @@ pub enum X11Error {
     Reply(#[from] ReplyError),
     #[error("the server has no screen to resize")]
     NoScreen,
+    #[error("the server has no more numbers for what is made on it")]
+    NoIds,
     #[error("the server does not take the mode ({0:?})")]
     Mode(SetConfig),
 }
@@ -52,7 +54,7 @@ impl From<ReplyOrIdError> for X11Error {
         match error {
             ReplyOrIdError::ConnectionError(error) => Self::Connection(error),
             ReplyOrIdError::X11Error(error) => Self::Reply(ReplyError::X11Error(error)),
-            ReplyOrIdError::IdsExhausted => Self::NoScreen,
+            ReplyOrIdError::IdsExhausted => Self::NoIds,
         }
     }
 }
