@@ -218,6 +218,15 @@ impl Chromium {
         let _ = tokio::time::timeout(FOCUS_LIMIT, by_now).await;
     }
 
+    /// Resolves at once, but where Chromium was there and has gone: then once the next one answers.
+    pub async fn back(&self, deadline: Duration) -> Result<(), NotReady> {
+        let was_there = self.status.borrow().restarts > 0;
+        if was_there && matches!(self.current(), BrowserState::Restarting { .. }) {
+            self.ready(deadline).await?;
+        }
+        Ok(())
+    }
+
     /// Resolves once Chromium answers.
     pub async fn ready(&self, deadline: Duration) -> Result<Arc<Devtools>, NotReady> {
         self.ready_after(0, deadline).await

@@ -2,9 +2,12 @@
 
 use std::{io, time::Duration};
 
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 
-use super::chromium::{Chromium, NoScreen};
+use super::chromium::{Chromium, NoScreen, NotReady};
 use crate::{
     api::{
         computer::{Action, ActionResult, ActionType, MouseButton, Problem, Text, TypeText},
@@ -12,7 +15,9 @@ use crate::{
     },
     shutdown::Shutdown,
     system::{
-        input::{Input, InputError, Notch, PlayError, Played, Point, SessionId, Step, View},
+        input::{
+            self, Budget, Input, InputError, Notch, PlayError, Played, Point, SessionId, Step, View,
+        },
         x11::Access,
     },
 };
@@ -21,26 +26,39 @@ mod page;
 mod path;
 mod plan;
 
+pub use page::PageError;
 use page::PageInput;
 use plan::plan;
 
 /// For the screen to say how it is.
 const VIEW_LIMIT: Duration = Duration::from_secs(10);
+/// For a browser that has gone to come back: nobody would see what is done meanwhile.
+const READY_LIMIT: Duration = Duration::from_secs(10);
 /// For others to be done with what they do.
 const TURN_LIMIT: Duration = Duration::from_secs(60);
+/// Beyond what a batch may take, for its end to be told.
+const MARGIN: Duration = Duration::from_secs(30);
+/// Before it is told again which screen it is, where there was too much else to be told.
+const ATTEND_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ComputerError {
     #[error(transparent)]
     NoScreen(#[from] NoScreen),
+    #[error(transparent)]
+    NotReady(#[from] NotReady),
     #[error("{} actions cannot be done", .0.len())]
     Refused(Vec<Problem>),
     #[error("others have had the mouse and the keyboard for {} s", TURN_LIMIT.as_secs())]
     Turn,
     #[error("the screen did not answer within {} s", VIEW_LIMIT.as_secs())]
     Deadline,
+    #[error("the input did not end within {} s", .0.as_secs())]
+    Endless(Duration),
     #[error(transparent)]
     Input(#[from] InputError),
+    #[error(transparent)]
+    Page(#[from] PageError),
     #[error(transparent)]
     Failed(Box<Failure>),
 }
@@ -177,17 +195,17 @@ impl Computer {
     async fn view(&self, surface: Surface) -> Result<View, ComputerError> {
         let looking = async {
             match surface {
-                Surface::Screen(access) => self.input.view(access).await,
-                Surface::Page => self.page.view().await,
+                Surface::Screen(access) => Ok(self.input.view(access).await?),
+                Surface::Page => Ok(self.page.view().await?),
             }
         };
         let answer = timeout(VIEW_LIMIT, looking).await;
-        Ok(answer.map_err(|_| ComputerError::Deadline)??)
+        answer.map_err(|_| ComputerError::Deadline)?
     }
 
     async fn play(
         &self,
-        surface: Surface,
+        mut surface: Surface,
         actions: Vec<Action>,
         name: fn(plan::Problem, &[Action]) -> Problem,
     ) -> Result<Vec<ActionResult>, ComputerError> {
@@ -206,18 +224,29 @@ impl Computer {
             planned(&actions, view, name).map_err(ComputerError::Refused)?;
         }
         if let Surface::Screen(_) = surface {
+            self.chromium.back(READY_LIMIT).await?;
             self.chromium.focused().await;
+            // It may have come back on another one.
+            surface = self.surface()?;
         }
         let kinds: Vec<ActionType> = actions.iter().map(Action::kind).collect();
+        let slack = match surface {
+            Surface::Screen(_) => input::SLACK,
+            Surface::Page => page::SLACK,
+        };
         let (begin, begun) = oneshot::channel();
         let plan = move |view| {
-            let _ = begin.send(());
-            planned(&actions, view, name)
+            let steps = planned(&actions, view, name);
+            let takes = steps.as_ref().map(|steps| Budget::of(steps, slack).total());
+            let _ = begin.send(takes.unwrap_or_default() + MARGIN);
+            steps
         };
         let playing = async {
             match surface {
-                Surface::Screen(access) => self.input.play(access, plan).await,
-                Surface::Page => self.page.play(plan).await,
+                Surface::Screen(access) => {
+                    Ok::<_, ComputerError>(self.input.play(access, plan).await?)
+                }
+                Surface::Page => Ok(self.page.play(plan).await?),
             }
         };
         let mut playing = std::pin::pin!(playing);
@@ -225,7 +254,13 @@ impl Computer {
             biased;
             played = &mut playing => played,
             turn = timeout(TURN_LIMIT, begun) => match turn {
-                Ok(_) => playing.await,
+                // Whoever plays it may be kept for ever by a screen that does not answer.
+                Ok(Ok(limit)) => {
+                    let played = timeout(limit, playing).await;
+                    played.map_err(|_| ComputerError::Endless(limit))?
+                }
+                // It was ended before it had begun.
+                Ok(Err(_)) => playing.await,
                 Err(_) => return Err(ComputerError::Turn),
             },
         };
@@ -297,11 +332,13 @@ fn outcome(kinds: &[ActionType], played: Played) -> Result<Vec<ActionResult>, Co
 async fn attend(chromium: Chromium, input: Input, shutdown: Shutdown) {
     let mut state = chromium.watch();
     loop {
-        if let Err(error) = input.attend(chromium.screen().ok()) {
-            tracing::warn!(%error, "the keyboard's focus is not looked after");
+        let told = input.attend(chromium.screen().ok());
+        if let Err(error) = &told {
+            tracing::debug!(%error, "the screen could not be told");
         }
         tokio::select! {
             () = shutdown.stopped() => return,
+            () = sleep(ATTEND_AGAIN), if matches!(told, Err(InputError::Full)) => {}
             changed = state.changed() => if changed.is_err() {
                 return;
             },

@@ -2,21 +2,22 @@
 
 use tokio::sync::oneshot;
 
-use super::{InputError, Played, Step, View};
+use super::{Played, Step, View};
 
-type Answer = Result<Option<Played>, InputError>;
+/// What came of it; nothing where nothing was to be done.
+pub type Answer<F> = Result<Option<Played>, F>;
 
 /// Planned once it is its turn; whoever waits for it may have left by then, and the reply is closed.
-pub struct Batch {
+pub struct Batch<F> {
     /// The steps of each action, where they can be done on the screen as it is. Else nothing is to be done.
     pub plan: Box<dyn FnOnce(View) -> Option<Vec<Vec<Step>>> + Send>,
-    pub reply: oneshot::Sender<Answer>,
+    pub reply: oneshot::Sender<Answer<F>>,
 }
 
-impl Batch {
+impl<F> Batch<F> {
     pub fn new<E: Send + 'static>(
         plan: impl FnOnce(View) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
-    ) -> (Self, Outcome<E>) {
+    ) -> (Self, Outcome<E, F>) {
         let (reply, answer) = oneshot::channel();
         let (refuse, refusal) = oneshot::channel();
         let plan = Box::new(move |view| plan(view).map_err(|error| refuse.send(error)).ok());
@@ -24,20 +25,21 @@ impl Batch {
     }
 }
 
-pub struct Outcome<E> {
-    answer: oneshot::Receiver<Answer>,
+pub struct Outcome<E, F> {
+    answer: oneshot::Receiver<Answer<F>>,
     refusal: oneshot::Receiver<E>,
 }
 
-impl<E> Outcome<E> {
-    /// What came of it, or why the plan was refused.
-    pub async fn wait(mut self) -> Result<Result<Played, E>, InputError> {
-        match self.answer.await.map_err(|_| InputError::Ended)?? {
-            Some(played) => Ok(Ok(played)),
-            None => {
-                let refusal = self.refusal.try_recv();
-                refusal.map(Err).map_err(|_| InputError::Ended)
+impl<E, F> Outcome<E, F> {
+    /// What came of it, or why the plan was refused; `None` where whoever was to play it has ended.
+    pub async fn wait(mut self) -> Option<Result<Result<Played, E>, F>> {
+        match self.answer.await.ok()? {
+            Ok(Some(played)) => Some(Ok(Ok(played))),
+            Ok(None) => {
+                let refusal = self.refusal.try_recv().ok()?;
+                Some(Ok(Err(refusal)))
             }
+            Err(error) => Some(Err(error)),
         }
     }
 }

@@ -58,16 +58,6 @@ impl Held {
         self.0.remove(&by);
     }
 
-    pub fn sessions(&self) -> Vec<SessionId> {
-        let holders = self.0.keys();
-        holders
-            .filter_map(|holder| match holder {
-                Holder::Session(session) => Some(*session),
-                Holder::Batch => None,
-            })
-            .collect()
-    }
-
     pub fn clear(&mut self) {
         self.0.clear();
     }

@@ -22,17 +22,35 @@ pub struct Place {
     pub shifted: bool,
 }
 
+/// Keys that were put on keycodes without one.
+pub type Bound = HashMap<Key, u8>;
+
 #[derive(Default)]
 pub struct Keymap {
     keysyms: HashMap<u32, Place>,
     characters: HashMap<char, Place>,
-    /// Keycodes without a key, the one unused for longest first.
+    /// Keycodes without a key.
     spare: VecDeque<u8>,
     /// What we have put on spare ones.
-    bound: HashMap<Key, u8>,
+    bound: Bound,
 }
 
 impl Keymap {
+    /// The keyboard of a server on which an earlier connection may have left these. That is taken away, but from keys that are down;
+    /// from these too where there would be no room at all.
+    pub fn recover(x: &Link, left: Bound, is_down: impl Fn(u8) -> bool) -> Result<Self, X11Error> {
+        let mut keymap = Self {
+            bound: left,
+            ..Self::default()
+        };
+        keymap.read(x)?;
+        keymap.restore(x, is_down)?;
+        if keymap.room() == 0 {
+            keymap.restore(x, |_| false)?;
+        }
+        Ok(keymap)
+    }
+
     /// Reads it anew. What we have bound before stays known as ours.
     pub fn read(&mut self, x: &Link) -> Result<(), X11Error> {
         let (first, last) = (x.setup().min_keycode, x.setup().max_keycode);
@@ -107,8 +125,8 @@ impl Keymap {
         missing
     }
 
-    pub fn has_bound(&self) -> bool {
-        !self.bound.is_empty()
+    pub fn bound(&self) -> &Bound {
+        &self.bound
     }
 
     /// Puts keys on spare keycodes, all at once. There must be room for them.
@@ -131,17 +149,13 @@ impl Keymap {
             .map(|(key, keycode)| (*key, *keycode))
             .filter(|(_, keycode)| !is_held(*keycode))
             .collect();
-        for (key, keycode) in &freed {
-            self.bound.remove(key);
-            self.spare.push_back(*keycode);
+        let rows = freed.iter().map(|(_, keycode)| (*keycode, NO_SYMBOL));
+        self.write(x, rows.collect())?;
+        for (key, keycode) in freed {
+            self.bound.remove(&key);
+            self.spare.push_back(keycode);
         }
-        self.write(
-            x,
-            freed
-                .into_iter()
-                .map(|(_, code)| (code, NO_SYMBOL))
-                .collect(),
-        )
+        Ok(())
     }
 
     /// One request for each run of neighbours: every change is told to all clients.

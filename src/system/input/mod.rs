@@ -28,12 +28,14 @@ use screen::Screen;
 
 pub use batch::Batch;
 pub use held::SessionId;
-pub use step::{Notch, Point, Size, Step};
+pub use step::{Budget, Notch, Point, Size, Step};
 
 /// Batches that may wait for their turn.
 const QUEUE: usize = 32;
 /// What is done at once may wait only for the step that is being done.
 const URGENT_QUEUE: usize = 1024;
+/// Beyond what the waits of a batch come to, for its steps.
+pub const SLACK: Duration = Duration::from_secs(120);
 
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
@@ -88,7 +90,7 @@ pub struct Input {
 /// A batch, and the screen it is for.
 struct Job {
     access: Access,
-    batch: Batch,
+    batch: Batch<InputError>,
 }
 
 enum Urgent {
@@ -151,7 +153,7 @@ impl Input {
         }
         // Once nobody waits any more, the thread is to see that at once.
         let _bell = self.bell.clone();
-        outcome.wait().await
+        outcome.wait().await.unwrap_or(Err(InputError::Ended))
     }
 
     /// Whether a batch would have to wait.
@@ -173,7 +175,13 @@ impl Input {
         if let Err(InputError::Full) = self.send_urgent(Urgent::End(session)) {
             // This is not to be lost. There is room again once the thread has done its next step.
             let input = self.clone();
-            tokio::task::spawn_blocking(move || input.urgent.send(Urgent::End(session)));
+            tokio::task::spawn_blocking(move || {
+                // All of it, with the bell: a closure would take the one field that it uses.
+                let input = input;
+                if input.urgent.send(Urgent::End(session)).is_ok() {
+                    input.bell.0.wake();
+                }
+            });
         }
     }
 

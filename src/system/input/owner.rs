@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fmt::Display,
     sync::mpsc::TryRecvError,
     time::{Duration, Instant},
 };
@@ -9,18 +10,16 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    Batch, Inbox, InputError, Job, PlayError, Played, Step, Urgent, View,
+    Batch, Budget, Inbox, InputError, Job, PlayError, Played, SLACK, Step, Urgent, View,
+    batch::Answer,
     held::{Held, Holder, Pressed, SessionId},
-    keymap::Place,
+    keymap::{Bound, Place},
     screen::Screen,
 };
-use crate::{
-    api::keys::Key,
-    system::x11::{Access, X11Error},
-};
+use crate::{api::keys::Key, system::x11::Access};
 
-/// Beyond what its waits come to, for the steps themselves.
-const SLACK: Duration = Duration::from_secs(120);
+/// What cannot wait, between two steps: however much of it there is, a batch goes on.
+const URGENT_AT_ONCE: usize = 64;
 /// A server that is being started may not answer yet.
 const CONNECT_AGAIN: Duration = Duration::from_millis(500);
 
@@ -33,6 +32,7 @@ pub fn run(inbox: Inbox, on_cursor: OnCursor) {
         attended: None,
         connect_at: None,
         screen: None,
+        left: None,
         connections: 0,
         hidden: false,
         held: Held::default(),
@@ -63,7 +63,9 @@ struct Owner {
     attended: Option<Access>,
     connect_at: Option<Instant>,
     screen: Option<(Access, Screen)>,
-    /// Counts the connections: what was begun over one is not gone on with over the next.
+    /// The screen that was connected last, and which keys on its keyboard are ours still. It may be there again.
+    left: Option<(Access, Bound)>,
+    /// Counts the connections that have ended: what was begun over one is not gone on with over the next.
     connections: u64,
     /// Whether the pointer is to be hidden, whichever screen it is.
     hidden: bool,
@@ -75,7 +77,7 @@ struct Owner {
 
 /// A batch whose turn it is.
 struct Playing {
-    reply: oneshot::Sender<Result<Option<Played>, InputError>>,
+    reply: oneshot::Sender<Answer<InputError>>,
     connection: u64,
     actions: std::vec::IntoIter<Vec<Step>>,
     steps: std::vec::IntoIter<Step>,
@@ -84,6 +86,8 @@ struct Playing {
     typing: Option<Typing>,
     wait_until: Option<Instant>,
     give_up: Instant,
+    /// How much longer than planned it has taken by then.
+    beyond: Duration,
 }
 
 /// A text that is being typed.
@@ -98,7 +102,7 @@ struct Typing {
 impl Owner {
     /// Does what there is to do; `None` where nobody will ever tell it anything again.
     fn turn(&mut self) -> Option<Next> {
-        self.serve_urgent()?;
+        let more = self.serve_urgent()?;
         let next = match self.playing.take() {
             Some(playing) => self.proceed(playing),
             None => self.next_job()?,
@@ -114,15 +118,16 @@ impl Owner {
                 self.lost(&error);
                 Next::Now
             }
-            (Ok(true), ..) => Next::Now,
-            (Ok(false), Next::WhenTold, Some(time)) => Next::At(time),
-            (Ok(false), Next::At(time), Some(other)) => Next::At(time.min(other)),
-            (Ok(false), next, _) => next,
+            (Ok(any), ..) if any || more => Next::Now,
+            (Ok(_), Next::WhenTold, Some(time)) => Next::At(time),
+            (Ok(_), Next::At(time), Some(other)) => Next::At(time.min(other)),
+            (Ok(_), next, _) => next,
         })
     }
 
-    fn serve_urgent(&mut self) -> Option<()> {
-        loop {
+    /// Says whether there may be more of it; `None` where nobody will ever tell it anything again.
+    fn serve_urgent(&mut self) -> Option<bool> {
+        for _ in 0..URGENT_AT_ONCE {
             match self.inbox.urgent.try_recv() {
                 Ok(Urgent::Attend(access)) => {
                     self.connect_at = access.is_some().then(Instant::now);
@@ -135,10 +140,11 @@ impl Owner {
                 }
                 Ok(Urgent::Act(access, session, step)) => self.act(&access, session, step),
                 Ok(Urgent::End(session)) => self.release_all(Holder::Session(session)),
-                Err(TryRecvError::Empty) => return Some(()),
+                Err(TryRecvError::Empty) => return Some(false),
                 Err(TryRecvError::Disconnected) => return None,
             }
         }
+        Some(true)
     }
 
     fn attend(&mut self) {
@@ -155,61 +161,59 @@ impl Owner {
     }
 
     /// The screen of that access; another one is left.
-    fn screen(&mut self, access: &Access) -> Result<&mut Screen, String> {
+    fn screen(&mut self, access: &Access) -> Result<&mut Screen, PlayError> {
         if self
             .screen
             .as_ref()
             .is_none_or(|(known, _)| known != access)
         {
-            self.connections += 1;
-            if self.screen.take().is_some() {
-                self.forget_held();
-            }
-            let mut screen = Screen::open(access)?;
+            self.leave();
+            let left = self.left.as_ref().filter(|(left, _)| left == access);
+            let mut screen = Screen::open(access, left.map(|(_, bound)| bound))?;
             if self.hidden {
-                screen
-                    .hide_cursor(true)
-                    .map_err(|error| error.to_string())?;
+                screen.hide_cursor(true)?;
             }
+            self.left = None;
             self.screen = Some((access.clone(), screen));
         }
-        match &mut self.screen {
-            Some((_, screen)) => Ok(screen),
-            None => Err("there is none".to_owned()),
-        }
+        self.current()
     }
 
     fn view(&mut self, access: &Access) -> Result<View, InputError> {
-        let screen = self.screen(access).map_err(InputError::Screen)?;
-        screen.view().map_err(|error| {
-            self.lost(&error);
-            InputError::Screen(error.to_string())
-        })
+        let looked = self.screen(access);
+        let looked = looked.and_then(|screen| Ok(screen.view()?));
+        self.heeded(looked)
+            .map_err(|error| InputError::Screen(error.to_string()))
     }
 
-    /// The connection broke. Where the server lives on, what is held there is released over the next one.
-    fn lost(&mut self, error: &X11Error) {
-        tracing::debug!(%error, "the connection to the screen has ended");
-        let Some((access, _)) = self.screen.take() else {
+    /// Where the screen itself has failed, the connection is not gone on with.
+    fn heeded<T>(&mut self, done: Result<T, PlayError>) -> Result<T, PlayError> {
+        if let Err(error @ PlayError::Screen(_)) = &done {
+            self.lost(error);
+        }
+        done
+    }
+
+    /// The connection is of no use any more. The server may live on, and answer again later: the next connection to it finds what was
+    /// left there.
+    fn lost(&mut self, error: &dyn Display) {
+        let Some((access, _)) = &self.screen else {
             return;
         };
-        if self.attended.as_ref() == Some(&access) {
-            self.connect_at = Some(Instant::now() + CONNECT_AGAIN);
+        tracing::debug!(%error, "the connection to the screen has ended");
+        if self.attended.as_ref() == Some(access) {
+            self.connect_at = Some(Instant::now());
         }
-        match self.screen(&access) {
-            Ok(_) => {
-                for session in self.held.sessions() {
-                    self.release_all(Holder::Session(session));
-                }
-                self.release_all(Holder::Batch);
-            }
-            Err(_) => self.forget_held(),
-        }
+        self.leave();
     }
 
-    fn forget_held(&mut self) {
-        self.held.clear();
-        self.shifts.clear();
+    fn leave(&mut self) {
+        if let Some((access, screen)) = self.screen.take() {
+            self.left = Some((access, screen.bound().clone()));
+            self.connections += 1;
+            self.held.clear();
+            self.shifts.clear();
+        }
     }
 
     fn next_job(&mut self) -> Option<Next> {
@@ -237,7 +241,7 @@ impl Owner {
             let _ = reply.send(Ok(None));
             return;
         };
-        let planned: Duration = actions.iter().flatten().map(Step::time).sum();
+        let budget = Budget::of(&actions, SLACK);
         let now = Instant::now();
         let took = Vec::with_capacity(actions.len());
         let mut actions = actions.into_iter();
@@ -250,7 +254,8 @@ impl Owner {
             began: now,
             typing: None,
             wait_until: None,
-            give_up: now + planned + SLACK,
+            give_up: now + budget.total(),
+            beyond: budget.beyond,
         });
     }
 
@@ -265,7 +270,8 @@ impl Owner {
         }
         let now = Instant::now();
         if now > playing.give_up {
-            return self.fail(playing, PlayError::TooLong(SLACK));
+            let beyond = playing.beyond;
+            return self.fail(playing, PlayError::TooLong(beyond));
         }
         if let Some(time) = playing.wait_until.filter(|time| *time > now) {
             self.playing = Some(playing);
@@ -285,7 +291,7 @@ impl Owner {
             }
             Ok(())
         };
-        match done {
+        match self.heeded(done) {
             Ok(()) => {
                 self.playing = Some(playing);
                 Next::Now
@@ -295,7 +301,8 @@ impl Owner {
     }
 
     fn finish(&mut self, playing: Playing) -> Next {
-        let failure = self.restore_keymap().err();
+        let restored = self.restore_keymap();
+        let failure = self.heeded(restored).err();
         if failure.is_some() {
             self.release_all(Holder::Batch);
         }
@@ -319,38 +326,40 @@ impl Owner {
     /// Leaves everything up, whoever of the batches has pressed it.
     fn abandon(&mut self, playing: &mut Playing) {
         if playing.typing.take().is_some_and(|typing| typing.caps_lock) {
-            let _ = self.tap(Holder::Batch, Key::CAPS_LOCK);
+            let tapped = self.tap(Holder::Batch, Key::CAPS_LOCK);
+            let _ = self.heeded(tapped);
         }
         self.release_all(Holder::Batch);
     }
 
     fn release_all(&mut self, holder: Holder) {
-        let mut failure = None;
-        for what in self.held.only_of(holder) {
-            if let Some((_, screen)) = &mut self.screen
-                && let Err(error) = screen.release(what)
-            {
-                failure = Some(error);
+        let released = self.release(holder);
+        // Where the screen has failed, the next connection releases what is down.
+        if let Err(error) = self.heeded(released) {
+            tracing::warn!(%error, "not all that was held could be released");
+        }
+    }
+
+    fn release(&mut self, holder: Holder) -> Result<(), PlayError> {
+        if let Some((_, screen)) = &mut self.screen {
+            for what in self.held.only_of(holder) {
+                screen.release(what)?;
             }
         }
         self.held.forget(holder);
         let held = &self.held;
         self.shifts
             .retain(|keycode, _| held.holds(Pressed::Keycode(*keycode)));
-        if let Err(error) = self.restore_keymap() {
-            failure = Some(error);
-        }
-        if let Some(error) = failure {
-            tracing::warn!(%error, "not all that was held could be released");
-        }
+        self.restore_keymap()
     }
 
     /// Takes keys off the keyboard that were put there for a batch or a viewer, once none of them needs them.
     fn restore_keymap(&mut self) -> Result<(), PlayError> {
         let held = &self.held;
         match &mut self.screen {
-            Some((_, screen)) => {
-                screen.restore_keymap(|keycode| held.holds(Pressed::Keycode(keycode)))
+            Some((access, screen)) => {
+                screen.restore_keymap(|keycode| held.holds(Pressed::Keycode(keycode)))?;
+                screen.renew(access)
             }
             None => Ok(()),
         }
@@ -389,8 +398,8 @@ impl Owner {
             }
             Step::Key { key, down } => self.key(holder, key, down),
             Step::Cursor { hidden } => {
-                self.hidden = hidden;
                 self.current()?.hide_cursor(hidden)?;
+                self.hidden = hidden;
                 (self.on_cursor)(hidden);
                 Ok(())
             }
@@ -410,7 +419,7 @@ impl Owner {
     fn current(&mut self) -> Result<&mut Screen, PlayError> {
         match &mut self.screen {
             Some((_, screen)) => Ok(screen),
-            None => Err(PlayError::Screen("it has ended".to_owned())),
+            None => Err(PlayError::Screen("the connection has ended".to_owned())),
         }
     }
 
@@ -452,7 +461,7 @@ impl Owner {
             Some((_, screen)) => {
                 screen.make_room(wanted, |keycode| held.holds(Pressed::Keycode(keycode)))
             }
-            None => Err(PlayError::Screen("it has ended".to_owned())),
+            None => Err(PlayError::Screen("the connection has ended".to_owned())),
         }
     }
 
@@ -482,18 +491,15 @@ impl Owner {
     }
 
     fn act(&mut self, access: &Access, session: SessionId, step: Step) {
-        let done = match self.screen(access) {
-            Ok(screen) => {
-                let size = screen.size();
-                let step = match step {
-                    Step::Move(to) => Step::Move(to.clamped(size)),
-                    step => step,
-                };
-                self.immediate(Holder::Session(session), step)
-            }
-            Err(error) => Err(PlayError::Screen(error)),
-        };
-        if let Err(error) = done {
+        let size = self.screen(access).map(|screen| screen.size());
+        let done = size.and_then(|size| {
+            let step = match step {
+                Step::Move(to) => Step::Move(to.clamped(size)),
+                step => step,
+            };
+            self.immediate(Holder::Session(session), step)
+        });
+        if let Err(error) = self.heeded(done) {
             tracing::debug!(%error, "a viewer's input was lost");
         }
     }

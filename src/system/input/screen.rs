@@ -21,7 +21,11 @@ use x11rb::{
 };
 
 use super::{
-    PlayError, Point, Size, View, focus::Focus, held::Pressed, keymap::Keymap, step::Notch,
+    PlayError, Point, Size, View,
+    focus::Focus,
+    held::Pressed,
+    keymap::{Bound, Keymap},
+    step::Notch,
 };
 use crate::{
     api::{computer::MouseButton, keys::Key},
@@ -35,6 +39,10 @@ use crate::{
 const TAKEN_LIMIT: Duration = Duration::from_secs(10);
 /// The same for one that cannot be asked.
 const TAKEN_PAUSE: Duration = Duration::from_millis(40);
+/// Chromium takes two presses of the same millisecond for one.
+const BETWEEN_PRESSES: Duration = Duration::from_millis(2);
+/// The library below keeps what the server tells of each change of the keyboard, and never looks at it. After so many it gets another connection.
+const MAX_UNREAD: usize = 1000;
 
 atom_manager! {
     pub Atoms: AtomsCookie {
@@ -62,6 +70,10 @@ pub struct Screen {
     keymap: Keymap,
     /// Somebody has changed it since it was read.
     keymap_is_old: bool,
+    /// What the library below has been told meanwhile.
+    unread: usize,
+    /// When a button was pressed last.
+    pressed: Option<Instant>,
     pings: u32,
     /// The last that was answered.
     answered: u32,
@@ -69,26 +81,25 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Blocks until the server answers.
-    pub fn open(access: &Access) -> Result<Self, String> {
-        let told = |error: X11Error| error.to_string();
-        // The library below knows of no cookie but those of the environment. It is let in without one, and nobody after it.
-        let own = nix::unistd::geteuid().as_raw();
-        x11::admit(access, own).map_err(told)?;
-        let settings = Settings {
-            linux_delay: 0,
-            x11_display: Some(format!(":{}", access.number)),
-            release_keys_when_dropped: false,
-            ..Settings::default()
-        };
-        let enigo = Enigo::new(&settings);
-        x11::dismiss(access, own).map_err(told)?;
-        let enigo = enigo.map_err(|error| error.to_string())?;
-        Self::prepare(access, enigo).map_err(told)
+    /// Blocks until the server answers. Where we have been there before and left these keys on the keyboard, everything is as if we had not:
+    /// nothing is down, and the keyboard is as it was found.
+    pub fn open(access: &Access, left: Option<&Bound>) -> Result<Self, PlayError> {
+        let x = x11::connect(access)?;
+        let down = keys_down(&x)?;
+        // Before the library below, which takes no keyboard without any room.
+        let keymap = Keymap::recover(&x, left.cloned().unwrap_or_default(), |keycode| {
+            down.contains(&keycode)
+        })?;
+        let enigo = enter(access)?;
+        let mut screen = Self::prepare(x, enigo, keymap)?;
+        if left.is_some() {
+            screen.release_all()?;
+            screen.keymap.restore(&screen.x, |_| false)?;
+        }
+        Ok(screen)
     }
 
-    fn prepare(access: &Access, enigo: Enigo) -> Result<Self, X11Error> {
-        let x = x11::connect(access)?;
+    fn prepare(x: Link, enigo: Enigo, keymap: Keymap) -> Result<Self, X11Error> {
         let root = x.setup().roots.first().ok_or(X11Error::NoScreen)?.root;
         x.xfixes_query_version(4, 0)?.reply()?;
         x.randr_select_input(root, randr::NotifyMask::SCREEN_CHANGE)?
@@ -98,8 +109,6 @@ impl Screen {
         let atoms = Atoms::new(&x)?.reply()?;
         // After the wish to be told: no change is missed.
         let geometry = x.get_geometry(root)?.reply()?;
-        let mut keymap = Keymap::default();
-        keymap.read(&x)?;
         let focus = Focus::new(&x, root, &atoms)?;
         Ok(Self {
             x,
@@ -113,10 +122,38 @@ impl Screen {
             focus,
             keymap,
             keymap_is_old: false,
+            unread: 0,
+            pressed: None,
             pings: 0,
             answered: 0,
             hidden: false,
         })
+    }
+
+    /// What we have put on the keyboard and not taken away yet.
+    pub fn bound(&self) -> &Bound {
+        self.keymap.bound()
+    }
+
+    /// Whatever the server says is down, whoever pressed it.
+    fn release_all(&mut self) -> Result<(), PlayError> {
+        for keycode in keys_down(&self.x)? {
+            self.keycode(keycode, false)?;
+        }
+        let pointer = self.x.query_pointer(self.root).map_err(X11Error::from)?;
+        let mask = pointer.reply().map_err(X11Error::from)?.mask;
+        for (button, bit) in [
+            (MouseButton::Left, KeyButMask::BUTTON1),
+            (MouseButton::Middle, KeyButMask::BUTTON2),
+            (MouseButton::Right, KeyButMask::BUTTON3),
+        ] {
+            if mask.contains(bit) {
+                self.button(button, false)?;
+            }
+        }
+        // Of these the server says nothing; one that is up stays up.
+        self.button(MouseButton::Back, false)?;
+        self.button(MouseButton::Forward, false)
     }
 
     /// Heeds what has come; says whether there was something.
@@ -139,6 +176,7 @@ impl Screen {
             }
             Event::MappingNotify(change) => {
                 self.keymap_is_old |= change.request != Mapping::POINTER;
+                self.unread += 1;
             }
             Event::ClientMessage(message)
                 if message.type_ == self.atoms.WM_PROTOCOLS && message.window == self.root =>
@@ -177,8 +215,11 @@ impl Screen {
 
     pub fn button(&mut self, button: MouseButton, down: bool) -> Result<(), PlayError> {
         if down {
-            self.focus
-                .under_pointer(&self.x, self.root, &self.atoms)?;
+            self.focus.under_pointer(&self.x, self.root, &self.atoms)?;
+            let since = self.pressed.map(|time| time.elapsed());
+            if let Some(early) = since.and_then(|since| BETWEEN_PRESSES.checked_sub(since)) {
+                std::thread::sleep(early);
+            }
         }
         let button = match button {
             MouseButton::Left => enigo::Button::Left,
@@ -189,7 +230,11 @@ impl Screen {
         };
         self.enigo
             .button(button, direction(down))
-            .map_err(went_away)
+            .map_err(went_away)?;
+        if down {
+            self.pressed = Some(Instant::now());
+        }
+        Ok(())
     }
 
     pub fn wheel(&mut self, notch: Notch) -> Result<(), PlayError> {
@@ -267,12 +312,21 @@ impl Screen {
 
     /// Leaves the keyboard as it was found.
     pub fn restore_keymap(&mut self, is_held: impl Fn(u8) -> bool) -> Result<(), PlayError> {
-        if !self.keymap.has_bound() {
+        if self.keymap.bound().is_empty() {
             return Ok(());
         }
         let taken = self.await_taken();
         self.keymap.restore(&self.x, is_held)?;
         taken
+    }
+
+    /// Connects the library below anew where it has been told much, unless there is no room on the keyboard for it.
+    pub fn renew(&mut self, access: &Access) -> Result<(), PlayError> {
+        if self.unread > MAX_UNREAD && self.keymap.room() > 0 {
+            self.enigo = enter(access)?;
+            self.unread = 0;
+        }
+        Ok(())
     }
 
     /// Waits until the program that has the focus has taken all keys it was sent: it answers in order.
@@ -325,6 +379,27 @@ impl AsFd for Screen {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.x.stream().as_fd()
     }
+}
+
+/// Connects the library below. It knows of no cookie but those of the environment: it is let in without one, and nobody after it.
+fn enter(access: &Access) -> Result<Enigo, PlayError> {
+    let own = nix::unistd::geteuid().as_raw();
+    x11::admit(access, own)?;
+    let settings = Settings {
+        linux_delay: 0,
+        x11_display: Some(format!(":{}", access.number)),
+        release_keys_when_dropped: false,
+        ..Settings::default()
+    };
+    let enigo = Enigo::new(&settings);
+    x11::dismiss(access, own)?;
+    enigo.map_err(|error| PlayError::Screen(error.to_string()))
+}
+
+fn keys_down(x: &Link) -> Result<Vec<u8>, X11Error> {
+    let keys = x.query_keymap()?.reply()?.keys;
+    let is_down = |keycode: &u8| keys[usize::from(keycode / 8)] >> (keycode % 8) & 1 == 1;
+    Ok((0..=u8::MAX).filter(is_down).collect())
 }
 
 fn direction(down: bool) -> Direction {

@@ -7,6 +7,9 @@ use crate::api::{
     keys::Key,
 };
 
+/// For a step to be done, in the mean: far more than it takes, as other programs take their time too.
+const PER_STEP: Duration = Duration::from_millis(20);
+
 /// Pixels of a screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
@@ -77,5 +80,60 @@ impl Step {
             }
             _ => Duration::ZERO,
         }
+    }
+
+    /// How many it counts as: each character is one.
+    fn count(&self) -> usize {
+        match self {
+            Self::Type { text, .. } => text.keys().count(),
+            _ => 1,
+        }
+    }
+}
+
+/// What the waits of a batch come to, and how much longer it may take for all the rest.
+#[derive(Debug, Clone, Copy)]
+pub struct Budget {
+    planned: Duration,
+    pub beyond: Duration,
+}
+
+impl Budget {
+    /// With so much to spare, and some more for each step.
+    #[must_use]
+    pub fn of(actions: &[Vec<Step>], slack: Duration) -> Self {
+        let steps = || actions.iter().flatten();
+        let count = steps().map(Step::count).sum::<usize>();
+        Self {
+            planned: steps().map(Step::time).sum(),
+            beyond: slack + PER_STEP * u32::try_from(count).unwrap_or(u32::MAX),
+        }
+    }
+
+    #[must_use]
+    pub fn total(self) -> Duration {
+        self.planned + self.beyond
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_has_time_for_each_of_its_characters() {
+        let typing = Step::Type {
+            text: Text::parse("é".repeat(65_536)).unwrap(),
+            delay: Duration::from_millis(1),
+        };
+        let steps = [vec![typing], vec![Step::Wait(Duration::from_secs(7))]];
+        let budget = Budget::of(&steps, Duration::from_secs(120));
+        let pauses = Duration::from_millis(65_535);
+        assert_eq!(
+            budget.total() - budget.beyond,
+            pauses + Duration::from_secs(7)
+        );
+        // One takes some five milliseconds.
+        assert!(budget.beyond > Duration::from_millis(10) * 65_536);
     }
 }

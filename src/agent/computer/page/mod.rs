@@ -16,13 +16,16 @@ use tokio::{
 };
 
 use crate::{
-    agent::chromium::{Chromium, front::FrontPage},
+    agent::chromium::{
+        Chromium,
+        front::{FrontError, FrontPage},
+    },
     api::{computer::MouseButton, keys::Key},
     shutdown::Shutdown,
     system::{
         cdp::{CdpError, Sent},
         cdp_tab::{MouseEvent, TabSession},
-        input::{Batch, InputError, Notch, PlayError, Played, Point, Size, Step, View},
+        input::{Batch, Budget, Notch, PlayError, Played, Point, Size, Step, View},
     },
 };
 
@@ -32,8 +35,8 @@ mod keyboard;
 const QUEUE: usize = 32;
 /// For Chromium to come back, where it is being started.
 const READY_LIMIT: Duration = Duration::from_secs(10);
-/// Beyond what its waits come to, for the steps themselves: each waits until the page has taken it.
-const SLACK: Duration = Duration::from_secs(300);
+/// Beyond what the waits of a batch come to, for its steps: each waits until the page has taken it.
+pub const SLACK: Duration = Duration::from_secs(300);
 /// For all that is held to be released.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 /// Moves that a page may be behind.
@@ -45,11 +48,27 @@ const CLICK_AGAIN: Duration = Duration::from_millis(500);
 const CLICK_REACH: i32 = 2;
 const MOST_CLICKS: u32 = 3;
 
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    #[error("as much input is waiting as may wait")]
+    Full,
+    #[error(transparent)]
+    Front(#[from] FrontError),
+    #[error("the input has ended")]
+    Ended,
+}
+
+impl From<CdpError> for PageError {
+    fn from(error: CdpError) -> Self {
+        Self::Front(error.into())
+    }
+}
+
 /// The handle.
 #[derive(Clone)]
 pub struct PageInput {
     chromium: Chromium,
-    batches: mpsc::Sender<Batch>,
+    batches: mpsc::Sender<Batch<PageError>>,
     busy: Arc<AtomicBool>,
     pointer: watch::Receiver<Point>,
 }
@@ -87,9 +106,9 @@ impl PageInput {
     }
 
     /// What there is at this moment, whatever is being played.
-    pub async fn view(&self) -> Result<View, InputError> {
-        let page = self.chromium.front_page(READY_LIMIT).await;
-        let size = size_of(&page.map_err(unreached)?).await?;
+    pub async fn view(&self) -> Result<View, PageError> {
+        let page = self.chromium.front_page(READY_LIMIT).await?;
+        let size = size_of(&page).await?;
         Ok(View {
             size,
             pointer: self.position().clamped(size),
@@ -101,28 +120,24 @@ impl PageInput {
     pub async fn play<E: Send + 'static>(
         &self,
         plan: impl FnOnce(View) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
-    ) -> Result<Result<Played, E>, InputError> {
+    ) -> Result<Result<Played, E>, PageError> {
         let (batch, outcome) = Batch::new(plan);
         let sent = self.batches.try_send(batch);
         sent.map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => InputError::Full,
-            mpsc::error::TrySendError::Closed(_) => InputError::Ended,
+            mpsc::error::TrySendError::Full(_) => PageError::Full,
+            mpsc::error::TrySendError::Closed(_) => PageError::Ended,
         })?;
-        outcome.wait().await
+        outcome.wait().await.unwrap_or(Err(PageError::Ended))
     }
 }
 
-async fn size_of(page: &FrontPage) -> Result<Size, InputError> {
-    let (width, height) = page.session.size().await.map_err(unreached)?;
+async fn size_of(page: &FrontPage) -> Result<Size, PageError> {
+    let (width, height) = page.session.size().await?;
     let side = |side: u32| u16::try_from(side).unwrap_or(u16::MAX);
     Ok(Size {
         width: side(width),
         height: side(height),
     })
-}
-
-fn unreached(error: impl std::fmt::Display) -> InputError {
-    InputError::Screen(error.to_string())
 }
 
 /// What is held, and what else the next event depends on.
@@ -159,7 +174,7 @@ struct Player {
 }
 
 impl Player {
-    async fn run(mut self, mut batches: mpsc::Receiver<Batch>, busy: Arc<AtomicBool>) {
+    async fn run(mut self, mut batches: mpsc::Receiver<Batch<PageError>>, busy: Arc<AtomicBool>) {
         let shutdown = self.shutdown.clone();
         loop {
             let batch = tokio::select! {
@@ -174,7 +189,7 @@ impl Player {
         }
     }
 
-    async fn serve(&mut self, batch: Batch) {
+    async fn serve(&mut self, batch: Batch<PageError>) {
         let Batch { plan, mut reply } = batch;
         // Whoever has left while it waited wants nothing done.
         if reply.is_closed() {
@@ -191,17 +206,17 @@ impl Player {
             let _ = reply.send(Ok(None));
             return;
         };
-        let planned: Duration = actions.iter().flatten().map(Step::time).sum();
+        let budget = Budget::of(&actions, SLACK);
         let (mut took, mut began) = (Vec::with_capacity(actions.len()), Instant::now());
         let shutdown = self.shutdown.clone();
-        let playing = timeout(planned + SLACK, self.play(actions, &mut took, &mut began));
+        let playing = timeout(budget.total(), self.play(actions, &mut took, &mut began));
         let error = tokio::select! {
             biased;
             () = reply.closed() => Some(PlayError::Screen("nobody waits for it".to_owned())),
             () = shutdown.stopped() => Some(PlayError::Screen("the agent is being stopped".to_owned())),
             played = playing => match played {
                 Ok(played) => played.err(),
-                Err(_) => Some(PlayError::TooLong(SLACK)),
+                Err(_) => Some(PlayError::TooLong(budget.beyond)),
             },
         };
         let failure = error.map(|error| (error, began.elapsed()));
@@ -212,15 +227,9 @@ impl Player {
     }
 
     /// Turns to the page in front.
-    async fn look(&mut self) -> Result<View, InputError> {
+    async fn look(&mut self) -> Result<View, PageError> {
         let size = match &self.page {
-            Some(page)
-                if self
-                    .chromium
-                    .is_in_front(page, READY_LIMIT)
-                    .await
-                    .map_err(unreached)? =>
-            {
+            Some(page) if self.chromium.is_in_front(page, READY_LIMIT).await? => {
                 // Its connection may have ended meanwhile.
                 size_of(page).await.ok()
             }
@@ -236,13 +245,12 @@ impl Player {
         Ok(View { size, pointer })
     }
 
-    async fn turn_to_front(&mut self) -> Result<Size, InputError> {
+    async fn turn_to_front(&mut self) -> Result<Size, PageError> {
         self.release_all().await;
         (self.page, self.hands) = (None, Hands::default());
-        let page = self.chromium.front_page(READY_LIMIT).await;
-        let page = page.map_err(unreached)?;
+        let page = self.chromium.front_page(READY_LIMIT).await?;
         let size = size_of(&page).await?;
-        page.session.focus().await.map_err(unreached)?;
+        page.session.focus().await?;
         self.page = Some(page);
         Ok(size)
     }
@@ -301,26 +309,25 @@ impl Player {
                 self.settle().await
             }
             Step::Key { key, down } => {
+                let caps_lock = self.hands.caps_lock;
                 if down {
-                    self.press(key).await?;
+                    self.press(key, caps_lock).await?;
                 } else {
-                    self.release(key).await?;
+                    self.release(key, caps_lock).await?;
                 }
                 self.settle().await
             }
             Step::Type { text, delay } => {
-                // As if it were not on: what is typed is what was given.
-                let caps_lock = std::mem::take(&mut self.hands.caps_lock);
                 let mut first = true;
                 for key in text.keys() {
                     if !std::mem::take(&mut first) && !delay.is_zero() {
                         sleep(delay).await;
                     }
-                    self.press(key).await?;
-                    self.release(key).await?;
+                    // What is typed is what was given, also where Caps Lock is on.
+                    self.press(key, false).await?;
+                    self.release(key, false).await?;
                     self.settle().await?;
                 }
-                self.hands.caps_lock = caps_lock;
                 Ok(())
             }
             // It was refused before.
@@ -379,32 +386,33 @@ impl Player {
         count
     }
 
-    async fn press(&mut self, key: Key) -> Result<(), PlayError> {
+    async fn press(&mut self, key: Key, caps_lock: bool) -> Result<(), PlayError> {
         if self.hands.keys.contains(&key) {
             return Ok(());
         }
         if keyboard::takes_shift(key) && !keyboard::modifiers(&self.hands.keys).shift {
             self.hands.with_shift.push(key);
-            self.key(Key::SHIFT, true).await?;
+            self.key(Key::SHIFT, true, caps_lock).await?;
         }
-        self.key(key, true).await
+        self.key(key, true, caps_lock).await
     }
 
-    async fn release(&mut self, key: Key) -> Result<(), PlayError> {
+    async fn release(&mut self, key: Key, caps_lock: bool) -> Result<(), PlayError> {
         if !self.hands.keys.contains(&key) {
             return Ok(());
         }
-        self.key(key, false).await?;
+        self.key(key, false, caps_lock).await?;
         let before = self.hands.with_shift.len();
         self.hands.with_shift.retain(|held| *held != key);
         if self.hands.with_shift.len() < before {
-            self.key(Key::SHIFT, false).await?;
+            self.key(Key::SHIFT, false, caps_lock).await?;
         }
         Ok(())
     }
 
-    /// A key counts as held from before it is pressed until after it is released, so that it is released whatever happens.
-    async fn key(&mut self, key: Key, down: bool) -> Result<(), PlayError> {
+    /// What it writes depends on `caps_lock`. A key counts as held from before it is pressed until after it is released, so that it is released
+    /// whatever happens.
+    async fn key(&mut self, key: Key, down: bool, caps_lock: bool) -> Result<(), PlayError> {
         let hands = &mut self.hands;
         if down {
             hands.keys.push(key);
@@ -413,7 +421,7 @@ impl Player {
         let held = hands.keys.iter().copied();
         let held: Vec<Key> = held.filter(|held| down || *held != key).collect();
         let modifiers = keyboard::modifiers(&held);
-        let event = keyboard::event(key, down, modifiers, hands.caps_lock);
+        let event = keyboard::event(key, down, modifiers, caps_lock);
         let sent = self.session()?.key(event, modifiers).await;
         self.sent.push(sent.map_err(failed)?);
         self.hands.keys = held;
@@ -442,7 +450,7 @@ impl Player {
         }
         let releasing = async {
             while let Some(key) = self.hands.keys.last().copied() {
-                self.key(key, false).await?;
+                self.key(key, false, self.hands.caps_lock).await?;
             }
             while let Some(button) = self.hands.buttons.last().copied() {
                 self.button(button, false).await?;

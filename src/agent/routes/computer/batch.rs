@@ -33,7 +33,7 @@ use crate::{
         (status = 400, body = ErrorBody, description = "no actions or more than 1000, or actions that are wrong: nothing was done"),
         (status = 409, body = ErrorBody, description = "`no_display`: the browser runs without one, and so without a pointer to be hidden"),
         (status = 500, body = ErrorBody, description = "an action failed; `details` has its `index`, its `type`, and as JSON the `results` up to it"),
-        (status = 503, body = ErrorBody, description = "the display is being started, or others have had mouse and keyboard for a minute"),
+        (status = 503, body = ErrorBody, description = "the display or the browser is being started, or others have had mouse and keyboard for a minute"),
     )
 )]
 pub async fn batch(

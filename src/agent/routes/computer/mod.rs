@@ -5,7 +5,7 @@ use crate::{
     agent::{
         Agent,
         chromium::front::FrontError,
-        computer::{ComputerError, Failure},
+        computer::{ComputerError, Failure, PageError},
         screenshots::ScreenshotError,
     },
     api::{ErrorDetail, agent::Done, computer::Action},
@@ -37,6 +37,7 @@ impl From<ComputerError> for ApiError {
         let message = error.to_string();
         match error {
             ComputerError::NoScreen(error) => error.into(),
+            ComputerError::NotReady(error) => error.into(),
             ComputerError::Refused(problems) => {
                 let mut errors = FieldErrors::default();
                 for problem in problems {
@@ -51,8 +52,25 @@ impl From<ComputerError> for ApiError {
                 tracing::warn!(%cause, "the screen cannot be reached");
                 ApiError::unavailable("the screen cannot be reached", RETRY_AFTER)
             }
-            ComputerError::Input(InputError::Ended) => ApiError::internal(message),
+            // Some of it may have been done.
+            ComputerError::Endless(_) => ApiError::internal(message).permanent(),
+            ComputerError::Input(InputError::Ended) | ComputerError::Page(PageError::Ended) => {
+                ApiError::internal(message)
+            }
+            ComputerError::Page(PageError::Full) => ApiError::unavailable(message, FULL_RETRY),
+            ComputerError::Page(PageError::Front(error)) => unreached(error),
             ComputerError::Failed(failure) => failed(&failure),
+        }
+    }
+}
+
+/// The page in front.
+fn unreached(error: FrontError) -> ApiError {
+    match error {
+        FrontError::NotReady(error) => error.into(),
+        cause @ (FrontError::NoTab | FrontError::Devtools(_) | FrontError::Cdp(_)) => {
+            tracing::warn!(%cause, "the page in front cannot be reached");
+            ApiError::unavailable("the page does not answer", RETRY_AFTER)
         }
     }
 }
@@ -86,11 +104,7 @@ impl From<ScreenshotError> for ApiError {
                 tracing::warn!(%cause, "no screenshot could be taken");
                 ApiError::unavailable("the screen does not answer", RETRY_AFTER)
             }
-            ScreenshotError::Page(FrontError::NotReady(error)) => error.into(),
-            ScreenshotError::Page(cause) => {
-                tracing::warn!(%cause, "no screenshot could be taken of the page");
-                ApiError::unavailable("the page does not answer", RETRY_AFTER)
-            }
+            ScreenshotError::Page(error) => unreached(error),
             ScreenshotError::Picture(cause) | ScreenshotError::Panic(cause) => {
                 ApiError::internal(cause)
             }

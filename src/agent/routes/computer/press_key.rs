@@ -26,7 +26,7 @@ use crate::{
         (status = 200, body = Done),
         (status = 400, body = ErrorBody, description = "a field out of its bounds, an unknown key"),
         (status = 500, body = ErrorBody, description = "it failed on the way; all keys and buttons are up"),
-        (status = 503, body = ErrorBody, description = "the display is being started, or others have had mouse and keyboard for a minute"),
+        (status = 503, body = ErrorBody, description = "the display or the browser is being started, or others have had mouse and keyboard for a minute"),
     )
 )]
 pub async fn press_key(

@@ -12,9 +12,9 @@ use x11rb::{
 use crate::support::{
     agent::{Start, TestAgent},
     processes,
-    recorder::{act, action},
+    recorder::{act, action, perform},
     screen,
-    wait::until,
+    wait::{in_time, until},
 };
 
 /// What the server says is down: buttons and modifiers, and whether any key is.
@@ -29,6 +29,22 @@ const NOTHING: (u16, bool) = (0, false);
 
 async fn all_is_up(x: &RustConnection) {
     until("nothing held", async || (down(x) == NOTHING).then_some(())).await;
+}
+
+/// What is on each key, a list for each.
+pub fn keyboard(x: &RustConnection) -> Vec<Vec<u32>> {
+    let (first, last) = (x.setup().min_keycode, x.setup().max_keycode);
+    let asked = x.get_keyboard_mapping(first, last - first + 1).unwrap();
+    let keyboard = asked.reply().unwrap();
+    let width = usize::from(keyboard.keysyms_per_keycode);
+    keyboard.keysyms.chunks(width).map(Vec::from).collect()
+}
+
+/// How many keys could be put on it; the first of all is of no use.
+fn room(keyboard: &[Vec<u32>]) -> usize {
+    let rows = keyboard.iter().skip(1);
+    rows.filter(|row| row.iter().all(|keysym| *keysym == 0))
+        .count()
 }
 
 fn batch(agent: &TestAgent, actions: &Value) -> reqwest::RequestBuilder {
@@ -81,6 +97,53 @@ async fn an_action_that_fails_leaves_nothing_down() {
     processes::signal(chromium, Signal::SIGCONT);
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
     assert_eq!(answer["message"], "action 1 (type_text) failed");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_screen_that_stands_still_for_a_while_is_left_with_nothing_down() {
+    let agent = Start::screen_alone().await;
+    let x = screen::connect(&agent).await;
+    let before = keyboard(&x);
+    // All there is room for.
+    let keys: Vec<String> = ('\u{4e00}'..)
+        .take(room(&before))
+        .map(String::from)
+        .collect();
+    let held = json!({"keys": keys, "duration": 30_000, "hold_keys": ["Ctrl"]});
+    let press = |button: &str| json!({"x": 50, "y": 50, "button": button, "click_type": "down"});
+    let actions = json!([
+        action("click_mouse", press("right")),
+        action("click_mouse", press("back")),
+        action("press_key", held),
+    ]);
+    let playing = tokio::spawn(batch(&agent, &actions).send());
+    until("all held", async || {
+        let (mask, any) = down(&x);
+        let all = KeyButMask::BUTTON3 | KeyButMask::CONTROL;
+        (any && mask == all.bits() && room(&keyboard(&x)) == 0).then_some(())
+    })
+    .await;
+    let health = agent.ok(agent.get("/health")).await;
+    let display = u32::try_from(health["display"]["pid"].as_u64().unwrap()).unwrap();
+    processes::signal(display, Signal::SIGSTOP);
+    // It is given up once, and once more on the way back.
+    for _ in 0..2 {
+        let asked = agent.post("/computer/get_mouse_position");
+        let (status, answer) = agent.answer(asked).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
+    }
+    processes::signal(display, Signal::SIGCONT);
+    let answer = in_time("its end", playing).await.unwrap().unwrap();
+    assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    all_is_up(&x).await;
+    until("the keyboard as it was", async || {
+        (keyboard(&x) == before).then_some(())
+    })
+    .await;
+    perform(&agent, vec![action("type_text", json!({"text": "a漢é"}))]).await;
+    assert_eq!(down(&x), NOTHING);
+    assert_eq!(keyboard(&x), before);
     agent.stop().await;
 }
 

@@ -3,6 +3,7 @@
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use super::held::keyboard;
 use crate::support::{
     agent::Start,
     recorder::{Recorder, act},
@@ -105,17 +106,11 @@ async fn caps_lock_changes_nothing_and_stays_as_it_is() {
 
 #[tokio::test]
 async fn the_keyboard_is_left_as_it_was_found() {
-    use x11rb::{connection::Connection, protocol::xproto::ConnectionExt as _};
     let agent = Start::on_screen().ready().await;
     let x = crate::support::screen::connect(&agent).await;
-    let (first, last) = (x.setup().min_keycode, x.setup().max_keycode);
-    let keyboard = || {
-        let asked = x.get_keyboard_mapping(first, last - first + 1).unwrap();
-        asked.reply().unwrap().keysyms
-    };
-    let before = keyboard();
+    let before = keyboard(&x);
     act(&agent, "type", json!({"text": sample(200)})).await;
-    assert_eq!(keyboard(), before);
+    assert_eq!(keyboard(&x), before);
     agent.stop().await;
 }
 
