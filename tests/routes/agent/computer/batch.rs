@@ -5,16 +5,12 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use crate::support::{
-    agent::{Start, TestAgent},
+    agent::Start,
     processes,
-    recorder::{Recorder, action, perform},
+    recorder::{Recorder, action, perform, position},
     requests::wrong_fields,
     wait::until,
 };
-
-async fn position(agent: &TestAgent) -> Value {
-    agent.ok(agent.post("/computer/get_mouse_position")).await
-}
 
 #[tokio::test]
 async fn results_tell_of_each_action() {
@@ -229,6 +225,20 @@ async fn only_so_many_wait_for_their_turn() {
         (agent.answer(request).await.0 == StatusCode::OK).then_some(())
     })
     .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_browser_that_has_gone_is_waited_for() {
+    let agent = Start::on_screen().ready().await;
+    let chromium = u32::try_from(agent.chromium_number("pid").await).unwrap();
+    processes::signal(chromium, Signal::SIGKILL);
+    agent
+        .chromium_when("its end noticed", |status| status["pid"] != chromium)
+        .await;
+    perform(&agent, vec![action("move_mouse", json!({"x": 5, "y": 6}))]).await;
+    let status = agent.ok(agent.get("/chromium")).await;
+    assert_eq!(status["generation"], 2, "{status}");
     agent.stop().await;
 }
 

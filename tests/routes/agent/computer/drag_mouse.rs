@@ -16,7 +16,7 @@ fn told(event: &Value) -> (&str, i64, i64) {
     )
 }
 
-/// Without moves to where the pointer is already.
+/// Without moves to where the pointer is already: what is told again of a pressed button.
 fn ways(seen: &[Value]) -> Vec<(&str, i64, i64)> {
     let mut ways: Vec<_> = seen
         .iter()
@@ -25,6 +25,12 @@ fn ways(seen: &[Value]) -> Vec<(&str, i64, i64)> {
         .collect();
     ways.dedup();
     ways
+}
+
+/// Whether all of `part` is in `whole`, in that order.
+fn is_part_of<T: PartialEq>(part: &[T], whole: &[T]) -> bool {
+    let mut rest = whole.iter();
+    part.iter().all(|wanted| rest.any(|found| found == wanted))
 }
 
 fn released(seen: &[Value]) -> bool {
@@ -41,9 +47,7 @@ async fn it_goes_from_point_to_point_with_the_button_held() {
     });
     act(&agent, "drag_mouse", drag).await;
     let seen = recorder.take_when("the release", released).await;
-    let mut ways = ways(&seen);
-    // The first of its moves may be two: to there, and what is told again of a pressed button.
-    ways.dedup_by_key(|way| *way);
+    let ways = ways(&seen);
     let presses: Vec<_> = ways.iter().filter(|way| way.0 != "mousemove").collect();
     assert_eq!(presses, [&("mousedown", 300, 300), &("mouseup", 400, 500)]);
     let moves: Vec<_> = ways
@@ -52,17 +56,23 @@ async fn it_goes_from_point_to_point_with_the_button_held() {
         .map(|way| (way.1, way.2))
         .collect();
     let planned = [(300, 300), (350, 300), (400, 300), (400, 400), (400, 500)];
-    assert!(super::random::is_part_of(&moves, &planned), "{moves:?}");
+    assert!(is_part_of(&moves, &planned), "{moves:?}");
     let within = seen.iter().filter(|event| event["type"] != "keyup");
     assert!(
         within.clone().all(|event| event["held"] == "Shift"),
         "{seen:?}"
     );
-    let button = seen
+    let at = |kind: &str| seen.iter().position(|event| event["type"] == kind).unwrap();
+    let (press, release) = (at("mousedown"), at("mouseup"));
+    assert_eq!(seen[press]["button"], 2);
+    for (at, event) in seen
         .iter()
-        .find(|event| event["type"] == "mousedown")
-        .unwrap();
-    assert_eq!(button["button"], 2);
+        .enumerate()
+        .filter(|(_, event)| event["x"].is_i64())
+    {
+        let is_held = (press..release).contains(&at);
+        assert_eq!(event["buttons"], if is_held { 2 } else { 0 }, "{seen:?}");
+    }
     agent.stop().await;
 }
 

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::support::{
     agent::Start,
-    recorder::{act, action},
-    wait::in_time,
+    recorder::{act, action, position},
+    wait::{in_time, until},
 };
 
 #[tokio::test]
@@ -14,8 +14,7 @@ async fn tells_where_the_pointer_is() {
     let agent = Start::screen_alone().await;
     for (x, y) in [(0, 0), (100, 200), (1919, 1079)] {
         act(&agent, "move_mouse", json!({"x": x, "y": y})).await;
-        let at = agent.ok(agent.post("/computer/get_mouse_position")).await;
-        assert_eq!(at, json!({"x": x, "y": y}));
+        assert_eq!(position(&agent).await, json!({"x": x, "y": y}));
     }
     agent.stop().await;
 }
@@ -24,15 +23,14 @@ async fn tells_where_the_pointer_is() {
 async fn a_batch_that_sleeps_holds_nothing_up() {
     let agent = Start::screen_alone().await;
     let at = json!({"x": 10, "y": 20});
-    let actions = [
-        action("move_mouse", at.clone()),
-        action("sleep", json!({"duration_ms": 30_000})),
-    ];
+    // For longer than anything is waited for here.
+    let sleep = || action("sleep", json!({"duration_ms": 30_000}));
+    let moved = action("move_mouse", at.clone());
+    let actions = [moved, sleep(), sleep(), sleep(), sleep()];
     let batch = agent.post("/computer/batch");
     let sleeping = tokio::spawn(batch.json(&json!({"actions": actions})).send());
-    crate::support::wait::until("the move", async || {
-        let now = agent.ok(agent.post("/computer/get_mouse_position")).await;
-        (now == at).then_some(())
+    until("the move", async || {
+        (position(&agent).await == at).then_some(())
     })
     .await;
     // What cannot be done is refused at once, too.

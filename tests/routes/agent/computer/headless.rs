@@ -8,6 +8,7 @@ use crate::support::{
     agent::{Start, TestAgent},
     page::Page,
     painter::{BLUE, RED, region, screenshot},
+    recorder::{act, action, perform, position},
     requests::wrong_fields,
     wait::{in_time, until},
 };
@@ -42,30 +43,11 @@ async fn headless() -> TestAgent {
         .await
 }
 
-fn action(kind: &str, fields: Value) -> Value {
-    json!({"type": kind, kind: fields})
-}
-
 async fn batch(agent: &TestAgent, actions: &[Value]) -> (StatusCode, Value) {
     let request = agent.post("/computer/batch");
     agent
         .answer(request.json(&json!({"actions": actions})))
         .await
-}
-
-async fn perform(agent: &TestAgent, actions: &[Value]) {
-    let (status, answer) = batch(agent, actions).await;
-    assert_eq!(status, StatusCode::OK, "{answer}\n{}", agent.log());
-    assert_eq!(answer["results"].as_array().unwrap().len(), actions.len());
-}
-
-async fn act(agent: &TestAgent, route: &str, fields: Value) {
-    let request = agent.post(&format!("/computer/{route}")).json(&fields);
-    assert_eq!(agent.ok(request).await, json!({"ok": true}));
-}
-
-async fn position(agent: &TestAgent) -> Value {
-    agent.ok(agent.post("/computer/get_mouse_position")).await
 }
 
 /// All kinds of actions, on a page whose upper left corner is so far down.
@@ -154,7 +136,7 @@ async fn a_page_sees_what_it_would_see_on_a_screen() {
         .await;
     let mut page = recorder(&on_screen).await;
     let top = page.evaluate("outerHeight - innerHeight").await;
-    perform(&on_screen, &all_sorts(top.as_i64().unwrap())).await;
+    perform(&on_screen, all_sorts(top.as_i64().unwrap())).await;
     let (expected, turned) = all_seen(&mut page).await;
     let value = page.evaluate("a.value").await;
     on_screen.stop().await;
@@ -162,7 +144,7 @@ async fn a_page_sees_what_it_would_see_on_a_screen() {
 
     let agent = headless().await;
     let mut page = recorder(&agent).await;
-    perform(&agent, &all_sorts(0)).await;
+    perform(&agent, all_sorts(0)).await;
     let (seen, turned_here) = all_seen(&mut page).await;
     for (index, expected) in expected.iter().enumerate() {
         assert_eq!(seen.get(index), Some(expected), "event {index}");
@@ -192,11 +174,64 @@ async fn text_of_any_script_is_typed() {
 }
 
 #[tokio::test]
+async fn caps_lock_changes_no_text_and_stays_on_when_its_client_leaves() {
+    let agent = headless().await;
+    let mut page = recorder(&agent).await;
+    page.evaluate("a.focus()").await;
+    act(&agent, "press_key", json!({"keys": ["Caps_Lock"]})).await;
+    let text = json!({"text": "abcdef", "delay": 10_000});
+    let leaving = tokio::spawn(agent.post("/computer/type").json(&text).send());
+    page.until("a.value", |value| value == "a").await;
+    leaving.abort();
+    act(&agent, "press_key", json!({"keys": ["b"]})).await;
+    act(&agent, "type", json!({"text": "cD"})).await;
+    act(
+        &agent,
+        "press_key",
+        json!({"keys": ["e", "Caps_Lock", "f"]}),
+    )
+    .await;
+    assert_eq!(page.evaluate("a.value").await, "aBcDEf");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_typed_is_in_no_log() {
+    const SECRET: &str = "correct-horse-battery-staple-é";
+    let agent = Start::headless().logging("trace,hyper=info").ready().await;
+    let mut page = recorder(&agent).await;
+    page.evaluate("a.focus()").await;
+    act(&agent, "type", json!({"text": SECRET})).await;
+    assert_eq!(page.evaluate("a.value").await, SECRET);
+    act(&agent, "press_key", json!({"keys": ["Ctrl+a", "é"]})).await;
+    let log = agent.log();
+    assert!(log.contains("TRACE"), "all is logged that may be");
+    for trace in ["horse", "é", "dispatchKeyEvent", "keyDown", "KeyA"] {
+        let line = log.lines().find(|line| line.contains(trace));
+        assert_eq!(line, None, "{trace}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_browser_it_says_what_a_picture_of_it_would_say() {
+    let agent = Start::without_browser().listening().await;
+    let place = json!({"x": 1, "y": 1});
+    let (moved, taken) = tokio::join!(
+        agent.answer(agent.post("/computer/move_mouse").json(&place)),
+        agent.answer(agent.post("/computer/screenshot").json(&json!({}))),
+    );
+    assert_eq!(moved.0, StatusCode::SERVICE_UNAVAILABLE, "{}", moved.1);
+    assert_eq!(moved, taken);
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn a_smooth_way_ends_where_it_is_to() {
     let agent = headless().await;
     let mut page = recorder(&agent).await;
     assert_eq!(position(&agent).await, json!({"x": 0, "y": 0}));
-    let way = json!({"x": 900, "y": 600, "smooth": true, "duration_ms": 200});
+    let way = json!({"x": 900, "y": 600, "smooth": true, "duration_ms": 2000});
     act(&agent, "move_mouse", way).await;
     assert_eq!(position(&agent).await, json!({"x": 900, "y": 600}));
     let moves = page.until("seen", |seen| {
@@ -330,7 +365,7 @@ async fn batches_are_whole_and_hold_up_nothing_else() {
     let batches = words.map(|word| {
         let letter = action("press_key", json!({"keys": [&word[..1]]}));
         let agent = &agent;
-        async move { perform(agent, &[&letter; 4].map(Clone::clone)).await }
+        async move { perform(agent, vec![letter; 4]).await }
     });
     join_all(batches).await;
     let value = page.evaluate("a.value").await;
@@ -373,7 +408,7 @@ async fn a_tab_that_goes_away_ends_its_batch_and_no_other() {
     .await;
     let actions = [
         action("move_mouse", json!({"x": 3, "y": 4})),
-        action("press_key", json!({"keys": ["Shift"], "duration": 3000})),
+        action("press_key", json!({"keys": ["Shift"], "duration": 10_000})),
         action("move_mouse", json!({"x": 5, "y": 6})),
     ];
     let close = async {

@@ -34,7 +34,7 @@ async fn it_goes_at_once_or_as_a_hand_would() {
     );
     assert!(!moves.is_empty());
 
-    let smooth = json!({"x": 1200, "y": 900, "smooth": true, "duration_ms": 600});
+    let smooth = json!({"x": 1200, "y": 900, "smooth": true, "duration_ms": 5000});
     act(&agent, "move_mouse", smooth).await;
     let seen = recorder
         .take_when("the end of the way", |seen| {
