@@ -140,6 +140,11 @@ impl Display {
         &self.name
     }
 
+    /// What its clients need.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
     pub fn authority(&self) -> &Path {
         &self.authority
     }
@@ -181,7 +186,7 @@ pub async fn admit(name: &str, authority: &Path, uid: u32) -> Result<(), X11Erro
 }
 
 /// What a client of the screen of that name needs.
-pub fn access(name: &str, authority: &Path) -> io::Result<Access> {
+fn access(name: &str, authority: &Path) -> io::Result<Access> {
     Ok(Access {
         number: number_of(name)?,
         cookie: read_authority(authority)?,

@@ -9,7 +9,6 @@ use tokio::{
 };
 
 use crate::{
-    agent::display,
     api::viewport::Viewport,
     system::{cdp::CdpError, freeze::FreezeError, x11::Access},
 };
@@ -92,7 +91,11 @@ pub struct Status {
 pub enum DisplayStatus {
     Headless,
     Down,
-    Up { name: Arc<str>, pid: u32 },
+    Up {
+        name: Arc<str>,
+        pid: u32,
+        access: Access,
+    },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -180,7 +183,6 @@ pub struct Chromium {
     status: watch::Receiver<Status>,
     focused: watch::Receiver<u64>,
     requests: mpsc::Sender<Request>,
-    authority: Arc<Path>,
 }
 
 impl Chromium {
@@ -201,10 +203,7 @@ impl Chromium {
         match &self.status.borrow().display {
             DisplayStatus::Headless => Err(NoScreen::Headless),
             DisplayStatus::Down => Err(NoScreen::Down),
-            // Its authority file is replaced when the next one starts.
-            DisplayStatus::Up { name, .. } => {
-                display::access(name, &self.authority).map_err(|_| NoScreen::Down)
-            }
+            DisplayStatus::Up { access, .. } => Ok(access.clone()),
         }
     }
 

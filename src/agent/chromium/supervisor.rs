@@ -97,7 +97,6 @@ pub fn start(config: Arc<Config>, logs: Logs, shutdown: &Shutdown) -> Chromium {
         viewport: config.viewport,
     });
     let (focused, focused_receiver) = watch::channel(0);
-    let authority = config.state_dir.display_authority().into();
     let supervisor = Supervisor {
         shutdown: shutdown.clone(),
         requests,
@@ -120,7 +119,6 @@ pub fn start(config: Arc<Config>, logs: Logs, shutdown: &Shutdown) -> Chromium {
         status: status_receiver,
         focused: focused_receiver,
         requests: requests_sender,
-        authority,
     }
 }
 
@@ -442,6 +440,7 @@ impl Supervisor {
             Some(display) => DisplayStatus::Up {
                 name: display.name().into(),
                 pid: display.pid(),
+                access: display.access().clone(),
             },
         };
         self.status.send_modify(|status| status.display = display);

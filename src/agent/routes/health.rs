@@ -16,7 +16,7 @@ pub async fn health(State(agent): State<Agent>) -> Json<Health> {
     let (state, name, pid) = match &status.display {
         DisplayStatus::Headless => ("headless", None, None),
         DisplayStatus::Down => ("down", None, None),
-        DisplayStatus::Up { name, pid } => ("up", Some(name.to_string()), Some(*pid)),
+        DisplayStatus::Up { name, pid, .. } => ("up", Some(name.to_string()), Some(*pid)),
     };
     Json(Health {
         status: "ok".to_owned(),

@@ -1,6 +1,6 @@
 //! The X server: the size and rate of its screen, changed while it runs (RandR), and who may be its client.
 
-use std::io;
+use std::{fmt, io};
 
 use x11rb::{
     connection::Connection,
@@ -29,6 +29,12 @@ const DOTS_PER_INCH: f64 = 96.0;
 pub struct Access {
     pub number: u32,
     pub cookie: [u8; 16],
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Access(:{})", self.number)
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
