@@ -374,6 +374,8 @@ impl WatchedScreen {
     /// # Errors
     /// Where the server is gone.
     pub fn pointer(&mut self) -> Result<Pointer, ScreenError> {
+        // Who only follows the pointer for a while takes what is told as well, or it would pile up.
+        self.hear()?;
         let Some((at, reshaped)) = self.look_at_pointer(true)? else {
             return Err(ScreenError::Lacks("a pointer"));
         };
