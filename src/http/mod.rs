@@ -36,4 +36,4 @@ pub use ranges::RangedAnswer;
 pub use request_id::{REQUEST_ID, RequestId};
 pub use serve::serve;
 pub use sse::{LastEventId, SseEvent, follow, sse};
-pub use websocket::websocket;
+pub use websocket::{closing, see_off, websocket};

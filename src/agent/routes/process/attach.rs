@@ -27,7 +27,7 @@ use crate::{
         process::{Process, WRITE_LIMIT},
     },
     api::{ErrorBody, ids::ProcessId, process::ProcessEvent},
-    http::{ApiError, ApiResult, Path, websocket},
+    http::{ApiError, ApiResult, Path, closing, see_off, websocket},
     streams::{Entry, From, Reader},
 };
 
@@ -37,8 +37,6 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const TYPED_AHEAD: u32 = 1 << 20;
 /// What a message takes besides its data.
 const MESSAGE_BYTES: u32 = 64;
-/// For the client to take the Close frame.
-const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 /// Attach to a process's terminal
 ///
@@ -81,7 +79,7 @@ async fn carry(socket: WebSocket, process: Arc<Process>, stop: CancellationToken
         let close = tokio::select! {
             close = show(output, &mut to_client) => close,
             () = &mut typing => return,
-            () = stop.cancelled() => closing(close_code::AWAY, "the agent is stopping"),
+            () = stop.cancelled() => Some(closing(close_code::AWAY, "the agent is stopping")),
         };
         let Some(close) = close else {
             // What it typed before it went is still typed.
@@ -90,20 +88,7 @@ async fn carry(socket: WebSocket, process: Arc<Process>, stop: CancellationToken
         };
         close
     };
-    let farewell = async {
-        to_client.send(Message::Close(Some(close))).await?;
-        // The client answers with a Close frame of its own and hangs up.
-        while from_client.next().await.is_some() {}
-        Ok::<_, axum::Error>(())
-    };
-    let _ = timeout(CLOSE_GRACE, farewell).await;
-}
-
-fn closing(code: u16, reason: impl Into<String>) -> Option<CloseFrame> {
-    Some(CloseFrame {
-        code,
-        reason: reason.into().into(),
-    })
+    see_off(close, &mut to_client, &mut from_client).await;
 }
 
 /// Sends the output until it ends; `None` where the client is gone.
@@ -124,12 +109,13 @@ async fn show(
             Some(Entry::Item { item, .. }) => item,
             Some(Entry::Gap { .. }) => {
                 let reason = "output was dropped before it was taken; attach again";
-                return closing(close_code::AGAIN, reason);
+                return Some(closing(close_code::AGAIN, reason));
             }
-            None => return closing(close_code::NORMAL, ""),
+            None => return Some(closing(close_code::NORMAL, "")),
         };
         if let Some(code) = event.exit_code {
-            return closing(close_code::NORMAL, format!("exited with {code}"));
+            let reason = format!("exited with {code}");
+            return Some(closing(close_code::NORMAL, reason));
         }
         if let Some(data) = &event.data_b64 {
             let sent = client.send(Message::Binary(data.0.clone())).await;
