@@ -23,7 +23,7 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use self::body::{Held, Outgoing, Progress};
-pub use self::path::{PathError, SessionPath, token};
+pub use self::path::{PathError, SessionPath};
 use super::activity::{Activity, ActivityGuard};
 use crate::http::tunnel::{Close, Tunnel, TunnelError};
 use crate::http::{AsItIs, forward};
