@@ -20,7 +20,10 @@ use super::chromium::{BrowserState, Chromium, NoScreen};
 use crate::{
     api::clipboard::MAX_TEXT,
     shutdown::Shutdown,
-    system::clipboard::{Offer, Offered, Owner, OwnerError, ReadError, Selection, read},
+    system::{
+        clipboard::{Changes, Offer, Offered, Owner, OwnerError, ReadError, Selection, read},
+        waker::Waker,
+    },
 };
 
 /// How long the program that has the clipboard may take to give what is on it.
@@ -135,6 +138,21 @@ impl Clipboard {
         }
     }
 
+    /// Has what is put on the clipboard from now on told, whoever does that.
+    pub async fn watch(&self) -> Result<Watch, ClipboardError> {
+        let screen = self.chromium.screen()?;
+        let opening = spawn_blocking(move || Changes::open(&screen));
+        match timeout(READ_LIMIT + READ_MARGIN, opening).await {
+            Ok(Ok(Ok(changes))) => Ok(Watch {
+                clipboard: self.clone(),
+                changes,
+            }),
+            Ok(Ok(Err(error))) => Err(ReadError::from(error).into()),
+            Ok(Err(_)) => Err(ClipboardError::Stopping),
+            Err(_) => Err(ReadError::NoAnswer(READ_LIMIT).into()),
+        }
+    }
+
     /// Puts `text` on the clipboard, where it stays until something else is put there.
     pub async fn write(&self, text: String) -> Result<(), ClipboardError> {
         if text.len() > MAX_TEXT {
@@ -149,6 +167,36 @@ impl Clipboard {
                 mpsc::error::TrySendError::Closed(_) => ClipboardError::Stopping,
             })?;
         written.await.unwrap_or(Err(ClipboardError::Stopping))
+    }
+}
+
+/// What is put on the clipboard.
+pub struct Watch {
+    clipboard: Clipboard,
+    changes: Changes,
+}
+
+/// Calls the thread that waits, when nobody waits for it any more.
+struct Call(Waker);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
+impl Watch {
+    /// The text that is put there next, empty where it is no text; nothing where nothing is put there within `limit`.
+    pub async fn next(self, limit: Duration) -> Result<Option<String>, ClipboardError> {
+        let Self { clipboard, changes } = self;
+        let _call = Call(changes.waker());
+        let waiting = spawn_blocking(move || changes.wait(limit));
+        match waiting.await {
+            Ok(Ok(true)) => clipboard.read().await.map(Some),
+            Ok(Ok(false)) => Ok(None),
+            Ok(Err(error)) => Err(ReadError::from(error).into()),
+            Err(_) => Err(ClipboardError::Stopping),
+        }
     }
 }
 

@@ -5,10 +5,12 @@
 //! would wait up to 24 seconds for an owner that does not answer, give up where 10 milliseconds pass between two parts, and take
 //! text of any length.
 
+mod changes;
 mod owned;
 mod owner;
 mod reader;
 
+pub use changes::Changes;
 pub use owned::own;
 pub use owner::{Offer, Offered, Owner, OwnerError};
 pub use reader::{ReadError, Selection, read};
