@@ -297,7 +297,7 @@ impl Screen {
     ) -> Result<(), PlayError> {
         let missing = self.keymap()?.missing(wanted.clone());
         if missing.len() <= self.keymap.room() {
-            return Ok(self.keymap.bind(&self.x, &missing)?);
+            return self.bind(&missing);
         }
         // What is put on a keycode anew must not be taken for what was there.
         self.await_taken()?;
@@ -307,7 +307,16 @@ impl Screen {
         if missing.is_empty() {
             return Err(PlayError::NoKey);
         }
-        Ok(self.keymap.bind(&self.x, &missing)?)
+        self.bind(&missing)
+    }
+
+    /// A program may hear of the change over another connection than of the keys, so these are not to come before it has.
+    fn bind(&mut self, keys: &[Key]) -> Result<(), PlayError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        self.keymap.bind(&self.x, keys)?;
+        self.await_taken()
     }
 
     /// Leaves the keyboard as it was found.
