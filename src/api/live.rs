@@ -3,6 +3,8 @@
 //! Pictures go as binary messages: a [`PictureHeader`], then the image. All else is JSON. The page comes from the agent itself, so both are of one
 //! version.
 
+use std::borrow::Cow;
+
 use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
 use serde::Serialize;
 
@@ -47,6 +49,8 @@ pub enum ViewerMessage {
     KeyDown { code: KeyCode, key: KeyName },
     #[deserr(rename = "key_up")]
     KeyUp { code: KeyCode },
+    /// What is held is held still.
+    Holding,
     /// Nothing is held any more.
     Release,
     /// Text that was made of no single keys.
@@ -56,16 +60,8 @@ pub enum ViewerMessage {
         #[deserr(default)]
         text: Option<TypedText>,
     },
-    /// It has just sent the keys that copy, and wants what was copied.
+    /// It is about to send the keys that copy, and wants what they copy.
     Copy,
-}
-
-impl ViewerMessage {
-    /// Whether only those who may control the browser may say it.
-    #[must_use]
-    pub fn controls(&self) -> bool {
-        !matches!(self, Self::Seen { .. })
-    }
 }
 
 /// A coordinate in pixels of the screen, or beyond it.
@@ -98,6 +94,16 @@ impl Turn {
     pub fn pixels(self) -> i32 {
         self.0
     }
+
+    /// Both, as far as one turn goes.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self::clamped(i64::from(self.0) + i64::from(other.0))
+    }
+
+    fn clamped(pixels: i64) -> Self {
+        Self(pixels.clamp(-MAX_TURN, MAX_TURN) as i32)
+    }
 }
 
 impl<E: DeserializeError> Deserr<E> for Turn {
@@ -106,7 +112,7 @@ impl<E: DeserializeError> Deserr<E> for Turn {
         location: ValuePointerRef,
     ) -> Result<Self, E> {
         let turn: i64 = Deserr::<E>::deserialize_from_value(value, location)?;
-        Ok(Self(turn.clamp(-MAX_TURN, MAX_TURN) as i32))
+        Ok(Self::clamped(turn))
     }
 }
 
@@ -166,6 +172,11 @@ pub struct TypedText(String);
 
 impl TypedText {
     #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    #[must_use]
     pub fn into_string(self) -> String {
         self.0
     }
@@ -197,10 +208,15 @@ pub enum AgentMessage {
     },
     /// Where the browser's pointer is now.
     Pointer { x: u32, y: u32, shown: bool },
-    /// What was copied there.
-    Clipboard { text: String },
+    /// Something was copied there: this text, or what cannot be passed on.
+    Clipboard {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+    },
+    /// The keys that were to copy something have not.
+    NothingCopied,
     /// Something that was asked for could not be done.
-    Notice { message: &'static str },
+    Notice { message: Cow<'static, str> },
 }
 
 /// How an image is encoded.
@@ -276,6 +292,7 @@ mod tests {
             json!({"type": "wheel", "x": 1, "y": 2, "delta_x": -3, "delta_y": 120}),
             json!({"type": "key_down", "code": "KeyA", "key": "ä"}),
             json!({"type": "key_up", "code": "KeyA"}),
+            json!({"type": "holding"}),
             json!({"type": "release"}),
             json!({"type": "text", "text": "漢"}),
             json!({"type": "paste"}),

@@ -233,11 +233,30 @@ impl Photo {
 /// Opens an address in an agent's browser, whatever it showed before.
 pub async fn open(agent: &TestAgent, url: &str) -> Page {
     let mut page = Page::of(agent).await;
+    go(&mut page, url).await;
+    page
+}
+
+async fn go(page: &mut Page, url: &str) {
     page.call("Page.navigate", json!({"url": url})).await;
     page.until("document.readyState + location.href", |state| {
         state == &Value::from(format!("complete{url}"))
     })
     .await;
+}
+
+/// Notes in `said` what the page says on its connection, which is `connection`.
+const NOTE: &str = "window.said = []; const send = WebSocket.prototype.send; \
+    WebSocket.prototype.send = function (message) { window.connection = this; said.push(JSON.parse(message)); send.call(this, message) };";
+
+/// As [`open`]; what the page says is noted in its `said`. The script runs before its own.
+pub async fn open_noted(agent: &TestAgent, url: &str, script: &str) -> Page {
+    let mut page = Page::of(agent).await;
+    page.call("Page.enable", json!({})).await;
+    let source = json!({"source": format!("{NOTE}{script}")});
+    page.call("Page.addScriptToEvaluateOnNewDocument", source)
+        .await;
+    go(&mut page, url).await;
     page
 }
 

@@ -56,6 +56,16 @@ impl Page {
         answer["result"].take()
     }
 
+    /// Calls a method a few times without a pause between, and waits until all is done.
+    pub async fn call_in_a_row(&mut self, method: &str, all: impl IntoIterator<Item = Value>) {
+        let mut last = None;
+        for params in all {
+            last = Some(self.0.begin_call(method, params).await);
+        }
+        let answer = self.0.answer(last.expect("one call")).await;
+        assert!(answer["error"].is_null(), "{method}: {answer}");
+    }
+
     /// Presses a key with Ctrl, which a page takes for this command of its editor.
     pub async fn press_ctrl(&mut self, key: char, command: &str) {
         let key_code = u32::from(key.to_ascii_uppercase());

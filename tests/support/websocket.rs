@@ -143,10 +143,21 @@ impl Client {
 
     /// Calls a method and returns its whole answer.
     pub async fn call(&mut self, method: &str, params: Value) -> Value {
+        let id = self.begin_call(method, params).await;
+        self.answer(id).await
+    }
+
+    /// Calls a method; its answer is for [`Self::answer`].
+    pub async fn begin_call(&mut self, method: &str, params: Value) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
         let call = json!({"id": id, "method": method, "params": params});
         self.send_text(call.to_string()).await;
+        id
+    }
+
+    /// The answer to a call; those to earlier ones that come before it are lost.
+    pub async fn answer(&mut self, id: u64) -> Value {
         loop {
             let message: Value =
                 serde_json::from_str(&self.next_text().await).expect("DevTools speaks JSON");

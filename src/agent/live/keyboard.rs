@@ -21,6 +21,12 @@ pub struct Stroke {
     pub down: bool,
 }
 
+impl Stroke {
+    pub const fn tap(key: Key) -> [Self; 2] {
+        [press(key), release(key)]
+    }
+}
+
 const fn press(key: Key) -> Stroke {
     Stroke { key, down: true }
 }
@@ -55,14 +61,34 @@ impl Keyboard {
         self.held.remove(code).map(release)
     }
 
+    /// Whether a key is held that is repeated: a modifier is not.
+    pub fn repeats(&self) -> bool {
+        self.held.values().any(|key| !key.is_modifier())
+    }
+
+    /// Releases those.
+    pub fn end_repeats(&mut self) -> Vec<Stroke> {
+        let ended = self.held.extract_if(|_, key| !key.is_modifier());
+        ended.map(|(_, key)| release(key)).collect()
+    }
+
     /// Nothing is held any more: somebody else has released it.
     pub fn forget(&mut self) {
         self.held.clear();
     }
 
+    /// What is to be done before and after a text, which no modifier is to make another one.
+    pub fn around_text(&self) -> (Vec<Stroke>, Vec<Stroke>) {
+        let modifiers = || self.held.values().copied().filter(|key| key.is_modifier());
+        (
+            modifiers().map(release).collect(),
+            modifiers().map(press).collect(),
+        )
+    }
+
     /// The keys that paste, whether a Control is held already or not.
     pub fn paste(&self) -> Vec<Stroke> {
-        let tap = Key::of_char('v').map(|v| [press(v), release(v)]);
+        let tap = Key::of_char('v').map(Stroke::tap);
         let tap = tap.into_iter().flatten();
         if self.held.values().any(|key| is_called(*key, &["Control"])) {
             return tap.collect();
@@ -195,6 +221,32 @@ mod tests {
         }
         down(&mut keyboard, "ControlLeft", "Control");
         assert_eq!(down(&mut keyboard, "Digit5", "5"), [press(key("5"))]);
+    }
+
+    #[test]
+    fn no_modifier_is_down_while_a_text_is_typed() {
+        let (shift, mut keyboard) = (key("Shift"), Keyboard::default());
+        assert_eq!(keyboard.around_text(), (vec![], vec![]));
+        down(&mut keyboard, "ShiftLeft", "Shift");
+        down(&mut keyboard, "KeyA", "A");
+        let around = (vec![release(shift)], vec![press(shift)]);
+        assert_eq!(keyboard.around_text(), around);
+        assert_eq!(up(&mut keyboard, "ShiftLeft"), Some(release(shift)));
+    }
+
+    #[test]
+    fn of_what_is_held_the_keys_are_repeated_and_can_be_released_alone() {
+        let mut keyboard = Keyboard::default();
+        down(&mut keyboard, "ControlLeft", "Control");
+        assert!(!keyboard.repeats());
+        assert_eq!(keyboard.end_repeats(), []);
+        down(&mut keyboard, "KeyA", "a");
+        assert!(keyboard.repeats());
+        assert_eq!(keyboard.end_repeats(), [release(key("a"))]);
+        assert!(!keyboard.repeats());
+        assert_eq!(up(&mut keyboard, "KeyA"), None);
+        let control = Some(release(key("Control")));
+        assert_eq!(up(&mut keyboard, "ControlLeft"), control);
     }
 
     #[test]

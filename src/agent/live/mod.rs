@@ -22,13 +22,14 @@ mod frame;
 mod hands;
 mod keyboard;
 mod pace;
+mod said;
 mod wheel;
 
 use camera::{Camera, Drawn};
 use hands::Controls;
 
 pub use camera::Shot;
-pub use hands::Hands;
+pub use hands::{Ears, Hands};
 
 /// Each has a thread that looks and encodes while something changes.
 pub const MAX_VIEWERS: usize = 8;
@@ -80,14 +81,19 @@ impl Live {
     }
 
     /// Gives a place; whether the viewer may control the browser as well.
-    pub fn enter(&self, control: bool) -> Result<(Show, Hands), EnterError> {
+    pub fn enter(&self, control: bool) -> Result<(Show, Ears, Hands), EnterError> {
         self.is_possible()?;
         let place = self.places.clone().try_acquire_owned();
         let place = Place::taken(place.map_err(|_| EnterError::Full)?);
         let drawn = Arc::<Drawn>::default();
         let (tell, told) = mpsc::channel(MESSAGES);
-        let controls =
-            control.then(|| Controls::new(self.computer.clone(), self.clipboard.clone(), tell));
+        let (teller, controls) = if control {
+            let controls = Controls::new(self.computer.clone(), self.clipboard.clone(), tell);
+            let (teller, doer) = said::said();
+            (Some(teller), Some((doer, controls)))
+        } else {
+            (None, None)
+        };
         let mut state = self.chromium.watch();
         state.mark_changed();
         let show = Show {
@@ -101,7 +107,7 @@ impl Live {
             retry: None,
             _place: place,
         };
-        Ok((show, Hands::new(drawn, controls)))
+        Ok((show, Ears::new(drawn, teller), Hands::new(controls)))
     }
 }
 

@@ -1,13 +1,16 @@
 //! `GET /live`, `/live/socket`, `/live/view`, `/live/view/socket`
 
+use std::{future::Future, time::Duration};
+
 use nix::sys::signal::Signal;
 use reqwest::{StatusCode, header::HeaderMap};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::time::interval;
 use tokio_tungstenite::tungstenite::Error;
 
 use crate::support::{
     agent::{Start, TestAgent},
-    live::{Photo, Viewer, open, until_live},
+    live::{Came, Photo, Viewer, open, open_noted, until_live},
     page::Page,
     processes,
     wait::until,
@@ -30,6 +33,13 @@ async fn paint(page: &mut Page, color: &str) {
         "<!doctype html><title>{color}</title><body style='background:{color}'>"
     ))
     .await;
+}
+
+/// Waits until what the page shows has been drawn.
+async fn drawn(page: &mut Page) {
+    let twice =
+        "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))";
+    page.evaluate(twice).await;
 }
 
 fn shows(viewer: &Viewer, color: u32) -> bool {
@@ -93,6 +103,21 @@ async fn pages_of_other_sites_do_not_get_at_it() {
         let (status, _) = agent.answer(foreign).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{path}");
     }
+    // A page may be linked to, but not be a part of another site's.
+    for path in PAGES {
+        for (destination, expected) in [
+            ("document", StatusCode::OK),
+            ("iframe", StatusCode::FORBIDDEN),
+        ] {
+            let request = agent.http.get(agent.url(path));
+            let navigation = request
+                .header("sec-fetch-site", "cross-site")
+                .header("sec-fetch-mode", "navigate")
+                .header("sec-fetch-dest", destination);
+            let answer = navigation.send().await.unwrap();
+            assert_eq!(answer.status(), expected, "{path} as {destination}");
+        }
+    }
     agent.stop().await;
 }
 
@@ -115,14 +140,24 @@ async fn a_viewer_sees_the_screen_and_what_changes_once_it_has_drawn_the_last() 
         .await;
     assert_eq!((viewer.width, viewer.height), (1024, 768));
 
-    // It draws no more: whatever changes, it gets one frame at most.
+    // It draws no more: whatever changes, it gets no other frame, but is told where the pointer is.
     paint(&mut page, "#ff0000").await;
-    let before = viewer.frames;
     let behind = viewer.frame().await;
-    for color in ["#00ffff", "#ffff00", "#ff00ff", "#00ff00"] {
+    for (x, color) in (100..).zip(["#00ffff", "#ffff00", "#ff00ff", "#00ff00"]) {
         paint(&mut page, color).await;
+        drawn(&mut page).await;
+        let place = json!({"x": x, "y": 50});
+        agent
+            .ok(agent.post("/computer/move_mouse").json(&place))
+            .await;
+        loop {
+            match viewer.next().await {
+                Came::Told(told) if told["type"] == "pointer" && told["x"] == x => break,
+                Came::Told(_) | Came::Pointer => {}
+                other => panic!("{other:?}"),
+            }
+        }
     }
-    assert_eq!(viewer.frames, before + 1);
     viewer.seen(behind).await;
     viewer
         .watch_until("the latest", |viewer| shows(viewer, 0x00ff00))
@@ -288,7 +323,7 @@ async fn a_real_browser_shows_it_and_may_do_nothing_on_the_read_only_page() {
         .with(["--viewport", "1280x800"])
         .ready()
         .await;
-    let mut page = open(&looker, &shown.url("/live/view")).await;
+    let mut page = open_noted(&looker, &shown.url("/live/view"), "").await;
     until_live(&mut page).await;
 
     let corners = "[...document.querySelectorAll('#screen')].map(c => { const b = c.getBoundingClientRect(); return [b.left, b.top, b.width, b.height] })[0]";
@@ -331,6 +366,10 @@ async fn a_real_browser_shows_it_and_may_do_nothing_on_the_read_only_page() {
     page.until("(() => { const s = document.getElementById('screen'); return [...s.getContext('2d').getImageData(50, s.height * 0.35, 1, 1).data].slice(0, 3).every(c => c < 12) })()", |black| black == true).await;
     until_live(&mut page).await;
     assert_eq!(shown_page.evaluate("events").await, json!([]));
+    let said = page
+        .evaluate("[...new Set(said.map(message => message.type))]")
+        .await;
+    assert_eq!(said, json!(["seen"]));
     shown.stop().await;
     // It says so, and goes on trying.
     page.until("document.body.dataset.state", |state| state == "connecting")
@@ -373,8 +412,23 @@ async fn field(agent: &TestAgent) -> Page {
     page
 }
 
-async fn events_are(page: &mut Page, wanted: serde_json::Value) {
+async fn events_are(page: &mut Page, wanted: Value) {
     page.until("events", |events| *events == wanted).await;
+}
+
+/// As a viewer whose hands are down.
+async fn while_holding<T>(viewer: &mut Viewer, done: impl Future<Output = T>) -> T {
+    let holding = async {
+        let mut ticks = interval(Duration::from_millis(200));
+        loop {
+            ticks.tick().await;
+            viewer.say(json!({"type": "holding"})).await;
+        }
+    };
+    tokio::select! {
+        done = done => done,
+        () = holding => unreachable!("it goes on for ever"),
+    }
 }
 
 #[tokio::test]
@@ -427,6 +481,96 @@ async fn what_a_viewer_does_is_done_there() {
 }
 
 #[tokio::test]
+async fn a_short_text_is_written_at_once_and_who_waits_with_a_long_one_sees_on() {
+    let agent = agent().await;
+    let mut page = field(&agent).await;
+    let batch = json!({"actions": [
+        {"type": "press_key", "press_key": {"keys": ["F2"]}},
+        {"type": "sleep", "sleep": {"duration_ms": 30_000}},
+        {"type": "sleep", "sleep": {"duration_ms": 30_000}},
+    ]});
+    let batch = tokio::spawn(agent.post("/computer/batch").json(&batch).send());
+    page.until("events.at(-1)", |last| *last == json!(["keyup", "F2"]))
+        .await;
+    let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
+    // A Shift that is held makes no other text of it.
+    for message in [
+        json!({"type": "key_down", "code": "ShiftLeft", "key": "Shift"}),
+        json!({"type": "text", "text": "7/é漢😀 Text"}),
+        json!({"type": "key_down", "code": "KeyA", "key": "A"}),
+        json!({"type": "key_up", "code": "KeyA"}),
+        json!({"type": "key_up", "code": "ShiftLeft"}),
+    ] {
+        viewer.say(message).await;
+    }
+    page.until("field.value", |value| value == "7/é漢😀 TextA")
+        .await;
+    let long = "long ".repeat(100);
+    viewer.say(json!({"type": "text", "text": long})).await;
+    for (color, number) in [("#00ff00", 0x00ff00), ("#0000ff", 0x0000ff)] {
+        let paint = format!("field.value = ''; field.style.background = '{color}'; 0");
+        page.evaluate(&paint).await;
+        viewer
+            .watch_until("what changes meanwhile", |viewer| shows(viewer, number))
+            .await;
+    }
+    assert!(!batch.is_finished());
+    // Once its client has left, it is the viewer's turn.
+    batch.abort();
+    page.until("field.value", |value| value == long.as_str())
+        .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_held_by_one_who_is_not_heard_of_is_released() {
+    let agent = agent().await;
+    let mut page = field(&agent).await;
+    let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
+    for message in [
+        json!({"type": "pointer_down", "x": 512, "y": 400, "button": "left"}),
+        json!({"type": "key_down", "code": "ShiftLeft", "key": "Shift"}),
+        json!({"type": "key_down", "code": "KeyA", "key": "A"}),
+    ] {
+        viewer.say(message).await;
+    }
+    // It is there and answers pings, but its page says nothing.
+    let silent = async {
+        loop {
+            viewer.next().await;
+        }
+    };
+    let released = "(() => { const up = events.filter(([type]) => type.endsWith('up')).map(([, what]) => what); \
+        return ['A', 'Shift', 0].every(what => up.includes(what)) && up })()";
+    tokio::select! {
+        // First what is repeated.
+        all = page.until(released, Value::is_array) => assert_eq!(all[0], "A"),
+        () = silent => unreachable!("it goes on for ever"),
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_text_is_told() {
+    let agent = agent().await;
+    let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
+    for (text, reason) in [
+        (
+            "a".repeat(65_537),
+            "The text may have 65536 characters at most.",
+        ),
+        (
+            "a\u{1}".to_owned(),
+            "The text has a character that cannot be typed, at 1.",
+        ),
+    ] {
+        viewer.say(json!({"type": "text", "text": text})).await;
+        assert_eq!(viewer.told("notice").await["message"], reason);
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn what_a_viewer_holds_is_released_when_it_leaves() {
     let agent = agent().await;
     let mut page = field(&agent).await;
@@ -437,7 +581,8 @@ async fn what_a_viewer_holds_is_released_when_it_leaves() {
     ] {
         viewer.say(message).await;
     }
-    events_are(&mut page, json!([["mousedown", 0], ["keydown", "Control"]])).await;
+    let pressed = json!([["mousedown", 0], ["keydown", "Control"]]);
+    while_holding(&mut viewer, events_are(&mut page, pressed)).await;
     drop(viewer);
     page.until("events.map(e => e[0]).sort()", |kinds| {
         *kinds == json!(["keydown", "keyup", "mousedown", "mouseup"])
@@ -449,7 +594,8 @@ async fn what_a_viewer_holds_is_released_when_it_leaves() {
     viewer
         .say(json!({"type": "key_down", "code": "AltLeft", "key": "Alt"}))
         .await;
-    events_are(&mut page, json!([["keydown", "Alt"]])).await;
+    let pressed = json!([["keydown", "Alt"]]);
+    while_holding(&mut viewer, events_are(&mut page, pressed)).await;
     viewer.say(json!({"type": "release"})).await;
     events_are(&mut page, json!([["keydown", "Alt"], ["keyup", "Alt"]])).await;
     agent.stop().await;
@@ -478,6 +624,35 @@ async fn the_clipboard_goes_both_ways() {
     }
     let told = viewer.told("clipboard").await;
     assert_eq!(told["text"], "to be copied");
+    // The same once more is news as well; where nothing is selected, there is none.
+    let press_copy = || {
+        [
+            json!({"type": "key_down", "code": "ControlLeft", "key": "Control"}),
+            json!({"type": "copy"}),
+            json!({"type": "key_down", "code": "KeyC", "key": "c"}),
+            json!({"type": "key_up", "code": "KeyC"}),
+            json!({"type": "key_up", "code": "ControlLeft"}),
+        ]
+    };
+    for (selection, kind) in [
+        ("field.select()", "clipboard"),
+        ("field.setSelectionRange(0, 0)", "nothing_copied"),
+    ] {
+        page.evaluate(&format!("{selection}; 0")).await;
+        for message in press_copy() {
+            viewer.say(message).await;
+        }
+        let answers = ["clipboard", "nothing_copied"].map(Value::from);
+        let told = loop {
+            match viewer.next().await {
+                Came::Told(told) if answers.contains(&told["type"]) => break told,
+                Came::Frame(sequence) => viewer.seen(sequence).await,
+                Came::Told(_) | Came::Pointer => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(told["type"], kind, "{told}");
+    }
     // Without a text of its own it pastes what was copied there.
     page.evaluate("field.value = ''; 0").await;
     viewer.say(json!({"type": "paste"})).await;
@@ -526,12 +701,34 @@ async fn mouse(page: &mut Page, kind: &str, (x, y): (u32, u32), button: &str) {
     page.call("Input.dispatchMouseEvent", event).await;
 }
 
+const CTRL: u32 = 2;
+
 async fn strike(page: &mut Page, kind: &str, key: &str, code: &str, modifiers: u32) {
-    let mut event = json!({"type": kind, "key": key, "code": code, "modifiers": modifiers});
-    if kind == "keyDown" && key.chars().count() == 1 && modifiers & 2 == 0 {
-        event["text"] = key.into();
-    }
+    let event = json!({"type": kind, "key": key, "code": code, "modifiers": modifiers});
     page.call("Input.dispatchKeyEvent", event).await;
+}
+
+/// Presses a key and releases it at once: before it would be repeated.
+async fn tap(page: &mut Page, key: &str, code: &str, modifiers: u32) {
+    let up = json!({"type": "keyUp", "key": key, "code": code, "modifiers": modifiers});
+    let mut down = up.clone();
+    if modifiers & CTRL == 0 {
+        down["type"] = "keyDown".into();
+        down["text"] = key.into();
+    } else {
+        down["type"] = "rawKeyDown".into();
+    }
+    page.call_in_a_row("Input.dispatchKeyEvent", [down, up])
+        .await;
+}
+
+/// Pastes in the page, as with this on the clipboard.
+fn paste(text: &str) -> String {
+    let text = Value::from(text);
+    format!(
+        "{{ const data = new DataTransfer(); data.setData('text/plain', {text}); document.getElementById('keys').dispatchEvent(\
+         new ClipboardEvent('paste', {{clipboardData: data, bubbles: true, cancelable: true}})); 0 }}"
+    )
 }
 
 #[tokio::test]
@@ -553,8 +750,7 @@ async fn a_real_browser_has_hands_there() {
     mouse(&mut page, "mouseReleased", (300, 400), "left").await;
     events_are(&mut field, json!([["mousedown", 0], ["mouseup", 0]])).await;
     for key in ["h", "é", "!"] {
-        strike(&mut page, "keyDown", key, "KeyH", 0).await;
-        strike(&mut page, "keyUp", key, "KeyH", 0).await;
+        tap(&mut page, key, "KeyH", 0).await;
     }
     field.until("field.value", |value| value == "hé!").await;
     // As an input method or the keyboard of a phone types.
@@ -563,9 +759,7 @@ async fn a_real_browser_has_hands_there() {
     field
         .until("field.value", |value| value == "hé! 漢字 ")
         .await;
-    page.evaluate("const data = new DataTransfer(); data.setData('text/plain', 'pasted'); \
-        document.activeElement.dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true})); 0")
-        .await;
+    page.evaluate(&paste("pasted")).await;
     field
         .until("field.value", |value| value == "hé! 漢字 pasted")
         .await;
@@ -576,8 +770,7 @@ async fn a_real_browser_has_hands_there() {
     for key in ["a", "c"] {
         let code = format!("Key{}", key.to_uppercase());
         strike(&mut page, "rawKeyDown", "Control", "ControlLeft", 2).await;
-        strike(&mut page, "rawKeyDown", key, &code, 2).await;
-        strike(&mut page, "keyUp", key, &code, 2).await;
+        tap(&mut page, key, &code, 2).await;
         strike(&mut page, "keyUp", "Control", "ControlLeft", 0).await;
     }
     page.until("window.taken", |taken| taken == "hé! 漢字 pasted")
@@ -586,14 +779,24 @@ async fn a_real_browser_has_hands_there() {
     page.evaluate("navigator.clipboard.writeText = async () => { throw 'not allowed' }; 0")
         .await;
     strike(&mut page, "rawKeyDown", "Control", "ControlLeft", 2).await;
-    strike(&mut page, "rawKeyDown", "x", "KeyX", 2).await;
-    strike(&mut page, "keyUp", "x", "KeyX", 2).await;
+    tap(&mut page, "x", "KeyX", 2).await;
     strike(&mut page, "keyUp", "Control", "ControlLeft", 0).await;
     field.until("field.value", |value| value == "").await;
     page.until("document.getElementById('copy').hidden", |hidden| {
         hidden == false
     })
     .await;
+    // Until then what was copied there is newer than what this computer has.
+    page.evaluate(&paste("older")).await;
+    field
+        .until("field.value", |value| value == "hé! 漢字 pasted")
+        .await;
+    // Who has been elsewhere may have copied something there.
+    page.evaluate(&format!("dispatchEvent(new Event('blur')); {}", paste("!")))
+        .await;
+    field
+        .until("field.value", |value| value == "hé! 漢字 pasted!")
+        .await;
 
     // What is held is released when the page loses the focus.
     field.evaluate("events = []; 0").await;
@@ -607,6 +810,154 @@ async fn a_real_browser_has_hands_there() {
     .await;
 
     Photo::take(&mut page, "live-view-typed").await;
+    shown.stop().await;
+    looker.stop().await;
+}
+
+/// Strikes keys as the page is told of them. What it then says comes from `news()`, but for what it says all the time.
+const KEYS: &str = "window.strike = (type, init) => document.getElementById('keys').dispatchEvent( \
+    new KeyboardEvent(type, {bubbles: true, cancelable: true, ...init})); \
+    window.news = () => said.splice(0).filter(message => !['seen', 'holding', 'pointer_move'].includes(message.type));";
+
+/// What the page says when these keys are struck.
+async fn said(page: &mut Page, strikes: &[(&str, Value)]) -> Value {
+    let calls: Vec<String> = strikes
+        .iter()
+        .map(|(kind, init)| format!("strike('key{kind}', {init}); "))
+        .collect();
+    page.evaluate(&format!("news(); {}news()", calls.concat()))
+        .await
+}
+
+fn key_down(code: &str, key: &str) -> Value {
+    json!({"type": "key_down", "code": code, "key": key})
+}
+
+fn key_up(code: &str) -> Value {
+    json!({"type": "key_up", "code": code})
+}
+
+#[tokio::test]
+async fn the_page_tells_keys_as_other_keyboards_and_input_methods_have_them() {
+    let shown = Start::on_screen().without_token().ready().await;
+    let looker = Start::headless().ready().await;
+    let mut page = open_noted(&looker, &shown.url("/live"), KEYS).await;
+    until_live(&mut page).await;
+
+    // A command by the key's place, where the letter is of another script; a letter as it is.
+    let with = |mut init: Value, modifier: &str| {
+        init[modifier] = true.into();
+        init
+    };
+    let cyrillic = json!({"key": "с", "code": "KeyC"});
+    let command = with(cyrillic.clone(), "ctrlKey");
+    let copied = said(
+        &mut page,
+        &[("down", command.clone()), ("up", command.clone())],
+    )
+    .await;
+    let copy = json!({"type": "copy"});
+    assert_eq!(copied, json!([copy, key_down("KeyC", "c"), key_up("KeyC")]));
+    let greek = json!({"key": "Τ", "code": "KeyT", "ctrlKey": true, "shiftKey": true});
+    let new_tab = said(&mut page, &[("down", greek.clone()), ("up", greek)]).await;
+    assert_eq!(new_tab, json!([key_down("KeyT", "T"), key_up("KeyT")]));
+    let typed = said(&mut page, &[("down", cyrillic.clone()), ("up", cyrillic)]).await;
+    assert_eq!(typed, json!([key_down("KeyC", "с"), key_up("KeyC")]));
+    let umlaut = json!({"key": "ö", "code": "Semicolon", "ctrlKey": true});
+    let latin = said(&mut page, &[("down", umlaut.clone()), ("up", umlaut)]).await;
+    let expected = json!([key_down("Semicolon", "ö"), key_up("Semicolon")]);
+    assert_eq!(latin, expected);
+
+    // A Shift that goes up while something is composed is up; the Enter that ended that is nobody's.
+    let shift = json!({"key": "Shift", "code": "ShiftLeft"});
+    let composing = with(shift.clone(), "isComposing");
+    let enter = json!({"key": "Enter", "code": "Enter", "keyCode": 229});
+    let composed = said(
+        &mut page,
+        &[("down", shift), ("up", composing), ("down", enter)],
+    )
+    .await;
+    let expected = json!([key_down("ShiftLeft", "Shift"), key_up("ShiftLeft")]);
+    assert_eq!(composed, expected);
+
+    // What was copied there is pasted there, whatever this computer's clipboard has; unless nothing was copied.
+    let copying = format!("strike('keydown', {command}); strike('keyup', {command});");
+    let at_once = format!("news(); {copying} {}; news().at(-1)", paste("older"));
+    assert_eq!(page.evaluate(&at_once).await, json!({"type": "paste"}));
+    let later = format!("{}; news().at(-1)", paste("of here"));
+    page.until(&later, |said| {
+        *said == json!({"type": "paste", "text": "of here"})
+    })
+    .await;
+    shown.stop().await;
+    looker.stop().await;
+}
+
+#[tokio::test]
+async fn on_a_mac_what_is_pressed_with_meta_is_released_at_once() {
+    const MAC: &str =
+        "Object.defineProperty(navigator, 'userAgentData', {value: {platform: 'macOS'}});";
+    let shown = Start::on_screen().without_token().ready().await;
+    let looker = Start::headless().ready().await;
+    let script = format!("{KEYS}{MAC}");
+    let mut page = open_noted(&looker, &shown.url("/live"), &script).await;
+    until_live(&mut page).await;
+    let meta = json!({"key": "Meta", "code": "MetaLeft", "metaKey": true});
+    let z = |repeat: bool| json!({"key": "z", "code": "KeyZ", "metaKey": true, "repeat": repeat});
+    // No keyup comes for a key as long as Meta is held.
+    let undone = said(
+        &mut page,
+        &[
+            ("down", meta.clone()),
+            ("down", z(false)),
+            ("down", z(true)),
+            ("up", json!({"key": "Meta", "code": "MetaLeft"})),
+        ],
+    )
+    .await;
+    let expected = json!([
+        key_down("MetaLeft", "Control"),
+        key_down("z", "z"),
+        key_up("z"),
+        key_down("z", "z"),
+        key_up("z"),
+        key_up("MetaLeft"),
+    ]);
+    assert_eq!(undone, expected);
+    let c = json!({"key": "c", "code": "KeyC", "metaKey": true});
+    let copied = said(&mut page, &[("down", meta), ("down", c)]).await;
+    let expected = json!([
+        key_down("MetaLeft", "Control"),
+        {"type": "copy"},
+        key_down("c", "c"),
+        key_up("c"),
+    ]);
+    assert_eq!(copied, expected);
+    shown.stop().await;
+    looker.stop().await;
+}
+
+/// The next connection leads nowhere, and why is answered once `answer` is called. Counts connections, and attempts that are planned.
+const OFFLINE: &str = "let led = 0; window.connections = 0; window.planned = 0; const Real = WebSocket; \
+    window.WebSocket = class extends Real { constructor(url) { connections += 1; super(led++ === 1 ? new URL('/nowhere', url) : url) } }; \
+    window.fetch = () => new Promise((_, fail) => { window.answer = fail }); \
+    const later = setTimeout; window.setTimeout = (done, time) => { planned += done.name === 'connect'; return later(done, time) };";
+
+#[tokio::test]
+async fn the_page_has_one_connection_also_where_it_is_told_late_why_it_has_none() {
+    let shown = Start::on_screen().without_token().ready().await;
+    let looker = Start::headless().ready().await;
+    let mut page = open_noted(&looker, &shown.url("/live/view"), OFFLINE).await;
+    until_live(&mut page).await;
+    page.evaluate("connection.close(); 0").await;
+    page.until("typeof answer", |kind| kind == "function").await;
+    // Back on line, before there is an answer.
+    page.evaluate("planned = 0; dispatchEvent(new Event('online')); 0")
+        .await;
+    until_live(&mut page).await;
+    let after = "answer(new Error('late')); new Promise(done => later(() => done([connections, planned]), 0))";
+    assert_eq!(page.evaluate(after).await, json!([3, 0]));
+    until_live(&mut page).await;
     shown.stop().await;
     looker.stop().await;
 }

@@ -11,7 +11,10 @@ use axum::{
 };
 use bytes::Bytes;
 use deserr::deserialize;
-use futures::{Sink, SinkExt, Stream, StreamExt};
+use futures::{
+    Sink, SinkExt, Stream, StreamExt,
+    future::{maybe_done, pending},
+};
 use tokio::time::{Instant, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -19,10 +22,10 @@ use super::TAG;
 use crate::{
     agent::{
         Agent,
-        live::{Hands, Shot, Show},
+        live::{Ears, Hands, Shot, Show},
     },
     api::{ErrorBody, live::ViewerMessage},
-    http::{ApiError, ApiResult, FieldErrors, websocket},
+    http::{ApiError, ApiResult, FieldErrors, closing, see_off, websocket},
 };
 
 /// At least this often the page is asked whether it is there, and something is sent, so that no proxy between takes the connection for dead.
@@ -31,8 +34,8 @@ const PING: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(45);
 /// For one message to be taken.
 const SEND_LIMIT: Duration = Duration::from_secs(30);
-/// For the page to take the Close frame.
-const CLOSE_GRACE: Duration = Duration::from_secs(2);
+/// For what was said before the end to be done.
+const DONE_LIMIT: Duration = Duration::from_secs(1);
 
 /// What the live view's page talks to
 ///
@@ -55,10 +58,10 @@ pub async fn socket(State(agent): State<Agent>, request: Request) -> ApiResult<R
 }
 
 pub async fn connect(agent: &Agent, request: Request, control: bool) -> ApiResult<Response> {
-    let (show, hands) = agent.live.enter(control)?;
+    let (show, ears, hands) = agent.live.enter(control)?;
     let stop = agent.shutdown.token();
     websocket(request, &agent.shutdown, move |socket| {
-        serve(socket, show, hands, stop)
+        serve(socket, show, ears, hands, stop)
     })
     .await
 }
@@ -66,30 +69,40 @@ pub async fn connect(agent: &Agent, request: Request, control: bool) -> ApiResul
 /// Why it ends, where the page is there to be told.
 type End = Option<CloseFrame>;
 
-async fn serve(socket: WebSocket, mut show: Show, mut hands: Hands, stop: CancellationToken) {
+async fn serve(
+    socket: WebSocket,
+    mut show: Show,
+    mut ears: Ears,
+    mut hands: Hands,
+    stop: CancellationToken,
+) {
     let (mut to_page, mut from_page) = socket.split();
-    let end = tokio::select! {
-        end = show_all(&mut show, &mut to_page) => end,
-        end = hear_all(&mut from_page, &mut hands) => end,
-        () = stop.cancelled() => closing(close_code::AWAY, "the agent is stopping"),
+    let end = {
+        let talking = async {
+            let end = tokio::select! {
+                end = show_all(&mut show, &mut to_page) => end,
+                end = hear_all(&mut from_page, &mut ears) => end,
+                () = stop.cancelled() => Some(closing(close_code::AWAY, "the agent is stopping")),
+            };
+            // Hands hear of it.
+            drop(ears);
+            end
+        };
+        let mut working = std::pin::pin!(maybe_done(hands.work()));
+        let end = tokio::select! {
+            // What was said and not heard yet comes before what follows from silence.
+            biased;
+            end = talking => end,
+            () = async { working.as_mut().await; pending().await } => None,
+        };
+        let _ = timeout(DONE_LIMIT, working).await;
+        end
     };
     // Its place is free, and nothing held, before it is seen off.
     drop((show, hands));
-    let Some(close) = end else { return };
-    let farewell = async {
-        to_page.send(Message::Close(Some(close))).await?;
-        // The page answers with a Close frame of its own and hangs up.
-        while from_page.next().await.is_some() {}
-        Ok::<_, axum::Error>(())
-    };
-    let _ = timeout(CLOSE_GRACE, farewell).await;
-}
-
-fn closing(code: u16, reason: impl Into<String>) -> End {
-    Some(CloseFrame {
-        code,
-        reason: reason.into().into(),
-    })
+    if let Some(close) = end {
+        see_off(close, &mut to_page, &mut from_page).await;
+    }
 }
 
 async fn show_all(show: &mut Show, page: &mut (impl Sink<Message> + Unpin)) -> End {
@@ -111,28 +124,35 @@ async fn show_all(show: &mut Show, page: &mut (impl Sink<Message> + Unpin)) -> E
 
 async fn hear_all(
     page: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
-    hands: &mut Hands,
+    ears: &mut Ears,
 ) -> End {
     let mut heard = Instant::now();
     loop {
+        ears.ready().await;
         let message = tokio::select! {
             message = page.next() => message?.ok()?,
-            () = sleep_until(heard + SILENCE) => return closing(close_code::AWAY, "nothing was heard"),
+            () = sleep_until(heard + SILENCE) => {
+                return Some(closing(close_code::AWAY, "nothing was heard"));
+            }
         };
         heard = Instant::now();
         let text = match message {
             Message::Text(text) => text,
             Message::Ping(_) | Message::Pong(_) => continue,
-            Message::Binary(_) => return closing(close_code::UNSUPPORTED, "messages are JSON"),
+            Message::Binary(_) => {
+                return Some(closing(close_code::UNSUPPORTED, "messages are JSON"));
+            }
             Message::Close(_) => return None,
         };
         let said = match read(&text) {
             Ok(said) => said,
-            Err(error) => return closing(close_code::POLICY, told(&error)),
+            Err(error) => return Some(closing(close_code::POLICY, told(&error))),
         };
-        if let Err(refusal) = hands.take(said).await {
-            return closing(close_code::POLICY, refusal.to_string());
+        if let Err(refusal) = ears.take(said).await {
+            return Some(closing(close_code::POLICY, refusal.to_string()));
         }
+        // While it waited for what was said before nothing could be heard.
+        heard = Instant::now();
     }
 }
 

@@ -10,7 +10,9 @@
 
   // What the server takes in one message.
   const MAX_MESSAGE = 1 << 20;
-  const FIRST_PAUSE = 250, LONGEST_PAUSE = 8000;
+  const FIRST_PAUSE = 250, LONGEST_PAUSE = 8000, LONGEST_REQUEST = 10_000;
+  // How often it is said that what is held is held still: the server lets go of what it does not hear of.
+  const HOLDING = 200;
   // A finger that rests so long clicks with the right button; one that moves so far scrolls.
   const LONG_PRESS = 550, SLOP = 10;
   // How long a pointer of ours may differ from the browser's before that one is shown as well.
@@ -24,7 +26,7 @@
 
   // ---- the connection
 
-  let socket = null, pause = FIRST_PAUSE, retry = 0, control = false, drawn = false;
+  let socket = null, attempt = 0, pause = FIRST_PAUSE, retry = 0, control = false, drawn = false;
   // Why it is not live, where the browser is the reason.
   let waiting = null;
   // Why the last connection ended.
@@ -40,7 +42,9 @@
 
   function connect() {
     clearTimeout(retry);
+    socket?.close();
     const mine = socket = new WebSocket(address());
+    const latest = ++attempt;
     let opened = false;
     drawn = false;
     waiting = null;
@@ -54,8 +58,11 @@
     mine.onclose = async ({ reason }) => {
       if (mine !== socket) return;
       socket = null;
+      theirs = false;
       forget();
       const refusal = opened ? null : await refused();
+      // Meanwhile it may have been tried again.
+      if (latest !== attempt) return;
       if (refusal?.final) return show('ended', refusal.message);
       if (opened) parting = reason;
       const why = refusal?.message ?? parting;
@@ -71,7 +78,7 @@
     try {
       const url = address();
       url.protocol = location.protocol;
-      const answer = await fetch(url, { cache: 'no-store' });
+      const answer = await fetch(url, { cache: 'no-store', signal: AbortSignal.timeout(LONGEST_REQUEST) });
       // It asks for a WebSocket: there is a place now.
       if (answer.status === 400) return null;
       const { message } = await answer.json();
@@ -98,7 +105,6 @@
     switch (message.type) {
       case 'hello':
         control = message.control;
-        body.dataset.control = control;
         byId('read-only').hidden = control;
         keyboard.hidden = !(control && navigator.maxTouchPoints > 0);
         keys.tabIndex = control ? 0 : -1;
@@ -113,7 +119,10 @@
         placePointer();
         break;
       case 'clipboard':
-        take(message.text);
+        if (message.text) take(message.text);
+        break;
+      case 'nothing_copied':
+        theirs = false;
         break;
       case 'notice':
         notice(message.message);
@@ -366,8 +375,21 @@
   let composed = false;
   const down = new Map();
 
-  const nameOf = event => (MAC && event.key === 'Meta' ? 'Control' : event.key);
+  const isShortcut = event => event.ctrlKey || (MAC && event.metaKey);
   const isText = key => [...key].length === 1;
+  const isForeignLetter = key => /^\p{L}$/u.test(key) && !/\p{Script=Latin}/u.test(key);
+
+  // What the key stands for there.
+  function nameOf(event) {
+    const { key } = event;
+    if (MAC && key === 'Meta') return 'Control';
+    const isCommand = isShortcut(event) || event.metaKey || (event.altKey && !MAC);
+    // Commands go by Latin letters, on keyboards of other scripts too.
+    const letter = isCommand && !event.getModifierState('AltGraph') && isForeignLetter(key)
+      && /^Key([A-Z])$/.exec(event.code)?.[1];
+    if (!letter) return key;
+    return event.shiftKey ? letter : letter.toLowerCase();
+  }
 
   function pressKey(event) {
     const code = event.code || event.key;
@@ -383,16 +405,25 @@
     for (const [code, name] of [...down]) if (names.includes(name)) releaseKey(code);
   }
 
+  const tap = key => {
+    act({ type: 'key_down', code: key, key });
+    act({ type: 'key_up', code: key });
+  };
+
+  setInterval(() => { if (held.size || down.size) send({ type: 'holding' }); }, HOLDING);
+
   keys.addEventListener('keydown', event => {
     if (!active()) return;
     const { key } = event;
     if (key === 'Dead') composed = true;
-    if (composed || event.isComposing || ['Dead', 'Process', 'Unidentified'].includes(key)) {
+    // 229 is the input method's, also where it is told after its end.
+    const isInput = event.isComposing || event.keyCode === 229;
+    if (composed || isInput || ['Dead', 'Process', 'Unidentified'].includes(key)) {
       if (key !== 'Dead' && !MODIFIERS.includes(key)) composed = false;
       return;
     }
-    const shortcut = event.ctrlKey || (MAC && event.metaKey);
-    const letter = key.toLowerCase();
+    const shortcut = isShortcut(event);
+    const letter = nameOf(event).toLowerCase();
     if (shortcut && !event.altKey && letter === 'v') {
       // The `paste` event follows.
       event.stopPropagation();
@@ -408,15 +439,20 @@
     }
     // A key that is held is repeated there.
     if (event.repeat && down.has(event.code || key)) return;
-    // Before the key, so that what is on the clipboard by then is known.
-    if (shortcut && !event.altKey && (letter === 'c' || letter === 'x')) act({ type: 'copy' });
-    pressKey(event);
+    // Before the key, so that nothing of what it does is missed.
+    if (shortcut && !event.altKey && !event.repeat && (letter === 'c' || letter === 'x')) {
+      theirs = true;
+      act({ type: 'copy' });
+    }
+    // That a key is released while Meta is held goes untold there.
+    if (MAC && event.metaKey && !MODIFIERS.includes(key)) tap(nameOf(event));
+    else pressKey(event);
   });
   keys.addEventListener('keyup', event => {
-    if (!control || event.isComposing) return;
-    event.preventDefault();
+    if (!control) return;
+    if (!event.isComposing) event.preventDefault();
     releaseKey(event.code || event.key);
-    // What is released while Meta is held goes untold there.
+    // Of modifiers it may go untold as well.
     if (MAC && event.key === 'Meta') releaseAll();
   });
 
@@ -427,10 +463,6 @@
     keys.setSelectionRange(1, 1);
   };
   refill();
-  const tap = key => {
-    act({ type: 'key_down', code: key, key });
-    act({ type: 'key_up', code: key });
-  };
   const TAPS = { deleteContentBackward: 'Backspace', deleteContentForward: 'Delete', insertLineBreak: 'Enter', insertParagraph: 'Enter' };
   keys.addEventListener('beforeinput', event => {
     const key = TAPS[event.inputType];
@@ -464,7 +496,11 @@
     composed = false;
   }
 
-  addEventListener('blur', releaseAll);
+  addEventListener('blur', () => {
+    releaseAll();
+    // Something else may be copied elsewhere.
+    theirs = false;
+  });
   keys.addEventListener('blur', releaseAll);
   document.addEventListener('visibilitychange', () => {
     if (document.hidden) releaseAll();
@@ -474,11 +510,13 @@
   // ---- clipboard
 
   let copied = null;
+  // What was copied last was copied there, and has not come to this computer's clipboard.
+  let theirs = false;
 
   document.addEventListener('paste', event => {
     if (!active()) return;
     event.preventDefault();
-    const text = event.clipboardData?.getData('text/plain');
+    const text = theirs ? '' : event.clipboardData?.getData('text/plain');
     // Without text of ours it pastes what was copied there.
     act({ type: 'paste', ...(text && { text }) });
   });
@@ -487,6 +525,7 @@
     try {
       await navigator.clipboard.writeText(text);
       copy.hidden = true;
+      theirs = false;
     } catch {
       // Not permitted but at a click, or not on a page without TLS.
       copied = text;
@@ -504,6 +543,7 @@
       refill();
     }
     copied = null;
+    theirs = false;
     copy.hidden = true;
     keys.focus({ preventScroll: true });
   });
