@@ -18,7 +18,8 @@ pub const TAG: &str = "live view";
 
 /// The live view
 ///
-/// A page that shows the browser's screen as it is, and passes on mouse, keyboard and clipboard.
+/// A page that shows the browser's screen as it is, and passes on mouse, keyboard and clipboard. A browser's `browser_live_view_url` leads
+/// here, with the token that the page needs for its connection: a header cannot be sent from there.
 #[utoipa::path(
     get,
     path = "/live",

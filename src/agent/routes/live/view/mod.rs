@@ -9,7 +9,8 @@ pub mod socket;
 
 /// The live view, to look at alone
 ///
-/// The page of `/live` without hands: nothing that is done on it reaches the browser.
+/// The page of `/live` without hands: nothing that is done on it reaches the browser. `browser_live_view_read_only_url` leads here, with the
+/// token that the page needs.
 #[utoipa::path(
     get,
     path = "/live/view",
