@@ -24,9 +24,9 @@ async fn a_batch_that_sleeps_holds_nothing_up() {
     let agent = Start::screen_alone().await;
     let at = json!({"x": 10, "y": 20});
     // For longer than anything is waited for here.
-    let sleep = || action("sleep", json!({"duration_ms": 30_000}));
+    let pause = || action("sleep", json!({"duration_ms": 30_000}));
     let moved = action("move_mouse", at.clone());
-    let actions = [moved, sleep(), sleep(), sleep(), sleep()];
+    let actions = [moved, pause(), pause(), pause(), pause()];
     let batch = agent.post("/computer/batch");
     let sleeping = tokio::spawn(batch.json(&json!({"actions": actions})).send());
     until("the move", async || {

@@ -174,9 +174,9 @@ async fn keys_copy_and_paste_it_and_a_batch_that_sleeps_holds_up_nothing() {
 
     let place = json!({"x": 7, "y": 8});
     // For longer than anything is waited for here.
-    let sleep = || action("sleep", json!({"duration_ms": 30_000}));
+    let pause = || action("sleep", json!({"duration_ms": 30_000}));
     let moved = action("move_mouse", place.clone());
-    let batch = json!({"actions": [moved, sleep(), sleep(), sleep(), sleep()]});
+    let batch = json!({"actions": [moved, pause(), pause(), pause(), pause()]});
     let sleeper = tokio::spawn(agent.post("/computer/batch").json(&batch).send());
     until("the move", async || {
         (position(&agent).await == place).then_some(())
