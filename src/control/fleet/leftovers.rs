@@ -98,26 +98,24 @@ pub async fn end_processes(folder: &Path, programs: &Programs) -> io::Result<()>
 /// Puts the recordings of the browser in `folder` into a folder of its name within `to`, whatever of them its agent has left. Only to be
 /// called when that agent runs no more.
 pub async fn save_replays(folder: &Path, to: &Path) -> io::Result<()> {
-    let from = folder.join(AGENT_FOLDER).join(recorder::files::FOLDER);
+    let state = folder.join(AGENT_FOLDER);
     let Some(name) = folder.file_name() else {
         return Ok(());
     };
     let to = to.join(name);
-    let moved = spawn_blocking(move || move_files(&from, &to)).await;
+    let moved = spawn_blocking(move || move_files(&state, &to)).await;
     moved.map_err(io::Error::other)?
 }
 
-/// Each by a rename, so that one which is broken off is gone on with the next time.
-fn move_files(from: &Path, to: &Path) -> io::Result<()> {
-    let found = match fs::symlink_metadata(from) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        found => found?,
-    };
-    if !found.is_dir() {
+/// Each by a rename, so that one which is broken off is gone on with the next time. Clients may have put links where the folders were, to
+/// another browser's.
+fn move_files(state: &Path, to: &Path) -> io::Result<()> {
+    let from = state.join(recorder::files::FOLDER);
+    if !(is_folder(state)? && is_folder(&from)?) {
         return Ok(());
     }
     let mut made = false;
-    for entry in fs::read_dir(from)? {
+    for entry in fs::read_dir(&from)? {
         let entry = entry?;
         if !entry.file_type()?.is_file() {
             continue;
@@ -129,6 +127,14 @@ fn move_files(from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(entry.path(), to.join(entry.file_name()))?;
     }
     Ok(())
+}
+
+/// Whether it is one itself, and no link to one.
+fn is_folder(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => Ok(found?.is_dir()),
+    }
 }
 
 /// Removes a folder with everything in it; one that is not there is no error.
@@ -313,6 +319,21 @@ mod tests {
         std::os::unix::fs::symlink("/etc", &replays).unwrap();
         save_replays(&browser, &to).await.unwrap();
         assert_eq!(fs::read_dir(to.join("brw_a")).unwrap().count(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_link_to_another_browsers_folder_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (ours, other) = (folder.path().join("brw_a"), folder.path().join("brw_b"));
+        let theirs = other.join("state/replays/one");
+        fs::create_dir_all(theirs.parent().unwrap()).unwrap();
+        fs::write(&theirs, "being recorded").unwrap();
+        fs::create_dir(&ours).unwrap();
+        std::os::unix::fs::symlink(other.join("state"), ours.join("state")).unwrap();
+        let to = folder.path().join("left");
+        save_replays(&ours, &to).await.unwrap();
+        assert!(!to.exists());
+        assert_eq!(fs::read_to_string(theirs).unwrap(), "being recorded");
     }
 
     #[tokio::test]
