@@ -7,6 +7,7 @@ use std::{
     os::unix::fs::DirBuilderExt,
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -15,7 +16,11 @@ use object_store::{
     GetOptions, GetResultPayload, ObjectStore, ObjectStoreExt, WriteMultipart,
     local::LocalFileSystem, path::Path as Key,
 };
-use tokio::{fs::File, io::AsyncReadExt};
+use tokio::{
+    fs::File,
+    io::AsyncReadExt,
+    time::{Instant, timeout_at},
+};
 use tokio_util::io::ReaderStream;
 
 /// Parts on their way to the store while the next one is being read.
@@ -49,6 +54,17 @@ pub enum PutError<E> {
     /// What was to be put broke off.
     #[error("{0}")]
     Source(E),
+    #[error("it has more than {0} bytes")]
+    TooLong(u64),
+    #[error("it did not come within {0:?}")]
+    Late(Duration),
+}
+
+/// What is put into the store at most, and how long it may take to come.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub bytes: u64,
+    pub time: Duration,
 }
 
 /// The store; clones share it.
@@ -76,21 +92,28 @@ impl Blobs {
         &self,
         key: &str,
         content: impl Stream<Item = Result<Bytes, E>>,
+        limits: Limits,
     ) -> Result<u64, PutError<E>> {
+        let deadline = Instant::now() + limits.time;
         let upload = self.store.put_multipart(&Key::from(key)).await;
         let mut upload = WriteMultipart::new(upload.map_err(BlobError::from)?);
         let mut content = std::pin::pin!(content);
         let mut size = 0;
-        while let Some(chunk) = content.next().await {
-            let written = match chunk {
-                Ok(chunk) => {
+        loop {
+            let written = match timeout_at(deadline, content.next()).await {
+                Ok(None) => break,
+                Err(_) => Err(PutError::Late(limits.time)),
+                Ok(Some(Err(error))) => Err(PutError::Source(error)),
+                Ok(Some(Ok(chunk))) if chunk.len() as u64 > limits.bytes - size => {
+                    Err(PutError::TooLong(limits.bytes))
+                }
+                Ok(Some(Ok(chunk))) => {
                     size += chunk.len() as u64;
                     let ready = upload.wait_for_capacity(PARTS_UNDER_WAY).await;
                     ready
                         .map(|()| upload.put(chunk))
                         .map_err(|error| PutError::Blob(error.into()))
                 }
-                Err(error) => Err(PutError::Source(error)),
             };
             if let Err(error) = written {
                 if let Err(error) = upload.abort().await {
@@ -187,6 +210,11 @@ mod tests {
 
     use super::*;
 
+    const LIMITS: Limits = Limits {
+        bytes: 64 << 20,
+        time: Duration::from_secs(60),
+    };
+
     fn store() -> (tempfile::TempDir, Blobs) {
         let folder = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(&folder.path().join("blobs")).unwrap();
@@ -206,16 +234,22 @@ mod tests {
     #[tokio::test]
     async fn a_blob_is_kept_whole_and_found_in_parts() {
         let (_folder, blobs) = store();
-        assert_eq!(blobs.put("a/one", chunks(13)).await.unwrap(), 13 << 20);
+        assert_eq!(
+            blobs.put("a/one", chunks(13), LIMITS).await.unwrap(),
+            13 << 20
+        );
         assert_eq!(blobs.size("a/one").await.unwrap(), Some(13 << 20));
         let start = (5 << 20) - 2;
         let part = read(&blobs, "a/one", start..start + 4).await;
         assert_eq!(part, [4, 4, 5, 5]);
         assert_eq!(read(&blobs, "a/one", 0..13 << 20).await.len(), 13 << 20);
         assert!(read(&blobs, "a/one", 7..7).await.is_empty());
-        assert_eq!(blobs.put("a/one", chunks(1)).await.unwrap(), 1 << 20);
+        assert_eq!(
+            blobs.put("a/one", chunks(1), LIMITS).await.unwrap(),
+            1 << 20
+        );
         assert_eq!(blobs.size("a/one").await.unwrap(), Some(1 << 20));
-        assert_eq!(blobs.put("b", chunks(0)).await.unwrap(), 0);
+        assert_eq!(blobs.put("b", chunks(0), LIMITS).await.unwrap(), 0);
         assert_eq!(blobs.list("a").await.unwrap(), ["a/one"]);
         for _ in 0..2 {
             blobs.remove("a/one").await.unwrap();
@@ -229,9 +263,9 @@ mod tests {
     #[tokio::test]
     async fn what_breaks_off_leaves_the_old_one_and_nothing_else() {
         let (folder, blobs) = store();
-        blobs.put("a", chunks(1)).await.unwrap();
+        blobs.put("a", chunks(1), LIMITS).await.unwrap();
         let broken = chunks(12).chain(stream::iter([Err(io::Error::other("gone"))]));
-        let error = blobs.put("a", broken).await.unwrap_err();
+        let error = blobs.put("a", broken, LIMITS).await.unwrap_err();
         assert!(matches!(error, PutError::Source(_)));
         assert_eq!(blobs.size("a").await.unwrap(), Some(1 << 20));
         let left = fs::read_dir(folder.path().join("blobs")).unwrap();
@@ -239,9 +273,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_too_long_or_takes_too_long_is_not_put() {
+        let (folder, blobs) = store();
+        let bytes = (2 << 20) - 1;
+        let long = blobs.put("a", chunks(2), Limits { bytes, ..LIMITS }).await;
+        assert!(matches!(long, Err(PutError::TooLong(limit)) if limit == bytes));
+        let never = chunks(1).chain(stream::pending());
+        let time = Duration::from_millis(50);
+        let late = blobs.put("a", never, Limits { time, ..LIMITS }).await;
+        assert!(matches!(late, Err(PutError::Late(limit)) if limit == time));
+        let exact = Limits {
+            bytes: 1 << 20,
+            ..LIMITS
+        };
+        assert_eq!(blobs.put("b", chunks(1), exact).await.unwrap(), 1 << 20);
+        let left = fs::read_dir(folder.path().join("blobs")).unwrap();
+        assert_eq!(left.count(), 1);
+    }
+
+    #[tokio::test]
     async fn what_a_killed_process_left_half_written_is_removed() {
         let (folder, blobs) = store();
-        blobs.put("a/one", chunks(1)).await.unwrap();
+        blobs.put("a/one", chunks(1), LIMITS).await.unwrap();
         let folder = folder.path().join("blobs");
         fs::write(folder.join("a/two#1"), "half").unwrap();
         let blobs = Blobs::open(&folder).unwrap();

@@ -27,6 +27,7 @@ pub mod fleet;
 pub mod key_create;
 pub mod keys;
 pub mod proxy;
+mod purge;
 pub mod replays;
 pub mod routes;
 pub mod session_token;
@@ -156,7 +157,8 @@ pub async fn start(
     let fleet = LocalFleet::new(config.fleet.clone(), &state_dir, shutdown.clone());
     let blobs = Blobs::open(&state_dir.blobs()).map_err(ControlError::Blobs)?;
     let left_replays = state_dir.left_replays();
-    let replays = Replays::new(store.clone(), blobs, left_replays, shutdown.clone());
+    let room = config.replay_bytes;
+    let replays = Replays::new(store.clone(), blobs, left_replays, room, shutdown.clone());
     let browsers = Browsers::new(store.clone(), fleet, replays.clone(), shutdown.clone());
     let gone = browsers.recover().await?;
     replays.recover().await?;

@@ -42,6 +42,10 @@ pub struct Settings {
     #[arg(long, env = "BERTH_KEEP_REPLAY_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650), value_name = "DAYS")]
     pub keep_replay_days: u32,
 
+    /// MiB that kept replays may have taken for another one to be started (1–16777216)
+    #[arg(long, env = "BERTH_REPLAYS_MB", default_value_t = 20_480, value_parser = clap::value_parser!(u64).range(1..=16_777_216), value_name = "MIB")]
+    pub replays_mb: u64,
+
     #[command(flatten)]
     pub fleet: FleetSettings,
 }
@@ -119,6 +123,8 @@ pub struct Config {
     pub keep_records: Duration,
     /// How long a replay is kept after its end.
     pub keep_replays: Duration,
+    /// What kept replays may have taken for another one to be started.
+    pub replay_bytes: u64,
     pub fleet: FleetConfig,
 }
 
@@ -179,6 +185,7 @@ impl Settings {
             stop_grace: Duration::from_secs(self.stop_seconds),
             keep_records: days(self.keep_days),
             keep_replays: days(self.keep_replay_days),
+            replay_bytes: self.replays_mb << 20,
             fleet: self.fleet.check(log)?,
         })
     }

@@ -162,22 +162,9 @@ impl Keeper {
             .await
             .unwrap()
             .id;
-        let browser = BrowserId::generate();
-        let row = NewBrowserRow {
-            id: browser.clone(),
-            project_id: project.clone(),
-            name: None,
-            headless: false,
-            kiosk_mode: false,
-            timeout_seconds: 60,
-            viewport: Viewport::default(),
-            start_url: None,
-            tags: BTreeMap::new(),
-            idempotency: None,
-        };
-        store.create_browser(row, Utc::now()).await.unwrap();
+        let browser = browser_of(&store, &project).await;
         Keeper {
-            replays: service(&folder, &store, &Shutdown::new()),
+            replays: service(&folder, &store, ROOM, &Shutdown::new()),
             store,
             project,
             browser,
@@ -188,8 +175,25 @@ impl Keeper {
 
     /// Control is killed and started again.
     async fn again(&mut self) {
-        self.replays = service(&self.folder, &self.store, &self.shutdown);
+        self.replays = service(&self.folder, &self.store, ROOM, &self.shutdown);
         self.replays.recover().await.unwrap();
+    }
+
+    /// With room for so many bytes.
+    async fn with_room(mut self, bytes: u64) -> Keeper {
+        self.replays = service(&self.folder, &self.store, bytes, &self.shutdown);
+        self
+    }
+
+    /// From here on it is about another browser, of another project.
+    async fn of_another_project(&mut self) -> (ProjectId, BrowserId) {
+        let project = self.store.create_project("another", Utc::now()).await;
+        let project = project.unwrap().id;
+        let browser = browser_of(&self.store, &project).await;
+        (
+            std::mem::replace(&mut self.project, project),
+            std::mem::replace(&mut self.browser, browser),
+        )
     }
 
     async fn collect(&self, recorder: &Recorder) -> bool {
@@ -239,10 +243,30 @@ impl Keeper {
     }
 }
 
-fn service(folder: &tempfile::TempDir, store: &Store, shutdown: &Shutdown) -> Replays {
+const ROOM: u64 = 1 << 30;
+
+fn service(folder: &tempfile::TempDir, store: &Store, room: u64, shutdown: &Shutdown) -> Replays {
     let blobs = Blobs::open(&folder.path().join("blobs")).unwrap();
     let left = folder.path().join("left");
-    Replays::new(store.clone(), blobs, left, shutdown.clone())
+    Replays::new(store.clone(), blobs, left, room, shutdown.clone())
+}
+
+async fn browser_of(store: &Store, project: &ProjectId) -> BrowserId {
+    let id = BrowserId::generate();
+    let row = NewBrowserRow {
+        id: id.clone(),
+        project_id: project.clone(),
+        name: None,
+        headless: false,
+        kiosk_mode: false,
+        timeout_seconds: 60,
+        viewport: Viewport::default(),
+        start_url: None,
+        tags: BTreeMap::new(),
+        idempotency: None,
+    };
+    store.create_browser(row, Utc::now()).await.unwrap();
+    id
 }
 
 fn content(byte: u8) -> Bytes {
@@ -431,6 +455,148 @@ async fn what_a_host_has_left_is_taken_over() {
 }
 
 #[tokio::test]
+async fn one_browsers_replays_are_safe_from_another() {
+    let (mut keeper, agent) = (Keeper::start().await, PlayedAgent::default());
+    let recorder = agent.start().await;
+    let kept = agent.records(&content(1));
+    agent.ends(&kept);
+    assert!(keeper.collect(&recorder).await);
+    let recording = agent.records(&content(2));
+    let look = keeper
+        .replays
+        .look(&keeper.project, &keeper.browser, &recorder);
+    look.await.unwrap();
+    let before = [keeper.row(&kept).await, keeper.row(&recording).await];
+    let owner = keeper.of_another_project().await;
+
+    // From an agent that lives: one says that there is a file, the other that there is none.
+    let forger = PlayedAgent::default();
+    let forged = forger.start().await;
+    for (id, size) in [(&kept, None), (&recording, Some(0))] {
+        let mut replay = Replay::begun(id.clone(), Utc::now().into());
+        end(&mut replay);
+        replay.size_bytes = size;
+        let entry = (replay, Bytes::from("forged"));
+        forger.with(|played| played.replays.insert(id.clone(), entry));
+    }
+    let own = forger.records(&content(3));
+    forger.ends(&own);
+    keeper.collect(&forged).await;
+    // What is another's is let alone, and what is its own comes in.
+    assert!(forger.has(&kept) && forger.has(&recording) && !forger.has(&own));
+    assert_eq!(forger.with(|played| played.fetches), 1);
+    assert_eq!(keeper.content(&own).await, content(3));
+
+    // Out of what a host has left, its own as well, which is kept already.
+    let none = json!({"status": "finished", "size_bytes": 0}).to_string();
+    leave(&keeper.left(), &kept, &[(".mp4", "forged")]);
+    leave(&keeper.left(), &own, &[(".mp4", "forged")]);
+    leave(&keeper.left(), &recording, &[(".json", &none)]);
+    keeper.take_over().await;
+    assert!(!keeper.left().exists());
+    assert_eq!(keeper.content(&own).await, content(3));
+
+    (keeper.project, keeper.browser) = owner;
+    let after = [keeper.row(&kept).await, keeper.row(&recording).await];
+    assert_eq!(before, after);
+    assert_eq!(keeper.content(&kept).await, content(1));
+    agent.ends(&recording);
+    assert!(keeper.collect(&recorder).await);
+    assert_eq!(keeper.content(&recording).await, content(2));
+}
+
+#[tokio::test]
+async fn there_is_an_end_to_what_is_kept() {
+    const EACH: u64 = 7 << 20;
+    let agent = PlayedAgent::default();
+    let keeper = Keeper::start().await.with_room(EACH).await;
+    let recorder = agent.start().await;
+    let ids: Vec<ReplayId> = (1..=3).map(|byte| agent.records(&content(byte))).collect();
+    assert!(keeper.replays.has_room().await.unwrap());
+    agent.ends(&ids[0]);
+    assert!(!keeper.collect(&recorder).await);
+    assert!(!keeper.replays.has_room().await.unwrap());
+    // What was under way is kept, but for what is far too much: that stays where it is.
+    agent.ends(&ids[1]);
+    agent.ends(&ids[2]);
+    assert!(!keeper.collect(&recorder).await);
+    assert_eq!(keeper.content(&ids[1]).await, content(2));
+    assert!(agent.has(&ids[2]) && !keeper.blob(&ids[2]).exists());
+    assert_eq!(keeper.row(&ids[2]).await.state, Where::Finished);
+    // With its host it goes.
+    leave(&keeper.left(), &ids[2], &[(".mp4", "a little")]);
+    keeper.take_over().await;
+    let row = keeper.row(&ids[2]).await;
+    let reason = Some(ReplayEndReason::Lost);
+    assert_eq!((row.state, row.end.reason), (Where::Lost, reason));
+    assert!(!keeper.left().exists() && !keeper.blob(&ids[2]).exists());
+}
+
+#[tokio::test]
+async fn a_number_that_cannot_be_holds_nothing_up() {
+    let (keeper, agent) = (Keeper::start().await, PlayedAgent::default());
+    let recorder = agent.start().await;
+    let later = Utc::now() + chrono::TimeDelta::days(10_000);
+    let (strange, plain) = (agent.records(&content(1)), agent.records(&content(2)));
+    agent.ends(&strange);
+    agent.ends(&plain);
+    agent.with(|played| {
+        let (replay, _) = played.replays.get_mut(&strange).unwrap();
+        replay.started_at = later.into();
+        replay.finished_at = Some(later.into());
+        replay.duration_ms = Some(u64::MAX);
+        replay.size_bytes = Some(u64::MAX);
+    });
+    let look = keeper
+        .replays
+        .look(&keeper.project, &keeper.browser, &recorder);
+    assert!(look.await.unwrap());
+    assert_eq!(keeper.row(&plain).await.state, Where::Finished);
+
+    let left = ReplayId::generate();
+    let notes = json!({
+        "started_at": later, "finished_at": later, "duration_ms": u64::MAX, "size_bytes": u64::MAX,
+    });
+    let files = [(".json", &notes.to_string()[..]), (".mp4", "whole")];
+    leave(&keeper.left(), &left, &files);
+    assert!(keeper.collect(&recorder).await);
+    keeper.take_over().await;
+    for id in [&strange, &left] {
+        let row = keeper.row(id).await;
+        assert_eq!(row.state, Where::Kept);
+        assert_eq!(row.end.duration_ms, Some(i64::MAX as u64));
+        assert!(row.started_at <= row.end.finished_at.unwrap());
+        assert!(row.end.finished_at.unwrap() <= Utc::now());
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_over_holds_up_nothing_else() {
+    let keeper = Keeper::start().await;
+    let (refused, other) = (ReplayId::generate(), ReplayId::generate());
+    for id in [&refused, &other] {
+        leave(&keeper.left(), id, &[(".mp4", "whole")]);
+    }
+    keeper
+        .sql(&format!(
+            "CREATE TRIGGER refuse BEFORE UPDATE ON replays WHEN NEW.id = '{refused}' \
+             BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        ))
+        .await;
+    let taking = keeper.replays.take_over(keeper.browser.clone());
+    until("the other is kept", async || {
+        let row = keeper.store.find_replay(&other).await.unwrap()?;
+        (row.state == Where::Kept).then_some(())
+    })
+    .await;
+    assert!(keeper.left().join(format!("{refused}.mp4")).exists());
+    keeper.sql("DROP TRIGGER refuse").await;
+    in_time("it is taken over", taking).await.unwrap();
+    assert_eq!(keeper.content(&refused).await, b"whole");
+    assert!(!keeper.left().exists());
+}
+
+#[tokio::test]
 async fn what_cannot_be_taken_over_is_tried_again_and_nothing_is_removed_meanwhile() {
     let keeper = Keeper::start().await;
     let id = ReplayId::generate();
@@ -515,7 +681,7 @@ async fn replays_that_were_kept_long_enough_are_removed() {
         ))
         .await;
     let long_ago = Duration::from_secs(60 * 60);
-    keeper.replays = service(&keeper.folder, &keeper.store, &keeper.shutdown);
+    keeper.replays = service(&keeper.folder, &keeper.store, ROOM, &keeper.shutdown);
     let purging = tokio::spawn(keeper.replays.clone().purge(long_ago));
     until("the old one is removed", async || {
         let found = keeper.store.find_replay(&old).await.unwrap();

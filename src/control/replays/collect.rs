@@ -1,12 +1,15 @@
 //! Fetching recordings from an agent that lives.
 
-use super::{Replays, TransferError, end_of, key, state::Event, state::State};
+use super::{Replays, TransferError, end_of, state::Event, state::State};
 use crate::{
     api::{
         ids::{BrowserId, ProjectId},
         replays::{Replay, ReplayStatus},
     },
-    control::{fleet::Recorder, store::ReplayEnd},
+    control::{
+        fleet::{Fetched, Recorder},
+        store::ReplayEnd,
+    },
 };
 
 impl Replays {
@@ -18,10 +21,16 @@ impl Replays {
         recorder: &Recorder,
     ) -> Result<bool, TransferError> {
         let listed = recorder.replays().await?;
+        let mut failed = None;
         for replay in &listed {
-            self.note(project, browser, replay).await?;
+            if let Err(error) = self.note(project, browser, replay).await {
+                failed.get_or_insert(error);
+            }
         }
-        Ok(!listed.is_empty())
+        match failed {
+            Some(error) => Err(error.into()),
+            None => Ok(!listed.is_empty()),
+        }
     }
 
     /// Fetches what has ended and has the agent remove it; says whether nothing is left to wait for. What cannot be fetched stays where
@@ -32,7 +41,6 @@ impl Replays {
         browser: &BrowserId,
         recorder: &Recorder,
     ) -> Result<bool, TransferError> {
-        let _turn = self.inner.turns.take(browser.clone()).await;
         let mut settled = true;
         for replay in recorder.replays().await? {
             match self.collect_one(project, browser, recorder, &replay).await {
@@ -73,43 +81,42 @@ impl Replays {
         recorder: &Recorder,
         replay: &Replay,
     ) -> Result<bool, TransferError> {
-        self.note(project, browser, replay).await?;
+        if !self.note(project, browser, replay).await? {
+            return Ok(true);
+        }
         if replay.status == ReplayStatus::Recording {
             return Ok(false);
         }
         let id = &replay.replay_id;
-        if replay.size_bytes == Some(0) {
-            tracing::warn!(%browser, replay = %id, reason = ?replay.end_reason, "nothing was recorded");
-            self.miss(id).await?;
-            recorder.discard(id).await?;
-            return Ok(true);
-        }
+        let _place = self.inner.transfers.acquire().await;
+        let _turn = self.inner.turns.take(id.clone()).await;
         let found = self.inner.store.find_replay(id).await?;
-        if found.is_none_or(|row| row.state != State::Kept) {
-            let size = self.fetch(recorder, replay).await?;
-            let end = ReplayEnd {
-                size_bytes: Some(size),
-                ..end_of(replay)
-            };
-            self.happen(id, Event::Fetched, &end).await?;
-            tracing::info!(%browser, replay = %id, size, "a replay is kept");
+        if found.is_some_and(|row| row.state != State::Kept) {
+            self.fetch(browser, recorder, replay).await?;
         }
         recorder.discard(id).await?;
         Ok(true)
     }
 
-    async fn fetch(&self, recorder: &Recorder, replay: &Replay) -> Result<u64, TransferError> {
-        let _place = self.inner.transfers.acquire().await;
+    async fn fetch(
+        &self,
+        browser: &BrowserId,
+        recorder: &Recorder,
+        replay: &Replay,
+    ) -> Result<(), TransferError> {
         let id = &replay.replay_id;
-        let fetched = recorder.fetch(id).await?;
-        let came = self.inner.blobs.put(&key(id), fetched.content).await?;
-        if came == fetched.size {
-            return Ok(came);
+        if replay.size_bytes == Some(0) {
+            tracing::warn!(%browser, replay = %id, reason = ?replay.end_reason, "nothing was recorded");
+            return Ok(self.miss(id).await?);
         }
-        self.inner.blobs.remove(&key(id)).await?;
-        Err(TransferError::Short {
-            size: fetched.size,
-            came,
-        })
+        let Fetched { size, content } = recorder.fetch(id).await?;
+        self.bring_in(id, size, content).await?;
+        let end = ReplayEnd {
+            size_bytes: Some(size),
+            ..end_of(replay)
+        };
+        self.happen(id, Event::Fetched, |_| end.clone()).await?;
+        tracing::info!(%browser, replay = %id, size, "a replay is kept");
+        Ok(())
     }
 }

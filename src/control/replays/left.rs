@@ -14,10 +14,13 @@ use serde::Deserialize;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::io::ReaderStream;
 
-use super::{Replays, TransferError, key, state::Event};
+use super::{
+    Replays, TransferError,
+    state::{Event, State},
+};
 use crate::{
     api::{
-        ids::{BrowserId, ReplayId},
+        ids::{BrowserId, ProjectId, ReplayId},
         replays::ReplayEndReason,
         time::Timestamp,
     },
@@ -100,7 +103,6 @@ impl Replays {
     }
 
     async fn take_over_once(&self, browser: &BrowserId) -> Result<(), TransferError> {
-        let _turn = self.inner.turns.take(browser.clone()).await;
         let folder = self.inner.left.join(browser.as_str());
         let looked_at = folder.clone();
         let left = spawn_blocking(move || recordings_in(&looked_at)).await;
@@ -108,18 +110,7 @@ impl Replays {
         let store = &self.inner.store;
         if !left.is_empty() {
             match store.project_of_browser(browser).await? {
-                Some(project) => {
-                    // What is known of them first: the files may take their time.
-                    for left in &left {
-                        store
-                            .add_replay(&left.id, &project, browser, left.started_at)
-                            .await?;
-                        self.happen(&left.id, Event::Ended, &left.end).await?;
-                    }
-                    for left in &left {
-                        self.keep(browser, left).await?;
-                    }
-                }
+                Some(project) => self.keep_all(&project, browser, &left).await?,
                 None => {
                     let count = left.len();
                     tracing::error!(%browser, count, "replays of an unknown browser are removed");
@@ -137,6 +128,52 @@ impl Replays {
         }
     }
 
+    /// Keeps all that can be kept; what fails first is told then.
+    async fn keep_all(
+        &self,
+        project: &ProjectId,
+        browser: &BrowserId,
+        left: &[Left],
+    ) -> Result<(), TransferError> {
+        let mut failed = None;
+        let mut known = Vec::new();
+        // What is known of them first: the files may take their time.
+        for left in left {
+            match self.know(project, browser, left).await {
+                Ok(true) => known.push(left),
+                Ok(false) => {}
+                Err(error) => {
+                    failed.get_or_insert(error.into());
+                }
+            }
+        }
+        for left in known {
+            if let Err(error) = self.keep(browser, left).await {
+                failed.get_or_insert(error);
+            }
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes down what was left of a recording; false where it is none of the browser's.
+    async fn know(
+        &self,
+        project: &ProjectId,
+        browser: &BrowserId,
+        left: &Left,
+    ) -> Result<bool, StoreError> {
+        let (id, started_at) = (&left.id, left.started_at);
+        let owned = self.enter(project, browser, id, started_at).await?;
+        if owned {
+            let end = |_: &_| left.end.clone();
+            self.happen(id, Event::Ended, end).await?;
+        }
+        Ok(owned)
+    }
+
     async fn keep(&self, browser: &BrowserId, left: &Left) -> Result<(), TransferError> {
         let Some(recorded) = left.file.clone() else {
             return Ok(());
@@ -145,21 +182,38 @@ impl Replays {
             return Err(TransferError::Stopping);
         }
         let _place = self.inner.transfers.acquire().await;
+        let _turn = self.inner.turns.take(left.id.clone()).await;
+        let found = self.inner.store.find_replay(&left.id).await?;
+        // Its agent was about to remove it, or clients have put something else in its place.
+        if found.is_none_or(|row| row.state == State::Kept) {
+            return Ok(());
+        }
         let (path, duration) = match left.is_part {
             true => finish(&left.id, &recorded).await,
             false => (recorded, None),
         };
         let opened = path.clone();
-        let file = spawn_blocking(move || open_regular(&opened)).await;
-        let file = tokio::fs::File::from_std(file.map_err(io::Error::other)??);
+        let opening = spawn_blocking(move || {
+            let file = open_regular(&opened)?;
+            let size = file.metadata()?.len();
+            Ok::<_, io::Error>((tokio::fs::File::from_std(file), size))
+        });
+        let (file, size) = opening.await.map_err(io::Error::other)??;
         let content = ReaderStream::with_capacity(file, CHUNK);
-        let size = self.inner.blobs.put(&key(&left.id), content).await?;
-        let end = ReplayEnd {
+        match self.bring_in(&left.id, size, content).await {
+            Ok(()) => {}
+            Err(error @ TransferError::NoRoom(_)) => {
+                tracing::error!(%browser, replay = %left.id, %error, "a replay is lost");
+                return Ok(self.miss(&left.id).await?);
+            }
+            Err(error) => return Err(error),
+        }
+        let end = |_: &_| ReplayEnd {
             size_bytes: Some(size),
             duration_ms: duration.or(left.end.duration_ms),
             ..left.end.clone()
         };
-        self.happen(&left.id, Event::Fetched, &end).await?;
+        self.happen(&left.id, Event::Fetched, end).await?;
         tracing::info!(%browser, replay = %left.id, size, "a replay is kept that its host has left");
         for path in left.file.iter().chain([&path]) {
             match tokio::fs::remove_file(path).await {
@@ -245,9 +299,11 @@ fn look_at(folder: &Path, id: ReplayId, files: &[&str]) -> io::Result<Left> {
         None => None,
     };
     let finished_at = notes.finished_at.map(|time| time.0);
-    let finished_at = finished_at.or(written).unwrap_or_else(Utc::now);
+    let now = Utc::now();
+    let finished_at = finished_at.or(written).map_or(now, |time| time.min(now));
+    let started_at = notes.started_at.map(|time| time.0.min(finished_at));
     Ok(Left {
-        started_at: notes.started_at.map_or(finished_at, |time| time.0),
+        started_at: started_at.unwrap_or(finished_at),
         end: ReplayEnd {
             finished_at: Some(finished_at),
             reason: Some(notes.end_reason.unwrap_or(ReplayEndReason::AgentEnded)),

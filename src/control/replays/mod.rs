@@ -11,13 +11,14 @@ pub mod state;
 use std::{ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use chrono::Utc;
-use futures::stream::BoxStream;
+use chrono::{DateTime, Utc};
+use futures::{Stream, stream::BoxStream};
 use tokio::sync::Semaphore;
 
 use super::{
-    blobs::{BlobError, Blobs, PutError},
+    blobs::{BlobError, Blobs, Limits, PutError},
     fleet::AgentError,
+    purge::purge,
     store::{ReplayEnd, ReplayRow, Store, StoreError},
     turns::Turns,
 };
@@ -28,12 +29,14 @@ use crate::{
     },
     shutdown::Shutdown,
 };
-use state::{Event, State};
+use state::Event;
 
 /// Files that come into the store at once.
 const TRANSFERS: usize = 4;
-/// Between two looks for replays that have been kept long enough, and how many are removed before the next are looked for.
-const PURGE_EVERY: Duration = Duration::from_secs(60 * 60);
+/// A file that comes slower than this, after a while for what does not depend on its size, is given up: others wait.
+const SLOWEST: u64 = 2 << 20;
+const AT_LEAST: Duration = Duration::from_secs(60);
+/// How many old ones are removed before the next are looked for.
 const PURGE_AT_ONCE: u64 = 256;
 /// Where the files are in the blob store.
 const FOLDER: &str = "replays";
@@ -72,6 +75,12 @@ pub enum TransferError {
     Read(#[from] std::io::Error),
     #[error("{came} bytes came of {size}")]
     Short { size: u64, came: u64 },
+    #[error("it has more than {0} bytes")]
+    TooLong(u64),
+    #[error("it did not come within {0:?}")]
+    Late(Duration),
+    #[error("the replays that are kept leave no room for its {0} bytes")]
+    NoRoom(u64),
     #[error("the server is stopping")]
     Stopping,
 }
@@ -81,6 +90,8 @@ impl<E: Into<TransferError>> From<PutError<E>> for TransferError {
         match error {
             PutError::Blob(error) => error.into(),
             PutError::Source(error) => error.into(),
+            PutError::TooLong(bytes) => TransferError::TooLong(bytes),
+            PutError::Late(time) => TransferError::Late(time),
         }
     }
 }
@@ -96,22 +107,32 @@ struct Inner {
     blobs: Blobs,
     /// Holds what hosts have left, a folder for each browser.
     left: PathBuf,
+    /// What kept ones may have taken for another one to be started.
+    max_bytes: u64,
     shutdown: Shutdown,
-    /// What is done about the files of one browser is done by one at a time.
-    turns: Turns<BrowserId>,
     transfers: Semaphore,
+    /// Whoever brings in a replay's file is the only one. Taken by who may transfer, so that waiting for that holds nobody else up.
+    turns: Turns<ReplayId>,
 }
 
 impl Replays {
-    pub fn new(store: Store, blobs: Blobs, left: PathBuf, shutdown: Shutdown) -> Replays {
+    /// Another one may be started as long as those that are kept have fewer than `max_bytes`.
+    pub fn new(
+        store: Store,
+        blobs: Blobs,
+        left: PathBuf,
+        max_bytes: u64,
+        shutdown: Shutdown,
+    ) -> Replays {
         Replays {
             inner: Arc::new(Inner {
                 store,
                 blobs,
                 left,
+                max_bytes,
                 shutdown,
-                turns: Turns::default(),
                 transfers: Semaphore::new(TRANSFERS),
+                turns: Turns::default(),
             }),
         }
     }
@@ -152,20 +173,46 @@ impl Replays {
         Ok(self.inner.blobs.get(&key(id), range).await?)
     }
 
-    /// Takes down what an agent says of one of its recordings.
+    /// Whether those that are kept leave room for another one.
+    pub async fn has_room(&self) -> Result<bool, StoreError> {
+        Ok(self.inner.store.kept_replay_bytes().await? < self.inner.max_bytes)
+    }
+
+    /// Takes down what an agent says of one of its recordings; false where it is none of its browser's.
     pub async fn note(
         &self,
         project: &ProjectId,
         browser: &BrowserId,
         replay: &Replay,
-    ) -> Result<(), StoreError> {
-        let store = &self.inner.store;
+    ) -> Result<bool, StoreError> {
         let (id, started_at) = (&replay.replay_id, replay.started_at.0);
-        store.add_replay(id, project, browser, started_at).await?;
-        if replay.status == ReplayStatus::Finished {
-            self.happen(id, Event::Ended, &end_of(replay)).await?;
+        let owned = self.enter(project, browser, id, started_at).await?;
+        if owned && replay.status == ReplayStatus::Finished {
+            let end = end_of(replay);
+            self.happen(id, Event::Ended, |_| end.clone()).await?;
         }
-        Ok(())
+        Ok(owned)
+    }
+
+    /// Makes the record of a browser's recording where there is none. False where it is another browser's: clients can have an agent say
+    /// anything, and leave any file.
+    async fn enter(
+        &self,
+        project: &ProjectId,
+        browser: &BrowserId,
+        id: &ReplayId,
+        started_at: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        let store = &self.inner.store;
+        let started_at = started_at.min(Utc::now());
+        store.add_replay(id, project, browser, started_at).await?;
+        let found = store.find_replay(id).await?;
+        let owned =
+            found.is_some_and(|row| row.project_id == *project && row.browser_id == *browser);
+        if !owned {
+            tracing::warn!(%browser, replay = %id, "what goes by the id of another browser's replay is let alone");
+        }
+        Ok(owned)
     }
 
     /// Whether there is something of the browser's to be fetched.
@@ -202,25 +249,12 @@ impl Replays {
 
     /// Removes replays that ended longer than `keep` ago, now and every hour, until the stop.
     pub async fn purge(self, keep: Duration) {
-        let mut ticks = tokio::time::interval(PURGE_EVERY);
-        loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                () = self.inner.shutdown.stopped() => return,
-            }
-            match self.purge_once(keep).await {
-                Ok(0) => {}
-                Ok(count) => {
-                    tracing::info!(count, "replays that were kept long enough are removed")
-                }
-                Err(error) => tracing::error!(%error, "cannot remove old replays"),
-            }
-        }
+        let remove = |before| self.remove_old(before);
+        purge("replays", keep, &self.inner.shutdown, remove).await;
     }
 
-    async fn purge_once(&self, keep: Duration) -> Result<usize, ReplayError> {
+    async fn remove_old(&self, before: DateTime<Utc>) -> Result<u64, ReplayError> {
         let Inner { store, blobs, .. } = &*self.inner;
-        let before = Utc::now() - keep;
         let mut count = 0;
         loop {
             let old = store.old_replays(before, PURGE_AT_ONCE).await?;
@@ -235,45 +269,68 @@ impl Replays {
         }
     }
 
-    /// The event happens to the replay where it changes anything; the state it is in then. `None` where there is no such replay.
+    /// Brings a replay's file of that size into the store. Whoever does so has a place among the transfers, and the replay's turn.
+    async fn bring_in<E: Into<TransferError>>(
+        &self,
+        id: &ReplayId,
+        size: u64,
+        content: impl Stream<Item = Result<Bytes, E>>,
+    ) -> Result<(), TransferError> {
+        let Inner {
+            store,
+            blobs,
+            max_bytes,
+            ..
+        } = &*self.inner;
+        // What was begun while there was room is kept where there is none any more; but not without end.
+        let taken = store.kept_replay_bytes().await?.saturating_add(size);
+        if taken > max_bytes.saturating_mul(2) {
+            return Err(TransferError::NoRoom(size));
+        }
+        let limits = Limits {
+            bytes: size,
+            time: AT_LEAST + Duration::from_secs(size / SLOWEST),
+        };
+        let came = blobs.put(&key(id), content, limits).await?;
+        if came == size {
+            return Ok(());
+        }
+        blobs.remove(&key(id)).await?;
+        Err(TransferError::Short { size, came })
+    }
+
+    /// The event happens to the replay where it changes anything; `end` says what is known of its end then.
     async fn happen(
         &self,
         id: &ReplayId,
         event: Event,
-        end: &ReplayEnd,
-    ) -> Result<Option<State>, StoreError> {
+        end: impl Fn(&ReplayRow) -> ReplayEnd,
+    ) -> Result<(), StoreError> {
         let store = &self.inner.store;
-        loop {
-            let Some(row) = store.find_replay(id).await? else {
-                return Ok(None);
-            };
+        while let Some(row) = store.find_replay(id).await? {
             let Some(next) = row.state.after(event) else {
-                return Ok(Some(row.state));
+                break;
             };
             // Somebody else may have been faster.
-            if store.move_replay(id, (row.state, next), end).await? {
-                return Ok(Some(next));
+            if store.move_replay(id, (row.state, next), &end(&row)).await? {
+                break;
             }
         }
+        Ok(())
     }
 
     /// A replay is nowhere any more.
     async fn miss(&self, id: &ReplayId) -> Result<(), StoreError> {
-        let found = self.inner.store.find_replay(id).await?;
-        let Some(ReplayRow { end: known, .. }) = found else {
-            return Ok(());
-        };
-        let end = ReplayEnd {
-            finished_at: known.finished_at.or_else(|| Some(Utc::now())),
+        let end = |row: &ReplayRow| ReplayEnd {
+            finished_at: row.end.finished_at.or_else(|| Some(Utc::now())),
             // Where there never was anything of it, why it ended says more.
-            reason: match known.reason {
-                Some(reason) if known.size_bytes == Some(0) => Some(reason),
+            reason: match row.end.reason {
+                Some(reason) if row.end.size_bytes == Some(0) => Some(reason),
                 _ => Some(ReplayEndReason::Lost),
             },
             ..ReplayEnd::default()
         };
-        self.happen(id, Event::Missing, &end).await?;
-        Ok(())
+        self.happen(id, Event::Missing, end).await
     }
 }
 
@@ -286,9 +343,11 @@ fn id_of(key: &str) -> Option<ReplayId> {
     name.strip_suffix(".mp4")?.parse().ok()
 }
 
+/// As far as it can be true.
 fn end_of(replay: &Replay) -> ReplayEnd {
+    let now = Utc::now();
     ReplayEnd {
-        finished_at: Some(replay.finished_at.map_or_else(Utc::now, |time| time.0)),
+        finished_at: Some(replay.finished_at.map_or(now, |time| time.0.min(now))),
         reason: replay.end_reason,
         duration_ms: replay.duration_ms,
         size_bytes: replay.size_bytes,

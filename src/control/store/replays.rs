@@ -116,8 +116,9 @@ fn to_row(row: replay::Model) -> Result<ReplayRow, StoreError> {
     })
 }
 
-fn whole(value: u64) -> Result<i64, StoreError> {
-    i64::try_from(value).map_err(|_| corrupt("replay", value))
+/// What an agent says of a recording may be anything.
+fn whole(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 impl Store {
@@ -170,11 +171,11 @@ impl Store {
             update = update.col_expr(replay::Column::EndReason, Expr::value(reason_text(reason)));
         }
         if let Some(duration) = end.duration_ms {
-            let duration = whole(duration)?;
-            update = update.col_expr(replay::Column::DurationMillis, Expr::value(duration));
+            let duration = Expr::value(whole(duration));
+            update = update.col_expr(replay::Column::DurationMillis, duration);
         }
         if let Some(size) = end.size_bytes {
-            update = update.col_expr(replay::Column::SizeBytes, Expr::value(whole(size)?));
+            update = update.col_expr(replay::Column::SizeBytes, Expr::value(whole(size)));
         }
         Ok(update.exec(&self.db).await?.rows_affected > 0)
     }
@@ -250,6 +251,19 @@ impl Store {
             .await?;
         let parse = |id: String| id.parse().map_err(|_| corrupt("replay id", id));
         ids.into_iter().map(parse).collect()
+    }
+
+    /// How many bytes the replays have that the blob store is to have.
+    pub async fn kept_replay_bytes(&self) -> Result<u64, StoreError> {
+        let bytes: Option<Option<i64>> = replay::Entity::find()
+            .select_only()
+            .column_as(replay::Column::SizeBytes.sum(), "bytes")
+            .filter(replay::Column::State.eq(KEPT))
+            .into_tuple()
+            .one(&self.db)
+            .await?;
+        let bytes = bytes.flatten().unwrap_or_default();
+        u64::try_from(bytes).map_err(|_| corrupt("size of all replays", bytes))
     }
 
     /// Up to `limit` replays that are fetched or lost and ended before `before`.
