@@ -299,10 +299,11 @@ async fn a_browser_that_is_deleted_or_not_used_any_more_hands_over_what_it_recor
     let dev = Dev::start().await;
     let recorded = async |wishes: Value| {
         let base = red_browser(&dev, wishes).await;
-        record(&dev, &base, json!({})).await;
-        base
+        let replay = record(&dev, &base, json!({})).await;
+        let page = replay["replay_view_url"].as_str().unwrap().to_owned();
+        (base, page)
     };
-    let (deleted, idle) = tokio::join!(
+    let ((deleted, _), (idle, page)) = tokio::join!(
         recorded(json!({})),
         recorded(json!({"timeout_seconds": 10})),
     );
@@ -319,9 +320,11 @@ async fn a_browser_that_is_deleted_or_not_used_any_more_hands_over_what_it_recor
     assert_eq!(whole.status(), 200);
     assert_eq!(whole.bytes().await.unwrap().len() as u64, size);
 
-    // A look at its record that is left when it has ended is no use of it.
+    // A look at its record that is left when it has ended is no use of it, and nor is a page that waits for its replay.
     let record = format!("{idle}?status=deleted");
     until("it has ended", async || {
+        let page = dev.http.get(&page).send().await.unwrap();
+        assert_eq!(page.status(), 200);
         (dev.get(&record).await.status == 200).then_some(())
     })
     .await;

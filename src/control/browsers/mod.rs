@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     activity::Activity,
     fleet::{AgentError, HostDown, Launch, LocalFleet, Recorder, StartError},
+    purge::purge,
     replays::Replays,
     store::{BrowserRow, Change, Creation, Listing, NewBrowserRow, StateFilter, Store, StoreError},
     turns::Turns,
@@ -38,8 +39,6 @@ use state::{Action, EndReason, Event};
 
 /// A request that is repeated with its `Idempotency-Key` within this finds the browser of the first.
 const IDEMPOTENCY: TimeDelta = TimeDelta::minutes(10);
-/// Between two looks for records that have been kept long enough.
-const PURGE_EVERY: Duration = Duration::from_secs(60 * 60);
 /// Between two tries to record an end.
 const RECORD_AGAIN: Duration = Duration::from_secs(1);
 /// How long a call waits for an agent that is being started again.
@@ -424,18 +423,11 @@ impl Browsers {
 
     /// Removes the records of browsers that ended longer than `keep` ago, now and every hour, until the stop.
     pub async fn purge(self, keep: Duration) {
-        let mut ticks = tokio::time::interval(PURGE_EVERY);
-        loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                () = self.inner.shutdown.stopped() => return,
-            }
-            match self.inner.store.purge_browsers(Utc::now() - keep).await {
-                Ok(0) => {}
-                Ok(count) => tracing::info!(count, "records of ended browsers are removed"),
-                Err(error) => tracing::error!(%error, "cannot remove old records"),
-            }
-        }
+        let Inner {
+            store, shutdown, ..
+        } = &*self.inner;
+        let remove = |before| store.purge_browsers(before);
+        purge("records of ended browsers", keep, shutdown, remove).await;
     }
 
     /// Ends all browsers, since their hosts end with this process.
@@ -449,7 +441,18 @@ impl Browsers {
         futures::future::join_all(ending).await;
     }
 
+    /// The live browser, which is being used thereby.
     async fn find_live(
+        &self,
+        project: &ProjectId,
+        id_or_name: &str,
+    ) -> Result<Arc<Live>, BrowserError> {
+        let live = self.see_live(project, id_or_name).await?;
+        live.touch().then_some(live).ok_or(BrowserError::NotFound)
+    }
+
+    /// The live browser, which may end while it is looked at.
+    async fn see_live(
         &self,
         project: &ProjectId,
         id_or_name: &str,
@@ -463,7 +466,7 @@ impl Browsers {
             }
         };
         let live = self.live().get(&id).cloned();
-        live.filter(|live| live.project() == project && live.touch())
+        live.filter(|live| live.project() == project && live.is_visible())
             .ok_or(BrowserError::NotFound)
     }
 

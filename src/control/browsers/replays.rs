@@ -18,13 +18,13 @@ const SAVE: Duration = Duration::from_secs(20);
 const TAKE_OVER: Duration = Duration::from_secs(20);
 
 impl Browsers {
-    /// The browser `id_or_name` of `project`, whether it lives or is only known of; and whether it lives.
+    /// The browser `id_or_name` of `project`, whether it lives or is only known of; and whether it lives. That is no use of it.
     pub async fn resolve(
         &self,
         project: &ProjectId,
         id_or_name: &str,
     ) -> Result<(BrowserId, bool), BrowserError> {
-        match self.find_live(project, id_or_name).await {
+        match self.see_live(project, id_or_name).await {
             Ok(live) => return Ok((live.id().clone(), true)),
             Err(BrowserError::NotFound) => {}
             Err(error) => return Err(error),

@@ -246,3 +246,22 @@ async fn nobody_else_finds_a_replay() {
     assert_eq!(start.status, StatusCode::NOT_FOUND);
     dev.finish().await;
 }
+
+#[tokio::test]
+async fn where_those_that_are_kept_leave_no_room_none_is_started() {
+    let dev = Dev::with(&["--replays-mb", "1"]).await;
+    let [full, next] = [dev.browser(json!({})).await, dev.browser(json!({})).await];
+    let path = format!("/browsers/{}/replays", id(&next));
+    let headless = dev.post(&path, json!({})).await;
+    headless.assert_error(409, "no_display");
+    leave(&dev, &full, &vec![0; 1 << 20]);
+    assert_eq!(
+        dev.delete(&format!("/browsers/{}", id(&full))).await.status,
+        204
+    );
+    let refused = dev.post(&path, json!({})).await;
+    refused.assert_error(429, "limit_exceeded");
+    let nobody = dev.post("/browsers/nobody/replays", json!({})).await;
+    nobody.assert_error(404, "not_found");
+    dev.finish().await;
+}

@@ -1,8 +1,11 @@
+use std::time::Duration;
+
 use axum::{
     extract::{Request, State},
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
+use tokio::time::timeout;
 
 use super::{TAG, ask, internal, meant, show};
 use crate::{
@@ -14,6 +17,11 @@ use crate::{
     http::{ApiError, ApiResult, Json, Path},
     request_scope::inherit,
 };
+
+/// How long an agent may take to say what it records: most is known without it.
+const LOOK: Duration = Duration::from_secs(2);
+/// When there may be room again: old replays are removed every hour.
+const ROOM_RETRY: Duration = Duration::from_secs(60);
 
 /// Lists all replays of a browser, as they were started
 ///
@@ -37,7 +45,10 @@ pub async fn list(
 ) -> ApiResult<Json<Vec<Replay>>> {
     let browser = meant(&control, &caller, &id).await?;
     if browser.lives {
-        look(&control, &caller, &id).await;
+        let looking = timeout(LOOK, look(&control, &caller, &id)).await;
+        if looking.is_err() {
+            tracing::warn!(browser = %browser.id, "an agent takes too long to say what it records");
+        }
     }
     let rows = control.replays.list(&caller.project, &browser.id).await;
     let rows = rows.map_err(internal)?.into_iter();
@@ -56,10 +67,10 @@ async fn look(control: &Control, caller: &Caller, id: &str) {
             return;
         }
     };
-    let looked = control
+    let looking = control
         .replays
         .look(&caller.project, &session.id, &session.recorder);
-    match looked.await {
+    match looking.await {
         Ok(true) => session.replays_changed.notify_one(),
         Ok(false) => {}
         Err(error) => {
@@ -82,7 +93,7 @@ async fn look(control: &Control, caller: &Caller, id: &str) {
         (status = 401, body = ErrorBody),
         (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody, description = "`no_display`: the browser is headless; `no_audio`: there is no sound to record"),
-        (status = 429, body = ErrorBody, description = "As many recordings as may be at once"),
+        (status = 429, body = ErrorBody, description = "As many recordings as may be at once, or the replays that are kept leave no room for another one"),
         (status = 503, body = ErrorBody, description = "The browser is being started again"),
     )
 )]
@@ -94,21 +105,20 @@ pub async fn start(
     request: Request,
 ) -> ApiResult<Response> {
     let session = control.browsers.session(&caller.project, &id).await?;
+    if !control.replays.has_room().await.map_err(internal)? {
+        let message = "the replays that are kept leave no room for another one";
+        return Err(ApiError::limit_exceeded(message, ROOM_RETRY));
+    }
     // A client that does not wait must not leave a recording that nobody knows of.
     let tasks = control.shutdown.clone();
     let starting = tasks.spawn(inherit(async move {
         let created = StatusCode::CREATED;
-        match ask(&control, &caller, &session, "/replays", created, request).await? {
-            Ok(id) => {
-                let row = control
-                    .replays
-                    .find(&caller.project, &session.id, &id)
-                    .await?;
-                let replay = Json(show(&control, &reached, row));
-                Ok((created, replay).into_response())
-            }
-            Err(answer) => Ok(answer),
-        }
+        let asked = ask(&control, &caller, &session, "/replays", created, request).await?;
+        Ok(match asked {
+            Ok(row) => (created, Json(show(&control, &reached, row))).into_response(),
+            Err(answer) => answer,
+        })
     }));
-    starting.await.map_err(ApiError::internal)?
+    let started = starting.await;
+    started.map_err(|error| ApiError::internal(error).permanent())?
 }

@@ -4,7 +4,7 @@ use axum::{
 };
 use http::StatusCode;
 
-use super::{TAG, file, lost, meant, not_yet};
+use super::{TAG, file, found, lost, not_yet};
 use crate::{
     api::{ErrorBody, ids::ReplayId},
     control::{
@@ -46,10 +46,8 @@ pub async fn get(
     Path((id, replay)): Path<(String, ReplayId)>,
     request: Request,
 ) -> ApiResult<Response> {
-    let browser = meant(&control, &caller, &id).await?;
-    let find = || control.replays.find(&caller.project, &browser.id, &replay);
+    let (browser, row) = found(&control, &caller, &id, &replay).await?;
     let headers = request.headers().clone();
-    let row = find().await?;
     match row.state {
         Where::Kept => return file(&control, &replay, &headers).await,
         Where::Lost => return Err(lost(&row)),
@@ -69,7 +67,8 @@ pub async fn get(
         return Ok(answer);
     }
     // It may have been fetched in this moment.
-    match find().await?.state {
+    let again = control.replays.find(&caller.project, &browser.id, &replay);
+    match again.await?.state {
         Where::Kept => file(&control, &replay, &headers).await,
         Where::Recording | Where::Finished | Where::Lost => Ok(answer),
     }

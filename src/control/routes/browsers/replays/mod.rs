@@ -61,6 +61,19 @@ async fn meant(control: &Control, caller: &Caller, id_or_name: &str) -> ApiResul
     Ok(Meant { id, lives })
 }
 
+/// A replay, and its browser.
+async fn found(
+    control: &Control,
+    caller: &Caller,
+    id_or_name: &str,
+    replay: &ReplayId,
+) -> ApiResult<(Meant, ReplayRow)> {
+    let browser = meant(control, caller, id_or_name).await?;
+    let row = control.replays.find(&caller.project, &browser.id, replay);
+    let row = row.await?;
+    Ok((browser, row))
+}
+
 /// The record as clients see it.
 fn show(control: &Control, reached: &Reached, row: ReplayRow) -> Replay {
     let scope = Scope::Replay(row.id.clone());
@@ -87,8 +100,8 @@ fn status(state: State) -> ReplayStatus {
     }
 }
 
-/// Has the agent do something about one recording, and takes down what it says of it. An answer of `expected` is read; any other comes
-/// back as it is.
+/// Has the agent do something about one recording, and takes down what it says of it. An answer of `expected` is read, and the replay's
+/// record comes back; any other answer comes back as it is.
 async fn ask(
     control: &Control,
     caller: &Caller,
@@ -96,21 +109,24 @@ async fn ask(
     path: &str,
     expected: StatusCode,
     request: Request,
-) -> ApiResult<Result<ReplayId, Response>> {
+) -> ApiResult<Result<ReplayRow, Response>> {
     let path = SessionPath::own(path);
     let answer = control.proxy.pass(&agent(session), path, request).await?;
     if answer.status() != expected {
         return Ok(Err(answer));
     }
     let replay = read(answer.into_body()).await?;
-    let noted = control
-        .replays
-        .note(&caller.project, &session.id, &replay)
-        .await;
-    // It has been done all the same, and is found with the next look at what the agent has.
+    let recorded = async {
+        let (project, browser) = (&caller.project, &session.id);
+        control.replays.note(project, browser, &replay).await?;
+        let row = control.replays.find(project, browser, &replay.replay_id);
+        row.await
+    };
+    let row = recorded.await;
     session.replays_changed.notify_one();
-    noted.map_err(ApiError::internal)?;
-    Ok(Ok(replay.replay_id))
+    // It has been done all the same, and is found with the next look at what the agent has: doing it again would be once too often.
+    row.map(Ok)
+        .map_err(|error| ApiError::from(error).permanent())
 }
 
 async fn read(body: Body) -> ApiResult<Replay> {

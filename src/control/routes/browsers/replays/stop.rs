@@ -4,7 +4,7 @@ use axum::{
 };
 use http::StatusCode;
 
-use super::{TAG, ask, meant, show};
+use super::{TAG, ask, found, show};
 use crate::{
     api::{ErrorBody, ids::ReplayId, replays::Replay},
     control::{
@@ -40,11 +40,7 @@ pub async fn stop(
     Path((id, replay)): Path<(String, ReplayId)>,
     request: Request,
 ) -> ApiResult<Response> {
-    let browser = meant(&control, &caller, &id).await?;
-    let row = control
-        .replays
-        .find(&caller.project, &browser.id, &replay)
-        .await?;
+    let (browser, row) = found(&control, &caller, &id, &replay).await?;
     if !(browser.lives && row.state.is_open()) {
         return Ok(Json(show(&control, &reached, row)).into_response());
     }
@@ -53,18 +49,21 @@ pub async fn stop(
     let stopping = tasks.spawn(inherit(async move {
         let path = format!("/replays/{replay}/stop");
         let ok = StatusCode::OK;
-        let asked = ask(&control, &caller, &session, &path, ok, request).await?;
-        let row = control
-            .replays
-            .find(&caller.project, &session.id, &replay)
-            .await?;
-        match asked {
-            // It may have been fetched in this moment.
-            Err(answer) if answer.status() != StatusCode::NOT_FOUND || row.state.is_open() => {
-                Ok(answer)
+        let row = match ask(&control, &caller, &session, &path, ok, request).await? {
+            Ok(row) => row,
+            Err(answer) if answer.status() != StatusCode::NOT_FOUND => return Ok(answer),
+            Err(answer) => {
+                let again = control.replays.find(&caller.project, &session.id, &replay);
+                let row = again.await?;
+                if row.state.is_open() {
+                    return Ok(answer);
+                }
+                // It has been fetched in this moment.
+                row
             }
-            _ => Ok(Json(show(&control, &reached, row)).into_response()),
-        }
+        };
+        Ok(Json(show(&control, &reached, row)).into_response())
     }));
-    stopping.await.map_err(ApiError::internal)?
+    let stopped = stopping.await;
+    stopped.map_err(|error| ApiError::internal(error).permanent())?
 }

@@ -4,7 +4,7 @@ use axum::{extract::State, response::Response};
 use chrono::{DateTime, SecondsFormat, Utc};
 use http::{HeaderValue, StatusCode, header::REFRESH};
 
-use super::{RECORDING_RETRY, TAG, meant};
+use super::{RECORDING_RETRY, TAG, found};
 use crate::{
     api::{ErrorBody, ids::ReplayId, replays::ReplayEndReason},
     control::{
@@ -47,11 +47,7 @@ pub async fn view(
     caller: Caller,
     Path((id, replay)): Path<(String, ReplayId)>,
 ) -> ApiResult<Response> {
-    let browser = meant(&control, &caller, &id).await?;
-    let row = control
-        .replays
-        .find(&caller.project, &browser.id, &replay)
-        .await?;
+    let (browser, row) = found(&control, &caller, &id, &replay).await?;
     let scope = Scope::Replay(row.id.clone());
     let token = control
         .tokens
