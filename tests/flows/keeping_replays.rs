@@ -40,6 +40,8 @@ struct Played {
     breaks_off: bool,
     /// Does not remove anything.
     keeps: bool,
+    /// Has no file in its place, though there is something.
+    misplaces: bool,
     fetches: usize,
 }
 
@@ -105,6 +107,9 @@ async fn file(State(agent): State<PlayedAgent>, Path(id): Path<ReplayId>) -> Res
         };
         if replay.status == ReplayStatus::Recording {
             return StatusCode::ACCEPTED.into_response();
+        }
+        if played.misplaces {
+            return StatusCode::NOT_FOUND.into_response();
         }
         let length = content.len();
         let content = if played.breaks_off {
@@ -337,6 +342,21 @@ async fn a_recording_of_nothing_is_told_with_its_reason() {
     let row = keeper.row(&left).await;
     let reason = Some(ReplayEndReason::DiskFull);
     assert_eq!((row.state, row.end.reason), (Where::Lost, reason));
+}
+
+#[tokio::test]
+async fn a_recording_that_was_not_put_in_its_place_is_taken_out_of_what_is_left() {
+    let (keeper, agent) = (Keeper::start().await, PlayedAgent::default());
+    let recorder = agent.start().await;
+    let id = agent.records(&content(1));
+    agent.ends(&id);
+    agent.with(|played| played.misplaces = true);
+    assert!(!keeper.collect(&recorder).await);
+    assert!(agent.has(&id));
+    assert_eq!(keeper.row(&id).await.state, Where::Finished);
+    leave(&keeper.left(), &id, &[(".part.mp4", "part")]);
+    keeper.take_over().await;
+    assert_eq!(keeper.content(&id).await, b"part");
 }
 
 #[tokio::test]

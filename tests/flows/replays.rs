@@ -395,6 +395,27 @@ async fn what_was_being_recorded_when_control_was_killed_is_kept_and_plays() {
 }
 
 #[tokio::test]
+async fn a_recording_whose_record_cannot_be_written_is_not_begun_again() {
+    let dev = Dev::start().await;
+    let base = red_browser(&dev, json!({"timeout_seconds": 600})).await;
+    dev.sql(
+        "CREATE TRIGGER refuse BEFORE INSERT ON replays BEGIN SELECT RAISE(ABORT, 'refused'); END",
+    )
+    .await;
+    let answer = dev.post(&format!("{base}/replays"), json!({})).await;
+    answer.assert_error(500, "internal_error");
+    assert_eq!(answer.header("x-should-retry"), "false");
+    dev.sql("DROP TRIGGER refuse").await;
+    // It has been begun all the same.
+    until("it is listed", async || {
+        let listed = dev.get(&format!("{base}/replays")).await.body;
+        (listed[0]["status"] == "recording").then_some(())
+    })
+    .await;
+    dev.finish().await;
+}
+
+#[tokio::test]
 async fn a_recording_that_ends_by_itself_is_fetched_without_anybody_asking() {
     let dev = Dev::start().await;
     let base = red_browser(&dev, json!({"timeout_seconds": 600})).await;

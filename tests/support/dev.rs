@@ -141,7 +141,8 @@ impl Dev {
         self.sql("DROP TRIGGER refuse").await;
     }
 
-    async fn sql(&self, statement: &str) {
+    /// Changes the database beside the server.
+    pub async fn sql(&self, statement: &str) {
         let file = self.state_dir().join("berth.db");
         let db = sea_orm::Database::connect(format!("sqlite:{}", file.display()))
             .await
