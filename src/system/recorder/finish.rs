@@ -18,11 +18,14 @@ pub enum FinishError {
     Io(#[from] io::Error),
     #[error("ffmpeg failed: {0}")]
     Failed(String),
+    #[error("it has more than {0} bytes then")]
+    TooLarge(u64),
     #[error("it takes too long")]
     Deadline,
 }
 
-/// Copies what is whole of `from`, a recording that has ended or broken off, to the new file `to`. Nothing is encoded again.
+/// Copies what is whole of `from`, a recording that has ended or broken off, to the new file `to`. Nothing is encoded again. `from` may
+/// be anything that somebody has put in a recording's place: it is read as a film and as nothing else, and leads to no other file.
 ///
 /// # Errors
 /// Where there is no room, or nothing to copy. A part of a file may be left.
@@ -32,27 +35,34 @@ pub async fn finish(
     to: &Path,
     limit: Duration,
 ) -> Result<(), FinishError> {
+    // A copy is about as large as what it is of, but for its index.
+    let largest = tokio::fs::metadata(from).await?.len();
+    let largest = largest.saturating_add(largest / 2).saturating_add(1 << 20);
     let mut command = Command::new(program);
     command
-        .args(["-nostdin", "-nostats", "-loglevel", "error", "-y", "-i"])
+        .args(["-nostdin", "-nostats", "-loglevel", "error", "-y"])
+        .args(["-protocol_whitelist", "file", "-f", "mov", "-i"])
         .arg(from)
         .args(["-map", "0", "-c", "copy"])
         // Each frame lasts until the next. The last one was when the recording ended: it would be taken to last as long as the others on average.
         .args(["-bsf:v", "setts=duration=1"])
         .args(["-movflags", "+faststart", "-f", "mp4"])
+        .args(["-fs", &largest.to_string()])
         .arg(to);
     let quiet = Arc::new(|_: &_| {});
     let (mut child, _) = Child::spawn("ffmpeg", command, Stdout::Log, quiet).await?;
-    match time::timeout(limit, child.wait()).await {
-        Ok(status) => match status?.success() {
-            true => Ok(()),
-            false => Err(FinishError::Failed(child.tail())),
-        },
-        Err(_) => {
-            let _ = child.kill().await;
-            Err(FinishError::Deadline)
-        }
+    let Ok(status) = time::timeout(limit, child.wait()).await else {
+        let _ = child.kill().await;
+        return Err(FinishError::Deadline);
+    };
+    if !status?.success() {
+        return Err(FinishError::Failed(child.tail()));
     }
+    // There it ends, whole or not.
+    if tokio::fs::metadata(to).await?.len() >= largest {
+        return Err(FinishError::TooLarge(largest));
+    }
+    Ok(())
 }
 
 /// How long a finished recording is, as its header says. Blocks.
@@ -164,5 +174,43 @@ mod tests {
         for content in cases {
             assert!(told(&content).is_err(), "{content:?}");
         }
+    }
+
+    fn ffmpeg(arguments: &[&str]) {
+        let made = std::process::Command::new("ffmpeg")
+            .args(["-nostdin", "-loglevel", "error", "-y"])
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+    }
+
+    #[tokio::test]
+    async fn a_film_is_copied_and_what_names_another_file_is_not_followed() {
+        const COLORS: [&str; 4] = ["-f", "lavfi", "-i", "testsrc=size=64x48:rate=10:duration=2"];
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let text = |name: &str| path(name).into_os_string().into_string().unwrap();
+        let flags = "+frag_every_frame+empty_moov+default_base_moof";
+        let film = text("film.mp4");
+        ffmpeg(&[&COLORS[..], &["-movflags", flags, &film]].concat());
+        // What makes a film of what others tell of: a list, and a manifest with its parts.
+        let list = "ffconcat version 1.0\nfile 'film.mp4'\n";
+        std::fs::write(path("list"), list).unwrap();
+        ffmpeg(&[&COLORS[..], &["-f", "dash", &text("manifest")]].concat());
+
+        let program = Path::new("ffmpeg");
+        let limit = Duration::from_secs(60);
+        let draft = path("draft.mp4");
+        finish(program, &path("film.mp4"), &draft, limit)
+            .await
+            .unwrap();
+        assert_eq!(duration(&draft).unwrap().as_secs(), 1);
+        for other in ["list", "manifest"] {
+            let made = finish(program, &path(other), &draft, limit).await;
+            assert!(matches!(made, Err(FinishError::Failed(_))), "{other}");
+        }
+        let none = finish(program, &path("none"), &draft, limit).await;
+        assert!(matches!(none, Err(FinishError::Io(_))));
     }
 }
