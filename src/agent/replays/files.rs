@@ -77,24 +77,32 @@ impl Files {
         Ok(())
     }
 
-    /// Puts the file in its place that it is to be played from: the draft where that is whole, else what was recorded.
+    /// Puts the file in its place that it is to be played from: the draft where that is whole, else what was recorded. What was recorded is
+    /// removed once the other one is on the disk.
     ///
     /// # Errors
     /// Where neither can be.
     pub fn settle(&self, id: &ReplayId, draft_is_whole: bool) -> io::Result<()> {
         let (draft, part, whole) = (self.draft(id), self.part(id), self.whole(id));
         if draft_is_whole {
-            fs::rename(draft, whole)?;
+            self.place(&draft, &whole)?;
             // It plays whatever becomes of this.
             remove_left_over(&part);
             return Ok(());
         }
         remove_left_over(&draft);
-        match fs::rename(part, whole) {
+        match self.place(&part, &whole) {
             // Nothing was ever written.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            renamed => renamed,
+            placed => placed,
         }
+    }
+
+    /// Renames a file so that a power cut leaves the one or the other.
+    fn place(&self, from: &Path, to: &Path) -> io::Result<()> {
+        File::open(from)?.sync_all()?;
+        fs::rename(from, to)?;
+        File::open(&self.0)?.sync_all()
     }
 
     /// All that earlier agents have noted. What they had begun to remove is removed, and drafts of theirs.

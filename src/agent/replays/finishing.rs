@@ -16,7 +16,8 @@ const LIMIT_AT_STOP: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Default)]
 pub struct Finished {
-    pub bytes: u64,
+    /// None where it is not known: there may be a recording that could not be put in its place.
+    pub bytes: Option<u64>,
     /// Where the file tells it.
     pub duration: Option<Duration>,
 }
@@ -66,6 +67,31 @@ fn settle(files: &Files, id: &ReplayId, drafted: bool) -> io::Result<Finished> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(error),
     };
-    let duration = drafted.then(|| recorder::duration(&whole).ok()).flatten();
-    Ok(Finished { bytes, duration })
+    // In the form it was recorded in it tells none.
+    let duration = recorder::duration(&whole).ok();
+    Ok(Finished {
+        bytes: Some(bytes),
+        duration: duration.filter(|length| !length.is_zero()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_cannot_be_put_in_its_place_is_not_told_to_be_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, id) = (Files::new(folder.path().to_owned()), ReplayId::generate());
+        let nothing = finish(&files, &id, None, &Shutdown::new()).await;
+        assert_eq!(nothing.bytes, Some(0));
+        fs::write(files.part(&id), "recorded").unwrap();
+        fs::create_dir(files.whole(&id)).unwrap();
+        let failed = finish(&files, &id, None, &Shutdown::new()).await;
+        assert_eq!(failed.bytes, None);
+        assert_eq!(fs::read(files.part(&id)).unwrap(), b"recorded");
+        fs::remove_dir(files.whole(&id)).unwrap();
+        let settled = finish(&files, &id, None, &Shutdown::new()).await;
+        assert_eq!(settled.bytes, Some(8));
+    }
 }

@@ -66,7 +66,7 @@ pub enum StartError {
     NoAudio,
     #[error("{MAX_RECORDING} recordings are being made")]
     Busy,
-    #[error("the recordings that are kept leave no room for another one: delete some")]
+    #[error("the recordings that are kept leave no room for another one")]
     Full,
     #[error("the agent is being stopped")]
     Stopping,
@@ -331,9 +331,14 @@ impl Inner {
     /// What an agent that was killed has left of a recording.
     async fn recover(&self, state: watch::Sender<Replay>) {
         let id = state.borrow().replay_id.clone();
-        let part = self.files.part(&id);
-        let written = tokio::fs::metadata(part).await;
-        let last = written.and_then(|written| written.modified()).ok();
+        // Only the whole is there where the agent had but to note its end.
+        let mut last = None;
+        for path in [self.files.part(&id), self.files.whole(&id)] {
+            if let Ok(written) = tokio::fs::metadata(path).await {
+                last = written.modified().ok();
+                break;
+            }
+        }
         tracing::warn!(replay = %id, "a recording that its agent did not end is finished");
         self.end(state, ReplayEndReason::AgentEnded, last.map(DateTime::from))
             .await;
@@ -360,9 +365,9 @@ impl Inner {
         replay.status = ReplayStatus::Finished;
         replay.finished_at = Some(ended.into());
         replay.end_reason = Some(reason);
-        replay.size_bytes = Some(finished.bytes);
+        replay.size_bytes = finished.bytes;
         replay.duration_ms = match finished {
-            finishing::Finished { bytes: 0, .. } => Some(0),
+            finishing::Finished { bytes: Some(0), .. } => Some(0),
             finishing::Finished { duration, .. } => duration
                 .map_or(u64::try_from(spanned).ok(), |length| {
                     u64::try_from(length.as_millis()).ok()
