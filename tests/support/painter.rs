@@ -31,14 +31,15 @@ pub struct Painter {
 }
 
 impl Painter {
-    /// Connects to the screen once it is up and has its size.
+    /// Connects to the screen once it is up; it has its size then.
     pub async fn on(agent: &TestAgent) -> Self {
         until("the screen", async || {
             let health = agent.ok(agent.get("/health")).await;
             health["display"]["name"].as_str()?;
             let width = health["display"]["viewport"]["width"].as_u64()?;
             let x = screen::connect(agent).await;
-            (u64::from(x.setup().roots[0].width_in_pixels) == width).then(|| Self::with(x))
+            assert_eq!(u64::from(x.setup().roots[0].width_in_pixels), width);
+            Some(Self::with(x))
         })
         .await
     }

@@ -189,17 +189,21 @@ impl Supervisor {
             leftovers::record(&record, display.pid()).map_err(DisplayError::from)?;
             self.display = Some(display);
             fresh = true;
-            self.tell_display();
         }
         let begun = Instant::now();
         self.generation += 1;
         let display = self.display.as_ref();
-        // The server gets its mode while Chromium comes up to ask for it.
+        // The server gets its mode while Chromium comes up to ask for it. Nobody else is told of the screen before it has its size.
         let set_mode = async {
-            match display {
-                Some(display) if fresh && self.roomy => display.set_mode(self.viewport).await,
-                _ => Ok(()),
+            if let Some(display) = display
+                && fresh
+            {
+                if self.roomy {
+                    display.set_mode(self.viewport).await?;
+                }
+                self.tell_display();
             }
+            Ok(())
         };
         let process = Process::start(
             &self.config,
