@@ -24,7 +24,7 @@ use crate::{
     },
     shutdown::Shutdown,
     system::{
-        recorder::{self, Camera, Scene},
+        recorder::{self, Camera, Scene, Sound},
         screen::ScreenError,
         sound,
     },
@@ -210,13 +210,13 @@ impl Replays {
         let opening = tokio::task::spawn_blocking(move || Camera::open(scene, &access));
         let camera = opening.await.map_err(io::Error::other)??;
 
-        let begun = Instant::now();
-        let replay = Replay::begun(ReplayId::generate(), Utc::now().into());
+        let (begun, now) = (Instant::now(), Utc::now());
+        let replay = Replay::begun(ReplayId::generate(), now.into());
         let id = replay.replay_id.clone();
         let encoder = recorder::Options {
             program: &program,
             size: camera.size(),
-            pulse_server,
+            sound: pulse_server.map(|server| Sound { server, begun: now }),
             output: files.part(&id),
         };
         let beginning = async {

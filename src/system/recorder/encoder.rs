@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use chrono::{DateTime, Utc};
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
     poll::{PollFd, PollFlags},
@@ -41,9 +42,16 @@ const FULL_HD: u32 = 1920 * 1088;
 pub struct Options<'a> {
     pub program: &'a Path,
     pub size: Size,
-    /// The sound server, where there is to be sound.
-    pub pulse_server: Option<&'a str>,
+    /// Where there is to be sound.
+    pub sound: Option<Sound<'a>>,
     pub output: PathBuf,
+}
+
+/// What is recorded from a sound server.
+pub struct Sound<'a> {
+    pub server: &'a str,
+    /// When the time of the frames is nought.
+    pub begun: DateTime<Utc>,
 }
 
 /// Starts one. Whoever drops the feed tells it that all has come.
@@ -72,16 +80,20 @@ fn arguments(options: &Options<'_>) -> Vec<OsString> {
         0..=FULL_HD => "4.2",
         _ => "5.2",
     };
+    let before = options.sound.as_ref().map(time_before);
     let mut arguments: Vec<&str> = vec!["-nostdin", "-nostats", "-loglevel", "error", "-y"];
     // What comes says what it is: nothing is to be held back to find out.
     arguments.extend(["-probesize", "32", "-analyzeduration", "0"]);
     arguments.extend(["-fpsprobesize", "0", "-f", "matroska", "-i", "pipe:0"]);
-    if let Some(server) = options.pulse_server {
+    if let (Some(sound), Some(before)) = (&options.sound, &before) {
+        // Sound comes with the time of day. Both keep their times, or each would begin at nought, and sound comes later than the picture.
+        arguments.extend(["-copyts", "-itsoffset", before]);
         arguments.extend(["-thread_queue_size", "512", "-f", "pulse"]);
-        arguments.extend(["-server", server, "-i", "@DEFAULT_MONITOR@"]);
+        arguments.extend(["-server", sound.server, "-i", "@DEFAULT_MONITOR@"]);
         arguments.extend(["-map", "0:v", "-map", "1:a"]);
-        // It ends with the picture.
-        arguments.extend(["-c:a", "aac", "-b:a", "96k", "-shortest"]);
+        // Silent until it comes, where some is missing, and from where it ends; and it ends with the picture.
+        arguments.extend(["-af", "aresample=async=1:first_pts=0,apad", "-shortest"]);
+        arguments.extend(["-c:a", "aac", "-b:a", "96k"]);
     }
     arguments.extend(["-c:v", "libx264"]);
     arguments.extend(super::ENCODER);
@@ -97,6 +109,12 @@ fn arguments(options: &Options<'_>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
     arguments.push(options.output.clone().into());
     arguments
+}
+
+/// In seconds: what is to be added to the time of day.
+fn time_before(sound: &Sound<'_>) -> String {
+    let begun = sound.begun.timestamp_micros();
+    format!("-{}.{:06}", begun / 1_000_000, begun % 1_000_000)
 }
 
 /// The encoder's end of the pipe that is ours.

@@ -8,7 +8,7 @@ mod finish;
 mod matroska;
 
 pub use camera::{Camera, Cut, Scene, Stop};
-pub use encoder::{Feed, Options, start};
+pub use encoder::{Feed, Options, Sound, start};
 pub use finish::{FinishError, duration, finish};
 
 /// How the picture is encoded. Text stays sharp; the fastest preset, since the machine is the browser's.
