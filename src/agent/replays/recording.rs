@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::statvfs::statvfs;
+use nix::sys::{signal::Signal, statvfs::statvfs};
 use tokio::{
     sync::oneshot,
     time::{self, MissedTickBehavior},
@@ -18,7 +18,7 @@ use crate::{
     api::replays::ReplayEndReason,
     shutdown::Shutdown,
     system::{
-        child::Child,
+        child::{Child, signal_group},
         recorder::{Camera, Cut, Feed, NO_ROOM, Stop},
     },
 };
@@ -149,11 +149,12 @@ impl Encoder {
         self.ended = Some(status);
     }
 
-    /// Waits for it to write the rest; says whether it could.
+    /// Waits for it to write the rest; says whether it could. It is gone then.
     async fn end(&mut self) -> bool {
         if self.ended.is_none() && time::timeout(ENCODER_END, self.ended()).await.is_err() {
-            tracing::warn!("the encoder did not end and is killed");
-            return false;
+            tracing::warn!("the encoder does not end and is killed");
+            signal_group(self.child.pid(), Signal::SIGKILL);
+            self.ended().await;
         }
         matches!(&self.ended, Some(Ok(status)) if status.success())
     }
