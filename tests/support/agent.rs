@@ -1,6 +1,11 @@
 //! A real `berth agent` in a folder of its own, on a free port.
 
-use std::{ffi::OsString, fs, path::PathBuf, process::Stdio};
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use nix::{sys::signal::Signal, unistd::Uid};
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -25,6 +30,7 @@ pub struct Start {
     token: bool,
     log: &'static str,
     limit: Option<Limit>,
+    programs: Option<PathBuf>,
 }
 
 /// What the system allows it.
@@ -66,6 +72,7 @@ impl Start {
             token: true,
             log: "debug",
             limit: None,
+            programs: None,
         }
     }
 
@@ -112,6 +119,12 @@ impl Start {
     /// With a disk of its own for recordings, of so many KiB.
     pub fn with_room_for_replays(mut self, kib: u32) -> Self {
         self.limit = Some(Limit::Replays(kib));
+        self
+    }
+
+    /// Programs that are not told by their path are looked for in this folder alone.
+    pub fn with_programs_in(mut self, folder: &Path) -> Self {
+        self.programs = Some(folder.to_owned());
         self
     }
 
@@ -179,6 +192,9 @@ impl Start {
             .kill_on_drop(true);
         if self.token {
             command.env("BERTH_AGENT_TOKEN", TOKEN);
+        }
+        if let Some(programs) = &self.programs {
+            command.env("PATH", programs);
         }
         command
     }
@@ -341,6 +357,7 @@ impl TestAgent {
             token: true,
             log: "debug",
             limit: None,
+            programs: None,
         }
     }
 

@@ -33,6 +33,47 @@ pub fn loudness(path: &Path) -> f64 {
     mean.trim_end_matches(" dB").parse().unwrap()
 }
 
+/// When a film is first heard, in seconds.
+pub fn first_sound(path: &Path) -> f64 {
+    let mut detect = Command::new("ffmpeg");
+    detect
+        .args(["-nostdin", "-v", "info", "-nostats", "-i"])
+        .arg(path);
+    detect.args(["-map", "0:a", "-af", "silencedetect=n=-40dB:d=0.1"]);
+    let output = detect.args(["-f", "null", "-"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let end = said
+        .lines()
+        .find_map(|line| line.split_once("silence_end: "));
+    let (_, end) = end.unwrap_or_else(|| panic!("no sound after silence: {said}"));
+    end.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// How many frames can be decoded of a film that ends anywhere.
+pub fn frame_count(path: &Path) -> usize {
+    let mut decode = Command::new("ffmpeg");
+    decode.args(["-nostdin", "-v", "error", "-i"]).arg(path);
+    decode.args(["-fps_mode", "passthrough", "-f", "framecrc", "-"]);
+    let output = decode.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8(output.stdout).unwrap();
+    told.lines().filter(|line| !line.starts_with('#')).count()
+}
+
+/// How many parts of a film are there whole, each of which is a frame as it is recorded.
+pub fn whole_parts(film: &[u8]) -> usize {
+    let (mut count, mut rest) = (0, film);
+    while let Some((head, _)) = rest.split_first_chunk::<8>() {
+        let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+        let Some(after) = rest.get(length as usize..) else {
+            break;
+        };
+        count += usize::from(&head[4..] == b"mdat");
+        rest = after;
+    }
+    count
+}
+
 /// A film that was decoded from its beginning to its end without an error.
 #[derive(Debug)]
 pub struct Film {
@@ -63,7 +104,8 @@ impl Film {
     /// Looks at a part of it around a point; everything else may be anything.
     pub fn of(path: &Path, x: u32, y: u32) -> Self {
         let mut probe = Command::new("ffprobe");
-        probe.args(["-v", "error", "-of", "json", "-show_entries"]);
+        probe.args(["-v", "error", "-of", "json", "-select_streams", "v"]);
+        probe.args(["-show_entries"]);
         probe.arg("format=duration:stream=width,height:packet=pts_time");
         let told: Value = serde_json::from_slice(&run(probe.arg(path)).stdout).unwrap();
         let seconds = |value: &Value| value.as_str().unwrap().parse::<f64>().unwrap();
@@ -72,6 +114,7 @@ impl Film {
 
         let mut decode = Command::new("ffmpeg");
         decode.args(["-nostdin", "-v", "error", "-i"]).arg(path);
+        decode.args(["-map", "0:v"]);
         let part = format!("crop=8:8:{x}:{y},scale=1:1:flags=area");
         decode.args(["-vf", &part, "-fps_mode", "passthrough"]);
         decode.args(["-enc_time_base", "1:1000"]);
@@ -95,11 +138,18 @@ impl Film {
 
     /// When that colour is first seen; what an encoder makes of it may be a little off.
     pub fn first(&self, color: u32) -> Option<f64> {
-        let near = |one: u32, other: u32| {
-            let pairs = one.to_be_bytes().into_iter().zip(other.to_be_bytes());
-            pairs.into_iter().all(|(a, b)| a.abs_diff(b) < 40)
-        };
-        let frame = self.frames.iter().find(|frame| near(frame.color, color))?;
+        let frame = self.frames.iter().find(|frame| frame.shows(color))?;
         Some(frame.at)
+    }
+}
+
+impl Frame {
+    pub fn shows(&self, color: u32) -> bool {
+        let pairs = self
+            .color
+            .to_be_bytes()
+            .into_iter()
+            .zip(color.to_be_bytes());
+        pairs.into_iter().all(|(a, b)| a.abs_diff(b) < 40)
     }
 }

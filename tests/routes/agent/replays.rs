@@ -1,7 +1,13 @@
 //! `/replays`
 
-use std::{path::Path, time::Instant};
+use std::{
+    fs::Permissions,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
+use berth::api::ids::ReplayId;
 use nix::sys::signal::Signal;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -9,9 +15,9 @@ use tempfile::TempDir;
 
 use crate::support::{
     agent::{Start, TestAgent},
-    film::{Film, loudness, stream_count},
+    film::{Film, first_sound, frame_count, loudness, stream_count, whole_parts},
     page::Page,
-    painter::{BLUE, GREEN, Painter, RED},
+    painter::{BLUE, GREEN, Painter, RED, region, screenshot},
     processes,
     requests::wrong_fields,
     sound::SoundServer,
@@ -20,6 +26,8 @@ use crate::support::{
 
 /// Where the colour of a film is looked at: away from the cursor's corner.
 const SPOT: (u32, u32) = (200, 150);
+const BLACK: u32 = 0;
+const WHITE: u32 = 0x00ff_ffff;
 
 /// Without a browser the root window is all there is to be seen.
 fn bare_screen() -> Start {
@@ -99,12 +107,56 @@ async fn recorded(agent: &TestAgent, id: &str, painter: &Painter) {
     painter.point_at(0, 0);
 }
 
-fn encoder(folder: &Path) -> u32 {
-    let processes = processes::naming(folder);
+/// What encodes a recording.
+fn encoder(agent: &TestAgent, id: &str) -> u32 {
+    let processes = processes::naming(&agent.state_dir());
     let encoder = processes
         .iter()
-        .find(|process| process.command.contains("pipe:0"));
+        .find(|process| process.command.contains("pipe:0") && process.command.contains(id));
     encoder.expect("an encoder").pid
+}
+
+/// Keeps the encoder busy until the recording has ended.
+async fn ended_with_noise(agent: &TestAgent, id: &str, painter: &Painter) -> Value {
+    let mut seed = 0_u8;
+    until("the end of the recording", async || {
+        seed = seed.wrapping_add(1);
+        painter.noise(seed);
+        let list = agent.ok(agent.get("/replays")).await;
+        let mut replays = list.as_array().unwrap().iter();
+        let replay = replays.find(|replay| replay["replay_id"] == id).unwrap();
+        (replay["status"] == "finished").then(|| replay.clone())
+    })
+    .await
+}
+
+/// Has a page of Chromium's play the films, each of which is 320 pixels wide, and go to another time in it.
+async fn chromium_plays(agent: &TestAgent, films: &[&Path]) {
+    for film in films {
+        let url = format!("file://{}", film.display());
+        let request = agent.put("/chromium/start_url").json(&json!({"url": url}));
+        agent.ok(request).await;
+        let mut page = Page::of(agent).await;
+        let playing = "document.querySelector('video')?.readyState ?? 0";
+        page.until(playing, |state| state.as_u64() >= Some(2)).await;
+        let seek = "new Promise(done => { const v = document.querySelector('video'); v.onseeked = () => done(v.videoWidth); v.pause(); v.currentTime = 0.5 })";
+        assert_eq!(page.evaluate(seek).await, 320);
+    }
+}
+
+/// As [`chromium_plays`], in a browser for that alone.
+async fn a_browser_plays(film: &Path) {
+    let agent = Start::headless().ready().await;
+    chromium_plays(&agent, &[film]).await;
+    agent.stop().await;
+}
+
+/// Puts what a client gets of a replay into a file.
+async fn downloaded(agent: &TestAgent, id: &str) -> (TempDir, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("film.mp4");
+    std::fs::write(&path, download(agent, id).await).unwrap();
+    (folder, path)
 }
 
 #[tokio::test]
@@ -172,41 +224,72 @@ async fn the_cursor_is_recorded_where_it_goes() {
 
 #[tokio::test]
 async fn what_a_page_plays_is_heard_where_that_is_wanted() {
-    const TONE: &str = "<title>tone</title><script>\
-        onclick = async () => { const a = new AudioContext(), o = a.createOscillator(); o.connect(a.destination); o.start(); await a.resume(); document.title = a.state }\
-        </script>";
+    // At the first click the sound is made ready; at the second one the page is white and loud at once.
+    const FLASH: &str = "<title>flash</title><body style='background: black'><script>\
+        let a; \
+        onclick = async () => { \
+          if (!a) { a = new AudioContext(); await a.resume(); document.title = a.state; return } \
+          const o = a.createOscillator(); o.connect(a.destination); o.start(); \
+          document.body.style.background = 'white'; document.title = 'loud' \
+        }</script>";
     let sound = SoundServer::start().await;
+    // An encoder that begins to listen long after the first frame.
+    let programs = TempDir::new().unwrap();
+    let slow = programs.path().join("slow-ffmpeg");
+    std::fs::write(&slow, "#!/bin/sh\nsleep 2\nexec ffmpeg \"$@\"\n").unwrap();
+    std::fs::set_permissions(&slow, Permissions::from_mode(0o755)).unwrap();
     let agent = Start::on_screen()
         .with(["--pulse-server", &sound.address()])
+        .with(["--ffmpeg", slow.to_str().unwrap()])
+        .with(["--viewport", "640x480"])
         .ready()
         .await;
+    let painter = Painter::on(&agent).await;
     let mut page = Page::of(&agent).await;
-    page.show(TONE).await;
+    page.show(FLASH).await;
     page.ready().await;
-    let click = json!({"x": 100, "y": 300});
-    agent
-        .ok(agent.post("/computer/click_mouse").json(&click))
-        .await;
-    page.until("document.title", |title| title == "running")
-        .await;
-    let loud = record(&agent, json!({"record_audio": true})).await;
+    let click = async |page: &mut Page, title: &str| {
+        let at = json!({"x": 100, "y": 300});
+        agent
+            .ok(agent.post("/computer/click_mouse").json(&at))
+            .await;
+        page.until("document.title", |found| found == title).await;
+    };
+    click(&mut page, "running").await;
+    let loud = record(&agent, json!({"record_audio": true, "framerate": 30})).await;
     let mute = record(&agent, json!({})).await;
     let begun = Instant::now();
-    seconds_since(begun, 2.0).await;
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("film.mp4");
+    for id in [&loud, &mute] {
+        recorded(&agent, id, &painter).await;
+    }
+    click(&mut page, "loud").await;
+    let flashed = begun.elapsed().as_secs_f64();
+    seconds_since(begun, flashed + 1.5).await;
     for (id, streams) in [(&loud, 2), (&mute, 1)] {
         let replay = stop(&agent, id).await;
         assert_eq!(replay["end_reason"], "stopped", "{}", agent.log());
         assert!(replay["duration_ms"].as_u64() >= Some(1900), "{replay}");
-        std::fs::write(&path, download(&agent, id).await).unwrap();
+        let (_folder, path) = downloaded(&agent, id).await;
         assert_eq!(stream_count(&path), streams);
         if streams == 2 {
             assert!(loudness(&path) > -40.0);
+            let film = Film::of(&path, SPOT.0, SPOT.1);
+            let (seen, heard) = (film.first(WHITE).unwrap(), first_sound(&path));
+            println!("seen at {seen}, heard at {heard}");
+            assert!((seen - heard).abs() < 1.0, "{seen} {heard} {film:?}");
         }
     }
-    agent.stop().await;
+
+    // Without its sound server it goes on, silent.
+    let loud = record(&agent, json!({"record_audio": true})).await;
+    recorded(&agent, &loud, &painter).await;
     sound.stop().await;
+    recorded(&agent, &loud, &painter).await;
+    let replay = stop(&agent, &loud).await;
+    assert_eq!(replay["end_reason"], "stopped", "{}", agent.log());
+    let (_folder, path) = downloaded(&agent, &loud).await;
+    assert_eq!(stream_count(&path), 2);
+    agent.stop().await;
 }
 
 #[tokio::test]
@@ -314,16 +397,7 @@ async fn a_recording_ends_by_itself_at_its_bounds() {
     assert!(film(&agent, &replay).await.duration >= 1.0);
 
     let large = record(&agent, json!({"framerate": 60})).await;
-    let mut seed = 0_u8;
-    let replay = until("the end of the recording", async || {
-        seed = seed.wrapping_add(1);
-        painter.noise(seed);
-        let list = agent.ok(agent.get("/replays")).await;
-        let replay = &list[1];
-        (replay["status"] == "finished").then(|| replay.clone())
-    })
-    .await;
-    assert_eq!(replay["replay_id"], large.as_str());
+    let replay = ended_with_noise(&agent, &large, &painter).await;
     assert_eq!(replay["end_reason"], "max_size");
     film(&agent, &replay).await;
     // What is kept leaves no room now.
@@ -344,10 +418,12 @@ async fn what_was_recorded_before_the_encoder_was_killed_plays() {
     painter.fill_all(GREEN);
     let id = record(&agent, json!({})).await;
     recorded(&agent, &id, &painter).await;
-    processes::signal(encoder(&agent.state_dir()), Signal::SIGKILL);
+    processes::signal(encoder(&agent, &id), Signal::SIGKILL);
     let replay = ended(&agent, &id).await;
     assert_eq!(replay["end_reason"], "encoder_failed");
     assert_eq!(film(&agent, &replay).await.first(GREEN), Some(0.0));
+    let (_folder, path) = downloaded(&agent, &id).await;
+    a_browser_plays(&path).await;
     // The place is free again.
     let next = record(&agent, json!({})).await;
     assert_eq!(stop(&agent, &next).await["end_reason"], "stopped");
@@ -380,49 +456,150 @@ async fn what_was_recorded_before_the_agent_was_killed_plays_and_so_does_the_fil
     assert!(film.first(RED).is_some(), "{film:?}");
     // Chromium plays the one and the other.
     let finished = agent.state_dir().join(format!("replays/{id}.mp4"));
-    for path in [&copied, &finished] {
-        let url = format!("file://{}", path.display());
-        let request = agent.put("/chromium/start_url").json(&json!({"url": url}));
-        agent.ok(request).await;
-        let mut page = Page::of(&agent).await;
-        let playing = "document.querySelector('video')?.readyState ?? 0";
-        page.until(playing, |state| state.as_u64() >= Some(2)).await;
-        let seek = "new Promise(done => { const v = document.querySelector('video'); v.onseeked = () => done(v.videoWidth); v.pause(); v.currentTime = 0.5 })";
-        assert_eq!(page.evaluate(seek).await, 320);
+    chromium_plays(&agent, &[&copied, &finished]).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_recording_whose_end_was_not_noted_is_told_as_long_and_as_late_as_it_was() {
+    let agent = bare_screen().listening().await;
+    let painter = Painter::on(&agent).await;
+    let id = record(&agent, json!({})).await;
+    recorded(&agent, &id, &painter).await;
+    let replay = stop(&agent, &id).await;
+    let folder = agent.kill().await;
+    // As it is between the film in its place and the note of it.
+    let begun = json!({"replay_id": id, "started_at": replay["started_at"], "status": "recording"});
+    let notes = folder.path().join(format!("state/replays/{id}.json"));
+    std::fs::write(notes, begun.to_string()).unwrap();
+    let killed = chrono::Utc::now();
+
+    let agent = TestAgent::again(folder)
+        .with(["--headless", "--chromium", "/bin/true"])
+        .listening()
+        .await;
+    let told = ended(&agent, &id).await;
+    assert_eq!(told["end_reason"], "agent_ended");
+    for field in ["started_at", "duration_ms", "size_bytes"] {
+        assert_eq!(told[field], replay[field], "{told} {replay}");
+    }
+    let finished: chrono::DateTime<chrono::Utc> =
+        told["finished_at"].as_str().unwrap().parse().unwrap();
+    assert!(finished <= killed, "{told} {killed}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn an_encoder_that_does_nothing_is_given_up_and_what_it_wrote_plays() {
+    let agent = bare_screen().listening().await;
+    let painter = Painter::on(&agent).await;
+    painter.fill_all(GREEN);
+    let ids = [
+        record(&agent, json!({"framerate": 30})).await,
+        record(&agent, json!({"framerate": 30})).await,
+    ];
+    for id in &ids {
+        recorded(&agent, id, &painter).await;
+    }
+    let encoders = ids.each_ref().map(|id| encoder(&agent, id));
+    for encoder in encoders {
+        processes::signal(encoder, Signal::SIGSTOP);
+    }
+    let [stopped, failed] = &ids;
+    let (stopped, failed) = tokio::join!(
+        stop(&agent, stopped),
+        ended_with_noise(&agent, failed, &painter),
+    );
+    for (replay, reason) in [(stopped, "stopped"), (failed, "encoder_failed")] {
+        assert_eq!(replay["end_reason"], reason, "{}", agent.log());
+        assert_eq!(film(&agent, &replay).await.first(GREEN), Some(0.0));
+    }
+    for encoder in encoders {
+        assert!(!processes::is_alive(encoder));
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_was_recorded_before_the_disk_was_full_plays() {
-    let agent = bare_screen().with_room_for_replays(600).listening().await;
+async fn a_recording_ends_where_there_is_no_screen_any_more() {
+    let programs = TempDir::new().unwrap();
+    let server = programs.path().join("Xvfb");
+    symlink("/usr/bin/Xvfb", &server).unwrap();
+    let agent = bare_screen()
+        .with(["--xvfb", server.to_str().unwrap()])
+        .listening()
+        .await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(GREEN);
+    let id = record(&agent, json!({})).await;
+    recorded(&agent, &id, &painter).await;
+    // There will be no other one.
+    std::fs::remove_file(&server).unwrap();
+    let health = agent.ok(agent.get("/health")).await;
+    let screen = health["display"]["pid"].as_u64().unwrap() as u32;
+    processes::signal(screen, Signal::SIGKILL);
+    let replay = ended(&agent, &id).await;
+    assert_eq!(replay["end_reason"], "screen_ended", "{}", agent.log());
+    assert_eq!(film(&agent, &replay).await.first(GREEN), Some(0.0));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn no_more_are_kept_than_may_be() {
+    let agent = bare_screen().listening().await;
+    Painter::on(&agent).await;
+    let first = record(&agent, json!({})).await;
+    stop(&agent, &first).await;
+    let folder = agent.stop_keeping().await;
+    let notes = |id: &str| folder.path().join(format!("state/replays/{id}.json"));
+    let noted = std::fs::read_to_string(notes(&first)).unwrap();
+    for _ in 1..1000 {
+        let id = ReplayId::generate();
+        std::fs::write(notes(id.as_str()), noted.replace(&first, id.as_str())).unwrap();
+    }
+
+    let agent = TestAgent::again(folder)
+        .with(["--chromium", "/bin/true", "--viewport", "320x240"])
+        .listening()
+        .await;
+    Painter::on(&agent).await;
+    let list = agent.ok(agent.get("/replays")).await;
+    assert_eq!(list.as_array().unwrap().len(), 1000);
+    let (status, answer) = agent.answer(agent.post("/replays").json(&json!({}))).await;
+    assert_eq!(
+        (status, &answer["code"]),
+        (StatusCode::TOO_MANY_REQUESTS, &json!("limit_exceeded"))
+    );
+    agent
+        .ok(agent.request(Method::DELETE, &format!("/replays/{first}")))
+        .await;
+    let next = record(&agent, json!({})).await;
+    stop(&agent, &next).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_recorded_before_the_disk_was_full_plays() {
+    let agent = bare_screen().with_room_for_replays(4096).listening().await;
+    let painter = Painter::on(&agent).await;
+    painter.fill_all(GREEN);
+    // With room, an encoder that fails does for another reason.
+    let killed = record(&agent, json!({})).await;
+    processes::signal(encoder(&agent, &killed), Signal::SIGKILL);
+    let replay = ended(&agent, &killed).await;
+    assert_eq!(replay["end_reason"], "encoder_failed", "{}", agent.log());
+
     let id = record(&agent, json!({"framerate": 60})).await;
-    let mut seed = 0_u8;
-    let replay = until("the end of the recording", async || {
-        seed = seed.wrapping_add(1);
-        painter.noise(seed);
-        let list = agent.ok(agent.get("/replays")).await;
-        (list[0]["status"] == "finished").then(|| list[0].clone())
-    })
-    .await;
+    let replay = ended_with_noise(&agent, &id, &painter).await;
     assert_eq!(replay["end_reason"], "disk_full", "{}", agent.log());
-    let bytes = download(&agent, &id).await;
+    let (_folder, path) = downloaded(&agent, &id).await;
+    let bytes = std::fs::read(&path).unwrap();
     assert_eq!(replay["size_bytes"], bytes.len());
-    assert!(bytes.len() > 400_000, "{}", bytes.len());
-    let copy = TempDir::new().unwrap();
-    let path = copy.path().join("film.mp4");
-    std::fs::write(&path, bytes).unwrap();
-    let mut decode = std::process::Command::new("ffmpeg");
-    decode.args(["-nostdin", "-v", "error", "-i"]).arg(&path);
-    decode.args(["-f", "null", "-progress", "-", "-"]);
-    let decoded = String::from_utf8(decode.output().unwrap().stdout).unwrap();
-    let mut frames = decoded
-        .lines()
-        .filter_map(|line| line.strip_prefix("frame="));
-    let frames: u32 = frames.next_back().unwrap().parse().unwrap();
-    assert!(frames > 1, "{decoded}");
+    assert!(bytes.len() > 3_000_000, "{}", bytes.len());
+    // Up to where it breaks off.
+    let (parts, frames) = (whole_parts(&bytes), frame_count(&path));
+    assert!(parts > 1 && frames >= parts, "{frames} of {parts}");
+    a_browser_plays(&path).await;
     agent.stop().await;
 }
 
@@ -445,24 +622,31 @@ async fn an_agent_that_is_stopped_finishes_what_it_records() {
 
 #[tokio::test]
 async fn another_size_and_another_screen_are_recorded_on() {
+    const PAGE: &str = "<body style='background: lime'>";
     let agent = Start::on_screen()
-        .with([
-            "--viewport",
-            "640x480",
-            "--start-url",
-            "data:text/html,<body style='background:lime'>",
-        ])
+        .with(["--viewport", "640x480"])
         .ready()
         .await;
     let painter = Painter::on(&agent).await;
+    // The page is there when the screen is green where nothing but the page can be. A tab that is still being opened may show its own again.
+    let green = async |(width, height): (u32, u32)| {
+        until(&format!("the page on {width}x{height}"), async || {
+            Page::of(&agent).await.show(PAGE).await;
+            let spot = region(width / 2, height * 3 / 4, 1, 1);
+            let picture = screenshot(&agent, &spot).await;
+            (picture.at(0, 0) == GREEN).then_some(())
+        })
+        .await;
+    };
+    green((640, 480)).await;
     let id = record(&agent, json!({})).await;
     recorded(&agent, &id, &painter).await;
-    let smaller = json!({"width": 321, "height": 243});
-    agent.ok(agent.put("/display").json(&smaller)).await;
-    recorded(&agent, &id, &painter).await;
-    let larger = json!({"width": 1280, "height": 720});
-    agent.ok(agent.put("/display").json(&larger)).await;
-    recorded(&agent, &id, &painter).await;
+    for (width, height) in [(321, 243), (1280, 720)] {
+        let size = json!({"width": width, "height": height});
+        agent.ok(agent.put("/display").json(&size)).await;
+        green((width, height)).await;
+        recorded(&agent, &id, &painter).await;
+    }
     let health = agent.ok(agent.get("/health")).await;
     let screen = health["display"]["pid"].as_u64().unwrap() as u32;
     processes::signal(screen, Signal::SIGKILL);
@@ -470,16 +654,27 @@ async fn another_size_and_another_screen_are_recorded_on() {
         .chromium_when("another Chromium", |status| status["generation"] == 2)
         .await;
     let painter = Painter::on(&agent).await;
+    green((1280, 720)).await;
     recorded(&agent, &id, &painter).await;
     let replay = stop(&agent, &id).await;
     assert_eq!(replay["end_reason"], "stopped");
-    let film = film(&agent, &replay).await;
-    assert_eq!((film.width, film.height), (640, 480));
     assert!(
         agent.log().contains("another screen is recorded"),
         "{}",
         agent.log()
     );
+
+    let (_folder, path) = downloaded(&agent, &id).await;
+    let (middle, border) = (Film::of(&path, 316, 296), Film::of(&path, 20, 240));
+    assert_eq!((middle.width, middle.height), (640, 480));
+    // The smaller screen is seen in the middle, with nothing around it.
+    let mut frames = middle.frames.iter().zip(&border.frames);
+    for border_color in [GREEN, BLACK, GREEN] {
+        let found =
+            frames.find(|(middle, border)| middle.shows(GREEN) && border.shows(border_color));
+        assert!(found.is_some(), "{border_color:x} {middle:?} {border:?}");
+    }
+    assert!(middle.frames.last().unwrap().shows(GREEN), "{middle:?}");
     agent.stop().await;
 }
 
@@ -520,5 +715,19 @@ async fn refuses_what_cannot_be_recorded() {
         (StatusCode::CONFLICT, &json!("no_audio"))
     );
     assert_eq!(agent.ok(agent.get("/replays")).await, json!([]));
+    agent.stop().await;
+
+    let nothing = TempDir::new().unwrap();
+    let agent = bare_screen()
+        .with(["--xvfb", "/usr/bin/Xvfb"])
+        .with_programs_in(nothing.path())
+        .listening()
+        .await;
+    Painter::on(&agent).await;
+    let (status, answer) = agent.answer(agent.post("/replays").json(&json!({}))).await;
+    assert_eq!(
+        (status, &answer["code"]),
+        (StatusCode::CONFLICT, &json!("no_encoder"))
+    );
     agent.stop().await;
 }
