@@ -325,9 +325,9 @@ impl Owner {
 
     /// Leaves everything up, whoever of the batches has pressed it.
     fn abandon(&mut self, playing: &mut Playing) {
-        if playing.typing.take().is_some_and(|typing| typing.caps_lock) {
-            let tapped = self.tap(Holder::Batch, Key::CAPS_LOCK);
-            let _ = self.heeded(tapped);
+        if let Some(typing) = playing.typing.take() {
+            let ended = self.end_typing(&typing);
+            let _ = self.heeded(ended);
         }
         self.release_all(Holder::Batch);
     }
@@ -374,6 +374,8 @@ impl Owner {
                 if caps_lock {
                     self.tap(Holder::Batch, Key::CAPS_LOCK)?;
                 }
+                // One that is down for longer than it should be would be typed twice.
+                self.current()?.repeat_keys(false)?;
                 playing.typing = Some(Typing {
                     keys,
                     at: 0,
@@ -465,18 +467,24 @@ impl Owner {
         }
     }
 
+    /// Leaves the keyboard in the state it was in before.
+    fn end_typing(&mut self, typing: &Typing) -> Result<(), PlayError> {
+        self.current()?.repeat_keys(true)?;
+        if typing.caps_lock {
+            self.tap(Holder::Batch, Key::CAPS_LOCK)?;
+        }
+        Ok(())
+    }
+
     /// Types the next character.
     fn type_on(&mut self, playing: &mut Playing) -> Result<(), PlayError> {
         let Some(typing) = &mut playing.typing else {
             return Ok(());
         };
         let Some(key) = typing.keys.get(typing.at).copied() else {
-            let caps_lock = typing.caps_lock;
-            playing.typing = None;
-            return if caps_lock {
-                self.tap(Holder::Batch, Key::CAPS_LOCK)
-            } else {
-                Ok(())
+            return match playing.typing.take() {
+                Some(typing) => self.end_typing(&typing),
+                None => Ok(()),
             };
         };
         if self.current()?.keymap()?.place(key).is_none() {

@@ -14,8 +14,8 @@ use x11rb::{
         randr::{self, ConnectionExt as _},
         xfixes::ConnectionExt as _,
         xproto::{
-            Atom, AtomEnum, ChangeWindowAttributesAux, ClientMessageEvent, ConnectionExt as _,
-            EventMask, KeyButMask, Mapping, Window,
+            Atom, AtomEnum, AutoRepeatMode, ChangeKeyboardControlAux, ChangeWindowAttributesAux,
+            ClientMessageEvent, ConnectionExt as _, EventMask, KeyButMask, Mapping, Window,
         },
     },
 };
@@ -94,6 +94,7 @@ impl Screen {
         let mut screen = Self::prepare(x, enigo, keymap)?;
         if left.is_some() {
             screen.release_all()?;
+            screen.repeat_keys(true)?;
             screen.keymap.restore(&screen.x, |_| false)?;
         }
         Ok(screen)
@@ -273,6 +274,17 @@ impl Screen {
             self.hidden = hidden;
         }
         Ok(())
+    }
+
+    /// Whether the server presses a key that stays down again and again.
+    pub fn repeat_keys(&mut self, on: bool) -> Result<(), X11Error> {
+        let mode = if on {
+            AutoRepeatMode::ON
+        } else {
+            AutoRepeatMode::OFF
+        };
+        let control = ChangeKeyboardControlAux::new().auto_repeat_mode(mode);
+        Ok(self.x.change_keyboard_control(&control)?.check()?)
     }
 
     pub fn caps_lock_is_on(&mut self) -> Result<bool, X11Error> {

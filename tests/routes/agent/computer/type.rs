@@ -8,6 +8,7 @@ use crate::support::{
     agent::Start,
     recorder::{Recorder, act},
     requests::wrong_fields,
+    wait::until,
 };
 
 const FIELDS: &str = "<input id=input><textarea id=area></textarea><div id=free contenteditable></div>\
@@ -111,6 +112,30 @@ async fn the_keyboard_is_left_as_it_was_found() {
     let before = keyboard(&x);
     act(&agent, "type", json!({"text": sample(200)})).await;
     assert_eq!(keyboard(&x), before);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_typed_twice_where_the_screen_is_slow() {
+    use x11rb::protocol::xproto::{AutoRepeatMode, ConnectionExt as _};
+    let agent = Start::on_screen().ready().await;
+    let x = crate::support::screen::connect(&agent).await;
+    let repeats = async |wanted: AutoRepeatMode| {
+        until("a keyboard that repeats or does not", async || {
+            let control = x.get_keyboard_control().unwrap().reply().unwrap();
+            (control.global_auto_repeat == wanted).then_some(())
+        })
+        .await;
+    };
+    repeats(AutoRepeatMode::ON).await;
+    let slow = json!({"text": "ab", "delay": 10_000});
+    let typing = tokio::spawn(agent.post("/computer/type").json(&slow).send());
+    repeats(AutoRepeatMode::OFF).await;
+    // Whoever holds a key down has it repeated again.
+    typing.abort();
+    repeats(AutoRepeatMode::ON).await;
+    act(&agent, "type", json!({"text": "c"})).await;
+    repeats(AutoRepeatMode::ON).await;
     agent.stop().await;
 }
 
