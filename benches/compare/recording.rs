@@ -4,6 +4,7 @@
 
 use crate::figures::{Figures, Samples};
 use crate::parts::{Agent, Result, Screen, Site, cpu_seconds, stop};
+use berth::system::recorder::ENCODER;
 use serde_json::{Value, json};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -78,7 +79,9 @@ async fn grabbed(screen: &Screen) -> Result<f64> {
         .args(["-framerate", &FRAMERATE.to_string()])
         .args(["-video_size", &format!("{width}x{height}")])
         .args(["-i", &screen.display])
+        .args(["-c:v", "libx264"])
         .args(ENCODER)
+        .args(SAME)
         .arg(folder.path().join("theirs.mp4"))
         .stdin(Stdio::null());
     let child = command.kill_on_drop(true).spawn()?;
@@ -88,16 +91,8 @@ async fn grabbed(screen: &Screen) -> Result<f64> {
     Ok(share)
 }
 
-/// What the agent gives its own (`src/system/recorder/`).
-const ENCODER: [&str; 20] = [
-    "-c:v",
-    "libx264",
-    "-preset",
-    "ultrafast",
-    "-tune",
-    "zerolatency",
-    "-crf",
-    "26",
+/// What the agent gives its own beside the encoder's settings (`src/system/recorder/encoder.rs`).
+const SAME: [&str; 12] = [
     "-pix_fmt",
     "yuv420p",
     "-threads",
