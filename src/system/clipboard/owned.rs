@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     io::{self, Read, Write},
+    path::Path,
     sync::Arc,
     thread,
 };
@@ -133,8 +134,17 @@ impl Watch {
         Ok(asked.reply()?.owner)
     }
 
+    /// The server may not know yet that the process which had it has ended: that is not having it.
     fn is_owned(&self) -> Result<bool, OwnError> {
-        Ok(self.owner()? != NONE)
+        let owner = self.owner()?;
+        if owner == NONE {
+            return Ok(false);
+        }
+        match self.process_of(owner)? {
+            Some(pid) => Ok(Path::new("/proc").join(pid.to_string()).exists()),
+            // It may have gone meanwhile.
+            None => Ok(self.owner()? != NONE),
+        }
     }
 
     fn is_ours_now(&self) -> Result<bool, OwnError> {
@@ -158,6 +168,11 @@ impl Watch {
 
     /// Whether the window is one of this process. Of arboard's connection nothing else is known.
     fn is_ours(&self, window: Window) -> Result<bool, OwnError> {
+        Ok(self.process_of(window)? == Some(std::process::id()))
+    }
+
+    /// The process whose window it is.
+    fn process_of(&self, window: Window) -> Result<Option<u32>, OwnError> {
         let spec = ClientIdSpec {
             client: window,
             mask: ClientIdMask::LOCAL_CLIENT_PID,
@@ -165,10 +180,9 @@ impl Watch {
         let answer = match self.x.res_query_client_ids(&[spec])?.reply() {
             Ok(answer) => answer,
             // Its client has gone meanwhile.
-            Err(ReplyError::X11Error(_)) => return Ok(false),
+            Err(ReplyError::X11Error(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let own = std::process::id();
-        Ok(answer.ids.iter().any(|id| id.value.first() == Some(&own)))
+        Ok(answer.ids.iter().find_map(|id| id.value.first().copied()))
     }
 }
