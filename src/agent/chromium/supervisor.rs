@@ -149,14 +149,16 @@ impl Supervisor {
             };
             let (reason, pause) = match end {
                 End::Stopped => break,
-                End::Asked(reason) => (reason, Duration::ZERO),
+                End::Asked(reason) => (reason, None),
                 End::Died(reason) => {
                     let pause = self.backoff.after_failure(begun.elapsed());
                     tracing::warn!(%reason, pause_ms = pause.as_millis() as u64, "Chromium is restarted");
-                    (reason, pause)
+                    (reason, Some(pause))
                 }
             };
             self.tell(BrowserState::Restarting { reason });
+            // After one that was asked for there is none, not even the least: whoever wants the profile next would be told that nothing was closed in order.
+            let Some(pause) = pause else { continue };
             tokio::select! {
                 biased;
                 () = shutdown.stopped() => break,
