@@ -22,7 +22,7 @@ use crate::{
     shutdown::Shutdown,
     system::{
         clipboard::{Changes, Offer, Offered, Owner, OwnerError, ReadError, Selection, read},
-        waker::Waker,
+        waker::Bell,
     },
 };
 
@@ -176,20 +176,12 @@ pub struct Watch {
     changes: Changes,
 }
 
-/// Calls the thread that waits, when nobody waits for it any more.
-struct Call(Waker);
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        self.0.wake();
-    }
-}
-
 impl Watch {
     /// The text that is put there next, empty where it is no text; nothing where nothing is put there within `limit`.
     pub async fn next(self, limit: Duration) -> Result<Option<String>, ClipboardError> {
         let Self { clipboard, changes } = self;
-        let _call = Call(changes.waker());
+        // Once nobody waits for it any more, the thread that does is to end.
+        let _bell = Bell(changes.waker());
         let waiting = spawn_blocking(move || changes.wait(limit));
         match waiting.await {
             Ok(Ok(true)) => clipboard.read().await.map(Some),

@@ -18,8 +18,6 @@ use crate::system::{
 
 /// For those before, each of which takes some ten milliseconds.
 const TURN_DEADLINE: Duration = Duration::from_secs(10);
-/// For Chromium to come back, where it is being started.
-const READY_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScreenshotError {
@@ -63,11 +61,7 @@ impl Screenshots {
 
     /// A PNG of the region, or of the whole screen, with the cursor unless that is hidden.
     pub async fn take(&self, region: Option<Rect>) -> Result<Vec<u8>, ScreenshotError> {
-        let access = match self.chromium.screen() {
-            Ok(access) => Some(access),
-            Err(NoScreen::Headless) => None,
-            Err(NoScreen::Down) => return Err(NoScreen::Down.into()),
-        };
+        let access = self.chromium.screen_if_any()?;
         let turn = time::timeout(TURN_DEADLINE, self.kept.clone().lock_owned());
         let mut kept = turn.await.map_err(|_| ScreenshotError::Busy)?;
         let Some(access) = access else {
@@ -82,7 +76,7 @@ impl Screenshots {
 
     /// Without a screen it is what the page in front shows.
     async fn page(&self, region: Option<Rect>) -> Result<Vec<u8>, ScreenshotError> {
-        let page = self.chromium.front_page(READY_LIMIT).await?;
+        let page = self.chromium.front_page().await?;
         let whole = page.session.screenshot().await.map_err(FrontError::from)?;
         let Some(rect) = region else {
             return Ok(whole);

@@ -32,6 +32,16 @@ impl Waker {
     }
 }
 
+/// Calls the thread when it is dropped.
+#[derive(Clone, Debug)]
+pub struct Bell(pub Waker);
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -1,10 +1,10 @@
 //! The page in front.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use url::Url;
 
-use super::{Chromium, Devtools, NotReady, launch::CALL_DEADLINE};
+use super::{BACK_LIMIT, Chromium, Devtools, NotReady, launch::CALL_DEADLINE};
 use crate::system::{
     cdp::{Cdp, CdpError},
     cdp_tab::TabSession,
@@ -32,8 +32,8 @@ pub struct FrontPage {
 
 impl Chromium {
     /// The page in front, once Chromium answers.
-    pub async fn front_page(&self, limit: Duration) -> Result<FrontPage, FrontError> {
-        let (devtools, tab) = self.front_tab(limit).await?;
+    pub async fn front_page(&self) -> Result<FrontPage, FrontError> {
+        let (devtools, tab) = self.front_tab().await?;
         let cdp = Cdp::connect(&devtools.browser_url(), CALL_DEADLINE).await?;
         Ok(FrontPage {
             generation: devtools.generation,
@@ -42,13 +42,13 @@ impl Chromium {
     }
 
     /// Whether that page is in front still, or again.
-    pub async fn is_in_front(&self, page: &FrontPage, limit: Duration) -> Result<bool, FrontError> {
-        let (devtools, tab) = self.front_tab(limit).await?;
+    pub async fn is_in_front(&self, page: &FrontPage) -> Result<bool, FrontError> {
+        let (devtools, tab) = self.front_tab().await?;
         Ok(devtools.generation == page.generation && tab.id == page.session.tab().id)
     }
 
-    async fn front_tab(&self, limit: Duration) -> Result<(Arc<Devtools>, Tab), FrontError> {
-        let devtools = self.ready(limit).await?;
+    async fn front_tab(&self) -> Result<(Arc<Devtools>, Tab), FrontError> {
+        let devtools = self.ready(BACK_LIMIT).await?;
         let tab = tab_in_front(&devtools).await?;
         Ok((devtools, tab.ok_or(FrontError::NoTab)?))
     }

@@ -23,6 +23,8 @@ mod temporary;
 pub use leftovers::OF_THE_PROCESS;
 pub use supervisor::start;
 
+/// For Chromium to come back, where it is being started, before mouse, keyboard or a screenshot are given up.
+const BACK_LIMIT: Duration = Duration::from_secs(10);
 /// For a page to get the keyboard: what is typed a little early is not held up by one that hangs.
 const FOCUS_LIMIT: Duration = Duration::from_secs(5);
 
@@ -207,6 +209,15 @@ impl Chromium {
         }
     }
 
+    /// The same; nothing where Chromium runs without one.
+    pub fn screen_if_any(&self) -> Result<Option<Access>, NoScreen> {
+        match self.screen() {
+            Ok(access) => Ok(Some(access)),
+            Err(NoScreen::Headless) => Ok(None),
+            Err(NoScreen::Down) => Err(NoScreen::Down),
+        }
+    }
+
     /// Resolves once the page of a Chromium that has just been started has the keyboard, or has not got it in time.
     pub async fn focused(&self) {
         let Some(devtools) = self.current().devtools().cloned() else {
@@ -218,10 +229,10 @@ impl Chromium {
     }
 
     /// Resolves at once, but where Chromium was there and has gone: then once the next one answers.
-    pub async fn back(&self, deadline: Duration) -> Result<(), NotReady> {
+    pub async fn back(&self) -> Result<(), NotReady> {
         let was_there = self.status.borrow().restarts > 0;
         if was_there && matches!(self.current(), BrowserState::Restarting { .. }) {
-            self.ready(deadline).await?;
+            self.ready(BACK_LIMIT).await?;
         }
         Ok(())
     }

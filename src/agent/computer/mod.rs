@@ -32,8 +32,6 @@ use plan::plan;
 
 /// For the screen to say how it is.
 const VIEW_LIMIT: Duration = Duration::from_secs(10);
-/// For a browser that has gone to come back: nobody would see what is done meanwhile.
-const READY_LIMIT: Duration = Duration::from_secs(10);
 /// For others to be done with what they do.
 const TURN_LIMIT: Duration = Duration::from_secs(60);
 /// Beyond what a batch may take, for its end to be told.
@@ -153,11 +151,8 @@ impl Computer {
     }
 
     fn surface(&self) -> Result<Surface, NoScreen> {
-        match self.chromium.screen() {
-            Ok(access) => Ok(Surface::Screen(access)),
-            Err(NoScreen::Headless) => Ok(Surface::Page),
-            Err(NoScreen::Down) => Err(NoScreen::Down),
-        }
+        let access = self.chromium.screen_if_any()?;
+        Ok(access.map_or(Surface::Page, Surface::Screen))
     }
 
     /// All that is wrong: with the fields of some actions, and on this screen with those of others.
@@ -224,7 +219,8 @@ impl Computer {
             planned(&actions, view, name).map_err(ComputerError::Refused)?;
         }
         if let Surface::Screen(_) = surface {
-            self.chromium.back(READY_LIMIT).await?;
+            // Nobody would see what is done while it is away.
+            self.chromium.back().await?;
             self.chromium.focused().await;
             // It may have come back on another one.
             surface = self.surface()?;

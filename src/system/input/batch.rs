@@ -10,7 +10,7 @@ pub type Answer<F> = Result<Option<Played>, F>;
 /// Planned once it is its turn; whoever waits for it may have left by then, and the reply is closed.
 pub struct Batch<F> {
     /// The steps of each action, where they can be done on the screen as it is. Else nothing is to be done.
-    pub plan: Box<dyn FnOnce(View) -> Option<Vec<Vec<Step>>> + Send>,
+    plan: Box<dyn FnOnce(View) -> Option<Vec<Vec<Step>>> + Send>,
     pub reply: oneshot::Sender<Answer<F>>,
 }
 
@@ -22,6 +22,26 @@ impl<F> Batch<F> {
         let (refuse, refusal) = oneshot::channel();
         let plan = Box::new(move |view| plan(view).map_err(|error| refuse.send(error)).ok());
         (Self { plan, reply }, Outcome { answer, refusal })
+    }
+}
+
+/// A batch that is to be done.
+pub struct Begun<F> {
+    pub actions: Vec<Vec<Step>>,
+    pub reply: oneshot::Sender<Answer<F>>,
+}
+
+impl<F> Batch<F> {
+    /// Plans it for what there is now. Where nothing is to be done, whoever waits for it is told.
+    pub fn begin(self, view: Result<View, F>) -> Option<Begun<F>> {
+        let Self { plan, reply } = self;
+        let nothing = match view.map(plan) {
+            Ok(Some(actions)) => return Some(Begun { actions, reply }),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let _ = reply.send(nothing);
+        None
     }
 }
 

@@ -14,7 +14,11 @@ use std::{
 use nix::poll::{PollFd, PollFlags};
 use tokio::sync::oneshot;
 
-use crate::system::{poll::poll_until, waker::Waker, x11::Access};
+use crate::system::{
+    poll::poll_until,
+    waker::{Bell, Waker},
+    x11::Access,
+};
 
 mod batch;
 mod focus;
@@ -26,7 +30,7 @@ mod step;
 
 use screen::Screen;
 
-pub use batch::Batch;
+pub use batch::{Batch, Begun};
 pub use held::SessionId;
 pub use step::{Budget, Notch, Point, Size, Step};
 
@@ -194,16 +198,6 @@ impl Input {
             Err(TrySendError::Full(_)) => Err(InputError::Full),
             Err(TrySendError::Disconnected(_)) => Err(InputError::Ended),
         }
-    }
-}
-
-/// Wakes the thread when it is dropped.
-#[derive(Clone)]
-struct Bell(Waker);
-
-impl Drop for Bell {
-    fn drop(&mut self) {
-        self.0.wake();
     }
 }
 

@@ -10,8 +10,8 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    Batch, Budget, Inbox, InputError, Job, PlayError, Played, SLACK, Step, Urgent, View,
-    batch::Answer,
+    Budget, Inbox, InputError, Job, PlayError, Played, SLACK, Step, Urgent, View,
+    batch::{Answer, Begun},
     held::{Held, Holder, Pressed, SessionId},
     keymap::{Bound, Place},
     screen::Screen,
@@ -229,16 +229,8 @@ impl Owner {
     }
 
     fn begin(&mut self, job: Job) {
-        let Batch { plan, reply } = job.batch;
-        let view = match self.view(&job.access) {
-            Ok(view) => view,
-            Err(error) => {
-                let _ = reply.send(Err(error));
-                return;
-            }
-        };
-        let Some(actions) = plan(view) else {
-            let _ = reply.send(Ok(None));
+        let view = self.view(&job.access);
+        let Some(Begun { actions, reply }) = job.batch.begin(view) else {
             return;
         };
         let budget = Budget::of(&actions, SLACK);

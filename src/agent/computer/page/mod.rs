@@ -25,7 +25,7 @@ use crate::{
     system::{
         cdp::{CdpError, Sent},
         cdp_tab::{MouseEvent, TabSession},
-        input::{Batch, Budget, Notch, PlayError, Played, Point, Size, Step, View},
+        input::{Batch, Begun, Budget, Notch, PlayError, Played, Point, Size, Step, View},
     },
 };
 
@@ -33,8 +33,6 @@ mod keyboard;
 
 /// Batches that may wait for their turn.
 const QUEUE: usize = 32;
-/// For Chromium to come back, where it is being started.
-const READY_LIMIT: Duration = Duration::from_secs(10);
 /// Beyond what the waits of a batch come to, for its steps: each waits until the page has taken it.
 pub const SLACK: Duration = Duration::from_secs(300);
 /// For all that is held to be released.
@@ -107,7 +105,7 @@ impl PageInput {
 
     /// What there is at this moment, whatever is being played.
     pub async fn view(&self) -> Result<View, PageError> {
-        let page = self.chromium.front_page(READY_LIMIT).await?;
+        let page = self.chromium.front_page().await?;
         let size = size_of(&page).await?;
         Ok(View {
             size,
@@ -190,20 +188,12 @@ impl Player {
     }
 
     async fn serve(&mut self, batch: Batch<PageError>) {
-        let Batch { plan, mut reply } = batch;
         // Whoever has left while it waited wants nothing done.
-        if reply.is_closed() {
+        if batch.reply.is_closed() {
             return;
         }
-        let view = match self.look().await {
-            Ok(view) => view,
-            Err(error) => {
-                let _ = reply.send(Err(error));
-                return;
-            }
-        };
-        let Some(actions) = plan(view) else {
-            let _ = reply.send(Ok(None));
+        let view = self.look().await;
+        let Some(Begun { actions, mut reply }) = batch.begin(view) else {
             return;
         };
         let budget = Budget::of(&actions, SLACK);
@@ -229,7 +219,7 @@ impl Player {
     /// Turns to the page in front.
     async fn look(&mut self) -> Result<View, PageError> {
         let size = match &self.page {
-            Some(page) if self.chromium.is_in_front(page, READY_LIMIT).await? => {
+            Some(page) if self.chromium.is_in_front(page).await? => {
                 // Its connection may have ended meanwhile.
                 size_of(page).await.ok()
             }
@@ -248,7 +238,7 @@ impl Player {
     async fn turn_to_front(&mut self) -> Result<Size, PageError> {
         self.release_all().await;
         (self.page, self.hands) = (None, Hands::default());
-        let page = self.chromium.front_page(READY_LIMIT).await?;
+        let page = self.chromium.front_page().await?;
         let size = size_of(&page).await?;
         page.session.focus().await?;
         self.page = Some(page);
