@@ -154,7 +154,7 @@ impl Replays {
     ) -> Result<ReplayRow, ReplayError> {
         let found = self.inner.store.find_replay(id).await?;
         found
-            .filter(|row| row.project_id == *project && row.browser_id == *browser)
+            .filter(|row| row.is_of(project, browser))
             .ok_or(ReplayError::NotFound)
     }
 
@@ -207,8 +207,7 @@ impl Replays {
         let started_at = started_at.min(Utc::now());
         store.add_replay(id, project, browser, started_at).await?;
         let found = store.find_replay(id).await?;
-        let owned =
-            found.is_some_and(|row| row.project_id == *project && row.browser_id == *browser);
+        let owned = found.is_some_and(|row| row.is_of(project, browser));
         if !owned {
             tracing::warn!(%browser, replay = %id, "what goes by the id of another browser's replay is let alone");
         }

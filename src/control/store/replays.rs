@@ -29,6 +29,13 @@ pub struct ReplayRow {
     pub end: ReplayEnd,
 }
 
+impl ReplayRow {
+    #[must_use]
+    pub fn is_of(&self, project: &ProjectId, browser: &BrowserId) -> bool {
+        self.project_id == *project && self.browser_id == *browser
+    }
+}
+
 /// What is known of a recording's end; all of it may come in parts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplayEnd {
