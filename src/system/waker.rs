@@ -33,7 +33,6 @@ impl Waker {
 }
 
 /// Calls the thread when it is dropped.
-#[derive(Clone, Debug)]
 pub struct Bell(pub Waker);
 
 impl Drop for Bell {

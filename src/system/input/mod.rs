@@ -87,8 +87,8 @@ pub struct Input {
     sessions: Arc<AtomicU64>,
     /// Batches that are waiting or played.
     batches: Arc<AtomicUsize>,
-    /// The last to be dropped: by then the thread finds the channels closed.
-    bell: Bell,
+    /// Rung with the last handle: by then the thread finds the channels closed.
+    bell: Arc<Bell>,
 }
 
 /// A batch, and the screen it is for.
@@ -125,7 +125,7 @@ impl Input {
             urgent,
             sessions: Arc::default(),
             batches: Arc::default(),
-            bell: Bell(waker),
+            bell: Arc::new(Bell(waker)),
         })
     }
 
@@ -156,7 +156,7 @@ impl Input {
             Err(TrySendError::Disconnected(_)) => return Err(InputError::Ended),
         }
         // Once nobody waits any more, the thread is to see that at once.
-        let _bell = self.bell.clone();
+        let _bell = Bell(self.bell.0.clone());
         outcome.wait().await.unwrap_or(Err(InputError::Ended))
     }
 
