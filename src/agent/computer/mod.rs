@@ -61,7 +61,7 @@ pub enum ComputerError {
     Failed(Box<Failure>),
 }
 
-/// An action that could not be done to its end; those after it were not begun.
+/// An action that could not be done to its end, or is not sure to have been. Those after it were not begun, or went where it went.
 #[derive(Debug, thiserror::Error)]
 #[error("action {index} ({}) failed: {cause}", kind.name())]
 pub struct Failure {

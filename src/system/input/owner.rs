@@ -16,12 +16,17 @@ use super::{
     keymap::{Bound, Place},
     screen::Screen,
 };
-use crate::{api::keys::Key, system::x11::Access};
+use crate::{
+    api::keys::Key,
+    system::x11::{Access, X11Error},
+};
 
 /// What cannot wait, between two steps: however much of it there is, a batch goes on.
 const URGENT_AT_ONCE: usize = 64;
 /// A server that is being started may not answer yet.
 const CONNECT_AGAIN: Duration = Duration::from_millis(500);
+/// Windows that open in the middle of a batch get the keyboard so much later.
+const HEED_AGAIN: Duration = Duration::from_millis(1);
 
 pub type OnCursor = Box<dyn Fn(bool) + Send>;
 
@@ -32,6 +37,7 @@ pub fn run(inbox: Inbox, on_cursor: OnCursor) {
         attended: None,
         connect_at: None,
         screen: None,
+        heed_at: Instant::now(),
         left: None,
         connections: 0,
         hidden: false,
@@ -63,6 +69,8 @@ struct Owner {
     attended: Option<Access>,
     connect_at: Option<Instant>,
     screen: Option<(Access, Screen)>,
+    /// When the screen is listened to again, at the latest.
+    heed_at: Instant,
     /// The screen that was connected last, and which keys on its keyboard are ours still. It may be there again.
     left: Option<(Access, Bound)>,
     /// Counts the connections that have ended: what was begun over one is not gone on with over the next.
@@ -83,6 +91,8 @@ struct Playing {
     steps: std::vec::IntoIter<Step>,
     began: Instant,
     took: Vec<Duration>,
+    /// So many of these the screen has confirmed.
+    sure: usize,
     typing: Option<Typing>,
     wait_until: Option<Instant>,
     give_up: Instant,
@@ -108,11 +118,7 @@ impl Owner {
             None => self.next_job()?,
         };
         self.attend();
-        // The last thing before it sleeps: whatever was read along with an answer is heeded now.
-        let heeded = match &mut self.screen {
-            Some((_, screen)) => screen.heed_events(),
-            None => Ok(false),
-        };
+        let heeded = self.heed_events(&next);
         Some(match (heeded, next, self.connect_at) {
             (Err(error), ..) => {
                 self.lost(&error);
@@ -123,6 +129,18 @@ impl Owner {
             (Ok(_), Next::At(time), Some(other)) => Next::At(time.min(other)),
             (Ok(_), next, _) => next,
         })
+    }
+
+    /// The last thing before it sleeps: whatever was read along with an answer is heeded now. In the middle of a batch from time to time.
+    fn heed_events(&mut self, next: &Next) -> Result<bool, X11Error> {
+        let now = Instant::now();
+        match &mut self.screen {
+            Some((_, screen)) if !matches!(next, Next::Now) || self.heed_at <= now => {
+                self.heed_at = now + HEED_AGAIN;
+                screen.heed_events()
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Says whether there may be more of it; `None` where nobody will ever tell it anything again.
@@ -241,6 +259,7 @@ impl Owner {
             reply,
             connection: self.connections,
             took,
+            sure: 0,
             steps: actions.next().unwrap_or_default().into_iter(),
             actions,
             began: now,
@@ -285,6 +304,9 @@ impl Owner {
         };
         match self.heeded(done) {
             Ok(()) => {
+                if self.current().is_ok_and(|screen| !screen.is_behind()) {
+                    playing.sure = playing.took.len();
+                }
                 self.playing = Some(playing);
                 Next::Now
             }
@@ -292,21 +314,25 @@ impl Owner {
         }
     }
 
-    fn finish(&mut self, playing: Playing) -> Next {
-        let restored = self.restore_keymap();
-        let failure = self.heeded(restored).err();
-        if failure.is_some() {
-            self.release_all(Holder::Batch);
+    fn finish(&mut self, mut playing: Playing) -> Next {
+        let settled = self.settle();
+        if let Err(error) = self.heeded(settled) {
+            return self.fail(playing, error);
+        }
+        if let Some(last) = playing.took.last_mut() {
+            *last += playing.began.elapsed();
         }
         let _ = playing.reply.send(Ok(Some(Played {
             took: playing.took,
-            failure: failure.map(|error| (error, Duration::ZERO)),
+            failure: None,
         })));
         Next::Now
     }
 
+    /// The first that is not sure to have been done is the one that has failed.
     fn fail(&mut self, mut playing: Playing, error: PlayError) -> Next {
-        let took = playing.began.elapsed();
+        let unsure: Duration = playing.took.drain(playing.sure..).sum();
+        let took = unsure + playing.began.elapsed();
         self.abandon(&mut playing);
         let _ = playing.reply.send(Ok(Some(Played {
             took: playing.took,
@@ -342,14 +368,15 @@ impl Owner {
         let held = &self.held;
         self.shifts
             .retain(|keycode, _| held.holds(Pressed::Keycode(*keycode)));
-        self.restore_keymap()
+        self.settle()
     }
 
-    /// Takes keys off the keyboard that were put there for a batch or a viewer, once none of them needs them.
-    fn restore_keymap(&mut self) -> Result<(), PlayError> {
+    /// Waits for the pointer, and takes keys off the keyboard that were put there for a batch or a viewer, once none of them needs them.
+    fn settle(&mut self) -> Result<(), PlayError> {
         let held = &self.held;
         match &mut self.screen {
             Some((access, screen)) => {
+                screen.await_pointer()?;
                 screen.restore_keymap(|keycode| held.holds(Pressed::Keycode(keycode)))?;
                 screen.renew(access)
             }
@@ -359,7 +386,10 @@ impl Owner {
 
     fn play(&mut self, playing: &mut Playing, step: Step) -> Result<(), PlayError> {
         match step {
-            Step::Wait(time) => playing.wait_until = Some(Instant::now() + time),
+            Step::Wait(time) => {
+                self.current()?.await_pointer()?;
+                playing.wait_until = Some(Instant::now() + time);
+            }
             Step::Type { text, delay } => {
                 let keys: Vec<Key> = text.keys().collect();
                 let caps_lock = self.current()?.caps_lock_is_on()?;
@@ -383,12 +413,12 @@ impl Owner {
     /// What takes no time.
     fn immediate(&mut self, holder: Holder, step: Step) -> Result<(), PlayError> {
         match step {
-            Step::Move(to) => self.current()?.go(to),
-            Step::Wheel(notch) => self.current()?.wheel(notch),
+            Step::Move(to) => Ok(self.current()?.go(to)?),
+            Step::Wheel(notch) => Ok(self.current()?.wheel(notch)?),
             Step::Button { button, down } => {
                 let what = Pressed::Button(button);
                 self.note(holder, what, down);
-                self.current()?.button(button, down)
+                Ok(self.current()?.button(button, down)?)
             }
             Step::Key { key, down } => self.key(holder, key, down),
             Step::Cursor { hidden } => {
@@ -497,7 +527,8 @@ impl Owner {
                 Step::Move(to) => Step::Move(to.clamped(size)),
                 step => step,
             };
-            self.immediate(Holder::Session(session), step)
+            self.immediate(Holder::Session(session), step)?;
+            Ok(self.current()?.await_pointer()?)
         });
         if let Err(error) = self.heeded(done) {
             tracing::debug!(%error, "a viewer's input was lost");

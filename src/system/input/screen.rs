@@ -1,11 +1,12 @@
 //! The connections to one X server, and what is known of it.
 
 use std::{
+    mem,
     os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
 };
 
-use enigo::{Coordinate, Direction, Enigo, Keyboard, Mouse, Settings};
+use enigo::{Direction, Enigo, Keyboard, Settings};
 use x11rb::{
     atom_manager,
     connection::Connection,
@@ -14,10 +15,13 @@ use x11rb::{
         randr::{self, ConnectionExt as _},
         xfixes::ConnectionExt as _,
         xproto::{
-            Atom, AtomEnum, AutoRepeatMode, ChangeKeyboardControlAux, ChangeWindowAttributesAux,
-            ClientMessageEvent, ConnectionExt as _, EventMask, KeyButMask, Mapping, Window,
+            Atom, AtomEnum, AutoRepeatMode, BUTTON_PRESS_EVENT, BUTTON_RELEASE_EVENT,
+            ChangeKeyboardControlAux, ChangeWindowAttributesAux, ClientMessageEvent,
+            ConnectionExt as _, EventMask, KeyButMask, MOTION_NOTIFY_EVENT, Mapping, Window,
         },
+        xtest::ConnectionExt as _,
     },
+    wrapper::ConnectionExt as _,
 };
 
 use super::{
@@ -41,6 +45,8 @@ const TAKEN_LIMIT: Duration = Duration::from_secs(10);
 const TAKEN_PAUSE: Duration = Duration::from_millis(40);
 /// Chromium takes two presses of the same millisecond for one.
 const BETWEEN_PRESSES: Duration = Duration::from_millis(2);
+/// Events of the pointer that are waited for together: whatever cannot wait comes after these.
+const MAX_UNDER_WAY: usize = 256;
 /// The library below keeps what the server tells of each change of the keyboard, and never looks at it. After so many it gets another connection.
 const MAX_UNREAD: usize = 1000;
 
@@ -72,7 +78,11 @@ pub struct Screen {
     keymap_is_old: bool,
     /// What the library below has been told meanwhile.
     unread: usize,
-    /// When a button was pressed last.
+    /// Events of the pointer that were sent and that the server may not have heeded yet.
+    under_way: usize,
+    /// Whether a press is among them.
+    is_pressing: bool,
+    /// By when the last press was heeded.
     pressed: Option<Instant>,
     pings: u32,
     /// The last that was answered.
@@ -124,6 +134,8 @@ impl Screen {
             keymap,
             keymap_is_old: false,
             unread: 0,
+            under_way: 0,
+            is_pressing: false,
             pressed: None,
             pings: 0,
             answered: 0,
@@ -154,7 +166,7 @@ impl Screen {
         }
         // Of these the server says nothing; one that is up stays up.
         self.button(MouseButton::Back, false)?;
-        self.button(MouseButton::Forward, false)
+        Ok(self.button(MouseButton::Forward, false)?)
     }
 
     /// Heeds what has come; says whether there was something.
@@ -209,48 +221,96 @@ impl Screen {
         self.size
     }
 
-    pub fn go(&mut self, to: Point) -> Result<(), PlayError> {
-        let moved = self.enigo.move_mouse(to.x, to.y, Coordinate::Abs);
-        moved.map_err(went_away)
+    pub fn go(&mut self, to: Point) -> Result<(), X11Error> {
+        const TO_A_PLACE: u8 = 0;
+        self.point(MOTION_NOTIFY_EVENT, TO_A_PLACE, to)
     }
 
-    pub fn button(&mut self, button: MouseButton, down: bool) -> Result<(), PlayError> {
+    pub fn button(&mut self, button: MouseButton, down: bool) -> Result<(), X11Error> {
+        let number = match button {
+            MouseButton::Left => 1,
+            MouseButton::Middle => 2,
+            MouseButton::Right => 3,
+            MouseButton::Back => 8,
+            MouseButton::Forward => 9,
+        };
         if down {
             self.focus.under_pointer(&self.x, self.root, &self.atoms)?;
-            let since = self.pressed.map(|time| time.elapsed());
-            if let Some(early) = since.and_then(|since| BETWEEN_PRESSES.checked_sub(since)) {
-                std::thread::sleep(early);
-            }
+            self.keep_distance()?;
+            self.is_pressing = true;
+            self.press(number)
+        } else {
+            self.let_go(number)
         }
-        let button = match button {
-            MouseButton::Left => enigo::Button::Left,
-            MouseButton::Right => enigo::Button::Right,
-            MouseButton::Middle => enigo::Button::Middle,
-            MouseButton::Back => enigo::Button::Back,
-            MouseButton::Forward => enigo::Button::Forward,
+    }
+
+    /// Waits until the last press is long enough ago, by the server's clock too.
+    fn keep_distance(&mut self) -> Result<(), X11Error> {
+        let is_early = |pressed: Instant| pressed.elapsed() < BETWEEN_PRESSES;
+        if self.is_pressing || self.pressed.is_some_and(is_early) {
+            self.await_pointer()?;
+            let since = self.pressed.map(|time| time.elapsed());
+            std::thread::sleep(BETWEEN_PRESSES.saturating_sub(since.unwrap_or_default()));
+        }
+        Ok(())
+    }
+
+    pub fn wheel(&mut self, notch: Notch) -> Result<(), X11Error> {
+        let number = match notch {
+            Notch::Up => 4,
+            Notch::Down => 5,
+            Notch::Left => 6,
+            Notch::Right => 7,
         };
-        self.enigo
-            .button(button, direction(down))
-            .map_err(went_away)?;
-        if down {
+        self.press(number)?;
+        self.let_go(number)
+    }
+
+    fn press(&mut self, button: u8) -> Result<(), X11Error> {
+        self.point(BUTTON_PRESS_EVENT, button, Point::default())
+    }
+
+    fn let_go(&mut self, button: u8) -> Result<(), X11Error> {
+        self.point(BUTTON_RELEASE_EVENT, button, Point::default())
+    }
+
+    /// Without waiting for each: many in a row cost little more than one.
+    fn point(&mut self, kind: u8, detail: u8, to: Point) -> Result<(), X11Error> {
+        const NO_DELAY: u32 = 0;
+        const CORE_DEVICE: u8 = 0;
+        if self.under_way == MAX_UNDER_WAY {
+            self.await_pointer()?;
+        }
+        let coordinate = |at: i32| at.clamp(0, i16::MAX.into()) as i16;
+        let (x, y) = (coordinate(to.x), coordinate(to.y));
+        let same_screen = x11rb::NONE;
+        let sent =
+            self.x
+                .xtest_fake_input(kind, detail, NO_DELAY, same_screen, x, y, CORE_DEVICE)?;
+        sent.ignore_error();
+        self.under_way += 1;
+        Ok(())
+    }
+
+    /// Whether the server may not have heeded yet what the pointer was sent to do.
+    pub fn is_behind(&self) -> bool {
+        self.under_way > 0
+    }
+
+    /// Waits until it has.
+    pub fn await_pointer(&mut self) -> Result<(), X11Error> {
+        if mem::take(&mut self.under_way) > 0 {
+            self.x.sync()?;
+        }
+        if mem::take(&mut self.is_pressing) {
             self.pressed = Some(Instant::now());
         }
         Ok(())
     }
 
-    pub fn wheel(&mut self, notch: Notch) -> Result<(), PlayError> {
-        let button = match notch {
-            Notch::Up => enigo::Button::ScrollUp,
-            Notch::Down => enigo::Button::ScrollDown,
-            Notch::Left => enigo::Button::ScrollLeft,
-            Notch::Right => enigo::Button::ScrollRight,
-        };
-        self.enigo
-            .button(button, Direction::Click)
-            .map_err(went_away)
-    }
-
     pub fn keycode(&mut self, keycode: u8, down: bool) -> Result<(), PlayError> {
+        // It goes over the other connection.
+        self.await_pointer()?;
         self.enigo
             .raw(keycode.into(), direction(down))
             .map_err(went_away)
@@ -258,7 +318,7 @@ impl Screen {
 
     pub fn release(&mut self, what: Pressed) -> Result<(), PlayError> {
         match what {
-            Pressed::Button(button) => self.button(button, false),
+            Pressed::Button(button) => Ok(self.button(button, false)?),
             Pressed::Keycode(keycode) => self.keycode(keycode, false),
         }
     }
@@ -407,7 +467,6 @@ fn enter(access: &Access) -> Result<Enigo, PlayError> {
     let own = nix::unistd::geteuid().as_raw();
     x11::admit(access, own)?;
     let settings = Settings {
-        linux_delay: 0,
         x11_display: Some(format!(":{}", access.number)),
         release_keys_when_dropped: false,
         ..Settings::default()

@@ -18,7 +18,7 @@ pub struct Size {
 }
 
 /// Pixels from the upper left corner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Point {
     pub x: i32,
     pub y: i32,
