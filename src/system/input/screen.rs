@@ -237,8 +237,10 @@ impl Screen {
         if down {
             self.focus.under_pointer(&self.x, self.root, &self.atoms)?;
             self.keep_distance()?;
+            self.press(number)?;
+            // Not before: what was under way may have been waited for just now.
             self.is_pressing = true;
-            self.press(number)
+            Ok(())
         } else {
             self.let_go(number)
         }
