@@ -15,9 +15,9 @@ const CALLS: usize = 200;
 const ROUNDS: usize = 3;
 const MOVES: usize = 20;
 const TYPED: usize = 1000;
-/// Its title is how much is in it, once it has the keyboard.
-const FIELD: &str = "data:text/html,<textarea autofocus onfocus='document.title = value.length' \
-                     oninput='document.title = value.length'></textarea>";
+/// Its title is how much is in it, once it has the keyboard and was drawn: what is typed into a new page before that, Chromium drops.
+const FIELD: &str = "data:text/html,<textarea autofocus oninput='document.title = value.length' \
+                     onfocus='requestAnimationFrame(() => setTimeout(() => document.title = value.length, 100))'>";
 const LIMIT: Duration = Duration::from_secs(30);
 /// Where a click meets nothing that answers to it.
 const SPOT: (u32, u32) = (600, 500);
