@@ -1,14 +1,13 @@
 //! Mouse, keyboard and clipboard over HTTP, beside the programs one would run for each call.
 
 use crate::figures::{Figures, Samples};
-use crate::parts::{Agent, Result, Screen};
+use crate::parts::{Agent, Result, Screen, until};
 use serde_json::{Value, json};
 use std::ops::RangeBounds;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
-use tokio::time::interval;
 
 const CALLS: usize = 200;
 /// For what takes the other side seconds.
@@ -18,7 +17,6 @@ const TYPED: usize = 1000;
 /// Its title is how much is in it, once it has the keyboard and was drawn: what is typed into a new page before that, Chromium drops.
 const FIELD: &str = "data:text/html,<textarea autofocus oninput='document.title = value.length' \
                      onfocus='requestAnimationFrame(() => setTimeout(() => document.title = value.length, 100))'>";
-const LIMIT: Duration = Duration::from_secs(30);
 /// Where a click meets nothing that answers to it.
 const SPOT: (u32, u32) = (600, 500);
 
@@ -145,23 +143,18 @@ async fn empty(agent: &Agent) -> Result<()> {
 }
 
 /// Until so much is in the field. Its title is the browser's to tell, however busy the page is.
-async fn filled(agent: &Agent, wanted: impl RangeBounds<usize>) -> Result<()> {
-    let deadline = Instant::now() + LIMIT;
-    let mut tick = interval(Duration::from_millis(5));
-    loop {
+async fn filled(agent: &Agent, wanted: impl RangeBounds<usize> + Sync) -> Result<()> {
+    let wanted = &wanted;
+    until(move || async move {
         let tabs: Vec<Value> = serde_json::from_slice(&agent.http.get("/json/list").await?)?;
-        let lengths = tabs
+        let mut lengths = tabs
             .iter()
             .filter_map(|tab| tab["title"].as_str()?.parse().ok());
-        let lengths: Vec<usize> = lengths.collect();
-        if lengths.iter().any(|length| wanted.contains(length)) {
-            return Ok(());
-        }
-        if deadline < Instant::now() {
-            return Err(format!("the field has {lengths:?} characters").into());
-        }
-        tick.tick().await;
-    }
+        Ok(lengths
+            .any(|length: usize| wanted.contains(&length))
+            .then_some(()))
+    })
+    .await
 }
 
 async fn clipboard(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Result<()> {

@@ -262,7 +262,7 @@ impl BareChromium {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let child = child_of(&mut command)?;
-        let ws_url = until(|| Ok(devtools(&state.path().join("user-data"))?)).await?;
+        let ws_url = until(|| async { Ok(devtools(&state.path().join("user-data"))?) }).await?;
         let address = ws_url
             .trim_start_matches("ws://")
             .split('/')
@@ -476,11 +476,14 @@ pub async fn stop(mut child: Child) -> Result<()> {
     Ok(())
 }
 
-async fn until<T>(mut condition: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub async fn until<T, F>(mut condition: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<Option<T>>>,
+{
     let mut tick = tokio::time::interval(Duration::from_millis(1));
     let deadline = Instant::now() + LIMIT;
     while Instant::now() < deadline {
-        if let Some(value) = condition()? {
+        if let Some(value) = condition().await? {
             return Ok(value);
         }
         tick.tick().await;
