@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Write},
+    ops::Deref,
     sync::Arc,
     time::Instant,
 };
@@ -73,9 +74,19 @@ pub async fn run(settings: &settings::Settings, own_log: Printed) -> Result<(), 
     Agent::run(config, own_log, Shutdown::on_signals()?).await
 }
 
-/// What the routes of the agent work with.
+/// What the routes of the agent work with. Each request takes several copies of it, so these are cheap.
 #[derive(Clone)]
-pub struct Agent {
+pub struct Agent(Arc<Parts>);
+
+impl Deref for Agent {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+pub struct Parts {
     pub archives: Archives,
     pub config: Arc<Config>,
     pub automation: Automation,
@@ -167,7 +178,7 @@ impl Agent {
             move |hidden: bool| cursor.set(!hidden)
         };
         let computer = Computer::start(chromium.clone(), on_cursor, &shutdown)?;
-        let agent = Self {
+        let agent = Self(Arc::new(Parts {
             archives: Archives::new(config.unpack, &shutdown),
             automation,
             user_data: UserData::new(
@@ -208,7 +219,7 @@ impl Agent {
             started: Instant::now(),
             watches: Watches::new(config.watch_idle, watcher, &shutdown),
             config: config.clone(),
-        };
+        }));
         let app = agent.router(metrics);
         if config.json {
             let line = serde_json::json!({"base_url": format!("http://{address}")});
