@@ -13,6 +13,7 @@ const CALLS: usize = 200;
 /// For what takes the other side seconds.
 const ROUNDS: usize = 3;
 const MOVES: usize = 20;
+const BATCHES: usize = 50;
 const TYPED: usize = 1000;
 /// Its title is how much is in it, once it has the keyboard and was drawn: what is typed into a new page before that, Chromium drops.
 const FIELD: &str = "data:text/html,<textarea autofocus oninput='document.title = value.length' \
@@ -84,7 +85,7 @@ async fn moves(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Result<
         .collect();
     let batch = json!({ "actions": actions });
     let (mut ours, mut theirs) = (Samples::default(), Samples::default());
-    for _ in 0..CALLS / MOVES {
+    for _ in 0..BATCHES {
         let start = Instant::now();
         act(agent, "batch", &batch).await?;
         ours.add_us(start.elapsed());

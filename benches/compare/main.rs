@@ -32,7 +32,7 @@ const SECTIONS: [&str; 9] = [
     "archive",
 ];
 
-#[tokio::main]
+#[tokio::main(worker_threads = 1)]
 async fn main() -> Result<()> {
     // `cargo bench` adds `--bench`. Of our own there are two: where the figures go, and which sections are wanted.
     let mut arguments = std::env::args()
@@ -47,7 +47,7 @@ async fn main() -> Result<()> {
         let known = SECTIONS.join(", ");
         return Err(format!("there is no section {unknown}; there are {known}").into());
     }
-    // On one of the runtime's own threads, where the client's connections are served too: no call hops between threads.
+    // On the runtime's own thread, where the client's connections are served too: no call hops between threads or wakes another.
     let measuring = tokio::spawn(async move {
         let mut figures = Figures::default();
         let measured = measure(&mut figures, &wanted).await;
