@@ -1,11 +1,12 @@
 //! Hands: mouse and keyboard, on the screen that Chromium is on, or in the page in front where it has no screen.
 
-use std::{io, time::Duration};
-
-use tokio::{
-    sync::oneshot,
-    time::{sleep, timeout},
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+    time::Duration,
 };
+
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::chromium::{Chromium, NoScreen, NotReady};
 use crate::{
@@ -16,7 +17,8 @@ use crate::{
     shutdown::Shutdown,
     system::{
         input::{
-            self, Budget, Input, InputError, Notch, PlayError, Played, Point, SessionId, Step, View,
+            self, Budget, Input, InputError, Notch, PlayError, Played, Point, SessionId, Size,
+            Step, View,
         },
         x11::Access,
     },
@@ -28,7 +30,7 @@ mod plan;
 
 pub use page::PageError;
 use page::PageInput;
-use plan::plan;
+use plan::{plan, wants_pointer};
 
 /// For the screen to say how it is.
 const VIEW_LIMIT: Duration = Duration::from_secs(10);
@@ -166,7 +168,7 @@ impl Computer {
             None => None,
         };
         let readable: Vec<&Action> = batch.iter().flatten().collect();
-        let off_screen = view.map(|view| plan(&readable, view.size, view.pointer));
+        let off_screen = view.map(|view| plan(&readable, view.size, Some(view.pointer)));
         let mut off_screen = off_screen
             .and_then(Result::err)
             .unwrap_or_default()
@@ -216,7 +218,8 @@ impl Computer {
         if is_busy {
             // What cannot be done need not wait for its turn.
             let view = self.view(surface.clone()).await?;
-            planned(&actions, view, name).map_err(ComputerError::Refused)?;
+            planned(&actions, view.size, Some(view.pointer), name)
+                .map_err(ComputerError::Refused)?;
         }
         if let Surface::Screen(_) = surface {
             // Nobody would see what is done while it is away.
@@ -230,48 +233,67 @@ impl Computer {
             Surface::Screen(_) => input::SLACK,
             Surface::Page => page::SLACK,
         };
-        let (begin, begun) = oneshot::channel();
-        let plan = move |view| {
-            let steps = planned(&actions, view, name);
+        let begun = Arc::new(OnceLock::new());
+        let begins = begun.clone();
+        let wants_pointer = wants_pointer(&actions);
+        let plan = move |size, pointer| {
+            let steps = planned(&actions, size, pointer, name);
             let takes = steps.as_ref().map(|steps| Budget::of(steps, slack).total());
-            let _ = begin.send(takes.unwrap_or_default() + MARGIN);
+            let _ = begins.set(Limit::from_now(takes.unwrap_or_default() + MARGIN));
             steps
         };
         let playing = async {
             match surface {
                 Surface::Screen(access) => {
-                    Ok::<_, ComputerError>(self.input.play(access, plan).await?)
+                    Ok::<_, ComputerError>(self.input.play(access, wants_pointer, plan).await?)
                 }
                 Surface::Page => Ok(self.page.play(plan).await?),
             }
         };
-        let mut playing = std::pin::pin!(playing);
-        let played = tokio::select! {
-            biased;
-            played = &mut playing => played,
-            turn = timeout(TURN_LIMIT, begun) => match turn {
-                // Whoever plays it may be kept for ever by a screen that does not answer.
-                Ok(Ok(limit)) => {
-                    let played = timeout(limit, playing).await;
-                    played.map_err(|_| ComputerError::Endless(limit))?
-                }
-                // It was ended before it had begun.
-                Ok(Err(_)) => playing.await,
-                Err(_) => return Err(ComputerError::Turn),
-            },
-        };
-        let played = played?.map_err(ComputerError::Refused)?;
+        let played = in_time(playing, &begun).await?;
+        let played = played.map_err(ComputerError::Refused)?;
         outcome(&kinds, played)
     }
 }
 
+/// By when what has begun is to have ended; later than [`TURN_LIMIT`] after that.
+struct Limit {
+    after: Duration,
+    end: Instant,
+}
+
+impl Limit {
+    fn from_now(after: Duration) -> Self {
+        Self {
+            after,
+            end: Instant::now() + after,
+        }
+    }
+}
+
+/// Waits for it to begin, and where it has begun by then, for its end. That it begins wakes nobody up: that would cost more than a click.
+async fn in_time<T>(
+    playing: impl Future<Output = Result<T, ComputerError>>,
+    begun: &OnceLock<Limit>,
+) -> Result<T, ComputerError> {
+    let mut playing = std::pin::pin!(playing);
+    if let Ok(played) = timeout(TURN_LIMIT, &mut playing).await {
+        return played;
+    }
+    let limit = begun.get().ok_or(ComputerError::Turn)?;
+    // Whoever plays it may be kept for ever by a screen that does not answer.
+    let played = timeout_at(limit.end, playing).await;
+    played.map_err(|_| ComputerError::Endless(limit.after))?
+}
+
 fn planned(
     actions: &[Action],
-    view: View,
+    screen: Size,
+    pointer: Option<Point>,
     name: fn(plan::Problem, &[Action]) -> Problem,
 ) -> Result<Vec<Vec<Step>>, Vec<Problem>> {
     let refs: Vec<&Action> = actions.iter().collect();
-    plan(&refs, view.size, view.pointer).map_err(|problems| {
+    plan(&refs, screen, pointer).map_err(|problems| {
         let named = problems.into_iter().map(|problem| name(problem, actions));
         named.collect()
     })

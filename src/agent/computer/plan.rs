@@ -33,11 +33,22 @@ pub struct Problem {
     pub what: String,
 }
 
-/// Plans all of it, the steps of each action in order, or says of each action that cannot be done what is wrong with it first.
+/// Whether the plan depends on where the pointer is before: a smooth move begins there.
+pub fn wants_pointer(actions: &[Action]) -> bool {
+    let wants = |action: &Action| match action {
+        Action::MoveMouse(to) => Some(to.smooth.unwrap_or_default()),
+        Action::ClickMouse(_) | Action::Scroll(_) | Action::DragMouse(_) => Some(false),
+        Action::TypeText(_) | Action::PressKey(_) | Action::SetCursor(_) | Action::Sleep(_) => None,
+    };
+    actions.iter().find_map(wants).unwrap_or_default()
+}
+
+/// Plans all of it, the steps of each action in order, or says of each action that cannot be done what is wrong with it first. Where the
+/// pointer is need not be known unless the plan [wants](wants_pointer) it.
 pub fn plan(
     actions: &[&Action],
     screen: Size,
-    pointer: Point,
+    pointer: Option<Point>,
 ) -> Result<Vec<Vec<Step>>, Vec<Problem>> {
     let mut planner = Planner {
         screen,
@@ -64,8 +75,8 @@ type Refusal = (Option<String>, String);
 
 struct Planner {
     screen: Size,
-    /// Where it will be by then.
-    pointer: Point,
+    /// Where it will be by then, where that is known.
+    pointer: Option<Point>,
     steps: Vec<Step>,
     /// Of steps and characters, so far.
     taken: usize,
@@ -128,8 +139,10 @@ impl Planner {
     fn move_mouse(&mut self, to: &MoveMouse) -> Result<(), Refusal> {
         let at = self.place("x", "y", to.x, to.y)?;
         let takes = to.smooth.unwrap_or_default().then(|| {
-            to.duration_ms
-                .map_or_else(|| path::duration(self.pointer, at), |takes| takes.millis())
+            to.duration_ms.map_or_else(
+                || path::duration(self.pointer.unwrap_or(at), at),
+                |takes| takes.millis(),
+            )
         });
         let takes = takes.unwrap_or_default();
         self.room(2 * path::frames(takes) + held(&to.hold_keys), takes)?;
@@ -301,16 +314,16 @@ impl Planner {
     }
 
     fn go(&mut self, to: Point) {
-        self.pointer = to;
+        self.pointer = Some(to);
         self.steps.push(Step::Move(to));
     }
 
     fn go_smoothly(&mut self, to: Point, takes: Duration) {
-        let (from, screen) = (self.pointer, self.screen);
+        let (from, screen) = (self.pointer.unwrap_or(to), self.screen);
         for (wait, point) in path::curve(from, to, takes, screen) {
             self.wait(wait);
             // A hand that is slow stays where it is for a while.
-            if point != self.pointer || point == to {
+            if Some(point) != self.pointer || point == to {
                 self.go(point);
             }
         }
@@ -369,4 +382,54 @@ struct Way {
     smooth: Option<Vec<Duration>>,
     per_segment: u32,
     step_delay: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use deserr::deserialize;
+    use proptest::{prelude::*, sample::select};
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::computer::Problem as Unreadable;
+
+    const SCREEN: Size = Size {
+        width: 1280,
+        height: 800,
+    };
+
+    fn actions() -> impl Strategy<Value = Vec<Action>> {
+        let kinds = [
+            json!({"type": "move_mouse", "move_mouse": {"x": 900, "y": 300}}),
+            json!({"type": "move_mouse", "move_mouse": {"x": 9, "y": 3, "smooth": true}}),
+            json!({"type": "move_mouse", "move_mouse": {"x": 400, "y": 300, "smooth": true, "duration_ms": 200}}),
+            json!({"type": "click_mouse", "click_mouse": {"x": 5, "y": 6}}),
+            json!({"type": "scroll", "scroll": {"x": 7, "y": 8, "delta_y": 1}}),
+            json!({"type": "drag_mouse", "drag_mouse": {"path": [[1, 2], [300, 400]], "smooth": true}}),
+            json!({"type": "press_key", "press_key": {"keys": ["a"]}}),
+            json!({"type": "sleep", "sleep": {"duration_ms": 1}}),
+        ];
+        let read = |action| deserialize::<Action, _, Unreadable>(action).unwrap();
+        prop::collection::vec(select(kinds.to_vec()).prop_map(read), 1..5)
+    }
+
+    proptest! {
+        #[test]
+        fn where_the_pointer_is_matters_only_where_that_is_wanted(actions in actions(), x in 0..1280, y in 0..800) {
+            let refs: Vec<&Action> = actions.iter().collect();
+            let known = plan(&refs, SCREEN, Some(Point { x, y })).unwrap();
+            let unknown = plan(&refs, SCREEN, None).unwrap();
+            prop_assert!(wants_pointer(&actions) || known == unknown);
+        }
+    }
+
+    #[test]
+    fn a_smooth_move_begins_where_the_pointer_is() {
+        let to = json!({"x": 9, "y": 3, "smooth": true});
+        let action = json!({"type": "move_mouse", "move_mouse": to});
+        let action = deserialize::<Action, _, Unreadable>(action).unwrap();
+        assert!(wants_pointer(std::slice::from_ref(&action)));
+        let from = |x| plan(&[&action], SCREEN, Some(Point { x, y: 9 })).unwrap();
+        assert_ne!(from(10), from(600));
+    }
 }

@@ -2,26 +2,35 @@
 
 use tokio::sync::oneshot;
 
-use super::{Played, Step, View};
+use super::{Played, Point, Size, Step};
 
 /// What came of it; nothing where nothing was to be done.
 pub type Answer<F> = Result<Option<Played>, F>;
 
+/// The steps of each action, where they can be done on the screen as it is. Else nothing is to be done.
+type Plan = dyn FnOnce(Size, Option<Point>) -> Option<Vec<Vec<Step>>> + Send;
+
 /// Planned once it is its turn; whoever waits for it may have left by then, and the reply is closed.
 pub struct Batch<F> {
-    /// The steps of each action, where they can be done on the screen as it is. Else nothing is to be done.
-    plan: Box<dyn FnOnce(View) -> Option<Vec<Vec<Step>>> + Send>,
+    plan: Box<Plan>,
     pub reply: oneshot::Sender<Answer<F>>,
 }
 
 impl<F> Batch<F> {
     pub fn new<E: Send + 'static>(
-        plan: impl FnOnce(View) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
+        plan: impl FnOnce(Size, Option<Point>) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
     ) -> (Self, Outcome<E, F>) {
         let (reply, answer) = oneshot::channel();
         let (refuse, refusal) = oneshot::channel();
-        let plan = Box::new(move |view| plan(view).map_err(|error| refuse.send(error)).ok());
-        (Self { plan, reply }, Outcome { answer, refusal })
+        let plan = move |size, pointer| {
+            let planned = plan(size, pointer);
+            planned.map_err(|error| refuse.send(error)).ok()
+        };
+        let batch = Self {
+            plan: Box::new(plan),
+            reply,
+        };
+        (batch, Outcome { answer, refusal })
     }
 }
 
@@ -33,9 +42,9 @@ pub struct Begun<F> {
 
 impl<F> Batch<F> {
     /// Plans it for what there is now. Where nothing is to be done, whoever waits for it is told.
-    pub fn begin(self, view: Result<View, F>) -> Option<Begun<F>> {
+    pub fn begin(self, found: Result<(Size, Option<Point>), F>) -> Option<Begun<F>> {
         let Self { plan, reply } = self;
-        let nothing = match view.map(plan) {
+        let nothing = match found.map(|(size, pointer)| plan(size, pointer)) {
             Ok(Some(actions)) => return Some(Begun { actions, reply }),
             Ok(None) => Ok(None),
             Err(error) => Err(error),

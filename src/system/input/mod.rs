@@ -12,6 +12,7 @@ use std::{
 };
 
 use nix::poll::{PollFd, PollFlags};
+use scopeguard::ScopeGuard;
 use tokio::sync::oneshot;
 
 use crate::system::{
@@ -94,6 +95,8 @@ pub struct Input {
 /// A batch, and the screen it is for.
 struct Job {
     access: Access,
+    /// Whether the plan depends on where the pointer is.
+    wants_pointer: bool,
     batch: Batch<InputError>,
 }
 
@@ -142,22 +145,31 @@ impl Input {
     }
 
     /// Plans once it is its turn, and plays what was planned: nothing of another batch comes between. Where the plan is refused,
-    /// nothing is done. Who stops waiting for this ends it; what it holds is then released.
+    /// nothing is done. The screen is asked where the pointer is only where the plan wants to know that. Who stops waiting for this ends
+    /// it; what it holds is then released.
     pub async fn play<E: Send + 'static>(
         &self,
         access: Access,
-        plan: impl FnOnce(View) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
+        wants_pointer: bool,
+        plan: impl FnOnce(Size, Option<Point>) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
     ) -> Result<Result<Played, E>, InputError> {
         let _counted = Counted::new(&self.batches);
         let (batch, outcome) = Batch::new(plan);
-        match self.jobs.try_send(Job { access, batch }) {
+        let job = Job {
+            access,
+            wants_pointer,
+            batch,
+        };
+        match self.jobs.try_send(job) {
             Ok(()) => self.bell.0.wake(),
             Err(TrySendError::Full(_)) => return Err(InputError::Full),
             Err(TrySendError::Disconnected(_)) => return Err(InputError::Ended),
         }
-        // Once nobody waits any more, the thread is to see that at once.
-        let _bell = Bell(self.bell.0.clone());
-        outcome.wait().await.unwrap_or(Err(InputError::Ended))
+        // Whoever waits may leave before it has ended: the thread is to see that at once.
+        let leaving = scopeguard::guard(&self.bell.0, Waker::wake);
+        let ended = outcome.wait().await;
+        ScopeGuard::into_inner(leaving);
+        ended.unwrap_or(Err(InputError::Ended))
     }
 
     /// Whether a batch would have to wait.

@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    Budget, Inbox, InputError, Job, PlayError, Played, SLACK, Step, Urgent, View,
+    Budget, Inbox, InputError, Job, PlayError, Played, SLACK, Size, Step, Urgent, View,
     batch::{Answer, Begun},
     held::{Held, Holder, Pressed, SessionId},
     keymap::{Bound, Place},
@@ -204,6 +204,17 @@ impl Owner {
             .map_err(|error| InputError::Screen(error.to_string()))
     }
 
+    /// As the screen has told it by now: whoever has changed it was answered after that. Nothing is asked, so that nobody knows whether it lives.
+    fn size(&mut self, access: &Access) -> Result<Size, InputError> {
+        let told = self.screen(access).and_then(|screen| {
+            screen.doubt();
+            screen.heed_events()?;
+            Ok(screen.size())
+        });
+        self.heeded(told)
+            .map_err(|error| InputError::Screen(error.to_string()))
+    }
+
     /// Where the screen itself has failed, the connection is not gone on with.
     fn heeded<T>(&mut self, done: Result<T, PlayError>) -> Result<T, PlayError> {
         if let Err(error @ PlayError::Screen(_)) = &done {
@@ -247,8 +258,13 @@ impl Owner {
     }
 
     fn begin(&mut self, job: Job) {
-        let view = self.view(&job.access);
-        let Some(Begun { actions, reply }) = job.batch.begin(view) else {
+        let found = if job.wants_pointer {
+            let view = self.view(&job.access);
+            view.map(|View { size, pointer }| (size, Some(pointer)))
+        } else {
+            self.size(&job.access).map(|size| (size, None))
+        };
+        let Some(Begun { actions, reply }) = job.batch.begin(found) else {
             return;
         };
         let budget = Budget::of(&actions, SLACK);

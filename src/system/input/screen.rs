@@ -45,6 +45,8 @@ const TAKEN_LIMIT: Duration = Duration::from_secs(10);
 const TAKEN_PAUSE: Duration = Duration::from_millis(40);
 /// Chromium takes two presses of the same millisecond for one.
 const BETWEEN_PRESSES: Duration = Duration::from_millis(2);
+/// A server that has answered so lately is taken to live.
+const LIVELY: Duration = Duration::from_millis(10);
 /// Events of the pointer that are waited for together: whatever cannot wait comes after these.
 const MAX_UNDER_WAY: usize = 256;
 /// The library below keeps what the server tells of each change of the keyboard, and never looks at it. After so many it gets another connection.
@@ -84,6 +86,8 @@ pub struct Screen {
     is_pressing: bool,
     /// By when the last press was heeded.
     pressed: Option<Instant>,
+    /// When the server last answered, unless that is doubted.
+    heard: Option<Instant>,
     pings: u32,
     /// The last that was answered.
     answered: u32,
@@ -137,6 +141,7 @@ impl Screen {
             under_way: 0,
             is_pressing: false,
             pressed: None,
+            heard: None,
             pings: 0,
             answered: 0,
             hidden: false,
@@ -302,7 +307,7 @@ impl Screen {
     /// Waits until it has.
     pub fn await_pointer(&mut self) -> Result<(), X11Error> {
         if mem::take(&mut self.under_way) > 0 {
-            self.x.sync()?;
+            self.hear()?;
         }
         if mem::take(&mut self.is_pressing) {
             self.pressed = Some(Instant::now());
@@ -310,9 +315,23 @@ impl Screen {
         Ok(())
     }
 
+    fn hear(&mut self) -> Result<(), X11Error> {
+        self.x.sync()?;
+        self.heard = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Whatever it has answered before: it is asked again before a key is pressed.
+    pub fn doubt(&mut self) {
+        self.heard = None;
+    }
+
+    /// It goes over the library's connection, after what goes over ours. There, a server that does not answer is waited for without end.
     pub fn keycode(&mut self, keycode: u8, down: bool) -> Result<(), PlayError> {
-        // It goes over the other connection.
         self.await_pointer()?;
+        if self.heard.is_none_or(|heard| heard.elapsed() > LIVELY) {
+            self.hear()?;
+        }
         self.enigo
             .raw(keycode.into(), direction(down))
             .map_err(went_away)

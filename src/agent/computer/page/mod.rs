@@ -117,7 +117,7 @@ impl PageInput {
     /// ends it; what it holds is then released.
     pub async fn play<E: Send + 'static>(
         &self,
-        plan: impl FnOnce(View) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
+        plan: impl FnOnce(Size, Option<Point>) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
     ) -> Result<Result<Played, E>, PageError> {
         let (batch, outcome) = Batch::new(plan);
         let sent = self.batches.try_send(batch);
@@ -193,7 +193,8 @@ impl Player {
             return;
         }
         let view = self.look().await;
-        let Some(Begun { actions, mut reply }) = batch.begin(view) else {
+        let found = view.map(|View { size, pointer }| (size, Some(pointer)));
+        let Some(Begun { actions, mut reply }) = batch.begin(found) else {
             return;
         };
         let budget = Budget::of(&actions, SLACK);

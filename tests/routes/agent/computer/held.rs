@@ -47,6 +47,12 @@ fn room(keyboard: &[Vec<u32>]) -> usize {
         .count()
 }
 
+/// The X server's process.
+async fn display(agent: &TestAgent) -> u32 {
+    let health = agent.ok(agent.get("/health")).await;
+    u32::try_from(health["display"]["pid"].as_u64().unwrap()).unwrap()
+}
+
 fn batch(agent: &TestAgent, actions: &Value) -> reqwest::RequestBuilder {
     agent
         .post("/computer/batch")
@@ -126,8 +132,7 @@ async fn a_screen_that_stands_still_for_a_while_is_left_with_nothing_down() {
     .await;
     // Once this is answered the last of them has been dealt with, and nothing is under way.
     position(&agent).await;
-    let health = agent.ok(agent.get("/health")).await;
-    let display = u32::try_from(health["display"]["pid"].as_u64().unwrap()).unwrap();
+    let display = display(&agent).await;
     processes::signal(display, Signal::SIGSTOP);
     // It is given up once, and once more on the way back.
     for _ in 0..2 {
@@ -146,6 +151,31 @@ async fn a_screen_that_stands_still_for_a_while_is_left_with_nothing_down() {
     perform(&agent, vec![action("type_text", json!({"text": "a漢é"}))]).await;
     assert_eq!(down(&x), NOTHING);
     assert_eq!(keyboard(&x), before);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_screen_that_stands_still_is_given_up_whatever_it_is_asked_first() {
+    let agent = Start::screen_alone().await;
+    let x = screen::connect(&agent).await;
+    let display = display(&agent).await;
+    for (kind, what) in [
+        ("press_key", json!({"keys": ["a"]})),
+        ("click_mouse", json!({"x": 50, "y": 50})),
+    ] {
+        // It is connected by then.
+        position(&agent).await;
+        processes::signal(display, Signal::SIGSTOP);
+        let actions = json!([action(kind, what)]);
+        let asked = agent.answer(batch(&agent, &actions));
+        let (status, answer) = in_time("an answer", asked).await;
+        processes::signal(display, Signal::SIGCONT);
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
+        assert_eq!(answer["message"], format!("action 0 ({kind}) failed"));
+        // Whatever the screen was sent, it has answered by then.
+        position(&agent).await;
+        assert_eq!(down(&x), NOTHING);
+    }
     agent.stop().await;
 }
 
