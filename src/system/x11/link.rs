@@ -109,7 +109,7 @@ mod tests {
         };
         assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
         thread::scope(|scope| {
-            scope.spawn(move || theirs.read_exact(&mut vec![0; written]).unwrap());
+            scope.spawn(|| theirs.read_exact(&mut vec![0; written]).unwrap());
             ours.poll(PollMode::ReadAndWritable).unwrap();
             assert!(write().unwrap() > 0);
         });
