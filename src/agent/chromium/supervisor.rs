@@ -270,16 +270,12 @@ impl Supervisor {
                     return End::Stopped;
                 }
                 reason = process.ended() => return End::Died(reason.into()),
-                reason = &mut hung => {
-                    process.kill().await;
-                    return End::Died(reason.into());
-                }
+                reason = &mut hung => return self.kill(process, reason.into()).await,
                 reason = ended(&mut self.display) => {
                     self.display = None;
                     self.tell_display();
                     // It cannot live without its screen; its own way of noticing takes longer.
-                    process.kill().await;
-                    return End::Died(reason.into());
+                    return self.kill(process, reason.into()).await;
                 }
                 request = self.requests.recv() => request,
             };
@@ -423,6 +419,15 @@ impl Supervisor {
         for path in leftovers::set_torn_preferences_aside(&self.config.state_dir.user_data()) {
             tracing::warn!(path = %path.display(), "a torn file of the profile was set aside");
         }
+    }
+
+    /// It may answer until it has ended, and nobody is to be sent there meanwhile.
+    async fn kill(&self, process: Process, reason: Arc<str>) -> End {
+        self.tell(BrowserState::Restarting {
+            reason: reason.clone(),
+        });
+        process.kill().await;
+        End::Died(reason)
     }
 
     fn tell(&self, state: BrowserState) {
