@@ -9,19 +9,8 @@ use crate::support::{
     agent::{Start, TestAgent},
     processes,
     scripts::{begin, returned},
-    wait::until,
     websocket::Client,
 };
-
-async fn display_number(agent: &TestAgent, field: &str) -> u32 {
-    until("a display", async || {
-        let health = agent.ok(agent.get("/health")).await;
-        health["display"][field].as_u64()
-    })
-    .await
-    .try_into()
-    .unwrap()
-}
 
 #[tokio::test]
 async fn a_killed_agent_leaves_nothing_running_and_the_next_one_starts() {
@@ -56,7 +45,7 @@ async fn a_killed_agent_leaves_nothing_running_and_the_next_one_starts() {
 async fn a_killed_x_server_comes_back_and_chromium_with_it() {
     let agent = Start::on_screen().ready().await;
     let client = Client::connect(&agent.ws_url("/cdp")).await;
-    let killed = display_number(&agent, "pid").await;
+    let killed = agent.display_pid().await;
     processes::signal(killed, Signal::SIGKILL);
     let close = client.closed().await.expect("a Close frame");
     assert_eq!(u16::from(close.code), 1012, "{close:?}");
@@ -64,7 +53,7 @@ async fn a_killed_x_server_comes_back_and_chromium_with_it() {
         .chromium_when("the second start", |status| status["generation"] == 2)
         .await;
     assert_eq!(status["state"], "running");
-    assert_ne!(display_number(&agent, "pid").await, killed);
+    assert_ne!(agent.display_pid().await, killed);
     agent.stop().await;
 }
 
@@ -251,7 +240,7 @@ async fn an_x_server_killed_under_a_script_is_a_clear_error_and_the_next_call_is
         json!({"timeout_sec": 300}),
     )
     .await;
-    processes::signal(display_number(&agent, "pid").await, Signal::SIGKILL);
+    processes::signal(agent.display_pid().await, Signal::SIGKILL);
     let answer = running.await.unwrap();
     assert_eq!(answer["success"], false, "{answer}");
     let error = answer["error"].as_str().unwrap();

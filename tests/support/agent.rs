@@ -322,6 +322,15 @@ impl TestAgent {
         status[field].as_u64().expect("it is a number")
     }
 
+    /// The X server's process, once there is one.
+    pub async fn display_pid(&self) -> u32 {
+        let pid = until("a display", async || {
+            let health = self.ok(self.get("/health")).await;
+            health["display"]["pid"].as_u64()
+        });
+        u32::try_from(pid.await).expect("a process")
+    }
+
     /// Asks it to stop, and asserts that it ends well and leaves no process.
     pub async fn stop(mut self) {
         processes::signal(self.pid(), Signal::SIGTERM);

@@ -200,8 +200,7 @@ impl Owner {
     fn view(&mut self, access: &Access) -> Result<View, InputError> {
         let looked = self.screen(access);
         let looked = looked.and_then(|screen| Ok(screen.view()?));
-        self.heeded(looked)
-            .map_err(|error| InputError::Screen(error.to_string()))
+        self.reached(looked)
     }
 
     /// As the screen has told it by now: whoever has changed it was answered after that. Nothing is asked, so that nobody knows whether it lives.
@@ -211,6 +210,11 @@ impl Owner {
             screen.heed_events()?;
             Ok(screen.size())
         });
+        self.reached(told)
+    }
+
+    /// Before anything is done.
+    fn reached<T>(&mut self, told: Result<T, PlayError>) -> Result<T, InputError> {
         self.heeded(told)
             .map_err(|error| InputError::Screen(error.to_string()))
     }

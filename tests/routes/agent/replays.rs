@@ -535,8 +535,7 @@ async fn a_recording_ends_where_there_is_no_screen_any_more() {
     recorded(&agent, &id, &painter).await;
     // There will be no other one.
     std::fs::remove_file(&server).unwrap();
-    let health = agent.ok(agent.get("/health")).await;
-    let screen = health["display"]["pid"].as_u64().unwrap() as u32;
+    let screen = agent.display_pid().await;
     processes::signal(screen, Signal::SIGKILL);
     let replay = ended(&agent, &id).await;
     assert_eq!(replay["end_reason"], "screen_ended", "{}", agent.log());
@@ -647,8 +646,7 @@ async fn another_size_and_another_screen_are_recorded_on() {
         green((width, height)).await;
         recorded(&agent, &id, &painter).await;
     }
-    let health = agent.ok(agent.get("/health")).await;
-    let screen = health["display"]["pid"].as_u64().unwrap() as u32;
+    let screen = agent.display_pid().await;
     processes::signal(screen, Signal::SIGKILL);
     agent
         .chromium_when("another Chromium", |status| status["generation"] == 2)

@@ -245,8 +245,7 @@ async fn a_browser_that_has_gone_is_waited_for() {
 #[tokio::test]
 async fn a_screen_that_goes_away_ends_it_and_the_next_one_is_worked_on() {
     let agent = Start::on_screen().ready().await;
-    let health = agent.ok(agent.get("/health")).await;
-    let display = u32::try_from(health["display"]["pid"].as_u64().unwrap()).unwrap();
+    let display = agent.display_pid().await;
     let actions = json!({"actions": [
         action("move_mouse", json!({"x": 30, "y": 40})),
         action("sleep", json!({"duration_ms": 30_000})),

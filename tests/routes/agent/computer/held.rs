@@ -47,12 +47,6 @@ fn room(keyboard: &[Vec<u32>]) -> usize {
         .count()
 }
 
-/// The X server's process.
-async fn display(agent: &TestAgent) -> u32 {
-    let health = agent.ok(agent.get("/health")).await;
-    u32::try_from(health["display"]["pid"].as_u64().unwrap()).unwrap()
-}
-
 fn batch(agent: &TestAgent, actions: &Value) -> reqwest::RequestBuilder {
     agent
         .post("/computer/batch")
@@ -132,7 +126,7 @@ async fn a_screen_that_stands_still_for_a_while_is_left_with_nothing_down() {
     .await;
     // Once this is answered the last of them has been dealt with, and nothing is under way.
     position(&agent).await;
-    let display = display(&agent).await;
+    let display = agent.display_pid().await;
     processes::signal(display, Signal::SIGSTOP);
     // It is given up once, and once more on the way back.
     for _ in 0..2 {
@@ -158,7 +152,7 @@ async fn a_screen_that_stands_still_for_a_while_is_left_with_nothing_down() {
 async fn a_screen_that_stands_still_is_given_up_whatever_it_is_asked_first() {
     let agent = Start::screen_alone().await;
     let x = screen::connect(&agent).await;
-    let display = display(&agent).await;
+    let display = agent.display_pid().await;
     for (kind, what) in [
         ("press_key", json!({"keys": ["a"]})),
         ("click_mouse", json!({"x": 50, "y": 50})),

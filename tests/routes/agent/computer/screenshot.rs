@@ -82,13 +82,10 @@ async fn a_screen_of_another_size_and_another_screen_are_seen() {
     agent.ok(agent.put("/display").json(&smaller)).await;
     assert_eq!(size().await, (320, 240));
 
-    let health = agent.ok(agent.get("/health")).await;
-    let pid = health["display"]["pid"].as_u64().unwrap() as u32;
+    let pid = agent.display_pid().await;
     processes::signal(pid, Signal::SIGKILL);
     until("another screen", async || {
-        let health = agent.ok(agent.get("/health")).await;
-        let other = health["display"]["pid"].as_u64()?;
-        (other != u64::from(pid)).then_some(())
+        (agent.display_pid().await != pid).then_some(())
     })
     .await;
     // Its size is set a moment after it is up.

@@ -295,8 +295,7 @@ async fn only_so_many_wait_to_be_written() {
 async fn it_outlives_the_screen() {
     let agent = Start::on_screen().ready().await;
     write(&agent, ALL_SORTS).await;
-    let health = agent.ok(agent.get("/health")).await;
-    let screen = health["display"]["pid"].as_u64().expect("a process") as u32;
+    let screen = agent.display_pid().await;
     processes::signal(screen, Signal::SIGKILL);
     agent
         .chromium_when("the next browser", |status| status["generation"] == 2)
