@@ -233,13 +233,14 @@ impl Computer {
             Surface::Screen(_) => input::SLACK,
             Surface::Page => page::SLACK,
         };
-        let begun = Arc::new(OnceLock::new());
-        let begins = begun.clone();
+        // Set once it is its turn.
+        let due = Arc::new(OnceLock::new());
+        let set_due = due.clone();
         let wants_pointer = wants_pointer(&actions);
         let plan = move |size, pointer| {
             let steps = planned(&actions, size, pointer, name);
             let takes = steps.as_ref().map(|steps| Budget::of(steps, slack).total());
-            let _ = begins.set(Limit::from_now(takes.unwrap_or_default() + MARGIN));
+            let _ = set_due.set(Due::after(takes.unwrap_or_default() + MARGIN));
             steps
         };
         let playing = async {
@@ -250,40 +251,41 @@ impl Computer {
                 Surface::Page => Ok(self.page.play(plan).await?),
             }
         };
-        let played = in_time(playing, &begun).await?;
+        let played = in_time(TURN_LIMIT, playing, &due).await?;
         let played = played.map_err(ComputerError::Refused)?;
         outcome(&kinds, played)
     }
 }
 
-/// By when what has begun is to have ended; later than [`TURN_LIMIT`] after that.
-struct Limit {
+/// By when what has begun is to have ended.
+struct Due {
     after: Duration,
-    end: Instant,
+    at: Instant,
 }
 
-impl Limit {
-    fn from_now(after: Duration) -> Self {
+impl Due {
+    fn after(after: Duration) -> Self {
         Self {
             after,
-            end: Instant::now() + after,
+            at: Instant::now() + after,
         }
     }
 }
 
-/// Waits for it to begin, and where it has begun by then, for its end. That it begins wakes nobody up: that would cost more than a click.
+/// Waits so long for it to begin, and where it has begun by then, for its end. That it begins wakes nobody up: that would cost more than a click.
 async fn in_time<T>(
+    turn: Duration,
     playing: impl Future<Output = Result<T, ComputerError>>,
-    begun: &OnceLock<Limit>,
+    due: &OnceLock<Due>,
 ) -> Result<T, ComputerError> {
     let mut playing = std::pin::pin!(playing);
-    if let Ok(played) = timeout(TURN_LIMIT, &mut playing).await {
+    if let Ok(played) = timeout(turn, &mut playing).await {
         return played;
     }
-    let limit = begun.get().ok_or(ComputerError::Turn)?;
+    let due = due.get().ok_or(ComputerError::Turn)?;
     // Whoever plays it may be kept for ever by a screen that does not answer.
-    let played = timeout_at(limit.end, playing).await;
-    played.map_err(|_| ComputerError::Endless(limit.after))?
+    let played = timeout_at(due.at, playing).await;
+    played.map_err(|_| ComputerError::Endless(due.after))?
 }
 
 fn planned(
@@ -404,5 +406,37 @@ impl LiveInput {
 impl Drop for LiveInput {
     fn drop(&mut self) {
         self.computer.input.end(self.session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    const TURN: Duration = Duration::from_millis(20);
+    const LONGER: Duration = Duration::from_millis(60);
+
+    #[tokio::test]
+    async fn what_does_not_begin_or_does_not_end_is_given_up() {
+        let waited = in_time::<()>(TURN, pending(), &OnceLock::new()).await;
+        assert!(matches!(waited, Err(ComputerError::Turn)));
+
+        let due = Due::after(LONGER);
+        let at = due.at;
+        let waited = in_time::<()>(TURN, pending(), &due.into()).await;
+        assert!(matches!(waited, Err(ComputerError::Endless(after)) if after == LONGER));
+        assert!(Instant::now() >= at);
+    }
+
+    #[tokio::test]
+    async fn what_has_begun_may_take_longer_than_its_turn() {
+        let due = OnceLock::from(Due::after(Duration::from_secs(3600)));
+        let late = async {
+            sleep(LONGER).await;
+            Ok(())
+        };
+        assert!(in_time(TURN, late, &due).await.is_ok());
     }
 }

@@ -32,15 +32,7 @@ impl<F> Batch<F> {
         };
         (batch, Outcome { answer, refusal })
     }
-}
 
-/// A batch that is to be done.
-pub struct Begun<F> {
-    pub actions: Vec<Vec<Step>>,
-    pub reply: oneshot::Sender<Answer<F>>,
-}
-
-impl<F> Batch<F> {
     /// Plans it for what there is now. Where nothing is to be done, whoever waits for it is told.
     pub fn begin(self, found: Result<(Size, Option<Point>), F>) -> Option<Begun<F>> {
         let Self { plan, reply } = self;
@@ -52,6 +44,12 @@ impl<F> Batch<F> {
         let _ = reply.send(nothing);
         None
     }
+}
+
+/// A batch that is to be done.
+pub struct Begun<F> {
+    pub actions: Vec<Vec<Step>>,
+    pub reply: oneshot::Sender<Answer<F>>,
 }
 
 pub struct Outcome<E, F> {

@@ -26,6 +26,7 @@ mod focus;
 mod held;
 mod keymap;
 mod owner;
+mod progress;
 mod screen;
 mod step;
 
@@ -33,6 +34,7 @@ use screen::Screen;
 
 pub use batch::{Batch, Begun};
 pub use held::SessionId;
+pub use progress::Progress;
 pub use step::{Budget, Notch, Point, Size, Step};
 
 /// Batches that may wait for their turn.

@@ -10,10 +10,11 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    Budget, Inbox, InputError, Job, PlayError, Played, SLACK, Size, Step, Urgent, View,
+    Budget, Inbox, InputError, Job, PlayError, SLACK, Size, Step, Urgent, View,
     batch::{Answer, Begun},
     held::{Held, Holder, Pressed, SessionId},
     keymap::{Bound, Place},
+    progress::Progress,
     screen::Screen,
 };
 use crate::{
@@ -90,9 +91,7 @@ struct Playing {
     actions: std::vec::IntoIter<Vec<Step>>,
     steps: std::vec::IntoIter<Step>,
     began: Instant,
-    took: Vec<Duration>,
-    /// So many of these the screen has confirmed.
-    sure: usize,
+    progress: Progress,
     typing: Option<Typing>,
     wait_until: Option<Instant>,
     give_up: Instant,
@@ -273,13 +272,12 @@ impl Owner {
         };
         let budget = Budget::of(&actions, SLACK);
         let now = Instant::now();
-        let took = Vec::with_capacity(actions.len());
+        let progress = Progress::of(actions.len());
         let mut actions = actions.into_iter();
         self.playing = Some(Playing {
             reply,
             connection: self.connections,
-            took,
-            sure: 0,
+            progress,
             steps: actions.next().unwrap_or_default().into_iter(),
             actions,
             began: now,
@@ -314,19 +312,17 @@ impl Owner {
         } else if let Some(step) = playing.steps.next() {
             self.play(&mut playing, step)
         } else {
-            playing.took.push(playing.began.elapsed());
-            playing.began = Instant::now();
+            self.action_done(&mut playing);
             match playing.actions.next() {
                 Some(steps) => playing.steps = steps.into_iter(),
                 None => return self.finish(playing),
             }
             Ok(())
         };
+        // While the screen is still there to tell.
+        self.confirm(&mut playing);
         match self.heeded(done) {
             Ok(()) => {
-                if self.current().is_ok_and(|screen| !screen.is_behind()) {
-                    playing.sure = playing.took.len();
-                }
                 self.playing = Some(playing);
                 Next::Now
             }
@@ -336,29 +332,49 @@ impl Owner {
 
     fn finish(&mut self, mut playing: Playing) -> Next {
         let settled = self.settle();
+        self.confirm(&mut playing);
         if let Err(error) = self.heeded(settled) {
             return self.fail(playing, error);
         }
-        if let Some(last) = playing.took.last_mut() {
-            *last += playing.began.elapsed();
-        }
-        let _ = playing.reply.send(Ok(Some(Played {
-            took: playing.took,
-            failure: None,
-        })));
+        let played = playing.progress.finished(playing.began.elapsed());
+        let _ = playing.reply.send(Ok(Some(played)));
         Next::Now
     }
 
-    /// The first that is not sure to have been done is the one that has failed.
     fn fail(&mut self, mut playing: Playing, error: PlayError) -> Next {
-        let unsure: Duration = playing.took.drain(playing.sure..).sum();
-        let took = unsure + playing.began.elapsed();
+        // Where the screen is still there, what was sent before is not to be taken for what failed.
+        let awaited = self.await_pointer();
+        self.confirm(&mut playing);
+        let _ = self.heeded(awaited);
+        let longer = playing.began.elapsed();
         self.abandon(&mut playing);
-        let _ = playing.reply.send(Ok(Some(Played {
-            took: playing.took,
-            failure: Some((error, took)),
-        })));
+        let played = playing.progress.failed(error, longer);
+        let _ = playing.reply.send(Ok(Some(played)));
         Next::Now
+    }
+
+    fn action_done(&self, playing: &mut Playing) {
+        // A batch without its screen does not come this far.
+        let sent = self.screen.as_ref().map_or(0, |(_, screen)| screen.sent());
+        playing.progress.done(playing.began.elapsed(), sent);
+        playing.began = Instant::now();
+    }
+
+    /// Notes what the screen has confirmed, unless it is another one by now.
+    fn confirm(&self, playing: &mut Playing) {
+        if let Some((_, screen)) = &self.screen
+            && playing.connection == self.connections
+        {
+            playing.progress.confirm(screen.confirmed());
+        }
+    }
+
+    /// Nothing where there is no screen any more.
+    fn await_pointer(&mut self) -> Result<(), PlayError> {
+        match &mut self.screen {
+            Some((_, screen)) => Ok(screen.await_pointer()?),
+            None => Ok(()),
+        }
     }
 
     /// Leaves everything up, whoever of the batches has pressed it.

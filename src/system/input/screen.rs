@@ -48,7 +48,7 @@ const BETWEEN_PRESSES: Duration = Duration::from_millis(2);
 /// A server that has answered so lately is taken to live.
 const LIVELY: Duration = Duration::from_millis(10);
 /// Events of the pointer that are waited for together: whatever cannot wait comes after these.
-const MAX_UNDER_WAY: usize = 256;
+const MAX_UNDER_WAY: u64 = 256;
 /// The library below keeps what the server tells of each change of the keyboard, and never looks at it. After so many it gets another connection.
 const MAX_UNREAD: usize = 1000;
 
@@ -80,9 +80,11 @@ pub struct Screen {
     keymap_is_old: bool,
     /// What the library below has been told meanwhile.
     unread: usize,
-    /// Events of the pointer that were sent and that the server may not have heeded yet.
-    under_way: usize,
-    /// Whether a press is among them.
+    /// Events of the pointer that were sent.
+    sent: u64,
+    /// How many of these the server has heeded for sure.
+    confirmed: u64,
+    /// Whether a press is among the others.
     is_pressing: bool,
     /// By when the last press was heeded.
     pressed: Option<Instant>,
@@ -138,7 +140,8 @@ impl Screen {
             keymap,
             keymap_is_old: false,
             unread: 0,
-            under_way: 0,
+            sent: 0,
+            confirmed: 0,
             is_pressing: false,
             pressed: None,
             heard: None,
@@ -285,29 +288,35 @@ impl Screen {
     fn point(&mut self, kind: u8, detail: u8, to: Point) -> Result<(), X11Error> {
         const NO_DELAY: u32 = 0;
         const CORE_DEVICE: u8 = 0;
-        if self.under_way == MAX_UNDER_WAY {
+        if self.sent - self.confirmed >= MAX_UNDER_WAY {
             self.await_pointer()?;
         }
         let coordinate = |at: i32| at.clamp(0, i16::MAX.into()) as i16;
         let (x, y) = (coordinate(to.x), coordinate(to.y));
-        let same_screen = x11rb::NONE;
+        let on_this_screen = x11rb::NONE;
         let sent =
             self.x
-                .xtest_fake_input(kind, detail, NO_DELAY, same_screen, x, y, CORE_DEVICE)?;
+                .xtest_fake_input(kind, detail, NO_DELAY, on_this_screen, x, y, CORE_DEVICE)?;
         sent.ignore_error();
-        self.under_way += 1;
+        self.sent += 1;
         Ok(())
     }
 
-    /// Whether the server may not have heeded yet what the pointer was sent to do.
-    pub fn is_behind(&self) -> bool {
-        self.under_way > 0
+    /// How many events of the pointer were sent to the server.
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
-    /// Waits until it has.
+    /// How many of these it has heeded for sure.
+    pub fn confirmed(&self) -> u64 {
+        self.confirmed
+    }
+
+    /// Waits until it has heeded all of them.
     pub fn await_pointer(&mut self) -> Result<(), X11Error> {
-        if mem::take(&mut self.under_way) > 0 {
+        if self.confirmed < self.sent {
             self.hear()?;
+            self.confirmed = self.sent;
         }
         if mem::take(&mut self.is_pressing) {
             self.pressed = Some(Instant::now());

@@ -3,6 +3,7 @@
 //! One task does it, one batch after the other. Places are those of the page: (0, 0) is the upper left corner of what it shows.
 
 use std::{
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -25,7 +26,9 @@ use crate::{
     system::{
         cdp::{CdpError, Sent},
         cdp_tab::{MouseEvent, TabSession},
-        input::{Batch, Begun, Budget, Notch, PlayError, Played, Point, Size, Step, View},
+        input::{
+            Batch, Begun, Budget, Notch, PlayError, Played, Point, Progress, Size, Step, View,
+        },
     },
 };
 
@@ -82,7 +85,9 @@ impl PageInput {
             page: None,
             pointer,
             hands: Hands::default(),
-            sent: Vec::new(),
+            sent: VecDeque::new(),
+            given: 0,
+            taken: 0,
         };
         shutdown.spawn(player.run(queue, busy.clone()));
         Self {
@@ -168,7 +173,10 @@ struct Player {
     pointer: watch::Sender<Point>,
     hands: Hands,
     /// What the page has not taken yet.
-    sent: Vec<Sent>,
+    sent: VecDeque<Sent>,
+    /// How many events of the batch it was given, and how many of them it has taken.
+    given: u64,
+    taken: u64,
 }
 
 impl Player {
@@ -198,9 +206,12 @@ impl Player {
             return;
         };
         let budget = Budget::of(&actions, SLACK);
-        let (mut took, mut began) = (Vec::with_capacity(actions.len()), Instant::now());
+        let (mut progress, mut began) = (Progress::of(actions.len()), Instant::now());
         let shutdown = self.shutdown.clone();
-        let playing = timeout(budget.total(), self.play(actions, &mut took, &mut began));
+        let playing = timeout(
+            budget.total(),
+            self.play(actions, &mut progress, &mut began),
+        );
         let error = tokio::select! {
             biased;
             () = reply.closed() => Some(PlayError::Screen("nobody waits for it".to_owned())),
@@ -210,11 +221,16 @@ impl Player {
                 Err(_) => Some(PlayError::TooLong(budget.beyond)),
             },
         };
-        let failure = error.map(|error| (error, began.elapsed()));
-        if failure.is_some() {
-            self.release_all().await;
-        }
-        let _ = reply.send(Ok(Some(Played { took, failure })));
+        progress.confirm(self.taken);
+        let longer = began.elapsed();
+        let played = match error {
+            Some(error) => {
+                self.release_all().await;
+                progress.failed(error, longer)
+            }
+            None => progress.finished(longer),
+        };
+        let _ = reply.send(Ok(Some(played)));
     }
 
     /// Turns to the page in front.
@@ -249,15 +265,16 @@ impl Player {
     async fn play(
         &mut self,
         actions: Vec<Vec<Step>>,
-        took: &mut Vec<Duration>,
+        progress: &mut Progress,
         began: &mut Instant,
     ) -> Result<(), PlayError> {
+        (self.given, self.taken) = (0, 0);
         for steps in actions {
             *began = Instant::now();
             for step in steps {
                 self.step(step).await?;
             }
-            took.push(began.elapsed());
+            progress.done(began.elapsed(), self.given);
         }
         *began = Instant::now();
         self.settle().await
@@ -332,8 +349,13 @@ impl Player {
         let modifiers = keyboard::modifiers(&self.hands.keys);
         let session = self.session()?;
         let sent = session.mouse(event, (at.x, at.y), held, modifiers).await;
-        self.sent.push(sent.map_err(failed)?);
+        self.give(sent.map_err(failed)?);
         Ok(())
+    }
+
+    fn give(&mut self, sent: Sent) {
+        self.sent.push_back(sent);
+        self.given += 1;
     }
 
     /// What is held already cannot be pressed, nor what is not be released.
@@ -414,15 +436,16 @@ impl Player {
         let modifiers = keyboard::modifiers(&held);
         let event = keyboard::event(key, down, modifiers, caps_lock);
         let sent = self.session()?.key(event, modifiers).await;
-        self.sent.push(sent.map_err(failed)?);
+        self.give(sent.map_err(failed)?);
         self.hands.keys = held;
         Ok(())
     }
 
     /// Waits until the page has taken all that was sent to it.
     async fn settle(&mut self) -> Result<(), PlayError> {
-        for sent in self.sent.drain(..) {
+        while let Some(sent) = self.sent.pop_front() {
             sent.answer().await.map_err(failed)?;
+            self.taken += 1;
         }
         Ok(())
     }

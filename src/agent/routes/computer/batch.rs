@@ -16,12 +16,14 @@ use crate::{
 ///
 /// In order, and nothing of another batch comes between. The whole is checked first, against the size the screen has by then: where anything
 /// is wrong, nothing is done, and each action that is wrong has one detail. It may have 200000 steps (moves, presses, characters) and take 600
-/// seconds. It stops at the first action that fails, and where the client goes away; then all keys and buttons are up. After a batch
-/// that has been done, only what a `click_mouse` with `click_type` `down` has pressed is still down.
+/// seconds. It stops where an action fails, and where the client goes away; then all keys and buttons are up. What fails is told by its `index`:
+/// all before it was done. Moves, and on a screen clicks, are sent without a wait for each, so that of some after the one that failed it may not
+/// be known whether they were done. After a batch that has been done, only what a `click_mouse` with `click_type` `down` has
+/// pressed is still down.
 ///
 /// Where the browser has no display, all of this is done to the page that is in front when the batch begins: places are in pixels of what that
-/// page shows, and the bounds are its size. There, keys reach the page and no command of the browser (`Ctrl+t`), and an action waits until
-/// the page has taken it: one that is busy for five seconds, or that has opened a dialog (which a DevTools client has to answer), fails.
+/// page shows, and the bounds are its size. There, keys reach the page and no command of the browser (`Ctrl+t`), and all but moves wait until
+/// the page has taken them: one that is busy for five seconds, or that has opened a dialog (which a DevTools client has to answer), fails.
 #[utoipa::path(
     post,
     path = "/computer/batch",

@@ -446,6 +446,23 @@ async fn a_tab_that_goes_away_ends_its_batch_and_no_other() {
 }
 
 #[tokio::test]
+async fn what_a_page_has_not_taken_is_not_told_as_done() {
+    let agent = headless().await;
+    let mut page = recorder(&agent).await;
+    // It stands still from the first move on.
+    page.evaluate("onmousemove = () => alert('stop'); 0").await;
+    let actions = [
+        action("sleep", json!({"duration_ms": 1})),
+        action("move_mouse", json!({"x": 30, "y": 40})),
+        action("click_mouse", json!({"x": 50, "y": 60})),
+    ];
+    let (status, answer) = batch(&agent, &actions).await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
+    assert_eq!(answer["message"], "action 1 (move_mouse) failed");
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn a_picture_shows_the_page_and_a_region_of_it() {
     const BOXES: &str = "<!doctype html><body style='margin:0;height:5000px'>\
         <div style='position:absolute;left:0;top:0;width:100px;height:100px;background:#f00'></div>\

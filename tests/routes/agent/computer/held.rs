@@ -87,6 +87,10 @@ async fn an_action_that_fails_leaves_nothing_down() {
     let text: String = ('\u{4e00}'..'\u{4e80}').collect();
     let actions = json!([
         action("sleep", json!({"duration_ms": 1})),
+        action(
+            "click_mouse",
+            json!({"x": 310, "y": 310, "button": "right", "click_type": "down"})
+        ),
         action("type_text", json!({"text": text})),
         action("sleep", json!({"duration_ms": 1})),
     ]);
@@ -96,7 +100,9 @@ async fn an_action_that_fails_leaves_nothing_down() {
     assert_eq!(down(&x), NOTHING);
     processes::signal(chromium, Signal::SIGCONT);
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
-    assert_eq!(answer["message"], "action 1 (type_text) failed");
+    // What was done before it is told as done.
+    assert_eq!(answer["message"], "action 2 (type_text) failed");
+    assert_eq!(position(&agent).await, json!({"x": 310, "y": 310}));
     agent.stop().await;
 }
 
