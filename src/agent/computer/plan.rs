@@ -298,8 +298,8 @@ impl Planner {
 
     /// Whether so many more steps and so much more time are within the bounds.
     fn room(&mut self, steps: usize, time: Duration) -> Result<(), Refusal> {
-        self.taken = self.taken.saturating_add(steps);
-        if self.taken > MAX_STEPS {
+        let taken = self.taken.saturating_add(steps);
+        if taken > MAX_STEPS {
             let what = format!("is more than the {MAX_STEPS} steps that a batch may have");
             return Err((None, what));
         }
@@ -310,6 +310,8 @@ impl Planner {
                 format!("is beyond the {seconds} s that a batch may take"),
             ));
         }
+        // What is refused takes nothing from those after it.
+        self.taken = taken;
         Ok(())
     }
 
@@ -421,6 +423,19 @@ mod tests {
             let unknown = plan(&refs, SCREEN, None).unwrap();
             prop_assert!(wants_pointer(&actions) || known == unknown);
         }
+    }
+
+    #[test]
+    fn what_is_too_much_is_told_of_and_takes_nothing_from_what_fits() {
+        let read = |action| deserialize::<Action, _, Unreadable>(action).unwrap();
+        let text = "a".repeat(65_536);
+        let typing = || read(json!({"type": "type_text", "type_text": {"text": text}}));
+        let click = read(json!({"type": "click_mouse", "click_mouse": {"x": 5, "y": 6}}));
+        let batch = [typing(), typing(), typing(), typing(), click];
+        let refs: Vec<&Action> = batch.iter().collect();
+        let problems = plan(&refs, SCREEN, None).unwrap_err();
+        let places: Vec<usize> = problems.iter().map(|problem| problem.index).collect();
+        assert_eq!(places, [3], "{problems:?}");
     }
 
     #[test]
