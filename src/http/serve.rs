@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use super::linger::Linger;
+use super::linger::{Linger, Unread};
 use super::lost_peer;
 use crate::shutdown::Shutdown;
 
@@ -111,20 +111,31 @@ async fn connection(
     if let Err(error) = lost_peer::notice(&stream) {
         tracing::debug!(%error, "a lost peer will not be noticed");
     }
-    let asked = Arc::new(AtomicBool::new(false));
-    let (was_asked, stopping) = (asked.clone(), Stop(stop.clone()));
-    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+    let (asked, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let (was_asked, was_answered) = (asked.clone(), answered.clone());
+    let stopping = Stop(stop.clone());
+    let unread = Unread::default();
+    let (linger, left) = (Linger::new(stream, unread.clone()), unread.clone());
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request = request.map(|body| unread.follow(body));
         asked.store(true, Relaxed);
+        answered.store(false, Relaxed);
         request.extensions_mut().insert(ConnectInfo(peer));
         request.extensions_mut().insert(stopping.clone());
         request.extensions_mut().insert(seat.clone());
         // A router is always ready, so it may be called without asking.
-        app.clone().call(request)
+        let answering = app.clone().call(request);
+        let answered = answered.clone();
+        async move {
+            let answer = answering.await;
+            answered.store(true, Relaxed);
+            answer
+        }
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(Linger::new(stream)), service)
+        .serve_connection(TokioIo::new(linger), service)
         .with_upgrades();
     tokio::pin!(serving);
     let ended = tokio::select! {
@@ -135,6 +146,10 @@ async fn connection(
             // hyper ends a connection between two requests by itself, but would wait for the rest of a first head.
             if !was_asked.load(Relaxed) {
                 return;
+            }
+            // hyper has read what such a client had sent of a body that nobody wanted, or it would have closed.
+            if was_answered.load(Relaxed) {
+                left.clear();
             }
             serving.as_mut().graceful_shutdown();
             serving.await
@@ -216,6 +231,28 @@ mod tests {
         assert_eq!(read_to_end(idle).await, "");
         leave.notify_one();
         assert!(read_to_end(busy).await.ends_with("finished"));
+        assert!(shutdown.drain(DEADLINE).await);
+    }
+
+    #[tokio::test]
+    async fn a_client_between_two_parts_of_its_body_is_not_reset_by_a_refusal() {
+        let app = Router::new().fallback(|| async { "refused" });
+        let (address, shutdown, _server) = start(app, 10).await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client
+            .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\n\r\n")
+            .await
+            .unwrap();
+        // It has the whole answer, and its end, before it sends more.
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("refused"), "{answer}");
+        for _ in 0..2 {
+            client.write_all(b"more").await.unwrap();
+            assert!(client.take_error().unwrap().is_none());
+        }
+        drop(client);
+        shutdown.stop();
         assert!(shutdown.drain(DEADLINE).await);
     }
 
