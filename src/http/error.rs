@@ -255,7 +255,7 @@ impl IntoResponse for ApiError {
 /// What a client acts upon beside an error's body.
 const TELLING: [HeaderName; 4] = [ALLOW, CONTENT_RANGE, RETRY_AFTER, WWW_AUTHENTICATE];
 
-/// Marks an answer of a server that keeps to our shapes by itself, as an agent does: it passes as it is.
+/// Marks an answer that is in its shape already: of a server that keeps to ours by itself, as an agent does, or a page for people. It passes as it is.
 #[derive(Debug, Clone, Copy)]
 pub struct AsItIs;
 

@@ -8,6 +8,8 @@ use http::{
 };
 use sha2::{Digest, Sha256};
 
+use super::error::AsItIs;
+
 /// A document, and what a browser may do for it.
 pub struct Page {
     html: String,
@@ -52,6 +54,7 @@ impl Page {
             (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         ];
         answer.headers_mut().extend(headers);
+        answer.extensions_mut().insert(AsItIs);
         answer
     }
 }

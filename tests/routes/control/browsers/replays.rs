@@ -1,11 +1,14 @@
 //! `/browsers/{id}/replays`: what is kept of a browser that has gone, and for whom.
 
+use std::fs;
+
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::id;
 use crate::support::dev::{Answer, Dev, berth, print};
-use crate::support::replays::{leave, notes_of};
+use crate::support::replays::{folder_of, leave, notes_of};
+use crate::support::wait::until;
 
 const CONTENT: &[u8] = b"0123456789";
 
@@ -263,5 +266,30 @@ async fn where_those_that_are_kept_leave_no_room_none_is_started() {
     refused.assert_error(429, "limit_exceeded");
     let nobody = dev.post("/browsers/nobody/replays", json!({})).await;
     nobody.assert_error(404, "not_found");
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn one_that_is_lost_is_listed_and_says_so() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    let replay = leave(&dev, &browser, CONTENT);
+    fs::remove_file(folder_of(&dev, &browser).join(format!("{replay}.mp4"))).unwrap();
+    let base = format!("/browsers/{}", id(&browser));
+    assert_eq!(dev.delete(&base).await.status, 204);
+    let listed = until("it is known to be lost", async || {
+        let listed = dev.get(&format!("{base}/replays")).await.body;
+        (listed[0]["end_reason"] == "lost").then_some(listed)
+    })
+    .await;
+    assert_eq!(listed[0]["replay_id"], json!(replay));
+    assert_eq!(listed[0]["status"], "finished");
+    let file = dev.get(&format!("{base}/replays/{replay}")).await;
+    file.assert_error(410, "gone");
+    let url = listed[0]["replay_view_url"].as_str().unwrap();
+    let page = dev.http.get(url).send().await.unwrap();
+    assert_eq!(page.status(), StatusCode::GONE);
+    let page = page.text().await.unwrap();
+    assert!(page.contains("This replay is lost."), "{page}");
     dev.finish().await;
 }
