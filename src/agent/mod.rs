@@ -86,6 +86,7 @@ impl Deref for Agent {
     }
 }
 
+/// What an agent is made of: one of each.
 pub struct Parts {
     pub archives: Archives,
     pub config: Arc<Config>,

@@ -287,9 +287,7 @@ impl Supervisor {
                 }
                 Some(Request::Restart { generation, .. }) if generation < self.generation => {}
                 Some(Request::Restart { reason, .. }) => {
-                    self.tell(BrowserState::Restarting {
-                        reason: reason.clone(),
-                    });
+                    self.tell_restarting(&reason);
                     process.close().await;
                     return End::Asked(reason);
                 }
@@ -301,9 +299,7 @@ impl Supervisor {
                     reason,
                     reply,
                 }) => {
-                    self.tell(BrowserState::Restarting {
-                        reason: reason.clone(),
-                    });
+                    self.tell_restarting(&reason);
                     let in_order = process.close_well().await;
                     self.held(reply, in_order).await;
                     return End::Asked(reason);
@@ -336,9 +332,7 @@ impl Supervisor {
                     self.viewport = viewport;
                     self.resizing = Some(reply);
                     let reason: Arc<str> = "the screen is made larger than it had room for".into();
-                    self.tell(BrowserState::Restarting {
-                        reason: reason.clone(),
-                    });
+                    self.tell_restarting(&reason);
                     process.close().await;
                     if let Some(display) = self.display.take() {
                         display.end().await;
@@ -423,11 +417,15 @@ impl Supervisor {
 
     /// It may answer until it has ended, and nobody is to be sent there meanwhile.
     async fn kill(&self, process: Process, reason: Arc<str>) -> End {
+        self.tell_restarting(&reason);
+        process.kill().await;
+        End::Died(reason)
+    }
+
+    fn tell_restarting(&self, reason: &Arc<str>) {
         self.tell(BrowserState::Restarting {
             reason: reason.clone(),
         });
-        process.kill().await;
-        End::Died(reason)
     }
 
     fn tell(&self, state: BrowserState) {
