@@ -20,3 +20,4 @@ pub mod sound;
 pub mod spawned;
 pub mod wait;
 pub mod websocket;
+pub mod xrecord;

@@ -153,6 +153,76 @@ async fn a_bad_batch_has_one_detail_for_each_bad_action_and_moves_nothing() {
     agent.stop().await;
 }
 
+/// Each option, one beyond its bounds and of another type.
+#[tokio::test]
+async fn no_option_is_taken_beyond_its_bounds() {
+    let agent = Start::screen_alone().await;
+    let held: Vec<String> = ('a'..='i').map(String::from).collect();
+    let at = json!({"x": 9, "y": 9});
+    let pressed = json!({"keys": ["a"]});
+    let path = json!({"path": [[1, 1], [9, 9]]});
+    let typed = json!({"text": "a"});
+    let words = [json!("yes"), json!(1)];
+    let (mut bad, mut fields) = (Vec::new(), Vec::new());
+    let mut add = |kind: &str, good: &Value, field: &str, values: &[Value]| {
+        for value in values {
+            let mut what = good.clone();
+            what[field] = value.clone();
+            fields.push(format!("actions[{}].{kind}.{field}", bad.len()));
+            bad.push(action(kind, what));
+        }
+    };
+    let beyond = |most: i64| [json!(-1), json!(most + 1), json!(0.5), json!("1")];
+    add("click_mouse", &at, "num_clicks", &beyond(100));
+    add("click_mouse", &at, "click_type", &words);
+    add(
+        "click_mouse",
+        &at,
+        "hold_keys",
+        &[json!(held), json!("Shift")],
+    );
+    add("move_mouse", &at, "smooth", &words);
+    add("move_mouse", &at, "duration_ms", &beyond(30_000));
+    add("type_text", &typed, "delay", &beyond(10_000));
+    add(
+        "type_text",
+        &typed,
+        "text",
+        &[json!("a".repeat(65_537)), json!(1)],
+    );
+    add(
+        "press_key",
+        &pressed,
+        "keys",
+        &[json!(vec!["a"; 101]), json!([]), json!("a")],
+    );
+    add("press_key", &pressed, "duration", &beyond(30_000));
+    add(
+        "scroll",
+        &at,
+        "delta_y",
+        &[json!(-1001), json!(1001), json!(0.5)],
+    );
+    add("drag_mouse", &path, "path", &[json!(vec![[1, 1]; 1001])]);
+    add("drag_mouse", &path, "button", &[json!("back")]);
+    add("drag_mouse", &path, "delay", &beyond(30_000));
+    add("drag_mouse", &path, "steps_per_segment", &beyond(1000));
+    add("drag_mouse", &path, "steps_per_segment", &[json!(0)]);
+    add("drag_mouse", &path, "step_delay_ms", &beyond(10_000));
+    add("drag_mouse", &path, "smooth", &words);
+    add("drag_mouse", &path, "duration_ms", &beyond(30_000));
+    add("sleep", &json!({}), "duration_ms", &beyond(30_000));
+    // As errors are compared.
+    fields.sort();
+    let before = position(&agent).await;
+    let request = agent.post("/computer/batch");
+    let (status, answer) = agent.answer(request.json(&json!({"actions": bad}))).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+    assert_eq!(wrong_fields(&answer), fields, "{answer}");
+    assert_eq!(position(&agent).await, before);
+    agent.stop().await;
+}
+
 #[tokio::test]
 async fn a_thousand_actions_are_done() {
     let agent = Start::screen_alone().await;

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    agent::Start,
+    agent::{Start, TestAgent},
     recorder::{Recorder, act},
+    xrecord::{Event, Given, XRecord, moves},
 };
 
 fn told(event: &Value) -> (&str, i64, i64) {
@@ -72,6 +73,95 @@ async fn it_goes_from_point_to_point_with_the_button_held() {
     {
         let is_held = (press..release).contains(&at);
         assert_eq!(event["buttons"], if is_held { 2 } else { 0 }, "{seen:?}");
+    }
+    agent.stop().await;
+}
+
+/// What the server is given of a drag with the left button.
+async fn given(agent: &TestAgent, record: &mut XRecord, drag: Value) -> Vec<Event> {
+    act(agent, "drag_mouse", drag).await;
+    let is_over = |events: &[Event]| {
+        let last = events.last().map(|event| event.given);
+        last == Some(Given::Button {
+            number: 1,
+            down: false,
+        })
+    };
+    record.take_when("the release", is_over).await
+}
+
+/// Between the press and each move after it, in milliseconds; both were waited for, and rounded down.
+fn pauses(events: &[Event]) -> Vec<u32> {
+    let pressed = events.iter().position(|event| {
+        event.given
+            == Given::Button {
+                number: 1,
+                down: true,
+            }
+    });
+    let pressed = pressed.expect("a press");
+    let times: Vec<u32> = events[pressed..events.len() - 1]
+        .iter()
+        .map(|event| event.at)
+        .collect();
+    times.windows(2).map(|pair| pair[1] - pair[0] + 1).collect()
+}
+
+#[tokio::test]
+async fn its_steps_and_pauses_are_those_that_were_asked_for() {
+    let agent = Start::screen_alone().await;
+    let mut record = XRecord::on(&agent).await;
+    let drag = json!({
+        "path": [[100, 100], [200, 100], [200, 300]], "delay": 80, "steps_per_segment": 4, "step_delay_ms": 30,
+    });
+    let seen = given(&agent, &mut record, drag).await;
+    let places: Vec<_> = moves(&seen).into_iter().map(|(_, at)| at).collect();
+    let across = (0..=4).map(|step| (100 + 25 * step, 100));
+    let down = (1..=4).map(|step| (200, 100 + 50 * step));
+    assert_eq!(places, across.chain(down).collect::<Vec<_>>());
+    let pauses_of_it = pauses(&seen);
+    assert!(pauses_of_it[0] >= 80 + 30, "{pauses_of_it:?}");
+    assert!(
+        pauses_of_it.iter().all(|pause| *pause >= 30),
+        "{pauses_of_it:?}"
+    );
+
+    // As it is where nothing is said.
+    let seen = given(
+        &agent,
+        &mut record,
+        json!({"path": [[100, 100], [200, 200]]}),
+    )
+    .await;
+    let places: Vec<_> = moves(&seen).into_iter().map(|(_, at)| at).collect();
+    let line = (0..=10).map(|step| (100 + 10 * step, 100 + 10 * step));
+    assert_eq!(places, line.collect::<Vec<_>>());
+    let pauses = pauses(&seen);
+    assert!(pauses.iter().all(|pause| *pause >= 50), "{pauses:?}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_smooth_one_goes_along_curves_and_takes_its_time() {
+    let agent = Start::screen_alone().await;
+    let mut record = XRecord::on(&agent).await;
+    // Longer than a hand would take, and as long as one takes.
+    for (duration, least) in [(Some(4000), 4000), (None, 1000)] {
+        let drag = json!({"path": [[100, 500], [500, 500], [900, 500]], "smooth": true, "duration_ms": duration});
+        let seen = given(&agent, &mut record, drag).await;
+        let way = moves(&seen);
+        let places: Vec<_> = way.iter().map(|(_, at)| *at).collect();
+        assert_eq!(places.first(), Some(&(100, 500)));
+        assert!(places.contains(&(500, 500)), "{places:?}");
+        assert_eq!(places.last(), Some(&(900, 500)));
+        assert!(places.is_sorted_by_key(|(x, _)| *x), "{places:?}");
+        assert!(places.len() > 50, "{places:?}");
+        assert!(
+            places.iter().any(|(_, y)| y.abs_diff(500) > 8),
+            "{places:?}"
+        );
+        let took = way.last().unwrap().0 - way[0].0;
+        assert!(took + 1 >= least, "{took} ms");
     }
     agent.stop().await;
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::support::{
     agent::Start,
     recorder::{Recorder, act},
+    xrecord::{Event, Given, XRecord, moves},
 };
 
 fn place(event: &Value) -> (i64, i64) {
@@ -47,5 +48,34 @@ async fn it_goes_at_once_or_as_a_hand_would() {
     // The straight way would be y = 300 + (x - 200) * 0.6.
     let off = |(x, y): &(i64, i64)| (300 + (x - 200) * 6 / 10 - y).abs();
     assert!(way.iter().any(|at| off(at) > 10), "{way:?}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_smooth_move_takes_its_time_and_the_same_way_each_time() {
+    let agent = Start::screen_alone().await;
+    let mut record = XRecord::on(&agent).await;
+    let mut ways = Vec::new();
+    // As long as a hand takes, longer, and that once more.
+    for (duration, least) in [(None, 500), (Some(2000), 2000), (Some(2000), 2000)] {
+        act(&agent, "move_mouse", json!({"x": 100, "y": 100})).await;
+        let to = json!({"x": 900, "y": 500, "smooth": true, "duration_ms": duration});
+        act(&agent, "move_mouse", to).await;
+        act(&agent, "press_key", json!({"keys": ["F9"]})).await;
+        let is_over = |event: &Event| matches!(event.given, Given::Key { down, .. } if !down);
+        let seen = record
+            .take_when("the end of the way", |events| events.iter().any(is_over))
+            .await;
+        let way = moves(&seen);
+        let took = way.last().unwrap().0 - way[0].0;
+        assert!(took + 1 >= least, "{took} ms");
+        let places: Vec<_> = way.into_iter().map(|(_, at)| at).collect();
+        assert!(places.len() > 50 && places.is_sorted(), "{places:?}");
+        // The straight way would be y = x / 2 + 50.
+        let off = |(x, y): &(i64, i64)| (x / 2 + 50 - y).abs();
+        assert!(places.iter().any(|at| off(at) > 8), "{places:?}");
+        ways.push(places);
+    }
+    assert_eq!(ways[1], ways[2]);
     agent.stop().await;
 }

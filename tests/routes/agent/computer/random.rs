@@ -1,4 +1,4 @@
-//! Random batches: a page sees what they were made of, in their order.
+//! Random batches: the screen is given what they were made of, and a page sees it, in their order.
 
 use std::collections::BTreeSet;
 
@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{
     agent::{Start, TestAgent},
     recorder::{Recorder, act, action, perform},
+    xrecord::{Event, Given, XRecord},
 };
 
 /// How many batches there are; the variable asks for more.
@@ -65,12 +66,21 @@ struct Wheel {
     turned: (i64, i64),
 }
 
-/// What a page is to see of what was asked for.
+/// What the screen is to be given.
+#[derive(Debug)]
+enum Wanted {
+    Move(Move),
+    /// With the screen's number.
+    Button(u8, bool),
+    Key(bool),
+}
+
+/// What is to come of what was asked for.
 #[derive(Default)]
 struct Expected {
+    given: Vec<Wanted>,
     /// Buttons and keys: kind, which one, what is held, and with a button where the pointer is and all buttons that are down then.
     presses: Vec<Value>,
-    moves: Vec<Move>,
     /// Each with how many presses are before it.
     wheel: Vec<(usize, Wheel)>,
     held: BTreeSet<&'static str>,
@@ -82,13 +92,14 @@ struct Expected {
 const MODIFIERS: [(&str, &str); 3] = [("Alt", "Alt"), ("ctrl", "Control"), ("Shift", "Shift")];
 /// In the order in which the page tells of them.
 const TOLD: [&str; 3] = ["Shift", "Control", "Alt"];
-/// Their numbers, and what each counts in `buttons`.
-const BUTTONS: [(&str, (i64, i64)); 5] = [
-    ("left", (0, 1)),
-    ("middle", (1, 4)),
-    ("right", (2, 2)),
-    ("back", (3, 8)),
-    ("forward", (4, 16)),
+/// A button's number for a page, what it counts in `buttons`, and its number for the screen.
+type Button = (i64, i64, u8);
+const BUTTONS: [(&str, Button); 5] = [
+    ("left", (0, 1, 1)),
+    ("middle", (1, 4, 2)),
+    ("right", (2, 2, 3)),
+    ("back", (3, 8, 8)),
+    ("forward", (4, 16, 9)),
 ];
 /// Without those that no page can keep from Chromium next to Ctrl, and the one with which Ctrl and Shift begin a character by its number.
 const LETTERS: &[u8] = b"abcdefghijklmoprsvxyz0123456789";
@@ -109,6 +120,7 @@ impl Expected {
     }
 
     fn key(&mut self, kind: &str, name: &str) {
+        self.given.push(Wanted::Key(kind == "keydown"));
         self.presses.push(json!([kind, name, self.held()]));
     }
 
@@ -128,17 +140,19 @@ impl Expected {
     }
 
     fn go(&mut self, to: Place) {
-        self.moves.push(Move::To(to));
+        self.given.push(Wanted::Move(Move::To(to)));
         self.at = to;
     }
 
     fn go_smoothly(&mut self, to: Place) {
-        self.moves.push(Move::Along(self.at, to));
+        let along = Move::Along(self.at, to);
+        self.given.push(Wanted::Move(along));
         self.go(to);
     }
 
     /// Where the pointer is.
-    fn button(&mut self, (number, counts): (i64, i64), down: bool) {
+    fn button(&mut self, (number, counts, given): Button, down: bool) {
+        self.given.push(Wanted::Button(given, down));
         self.buttons = if down {
             self.buttons | counts
         } else {
@@ -153,6 +167,13 @@ impl Expected {
     fn wheel(&mut self, turned: (i64, i64)) {
         let (at, held) = (self.at, self.held());
         let wheel = Wheel { at, held, turned };
+        for (notches, [back, forth]) in [(turned.1, [4, 5]), (turned.0, [6, 7])] {
+            let number = if notches < 0 { back } else { forth };
+            for _ in 0..notches.abs() / NOTCH {
+                let notch = [true, false].map(|down| Wanted::Button(number, down));
+                self.given.extend(notch);
+            }
+        }
         if turned != (0, 0) {
             self.wheel.push((self.presses.len(), wheel));
         }
@@ -423,11 +444,75 @@ impl Seen {
     }
 }
 
-/// Does some batches, and looks at what the page has seen of them once that is all. The pointer was told to be at `at` before.
-async fn check(agent: &TestAgent, recorder: &mut Recorder, mut expected: Expected, at: Place) {
+/// All that was given but keys that repeat themselves because they are down for long.
+fn without_repeats(events: &[Event]) -> impl Iterator<Item = Given> {
+    let mut down = BTreeSet::new();
+    events.iter().filter_map(move |event| {
+        let is_new = match event.given {
+            Given::Key { code, down: true } => down.insert(code),
+            Given::Key { code, down: false } => {
+                down.remove(&code);
+                true
+            }
+            Given::Button { .. } | Given::Move(..) => true,
+        };
+        is_new.then_some(event.given)
+    })
+}
+
+/// Whether the screen was given what it was to be given, all of it and nothing else, one after the other. The pointer was at `at` before.
+fn compare(events: &[Event], wanted: &[Wanted], mut at: Place) {
+    let mut given = without_repeats(events).enumerate().peekable();
+    for (index, wanted) in wanted.iter().enumerate() {
+        if let Wanted::Move(along @ Move::Along(_, to)) = wanted {
+            let is_on_the_way = |given: &(usize, Given)| matches!(given.1, Given::Move(x, y) if (x, y) != *to && along.passes((x, y)));
+            while given.next_if(is_on_the_way).is_some() {}
+            continue;
+        }
+        if let Wanted::Move(Move::To(to)) = wanted {
+            let is_there = |given: &(usize, Given)| given.1 == Given::Move(to.0, to.1);
+            let mut came = at == *to;
+            // A way that is slow at its end may be there for a while.
+            while given.next_if(is_there).is_some() {
+                came = true;
+            }
+            assert!(came, "{index}: {wanted:?}, not {:?}", given.peek());
+            at = *to;
+            continue;
+        }
+        let found = given.next();
+        let fits = match (wanted, found.map(|(_, given)| given)) {
+            (Wanted::Button(wanted, wanted_down), Some(Given::Button { number, down })) => {
+                (*wanted, *wanted_down) == (number, down)
+            }
+            (Wanted::Key(wanted_down), Some(Given::Key { down, .. })) => *wanted_down == down,
+            _ => false,
+        };
+        assert!(fits, "{index}: {wanted:?}, not {found:?}");
+    }
+    assert_eq!(given.next(), None);
+}
+
+/// Looks at what has come of some batches once that is all. The pointer was told to be at `at` before.
+async fn check(
+    agent: &TestAgent,
+    (record, recorder): (&mut XRecord, &mut Recorder),
+    mut expected: Expected,
+    at: Place,
+) {
     const LAST: &str = "F9";
     perform(agent, vec![action("press_key", json!({"keys": [LAST]}))]).await;
     expected.tap(LAST);
+    let count = |wanted: &&Wanted| matches!(wanted, Wanted::Key(false));
+    let releases = expected.given.iter().filter(count).count();
+    let given = record
+        .take_when("all that was given", |events| {
+            let released = without_repeats(events)
+                .filter(|given| matches!(given, Given::Key { down: false, .. }));
+            released.count() >= releases
+        })
+        .await;
+    compare(&given, &expected.given, at);
     let turns = || expected.wheel.iter().map(|(_, wheel)| wheel.turned);
     let turned: (i64, i64) = (
         turns().map(|turn| turn.0).sum(),
@@ -463,7 +548,13 @@ async fn check(agent: &TestAgent, recorder: &mut Recorder, mut expected: Expecte
         );
     }
     assert_eq!(seen.moves.last().map(|(at, _)| *at), Some(expected.at));
-    let mut ways = expected.moves.iter().peekable();
+    // A page may be told again where the pointer is.
+    let again = Move::To(at);
+    let moves = expected.given.iter().filter_map(|wanted| match wanted {
+        Wanted::Move(to) => Some(to),
+        Wanted::Button(..) | Wanted::Key(_) => None,
+    });
+    let mut ways = std::iter::once(&again).chain(moves).peekable();
     for (index, (at, _)) in seen.moves.iter().enumerate() {
         let left = ways.clone().take(9).collect::<Vec<_>>();
         while ways.next_if(|way| !way.passes(*at)).is_some() {}
@@ -495,11 +586,10 @@ async fn random_batches_are_seen_as_they_were_made() {
     let mut dice = Dice(4);
     let mut at = (100, 200);
     act(&agent, "move_mouse", json!({"x": at.0, "y": at.1})).await;
+    let mut record = XRecord::on(&agent).await;
     for _ in 0..batches.div_ceil(TOGETHER) {
         let mut expected = Expected {
             at,
-            // A page may be told again where the pointer is.
-            moves: vec![Move::To(at)],
             ..Expected::default()
         };
         for _ in 0..TOGETHER {
@@ -508,7 +598,7 @@ async fn random_batches_are_seen_as_they_were_made() {
             perform(&agent, actions.collect()).await;
         }
         let before = std::mem::replace(&mut at, expected.at);
-        check(&agent, &mut recorder, expected, before).await;
+        check(&agent, (&mut record, &mut recorder), expected, before).await;
     }
     agent.stop().await;
 }
