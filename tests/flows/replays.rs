@@ -2,18 +2,18 @@
 
 use std::fs;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::dev::Dev;
+use crate::support::film::Film;
+use crate::support::live::Photo;
 use crate::support::replays::{folder_of, leave, red_then_blue};
 use crate::support::wait::until;
 
-/// What a page that plays a replay shows at some times.
+/// What a page that plays a replay shows at some times, and a picture of it while it plays on from the last of them.
 async fn watch(dev: &Dev, viewer: &Value, url: &str, times: &[f64]) -> Value {
     let code = format!(
         "await page.goto({url}); \
@@ -38,6 +38,7 @@ async fn watch(dev: &Dev, viewer: &Value, url: &str, times: &[f64]) -> Value {
              const [r, g, b] = pen.getImageData(canvas.width / 2, canvas.height / 2, 1, 1).data; \
              seen.push({{time: video.currentTime, color: [r, g, b]}}); \
            }} \
+           await video.play(); \
            return {{width: video.videoWidth, height: video.videoHeight, duration: video.duration, seen}}; \
          }}, {times}); \
          const picture = await page.screenshot(); \
@@ -55,14 +56,10 @@ async fn watch(dev: &Dev, viewer: &Value, url: &str, times: &[f64]) -> Value {
     answer.body["result"].clone()
 }
 
-/// Keeps a picture for whoever wants to look at it.
-fn picture(name: &str, result: &Value) {
-    if let Some(folder) = std::env::var_os("BERTH_TEST_PICTURES") {
-        let picture = BASE64_STANDARD.decode(result["picture"].as_str().unwrap());
-        let folder = std::path::PathBuf::from(folder);
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join(name), picture.unwrap()).unwrap();
-    }
+/// Whether the page shows the film, which is blue by then, in a good part of its window.
+fn shows_blue(name: &str, result: &Value) {
+    let share = Photo::of(&result["picture"], name).share_of([0, 0, 255]);
+    assert!(share > 0.15, "{share} of {name}");
 }
 
 /// Whether a colour is about this one: what was compressed is never exact.
@@ -91,7 +88,7 @@ async fn the_link_of_a_replay_plays_and_seeks_in_a_browser() {
     let url = listed[0]["replay_view_url"].as_str().unwrap();
 
     let result = watch(&dev, &viewer, url, &[4.5, 1.0, 5.0]).await;
-    picture("replay.png", &result);
+    shows_blue("replay", &result);
     assert_eq!(
         (&result["width"], &result["height"]),
         (&json!(320), &json!(240))
@@ -169,10 +166,12 @@ async fn red_browser(dev: &Dev, wishes: Value) -> String {
 async fn show(dev: &Dev, base: &str, color: &str) {
     let code = format!(
         "await page.setContent('<body style=\"margin: 0; height: 9000px; background: {color}\">'); \
-         for (let y = 0; y < 15; y++) {{ \
-           await page.evaluate((y) => window.scrollTo(0, y * 40), y); \
-           await page.waitForTimeout(100); \
-         }}"
+         await page.evaluate(async () => {{ \
+           for (const begun = performance.now(); performance.now() < begun + 1500;) {{ \
+             window.scrollBy(0, 8); \
+             await new Promise(requestAnimationFrame); \
+           }} \
+         }})"
     );
     let path = format!("{base}/automation/execute");
     let answer = dev.post(&path, json!({ "code": code })).await;
@@ -280,7 +279,7 @@ async fn what_is_recorded_plays_when_its_browser_has_gone() {
     let url = kept["replay_view_url"].as_str().unwrap();
     let late = seconds - 0.3;
     let result = watch(&dev, &viewer, url, &[late, 0.7, late]).await;
-    picture("recorded.png", &result);
+    shows_blue("recorded", &result);
     assert_eq!(
         (&result["width"], &result["height"]),
         (&json!(640), &json!(480))
@@ -315,10 +314,21 @@ async fn a_browser_that_is_deleted_or_not_used_any_more_hands_over_what_it_recor
         (&replay["status"], &replay["end_reason"]),
         (&json!("finished"), &json!("stopped"))
     );
-    let size = replay["size_bytes"].as_u64().unwrap();
     let whole = file(&dev, &deleted, &replay).await;
     assert_eq!(whole.status(), 200);
-    assert_eq!(whole.bytes().await.unwrap().len() as u64, size);
+    let whole = whole.bytes().await.unwrap();
+    assert_eq!(Some(whole.len() as u64), replay["size_bytes"].as_u64());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("film.mp4");
+    fs::write(&path, whole).unwrap();
+    let film = Film::of(&path, 316, 296);
+    let (red, blue) = (film.first(0x00ff_0000), film.first(0x0000_00ff));
+    assert!(red < blue && red.is_some(), "{film:?}");
+    let viewer = dev.browser(json!({})).await;
+    let late = film.duration - 0.1;
+    let url = replay["replay_view_url"].as_str().unwrap();
+    let result = watch(&dev, &viewer, url, &[late]).await;
+    assert!(is_about(&result["seen"][0]["color"], BLUE), "{result}");
 
     // A look at its record that is left when it has ended is no use of it, and nor is a page that waits for its replay.
     let record = format!("{idle}?status=deleted");
@@ -439,6 +449,9 @@ async fn a_recording_that_ends_by_itself_is_fetched_without_anybody_asking() {
     })
     .await;
     let second = record(&dev, &base, json!({})).await;
+    dev.post(&format!("{base}/replays"), json!({"record_audio": true}))
+        .await
+        .assert_error(409, "no_audio");
     let wrong = dev
         .post(
             &format!("{base}/replays"),

@@ -189,6 +189,7 @@ impl Start {
             ])
             .arg(self.state_dir())
             .args(&self.arguments)
+            .env_remove("PULSE_SERVER")
             .kill_on_drop(true);
         if self.token {
             command.env("BERTH_AGENT_TOKEN", TOKEN);

@@ -229,6 +229,7 @@ pub fn berth(arguments: &[&str]) -> Command {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BERTH_")) {
         command.env_remove(name);
     }
+    command.env_remove("PULSE_SERVER");
     command
 }
 

@@ -198,8 +198,13 @@ impl Photo {
         let taken = page
             .call("Page.captureScreenshot", json!({"format": "png"}))
             .await;
+        Self::of(&taken["data"], name)
+    }
+
+    /// A PNG in base64; it is kept for whoever wants to look at it.
+    pub fn of(picture: &Value, name: &str) -> Self {
         let png = STANDARD
-            .decode(taken["data"].as_str().expect("a picture"))
+            .decode(picture.as_str().expect("a picture"))
             .expect("base64");
         if let Some(folder) = std::env::var_os("BERTH_TEST_PICTURES") {
             let folder = Path::new(&folder);
@@ -221,6 +226,16 @@ impl Photo {
             .flat_map(|pixel| pixel[..3].to_vec())
             .collect();
         Self { width, pixels }
+    }
+
+    /// How much of it is about this colour, as a part of 1.
+    pub fn share_of(&self, color: [u8; 3]) -> f64 {
+        let pixels = self.pixels.as_chunks::<3>().0;
+        let is_alike = |pixel: &&[u8; 3]| {
+            let mut pairs = pixel.iter().zip(color);
+            pairs.all(|(seen, wanted)| seen.abs_diff(wanted) < 40)
+        };
+        pixels.iter().filter(is_alike).count() as f64 / pixels.len() as f64
     }
 
     /// Red, green, blue.

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Between two looks at how large it is.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(250);
 /// For the encoder to write the rest, once it has got all.
 const ENCODER_END: Duration = Duration::from_secs(10);
 /// With less room than this on the disk an encoder that failed did for lack of it.

@@ -203,6 +203,55 @@ async fn a_recording_shows_what_changed_and_when() {
 }
 
 #[tokio::test]
+async fn nothing_is_told_as_later_than_it_was_in_the_file() {
+    let agent = bare_screen().listening().await;
+    let painter = Painter::on(&agent).await;
+    painter.fill_all(RED);
+    let asked = Instant::now();
+    let id = record(&agent, json!({"framerate": 60})).await;
+    let mut by = Vec::new();
+    for color in [GREEN, BLUE] {
+        painter.fill_all(color);
+        recorded(&agent, &id, &painter).await;
+        by.push((color, asked.elapsed().as_secs_f64()));
+    }
+    let replay = stop(&agent, &id).await;
+    let film = film(&agent, &replay).await;
+    for (color, by) in by {
+        let at = film.first(color).unwrap_or_else(|| panic!("{film:?}"));
+        assert!(at < by, "{color:x} at {at}, there by {by}: {film:?}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn it_has_no_more_frames_than_it_may_however_much_changes() {
+    let agent = bare_screen().listening().await;
+    let painter = Painter::on(&agent).await;
+    // The second is what it is where nothing is said.
+    for (wishes, interval) in [(json!({"framerate": 4}), 0.25), (json!({}), 0.1)] {
+        let id = record(&agent, wishes).await;
+        let begun = Instant::now();
+        let mut colors = [RED, GREEN, BLUE].into_iter().cycle();
+        until("some frames", async || {
+            painter.fill_all(colors.next()?);
+            (begun.elapsed().as_secs_f64() > 30.0 * interval).then_some(())
+        })
+        .await;
+        let replay = stop(&agent, &id).await;
+        let film = film(&agent, &replay).await;
+        // The last one tells of the end, whenever that is.
+        let times: Vec<f64> = film.frames.iter().map(|frame| frame.at).collect();
+        let pauses = times[..times.len() - 1].windows(2);
+        let least = pauses.map(|pair| pair[1] - pair[0]).fold(1.0, f64::min);
+        let off = 0.005;
+        assert!(least > interval - off, "{least} of {interval}: {film:?}");
+        assert!(least < interval * 2.0, "{least} of {interval}: {film:?}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn the_cursor_is_recorded_where_it_goes() {
     let agent = bare_screen().listening().await;
     let painter = Painter::on(&agent).await;
@@ -367,6 +416,13 @@ async fn two_are_recorded_at_once_and_no_more() {
     let second = record(&agent, json!({"framerate": 1})).await;
     let (status, answer) = agent.answer(agent.post("/replays").json(&json!({}))).await;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
+    // No sound server is set.
+    let loud = agent.post("/replays").json(&json!({"record_audio": true}));
+    let (status, answer) = agent.answer(loud).await;
+    assert_eq!(
+        (status, &answer["code"]),
+        (StatusCode::CONFLICT, &json!("no_audio"))
+    );
     let list = agent.ok(agent.get("/replays")).await;
     let ids: Vec<_> = list
         .as_array()
@@ -394,11 +450,15 @@ async fn a_recording_ends_by_itself_at_its_bounds() {
     let short = record(&agent, json!({"max_duration_in_seconds": 1})).await;
     let replay = ended(&agent, &short).await;
     assert_eq!(replay["end_reason"], "max_duration");
-    assert!(film(&agent, &replay).await.duration >= 1.0);
+    let length = film(&agent, &replay).await.duration;
+    // Without its bound it would have no end.
+    assert!((1.0..60.0).contains(&length), "{length}");
 
     let large = record(&agent, json!({"framerate": 60})).await;
     let replay = ended_with_noise(&agent, &large, &painter).await;
     assert_eq!(replay["end_reason"], "max_size");
+    // Without what the way of writing it took beside the film.
+    assert!(replay["size_bytes"].as_u64() > Some(900_000), "{replay}");
     film(&agent, &replay).await;
     // What is kept leaves no room now.
     let (status, answer) = agent.answer(agent.post("/replays").json(&json!({}))).await;
@@ -408,6 +468,16 @@ async fn a_recording_ends_by_itself_at_its_bounds() {
         .await;
     let next = record(&agent, json!({})).await;
     stop(&agent, &next).await;
+    agent.stop().await;
+
+    let agent = bare_screen()
+        .with(["--replay-seconds", "1"])
+        .listening()
+        .await;
+    Painter::on(&agent).await;
+    let unbounded = record(&agent, json!({})).await;
+    let replay = ended(&agent, &unbounded).await;
+    assert_eq!(replay["end_reason"], "max_duration");
     agent.stop().await;
 }
 
@@ -646,10 +716,18 @@ async fn another_size_and_another_screen_are_recorded_on() {
         green((width, height)).await;
         recorded(&agent, &id, &painter).await;
     }
+    // A browser that dies takes nothing of it along.
+    let chromium = u32::try_from(agent.chromium_number("pid").await).unwrap();
+    processes::signal(chromium, Signal::SIGKILL);
+    agent
+        .chromium_when("another Chromium", |status| status["generation"] == 2)
+        .await;
+    green((1280, 720)).await;
+    recorded(&agent, &id, &painter).await;
     let screen = agent.display_pid().await;
     processes::signal(screen, Signal::SIGKILL);
     agent
-        .chromium_when("another Chromium", |status| status["generation"] == 2)
+        .chromium_when("one more", |status| status["generation"] == 3)
         .await;
     let painter = Painter::on(&agent).await;
     green((1280, 720)).await;
