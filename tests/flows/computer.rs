@@ -1,8 +1,10 @@
 //! Mouse and keyboard through control.
 
-use serde_json::json;
+use reqwest::Method;
+use serde_json::{Value, json};
 
 use crate::support::dev::Dev;
+use crate::support::painter::Picture;
 
 #[tokio::test]
 async fn a_form_is_filled_in_by_hand_through_control() {
@@ -50,5 +52,122 @@ async fn a_form_is_filled_in_by_hand_through_control() {
     let answer = dev.post(&route("computer/batch"), off_screen).await;
     answer.assert_error(400, "bad_request");
     assert_eq!(answer.bad_fields(), ["actions[1].click_mouse.y"]);
+    dev.finish().await;
+}
+
+/// What the page has seen of mouse and keyboard: what happened, and with which button, key or turn.
+const NOTES: &str = "<body style='margin:0;height:100vh'><script>window.seen = []; \
+    for (const type of ['mousedown', 'mouseup', 'keydown', 'wheel']) \
+      addEventListener(type, event => seen.push(type + ' ' + (event.key ?? (event.deltaY || event.button))), true)</script>";
+
+/// Runs a script in the browser, which must succeed, and returns what it returned.
+async fn script(dev: &Dev, id: &str, code: &str) -> Value {
+    let path = format!("/browsers/{id}/automation/execute");
+    let answer = dev.post(&path, json!({"code": code})).await;
+    assert_eq!(answer.body["success"], true, "{}", answer.body);
+    answer.body["result"].clone()
+}
+
+#[tokio::test]
+async fn each_route_of_mouse_and_keyboard_is_there_through_control() {
+    let dev = Dev::start().await;
+    for headless in [false, true] {
+        let wishes = json!({"headless": headless, "viewport": {"width": 1280, "height": 800}, "timeout_seconds": 600});
+        let made = dev.post("/browsers", wishes).await;
+        assert_eq!(made.status, 201, "{}", made.body);
+        let id = made.body["session_id"].as_str().unwrap();
+        let show = format!(
+            "await page.setContent({}); await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))))",
+            json!(NOTES)
+        );
+        script(&dev, id, &show).await;
+        let computer = async |route: &str, body: Value| {
+            dev.post(&format!("/browsers/{id}/computer/{route}"), body)
+                .await
+        };
+        for (route, body) in [
+            ("move_mouse", json!({"x": 300, "y": 300})),
+            (
+                "click_mouse",
+                json!({"x": 310, "y": 310, "button": "middle"}),
+            ),
+            ("scroll", json!({"x": 320, "y": 320, "delta_y": 2})),
+            (
+                "drag_mouse",
+                json!({"path": [[300, 300], [600, 500]], "step_delay_ms": 1}),
+            ),
+            ("type", json!({"text": "é"})),
+            ("press_key", json!({"keys": ["F9"]})),
+        ] {
+            let answer = computer(route, body).await;
+            assert_eq!(
+                (answer.status.as_u16(), answer.body),
+                (200, json!({"ok": true})),
+                "{route}"
+            );
+        }
+        let at = computer("get_mouse_position", json!({})).await;
+        assert_eq!(at.body, json!({"x": 600, "y": 500}));
+        // The wheel's turns may come last where Chromium is behind.
+        let code = "await page.waitForFunction(() => seen.includes('keydown F9') && seen.some(one => one.startsWith('wheel '))); \
+            return page.evaluate(() => seen)";
+        let seen = script(&dev, id, code).await;
+        let seen: Vec<_> = seen
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        let presses: Vec<_> = seen
+            .iter()
+            .filter(|seen| !seen.starts_with("wheel"))
+            .collect();
+        let expected = [
+            "mousedown 1",
+            "mouseup 1",
+            "mousedown 0",
+            "mouseup 0",
+            "keydown é",
+            "keydown F9",
+        ];
+        assert_eq!(presses, expected.iter().collect::<Vec<_>>());
+        assert!(
+            seen.iter().any(|seen| seen.starts_with("wheel ")),
+            "{seen:?}"
+        );
+
+        let picture = dev
+            .request(Method::POST, &format!("/browsers/{id}/computer/screenshot"))
+            .json(&json!({"region": {"x": 10, "y": 20, "width": 30, "height": 40}}))
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(picture.headers()["content-type"], "image/png");
+        let picture = Picture::of_png(&picture.bytes().await.unwrap());
+        assert_eq!((picture.width, picture.height), (30, 40));
+
+        // What only a display has.
+        let answers = [
+            computer("clipboard/write", json!({"text": "copied"})).await,
+            computer("clipboard/read", json!({})).await,
+            computer("cursor", json!({"hidden": true})).await,
+        ];
+        if headless {
+            for answer in answers {
+                answer.assert_error(409, "no_display");
+            }
+        } else {
+            let answers = answers.map(|answer| (answer.status.as_u16(), answer.body));
+            let ok = json!({"ok": true});
+            assert_eq!(
+                answers,
+                [
+                    (200, ok.clone()),
+                    (200, json!({"text": "copied"})),
+                    (200, ok)
+                ]
+            );
+        }
+    }
     dev.finish().await;
 }

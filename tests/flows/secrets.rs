@@ -13,6 +13,8 @@ const CODE: &str = "canary-of-the-code";
 const OUTPUT: &str = "canary-of-the-output";
 const HEADER: &str = "canary-of-a-foreign-token";
 const QUERY: &str = "canary-of-the-query";
+const TYPED: &str = "canary-of-the-keyboard";
+const COPIED: &str = "canary-of-the-clipboard";
 
 /// The only files that may hold a secret, readable by their owner alone.
 const SECRET_FILES: [&str; 3] = ["dev-key", "session-secret", "token"];
@@ -64,6 +66,7 @@ async fn no_secret_comes_out_anywhere() {
         json!({"code": format!("/* {CODE} */ console.log('{OUTPUT}'); throw new Error('no')")});
     let execute = format!("/browsers/{id}/automation/execute");
     dev.post(&execute, run).await;
+    told.extend(hands(&dev, &id).await);
     let with_jwt = format!("/browsers/{id}/json/version?jwt={jwt}");
     Answer::of(dev.anonymous(Method::GET, &with_jwt)).await;
     for page in [
@@ -111,6 +114,8 @@ async fn no_secret_comes_out_anywhere() {
         secret("the output", OUTPUT),
         secret("a foreign token", HEADER),
         secret("a query", QUERY),
+        secret("what was typed", TYPED),
+        secret("what was copied", COPIED),
     ];
     let command_lines: Vec<String> = dev
         .descendants()
@@ -158,6 +163,33 @@ async fn no_secret_comes_out_anywhere() {
             );
         }
     }
+}
+
+/// Types and copies, and does both wrong; returns what comes out that may not tell of it.
+async fn hands(dev: &Dev, id: &str) -> Vec<String> {
+    let computer = format!("/browsers/{id}/computer");
+    let mut told = Vec::new();
+    for (route, body, status) in [
+        ("type", json!({"text": TYPED}), 200),
+        ("type", json!({"text": TYPED, "delay": -1}), 400),
+        (
+            "batch",
+            json!({"actions": [{"type": "type_text", "type_text": {"text": TYPED}}, {"type": TYPED}]}),
+            400,
+        ),
+        ("press_key", json!({"keys": [TYPED]}), 400),
+        ("clipboard/write", json!({"text": COPIED}), 200),
+        ("clipboard/write", json!({"text": [COPIED]}), 400),
+    ] {
+        let answer = dev.post(&format!("{computer}/{route}"), body).await;
+        assert_eq!(answer.status, status, "{route}: {}", answer.body);
+        told.push(answer.body.to_string());
+    }
+    let read = dev
+        .post(&format!("{computer}/clipboard/read"), json!({}))
+        .await;
+    assert_eq!(read.body, json!({"text": COPIED}));
+    told
 }
 
 fn text(value: &Value) -> String {
