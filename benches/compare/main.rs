@@ -1,4 +1,5 @@
-//! `make bench`: Berth measured beside Node with playwright-core, in one run on one machine.
+//! `make bench`: Berth measured beside what its user would run instead, in one run on one machine: Node with playwright-core, xdotool, xclip,
+//! ffmpeg and others.
 //!
 //! Ours and theirs take turns sample by sample, so that what else the machine does hits both alike. Each drives a Chromium
 //! of its own, started with the same flags.

@@ -77,10 +77,7 @@ async fn video() -> impl IntoResponse {
         static MADE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(make_video);
         MADE.as_slice()
     });
-    (
-        [(CONTENT_TYPE, "video/webm")],
-        made.await.unwrap_or_default(),
-    )
+    ([(CONTENT_TYPE, "video/webm")], made.await.expect("a video"))
 }
 
 fn make_video() -> Vec<u8> {
@@ -89,7 +86,9 @@ fn make_video() -> Vec<u8> {
         .args(["-i", "testsrc2=size=640x360:rate=25:duration=10"])
         .args(["-c:v", "libvpx", "-deadline", "realtime", "-f", "webm", "-"])
         .output();
-    made.map(|output| output.stdout).unwrap_or_default()
+    let video = made.map(|output| output.stdout).unwrap_or_default();
+    assert!(!video.is_empty(), "ffmpeg makes the video that is measured");
+    video
 }
 
 /// The screen of an agent, for programs of theirs.

@@ -288,7 +288,7 @@ async fn an_ended_process_keeps_no_descriptor() {
         let body = json!({"command": "true", "allocate_tty": true});
         assert_eq!(spawn(&agent, body).await.exited().await, 0);
     }
-    // None of before either: the agent starts its browser again and again, with a descriptor each time.
+    // Not even those that were open before: the agent starts its browser again and again, with a descriptor each time.
     until("no descriptor", async || (open() == 0).then_some(())).await;
     agent.stop().await;
 }
