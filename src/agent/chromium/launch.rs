@@ -36,6 +36,8 @@ const FLUSH_DEADLINE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 const MISSED_ANSWERS: u32 = 3;
 const TERM_GRACE: Duration = Duration::from_secs(2);
+/// Where the kernel has graphics cards, if there are any.
+const GRAPHICS_CARDS: &str = "/dev/dri";
 /// With less shared memory than this its tabs crash; it then uses files instead.
 const MIN_SHARED_MEMORY: u64 = 512 * 1024 * 1024;
 
@@ -293,6 +295,10 @@ fn arguments(config: &Config, viewport: Viewport) -> Vec<OsString> {
         ));
     } else {
         own.push("--ozone-platform=x11".to_owned());
+        // Else it starts a process for the graphics card twice in vain, and what is clicked when that ends is lost.
+        if !Path::new(GRAPHICS_CARDS).exists() {
+            own.push("--disable-gpu".to_owned());
+        }
     }
     if nix::unistd::geteuid().is_root() {
         // Chromium refuses its sandbox to root; the second flag spares the bar that warns of the first.
