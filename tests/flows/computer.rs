@@ -16,15 +16,14 @@ async fn a_form_is_filled_in_by_hand_through_control() {
     assert_eq!(browser.status, 201, "{}", browser.body);
     let id = browser.body["session_id"].as_str().unwrap();
     let route = |path: &str| format!("/browsers/{id}/{path}");
-    let code = format!(
-        "await page.setContent({}); await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))); return page.evaluate('outerHeight - innerHeight')",
-        json!(FORM)
-    );
-    let shown = dev
-        .post(&route("automation/execute"), json!({"code": code}))
-        .await
-        .body;
-    let top = shown["result"].as_i64().unwrap();
+    show(&dev, id, FORM).await;
+    let top = script(
+        &dev,
+        id,
+        "return page.evaluate('outerHeight - innerHeight')",
+    )
+    .await;
+    let top = top.as_i64().unwrap();
     let click = |y: i64| json!({"type": "click_mouse", "click_mouse": {"x": 200, "y": top + y}});
     let actions = json!([
         click(30),
@@ -38,11 +37,8 @@ async fn a_form_is_filled_in_by_hand_through_control() {
     assert_eq!(answer.status, 200, "{}", answer.body);
     assert_eq!(answer.body["results"].as_array().unwrap().len(), 4);
     let wait = "await page.waitForFunction(() => document.title); return page.title()";
-    let title = dev
-        .post(&route("automation/execute"), json!({"code": wait}))
-        .await
-        .body;
-    assert_eq!(title["result"], "Zoë 漢 👍🏽Zoë 漢 👍🏽", "{title}");
+    let title = script(&dev, id, wait).await;
+    assert_eq!(title, "Zoë 漢 👍🏽Zoë 漢 👍🏽");
 
     let at = dev
         .post(&route("computer/get_mouse_position"), json!({}))
@@ -68,6 +64,15 @@ async fn script(dev: &Dev, id: &str, code: &str) -> Value {
     answer.body["result"].clone()
 }
 
+/// Shows a page, and waits until it has been drawn: before that Chromium drops input.
+async fn show(dev: &Dev, id: &str, page: &str) {
+    let code = format!(
+        "await page.setContent({}); await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))))",
+        json!(page)
+    );
+    script(dev, id, &code).await;
+}
+
 #[tokio::test]
 async fn each_route_of_mouse_and_keyboard_is_there_through_control() {
     let dev = Dev::start().await;
@@ -76,11 +81,7 @@ async fn each_route_of_mouse_and_keyboard_is_there_through_control() {
         let made = dev.post("/browsers", wishes).await;
         assert_eq!(made.status, 201, "{}", made.body);
         let id = made.body["session_id"].as_str().unwrap();
-        let show = format!(
-            "await page.setContent({}); await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))))",
-            json!(NOTES)
-        );
-        script(&dev, id, &show).await;
+        show(&dev, id, NOTES).await;
         let computer = async |route: &str, body: Value| {
             dev.post(&format!("/browsers/{id}/computer/{route}"), body)
                 .await

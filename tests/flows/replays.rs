@@ -318,10 +318,7 @@ async fn a_browser_that_is_deleted_or_not_used_any_more_hands_over_what_it_recor
     assert_eq!(whole.status(), 200);
     let whole = whole.bytes().await.unwrap();
     assert_eq!(Some(whole.len() as u64), replay["size_bytes"].as_u64());
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("film.mp4");
-    fs::write(&path, whole).unwrap();
-    let film = Film::of(&path, 316, 296);
+    let film = Film::of_bytes(&whole, 316, 296);
     let (red, blue) = (film.first(0x00ff_0000), film.first(0x0000_00ff));
     assert!(red < blue && red.is_some(), "{film:?}");
     let viewer = dev.browser(json!({})).await;

@@ -1,11 +1,13 @@
 //! Films, as ffmpeg's own programs see them.
 
 use std::{
+    fs,
     path::Path,
     process::{Command, Output},
 };
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// Of pictures and of sound.
 pub fn stream_count(path: &Path) -> usize {
@@ -101,6 +103,14 @@ fn run(command: &mut Command) -> Output {
 }
 
 impl Film {
+    /// As [`Film::of`], of a film that is not in a file.
+    pub fn of_bytes(bytes: &[u8], x: u32, y: u32) -> Self {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("film.mp4");
+        fs::write(&path, bytes).unwrap();
+        Self::of(&path, x, y)
+    }
+
     /// Looks at a part of it around a point; everything else may be anything.
     pub fn of(path: &Path, x: u32, y: u32) -> Self {
         let mut probe = Command::new("ffprobe");

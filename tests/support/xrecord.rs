@@ -77,13 +77,23 @@ impl XRecord {
     }
 }
 
-/// Where the pointer was sent, with the times.
-pub fn moves(events: &[Event]) -> Vec<(u32, (i64, i64))> {
-    let place = |event: &Event| match event.given {
+/// Where the pointer was sent.
+pub fn places(events: &[Event]) -> Vec<(i64, i64)> {
+    moves(events).map(|(_, at)| at).collect()
+}
+
+/// From the first place to the last, in milliseconds.
+pub fn took(events: &[Event]) -> u32 {
+    let mut times = moves(events).map(|(time, _)| time);
+    let first = times.next().expect("a move");
+    times.last().unwrap_or(first) - first
+}
+
+fn moves(events: &[Event]) -> impl Iterator<Item = (u32, (i64, i64))> {
+    events.iter().filter_map(|event| match event.given {
         Given::Move(x, y) => Some((event.at, (x, y))),
         Given::Key { .. } | Given::Button { .. } => None,
-    };
-    events.iter().filter_map(place).collect()
+    })
 }
 
 fn context(x: &RustConnection) -> record::Context {

@@ -77,10 +77,7 @@ async fn download(agent: &TestAgent, id: &str) -> Vec<u8> {
 async fn film(agent: &TestAgent, replay: &Value) -> Film {
     let bytes = download(agent, replay["replay_id"].as_str().unwrap()).await;
     assert_eq!(replay["size_bytes"], bytes.len());
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("film.mp4");
-    std::fs::write(&path, bytes).unwrap();
-    let film = Film::of(&path, SPOT.0, SPOT.1);
+    let film = Film::of_bytes(&bytes, SPOT.0, SPOT.1);
     let told = replay["duration_ms"].as_f64().unwrap() / 1000.0;
     assert!((film.duration - told).abs() < 0.1, "{replay} {film:?}");
     film

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::{
     agent::{Start, TestAgent},
     recorder::{Recorder, act},
-    xrecord::{Event, Given, XRecord, moves},
+    xrecord::{Event, Given, XRecord, places, took},
 };
 
 fn told(event: &Value) -> (&str, i64, i64) {
@@ -115,16 +115,13 @@ async fn its_steps_and_pauses_are_those_that_were_asked_for() {
         "path": [[100, 100], [200, 100], [200, 300]], "delay": 80, "steps_per_segment": 4, "step_delay_ms": 30,
     });
     let seen = given(&agent, &mut record, drag).await;
-    let places: Vec<_> = moves(&seen).into_iter().map(|(_, at)| at).collect();
+    let way = places(&seen);
     let across = (0..=4).map(|step| (100 + 25 * step, 100));
     let down = (1..=4).map(|step| (200, 100 + 50 * step));
-    assert_eq!(places, across.chain(down).collect::<Vec<_>>());
-    let pauses_of_it = pauses(&seen);
-    assert!(pauses_of_it[0] >= 80 + 30, "{pauses_of_it:?}");
-    assert!(
-        pauses_of_it.iter().all(|pause| *pause >= 30),
-        "{pauses_of_it:?}"
-    );
+    assert_eq!(way, across.chain(down).collect::<Vec<_>>());
+    let waits = pauses(&seen);
+    assert!(waits[0] >= 80 + 30, "{waits:?}");
+    assert!(waits.iter().all(|wait| *wait >= 30), "{waits:?}");
 
     // As it is where nothing is said.
     let seen = given(
@@ -133,11 +130,11 @@ async fn its_steps_and_pauses_are_those_that_were_asked_for() {
         json!({"path": [[100, 100], [200, 200]]}),
     )
     .await;
-    let places: Vec<_> = moves(&seen).into_iter().map(|(_, at)| at).collect();
+    let way = places(&seen);
     let line = (0..=10).map(|step| (100 + 10 * step, 100 + 10 * step));
-    assert_eq!(places, line.collect::<Vec<_>>());
-    let pauses = pauses(&seen);
-    assert!(pauses.iter().all(|pause| *pause >= 50), "{pauses:?}");
+    assert_eq!(way, line.collect::<Vec<_>>());
+    let waits = pauses(&seen);
+    assert!(waits.iter().all(|wait| *wait >= 50), "{waits:?}");
     agent.stop().await;
 }
 
@@ -149,18 +146,14 @@ async fn a_smooth_one_goes_along_curves_and_takes_its_time() {
     for (duration, least) in [(Some(4000), 4000), (None, 1000)] {
         let drag = json!({"path": [[100, 500], [500, 500], [900, 500]], "smooth": true, "duration_ms": duration});
         let seen = given(&agent, &mut record, drag).await;
-        let way = moves(&seen);
-        let places: Vec<_> = way.iter().map(|(_, at)| *at).collect();
-        assert_eq!(places.first(), Some(&(100, 500)));
-        assert!(places.contains(&(500, 500)), "{places:?}");
-        assert_eq!(places.last(), Some(&(900, 500)));
-        assert!(places.is_sorted_by_key(|(x, _)| *x), "{places:?}");
-        assert!(places.len() > 50, "{places:?}");
-        assert!(
-            places.iter().any(|(_, y)| y.abs_diff(500) > 8),
-            "{places:?}"
-        );
-        let took = way.last().unwrap().0 - way[0].0;
+        let way = places(&seen);
+        assert_eq!(way.first(), Some(&(100, 500)));
+        assert!(way.contains(&(500, 500)), "{way:?}");
+        assert_eq!(way.last(), Some(&(900, 500)));
+        assert!(way.is_sorted_by_key(|(x, _)| *x), "{way:?}");
+        assert!(way.len() > 50, "{way:?}");
+        assert!(way.iter().any(|(_, y)| y.abs_diff(500) > 8), "{way:?}");
+        let took = took(&seen);
         assert!(took + 1 >= least, "{took} ms");
     }
     agent.stop().await;

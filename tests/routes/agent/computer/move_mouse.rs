@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::{
     agent::Start,
     recorder::{Recorder, act},
-    xrecord::{Event, Given, XRecord, moves},
+    xrecord::{Event, Given, XRecord, places, took},
 };
 
 fn place(event: &Value) -> (i64, i64) {
@@ -66,15 +66,14 @@ async fn a_smooth_move_takes_its_time_and_the_same_way_each_time() {
         let seen = record
             .take_when("the end of the way", |events| events.iter().any(is_over))
             .await;
-        let way = moves(&seen);
-        let took = way.last().unwrap().0 - way[0].0;
+        let took = took(&seen);
         assert!(took + 1 >= least, "{took} ms");
-        let places: Vec<_> = way.into_iter().map(|(_, at)| at).collect();
-        assert!(places.len() > 50 && places.is_sorted(), "{places:?}");
+        let way = places(&seen);
+        assert!(way.len() > 50 && way.is_sorted(), "{way:?}");
         // The straight way would be y = x / 2 + 50.
         let off = |(x, y): &(i64, i64)| (x / 2 + 50 - y).abs();
-        assert!(places.iter().any(|at| off(at) > 8), "{places:?}");
-        ways.push(places);
+        assert!(way.iter().any(|at| off(at) > 8), "{way:?}");
+        ways.push(way);
     }
     assert_eq!(ways[1], ways[2]);
     agent.stop().await;
