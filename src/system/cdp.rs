@@ -120,10 +120,11 @@ impl Cdp {
         self.call(params, None).await.map(drop)
     }
 
-    /// Navigates `tab`; resolves once the new document is there or there will be none. An error page of Chromium is no error.
-    pub async fn navigate(&self, tab: &Tab, url: &str) -> Result<(), CdpError> {
+    /// Navigates `tab`; resolves once the new document is there or there will be none. What takes longer than `patience` goes on by itself.
+    /// An error page of Chromium is no error.
+    pub async fn navigate(&self, tab: &Tab, url: &str, patience: Duration) -> Result<(), CdpError> {
         let session = self.session_of(tab).await?;
-        let navigated = self.navigate_session(&session, url).await;
+        let navigated = self.navigate_session(&session, url, patience).await;
         self.detach(session).await?;
         navigated
     }
@@ -180,22 +181,26 @@ impl Cdp {
         self.call(detach, None).await.map(drop)
     }
 
-    async fn navigate_session(&self, session: &SessionId, url: &str) -> Result<(), CdpError> {
-        let old = self.document(session).await?;
-        let navigated = self
-            .call(NavigateParams::new(url), Some(session.clone()))
-            .await?;
-        if navigated.error_text.is_some() || navigated.loader_id.is_none() {
-            return Ok(());
-        }
-        // Chromium answers when it has what the page begins with; the old document still stands for some milliseconds.
-        let replaced = async {
-            while self.document(session).await? == old {
+    async fn navigate_session(
+        &self,
+        session: &SessionId,
+        url: &str,
+        patience: Duration,
+    ) -> Result<(), CdpError> {
+        // A page that is too busy to say so can be left all the same.
+        let old = self.document(session).await.ok();
+        let navigating = async {
+            let navigate = NavigateParams::new(url);
+            let navigated = self.call(navigate, Some(session.clone())).await?;
+            let replaces = navigated.loader_id.is_some() && navigated.error_text.is_none();
+            // Chromium answers when it has what the page begins with; the old document still stands for some milliseconds.
+            while replaces && Some(self.document(session).await?) == old {
                 time::sleep(LOOK_AGAIN).await;
             }
             Ok(())
         };
-        self.in_time(NavigateParams::IDENTIFIER, replaced).await
+        let navigated = time::timeout(patience, navigating).await;
+        navigated.unwrap_or(Ok(()))
     }
 
     /// Which document a tab shows.
@@ -431,6 +436,45 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(cdp.open_tab("about:blank").await.unwrap().id, "T");
         }
+    }
+
+    #[tokio::test]
+    async fn a_page_that_says_nothing_is_navigated_all_the_same() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (told, navigated) = oneshot::channel();
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut socket = accept_async(stream).await.unwrap();
+            let mut told = Some(told);
+            while let Some(Ok(Frame::Text(call))) = socket.next().await {
+                let call: serde_json::Value = serde_json::from_str(&call).unwrap();
+                let mut answer = serde_json::json!({"id": call["id"]});
+                match call["method"].as_str().unwrap() {
+                    "Page.navigate" => {
+                        let told = told.take().expect("once");
+                        told.send(call["params"]["url"].clone()).unwrap();
+                        continue;
+                    }
+                    "Page.getFrameTree" => {
+                        answer["error"] = serde_json::json!({"code": -32000, "message": "busy"});
+                    }
+                    _ => answer["result"] = serde_json::json!({"sessionId": "S"}),
+                }
+                let answer = Frame::Text(answer.to_string().into());
+                socket.send(answer).await.unwrap();
+            }
+        });
+        let cdp = Cdp::connect(&format!("ws://{address}/"), DEADLINE)
+            .await
+            .unwrap();
+        let tab = Tab {
+            id: "T".into(),
+            url: "about:blank".into(),
+        };
+        let patience = Duration::from_millis(1);
+        cdp.navigate(&tab, "about:start", patience).await.unwrap();
+        assert_eq!(navigated.await.unwrap(), "about:start");
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! The page in front.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use url::Url;
 
@@ -64,12 +64,16 @@ pub async fn focus_page(devtools: &Devtools) -> Result<(), CdpError> {
     }
 }
 
-/// Navigates the tab in front, or opens one where there is none.
-pub async fn open_in_front(devtools: &Devtools, url: &Url) -> Result<(), CdpError> {
+/// Navigates the tab in front, or opens one where there is none. A navigation that takes longer than `patience` goes on by itself.
+pub async fn open_in_front(
+    devtools: &Devtools,
+    url: &Url,
+    patience: Duration,
+) -> Result<(), CdpError> {
     let tab = tab_in_front(devtools).await.unwrap_or_default();
     let cdp = Cdp::connect(&devtools.browser_url(), CALL_DEADLINE).await?;
     match tab {
-        Some(tab) => cdp.navigate(&tab, url.as_str()).await,
+        Some(tab) => cdp.navigate(&tab, url.as_str(), patience).await,
         None => cdp.open_tab(url.as_str()).await.map(drop),
     }
 }

@@ -278,7 +278,7 @@ impl Chromium {
         let devtools = self.ready(deadline).await?;
         let request = Request::StartUrl(Some(url.clone()));
         self.send(request, deadline).await?;
-        match front::open_in_front(&devtools, &url).await {
+        match front::open_in_front(&devtools, &url, launch::CALL_DEADLINE).await {
             // The navigation goes on while its page keeps us waiting.
             Ok(()) | Err(CdpError::Deadline { .. }) | Err(CdpError::Refused { .. }) => Ok(()),
             Err(error) => {

@@ -34,7 +34,7 @@ use crate::{
 /// Requests that may wait for the supervisor.
 const QUEUE: usize = 16;
 /// A page that is slower to answer goes on loading while the browser is already handed out.
-const START_URL_DEADLINE: Duration = Duration::from_secs(2);
+const START_URL_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 enum StartError {
@@ -236,8 +236,11 @@ impl Supervisor {
             self.focus_page(process.devtools.clone());
         }
         if let Some(url) = &self.start_url {
-            // What fails here is seen in the tab; it is no reason to withhold the browser.
-            let _ = time::timeout(START_URL_DEADLINE, open_in_front(&process.devtools, url)).await;
+            // It is no reason to withhold the browser; a page that does not load is seen in the tab.
+            let opened = open_in_front(&process.devtools, url, START_URL_PATIENCE).await;
+            if let Err(error) = opened {
+                tracing::warn!(%error, "the start page could not be opened");
+            }
         }
         Ok(process)
     }
