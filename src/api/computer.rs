@@ -618,8 +618,8 @@ pub struct ActionResult {
     pub index: usize,
     pub r#type: ActionType,
     pub ok: bool,
-    /// How long it took, in microseconds. On a screen the pointer's actions are sent without a wait for each; what the screen takes for them is
-    /// part of the next that waits for it, or of the last.
+    /// How long it took, in microseconds. Where there is a screen, the pointer's actions are sent without a wait for each, and where there
+    /// is none, moves; the wait for them is part of the next action that needs it, or of the last.
     pub duration_us: u64,
 }
 

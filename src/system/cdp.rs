@@ -287,7 +287,7 @@ impl Cdp {
         command: C,
         session: Option<SessionId>,
     ) -> Result<C::Response, CdpError> {
-        let sent = self.send(command, session).await?;
+        let mut sent = self.send(command, session).await?;
         let method = sent.method.clone();
         C::response_from_value(sent.answer().await?).map_err(|error| CdpError::Answer {
             method,
@@ -336,13 +336,13 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// What Chromium says to it.
-    pub async fn answer(mut self) -> Result<serde_json::Value, CdpError> {
+    /// What Chromium says to it. Where this is not waited for to its end, it can be asked for again.
+    pub async fn answer(&mut self) -> Result<serde_json::Value, CdpError> {
         match time::timeout_at(self.until, &mut self.answer).await {
             Ok(Ok(Response {
                 error: Some(error), ..
             })) => Err(CdpError::Refused {
-                method: self.method,
+                method: self.method.clone(),
                 message: error.message,
             }),
             Ok(Ok(Response { result, .. })) => Ok(result.unwrap_or_default()),
@@ -351,9 +351,14 @@ impl Sent {
         }
     }
 
-    fn too_late(self) -> CdpError {
+    /// Whether Chromium has done by now what it was told.
+    pub fn is_done(&mut self) -> bool {
+        matches!(self.answer.try_recv(), Ok(Response { error: None, .. }))
+    }
+
+    fn too_late(&self) -> CdpError {
         CdpError::Deadline {
-            method: self.method,
+            method: self.method.clone(),
             after: self.after,
         }
     }

@@ -221,8 +221,11 @@ impl Player {
                 Err(_) => Some(PlayError::TooLong(budget.beyond)),
             },
         };
-        progress.confirm(self.taken);
         let longer = began.elapsed();
+        if error.is_some() {
+            self.take_what_is_done();
+        }
+        progress.confirm(self.taken);
         let played = match error {
             Some(error) => {
                 self.release_all().await;
@@ -443,11 +446,21 @@ impl Player {
 
     /// Waits until the page has taken all that was sent to it.
     async fn settle(&mut self) -> Result<(), PlayError> {
-        while let Some(sent) = self.sent.pop_front() {
+        while let Some(sent) = self.sent.front_mut() {
             sent.answer().await.map_err(failed)?;
+            self.sent.pop_front();
             self.taken += 1;
         }
         Ok(())
+    }
+
+    /// Counts what nobody has waited for yet, as far as the page has taken it.
+    fn take_what_is_done(&mut self) {
+        let done = self
+            .sent
+            .iter_mut()
+            .map_while(|sent| sent.is_done().then_some(1_u64));
+        self.taken += done.sum::<u64>();
     }
 
     fn session(&self) -> Result<&TabSession, PlayError> {

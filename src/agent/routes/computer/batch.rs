@@ -34,7 +34,7 @@ use crate::{
         (status = 200, body = BatchResponse),
         (status = 400, body = ErrorBody, description = "no actions or more than 1000, or actions that are wrong: nothing was done"),
         (status = 409, body = ErrorBody, description = "`no_display`: the browser runs without one, and so without a pointer to be hidden"),
-        (status = 500, body = ErrorBody, description = "an action failed; `details` has its `index`, its `type`, and as JSON the `results` up to it"),
+        (status = 500, body = ErrorBody, description = "an action failed; `details` has its `index`, its `type`, and as JSON the `results` up to it; `inner_error` says why: `screen_lost`, `not_taken` by the page, `no_key` where the keyboard has no room for as many other keys at once, or `too_long`"),
         (status = 503, body = ErrorBody, description = "the display or the browser is being started, or others have had mouse and keyboard for a minute"),
     )
 )]

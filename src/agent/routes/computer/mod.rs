@@ -10,7 +10,7 @@ use crate::{
     },
     api::{ErrorDetail, agent::Done, computer::Action},
     http::{ApiError, ApiResult, FieldErrors, Json},
-    system::input::InputError,
+    system::input::{InputError, PlayError},
 };
 
 pub mod batch;
@@ -83,8 +83,19 @@ fn failed(failure: &Failure) -> ApiError {
     };
     let results = serde_json::to_string(&failure.results).unwrap_or_default();
     let (index, kind) = (failure.index, failure.kind.name());
+    let cause = failure.cause.to_string();
+    let (code, why) = match failure.cause {
+        PlayError::Screen(_) => (
+            "screen_lost",
+            "the screen, or its page, went away".to_owned(),
+        ),
+        PlayError::NotTaken(_) => ("not_taken", cause),
+        PlayError::NoKey => ("no_key", cause),
+        PlayError::TooLong(_) => ("too_long", cause),
+    };
     ApiError::internal(failure)
         .message(format!("action {index} ({kind}) failed"))
+        .inner(code, why)
         .details([
             detail("index", index.to_string()),
             detail("type", kind.to_owned()),

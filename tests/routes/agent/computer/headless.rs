@@ -1,6 +1,7 @@
 //! Mouse, keyboard and pictures of a browser without a display.
 
 use futures::future::join_all;
+use nix::sys::signal::Signal;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -8,6 +9,7 @@ use crate::support::{
     agent::{Start, TestAgent},
     page::Page,
     painter::{BLUE, RED, region, screenshot},
+    processes,
     recorder::{act, action, perform, position},
     requests::wrong_fields,
     wait::{in_time, until},
@@ -26,13 +28,15 @@ for (let type of ['keydown', 'keypress', 'keyup'])
 addEventListener('input', e => seen.push(['input', e.inputType, e.data]));
 </script>";
 
+/// Until the page has been drawn as it is.
+const DRAWN: &str =
+    "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
+
 async fn recorder(agent: &TestAgent) -> Page {
     let mut page = Page::of(agent).await;
     page.show(RECORDER).await;
     // It hears of the mouse once it has been drawn.
-    let drawn =
-        "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
-    page.evaluate(drawn).await;
+    page.evaluate(DRAWN).await;
     page
 }
 
@@ -407,6 +411,7 @@ async fn a_tab_that_goes_away_ends_its_batch_and_no_other() {
     })
     .await;
     let actions = [
+        action("press_key", json!({"keys": ["Shift"]})),
         action("move_mouse", json!({"x": 3, "y": 4})),
         action("press_key", json!({"keys": ["Shift"], "duration": 10_000})),
         action("move_mouse", json!({"x": 5, "y": 6})),
@@ -426,9 +431,9 @@ async fn a_tab_that_goes_away_ends_its_batch_and_no_other() {
     };
     let results: Value = serde_json::from_str(detail("results").as_str().unwrap()).unwrap();
     let results = results.as_array().unwrap();
-    // It goes away while the key is held, which is noticed when that is to be released.
+    // It goes away with the move or after it: while the key is held, that is noticed when it is to be released.
     let index = results.len() - 1;
-    assert!((1..=2).contains(&index), "{answer}");
+    assert!((1..=3).contains(&index), "{answer}");
     assert_eq!(detail("index"), index.to_string());
     assert_eq!(detail("type"), actions[index]["type"]);
     assert!(results[..index].iter().all(|result| result["ok"] == true));
@@ -459,6 +464,31 @@ async fn what_a_page_has_not_taken_is_not_told_as_done() {
     let (status, answer) = batch(&agent, &actions).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
     assert_eq!(answer["message"], "action 1 (move_mouse) failed");
+    assert_eq!(answer["inner_error"]["code"], "not_taken");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_page_has_taken_is_told_as_done_when_its_browser_dies() {
+    let agent = headless().await;
+    let mut page = recorder(&agent).await;
+    let chromium = u32::try_from(agent.chromium_number("pid").await).unwrap();
+    let actions = [
+        action("move_mouse", json!({"x": 30, "y": 40})),
+        action("sleep", json!({"duration_ms": 3_000})),
+        action("click_mouse", json!({"x": 50, "y": 60})),
+    ];
+    let kill = async {
+        let moved = "seen.some(event => event[0] == 'mousemove')";
+        page.until(moved, |is| *is == true).await;
+        // What it says to the move comes before what it says to this.
+        page.evaluate(DRAWN).await;
+        processes::signal(chromium, Signal::SIGKILL);
+    };
+    let ((status, answer), ()) = tokio::join!(batch(&agent, &actions), kill);
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
+    assert_eq!(answer["message"], "action 2 (click_mouse) failed");
+    assert_eq!(answer["inner_error"]["code"], "screen_lost");
     agent.stop().await;
 }
 
@@ -476,9 +506,7 @@ async fn a_picture_shows_the_page_and_a_region_of_it() {
     assert_eq!((whole.at(99, 99), whole.at(100, 99) == RED), (RED, false));
     // What is seen, not what the page begins with.
     page.evaluate("scrollTo(0, 1000)").await;
-    let drawn =
-        "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
-    page.evaluate(drawn).await;
+    page.evaluate(DRAWN).await;
     let part = screenshot(&agent, &region(10, 0, 30, 20)).await;
     assert_eq!((part.width, part.height), (30, 20));
     assert_eq!(

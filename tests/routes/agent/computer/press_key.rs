@@ -9,6 +9,9 @@ use crate::support::{
     requests::wrong_fields,
 };
 
+/// Of the keyboard that Xvfb has.
+const SPARE_KEYS: usize = 18;
+
 #[tokio::test]
 async fn keys_and_combinations_are_pressed_and_released() {
     let agent = Start::on_screen().ready().await;
@@ -109,5 +112,35 @@ async fn refuses_keys_there_are_none_of() {
         assert_eq!(status, StatusCode::BAD_REQUEST, "{body}: {answer}");
         assert_eq!(wrong_fields(&answer), fields, "{body}");
     }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn where_the_keyboard_has_no_room_for_so_many_at_once_none_stays_down() {
+    let agent = Start::on_screen().ready().await;
+    let mut recorder = Recorder::open(&agent).await;
+    let strange = |first: char, count: u32| -> Vec<String> {
+        let all = (0..count).filter_map(|next| char::from_u32(first as u32 + next));
+        all.map(String::from).collect()
+    };
+    let many = json!({"keys": strange('\u{4e00}', 100), "duration": 1});
+    let request = agent.post("/computer/press_key").json(&many);
+    let (status, answer) = agent.answer(request).await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
+    assert_eq!(answer["inner_error"]["code"], "no_key");
+    let seen = recorder
+        .take_when("each released", |seen| {
+            let count = |kind: &str| seen.iter().filter(|event| event["type"] == kind).count();
+            count("keydown") > 0 && count("keydown") == count("keyup")
+        })
+        .await;
+    assert_eq!(seen.len(), 2 * SPARE_KEYS, "{seen:?}");
+    // There is room for others again.
+    let others = json!({"keys": strange('\u{5e00}', SPARE_KEYS as u32), "duration": 1});
+    act(&agent, "press_key", others).await;
+    assert_eq!(
+        recorder.keys(2 * SPARE_KEYS).await.split(' ').count(),
+        2 * SPARE_KEYS
+    );
     agent.stop().await;
 }
