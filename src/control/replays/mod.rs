@@ -36,6 +36,8 @@ const TRANSFERS: usize = 4;
 /// A file that comes slower than this, after a while for what does not depend on its size, is given up: others wait.
 const SLOWEST: u64 = 2 << 20;
 const AT_LEAST: Duration = Duration::from_secs(60);
+/// One browser's, however small: all of them are listed at once.
+const MAX_OF_ONE: u64 = 1000;
 /// How many old ones are removed before the next are looked for.
 const PURGE_AT_ONCE: u64 = 256;
 /// Where the files are in the blob store.
@@ -171,6 +173,11 @@ impl Replays {
         range: Range<u64>,
     ) -> Result<BoxStream<'static, std::io::Result<Bytes>>, ReplayError> {
         Ok(self.inner.blobs.get(&key(id), range).await?)
+    }
+
+    /// Whether the browser has as many as it may have.
+    pub async fn is_full(&self, browser: &BrowserId) -> Result<bool, StoreError> {
+        Ok(self.inner.store.count_replays_of(browser).await? >= MAX_OF_ONE)
     }
 
     /// Whether those that are kept leave room for another one.

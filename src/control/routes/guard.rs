@@ -5,7 +5,7 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use http::{HeaderMap, HeaderValue, Method, header::REFERRER_POLICY, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Uri, header::REFERRER_POLICY, request::Parts};
 
 use crate::{
     api::ids::ProjectId,
@@ -74,7 +74,12 @@ fn session_token(request: &Request) -> Option<String> {
     if request.headers().contains_key(http::header::AUTHORIZATION) {
         return None;
     }
-    let query = request.uri().query()?;
+    token_of(request.uri())
+}
+
+/// The session token in an address, whether or not it is one.
+pub fn token_of(address: &Uri) -> Option<String> {
+    let query = address.query()?;
     url::form_urlencoded::parse(query.as_bytes())
         .find(|(name, _)| name == SESSION_PARAMETER)
         .map(|(_, token)| token.into_owned())

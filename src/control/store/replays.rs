@@ -210,6 +210,14 @@ impl Store {
         rows.into_iter().map(to_row).collect()
     }
 
+    pub async fn count_replays_of(&self, browser: &BrowserId) -> Result<u64, StoreError> {
+        let found = replay::Entity::find()
+            .filter(replay::Column::BrowserId.eq(browser.to_string()))
+            .count(&self.db)
+            .await?;
+        Ok(found)
+    }
+
     pub async fn has_replays(
         &self,
         project: &ProjectId,

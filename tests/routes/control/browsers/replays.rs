@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use chrono::Utc;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -153,6 +154,12 @@ async fn a_replays_link_opens_it_and_nothing_else() {
         request.send().await.unwrap()
     };
 
+    // A token that is given now would be another one.
+    let given_at = Utc::now().timestamp();
+    until("the next second", async || {
+        (Utc::now().timestamp() > given_at).then_some(())
+    })
+    .await;
     let answer = asked(Method::GET, page).await;
     assert_eq!(answer.status(), 200);
     for (name, value) in [
@@ -171,6 +178,9 @@ async fn a_replays_link_opens_it_and_nothing_else() {
     );
     let html = answer.text().await.unwrap();
     assert!(html.contains("<video"), "{html}");
+    // It is good for no longer than the link.
+    let source = format!("src=\"../{ours}?jwt={token}\"");
+    assert!(html.contains(&source), "{html}");
     let file = asked(Method::GET, &format!("{base}/replays/{ours}")).await;
     assert_eq!(file.bytes().await.unwrap(), CONTENT);
 
@@ -266,6 +276,37 @@ async fn where_those_that_are_kept_leave_no_room_none_is_started() {
     refused.assert_error(429, "limit_exceeded");
     let nobody = dev.post("/browsers/nobody/replays", json!({})).await;
     nobody.assert_error(404, "not_found");
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn of_one_browser_only_so_many_are_kept() {
+    let dev = Dev::start().await;
+    let [full, other] = [dev.browser(json!({})).await, dev.browser(json!({})).await];
+    dev.sql(&format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) \
+         INSERT INTO replays (id, project_id, browser_id, state, started_at) \
+         SELECT 'rep_01jd' || printf('%022d', i), project_id, id, 'lost', i \
+         FROM n, browsers WHERE id = '{}'",
+        id(&full)
+    ))
+    .await;
+    let start = async |browser: &Value| {
+        let path = format!("/browsers/{}/replays", id(browser));
+        dev.post(&path, json!({})).await
+    };
+    let refused = start(&full).await;
+    refused.assert_error(429, "limit_exceeded");
+    assert!(
+        refused.body["message"]
+            .as_str()
+            .unwrap()
+            .contains("browser")
+    );
+    // It would have been started but for that.
+    start(&other).await.assert_error(409, "no_display");
+    let listed = dev.get(&format!("/browsers/{}/replays", id(&full))).await;
+    assert_eq!(listed.body.as_array().unwrap().len(), 1000);
     dev.finish().await;
 }
 

@@ -93,7 +93,7 @@ async fn look(control: &Control, caller: &Caller, id: &str) {
         (status = 401, body = ErrorBody),
         (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody, description = "`no_display`: the browser is headless; `no_audio`: there is no sound to record"),
-        (status = 429, body = ErrorBody, description = "As many recordings as may be at once, or the replays that are kept leave no room for another one"),
+        (status = 429, body = ErrorBody, description = "As many recordings as may be at once, or of one browser (1000), or the replays that are kept leave no room for another one"),
         (status = 503, body = ErrorBody, description = "The browser is being started again"),
     )
 )]
@@ -107,6 +107,15 @@ pub async fn start(
     let session = control.browsers.session(&caller.project, &id).await?;
     if !control.replays.has_room().await.map_err(internal)? {
         let message = "the replays that are kept leave no room for another one";
+        return Err(ApiError::limit_exceeded(message, ROOM_RETRY));
+    }
+    if control
+        .replays
+        .is_full(&session.id)
+        .await
+        .map_err(internal)?
+    {
+        let message = "the browser has as many replays as may be kept of one";
         return Err(ApiError::limit_exceeded(message, ROOM_RETRY));
     }
     // A client that does not wait must not leave a recording that nobody knows of.

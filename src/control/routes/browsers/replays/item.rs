@@ -66,10 +66,15 @@ pub async fn get(
     if answer.status() != StatusCode::NOT_FOUND {
         return Ok(answer);
     }
-    // It may have been fetched in this moment.
+    // It may have been fetched in this moment, or is about to be found lost.
     let again = control.replays.find(&caller.project, &browser.id, &replay);
-    match again.await?.state {
+    let row = again.await?;
+    match row.state {
         Where::Kept => file(&control, &replay, &headers).await,
-        Where::Recording | Where::Finished | Where::Lost => Ok(answer),
+        Where::Lost => Err(lost(&row)),
+        Where::Recording | Where::Finished => {
+            session.replays_changed.notify_one();
+            Ok(not_yet())
+        }
     }
 }

@@ -76,10 +76,7 @@ async fn found(
 
 /// The record as clients see it.
 fn show(control: &Control, reached: &Reached, row: ReplayRow) -> Replay {
-    let scope = Scope::Replay(row.id.clone());
-    let token = control
-        .tokens
-        .issue(&row.browser_id, &row.project_id, &scope);
+    let token = token_for(control, &row);
     let path = format!("/replays/{}/view", row.id);
     Replay {
         replay_view_url: Some(reached.page(&row.browser_id, &path, &token)),
@@ -91,6 +88,14 @@ fn show(control: &Control, reached: &Reached, row: ReplayRow) -> Replay {
         duration_ms: row.end.duration_ms,
         size_bytes: row.end.size_bytes,
     }
+}
+
+/// Opens the replay and nothing else.
+fn token_for(control: &Control, row: &ReplayRow) -> String {
+    let scope = Scope::Replay(row.id.clone());
+    control
+        .tokens
+        .issue(&row.browser_id, &row.project_id, &scope)
 }
 
 fn status(state: State) -> ReplayStatus {

@@ -2,13 +2,16 @@ use std::sync::LazyLock;
 
 use axum::{extract::State, response::Response};
 use chrono::{DateTime, SecondsFormat, Utc};
-use http::{HeaderValue, StatusCode, header::REFRESH};
+use http::{HeaderValue, StatusCode, Uri, header::REFRESH};
 
-use super::{RECORDING_RETRY, TAG, found};
+use super::{RECORDING_RETRY, TAG, found, token_for};
 use crate::{
     api::{ErrorBody, ids::ReplayId, replays::ReplayEndReason},
     control::{
-        Control, replays::state::State as Where, routes::guard::Caller, session_token::Scope,
+        Control,
+        replays::state::State as Where,
+        routes::guard::{Access, Caller, token_of},
+        session_token::Scope,
         store::ReplayRow,
     },
     http::{ApiResult, Page, Path},
@@ -46,12 +49,14 @@ pub async fn view(
     State(control): State<Control>,
     caller: Caller,
     Path((id, replay)): Path<(String, ReplayId)>,
+    address: Uri,
 ) -> ApiResult<Response> {
     let (browser, row) = found(&control, &caller, &id, &replay).await?;
-    let scope = Scope::Replay(row.id.clone());
-    let token = control
-        .tokens
-        .issue(&row.browser_id, &row.project_id, &scope);
+    let token = match (&caller.access, token_of(&address)) {
+        // A link is good for as long as it was given for: looking at it makes no other one.
+        (Access::Token(Scope::Replay(_)), Some(token)) => token,
+        _ => token_for(&control, &row),
+    };
     let shown = match row.state {
         Where::Kept => Shown::Video,
         Where::Finished if browser.lives => Shown::Video,
