@@ -2,8 +2,9 @@
 
 use std::{
     ffi::OsString,
-    io,
+    fs, io,
     net::{Ipv4Addr, SocketAddr},
+    os::unix::ffi::OsStrExt,
     path::Path,
     sync::Arc,
     time::Duration,
@@ -36,8 +37,9 @@ const FLUSH_DEADLINE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 const MISSED_ANSWERS: u32 = 3;
 const TERM_GRACE: Duration = Duration::from_secs(2);
-/// Where the kernel has graphics cards, if there are any.
+/// Where the kernel has graphics cards, if there are any. What draws has a name of this kind; one that only shows, as many a VM has, has none.
 const GRAPHICS_CARDS: &str = "/dev/dri";
+const RENDER_NODE: &[u8] = b"renderD";
 /// With less shared memory than this its tabs crash; it then uses files instead.
 const MIN_SHARED_MEMORY: u64 = 512 * 1024 * 1024;
 
@@ -296,7 +298,7 @@ fn arguments(config: &Config, viewport: Viewport) -> Vec<OsString> {
     } else {
         own.push("--ozone-platform=x11".to_owned());
         // Else it starts a process for the graphics card twice in vain, and what is clicked when that ends is lost.
-        if !Path::new(GRAPHICS_CARDS).exists() {
+        if !can_draw(Path::new(GRAPHICS_CARDS)) {
             own.push("--disable-gpu".to_owned());
         }
     }
@@ -323,4 +325,25 @@ fn arguments(config: &Config, viewport: Viewport) -> Vec<OsString> {
 fn shared_memory() -> Option<u64> {
     let found = nix::sys::statvfs::statvfs("/dev/shm").ok()?;
     Some(found.blocks_available() * found.fragment_size())
+}
+
+/// Whether one of the graphics cards in this folder draws.
+fn can_draw(cards: &Path) -> bool {
+    let mut cards = fs::read_dir(cards).into_iter().flatten().flatten();
+    cards.any(|card| card.file_name().as_bytes().starts_with(RENDER_NODE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_that_only_shows_does_not_draw() {
+        let cards = tempfile::tempdir().unwrap();
+        assert!(!can_draw(&cards.path().join("none")));
+        fs::write(cards.path().join("card0"), "").unwrap();
+        assert!(!can_draw(cards.path()));
+        fs::write(cards.path().join("renderD128"), "").unwrap();
+        assert!(can_draw(cards.path()));
+    }
 }
