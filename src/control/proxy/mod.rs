@@ -31,8 +31,9 @@ use crate::shutdown::Shutdown;
 
 /// How long an agent may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an agent may take to begin its answer, once it has the whole request. Above what any session route allows itself.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// How long an agent may take to begin its answer, once it has the whole request. Above what any session route allows itself:
+/// the longest batch of input has 600 s of waits, 200,000 steps of 20 ms, and 300 s to spare.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(90 * 60);
 /// Shorter than the agent keeps a silent connection, so that a request is not sent on one that is just being closed.
 const POOL_IDLE: Duration = Duration::from_secs(15);
 /// Connections kept for the next request, per agent.
