@@ -26,16 +26,46 @@ async fn middle(page: &mut Page) -> serde_json::Value {
     .await
 }
 
+async fn until_middle_is(page: &mut Page, color: &serde_json::Value) {
+    until("the colour", async || {
+        (middle(page).await == *color).then_some(())
+    })
+    .await;
+}
+
+async fn click_the_middle(page: &mut Page) {
+    let place = page
+        .evaluate(
+            "(() => { const b = document.getElementById('screen').getBoundingClientRect(); \
+             return [b.left + b.width / 2, b.top + b.height / 2] })()",
+        )
+        .await;
+    for kind in ["mousePressed", "mouseReleased"] {
+        let event =
+            json!({"type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1});
+        page.call("Input.dispatchMouseEvent", event).await;
+    }
+}
+
+async fn press_a_key(page: &mut Page) {
+    for kind in ["keyDown", "keyUp"] {
+        let event = json!({"type": kind, "key": "a", "code": "KeyA", "text": "a"});
+        page.call("Input.dispatchKeyEvent", event).await;
+    }
+}
+
 #[tokio::test]
 async fn its_links_show_the_browser_its_death_and_its_end() {
     let dev = Dev::start().await;
-    let start = "data:text/html,<title>shown</title><body style='background:rgb(0,0,255)'>";
+    let start = "data:text/html,<title>shown</title><body style='background:rgb(0,0,255)'><script>\
+        onmousedown = () => document.body.style.background = 'rgb(0,255,0)'; \
+        onkeydown = () => document.body.style.background = 'rgb(0,0,255)'</script>";
     let wishes = json!({"viewport": {"width": 1024, "height": 768}, "start_url": start, "timeout_seconds": 600});
     let created = dev.post("/browsers", wishes).await;
     assert_eq!(created.status, 201, "{}\n{}", created.body, dev.log());
     let id = created.body["session_id"].as_str().unwrap().to_owned();
     let looker = looker().await;
-    let blue = json!([0, 0, 255, 255]);
+    let (blue, green) = (json!([0, 0, 255, 255]), json!([0, 255, 0, 255]));
     for (link, read_only, name) in [
         ("browser_live_view_url", false, "live-view-through-control"),
         (
@@ -47,10 +77,13 @@ async fn its_links_show_the_browser_its_death_and_its_end() {
         let url = created.body[link].as_str().unwrap();
         let mut page = open(&looker, url).await;
         until_live(&mut page).await;
-        until("the page", async || {
-            (middle(&mut page).await == blue).then_some(())
-        })
-        .await;
+        until_middle_is(&mut page, &blue).await;
+        if !read_only {
+            click_the_middle(&mut page).await;
+            until_middle_is(&mut page, &green).await;
+            press_a_key(&mut page).await;
+            until_middle_is(&mut page, &blue).await;
+        }
         let hidden = "document.getElementById('read-only').hidden";
         assert_eq!(page.evaluate(hidden).await, json!(!read_only));
         Photo::take(&mut page, name).await;

@@ -302,19 +302,28 @@ async fn a_browser_that_is_deleted_or_not_used_any_more_hands_over_what_it_recor
         let page = replay["replay_view_url"].as_str().unwrap().to_owned();
         (base, page)
     };
-    let ((deleted, _), (idle, page)) = tokio::join!(
-        recorded(json!({})),
-        recorded(json!({"timeout_seconds": 10})),
-    );
-    show(&dev, &deleted, "blue").await;
-    assert_eq!(dev.delete(&deleted).await.status, StatusCode::NO_CONTENT);
+    let deleted = async {
+        let (base, _) = recorded(json!({})).await;
+        delete_and_watch(&dev, &base).await;
+    };
+    let idle = async {
+        let (base, page) = recorded(json!({"timeout_seconds": 10})).await;
+        only_look(&dev, &base, &page).await;
+    };
+    tokio::join!(deleted, idle);
+    dev.finish().await;
+}
+
+async fn delete_and_watch(dev: &Dev, base: &str) {
+    show(dev, base, "blue").await;
+    assert_eq!(dev.delete(base).await.status, StatusCode::NO_CONTENT);
     // The end has waited for it.
-    let replay = only(&dev, &deleted).await;
+    let replay = only(dev, base).await;
     assert_eq!(
         (&replay["status"], &replay["end_reason"]),
         (&json!("finished"), &json!("stopped"))
     );
-    let whole = file(&dev, &deleted, &replay).await;
+    let whole = file(dev, base, &replay).await;
     assert_eq!(whole.status(), 200);
     let whole = whole.bytes().await.unwrap();
     assert_eq!(Some(whole.len() as u64), replay["size_bytes"].as_u64());
@@ -324,25 +333,29 @@ async fn a_browser_that_is_deleted_or_not_used_any_more_hands_over_what_it_recor
     let viewer = dev.browser(json!({})).await;
     let late = film.duration - 0.1;
     let url = replay["replay_view_url"].as_str().unwrap();
-    let result = watch(&dev, &viewer, url, &[late]).await;
+    let result = watch(dev, &viewer, url, &[late]).await;
     assert!(is_about(&result["seen"][0]["color"], BLUE), "{result}");
+}
 
-    // A look at its record that is left when it has ended is no use of it, and nor is a page that waits for its replay.
-    let record = format!("{idle}?status=deleted");
+/// A look at the record that is left when it has ended is no use of it, and nor is a page that waits for its replay.
+async fn only_look(dev: &Dev, base: &str, page: &str) {
+    let record = format!("{base}?status=deleted");
+    let mut looks = 0;
     until("it has ended", async || {
-        let page = dev.http.get(&page).send().await.unwrap();
+        let page = dev.http.get(page).send().await.unwrap();
         assert_eq!(page.status(), 200);
+        looks += 1;
         (dev.get(&record).await.status == 200).then_some(())
     })
     .await;
+    assert!(looks > 1);
     let replay = until("its recording has ended", async || {
-        let replay = only(&dev, &idle).await;
+        let replay = only(dev, base).await;
         (replay["status"] == "finished").then_some(replay)
     })
     .await;
     assert_eq!(replay["end_reason"], "stopped");
-    file_in_time(&dev, &idle, &replay).await;
-    dev.finish().await;
+    file_in_time(dev, base, &replay).await;
 }
 
 #[tokio::test]
