@@ -1,11 +1,6 @@
 //! What is measured: our programs, theirs, a Chromium with our flags, and a small page. Each ends when it is dropped.
 
-use axum::{
-    Router,
-    http::header::CONTENT_TYPE,
-    response::{Html, IntoResponse},
-    routing::get,
-};
+use axum::{Router, http::header::CONTENT_TYPE, response::Html, routing::get};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -36,6 +31,8 @@ impl Site {
         const BUTTON: &str = "<!doctype html><title>before</title><button onclick=\"document.title = 'after'\">Go</button>";
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}/", listener.local_addr()?);
+        let video = make_video().await?;
+        let video = async move || ([(CONTENT_TYPE, "video/webm")], video.clone());
         let pages = Router::new()
             .route("/", get(async || Html(BUTTON)))
             .route("/still", get(async || Html(text_page(""))))
@@ -72,23 +69,18 @@ fn text_page(script: &str) -> String {
 }
 
 /// Moving colours, ten seconds of them.
-async fn video() -> impl IntoResponse {
-    let made = tokio::task::spawn_blocking(|| {
-        static MADE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(make_video);
-        MADE.as_slice()
-    });
-    ([(CONTENT_TYPE, "video/webm")], made.await.expect("a video"))
-}
-
-fn make_video() -> Vec<u8> {
-    let made = std::process::Command::new("ffmpeg")
+async fn make_video() -> Result<bytes::Bytes> {
+    let made = Command::new("ffmpeg")
         .args(["-nostdin", "-loglevel", "error", "-f", "lavfi"])
         .args(["-i", "testsrc2=size=640x360:rate=25:duration=10"])
         .args(["-c:v", "libvpx", "-deadline", "realtime", "-f", "webm", "-"])
-        .output();
-    let video = made.map(|output| output.stdout).unwrap_or_default();
-    assert!(!video.is_empty(), "ffmpeg makes the video that is measured");
-    video
+        .output()
+        .await?;
+    if !made.status.success() {
+        let said = String::from_utf8_lossy(&made.stderr);
+        return Err(format!("ffmpeg does not make the video that is measured: {said}").into());
+    }
+    Ok(made.stdout.into())
 }
 
 /// The screen of an agent, for programs of theirs.

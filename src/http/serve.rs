@@ -147,7 +147,7 @@ async fn connection(
             if !was_asked.load(Relaxed) {
                 return;
             }
-            // hyper has read what such a client had sent of a body that nobody wanted, or it would have closed.
+            // Once its answer has gone, hyper has read what such a client had sent of a body that nobody wanted, or it would have closed.
             if was_answered.load(Relaxed) {
                 left.clear();
             }
