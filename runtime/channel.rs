@@ -154,7 +154,6 @@ pub struct Inbox {
 struct InboxState {
     messages: VecDeque<Bytes>,
     bytes: usize,
-    closed: Option<String>,
 }
 
 impl Inbox {
@@ -166,21 +165,12 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    pub fn close(&self, reason: String) {
-        self.state.borrow_mut().closed.get_or_insert(reason);
-        self.arrived.notify_one();
-    }
-
     pub fn is_full(&self) -> bool {
         self.state.borrow().bytes > MAX_WAITING_IN
     }
 
-    pub fn closed_reason(&self) -> Option<String> {
-        self.state.borrow().closed.clone()
-    }
-
-    /// All that has come, at least one; `None` once it is closed and empty.
-    pub async fn receive(&self) -> Option<Vec<String>> {
+    /// All that has come, at least one.
+    pub async fn receive(&self) -> Vec<String> {
         loop {
             {
                 let mut state = self.state.borrow_mut();
@@ -188,15 +178,10 @@ impl Inbox {
                     state.bytes = 0;
                     let messages = std::mem::take(&mut state.messages);
                     // Chromium sends UTF-8; what is not would be a broken message whichever way it is read.
-                    return Some(
-                        messages
-                            .into_iter()
-                            .map(|message| String::from_utf8_lossy(&message).into_owned())
-                            .collect(),
-                    );
-                }
-                if state.closed.is_some() {
-                    return None;
+                    return messages
+                        .into_iter()
+                        .map(|message| String::from_utf8_lossy(&message).into_owned())
+                        .collect();
                 }
             }
             self.arrived.notified().await;

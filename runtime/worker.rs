@@ -240,7 +240,6 @@ impl Worker {
     fn accept(&mut self, message: ToWorker) -> Option<Ending> {
         match message {
             ToWorker::Cdp(text) => self.host.inbox.push(text),
-            ToWorker::CdpClosed(reason) => self.host.inbox.close(reason),
             ToWorker::Prepare(script) => self.prepared = Some(self.prepare(&script)),
             ToWorker::Run(request) => return self.start(&request).err(),
         }

@@ -20,19 +20,9 @@ pub fn op_cdp_send(state: &mut OpState, #[string] message: String) -> Result<(),
 
 #[op2]
 #[serde]
-pub async fn op_cdp_receive(state: Rc<RefCell<OpState>>) -> Option<Vec<String>> {
+pub async fn op_cdp_receive(state: Rc<RefCell<OpState>>) -> Vec<String> {
     let inbox = state.borrow().borrow::<Rc<Host>>().inbox.clone();
     inbox.receive().await
-}
-
-#[op2]
-#[string]
-pub fn op_cdp_closed_reason(state: &mut OpState) -> String {
-    state
-        .borrow::<Rc<Host>>()
-        .inbox
-        .closed_reason()
-        .unwrap_or_default()
 }
 
 #[op2(fast)]

@@ -58,7 +58,6 @@ deno_core::extension!(
         bytes::op_hash,
         bytes::op_random,
         cdp::op_attached,
-        cdp::op_cdp_closed_reason,
         cdp::op_cdp_receive,
         cdp::op_cdp_send,
         cdp::op_detached,

@@ -24,9 +24,8 @@ interface Core {
 interface Ops {
   /** Queues one message for the browser. */
   op_cdp_send(message: string): void;
-  /** The messages that have come since, at least one; null once the browser is gone (then `op_cdp_closed_reason` says why). */
-  op_cdp_receive(): Promise<string[] | null>;
-  op_cdp_closed_reason(): string;
+  /** The messages that have come since, at least one. */
+  op_cdp_receive(): Promise<string[]>;
   /** Writes to the script's standard output (1) or error (2); false once that stream is full. */
   op_output(stream: number, text: string): boolean;
   /** Appends to the result; false once it is full. */

@@ -1,9 +1,9 @@
 import { ops } from './host.ts';
 
-/** Playwright's end of the CDP connection. The agent holds the browser's. */
+/** Playwright's end of the CDP connection. The agent holds the browser's, and ends the worker where the browser goes away. */
 export class HostTransport {
   onmessage?: (message: object) => void;
-  onclose?: (reason?: string) => void;
+  onclose?: () => void;
   #closed = false;
 
   constructor() {
@@ -13,13 +13,9 @@ export class HostTransport {
   async #receive() {
     for (;;) {
       const messages = await ops.op_cdp_receive();
-      if (messages === null || this.#closed) break;
+      if (this.#closed) return;
       // One turn of the event loop each, as from a WebSocket: Playwright counts on its promises to settle in between.
       for (const message of messages) setImmediate(() => this.onmessage?.(JSON.parse(message)));
-    }
-    if (!this.#closed) {
-      this.#closed = true;
-      this.onclose?.(ops.op_cdp_closed_reason());
     }
   }
 

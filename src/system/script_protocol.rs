@@ -27,8 +27,6 @@ pub const MAX_ENTRIES: usize = 4096;
 pub enum ToWorker {
     /// A message of the browser, for Playwright.
     Cdp(Bytes),
-    /// The browser is gone; the text says why.
-    CdpClosed(String),
     /// The script of the `Run` that follows, to be compiled meanwhile.
     Prepare(Script),
     /// Runs the script that was prepared last.
@@ -128,7 +126,6 @@ impl Frame for ToWorker {
     fn encode(self) -> Result<(u8, Bytes), FrameError> {
         Ok(match self {
             ToWorker::Cdp(text) => (1, text),
-            ToWorker::CdpClosed(reason) => (2, reason.into()),
             ToWorker::Run(request) => (3, serde_json::to_vec(&request)?.into()),
             ToWorker::Prepare(script) => (4, serde_json::to_vec(&script)?.into()),
         })
@@ -137,7 +134,6 @@ impl Frame for ToWorker {
     fn decode(kind: u8, payload: Bytes) -> Result<Self, FrameError> {
         Ok(match kind {
             1 => ToWorker::Cdp(payload),
-            2 => ToWorker::CdpClosed(String::from_utf8(payload.into())?),
             3 => ToWorker::Run(serde_json::from_slice(&payload)?),
             4 => ToWorker::Prepare(serde_json::from_slice(&payload)?),
             other => return Err(FrameError::UnknownKind(other)),
@@ -212,7 +208,7 @@ mod tests {
     #[test]
     fn frames_come_out_whole_however_they_are_cut() {
         let mut wire = bytes_of(ToWorker::Cdp(Bytes::from_static(b"{\"id\":1}")));
-        wire.extend(bytes_of(ToWorker::CdpClosed("gone".into())));
+        wire.extend(bytes_of(ToWorker::Cdp(Bytes::from_static(b"{\"id\":22}"))));
         for cut in 0..wire.len() {
             let mut buffer = BytesMut::from(&wire[..cut]);
             let mut seen = Vec::new();
@@ -224,7 +220,7 @@ mod tests {
                 seen.push(frame);
             }
             assert!(
-                matches!(&seen[..], [ToWorker::Cdp(text), ToWorker::CdpClosed(why)] if text == "{\"id\":1}" && why == "gone")
+                matches!(&seen[..], [ToWorker::Cdp(one), ToWorker::Cdp(two)] if one == "{\"id\":1}" && two == "{\"id\":22}")
             );
         }
     }

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use berth::system::script_worker::{MAX_OUTPUT, MAX_RESULT, ToWorker};
+use berth::system::script_worker::{MAX_OUTPUT, MAX_RESULT};
 
 use crate::support::{
     agent::{Start, TestAgent},
@@ -247,20 +247,6 @@ async fn a_worker_ends_with_its_agent_whatever_it_does() {
             .await;
             drop(reaper);
         }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_browser_that_goes_away_ends_the_script_with_the_reason() {
-    on_each_engine(async |agent, program| {
-        let mut worker = Attached::to(agent, program).await;
-        let mut ran = worker.run("globalThis.closed = new Promise((end) => browser.on('disconnected', end)); return 1").await;
-        assert_eq!(ran.result(), "1");
-        worker.send(ToWorker::CdpClosed("the browser crashed".into())).await;
-        ran = worker.run("await closed; await page.title()").await;
-        assert!(ran.error().contains("closed"), "{ran:?}");
-        worker.kill().await;
     })
     .await;
 }

@@ -202,7 +202,7 @@ impl Attached {
         .await
     }
 
-    pub async fn send(&mut self, message: ToWorker) {
+    async fn send(&mut self, message: ToWorker) {
         // One that ends meanwhile is noticed where it is read from.
         let _ = self.worker.send(message).await;
     }
