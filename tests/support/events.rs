@@ -10,7 +10,11 @@ use super::wait::in_time;
 /// An open stream of events.
 pub struct Events {
     response: Response,
+    /// What came of a line.
     buffer: Vec<u8>,
+    /// What came of an event.
+    id: Option<u64>,
+    data: Option<Value>,
     ready: VecDeque<(u64, Value)>,
 }
 
@@ -29,6 +33,8 @@ impl Events {
         let mut events = Events {
             response,
             buffer: Vec::new(),
+            id: None,
+            data: None,
             ready: VecDeque::new(),
         };
         // The comment that opens every stream.
@@ -64,37 +70,34 @@ impl Events {
         taken
     }
 
-    /// Reads until there is at least a block more; `false` at the end.
+    /// Takes what comes next of the stream; `false` at the end.
     async fn fill(&mut self) -> bool {
         let Ok(Some(chunk)) = in_time("a part of the stream", self.response.chunk()).await else {
             return false;
         };
         self.buffer.extend_from_slice(&chunk);
-        let mut begun = 0;
-        while let Some(length) = self.buffer[begun..]
-            .windows(2)
-            .position(|two| two == b"\n\n")
-        {
-            let block = std::str::from_utf8(&self.buffer[begun..begun + length]).expect("UTF-8");
-            self.ready.extend(event_of(block));
-            begun += length + 2;
+        let whole = self.buffer.iter().rposition(|byte| *byte == b'\n');
+        let rest = self.buffer.split_off(whole.map_or(0, |end| end + 1));
+        let lines = std::mem::replace(&mut self.buffer, rest);
+        for line in std::str::from_utf8(&lines).expect("UTF-8").lines() {
+            self.take_line(line);
         }
-        self.buffer.drain(..begun);
         true
     }
-}
 
-/// `None` for a comment.
-fn event_of(block: &str) -> Option<(u64, Value)> {
-    let field = |name: &str| {
-        block
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-    };
-    let data = field("data")?;
-    let id = field("id").expect("every event has an id");
-    Some((
-        id.parse().expect("a number"),
-        serde_json::from_str(data).expect("JSON"),
-    ))
+    /// An empty line ends an event, or a comment.
+    fn take_line(&mut self, line: &str) {
+        match line.split_once(": ") {
+            Some(("id", id)) => self.id = Some(id.parse().expect("a number")),
+            Some(("data", data)) => self.data = Some(serde_json::from_str(data).expect("JSON")),
+            None if line.is_empty() => {
+                let id = self.id.take();
+                if let Some(data) = self.data.take() {
+                    let id = id.expect("every event has an id");
+                    self.ready.push_back((id, data));
+                }
+            }
+            _ => {}
+        }
+    }
 }
