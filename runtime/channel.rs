@@ -171,20 +171,14 @@ impl Inbox {
 
     /// All that has come, at least one.
     pub async fn receive(&self) -> Vec<String> {
-        loop {
-            {
-                let mut state = self.state.borrow_mut();
-                if !state.messages.is_empty() {
-                    state.bytes = 0;
-                    let messages = std::mem::take(&mut state.messages);
-                    // Chromium sends UTF-8; what is not would be a broken message whichever way it is read.
-                    return messages
-                        .into_iter()
-                        .map(|message| String::from_utf8_lossy(&message).into_owned())
-                        .collect();
-                }
-            }
+        while self.state.borrow().messages.is_empty() {
             self.arrived.notified().await;
         }
+        let InboxState { messages, .. } = self.state.take();
+        // Chromium sends UTF-8; what is not would be a broken message whichever way it is read.
+        messages
+            .into_iter()
+            .map(|message| String::from_utf8_lossy(&message).into_owned())
+            .collect()
     }
 }

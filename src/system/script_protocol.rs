@@ -208,7 +208,10 @@ mod tests {
     #[test]
     fn frames_come_out_whole_however_they_are_cut() {
         let mut wire = bytes_of(ToWorker::Cdp(Bytes::from_static(b"{\"id\":1}")));
-        wire.extend(bytes_of(ToWorker::Cdp(Bytes::from_static(b"{\"id\":22}"))));
+        wire.extend(bytes_of(ToWorker::Prepare(Script {
+            code: "return 1".to_owned(),
+            file_name: "script.ts".to_owned(),
+        })));
         for cut in 0..wire.len() {
             let mut buffer = BytesMut::from(&wire[..cut]);
             let mut seen = Vec::new();
@@ -220,7 +223,7 @@ mod tests {
                 seen.push(frame);
             }
             assert!(
-                matches!(&seen[..], [ToWorker::Cdp(one), ToWorker::Cdp(two)] if one == "{\"id\":1}" && two == "{\"id\":22}")
+                matches!(&seen[..], [ToWorker::Cdp(text), ToWorker::Prepare(script)] if text == "{\"id\":1}" && script.code == "return 1")
             );
         }
     }
