@@ -10,11 +10,7 @@ use super::wait::in_time;
 /// An open stream of events.
 pub struct Events {
     response: Response,
-    /// What came of a line.
     buffer: Vec<u8>,
-    /// What came of an event.
-    id: Option<u64>,
-    data: Option<Value>,
     ready: VecDeque<(u64, Value)>,
 }
 
@@ -33,8 +29,6 @@ impl Events {
         let mut events = Events {
             response,
             buffer: Vec::new(),
-            id: None,
-            data: None,
             ready: VecDeque::new(),
         };
         // The comment that opens every stream.
@@ -76,28 +70,26 @@ impl Events {
             return false;
         };
         self.buffer.extend_from_slice(&chunk);
-        let whole = self.buffer.iter().rposition(|byte| *byte == b'\n');
-        let rest = self.buffer.split_off(whole.map_or(0, |end| end + 1));
-        let lines = std::mem::replace(&mut self.buffer, rest);
-        for line in std::str::from_utf8(&lines).expect("UTF-8").lines() {
-            self.take_line(line);
-        }
+        let last = self.buffer.windows(2).rposition(|two| two == b"\n\n");
+        let rest = self.buffer.split_off(last.map_or(0, |at| at + 2));
+        let blocks = std::mem::replace(&mut self.buffer, rest);
+        let blocks = std::str::from_utf8(&blocks).expect("UTF-8");
+        self.ready.extend(blocks.split("\n\n").filter_map(event_of));
         true
     }
+}
 
-    /// An empty line ends an event, or a comment.
-    fn take_line(&mut self, line: &str) {
-        match line.split_once(": ") {
-            Some(("id", id)) => self.id = Some(id.parse().expect("a number")),
-            Some(("data", data)) => self.data = Some(serde_json::from_str(data).expect("JSON")),
-            None if line.is_empty() => {
-                let id = self.id.take();
-                if let Some(data) = self.data.take() {
-                    let id = id.expect("every event has an id");
-                    self.ready.push_back((id, data));
-                }
-            }
-            _ => {}
-        }
-    }
+/// `None` for a comment.
+fn event_of(block: &str) -> Option<(u64, Value)> {
+    let field = |name: &str| {
+        block
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    };
+    let data = field("data")?;
+    let id = field("id").expect("every event has an id");
+    Some((
+        id.parse().expect("a number"),
+        serde_json::from_str(data).expect("JSON"),
+    ))
 }
