@@ -77,7 +77,7 @@ $(venv)/done: tests/clients/requirements.txt | system
 	@touch $@
 
 # The V8 worker follows its own sources only: the rest of the package does not change what the script tests ask of it.
-$(v8_worker).snapshot: $(worker_sources) src/system/script_protocol.rs Cargo.lock $(bundle) | system
+$(v8_worker).snapshot: $(worker_sources) src/system/script/protocol.rs Cargo.lock $(bundle) | system
 	@RUSTY_V8_ARCHIVE=$(v8_archive) $(step) "Building the script worker on V8" "The compiler's message is above" \
 		cargo build --no-default-features --features v8 --bin berth-script
 	@install -D $(CARGO_TARGET_DIR)/debug/berth-script $(v8_worker)

@@ -12,7 +12,7 @@ mod engine;
 mod ops;
 mod outcome;
 mod sandbox;
-#[path = "../src/system/script_protocol.rs"]
+#[path = "../src/system/script/protocol.rs"]
 mod script_protocol;
 mod snapshot;
 mod stop;

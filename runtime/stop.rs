@@ -10,7 +10,7 @@ use std::{
     ffi::c_void,
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -25,6 +25,7 @@ use nix::{
     },
     unistd::Pid,
 };
+use parking_lot::Mutex;
 
 pub struct Stopper {
     shared: Arc<Shared>,
@@ -111,8 +112,8 @@ impl Stopper {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+    mutex.lock()
 }
 
 /// Runs on the engine's thread, between two instructions of the script.

@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod api;
+pub mod backoff;
 pub mod cli;
 pub mod control;
 pub mod dev;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use berth::agent::logs::Printed;
 use berth::cli::{CheckCommand, Cli, CliError, Command, Keep, KeyCommand, ServerName, start_logs};
-use berth::system::{clipboard, open_files};
+use berth::system::{process::open_files, x11::clipboard};
 use berth::{agent, control, dev};
 
 /// For what runs beside the tasks, once all of these have ended or were given up.

@@ -3,13 +3,10 @@
 //! The writer never waits: what no longer fits is dropped from the front, and a reader that had not come so far is told how much
 //! it missed. Entries are numbered from 1, so that a reader can go on where an earlier one stopped.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use futures::Stream;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 
 /// How much a log keeps. The newest entry is kept whatever it weighs.
@@ -205,7 +202,7 @@ impl<T: Clone> Log<T> {
 
 impl<T> Shared<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn add(&self, entry: Option<(T, usize)>, last: bool) -> bool {

@@ -184,19 +184,19 @@ fn one_place_for_each_outside_thing() {
     let rules: [(&str, &[&str]); 18] = [
         ("sea_orm", &["src/control/store"]),
         ("sea_orm_migration", &["src/control/store"]),
-        ("arboard", &["src/system/clipboard"]),
+        ("arboard", &["src/system/x11/clipboard"]),
         ("chromiumoxide", &["src/system/cdp"]),
         ("x11rb", &["src/system"]),
-        ("tar", &["src/system/archive"]),
-        ("zip", &["src/system/archive"]),
-        ("zstd", &["src/system/archive"]),
+        ("tar", &["src/system/files/archive"]),
+        ("zip", &["src/system/files/archive"]),
+        ("zstd", &["src/system/files/archive"]),
         ("jsonwebtoken", &["src/control/session_token"]),
         ("object_store", &["src/control/blobs.rs"]),
         ("metrics_exporter_prometheus", &["src/http/metrics.rs"]),
         ("tracing_subscriber", &["src/cli/logs.rs"]),
-        ("portable_pty", &["src/system/pty.rs"]),
-        ("enigo", &["src/system/input"]),
-        ("jpeg_encoder", &["src/system/jpeg.rs"]),
+        ("portable_pty", &["src/system/process/pty.rs"]),
+        ("enigo", &["src/system/x11/input"]),
+        ("jpeg_encoder", &["src/system/media/jpeg.rs"]),
         ("xkeysym", &["src/api/keys.rs"]),
         ("deno_core", &["runtime/"]),
         ("oxc", &["runtime/"]),
@@ -333,7 +333,7 @@ fn only_settings_read_the_environment() {
         .into_iter()
         .filter(|source| !source.is_in(&["src/cli/"]) && !source.path.ends_with("/settings.rs"))
         // It keeps our settings from children, and learns nothing from them.
-        .filter(|source| source.path != "src/system/child.rs")
+        .filter(|source| source.path != "src/system/process/child.rs")
         .filter(|source| source.shipped().contains("env::var"))
         .map(|source| format!("{} reads the environment", source.path))
         .collect();

@@ -4,7 +4,7 @@
 
 use crate::figures::{Figures, Samples};
 use crate::parts::{Agent, Result, Screen, Site, cpu_seconds, stop};
-use berth::system::recorder::ENCODER;
+use berth::system::media::recorder::ENCODER;
 use serde_json::{Value, json};
 use std::process::Stdio;
 use std::time::{Duration, Instant};

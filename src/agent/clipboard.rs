@@ -4,12 +4,9 @@
 //! another one. Reading asks whoever has the clipboard, each time on a connection of its own: an owner that does not answer
 //! keeps nobody waiting but those who read from it, and these not for ever.
 
-use std::{
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{
     sync::{Semaphore, mpsc, oneshot, watch},
     task::spawn_blocking,
@@ -21,8 +18,8 @@ use crate::{
     api::clipboard::MAX_TEXT,
     shutdown::Shutdown,
     system::{
-        clipboard::{Changes, Offer, Offered, Owner, OwnerError, ReadError, Selection, read},
-        waker::Bell,
+        sync::waker::Bell,
+        x11::clipboard::{Changes, Offer, Offered, Owner, OwnerError, ReadError, Selection, read},
     },
 };
 
@@ -80,14 +77,11 @@ struct SharedText(Arc<Mutex<Option<Arc<str>>>>);
 
 impl SharedText {
     fn get(&self) -> Option<Arc<str>> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.lock().clone()
     }
 
     fn set(&self, text: Option<Arc<str>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        *self.0.lock() = text;
     }
 }
 

@@ -19,9 +19,9 @@ use crate::{
     agent::settings::Config,
     api::viewport::Viewport,
     system::{
-        child::{Child, Listener, Stdout, describe_end},
-        file_wait::FolderWatch,
-        x11::{self, Access, X11Error},
+        files::wait::FolderWatch,
+        process::child::{Child, Listener, Stdout, describe_end},
+        x11::server::{self, Access, X11Error},
     },
 };
 
@@ -127,7 +127,7 @@ impl Display {
 
     pub async fn set_mode(&self, viewport: Viewport) -> Result<(), DisplayError> {
         let access = self.access.clone();
-        let set = tokio::task::spawn_blocking(move || x11::set_mode(&access, viewport));
+        let set = tokio::task::spawn_blocking(move || server::set_mode(&access, viewport));
         match time::timeout(START_DEADLINE, set).await {
             Ok(Ok(set)) => set?,
             Ok(Err(panic)) => return Err(io::Error::other(panic).into()),
@@ -175,7 +175,7 @@ pub async fn admit(name: &str, authority: &Path, uid: u32) -> Result<(), X11Erro
         let turn = ADMISSION.acquire().await.map_err(io::Error::other)?;
         let asking = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            x11::admit(&access, uid)
+            server::admit(&access, uid)
         });
         asking.await.map_err(io::Error::other)?
     };

@@ -14,7 +14,7 @@ use utoipa::openapi::OpenApi;
 use crate::{
     http::{Metrics, StaticToken, require_static_token, serve},
     shutdown::Shutdown,
-    system::{devtools::DevtoolsHttp, watcher::SharedWatcher},
+    system::{cdp::devtools::DevtoolsHttp, files::watcher::SharedWatcher},
 };
 
 pub mod automation;

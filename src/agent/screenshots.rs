@@ -12,8 +12,8 @@ use super::{
     cursor::CursorShown,
 };
 use crate::system::{
-    screen::{Image, Rect, Screen, ScreenError, Size, decode_png},
-    x11::Access,
+    x11::screen::{Image, Rect, Screen, ScreenError, Size, decode_png},
+    x11::server::Access,
 };
 
 /// For those before, each of which takes some ten milliseconds.

@@ -15,8 +15,8 @@ use crate::{
     agent::state_dir::StateDir,
     api::{start_url::StartUrl, viewport::Viewport},
     system::{
-        archive::unpack::Limits,
-        chromium_flags::{ChromiumFlags, Variable},
+        cdp::chromium_flags::{ChromiumFlags, Variable},
+        files::archive::unpack::Limits,
     },
 };
 

@@ -10,8 +10,8 @@ use std::{
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::system::{
-    recorder,
-    remove::{remove_all, remove_left_over},
+    files::remove::{remove_all, remove_left_over},
+    media::recorder,
 };
 
 /// Paths inside the state folder. Making one of these touches nothing; [`StateDir::claim`] does.

@@ -22,11 +22,11 @@ use crate::{
     api::fs::CompressionLevel,
     shutdown::Shutdown,
     system::{
-        archive::{
+        files::archive::{
             self, Format, OpenError, Skipped, Source,
             unpack::{Inlet, Limits, UnpackError, inlet, unpack_tar_zstd},
         },
-        remove::remove_left_over,
+        files::remove::remove_left_over,
     },
 };
 

@@ -1,8 +1,9 @@
 //! Whether a browser is in use, and since when it is not.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -76,7 +77,7 @@ impl Activity {
 
     fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         // Nothing in here can panic half-way, so a poisoned lock guards a sound state.
-        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.state.lock())
     }
 }
 

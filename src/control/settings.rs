@@ -9,7 +9,7 @@ use std::{
 use url::Url;
 
 use super::state_dir::{StateDir, StateDirError};
-use crate::system::chromium_flags::{ChromiumFlags, Variable};
+use crate::system::cdp::chromium_flags::{ChromiumFlags, Variable};
 
 /// Options of `berth control` and `berth dev`.
 #[derive(Debug, Clone, clap::Args)]

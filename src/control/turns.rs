@@ -1,11 +1,8 @@
 //! Taking turns by key: what has the same key happens one after the other.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, hash::Hash, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard};
 
 /// The turns that are taken or waited for.
@@ -32,7 +29,7 @@ impl<K: Eq + Hash + Clone> Turns<K> {
     /// Waits until it is one's turn.
     pub async fn take(&self, key: K) -> Turn<K> {
         let mutex = {
-            let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut keys = self.keys.lock();
             keys.entry(key.clone()).or_default().clone()
         };
         let mut turn = Turn {
@@ -47,7 +44,7 @@ impl<K: Eq + Hash + Clone> Turns<K> {
 
 impl<K: Eq + Hash + Clone> Drop for Turn<K> {
     fn drop(&mut self) {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.lock();
         self.guard = None;
         // The map's own is the last one: nobody has it or waits for it.
         if keys
@@ -74,7 +71,7 @@ mod tests {
         assert!(turns.take("b").now_or_never().is_some());
         drop(first);
         drop(second.await);
-        assert!(turns.keys.lock().unwrap().is_empty());
+        assert!(turns.keys.lock().is_empty());
     }
 
     #[tokio::test]
@@ -85,6 +82,6 @@ mod tests {
         assert!((&mut second).now_or_never().is_none());
         drop(first);
         drop(second);
-        assert!(turns.keys.lock().unwrap().is_empty());
+        assert!(turns.keys.lock().is_empty());
     }
 }

@@ -1,32 +1,21 @@
-//! One file per outside thing, the only importer of its crate.
+//! Adapters to everything outside this process, one directory per external system.
+//!
+//! ```text
+//! process/  child processes, sessions, pseudo-terminals, the process tree in /proc
+//! x11/      the X server: its screen, input and clipboard
+//! cdp/      Chromium's DevTools endpoint
+//! media/    the encoder of recordings, JPEG images, the sound server
+//! files/    archives, directory watches, removal of directory trees
+//! script/   script worker processes and their protocol
+//! sync/     wake-ups between threads that block on descriptors
+//! ```
+//!
+//! Each external crate that talks to one of these systems has a single importer here.
 
-pub mod archive;
 pub mod cdp;
-pub mod cdp_socket;
-pub mod cdp_tab;
-pub mod child;
-pub mod chromium_flags;
-pub mod clipboard;
-pub mod devtools;
-pub mod file_wait;
-pub mod freeze;
-pub mod input;
-mod job_thread;
-pub mod jpeg;
-pub mod open_files;
-mod poll;
-pub mod proc_stat;
-pub mod process_run;
-pub mod process_tree;
-pub mod pty;
-pub mod recorder;
-pub mod remove;
-pub mod screen;
-pub mod script_protocol;
-pub mod script_worker;
-pub mod session;
-pub mod sound;
-pub mod virtual_fs;
-pub mod waker;
-pub mod watcher;
+pub mod files;
+pub mod media;
+pub mod process;
+pub mod script;
+pub mod sync;
 pub mod x11;

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use berth::system::script_worker::{MAX_OUTPUT, MAX_RESULT};
+use berth::system::script::worker::{MAX_OUTPUT, MAX_RESULT};
 
 use crate::support::{
     agent::{Start, TestAgent},

@@ -6,7 +6,7 @@ use std::{
     sync::LazyLock,
 };
 
-use berth::system::script_worker::{
+use berth::system::script::worker::{
     Events, Exit, FromWorker, Page, RunOutcome, RunRequest, Script, ScriptWorker, SpawnOptions,
     ToWorker,
 };

@@ -12,7 +12,7 @@ use std::{
         unix::fs::{OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -21,6 +21,7 @@ use nix::{
     sys::stat::Mode,
     unistd::linkat,
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch};
 
 use super::relay::DownloadsPlace;
@@ -28,8 +29,8 @@ use crate::{
     agent::chromium::Devtools,
     shutdown::Shutdown,
     system::{
-        cdp::{Cdp, CdpError},
-        script_worker::{DOWNLOADS, MAX_ENTRIES},
+        cdp::connection::{Cdp, CdpError},
+        script::worker::{DOWNLOADS, MAX_ENTRIES},
     },
 };
 
@@ -135,7 +136,7 @@ impl Drop for Wanted {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// Makes the setting and keeps its connection open: Chromium forgets it with the connection.

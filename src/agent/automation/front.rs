@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use http::Method;
 use serde::Deserialize;
 
-use crate::system::devtools::DevtoolsHttp;
+use crate::system::cdp::devtools::DevtoolsHttp;
 
 /// The browser's process answers within a millisecond; a script does not wait long for it.
 const DEADLINE: Duration = Duration::from_millis(500);

@@ -24,9 +24,9 @@ use crate::{
     agent::chromium::Devtools,
     shutdown::Shutdown,
     system::{
-        cdp_socket::{self, CdpReceiver, CdpSender, CdpSocketError},
-        devtools::DevtoolsHttp,
-        script_worker::{
+        cdp::devtools::DevtoolsHttp,
+        cdp::socket::{self, CdpReceiver, CdpSender, CdpSocketError},
+        script::worker::{
             Events, Exit, FromWorker, Page, RunOutcome, RunRequest, Script, ScriptWorker,
             SpawnError, SpawnOptions, ToWorker,
         },
@@ -126,7 +126,7 @@ impl Worker {
     ) -> Result<Worker, StartError> {
         let (worker, events) = ScriptWorker::spawn(options).await?;
         let (sender, receiver) =
-            cdp_socket::connect(around.devtools.addr, &around.devtools.browser_path).await?;
+            socket::connect(around.devtools.addr, &around.devtools.browser_path).await?;
         let (jobs, waiting_jobs) = mpsc::channel(1);
         let (attached, is_attached) = oneshot::channel();
         let ended = CancellationToken::new();
@@ -253,7 +253,7 @@ struct Link {
     worker_writer: JoinHandle<Exit>,
     /// Tells the worker's writer to kill and reap.
     kill: DropGuard,
-    killer: crate::system::script_worker::Killer,
+    killer: crate::system::script::worker::Killer,
     scratch: Scratch,
     shelf: Arc<Shelf>,
     /// The downloads of this call.
@@ -266,7 +266,7 @@ struct Link {
 /// What the loop woke for.
 enum Woke {
     Browser(Result<Option<Bytes>, CdpSocketError>),
-    Worker(Result<Option<FromWorker>, crate::system::script_worker::FrameError>),
+    Worker(Result<Option<FromWorker>, crate::system::script::worker::FrameError>),
     Job(Option<(Job, oneshot::Sender<Report>)>),
     Order(Option<Vec<String>>),
     Placed(Bytes),

@@ -1,6 +1,6 @@
 //! What a script printed, bounded whatever the worker does.
 
-use crate::system::script_worker::MAX_OUTPUT;
+use crate::system::script::worker::MAX_OUTPUT;
 
 /// Room for the worker's own line that says that the rest was dropped.
 const NOTICE: usize = 4 << 10;

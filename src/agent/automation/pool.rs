@@ -19,7 +19,7 @@ use super::{
 use crate::{
     agent::chromium::{BrowserState, Devtools},
     shutdown::Shutdown,
-    system::{devtools::DevtoolsHttp, script_worker::SpawnOptions},
+    system::{cdp::devtools::DevtoolsHttp, script::worker::SpawnOptions},
 };
 
 /// A start costs tens of milliseconds of a core. As long as another worker waits, the script that has just begun comes first.

@@ -1,10 +1,8 @@
 //! A queue between a worker's link and a writer, bounded by bytes.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::VecDeque;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 #[derive(Debug)]
@@ -35,7 +33,7 @@ impl<T> Default for Queue<T> {
 
 impl<T> Queue<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub fn push(&self, item: T, bytes: usize) {

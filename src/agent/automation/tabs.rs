@@ -1,9 +1,8 @@
 //! Which tabs are known to hang, shared by all script workers, so that only the first call pays for finding out.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashSet;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Target ids are never reused, so entries of a browser that is gone do no harm; this keeps them few.
 const MAX_KNOWN: usize = 4_096;
@@ -13,7 +12,7 @@ pub struct HungTabs(Mutex<HashSet<String>>);
 
 impl HungTabs {
     fn known(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub fn add(&self, target: String) {

@@ -6,9 +6,9 @@ use url::Url;
 
 use super::{BACK_LIMIT, Chromium, Devtools, NotReady, launch::CALL_DEADLINE};
 use crate::system::{
-    cdp::{Cdp, CdpError},
-    cdp_tab::TabSession,
-    devtools::{DevtoolsError, DevtoolsHttp, Tab},
+    cdp::connection::{Cdp, CdpError},
+    cdp::devtools::{DevtoolsError, DevtoolsHttp, Tab},
+    cdp::tab::TabSession,
 };
 
 #[derive(Debug, thiserror::Error)]

@@ -17,10 +17,10 @@ use crate::{
     agent::{display::Display, settings::Config},
     api::viewport::Viewport,
     system::{
-        cdp::{Cdp, CdpError},
-        child::{Child, Listener, Stdout},
-        devtools::{DevtoolsError, DevtoolsHttp},
-        file_wait::{FolderWatch, wait_for},
+        cdp::connection::{Cdp, CdpError},
+        cdp::devtools::{DevtoolsError, DevtoolsHttp},
+        files::wait::{FolderWatch, wait_for},
+        process::child::{Child, Listener, Stdout},
     },
 };
 

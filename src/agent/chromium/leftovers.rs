@@ -7,7 +7,9 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use crate::system::{child::signal_group, proc_stat::ProcStat, remove::remove_all};
+use crate::system::{
+    files::remove::remove_all, process::child::signal_group, process::stat::ProcStat,
+};
 
 /// What a running Chromium has in its profile for itself alone. The first three are its own guard against two of it on one profile: the agent's
 /// claim of the folder is the stronger one, and a lock that names another host (a restored archive, a renamed machine) would stop Chromium for ever.

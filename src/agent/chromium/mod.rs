@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{
     api::viewport::Viewport,
-    system::{cdp::CdpError, freeze::FreezeError, x11::Access},
+    system::{cdp::connection::CdpError, process::freeze::FreezeError, x11::server::Access},
 };
 
 mod backoff;

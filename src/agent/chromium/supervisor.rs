@@ -28,7 +28,7 @@ use crate::{
     },
     api::viewport::Viewport,
     shutdown::Shutdown,
-    system::freeze::Frozen,
+    system::process::freeze::Frozen,
 };
 
 /// Requests that may wait for the supervisor.

@@ -16,11 +16,11 @@ use crate::{
     },
     shutdown::Shutdown,
     system::{
-        input::{
+        x11::input::{
             self, Budget, Input, InputError, Notch, PlayError, Played, Point, SessionId, Size,
             Step, View,
         },
-        x11::Access,
+        x11::server::Access,
     },
 };
 

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::system::input::{Point, Size};
+use crate::system::x11::input::{Point, Size};
 
 /// A mouse tells of its place 125 times a second.
 const FRAME: Duration = Duration::from_millis(8);

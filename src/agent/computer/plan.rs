@@ -11,7 +11,7 @@ use crate::{
         },
         keys::Key,
     },
-    system::input::{Notch, Point, Size, Step},
+    system::x11::input::{Notch, Point, Size, Step},
 };
 
 /// What a batch may take, waits and pauses together.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     shutdown::Shutdown,
-    system::archive::{self, Format, OpenError, Source, unpack::Limits},
+    system::files::archive::{self, Format, OpenError, Source, unpack::Limits},
 };
 
 /// Archives that may be made or unpacked at once; each takes memory and cores.

@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::system::remove::remove_all;
+use crate::system::files::remove::remove_all;
 
 const PREFIX: &str = ".berth-";
 /// Of the random part, in hexadecimal digits.

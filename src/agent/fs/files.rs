@@ -18,7 +18,7 @@ use nix::{
 
 use crate::{
     api::fs::{Account, FileInfo, Mode},
-    system::virtual_fs::is_virtual,
+    system::files::virtual_fs::is_virtual,
 };
 
 /// The entries of a directory that are listed at most.

@@ -16,7 +16,7 @@ use nix::{
 use tokio_util::sync::CancellationToken;
 
 use super::{drafts::Drafts, files::FileError};
-use crate::system::archive::unpack::{self, Limits, UnpackError};
+use crate::system::files::archive::unpack::{self, Limits, UnpackError};
 
 const DIRECTORY_MODE: u32 = 0o755;
 

@@ -1,13 +1,9 @@
 //! Watched directories, and their events until somebody reads them.
 
-use std::{
-    collections::HashMap,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use metrics::gauge;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     api::{
@@ -16,7 +12,7 @@ use crate::{
     },
     shutdown::Shutdown,
     streams::{self, Bounds, Log, Reader},
-    system::watcher::{Change, SharedWatcher, Watch, WatchError},
+    system::files::watcher::{Change, SharedWatcher, Watch, WatchError},
 };
 
 /// Directories that may be watched at once.
@@ -174,7 +170,7 @@ impl Inner {
     }
 
     fn watches(&self) -> MutexGuard<'_, HashMap<WatchId, Place>> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watches.lock()
     }
 }
 

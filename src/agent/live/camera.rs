@@ -3,12 +3,13 @@
 use std::{
     io,
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::mpsc;
 
 use super::{
@@ -20,10 +21,10 @@ use crate::{
     agent::cursor::CursorShown,
     api::live::AgentMessage,
     system::{
-        jpeg::Fineness,
-        screen::{ScreenError, WatchedScreen, Woken},
-        waker::Waker,
-        x11::Access,
+        media::jpeg::Fineness,
+        sync::waker::Waker,
+        x11::screen::{ScreenError, WatchedScreen, Woken},
+        x11::server::Access,
     },
 };
 
@@ -122,16 +123,13 @@ impl Drawn {
 
     /// Waits for one, or for a call.
     fn wait(&self, deadline: Instant) {
-        let left = deadline.saturating_duration_since(Instant::now());
         let nothing_new = |latest: &mut Latest| latest.sequence.is_none() && !latest.called;
-        drop(
-            self.changed
-                .wait_timeout_while(self.lock(), left, nothing_new),
-        );
+        self.changed
+            .wait_while_until(&mut self.lock(), nothing_new, deadline);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Latest> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Latest> {
+        self.latest.lock()
     }
 }
 

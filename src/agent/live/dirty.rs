@@ -1,6 +1,6 @@
 //! What of the screen a viewer has not got yet.
 
-use crate::system::screen::{Rect, Size};
+use crate::system::x11::screen::{Rect, Size};
 
 /// More would cost more to send apart than what lies between.
 const MAX_RECTS: usize = 8;

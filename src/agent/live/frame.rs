@@ -4,8 +4,8 @@ use super::dirty::strips;
 use crate::{
     api::live::{Codec, PictureHeader},
     system::{
-        jpeg::{self, Fineness},
-        screen::{Image, PointerImage, Rect, Size},
+        media::jpeg::{self, Fineness},
+        x11::screen::{Image, PointerImage, Rect, Size},
     },
 };
 

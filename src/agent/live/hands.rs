@@ -26,8 +26,8 @@ use crate::{
         live::{AgentMessage, Place, ViewerMessage},
     },
     system::{
-        clipboard::ReadError,
-        input::{InputError, Point},
+        x11::clipboard::ReadError,
+        x11::input::{InputError, Point},
     },
 };
 

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::system::jpeg::Fineness;
+use crate::system::media::jpeg::Fineness;
 
 /// 22 frames a second at most: more would hardly be seen, and cost the browser its processor.
 const INTERVAL: Duration = Duration::from_millis(45);

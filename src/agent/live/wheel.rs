@@ -1,6 +1,6 @@
 //! Pixels that a viewer scrolls by, as notches of a wheel.
 
-use crate::system::input::Notch;
+use crate::system::x11::input::Notch;
 
 /// What a notch scrolls by, about.
 const PIXELS: i32 = 100;

@@ -14,7 +14,7 @@ use crate::{
     agent::fs::files::FileError,
     api::logs::{LogEvent, LogEventKind},
     lines::{Line, Lines},
-    system::watcher::SharedWatcher,
+    system::files::watcher::SharedWatcher,
 };
 
 mod source;

@@ -9,7 +9,7 @@ use super::fs::files::FileError;
 use crate::{
     api::logs::{LogEvent, LogEventKind, LogQuery, LogSource, SupervisorProcess},
     lines::Line,
-    system::watcher::{SharedWatcher, WatchError},
+    system::files::watcher::{SharedWatcher, WatchError},
 };
 
 mod file;

@@ -10,7 +10,7 @@ use crate::{
     api::logs::{LogEvent, LogEventKind},
     lines::Line,
     streams::{self, Bounds, Entry, Log, Look, Reader},
-    system::child::Listener,
+    system::process::child::Listener,
 };
 
 /// What is kept of one program, in lines and in bytes.

@@ -4,7 +4,7 @@ use std::{ffi::CString, io, path::PathBuf};
 
 use nix::unistd::{Uid, User, getgrouplist};
 
-use crate::{api::fs::Account as Name, system::session::Identity};
+use crate::{api::fs::Account as Name, system::process::session::Identity};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {

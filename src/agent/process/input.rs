@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::system::pty::Terminal;
+use crate::system::process::pty::Terminal;
 
 /// How long a process may take to read what is written to it.
 pub const WRITE_LIMIT: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 use super::running::Process;
-use crate::system::process_tree::{self, Census};
+use crate::system::process::tree::{self, Census};
 
 /// The exit code of a program whose time was over, as `timeout(1)` has it.
 pub const EXIT_TIMED_OUT: i32 = 124;
@@ -124,7 +124,7 @@ async fn exit_of(process: &Process) -> i32 {
 async fn ask_to_end(process: &Process) {
     let hangup = process.has_terminal().then_some(Signal::SIGHUP);
     for signal in [Signal::SIGTERM].into_iter().chain(hangup) {
-        if let Err(error) = process_tree::signal_tree(process.leader.clone(), signal).await {
+        if let Err(error) = tree::signal_tree(process.leader.clone(), signal).await {
             tracing::warn!(%error, pid = process.pid(), "a process could not be asked to end");
         }
     }

@@ -5,11 +5,12 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use metrics::gauge;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     time,
@@ -23,10 +24,10 @@ use crate::{
     },
     shutdown::Shutdown,
     system::{
-        process_run::Run,
-        process_tree,
-        pty::Size,
-        session::{self, Directory, Program, Session, Wiring},
+        process::pty::Size,
+        process::run::Run,
+        process::session::{self, Directory, Program, Session, Wiring},
+        process::tree,
     },
 };
 
@@ -328,7 +329,7 @@ impl Processes {
         for (name, value) in launch.env.iter() {
             set(name, value.as_ref());
         }
-        set(process_tree::MARK, self.inner.mark(id).as_ref());
+        set(tree::MARK, self.inner.mark(id).as_ref());
         let program = Program {
             command: launch.command,
             args: launch.args,
@@ -374,7 +375,7 @@ impl Inner {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     fn add(&self, process: Arc<Process>) {

@@ -1,14 +1,9 @@
 //! Reading what a process writes, always and at once, so that it never waits for anybody.
 
-use std::{
-    cell::RefCell,
-    io,
-    os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{cell::RefCell, io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{net::unix::pipe, task::JoinSet, time};
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +11,7 @@ use super::budget::Share;
 use crate::{
     api::process::{OutputStream, ProcessEvent},
     streams::{Bounds, Log},
-    system::pty::Terminal,
+    system::process::pty::Terminal,
 };
 
 /// Read at once at most; the kernel has at most so much of a pipe by default.
@@ -159,7 +154,7 @@ impl Sink {
 }
 
 fn lock(collected: &Mutex<Beginnings>) -> MutexGuard<'_, Beginnings> {
-    collected.lock().unwrap_or_else(PoisonError::into_inner)
+    collected.lock()
 }
 
 /// Where a process's output comes from.
@@ -171,7 +166,7 @@ pub enum Outlets {
     },
     Terminal {
         terminal: Arc<Terminal>,
-        /// See [`crate::system::session::Streams::Terminal`].
+        /// See [`crate::system::process::session::Streams::Terminal`].
         held: OwnedFd,
     },
 }

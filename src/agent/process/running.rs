@@ -4,7 +4,7 @@ use std::{
     future::Future,
     io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -12,6 +12,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use nix::sys::signal::Signal;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Notify, watch},
     time,
@@ -28,9 +29,9 @@ use crate::{
     },
     streams::{self, Reader},
     system::{
-        process_tree::{self, Census},
-        pty::{Size, Terminal},
-        session::{Leader, Session, Streams},
+        process::pty::{Size, Terminal},
+        process::session::{Leader, Session, Streams},
+        process::tree::{self, Census},
     },
 };
 
@@ -169,12 +170,9 @@ impl Process {
         // Once it is reaped its number may be another's.
         let usage = match Leader::pin(&self.leader) {
             Some(_pin) => census.usage(self.pid()),
-            None => process_tree::Usage::default(),
+            None => tree::Usage::default(),
         };
-        let mut processor = self
-            .processor
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut processor = self.processor.lock();
         Ok(Status {
             exit_code: self.exit_code(),
             cpu_percent: processor.share(now, usage.cpu),
@@ -199,7 +197,7 @@ impl Process {
                 return Ok(());
             }
         };
-        let signalled = process_tree::signal_tree(self.leader.clone(), signal).await;
+        let signalled = tree::signal_tree(self.leader.clone(), signal).await;
         self.signalled.notify_one();
         Ok(signalled?)
     }
@@ -207,7 +205,7 @@ impl Process {
     /// Kills all of it; whether that has succeeded.
     pub(super) async fn kill(&self) -> io::Result<bool> {
         self.condemn();
-        let killed = process_tree::kill_tree(self.leader.clone(), self.mark.clone()).await;
+        let killed = tree::kill_tree(self.leader.clone(), self.mark.clone()).await;
         if let Ok(true) = killed {
             self.condemned.store(false, Ordering::Relaxed);
         }
@@ -274,7 +272,7 @@ impl Process {
     }
 
     fn terminal(&self) -> MutexGuard<'_, Option<Arc<Terminal>>> {
-        self.terminal.lock().unwrap_or_else(PoisonError::into_inner)
+        self.terminal.lock()
     }
 }
 

@@ -10,8 +10,8 @@ use std::{
 use crate::{
     api::{ids::ReplayId, replays::Replay},
     system::{
-        recorder::files::{DRAFT, NOTES, PART, WHOLE},
-        remove::{remove_all, remove_left_over},
+        files::remove::{remove_all, remove_left_over},
+        media::recorder::files::{DRAFT, NOTES, PART, WHOLE},
     },
 };
 

@@ -6,7 +6,7 @@ use crate::{
     agent::replays::files::Files,
     api::ids::ReplayId,
     shutdown::Shutdown,
-    system::recorder::{self, FinishError},
+    system::media::recorder::{self, FinishError},
 };
 
 /// For copying what was recorded: at most a file of some gigabytes, twice.

@@ -24,9 +24,9 @@ use crate::{
     },
     shutdown::Shutdown,
     system::{
-        recorder::{self, Camera, Scene, Sound},
-        screen::ScreenError,
-        sound,
+        media::recorder::{self, Camera, Scene, Sound},
+        media::sound,
+        x11::screen::ScreenError,
     },
 };
 

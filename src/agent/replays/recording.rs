@@ -18,8 +18,8 @@ use crate::{
     api::replays::ReplayEndReason,
     shutdown::Shutdown,
     system::{
-        child::{Child, signal_group},
-        recorder::{Camera, Cut, Feed, NO_ROOM, Stop},
+        media::recorder::{Camera, Cut, Feed, NO_ROOM, Stop},
+        process::child::{Child, signal_group},
     },
 };
 

@@ -3,12 +3,13 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use chrono::{TimeDelta, Utc};
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use secrecy::SecretString;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -588,10 +589,7 @@ impl Browsers {
     }
 
     fn live(&self) -> MutexGuard<'_, HashMap<BrowserId, Arc<Live>>> {
-        self.inner
-            .live
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.inner.live.lock()
     }
 }
 

@@ -7,12 +7,13 @@ use std::{
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use tokio::{
@@ -33,7 +34,7 @@ use crate::{
     api::{ids::BrowserId, viewport::Viewport},
     control::{keys::random_hex, settings::FleetConfig, state_dir::StateDir},
     shutdown::Shutdown,
-    system::child::{Child, OwnLog, Stdout},
+    system::process::child::{Child, OwnLog, Stdout},
 };
 
 /// An agent says where it listens before it starts anything else.
@@ -354,11 +355,8 @@ impl Host {
             .await;
     }
 
-    fn launch(&self) -> std::sync::MutexGuard<'_, Launch> {
-        self.shared
-            .launch
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn launch(&self) -> parking_lot::MutexGuard<'_, Launch> {
+        self.shared.launch.lock()
     }
 }
 
@@ -501,8 +499,7 @@ impl Supervisor {
             if let Err(error) = leftovers::end_processes(&self.folder, &self.programs).await {
                 tracing::error!(browser = %self.id, %error, "cannot clear what the agent left");
             }
-            let launch = self.shared.launch.lock();
-            let launch = launch.unwrap_or_else(PoisonError::into_inner).clone();
+            let launch = self.shared.launch.lock().clone();
             match self.program.start(&launch).await {
                 Ok(started) => return Some(started),
                 Err(error) => {

@@ -25,7 +25,7 @@ use crate::{
         time::Timestamp,
     },
     control::store::{ReplayEnd, StoreError},
-    system::recorder::{
+    system::media::recorder::{
         self,
         files::{DRAFT, NOTES, PART, WHOLE},
     },

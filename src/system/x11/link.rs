@@ -14,7 +14,7 @@ use x11rb::{
     utils::RawFdContainer,
 };
 
-use crate::system::poll::poll_until;
+use crate::system::sync::poll::poll_until;
 
 /// The longest pause within an answer, which takes the server a few milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);

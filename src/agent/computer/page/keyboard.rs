@@ -2,7 +2,7 @@
 
 use crate::{
     api::keys::Key,
-    system::cdp_tab::{KeyEvent, Modifiers},
+    system::cdp::tab::{KeyEvent, Modifiers},
 };
 
 /// With the characters they write, without and with Shift.

@@ -24,9 +24,9 @@ use crate::{
     api::{computer::MouseButton, keys::Key},
     shutdown::Shutdown,
     system::{
-        cdp::{CdpError, Sent},
-        cdp_tab::{MouseEvent, TabSession},
-        input::{
+        cdp::connection::{CdpError, Sent},
+        cdp::tab::{MouseEvent, TabSession},
+        x11::input::{
             Batch, Begun, Budget, Notch, PlayError, Played, Point, Progress, Size, Step, View,
         },
     },

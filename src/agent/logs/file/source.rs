@@ -24,8 +24,8 @@ use crate::{
         },
     },
     system::{
-        virtual_fs::is_virtual,
-        watcher::{Change, SharedWatcher, Watch, WatchError},
+        files::virtual_fs::is_virtual,
+        files::watcher::{Change, SharedWatcher, Watch, WatchError},
     },
 };
 

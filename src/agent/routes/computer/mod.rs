@@ -10,7 +10,7 @@ use crate::{
     },
     api::{ErrorDetail, agent::Done, computer::Action},
     http::{ApiError, ApiResult, FieldErrors, Json},
-    system::input::{InputError, PlayError},
+    system::x11::input::{InputError, PlayError},
 };
 
 pub mod batch;

@@ -14,7 +14,7 @@ use crate::{
         screenshot::{Region, ScreenshotRequest},
     },
     http::{ApiResult, Json},
-    system::screen::Rect,
+    system::x11::screen::Rect,
 };
 
 /// Take a screenshot

@@ -12,7 +12,7 @@ use crate::{
     agent::fs::archives::{Archives, Chunks},
     api::fs::GuestPath,
     http::ApiResult,
-    system::archive::Format,
+    system::files::archive::Format,
 };
 
 pub async fn download(archives: &Archives, path: GuestPath, format: Format) -> ApiResult<Response> {

@@ -7,7 +7,7 @@ use crate::{
     agent::Agent,
     api::{ErrorBody, fs::PathQuery},
     http::{ApiResult, Query},
-    system::archive::Format,
+    system::files::archive::Format,
 };
 
 /// Download a directory as a zip archive

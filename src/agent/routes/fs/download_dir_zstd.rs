@@ -7,7 +7,7 @@ use crate::{
     agent::Agent,
     api::{ErrorBody, fs::DownloadQuery},
     http::{ApiResult, Query},
-    system::archive::Format,
+    system::files::archive::Format,
 };
 
 /// Download a directory as a tar archive, compressed with zstd

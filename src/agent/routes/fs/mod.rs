@@ -4,7 +4,7 @@ use super::FULL_RETRY;
 use crate::{
     agent::fs::{archives::ArchiveError, files::FileError, unzip::UnzipError, watches::StartError},
     http::{ApiError, ApiResult},
-    system::{archive::unpack::UnpackError, watcher::WatchError},
+    system::{files::archive::unpack::UnpackError, files::watcher::WatchError},
 };
 
 pub mod create_directory;

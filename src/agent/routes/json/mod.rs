@@ -7,7 +7,7 @@ use super::RETRY_AFTER;
 use crate::{
     agent::Agent,
     http::{ApiError, ApiResult, Json},
-    system::devtools::DevtoolsError,
+    system::cdp::devtools::DevtoolsError,
 };
 
 pub mod list;

@@ -15,7 +15,7 @@ use crate::{
     },
     api::ids::ProcessId,
     http::{ApiError, ApiResult},
-    system::session::StartError,
+    system::process::session::StartError,
 };
 
 pub mod attach;

@@ -7,7 +7,7 @@ use crate::{
     agent::Agent,
     api::{ErrorBody, agent::Done, ids::ProcessId, process::ResizeRequest},
     http::{ApiResult, Json, Path},
-    system::pty::Size,
+    system::process::pty::Size,
 };
 
 /// Resize a process's terminal

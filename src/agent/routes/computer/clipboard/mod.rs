@@ -7,7 +7,7 @@ use crate::{
         routes::{FULL_RETRY, RETRY_AFTER},
     },
     http::ApiError,
-    system::clipboard::ReadError,
+    system::x11::clipboard::ReadError,
 };
 
 pub mod read;

@@ -1,0 +1,55 @@
+//! Exponential back-off between attempts: each delay is twice the one before, up to a bound.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+
+/// The delays between attempts at one thing. The first delay is `first`, and none exceeds `longest`.
+#[derive(Debug)]
+pub struct Backoff {
+    schedule: ExponentialBuilder,
+    delays: ExponentialBackoff,
+    longest: Duration,
+}
+
+impl Backoff {
+    pub fn new(first: Duration, longest: Duration) -> Self {
+        let schedule = ExponentialBuilder::new()
+            .with_min_delay(first)
+            .with_max_delay(longest)
+            .with_factor(2.0)
+            .without_max_times();
+        Self {
+            schedule,
+            delays: schedule.build(),
+            longest,
+        }
+    }
+
+    /// Returns the delay before the next attempt.
+    pub fn next_delay(&mut self) -> Duration {
+        self.delays.next().unwrap_or(self.longest)
+    }
+
+    /// Starts again with the first delay.
+    pub fn reset(&mut self) {
+        self.delays = self.schedule.build();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delay_doubles_up_to_its_bound_and_starts_again_after_reset() {
+        let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(15));
+        let delays: Vec<u128> = (0..9).map(|_| backoff.next_delay().as_millis()).collect();
+        assert_eq!(
+            delays,
+            [250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000, 15_000]
+        );
+        backoff.reset();
+        assert_eq!(backoff.next_delay(), Duration::from_millis(250));
+    }
+}

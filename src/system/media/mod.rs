@@ -1,0 +1,5 @@
+//! Images, video and sound.
+
+pub mod jpeg;
+pub mod recorder;
+pub mod sound;
