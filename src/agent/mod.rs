@@ -1,13 +1,30 @@
-//! The daemon beside one browser.
+//! The agent: the daemon beside one browser.
+//!
+//! ```text
+//! start: lock the state directory -> bind the listener -> start the services
+//! run:   serve until shutdown -> drain the tasks of the services
+//!
+//! routes (decode, one call, encode)
+//!   |
+//!   v
+//! Services: automation  cdp_clients  computer  live  replays  user_data  process  fs  logs ...
+//!   |  (each service owns its state and the tasks that change it)
+//!   v
+//! chromium (the supervisor task owns the X server's and Chromium's processes and publishes
+//!           their state; the other services watch it)
+//! ```
+//!
+//! Handlers take the services they use from the [`Agent`], through axum's `FromRef`.
 
 use std::{
     io::{self, Write},
+    net::SocketAddr,
     ops::Deref,
     sync::Arc,
     time::Instant,
 };
 
-use axum::{Router, middleware::from_fn_with_state};
+use axum::{Router, extract::FromRef, middleware::from_fn_with_state};
 use tokio::net::TcpListener;
 use utoipa::openapi::OpenApi;
 
@@ -18,8 +35,8 @@ use crate::{
 };
 
 pub mod automation;
+pub mod cdp_clients;
 pub mod chromium;
-pub mod clients;
 pub mod clipboard;
 pub mod computer;
 pub mod cursor;
@@ -36,8 +53,8 @@ pub mod state_dir;
 pub mod user_data;
 
 use automation::Automation;
+use cdp_clients::CdpClients;
 use chromium::Chromium;
-use clients::Clients;
 use clipboard::Clipboard;
 use computer::Computer;
 use cursor::CursorShown;
@@ -48,53 +65,58 @@ use process::Processes;
 use replays::Replays;
 use screenshots::Screenshots;
 use settings::Config;
+use state_dir::Claim;
 use user_data::UserData;
 
-/// Far above what the clients of one browser have open.
+/// The most connections at once, far above what the clients of one browser open.
 const MAX_CONNECTIONS: usize = 1_000;
 
+/// Why an agent does not start, or stops.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     #[error(transparent)]
     Settings(#[from] settings::Problems),
-    #[error("the state folder {path} cannot be used: {source}")]
+    #[error("cannot use the state directory {path}: {source}")]
     StateDir { path: String, source: io::Error },
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        address: std::net::SocketAddr,
+        address: SocketAddr,
         source: io::Error,
     },
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Runs an agent until it is told to stop by a signal. `own_log` is where its own log is kept for readers.
+/// Runs an agent until a signal stops it. `own_log` holds the agent's own log for its readers.
 pub async fn run(settings: &settings::Settings, own_log: Printed) -> Result<(), AgentError> {
     let config = settings.check()?;
-    Agent::run(config, own_log, Shutdown::on_signals()?).await
+    let shutdown = Shutdown::on_signals()?;
+    start(config, own_log, shutdown).await?.run().await
 }
 
-/// What the routes of the agent work with. Each request takes several copies of it, so these are cheap.
+/// The state of the routes: a cheap handle on the services.
 #[derive(Clone)]
-pub struct Agent(Arc<Parts>);
+pub struct Agent {
+    services: Arc<Services>,
+}
 
 impl Deref for Agent {
-    type Target = Parts;
+    type Target = Services;
 
-    fn deref(&self) -> &Parts {
-        &self.0
+    fn deref(&self) -> &Services {
+        &self.services
     }
 }
 
-/// What an agent is made of: one of each.
-pub struct Parts {
+/// The services of an agent.
+pub struct Services {
     pub archives: Archives,
-    pub config: Arc<Config>,
     pub automation: Automation,
+    pub cdp_clients: CdpClients,
     pub chromium: Chromium,
-    pub clients: Clients,
     pub clipboard: Clipboard,
     pub computer: Computer,
+    pub config: Arc<Config>,
     pub devtools: DevtoolsHttp,
     pub drafts: Drafts,
     pub live: Live,
@@ -103,138 +125,216 @@ pub struct Parts {
     pub replays: Replays,
     pub screenshots: Screenshots,
     pub shutdown: Shutdown,
-    pub started: Instant,
+    pub started_at: Instant,
     pub user_data: UserData,
     pub watches: Watches,
 }
 
-impl Agent {
-    /// Serves until `shutdown`. It listens at once; Chromium comes up meanwhile.
-    pub async fn run(
+/// Lets a handler take `State<$service>` instead of the complete [`Agent`].
+macro_rules! impl_from_ref {
+    ($($field:ident: $service:ty,)+) => {
+        $(impl FromRef<Agent> for $service {
+            fn from_ref(agent: &Agent) -> Self {
+                agent.services.$field.clone()
+            }
+        })+
+    };
+}
+
+impl_from_ref! {
+    archives: Archives,
+    automation: Automation,
+    cdp_clients: CdpClients,
+    chromium: Chromium,
+    clipboard: Clipboard,
+    computer: Computer,
+    config: Arc<Config>,
+    devtools: DevtoolsHttp,
+    drafts: Drafts,
+    live: Live,
+    logs: Logs,
+    processes: Processes,
+    replays: Replays,
+    screenshots: Screenshots,
+    shutdown: Shutdown,
+    user_data: UserData,
+    watches: Watches,
+}
+
+/// An agent that listens. It serves once it is run.
+pub struct Started {
+    agent: Agent,
+    listener: TcpListener,
+    metrics: Metrics,
+    _lock: Claim,
+}
+
+/// Locks the state directory, listens, and starts the services. Chromium comes up meanwhile.
+pub async fn start(
+    config: Config,
+    own_log: Printed,
+    shutdown: Shutdown,
+) -> Result<Started, AgentError> {
+    let lock = config.state_dir.claim();
+    let lock = lock.map_err(|source| AgentError::StateDir {
+        path: config.state_dir.root().display().to_string(),
+        source,
+    })?;
+    let drafts = Drafts::new(&config.state_dir.run().join("drafts"))?;
+    let left_over = drafts.left_over()?;
+    // A separate thread, which a shutdown does not wait for: the next agent continues its work.
+    std::thread::Builder::new()
+        .name("left-over".into())
+        .spawn(move || left_over.remove())?;
+    let listener = TcpListener::bind(config.listen).await;
+    let listener = listener.map_err(|source| AgentError::Listen {
+        address: config.listen,
+        source,
+    })?;
+    let metrics = Metrics::install();
+    metrics.keep_up(&shutdown);
+    let services = Services::start(config, drafts, own_log, &shutdown).await?;
+    let agent = Agent {
+        services: Arc::new(services),
+    };
+    Ok(Started {
+        agent,
+        listener,
+        metrics,
+        _lock: lock,
+    })
+}
+
+impl Started {
+    /// Serves until shutdown, then waits until the tasks of all services have ended.
+    pub async fn run(self) -> Result<(), AgentError> {
+        let Started {
+            agent,
+            listener,
+            metrics,
+            _lock,
+        } = self;
+        let (config, shutdown) = (&agent.config, &agent.shutdown);
+        let router = agent.router(metrics);
+        if config.json {
+            print_base_url(listener.local_addr()?)?;
+        }
+        serve(listener, router, MAX_CONNECTIONS, shutdown).await?;
+        if !shutdown.drain(config.stop_grace).await {
+            tracing::warn!(
+                timeout = ?config.stop_grace,
+                "shutdown did not complete in time, killing the remaining tasks"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Services {
+    async fn start(
         config: Config,
+        drafts: Drafts,
         own_log: Printed,
-        shutdown: Shutdown,
-    ) -> Result<(), AgentError> {
-        let _claim = config
-            .state_dir
-            .claim()
-            .map_err(|source| AgentError::StateDir {
-                path: config.state_dir.root().display().to_string(),
-                source,
-            })?;
-        let drafts = Drafts::new(&config.state_dir.run().join("drafts"))?;
-        let left_over = drafts.left_over()?;
-        // A thread of its own, which a stop does not wait for: the next agent goes on with it.
-        std::thread::Builder::new()
-            .name("left-over".into())
-            .spawn(move || left_over.remove())?;
-        let listener =
-            TcpListener::bind(config.listen)
-                .await
-                .map_err(|source| AgentError::Listen {
-                    address: config.listen,
-                    source,
-                })?;
-        let address = listener.local_addr()?;
+        shutdown: &Shutdown,
+    ) -> Result<Self, AgentError> {
         let config = Arc::new(config);
-        let metrics = Metrics::install();
-        metrics.keep_up(&shutdown);
         let watcher = SharedWatcher::default();
         let logs = Logs::new(own_log, watcher.clone());
-        let processes = Processes::new(
-            process::Options {
-                max: config.max_processes,
-                kept_output: config.process_output_mb << 20,
-                exec_output: config.exec_output_mb << 20,
-                exec_total: config.exec_total_mb << 20,
-                folder: config.state_dir.root().to_owned(),
-            },
-            &shutdown,
-        )
-        .await?;
-        let chromium = chromium::start(config.clone(), logs.clone(), &shutdown);
-        let automation = Automation::start(
-            automation::Options {
-                program: config.script_worker.clone(),
-                scratch: config.state_dir.scratch(),
-                downloads: config.state_dir.downloads(),
-                warm_workers: config.warm_workers,
-                max_executes: config.max_executes,
-                heap_mb: config.script_heap_mb,
-                scratch_mb: config.script_files_mb,
-                user: Some(config.script_user.clone()),
-                executor_idle: config.executor_idle,
-            },
-            chromium.clone(),
-            &shutdown,
-        )?;
-        let cursor = CursorShown::default();
+        let processes = Processes::new(process_options(&config), shutdown).await?;
+        let chromium = chromium::start(config.clone(), logs.clone(), shutdown);
+        let automation =
+            Automation::start(automation_options(&config), chromium.clone(), shutdown)?;
         let clipboard = Clipboard::start(
             chromium.clone(),
             &config.state_dir.display_authority(),
-            &shutdown,
+            shutdown,
         );
-        let on_cursor = {
-            let cursor = cursor.clone();
-            move |hidden: bool| cursor.set(!hidden)
-        };
-        let computer = Computer::start(chromium.clone(), on_cursor, &shutdown)?;
-        let agent = Self(Arc::new(Parts {
-            archives: Archives::new(config.unpack, &shutdown),
+        let cursor = CursorShown::default();
+        let cursor_setter = cursor.clone();
+        let on_cursor = move |hidden: bool| cursor_setter.set(!hidden);
+        let computer = Computer::start(chromium.clone(), on_cursor, shutdown)?;
+        Ok(Self {
+            archives: Archives::new(config.unpack, shutdown),
             automation,
-            user_data: UserData::new(
-                chromium.clone(),
-                config.state_dir.clone(),
-                config.unpack,
-                &shutdown,
-            ),
-            clients: Clients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
+            cdp_clients: CdpClients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
+            devtools: DevtoolsHttp::default(),
+            drafts,
             live: Live::new(
                 chromium.clone(),
                 computer.clone(),
                 clipboard.clone(),
                 cursor.clone(),
             ),
+            logs,
+            processes,
             replays: Replays::start(
-                replays::Options {
-                    folder: config.state_dir.replays(),
-                    encoder: config.ffmpeg.clone(),
-                    pulse_server: config.pulse_server.clone(),
-                    max_duration: config.replay_duration,
-                    max_bytes: config.replay_bytes,
-                    total_bytes: config.replays_bytes,
-                },
+                replay_options(&config),
                 chromium.clone(),
                 cursor.clone(),
-                &shutdown,
+                shutdown,
             )?,
             screenshots: Screenshots::new(chromium.clone(), cursor),
+            shutdown: shutdown.clone(),
+            started_at: Instant::now(),
+            user_data: UserData::new(
+                chromium.clone(),
+                config.state_dir.clone(),
+                config.unpack,
+                shutdown,
+            ),
+            watches: Watches::new(config.watch_idle, watcher, shutdown),
             chromium,
             clipboard,
             computer,
-            devtools: DevtoolsHttp::default(),
-            drafts,
-            logs,
-            processes,
-            shutdown: shutdown.clone(),
-            started: Instant::now(),
-            watches: Watches::new(config.watch_idle, watcher, &shutdown),
-            config: config.clone(),
-        }));
-        let app = agent.router(metrics);
-        if config.json {
-            let line = serde_json::json!({"base_url": format!("http://{address}")});
-            let mut out = io::stdout().lock();
-            writeln!(out, "{line}")?;
-            out.flush()?;
-        }
-        serve(listener, app, MAX_CONNECTIONS, &shutdown).await?;
-        if !shutdown.drain(config.stop_grace).await {
-            tracing::warn!("not all has ended in time; the rest is killed");
-        }
-        Ok(())
+            config,
+        })
     }
+}
 
+fn process_options(config: &Config) -> process::Options {
+    process::Options {
+        max: config.max_processes,
+        kept_output: config.process_output_mb << 20,
+        exec_output: config.exec_output_mb << 20,
+        exec_total: config.exec_total_mb << 20,
+        folder: config.state_dir.root().to_owned(),
+    }
+}
+
+fn automation_options(config: &Config) -> automation::Options {
+    automation::Options {
+        program: config.script_worker.clone(),
+        scratch: config.state_dir.scratch(),
+        downloads: config.state_dir.downloads(),
+        warm_workers: config.warm_workers,
+        max_executes: config.max_executes,
+        heap_mb: config.script_heap_mb,
+        scratch_mb: config.script_files_mb,
+        user: Some(config.script_user.clone()),
+        executor_idle: config.executor_idle,
+    }
+}
+
+fn replay_options(config: &Config) -> replays::Options {
+    replays::Options {
+        folder: config.state_dir.replays(),
+        encoder: config.ffmpeg.clone(),
+        pulse_server: config.pulse_server.clone(),
+        max_duration: config.replay_duration,
+        max_bytes: config.replay_bytes,
+        total_bytes: config.replays_bytes,
+    }
+}
+
+/// Prints the line of JSON by which the parent process learns the address.
+fn print_base_url(address: SocketAddr) -> io::Result<()> {
+    let line = serde_json::json!({"base_url": format!("http://{address}")});
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{line}")?;
+    stdout.flush()
+}
+
+impl Agent {
     fn router(&self, metrics: Metrics) -> Router {
         let token = StaticToken::new(self.config.token.as_ref());
         routes::app(self).router(metrics, |guarded| {
@@ -243,7 +343,7 @@ impl Agent {
     }
 }
 
-/// The OpenAPI document of the agent's routes.
+/// Returns the OpenAPI document of the agent's routes.
 pub fn document() -> OpenApi {
     routes::document()
 }

@@ -9,7 +9,7 @@ use axum::{
 use http::StatusCode;
 
 use crate::{
-    agent::{Agent, chromium::Devtools, clients::Admitted},
+    agent::{Agent, cdp_clients::Admitted, chromium::Devtools},
     api::ErrorBody,
     http::{
         ApiError, ApiResult,
@@ -48,18 +48,21 @@ pub async fn connect(
             "this route takes a WebSocket handshake",
         ));
     }
-    let hold = agent.clients.hold();
+    let deadline = agent.cdp_clients.hold_deadline();
     let Admitted {
         mut devtools,
-        place,
-    } = agent.clients.admit().await?;
-    let place = Arc::new(place);
+        permit,
+    } = agent.cdp_clients.admit().await?;
+    let permit = Arc::new(permit);
     let answer = loop {
-        let tunnel = tunnel(&agent, &devtools, path.clone()).hold(place.clone());
+        let tunnel = tunnel(&agent, &devtools, path.clone()).hold(permit.clone());
         match tunnel.open(&mut request, &agent.shutdown).await {
             // It died at this moment; the supervisor sees to it.
             Err(TunnelError::Connect(_) | TunnelError::Broken(_)) => {
-                devtools = agent.clients.after(&devtools, hold).await?;
+                devtools = agent
+                    .cdp_clients
+                    .wait_for_successor(&devtools, deadline)
+                    .await?;
             }
             Err(TunnelError::NotAnUpgrade) => {
                 return Err(ApiError::bad_request(
@@ -84,13 +87,13 @@ pub async fn connect(
 
 fn tunnel(agent: &Agent, devtools: &Devtools, path: Option<String>) -> Tunnel {
     let generation = devtools.generation;
-    let clients = agent.clients.clone();
+    let clients = agent.cdp_clients.clone();
     let is_page = path
         .as_ref()
         .is_some_and(|path| path.starts_with("/devtools/page/"));
     let path = path.unwrap_or_else(|| devtools.browser_path.clone());
     Tunnel::to(devtools.addr, path)
-        .until(async move { Close::restarting(clients.gone(generation).await) })
+        .until(async move { Close::restarting(clients.wait_until_gone(generation).await) })
         .upstream_gone(move || match is_page {
             true => Close::going_away("the tab was closed, or Chromium ended"),
             false => Close::restarting("Chromium ended and is being restarted"),

@@ -21,7 +21,7 @@ pub async fn health(State(agent): State<Agent>) -> Json<Health> {
     Json(Health {
         status: "ok".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        uptime_seconds: agent.started.elapsed().as_secs(),
+        uptime_seconds: agent.started_at.elapsed().as_secs(),
         chromium: describe(&status),
         display: agent::DisplayStatus {
             state: state.to_owned(),

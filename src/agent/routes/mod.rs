@@ -7,8 +7,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Agent,
+    cdp_clients::AdmitError,
     chromium::{NoScreen, NotReady, ResizeError},
-    clients::AdmitError,
 };
 use crate::http::{self, ApiError, App};
 

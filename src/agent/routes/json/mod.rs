@@ -18,14 +18,17 @@ const ADDRESSES: [&str; 2] = ["webSocketDebuggerUrl", "devtoolsFrontendUrl"];
 
 /// Chromium's answer to `path`, waiting until it gives one.
 async fn ask(agent: &Agent, headers: &HeaderMap, path: &str) -> ApiResult<Json<Value>> {
-    let _question = agent.clients.question()?;
-    let hold = agent.clients.hold();
+    let _permit = agent.cdp_clients.admit_query()?;
+    let deadline = agent.cdp_clients.hold_deadline();
     let mut devtools = agent.chromium.ready(agent.config.cdp_hold).await?;
     let (status, body) = loop {
         match agent.devtools.ask(devtools.addr, Method::GET, path).await {
             // It died at this moment; the supervisor sees to it.
             Err(DevtoolsError::Connection(_)) => {
-                devtools = agent.clients.after(&devtools, hold).await?;
+                devtools = agent
+                    .cdp_clients
+                    .wait_for_successor(&devtools, deadline)
+                    .await?;
             }
             answer => break answer.map_err(refused)?,
         }
