@@ -57,7 +57,7 @@ pub enum PutError<E> {
     #[error("it has more than {0} bytes")]
     TooLong(u64),
     #[error("it did not come within {0:?}")]
-    Late(Duration),
+    Timeout(Duration),
 }
 
 /// What is put into the store at most, and how long it may take to come.
@@ -102,7 +102,7 @@ impl Blobs {
         loop {
             let written = match timeout_at(deadline, content.next()).await {
                 Ok(None) => break,
-                Err(_) => Err(PutError::Late(limits.time)),
+                Err(_) => Err(PutError::Timeout(limits.time)),
                 Ok(Some(Err(error))) => Err(PutError::Source(error)),
                 Ok(Some(Ok(chunk))) if chunk.len() as u64 > limits.bytes - size => {
                     Err(PutError::TooLong(limits.bytes))
@@ -281,7 +281,7 @@ mod tests {
         let never = chunks(1).chain(stream::pending());
         let time = Duration::from_millis(50);
         let late = blobs.put("a", never, Limits { time, ..LIMITS }).await;
-        assert!(matches!(late, Err(PutError::Late(limit)) if limit == time));
+        assert!(matches!(late, Err(PutError::Timeout(limit)) if limit == time));
         let exact = Limits {
             bytes: 1 << 20,
             ..LIMITS

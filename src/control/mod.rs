@@ -25,6 +25,7 @@ pub mod blobs;
 pub mod browsers;
 pub mod fleet;
 pub mod key_create;
+mod keyed_mutex;
 pub mod keys;
 pub mod proxy;
 mod purge;
@@ -34,7 +35,6 @@ pub mod session_token;
 pub mod settings;
 pub mod state_dir;
 pub mod store;
-mod turns;
 
 use blobs::Blobs;
 use browsers::Browsers;
@@ -78,7 +78,7 @@ pub enum ControlError {
     #[error("cannot serve: {0}")]
     Serve(io::Error),
     #[error("{0} seconds were not enough to end everything in order")]
-    Hurried(u64),
+    ShutdownTimeout(u64),
 }
 
 /// All services, as the routes see them.
@@ -238,12 +238,12 @@ impl Started {
         if in_time {
             Ok(())
         } else {
-            Err(ControlError::Hurried(config.stop_grace.as_secs()))
+            Err(ControlError::ShutdownTimeout(config.stop_grace.as_secs()))
         }
     }
 }
 
-/// Who listens everywhere is reached on loopback as well.
+/// Who listens everywhere is base_url on loopback as well.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -259,7 +259,7 @@ fn router(control: &Control, agent: OpenApi, metrics: Metrics) -> Router {
         open: routes::open().with_state(control.clone()),
         guarded: routes::guarded(agent).with_state(control.clone()),
     };
-    let guard = from_fn_with_state(control.clone(), routes::guard::guard);
+    let guard = from_fn_with_state(control.clone(), routes::auth::authenticate);
     app.router(metrics, |routes| routes.layer(guard))
 }
 

@@ -16,7 +16,7 @@ use berth::api::ids::{BrowserId, ProjectId, ReplayId};
 use berth::api::replays::{Replay, ReplayEndReason, ReplayStatus};
 use berth::api::viewport::Viewport;
 use berth::control::blobs::Blobs;
-use berth::control::fleet::{AgentClient, Recorder};
+use berth::control::fleet::{AgentClient, ReplayClient};
 use berth::control::replays::{Replays, state::State as Where};
 use berth::control::store::{NewBrowserRow, ReplayRow, Store};
 use berth::shutdown::Shutdown;
@@ -49,7 +49,7 @@ struct Played {
 struct PlayedAgent(Arc<Mutex<Played>>);
 
 impl PlayedAgent {
-    async fn start(&self) -> Recorder {
+    async fn start(&self) -> ReplayClient {
         let app = Router::new()
             .route("/replays", get(list))
             .route("/replays/{id}", get(file).delete(discard))
@@ -58,7 +58,7 @@ impl PlayedAgent {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Recorder::new(AgentClient::default(), address, SecretString::from(TOKEN))
+        ReplayClient::new(AgentClient::default(), address, SecretString::from(TOKEN))
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Played) -> T) -> T {
@@ -205,7 +205,7 @@ impl Keeper {
         )
     }
 
-    async fn collect(&self, recorder: &Recorder) -> bool {
+    async fn collect(&self, recorder: &ReplayClient) -> bool {
         let collected = self
             .replays
             .collect(&self.project, &self.browser, recorder)

@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     activity::Activity,
-    fleet::{AgentError, HostDown, Launch, LocalFleet, Recorder, StartError},
+    fleet::{AgentError, HostDown, Launch, LocalFleet, ReplayClient, StartError},
+    keyed_mutex::KeyedMutex,
     purge::purge,
     replays::Replays,
     store::{BrowserRow, Change, Creation, Listing, NewBrowserRow, StateFilter, Store, StoreError},
-    turns::Turns,
 };
 use crate::{
     api::{
@@ -31,11 +31,11 @@ use crate::{
     shutdown::Shutdown,
 };
 
-mod live;
+mod handle;
 mod replays;
 pub mod state;
 
-use live::Live;
+use handle::BrowserHandle;
 use state::{Action, EndReason, Event};
 
 /// A request that is repeated with its `Idempotency-Key` within this finds the browser of the first.
@@ -43,7 +43,7 @@ const IDEMPOTENCY: TimeDelta = TimeDelta::minutes(10);
 /// Between two tries to record an end.
 const RECORD_AGAIN: Duration = Duration::from_secs(1);
 /// How long a call waits for an agent that is being started again.
-const COMEBACK: Duration = Duration::from_secs(15);
+const AGENT_RESTART_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why something cannot be done to a browser.
 #[derive(Debug, thiserror::Error)]
@@ -53,9 +53,9 @@ pub enum BrowserError {
     #[error("the name belongs to another live browser of the project")]
     NameTaken,
     #[error("the idempotency key came with another request")]
-    KeyReused,
+    IdempotencyKeyReused,
     #[error("another request with the idempotency key is under way")]
-    KeyInUse,
+    IdempotencyKeyInFlight,
     #[error("{0} browsers live already, and no more may")]
     Full(u32),
     #[error("the server is stopping")]
@@ -66,7 +66,7 @@ pub enum BrowserError {
     NotStarted(#[from] StartError),
     #[error("the browser did not come up: {0}")]
     NotUp(HostDown),
-    #[error("the browser cannot be reached: {0}")]
+    #[error("the browser cannot be base_url: {0}")]
     Unreachable(HostDown),
     #[error("the agent refused: {0}")]
     Agent(#[from] AgentError),
@@ -80,7 +80,7 @@ impl From<StoreError> for BrowserError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Taken => BrowserError::NameTaken,
-            StoreError::KeyTaken => BrowserError::KeyInUse,
+            StoreError::KeyTaken => BrowserError::IdempotencyKeyInFlight,
             other => BrowserError::Store(other),
         }
     }
@@ -107,7 +107,7 @@ pub struct Session {
     pub activity: Arc<Activity>,
     /// Cancelled once it ends.
     pub ended: CancellationToken,
-    pub recorder: Recorder,
+    pub recorder: ReplayClient,
     /// To be told when there may be something of its replays to be fetched.
     pub replays_changed: Arc<Notify>,
 }
@@ -124,8 +124,8 @@ struct Inner {
     replays: Replays,
     shutdown: Shutdown,
     /// Those with a host: rebuilt empty at a start, for local hosts end with this process.
-    live: Mutex<HashMap<BrowserId, Arc<Live>>>,
-    turns: Turns<(ProjectId, String)>,
+    live: Mutex<HashMap<BrowserId, Arc<BrowserHandle>>>,
+    turns: KeyedMutex<(ProjectId, String)>,
 }
 
 impl Browsers {
@@ -137,7 +137,7 @@ impl Browsers {
                 replays,
                 shutdown,
                 live: Mutex::default(),
-                turns: Turns::default(),
+                turns: KeyedMutex::default(),
             }),
         }
     }
@@ -208,7 +208,9 @@ impl Browsers {
         let since = Utc::now() - IDEMPOTENCY;
         let store = &self.inner.store;
         match store.find_creation(project, &creation.key, since).await? {
-            Some((_, digest)) if digest != creation.request_digest => Err(BrowserError::KeyReused),
+            Some((_, digest)) if digest != creation.request_digest => {
+                Err(BrowserError::IdempotencyKeyReused)
+            }
             Some((row, _)) => Ok(Some(row)),
             None => Ok(None),
         }
@@ -262,7 +264,7 @@ impl Browsers {
             }
         };
         let timeout = Duration::from_secs(row.timeout_seconds.into());
-        let live = Arc::new(Live::new(id, project, host, timeout));
+        let live = Arc::new(BrowserHandle::new(id, project, host, timeout));
         let outcome = tokio::select! {
             ready = live.host().ready(fleet.start_deadline()) => ready.map_err(BrowserError::NotUp),
             () = abandoned.cancelled() => Err(BrowserError::Abandoned),
@@ -273,7 +275,7 @@ impl Browsers {
                 BrowserError::NotUp(_) => Event::StartFailed,
                 _ => Event::Abandoned,
             };
-            self.happen(&live, event).await?;
+            self.apply(&live, event).await?;
             return Err(error);
         }
         self.publish(&live).await?;
@@ -293,7 +295,7 @@ impl Browsers {
         for (too_late, reason, error) in late {
             if too_late {
                 // Somebody else having ended it is as good.
-                let _ = self.happen(&live, Event::End(reason)).await;
+                let _ = self.apply(&live, Event::End(reason)).await;
                 return Err(error);
             }
         }
@@ -354,7 +356,11 @@ impl Browsers {
         changing.await?
     }
 
-    async fn change(&self, live: &Live, change: BrowserChange) -> Result<BrowserRow, BrowserError> {
+    async fn change(
+        &self,
+        live: &BrowserHandle,
+        change: BrowserChange,
+    ) -> Result<BrowserRow, BrowserError> {
         let store = &self.inner.store;
         // Refused before anything is done, as far as that can be known.
         if let Some(name) = &change.name {
@@ -393,7 +399,7 @@ impl Browsers {
         let live = self.find_live(project, id_or_name).await?;
         let this = self.clone();
         let ending = self.inner.shutdown.spawn(inherit(async move {
-            this.happen(&live, Event::End(EndReason::Deleted)).await
+            this.apply(&live, Event::End(EndReason::Deleted)).await
         }));
         ending.await?
     }
@@ -407,7 +413,7 @@ impl Browsers {
         let live = self.find_live(project, id_or_name).await?;
         // Waiting is using it, too.
         let _waiting = live.activity().begin();
-        match live.host().recorder(COMEBACK).await {
+        match live.host().recorder(AGENT_RESTART_TIMEOUT).await {
             Ok(recorder) => Ok(Session {
                 id: live.id().clone(),
                 agent_addr: recorder.address(),
@@ -433,9 +439,9 @@ impl Browsers {
 
     /// Ends all browsers, since their hosts end with this process.
     pub async fn end_all(&self) {
-        let all: Vec<Arc<Live>> = self.live().values().cloned().collect();
+        let all: Vec<Arc<BrowserHandle>> = self.live().values().cloned().collect();
         let ending = all.iter().map(|live| async move {
-            if let Err(error) = self.happen(live, Event::End(EndReason::Gone)).await {
+            if let Err(error) = self.apply(live, Event::End(EndReason::Gone)).await {
                 tracing::error!(browser = %live.id(), %error, "cannot end the browser in order");
             }
         });
@@ -447,7 +453,7 @@ impl Browsers {
         &self,
         project: &ProjectId,
         id_or_name: &str,
-    ) -> Result<Arc<Live>, BrowserError> {
+    ) -> Result<Arc<BrowserHandle>, BrowserError> {
         let live = self.see_live(project, id_or_name).await?;
         live.touch().then_some(live).ok_or(BrowserError::NotFound)
     }
@@ -457,7 +463,7 @@ impl Browsers {
         &self,
         project: &ProjectId,
         id_or_name: &str,
-    ) -> Result<Arc<Live>, BrowserError> {
+    ) -> Result<Arc<BrowserHandle>, BrowserError> {
         let id = match id_or_name.parse::<BrowserId>() {
             Ok(id) => id,
             Err(_) => {
@@ -472,24 +478,24 @@ impl Browsers {
     }
 
     /// Applies the event and does what follows from it. `NotFound` where somebody else has ended the browser first.
-    async fn happen(&self, live: &Arc<Live>, event: Event) -> Result<(), BrowserError> {
+    async fn apply(&self, live: &Arc<BrowserHandle>, event: Event) -> Result<(), BrowserError> {
         let actions = live.apply(event).map_err(|refused| {
             tracing::debug!(browser = %live.id(), %refused);
             BrowserError::NotFound
         })?;
-        self.perform(live, actions).await;
+        self.run_actions(live, actions).await;
         Ok(())
     }
 
     /// Lets clients find a browser that answers; where that cannot be recorded, nothing of it is left.
-    async fn publish(&self, live: &Arc<Live>) -> Result<(), BrowserError> {
-        self.happen(live, Event::Ready).await?;
+    async fn publish(&self, live: &Arc<BrowserHandle>) -> Result<(), BrowserError> {
+        self.apply(live, Event::Ready).await?;
         let published = self.inner.store.publish_browser(live.id()).await;
         let event = match published {
             Ok(true) => Event::Published,
             Ok(false) | Err(_) => Event::NotPublished,
         };
-        self.happen(live, event).await?;
+        self.apply(live, event).await?;
         match published {
             Ok(true) => Ok(()),
             Ok(false) => Err(BrowserError::NotFound),
@@ -497,7 +503,7 @@ impl Browsers {
         }
     }
 
-    async fn perform(&self, live: &Arc<Live>, actions: &[Action]) {
+    async fn run_actions(&self, live: &Arc<BrowserHandle>, actions: &[Action]) {
         let mut todo: VecDeque<Action> = actions.iter().copied().collect();
         while let Some(action) = todo.pop_front() {
             match action {
@@ -567,7 +573,7 @@ impl Browsers {
     }
 
     /// Ends the browser once nobody has used it for its time, or once its host is given up.
-    fn watch(self, live: Arc<Live>) -> BoxFuture<'static, ()> {
+    fn watch(self, live: Arc<BrowserHandle>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             while live.is_visible() {
                 let actions = tokio::select! {
@@ -577,7 +583,7 @@ impl Browsers {
                     () = self.inner.shutdown.stopped() => return,
                 };
                 if let Some(actions) = actions {
-                    self.perform(&live, actions).await;
+                    self.run_actions(&live, actions).await;
                 }
             }
         })
@@ -588,14 +594,14 @@ impl Browsers {
         metrics::gauge!("berth_browsers").set(f64::from(count));
     }
 
-    fn live(&self) -> MutexGuard<'_, HashMap<BrowserId, Arc<Live>>> {
+    fn live(&self) -> MutexGuard<'_, HashMap<BrowserId, Arc<BrowserHandle>>> {
         self.inner.live.lock()
     }
 }
 
 /// Notes in `done` what the browser has been brought to, as far as it came.
 async fn change_host(
-    live: &Live,
+    live: &BrowserHandle,
     viewport: Option<ViewportRequest>,
     start_url: Option<String>,
     done: &mut Change,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{sleep, timeout};
 
-use super::{BrowserError, Browsers, COMEBACK, live::Live};
+use super::{AGENT_RESTART_TIMEOUT, BrowserError, Browsers, handle::BrowserHandle};
 use crate::{
     api::ids::{BrowserId, ProjectId},
     control::store::StateFilter,
@@ -47,7 +47,7 @@ impl Browsers {
     }
 
     /// Fetches what the browser has recorded, each time there may be something, until it ends.
-    pub(super) async fn collect_replays(self, live: Arc<Live>) {
+    pub(super) async fn collect_replays(self, live: Arc<BrowserHandle>) {
         let changed = live.replays_changed().clone();
         loop {
             tokio::select! {
@@ -70,9 +70,9 @@ impl Browsers {
     }
 
     /// How long to wait before the next look; `None` where there is nothing left to be fetched.
-    async fn collect_once(&self, live: &Live, pause: Duration) -> Option<Duration> {
+    async fn collect_once(&self, live: &BrowserHandle, pause: Duration) -> Option<Duration> {
         let longer = pause.saturating_mul(2).min(LOOK.1);
-        let recorder = match live.host().recorder(COMEBACK).await {
+        let recorder = match live.host().recorder(AGENT_RESTART_TIMEOUT).await {
             Ok(recorder) => recorder,
             Err(_) => return Some(longer),
         };
@@ -87,14 +87,14 @@ impl Browsers {
         }
     }
 
-    pub(super) async fn save_replays(&self, live: &Live) {
+    pub(super) async fn save_replays(&self, live: &BrowserHandle) {
         let replays = &self.inner.replays;
         let saving = async {
             // Whatever the database says: asking once too often is no harm.
             if !replays.has_open(live.id()).await.unwrap_or(true) {
                 return;
             }
-            let recorder = match live.host().recorder(COMEBACK).await {
+            let recorder = match live.host().recorder(AGENT_RESTART_TIMEOUT).await {
                 Ok(recorder) => recorder,
                 Err(reason) => {
                     tracing::warn!(browser = %live.id(), %reason, "no agent to fetch replays from");
@@ -111,7 +111,7 @@ impl Browsers {
         }
     }
 
-    pub(super) async fn take_over_replays(&self, live: &Live) {
+    pub(super) async fn take_over_replays(&self, live: &BrowserHandle) {
         // The next start does so.
         if self.inner.shutdown.stopping() {
             return;

@@ -1,4 +1,4 @@
-//! A browser's life as a pure state machine: what may happen next, and what has to be done about it.
+//! A browser's life as a pure state machine: what may apply next, and what has to be done about it.
 //!
 //! ```text
 //! creating ──ready──▶ publishing ──published──▶ active ──end asked / idle / host lost──▶ deleting ──host stopped──▶ deleted
@@ -69,9 +69,9 @@ pub enum Action {
     Forget,
 }
 
-/// The event cannot happen in this state; nothing has changed.
+/// The event cannot apply in this state; nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{event:?} cannot happen to a browser that is {state:?}")]
+#[error("{event:?} cannot apply to a browser that is {state:?}")]
 pub struct Refused {
     pub state: State,
     pub event: Event,
@@ -110,7 +110,7 @@ impl State {
         self == State::Active
     }
 
-    /// Whether nothing can happen to it any more.
+    /// Whether nothing can apply to it any more.
     pub fn is_final(self) -> bool {
         matches!(self, State::Deleted(_) | State::Discarded)
     }

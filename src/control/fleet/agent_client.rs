@@ -29,7 +29,7 @@ const MAX_REASON: usize = 512;
 /// Why the agent did not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    #[error("the agent cannot be reached: {0}")]
+    #[error("the agent cannot be base_url: {0}")]
     Unreachable(String),
     #[error("the agent answered {status}: {}", .error.message)]
     Refused {
@@ -37,9 +37,9 @@ pub enum AgentError {
         error: Box<ErrorBody>,
     },
     #[error("the agent did not answer within {0:?}")]
-    Late(Duration),
+    Timeout(Duration),
     #[error("the agent's answer was not understood: {0}")]
-    Strange(String),
+    InvalidResponse(String),
 }
 
 impl AgentError {
@@ -117,7 +117,8 @@ impl AgentClient {
     ) -> Result<Vec<Replay>, AgentError> {
         let request = (Method::GET, "/replays", None);
         let answer = self.ask(agent, request, deadline).await?;
-        serde_json::from_slice(&answer).map_err(|error| AgentError::Strange(error.to_string()))
+        serde_json::from_slice(&answer)
+            .map_err(|error| AgentError::InvalidResponse(error.to_string()))
     }
 
     pub async fn stop_replay(
@@ -164,7 +165,7 @@ impl AgentClient {
         }
         in_time(deadline, read(response)).await?;
         let strange = format!("{status} without a file");
-        Err(AgentError::Strange(strange))
+        Err(AgentError::InvalidResponse(strange))
     }
 
     async fn call(
@@ -219,7 +220,7 @@ async fn in_time<T>(
 ) -> Result<T, AgentError> {
     match tokio::time::timeout(deadline, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(AgentError::Late(deadline)),
+        Err(_) => Err(AgentError::Timeout(deadline)),
     }
 }
 
@@ -242,7 +243,7 @@ fn chunks(body: Incoming) -> BoxStream<'static, Result<Bytes, AgentError>> {
     let body = BodyDataStream::new(body);
     futures::stream::try_unfold(body, async |mut body| {
         let next = tokio::time::timeout(STANDSTILL, body.next()).await;
-        match next.map_err(|_| AgentError::Late(STANDSTILL))? {
+        match next.map_err(|_| AgentError::Timeout(STANDSTILL))? {
             Some(Ok(chunk)) => Ok(Some((chunk, body))),
             Some(Err(error)) => Err(AgentError::Unreachable(chain(&error))),
             None => Ok(None),

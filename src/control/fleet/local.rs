@@ -28,7 +28,7 @@ use super::{
     agent_client::{Agent, AgentClient, AgentError},
     agent_log,
     leftovers::{self, Programs},
-    recorder::Recorder,
+    replay_client::ReplayClient,
 };
 use crate::{
     api::{ids::BrowserId, viewport::Viewport},
@@ -297,9 +297,9 @@ impl Host {
     }
 
     /// Its agent's recordings, waiting for it to come back where it is being started again.
-    pub async fn recorder(&self, deadline: Duration) -> Result<Recorder, HostDown> {
+    pub async fn recorder(&self, deadline: Duration) -> Result<ReplayClient, HostDown> {
         let address = self.address(deadline).await?;
-        Ok(Recorder::new(
+        Ok(ReplayClient::new(
             self.client.clone(),
             address,
             self.token.clone(),

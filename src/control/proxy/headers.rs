@@ -13,7 +13,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What is between the caller and control, and nothing of the agent's.
+/// What is between the principal and control, and nothing of the agent's.
 const NOT_FOR_THE_AGENT: [HeaderName; 6] = [
     header::AUTHORIZATION,
     header::COOKIE,

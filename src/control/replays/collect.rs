@@ -7,7 +7,7 @@ use crate::{
         replays::{Replay, ReplayStatus},
     },
     control::{
-        fleet::{Fetched, Recorder},
+        fleet::{Fetched, ReplayClient},
         store::ReplayEnd,
     },
 };
@@ -18,7 +18,7 @@ impl Replays {
         &self,
         project: &ProjectId,
         browser: &BrowserId,
-        recorder: &Recorder,
+        recorder: &ReplayClient,
     ) -> Result<bool, TransferError> {
         let listed = recorder.replays().await?;
         let mut failed = None;
@@ -39,7 +39,7 @@ impl Replays {
         &self,
         project: &ProjectId,
         browser: &BrowserId,
-        recorder: &Recorder,
+        recorder: &ReplayClient,
     ) -> Result<bool, TransferError> {
         let mut settled = true;
         for replay in recorder.replays().await? {
@@ -59,7 +59,7 @@ impl Replays {
         &self,
         project: &ProjectId,
         browser: &BrowserId,
-        recorder: &Recorder,
+        recorder: &ReplayClient,
     ) -> Result<(), TransferError> {
         for replay in recorder.replays().await? {
             if replay.status == ReplayStatus::Recording
@@ -78,7 +78,7 @@ impl Replays {
         &self,
         project: &ProjectId,
         browser: &BrowserId,
-        recorder: &Recorder,
+        recorder: &ReplayClient,
         replay: &Replay,
     ) -> Result<bool, TransferError> {
         if !self.note(project, browser, replay).await? {
@@ -101,7 +101,7 @@ impl Replays {
     async fn fetch(
         &self,
         browser: &BrowserId,
-        recorder: &Recorder,
+        recorder: &ReplayClient,
         replay: &Replay,
     ) -> Result<(), TransferError> {
         let id = &replay.replay_id;
@@ -115,7 +115,7 @@ impl Replays {
             size_bytes: Some(size),
             ..end_of(replay)
         };
-        self.happen(id, Event::Fetched, |_| end.clone()).await?;
+        self.apply(id, Event::Fetched, |_| end.clone()).await?;
         tracing::info!(%browser, replay = %id, size, "a replay is kept");
         Ok(())
     }

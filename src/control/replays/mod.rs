@@ -1,12 +1,12 @@
 //! Replays: what is known of every recording, and the files of those that have ended.
 //!
 //! A browser's agent makes them. Their files come into the blob store from the agent while it lives ([`collect`]), or out of what it has
-//! left ([`left`]). A file is removed where it came from once it is in the store and recorded as such: wherever this is broken
+//! left ([`take_over`]). A file is removed where it came from once it is in the store and recorded as such: wherever this is broken
 //! off, the next attempt finds it again.
 
 mod collect;
-mod left;
 pub mod state;
+mod take_over;
 
 use std::{ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
@@ -18,9 +18,9 @@ use tokio::sync::Semaphore;
 use super::{
     blobs::{BlobError, Blobs, Limits, PutError},
     fleet::AgentError,
+    keyed_mutex::KeyedMutex,
     purge::purge,
     store::{ReplayEnd, ReplayRow, Store, StoreError},
-    turns::Turns,
 };
 use crate::{
     api::{
@@ -80,7 +80,7 @@ pub enum TransferError {
     #[error("it has more than {0} bytes")]
     TooLong(u64),
     #[error("it did not come within {0:?}")]
-    Late(Duration),
+    Timeout(Duration),
     #[error("the replays that are kept leave no room for its {0} bytes")]
     NoRoom(u64),
     #[error("the server is stopping")]
@@ -93,7 +93,7 @@ impl<E: Into<TransferError>> From<PutError<E>> for TransferError {
             PutError::Blob(error) => error.into(),
             PutError::Source(error) => error.into(),
             PutError::TooLong(bytes) => TransferError::TooLong(bytes),
-            PutError::Late(time) => TransferError::Late(time),
+            PutError::Timeout(time) => TransferError::Timeout(time),
         }
     }
 }
@@ -114,7 +114,7 @@ struct Inner {
     shutdown: Shutdown,
     transfers: Semaphore,
     /// Whoever brings in a replay's file is the only one. Taken by who may transfer, so that waiting for that holds nobody else up.
-    turns: Turns<ReplayId>,
+    turns: KeyedMutex<ReplayId>,
 }
 
 impl Replays {
@@ -134,7 +134,7 @@ impl Replays {
                 max_bytes,
                 shutdown,
                 transfers: Semaphore::new(TRANSFERS),
-                turns: Turns::default(),
+                turns: KeyedMutex::default(),
             }),
         }
     }
@@ -196,7 +196,7 @@ impl Replays {
         let owned = self.enter(project, browser, id, started_at).await?;
         if owned && replay.status == ReplayStatus::Finished {
             let end = end_of(replay);
-            self.happen(id, Event::Ended, |_| end.clone()).await?;
+            self.apply(id, Event::Ended, |_| end.clone()).await?;
         }
         Ok(owned)
     }
@@ -306,7 +306,7 @@ impl Replays {
     }
 
     /// The event happens to the replay where it changes anything; `end` says what is known of its end then.
-    async fn happen(
+    async fn apply(
         &self,
         id: &ReplayId,
         event: Event,
@@ -336,7 +336,7 @@ impl Replays {
             },
             ..ReplayEnd::default()
         };
-        self.happen(id, Event::Missing, end).await
+        self.apply(id, Event::Missing, end).await
     }
 }
 

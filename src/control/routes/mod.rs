@@ -5,14 +5,13 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::Control;
 
-mod auth;
+pub mod auth;
 mod browsers;
-pub mod guard;
 mod health;
 mod idempotency;
 mod org;
 mod paged;
-pub mod reached;
+pub mod public_base_url;
 
 /// The routes anyone may ask.
 pub fn open() -> OpenApiRouter<Control> {

@@ -64,7 +64,7 @@ impl From<DbErr> for StoreError {
 impl Store {
     /// Opens the SQLite file at `path`, makes it where it is missing and brings its schema up to date.
     ///
-    /// Two processes must not do this at once: the caller holds the state directory's store lock.
+    /// Two processes must not do this at once: the principal holds the state directory's store lock.
     pub async fn open_sqlite(path: &Path) -> Result<Store, StoreError> {
         use sea_orm::sqlx::sqlite::{SqliteJournalMode, SqliteSynchronous};
 

@@ -3,7 +3,7 @@ use crate::{
         ErrorBody,
         api_keys::{AskingKey, AuthContext},
     },
-    control::routes::guard::Caller,
+    control::routes::auth::Principal,
     http::{ApiResult, Json},
 };
 
@@ -14,8 +14,8 @@ use crate::{
     tag = "auth",
     responses((status = 200, body = AuthContext), (status = 401, body = ErrorBody))
 )]
-pub async fn get(caller: Caller) -> ApiResult<Json<AuthContext>> {
-    let key = caller.key()?.clone();
+pub async fn get(principal: Principal) -> ApiResult<Json<AuthContext>> {
+    let key = principal.api_key()?.clone();
     Ok(Json(AuthContext {
         api_key: AskingKey {
             id: key.key,
@@ -23,6 +23,6 @@ pub async fn get(caller: Caller) -> ApiResult<Json<AuthContext>> {
             project_id: key.project,
             expires_at: key.expires_at.map(Into::into),
         },
-        project_id: caller.project,
+        project_id: principal.project,
     }))
 }

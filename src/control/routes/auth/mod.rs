@@ -1,10 +1,13 @@
-//! `/auth`.
+//! `/auth`, and the authentication of every route that needs a credential.
 
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::control::Control;
 
 mod context;
+mod principal;
+
+pub use principal::{Credential, Principal, authenticate, token_of};
 
 pub fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new().routes(routes!(context::get))

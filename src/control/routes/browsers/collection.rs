@@ -13,7 +13,10 @@ use crate::{
     control::{
         Control,
         browsers::NewBrowser,
-        routes::{guard::Caller, idempotency::IdempotencyKey, paged::Paged, reached::Reached},
+        routes::{
+            auth::Principal, idempotency::IdempotencyKey, paged::Paged,
+            public_base_url::PublicBaseUrl,
+        },
         store::{Creation, Listing},
     },
     http::{ApiError, ApiResult, Json, Query},
@@ -36,8 +39,8 @@ use crate::{
 )]
 pub async fn create(
     State(control): State<Control>,
-    caller: Caller,
-    reached: Reached,
+    principal: Principal,
+    base_url: PublicBaseUrl,
     IdempotencyKey(key): IdempotencyKey,
     Json(request): Json<CreateBrowser>,
 ) -> ApiResult<(StatusCode, Json<Browser>)> {
@@ -45,9 +48,9 @@ pub async fn create(
     let creation = key.map(|key| creation(key, &new)).transpose()?;
     let row = control
         .browsers
-        .create(&caller.project, new, creation)
+        .create(&principal.project, new, creation)
         .await?;
-    Ok((StatusCode::CREATED, Json(show(&control, &reached, row))))
+    Ok((StatusCode::CREATED, Json(show(&control, &base_url, row))))
 }
 
 /// Lists browsers, newest first.
@@ -60,8 +63,8 @@ pub async fn create(
 )]
 pub async fn list(
     State(control): State<Control>,
-    caller: Caller,
-    reached: Reached,
+    principal: Principal,
+    base_url: PublicBaseUrl,
     Query(request): Query<ListBrowsers>,
 ) -> ApiResult<Paged<Browser>> {
     let listing = Listing {
@@ -71,9 +74,9 @@ pub async fn list(
         offset: request.page.offset.get().into(),
         limit: request.page.limit.get().into(),
     };
-    let rows = control.browsers.list(&caller.project, &listing).await?;
+    let rows = control.browsers.list(&principal.project, &listing).await?;
     Ok(Paged::new(request.page, rows, |row| {
-        show(&control, &reached, row)
+        show(&control, &base_url, row)
     }))
 }
 

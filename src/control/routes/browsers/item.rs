@@ -10,7 +10,7 @@ use crate::{
     control::{
         Control,
         browsers::BrowserChange,
-        routes::{guard::Caller, reached::Reached},
+        routes::{auth::Principal, public_base_url::PublicBaseUrl},
     },
     http::{ApiResult, Json, Path, Query},
 };
@@ -25,14 +25,17 @@ use crate::{
 )]
 pub async fn get(
     State(control): State<Control>,
-    caller: Caller,
-    reached: Reached,
+    principal: Principal,
+    base_url: PublicBaseUrl,
     Path(id): Path<String>,
     Query(request): Query<GetBrowser>,
 ) -> ApiResult<Json<Browser>> {
     let filter = request.status.into();
-    let row = control.browsers.get(&caller.project, &id, filter).await?;
-    Ok(Json(show(&control, &reached, row)))
+    let row = control
+        .browsers
+        .get(&principal.project, &id, filter)
+        .await?;
+    Ok(Json(show(&control, &base_url, row)))
 }
 
 /// Changes a live browser.
@@ -55,8 +58,8 @@ pub async fn get(
 )]
 pub async fn update(
     State(control): State<Control>,
-    caller: Caller,
-    reached: Reached,
+    principal: Principal,
+    base_url: PublicBaseUrl,
     Path(id): Path<String>,
     Json(request): Json<UpdateBrowser>,
 ) -> ApiResult<Json<Browser>> {
@@ -68,9 +71,9 @@ pub async fn update(
     };
     let row = control
         .browsers
-        .update(&caller.project, &id, change)
+        .update(&principal.project, &id, change)
         .await?;
-    Ok(Json(show(&control, &reached, row)))
+    Ok(Json(show(&control, &base_url, row)))
 }
 
 /// Ends a browser; answers once nothing is left of it.
@@ -83,9 +86,9 @@ pub async fn update(
 )]
 pub async fn delete(
     State(control): State<Control>,
-    caller: Caller,
+    principal: Principal,
     Path(id): Path<String>,
 ) -> ApiResult<StatusCode> {
-    control.browsers.delete(&caller.project, &id).await?;
+    control.browsers.delete(&principal.project, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -7,7 +7,7 @@ use http::StatusCode;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::reached::Reached;
+use super::public_base_url::PublicBaseUrl;
 use crate::{
     api::browsers::{Browser, BrowserStatus},
     control::{
@@ -53,16 +53,17 @@ pub fn router(agent: OpenApi) -> OpenApiRouter<Control> {
 }
 
 /// The record as clients see it.
-fn show(control: &Control, reached: &Reached, row: BrowserRow) -> Browser {
+fn show(control: &Control, base_url: &PublicBaseUrl, row: BrowserRow) -> Browser {
     let token = |scope| control.tokens.issue(&row.id, &row.project_id, &scope);
     // Without a screen, or once it has ended, there is nothing to look at.
     let has_live_view = !row.headless && row.deleted_at.is_none();
-    let live_view = |path, scope| has_live_view.then(|| reached.page(&row.id, path, &token(scope)));
+    let live_view =
+        |path, scope| has_live_view.then(|| base_url.page(&row.id, path, &token(scope)));
     Browser {
-        cdp_ws_url: reached.cdp(&row.id, &token(Scope::Session)),
+        cdp_ws_url: base_url.cdp(&row.id, &token(Scope::Session)),
         browser_live_view_url: live_view("/live", Scope::Live),
         browser_live_view_read_only_url: live_view("/live/view", Scope::LiveView),
-        base_url: reached.browser(&row.id),
+        base_url: base_url.browser(&row.id),
         session_id: row.id,
         created_at: row.created_at.into(),
         headless: row.headless,
@@ -96,12 +97,12 @@ impl From<BrowserError> for ApiError {
                     .detail("name", "is taken")
                     .permanent()
             }
-            BrowserError::KeyReused => {
+            BrowserError::IdempotencyKeyReused => {
                 ApiError::conflict("the idempotency key came with another request before")
                     .detail("idempotency-key", "is used")
                     .permanent()
             }
-            BrowserError::KeyInUse => {
+            BrowserError::IdempotencyKeyInFlight => {
                 ApiError::conflict("another request with the idempotency key is under way")
                     .detail("idempotency-key", "is in use")
             }
@@ -123,7 +124,7 @@ impl From<BrowserError> for ApiError {
                 not_up("it did not come up in time, or ended")
             }
             BrowserError::Unreachable(cause) => {
-                tracing::warn!(%cause, "a browser cannot be reached");
+                tracing::warn!(%cause, "a browser cannot be base_url");
                 ApiError::unavailable("the browser is being started again", COMEBACK_RETRY)
             }
             BrowserError::Agent(cause) => agent_error(cause),

@@ -15,20 +15,20 @@ use crate::{
         Control,
         browsers::Session,
         proxy::{Agent, PathError, ProxyError, SessionPath},
-        routes::guard::Caller,
+        routes::auth::Principal,
     },
     http::{ApiError, ApiResult, Path},
 };
 
 pub async fn pass(
     State(control): State<Control>,
-    caller: Caller,
+    principal: Principal,
     Path((id, _)): Path<(String, String)>,
     request: Request,
 ) -> ApiResult<Response> {
     let path = request.uri().path().to_owned();
     let path = SessionPath::of_request(&path)?;
-    let session = control.browsers.session(&caller.project, &id).await?;
+    let session = control.browsers.session(&principal.project, &id).await?;
     Ok(control.proxy.pass(&agent(&session), path, request).await?)
 }
 
@@ -87,10 +87,10 @@ impl From<ProxyError> for ApiError {
             }
             ProxyError::Malformed(_) => ApiError::bad_request("the address is malformed"),
             ProxyError::Body(_) => ApiError::bad_request("the request's body did not come whole"),
-            // Nothing of the request has reached it, so clients may send it again.
+            // Nothing of the request has base_url it, so clients may send it again.
             ProxyError::Unreachable(cause) => {
-                tracing::warn!(%cause, "an agent cannot be reached");
-                ApiError::bad_gateway("the browser cannot be reached")
+                tracing::warn!(%cause, "an agent cannot be base_url");
+                ApiError::bad_gateway("the browser cannot be base_url")
             }
             // The request may have been carried out: sending it again could do so twice.
             ProxyError::Broken(cause) => {

@@ -8,7 +8,7 @@ use crate::{
     api::ErrorBody,
     control::{
         Control,
-        routes::{guard::Caller, reached::Reached},
+        routes::{auth::Principal, public_base_url::PublicBaseUrl},
     },
     http::{ApiResult, Path},
 };
@@ -27,12 +27,12 @@ use crate::{
 )]
 pub async fn list(
     State(control): State<Control>,
-    caller: Caller,
-    reached: Reached,
+    principal: Principal,
+    base_url: PublicBaseUrl,
     Path(id): Path<String>,
     request: Request,
 ) -> ApiResult<Response> {
-    ask(&control, &caller, &reached, &id, request).await
+    ask(&control, &principal, &base_url, &id, request).await
 }
 
 /// The browser's tabs and other targets, each with the address of its DevTools
@@ -51,10 +51,10 @@ pub async fn list(
 )]
 pub async fn root(
     control: State<Control>,
-    caller: Caller,
-    reached: Reached,
+    principal: Principal,
+    base_url: PublicBaseUrl,
     id: Path<String>,
     request: Request,
 ) -> ApiResult<Response> {
-    list(control, caller, reached, id, request).await
+    list(control, principal, base_url, id, request).await
 }

@@ -15,7 +15,7 @@ use crate::{
     control::{
         Control,
         proxy::SessionPath,
-        routes::{guard::Caller, reached::Reached},
+        routes::{auth::Principal, public_base_url::PublicBaseUrl},
         session_token::Scope,
     },
     http::{ApiError, ApiResult, Json},
@@ -33,14 +33,14 @@ const FRONTEND_PARAMETERS: [&str; 2] = ["ws", "wss"];
 /// The agent's answer, with its addresses led through control.
 async fn ask(
     control: &Control,
-    caller: &Caller,
-    reached: &Reached,
+    principal: &Principal,
+    base_url: &PublicBaseUrl,
     id: &str,
     mut request: Request,
 ) -> ApiResult<Response> {
     let path = request.uri().path().to_owned();
     let path = SessionPath::of_request(&path)?.trimmed();
-    let session = control.browsers.session(&caller.project, id).await?;
+    let session = control.browsers.session(&principal.project, id).await?;
     // A HEAD wants the same headers, which only the whole answer gives.
     *request.method_mut() = Method::GET;
     let answer = control.proxy.pass(&agent(&session), path, request).await?;
@@ -50,9 +50,9 @@ async fn ask(
     let mut answer = read(answer.into_body()).await?;
     let token = control
         .tokens
-        .issue(&session.id, &caller.project, &Scope::Session);
+        .issue(&session.id, &principal.project, &Scope::Session);
     lead_through(&mut answer, &|path| {
-        reached.websocket(&session.id, path, &token)
+        base_url.websocket(&session.id, path, &token)
     });
     Ok(Json(answer).into_response())
 }

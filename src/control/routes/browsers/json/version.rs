@@ -8,7 +8,7 @@ use crate::{
     api::ErrorBody,
     control::{
         Control,
-        routes::{guard::Caller, reached::Reached},
+        routes::{auth::Principal, public_base_url::PublicBaseUrl},
     },
     http::{ApiResult, Path},
 };
@@ -29,12 +29,12 @@ use crate::{
 )]
 pub async fn version(
     State(control): State<Control>,
-    caller: Caller,
-    reached: Reached,
+    principal: Principal,
+    base_url: PublicBaseUrl,
     Path(id): Path<String>,
     request: Request,
 ) -> ApiResult<Response> {
-    ask(&control, &caller, &reached, &id, request).await
+    ask(&control, &principal, &base_url, &id, request).await
 }
 
 /// The browser's version and the address of its DevTools
@@ -53,10 +53,10 @@ pub async fn version(
 )]
 pub async fn version_slash(
     control: State<Control>,
-    caller: Caller,
-    reached: Reached,
+    principal: Principal,
+    base_url: PublicBaseUrl,
     id: Path<String>,
     request: Request,
 ) -> ApiResult<Response> {
-    version(control, caller, reached, id, request).await
+    version(control, principal, base_url, id, request).await
 }

@@ -12,7 +12,7 @@ use crate::{
     api::{ErrorBody, replays::Replay},
     control::{
         Control,
-        routes::{guard::Caller, reached::Reached},
+        routes::{auth::Principal, public_base_url::PublicBaseUrl},
     },
     http::{ApiError, ApiResult, Json, Path},
     request_scope::inherit,
@@ -39,28 +39,28 @@ const ROOM_RETRY: Duration = Duration::from_secs(60);
 )]
 pub async fn list(
     State(control): State<Control>,
-    caller: Caller,
-    reached: Reached,
+    principal: Principal,
+    base_url: PublicBaseUrl,
     Path(id): Path<String>,
 ) -> ApiResult<Json<Vec<Replay>>> {
-    let browser = meant(&control, &caller, &id).await?;
+    let browser = meant(&control, &principal, &id).await?;
     if browser.lives {
-        let looking = timeout(LOOK, look(&control, &caller, &id)).await;
+        let looking = timeout(LOOK, look(&control, &principal, &id)).await;
         if looking.is_err() {
             tracing::warn!(browser = %browser.id, "an agent takes too long to say what it records");
         }
     }
-    let rows = control.replays.list(&caller.project, &browser.id).await;
+    let rows = control.replays.list(&principal.project, &browser.id).await;
     let rows = rows.map_err(internal)?.into_iter();
     Ok(Json(
-        rows.map(|row| show(&control, &reached, row)).collect(),
+        rows.map(|row| show(&control, &base_url, row)).collect(),
     ))
 }
 
 /// Brings the records up to what the agent says. All that was started has one, so that an agent that does not answer makes the list no
 /// shorter.
-async fn look(control: &Control, caller: &Caller, id: &str) {
-    let session = match control.browsers.session(&caller.project, id).await {
+async fn look(control: &Control, principal: &Principal, id: &str) {
+    let session = match control.browsers.session(&principal.project, id).await {
         Ok(session) => session,
         Err(reason) => {
             tracing::debug!(%reason, "the browser is not asked for its replays");
@@ -69,7 +69,7 @@ async fn look(control: &Control, caller: &Caller, id: &str) {
     };
     let looking = control
         .replays
-        .look(&caller.project, &session.id, &session.recorder);
+        .look(&principal.project, &session.id, &session.recorder);
     match looking.await {
         Ok(true) => session.replays_changed.notify_one(),
         Ok(false) => {}
@@ -99,12 +99,12 @@ async fn look(control: &Control, caller: &Caller, id: &str) {
 )]
 pub async fn start(
     State(control): State<Control>,
-    caller: Caller,
-    reached: Reached,
+    principal: Principal,
+    base_url: PublicBaseUrl,
     Path(id): Path<String>,
     request: Request,
 ) -> ApiResult<Response> {
-    let session = control.browsers.session(&caller.project, &id).await?;
+    let session = control.browsers.session(&principal.project, &id).await?;
     if !control.replays.has_room().await.map_err(internal)? {
         let message = "the replays that are kept leave no room for another one";
         return Err(ApiError::limit_exceeded(message, ROOM_RETRY));
@@ -122,9 +122,9 @@ pub async fn start(
     let tasks = control.shutdown.clone();
     let starting = tasks.spawn(inherit(async move {
         let created = StatusCode::CREATED;
-        let asked = ask(&control, &caller, &session, "/replays", created, request).await?;
+        let asked = ask(&control, &principal, &session, "/replays", created, request).await?;
         Ok(match asked {
-            Ok(row) => (created, Json(show(&control, &reached, row))).into_response(),
+            Ok(row) => (created, Json(show(&control, &base_url, row))).into_response(),
             Err(answer) => answer,
         })
     }));

@@ -12,7 +12,7 @@ use crate::{
         browsers::BrowserError,
         proxy::SessionPath,
         replays::state::State as Where,
-        routes::{browsers::session::agent, guard::Caller},
+        routes::{auth::Principal, browsers::session::agent},
     },
     http::{ApiResult, Path},
 };
@@ -42,11 +42,11 @@ use crate::{
 )]
 pub async fn get(
     State(control): State<Control>,
-    caller: Caller,
+    principal: Principal,
     Path((id, replay)): Path<(String, ReplayId)>,
     request: Request,
 ) -> ApiResult<Response> {
-    let (browser, row) = found(&control, &caller, &id, &replay).await?;
+    let (browser, row) = found(&control, &principal, &id, &replay).await?;
     let headers = request.headers().clone();
     match row.state {
         Where::Kept => return file(&control, &replay, &headers).await,
@@ -54,7 +54,7 @@ pub async fn get(
         Where::Recording | Where::Finished if !browser.lives => return Ok(not_yet()),
         Where::Recording | Where::Finished => {}
     }
-    let session = match control.browsers.session(&caller.project, &id).await {
+    let session = match control.browsers.session(&principal.project, &id).await {
         Ok(session) => session,
         // It has ended in this moment.
         Err(BrowserError::NotFound) => return Ok(not_yet()),
@@ -67,7 +67,9 @@ pub async fn get(
         return Ok(answer);
     }
     // It may have been fetched in this moment, or is about to be found lost.
-    let again = control.replays.find(&caller.project, &browser.id, &replay);
+    let again = control
+        .replays
+        .find(&principal.project, &browser.id, &replay);
     let row = again.await?;
     match row.state {
         Where::Kept => file(&control, &replay, &headers).await,

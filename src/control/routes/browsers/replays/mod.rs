@@ -22,8 +22,8 @@ use crate::{
         proxy::SessionPath,
         replays::{ReplayError, state::State},
         routes::{
-            guard::{Access, Caller},
-            reached::Reached,
+            auth::{Credential, Principal},
+            public_base_url::PublicBaseUrl,
         },
         session_token::Scope,
         store::{ReplayRow, StoreError},
@@ -48,13 +48,16 @@ struct Meant {
     lives: bool,
 }
 
-async fn meant(control: &Control, caller: &Caller, id_or_name: &str) -> ApiResult<Meant> {
+async fn meant(control: &Control, principal: &Principal, id_or_name: &str) -> ApiResult<Meant> {
     let (id, lives) = control
         .browsers
-        .resolve(&caller.project, id_or_name)
+        .resolve(&principal.project, id_or_name)
         .await?;
     // This token ends with its browser; a replay's own does not.
-    let ends = matches!(caller.access, Access::Token(Scope::Session));
+    let ends = matches!(
+        principal.credential,
+        Credential::SessionToken(Scope::Session)
+    );
     if ends && !lives {
         return Err(BrowserError::NotFound.into());
     }
@@ -64,22 +67,24 @@ async fn meant(control: &Control, caller: &Caller, id_or_name: &str) -> ApiResul
 /// A replay, and its browser.
 async fn found(
     control: &Control,
-    caller: &Caller,
+    principal: &Principal,
     id_or_name: &str,
     replay: &ReplayId,
 ) -> ApiResult<(Meant, ReplayRow)> {
-    let browser = meant(control, caller, id_or_name).await?;
-    let row = control.replays.find(&caller.project, &browser.id, replay);
+    let browser = meant(control, principal, id_or_name).await?;
+    let row = control
+        .replays
+        .find(&principal.project, &browser.id, replay);
     let row = row.await?;
     Ok((browser, row))
 }
 
 /// The record as clients see it.
-fn show(control: &Control, reached: &Reached, row: ReplayRow) -> Replay {
+fn show(control: &Control, base_url: &PublicBaseUrl, row: ReplayRow) -> Replay {
     let token = token_for(control, &row);
     let path = format!("/replays/{}/view", row.id);
     Replay {
-        replay_view_url: Some(reached.page(&row.browser_id, &path, &token)),
+        replay_view_url: Some(base_url.page(&row.browser_id, &path, &token)),
         status: status(row.state),
         replay_id: row.id,
         started_at: row.started_at.into(),
@@ -109,7 +114,7 @@ fn status(state: State) -> ReplayStatus {
 /// record comes back; any other answer comes back as it is.
 async fn ask(
     control: &Control,
-    caller: &Caller,
+    principal: &Principal,
     session: &Session,
     path: &str,
     expected: StatusCode,
@@ -122,7 +127,7 @@ async fn ask(
     }
     let replay = read(answer.into_body()).await?;
     let recorded = async {
-        let (project, browser) = (&caller.project, &session.id);
+        let (project, browser) = (&principal.project, &session.id);
         control.replays.note(project, browser, &replay).await?;
         let row = control.replays.find(project, browser, &replay.replay_id);
         row.await

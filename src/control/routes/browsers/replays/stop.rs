@@ -9,7 +9,7 @@ use crate::{
     api::{ErrorBody, ids::ReplayId, replays::Replay},
     control::{
         Control,
-        routes::{guard::Caller, reached::Reached},
+        routes::{auth::Principal, public_base_url::PublicBaseUrl},
     },
     http::{ApiError, ApiResult, Json, Path},
     request_scope::inherit,
@@ -35,25 +35,27 @@ use crate::{
 )]
 pub async fn stop(
     State(control): State<Control>,
-    caller: Caller,
-    reached: Reached,
+    principal: Principal,
+    base_url: PublicBaseUrl,
     Path((id, replay)): Path<(String, ReplayId)>,
     request: Request,
 ) -> ApiResult<Response> {
-    let (browser, row) = found(&control, &caller, &id, &replay).await?;
+    let (browser, row) = found(&control, &principal, &id, &replay).await?;
     if !(browser.lives && row.state.is_open()) {
-        return Ok(Json(show(&control, &reached, row)).into_response());
+        return Ok(Json(show(&control, &base_url, row)).into_response());
     }
-    let session = control.browsers.session(&caller.project, &id).await?;
+    let session = control.browsers.session(&principal.project, &id).await?;
     let tasks = control.shutdown.clone();
     let stopping = tasks.spawn(inherit(async move {
         let path = format!("/replays/{replay}/stop");
         let ok = StatusCode::OK;
-        let row = match ask(&control, &caller, &session, &path, ok, request).await? {
+        let row = match ask(&control, &principal, &session, &path, ok, request).await? {
             Ok(row) => row,
             Err(answer) if answer.status() != StatusCode::NOT_FOUND => return Ok(answer),
             Err(answer) => {
-                let again = control.replays.find(&caller.project, &session.id, &replay);
+                let again = control
+                    .replays
+                    .find(&principal.project, &session.id, &replay);
                 let row = again.await?;
                 if row.state.is_open() {
                     return Ok(answer);
@@ -62,7 +64,7 @@ pub async fn stop(
                 row
             }
         };
-        Ok(Json(show(&control, &reached, row)).into_response())
+        Ok(Json(show(&control, &base_url, row)).into_response())
     }));
     let stopped = stopping.await;
     stopped.map_err(|error| ApiError::internal(error).permanent())?

@@ -10,7 +10,7 @@ use crate::{
     control::{
         Control,
         replays::state::State as Where,
-        routes::guard::{Access, Caller, token_of},
+        routes::auth::{Credential, Principal, token_of},
         session_token::Scope,
         store::ReplayRow,
     },
@@ -47,14 +47,14 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| {
 )]
 pub async fn view(
     State(control): State<Control>,
-    caller: Caller,
+    principal: Principal,
     Path((id, replay)): Path<(String, ReplayId)>,
     address: Uri,
 ) -> ApiResult<Response> {
-    let (browser, row) = found(&control, &caller, &id, &replay).await?;
-    let token = match (&caller.access, token_of(&address)) {
+    let (browser, row) = found(&control, &principal, &id, &replay).await?;
+    let token = match (&principal.credential, token_of(&address)) {
         // A link is good for as long as it was given for: looking at it makes no other one.
-        (Access::Token(Scope::Replay(_)), Some(token)) => token,
+        (Credential::SessionToken(Scope::Replay(_)), Some(token)) => token,
         _ => token_for(&control, &row),
     };
     let shown = match row.state {

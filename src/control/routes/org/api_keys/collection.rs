@@ -11,7 +11,7 @@ use crate::{
     },
     control::{
         Control,
-        routes::{guard::Caller, paged::Paged},
+        routes::{auth::Principal, paged::Paged},
     },
     http::{ApiError, ApiResult, Json, Query},
 };
@@ -31,11 +31,11 @@ use crate::{
 )]
 pub async fn create(
     State(control): State<Control>,
-    caller: Caller,
+    principal: Principal,
     Json(request): Json<CreateApiKey>,
 ) -> ApiResult<(StatusCode, Json<FreshApiKey>)> {
     let expiry = request.expiry(Utc::now());
-    let project = match (&caller.key()?.project, request.project_id) {
+    let project = match (&principal.api_key()?.project, request.project_id) {
         (Some(bound), Some(asked)) if *bound != asked => {
             return Err(ApiError::forbidden("the key belongs to another project"));
         }
@@ -60,10 +60,10 @@ pub async fn create(
 )]
 pub async fn list(
     State(control): State<Control>,
-    caller: Caller,
+    principal: Principal,
     Query(page): Query<Page>,
 ) -> ApiResult<Paged<ApiKey>> {
-    let scope = caller.key()?.project.as_ref();
+    let scope = principal.api_key()?.project.as_ref();
     let (offset, limit) = (page.offset.get().into(), page.limit.get().into());
     let rows = control.keys.list(scope, offset, limit).await?;
     Ok(Paged::new(page, rows, show))

@@ -4,7 +4,7 @@ use http::StatusCode;
 use super::{TAG, show};
 use crate::{
     api::{ErrorBody, api_keys::ApiKey, ids::KeyId},
-    control::{Control, routes::guard::Caller},
+    control::{Control, routes::auth::Principal},
     http::{ApiResult, Json, Path},
 };
 
@@ -18,10 +18,10 @@ use crate::{
 )]
 pub async fn get(
     State(control): State<Control>,
-    caller: Caller,
+    principal: Principal,
     Path(id): Path<KeyId>,
 ) -> ApiResult<Json<ApiKey>> {
-    let scope = caller.key()?.project.as_ref();
+    let scope = principal.api_key()?.project.as_ref();
     Ok(Json(show(control.keys.get(scope, &id).await?)))
 }
 
@@ -35,10 +35,10 @@ pub async fn get(
 )]
 pub async fn delete(
     State(control): State<Control>,
-    caller: Caller,
+    principal: Principal,
     Path(id): Path<KeyId>,
 ) -> ApiResult<StatusCode> {
-    let scope = caller.key()?.project.as_ref();
+    let scope = principal.api_key()?.project.as_ref();
     control.keys.delete(scope, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -3,7 +3,7 @@ use axum::extract::State;
 use super::{TAG, show_fresh};
 use crate::{
     api::{ErrorBody, api_keys::FreshApiKey, ids::KeyId},
-    control::{Control, routes::guard::Caller},
+    control::{Control, routes::auth::Principal},
     http::{ApiResult, Json, Path},
 };
 
@@ -17,9 +17,9 @@ use crate::{
 )]
 pub async fn rotate(
     State(control): State<Control>,
-    caller: Caller,
+    principal: Principal,
     Path(id): Path<KeyId>,
 ) -> ApiResult<Json<FreshApiKey>> {
-    let scope = caller.key()?.project.as_ref();
+    let scope = principal.api_key()?.project.as_ref();
     Ok(Json(show_fresh(control.keys.rotate(scope, &id).await?)))
 }

@@ -24,42 +24,44 @@ const SESSION_PARAMETER: &str = "jwt";
 
 /// Who is asking, found out before the handler is called.
 #[derive(Debug, Clone)]
-pub struct Caller {
+pub struct Principal {
     /// The project the request is about.
     pub project: ProjectId,
-    pub access: Access,
+    pub credential: Credential,
 }
 
 /// What opened the request.
 #[derive(Debug, Clone)]
-pub enum Access {
-    Key(Identity),
+pub enum Credential {
+    ApiKey(Identity),
     /// A token of one of its browser's own URLs. It opens that part of the browser and nothing else.
-    Token(Scope),
+    SessionToken(Scope),
 }
 
-impl Caller {
+impl Principal {
     /// The key that is asking; session tokens open no route that wants to know.
-    pub fn key(&self) -> ApiResult<&Identity> {
-        match &self.access {
-            Access::Key(identity) => Ok(identity),
-            Access::Token(_) => Err(ApiError::unauthorized("this route wants an API key")),
+    pub fn api_key(&self) -> ApiResult<&Identity> {
+        match &self.credential {
+            Credential::ApiKey(identity) => Ok(identity),
+            Credential::SessionToken(_) => {
+                Err(ApiError::unauthorized("this route wants an API key"))
+            }
         }
     }
 }
 
 /// Middleware: nothing passes without a key, or a session token on the routes it opens.
-pub async fn guard(
+pub async fn authenticate(
     State(control): State<Control>,
     mut request: Request,
     next: Next,
 ) -> ApiResult<Response> {
     let token = session_token(&request);
-    let caller = match &token {
+    let principal = match &token {
         Some(token) => by_session_token(&control, token, request.method(), request.uri().path())?,
         None => by_key(&control, request.headers()).await?,
     };
-    request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(principal);
     let mut response = next.run(request).await;
     if token.is_some() {
         // Where the address is a page's, what that loads need not learn the token.
@@ -90,17 +92,19 @@ fn by_session_token(
     token: &str,
     method: &Method,
     path: &str,
-) -> ApiResult<Caller> {
+) -> ApiResult<Principal> {
     let refused = || ApiError::unauthorized("the session token does not open this");
     let grant = control.tokens.verify(token).map_err(|_| refused())?;
     let route = path
         .strip_prefix("/browsers/")
         .and_then(|rest| rest.split_once('/'));
     match route {
-        Some((id, rest)) if id == grant.browser.as_str() && opens(&grant.scope, method, rest) => {
-            Ok(Caller {
+        Some((id, rest))
+            if id == grant.browser.as_str() && scope_allows(&grant.scope, method, rest) =>
+        {
+            Ok(Principal {
                 project: grant.project,
-                access: Access::Token(grant.scope),
+                credential: Credential::SessionToken(grant.scope),
             })
         }
         _ => Err(refused()),
@@ -109,7 +113,7 @@ fn by_session_token(
 
 /// Whether a token of this scope opens `route` of its browser, letter for letter. What could be read as a way out of it
 /// is refused where it is passed on.
-fn opens(scope: &Scope, method: &Method, route: &str) -> bool {
+fn scope_allows(scope: &Scope, method: &Method, route: &str) -> bool {
     let below = |place: &str| match route.strip_prefix(place) {
         Some(rest) => rest.is_empty() || rest.starts_with('/'),
         None => false,
@@ -125,7 +129,7 @@ fn opens(scope: &Scope, method: &Method, route: &str) -> bool {
     }
 }
 
-async fn by_key(control: &Control, headers: &HeaderMap) -> ApiResult<Caller> {
+async fn by_key(control: &Control, headers: &HeaderMap) -> ApiResult<Principal> {
     let identity = match control.keys.authenticate(bearer(headers)?).await {
         Ok(identity) => identity,
         Err(KeyError::Expired) => return Err(ApiError::unauthorized("the key has expired")),
@@ -152,9 +156,9 @@ async fn by_key(control: &Control, headers: &HeaderMap) -> ApiResult<Caller> {
                 .id
         }
     };
-    Ok(Caller {
+    Ok(Principal {
         project,
-        access: Access::Key(identity),
+        credential: Credential::ApiKey(identity),
     })
 }
 
@@ -169,12 +173,13 @@ fn asked_project(headers: &HeaderMap) -> ApiResult<Option<ProjectId>> {
     Ok(None)
 }
 
-impl<S: Sync> FromRequestParts<S> for Caller {
+impl<S: Sync> FromRequestParts<S> for Principal {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
-        let caller = parts.extensions.get::<Caller>().cloned();
-        caller.ok_or_else(|| ApiError::internal("a route that asks for its caller is not guarded"))
+        let principal = parts.extensions.get::<Principal>().cloned();
+        principal
+            .ok_or_else(|| ApiError::internal("a route that asks for its principal is not guarded"))
     }
 }
 
@@ -227,12 +232,14 @@ mod tests {
         for (route, expected) in reading {
             let found = scopes
                 .each_ref()
-                .map(|scope| opens(scope, &Method::GET, route));
+                .map(|scope| scope_allows(scope, &Method::GET, route));
             assert_eq!(found, expected, "{route}");
         }
         for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
             for route in ["live", "live/view", &format!("replays/{replay}")] {
-                let found = scopes.each_ref().map(|scope| opens(scope, &method, route));
+                let found = scopes
+                    .each_ref()
+                    .map(|scope| scope_allows(scope, &method, route));
                 assert_eq!(found, [true, false, false, false], "{method} {route}");
             }
         }

@@ -16,7 +16,7 @@ const STOP_DEADLINE: Duration = Duration::from_secs(60);
 
 /// One agent where it listens now; when it is started again, it is another one.
 #[derive(Clone)]
-pub struct Recorder {
+pub struct ReplayClient {
     client: AgentClient,
     address: SocketAddr,
     token: SecretString,
@@ -29,9 +29,9 @@ pub struct Fetched {
     pub content: BoxStream<'static, Result<Bytes, AgentError>>,
 }
 
-impl Recorder {
-    pub fn new(client: AgentClient, address: SocketAddr, token: SecretString) -> Recorder {
-        Recorder {
+impl ReplayClient {
+    pub fn new(client: AgentClient, address: SocketAddr, token: SecretString) -> ReplayClient {
+        ReplayClient {
             client,
             address,
             token,

@@ -12,7 +12,7 @@ use crate::{
     control::{activity::Activity, fleet::Host},
 };
 
-pub struct Live {
+pub struct BrowserHandle {
     id: BrowserId,
     project: ProjectId,
     host: Host,
@@ -26,9 +26,9 @@ pub struct Live {
     changes: tokio::sync::Mutex<()>,
 }
 
-impl Live {
-    pub fn new(id: BrowserId, project: ProjectId, host: Host, timeout: Duration) -> Live {
-        Live {
+impl BrowserHandle {
+    pub fn new(id: BrowserId, project: ProjectId, host: Host, timeout: Duration) -> BrowserHandle {
+        BrowserHandle {
             id,
             project,
             host,
@@ -88,12 +88,12 @@ impl Live {
         self.changes.lock().await
     }
 
-    /// The event happens, or is refused; what is to be done is the caller's.
+    /// The event happens, or is refused; what is to be done is the principal's.
     pub fn apply(&self, event: Event) -> Result<&'static [Action], Refused> {
         Self::apply_to(&mut self.state(), event)
     }
 
-    /// The event happens where nobody has used the browser for its time, and it can happen at all.
+    /// The event happens where nobody has used the browser for its time, and it can apply at all.
     pub fn apply_if_idle(&self, event: Event) -> Option<&'static [Action]> {
         let mut state = self.state();
         let idle = self.activity.idle_for();

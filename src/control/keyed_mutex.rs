@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard};
 
 /// The turns that are taken or waited for.
-pub struct Turns<K: Eq + Hash + Clone> {
+pub struct KeyedMutex<K: Eq + Hash + Clone> {
     keys: Arc<Mutex<HashMap<K, Arc<TurnMutex<()>>>>>,
 }
 
@@ -17,15 +17,15 @@ pub struct Turn<K: Eq + Hash + Clone> {
     guard: Option<OwnedMutexGuard<()>>,
 }
 
-impl<K: Eq + Hash + Clone> Default for Turns<K> {
+impl<K: Eq + Hash + Clone> Default for KeyedMutex<K> {
     fn default() -> Self {
-        Turns {
+        KeyedMutex {
             keys: Arc::default(),
         }
     }
 }
 
-impl<K: Eq + Hash + Clone> Turns<K> {
+impl<K: Eq + Hash + Clone> KeyedMutex<K> {
     /// Waits until it is one's turn.
     pub async fn take(&self, key: K) -> Turn<K> {
         let mutex = {
@@ -64,7 +64,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_same_key_waits_and_another_does_not() {
-        let turns = Turns::default();
+        let turns = KeyedMutex::default();
         let first = turns.take("a").await;
         let mut second = Box::pin(turns.take("a"));
         assert!((&mut second).now_or_never().is_none());
@@ -76,7 +76,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_stops_waiting_leaves_nothing() {
-        let turns = Turns::default();
+        let turns = KeyedMutex::default();
         let first = turns.take("a").await;
         let mut second = Box::pin(turns.take("a"));
         assert!((&mut second).now_or_never().is_none());

@@ -1,4 +1,4 @@
-//! Where the client reached this server: what the URLs in answers begin with.
+//! Where the client base_url this server: what the URLs in answers begin with.
 
 use axum::extract::FromRequestParts;
 use http::{header::HOST, request::Parts, uri::Authority};
@@ -7,9 +7,9 @@ use crate::{api::ids::BrowserId, control::Control, http::ApiError};
 
 /// The server's base URL as this client knows it, without a slash at its end.
 #[derive(Debug, Clone)]
-pub struct Reached(String);
+pub struct PublicBaseUrl(String);
 
-impl Reached {
+impl PublicBaseUrl {
     /// A browser's own base URL.
     pub fn browser(&self, id: &BrowserId) -> String {
         format!("{}/browsers/{id}", self.0)
@@ -33,16 +33,16 @@ impl Reached {
     }
 }
 
-impl FromRequestParts<Control> for Reached {
+impl FromRequestParts<Control> for PublicBaseUrl {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, control: &Control) -> Result<Self, ApiError> {
         if let Some(url) = &control.public_url {
-            return Ok(Reached(url.as_str().trim_end_matches('/').to_owned()));
+            return Ok(PublicBaseUrl(url.as_str().trim_end_matches('/').to_owned()));
         }
         let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
         let host = host.and_then(|host| host.parse::<Authority>().ok());
-        Ok(Reached(match host {
+        Ok(PublicBaseUrl(match host {
             Some(host) => format!("http://{host}"),
             None => format!("http://{}", control.address),
         }))

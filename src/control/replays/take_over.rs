@@ -55,7 +55,7 @@ struct Notes {
 
 /// A recording as it was left.
 #[derive(Debug)]
-struct Left {
+struct OrphanedRecording {
     id: ReplayId,
     started_at: DateTime<Utc>,
     end: ReplayEnd,
@@ -133,7 +133,7 @@ impl Replays {
         &self,
         project: &ProjectId,
         browser: &BrowserId,
-        left: &[Left],
+        left: &[OrphanedRecording],
     ) -> Result<(), TransferError> {
         let mut failed = None;
         let mut known = Vec::new();
@@ -163,18 +163,22 @@ impl Replays {
         &self,
         project: &ProjectId,
         browser: &BrowserId,
-        left: &Left,
+        left: &OrphanedRecording,
     ) -> Result<bool, StoreError> {
         let (id, started_at) = (&left.id, left.started_at);
         let owned = self.enter(project, browser, id, started_at).await?;
         if owned {
             let end = |_: &_| left.end.clone();
-            self.happen(id, Event::Ended, end).await?;
+            self.apply(id, Event::Ended, end).await?;
         }
         Ok(owned)
     }
 
-    async fn keep(&self, browser: &BrowserId, left: &Left) -> Result<(), TransferError> {
+    async fn keep(
+        &self,
+        browser: &BrowserId,
+        left: &OrphanedRecording,
+    ) -> Result<(), TransferError> {
         let Some(recorded) = left.file.clone() else {
             return Ok(());
         };
@@ -213,7 +217,7 @@ impl Replays {
             duration_ms: duration.or(left.end.duration_ms),
             ..left.end.clone()
         };
-        self.happen(&left.id, Event::Fetched, end).await?;
+        self.apply(&left.id, Event::Fetched, end).await?;
         tracing::info!(%browser, replay = %left.id, size, "a replay is kept that its host has left");
         for path in left.file.iter().chain([&path]) {
             match tokio::fs::remove_file(path).await {
@@ -254,7 +258,7 @@ fn browsers_in(folder: &Path) -> io::Result<BTreeSet<BrowserId>> {
     Ok(found)
 }
 
-fn recordings_in(folder: &Path) -> io::Result<Vec<Left>> {
+fn recordings_in(folder: &Path) -> io::Result<Vec<OrphanedRecording>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -278,7 +282,7 @@ fn recordings_in(folder: &Path) -> io::Result<Vec<Left>> {
         .collect()
 }
 
-fn look_at(folder: &Path, id: ReplayId, files: &[&str]) -> io::Result<Left> {
+fn look_at(folder: &Path, id: ReplayId, files: &[&str]) -> io::Result<OrphanedRecording> {
     let path = |ending| folder.join(format!("{id}{ending}"));
     let notes = if files.contains(&NOTES) {
         notes_in(&path(NOTES)).unwrap_or_else(|error| {
@@ -302,7 +306,7 @@ fn look_at(folder: &Path, id: ReplayId, files: &[&str]) -> io::Result<Left> {
     let now = Utc::now();
     let finished_at = finished_at.or(written).map_or(now, |time| time.min(now));
     let started_at = notes.started_at.map(|time| time.0.min(finished_at));
-    Ok(Left {
+    Ok(OrphanedRecording {
         started_at: started_at.unwrap_or(finished_at),
         end: ReplayEnd {
             finished_at: Some(finished_at),
