@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth::agent::logs::Printed;
+use berth::agent::logs::ProgramLog;
 use berth::cli::{CheckCommand, Cli, CliError, Command, Keep, KeyCommand, ServerName, start_logs};
 use berth::system::{process::open_files, x11::clipboard};
 use berth::{agent, control, dev};
@@ -25,9 +25,9 @@ fn main() -> ExitCode {
         Err(CliError::Usage(error)) => error.exit(),
         Err(error) => return fail(&error),
     };
-    let own_log = Printed::default();
+    let own_log = ProgramLog::default();
     let keep: Option<Keep> = match cli.command {
-        Command::Agent(_) => Some(Arc::new(own_log.keeper())),
+        Command::Agent(_) => Some(Arc::new(own_log.line_writer())),
         _ => None,
     };
     if let Err(error) = start_logs(&cli.common.log, cli.common.log_format, keep) {

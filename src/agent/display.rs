@@ -19,7 +19,7 @@ use crate::{
     agent::settings::Config,
     api::viewport::Viewport,
     system::{
-        files::wait::FolderWatch,
+        files::wait::DirectoryWatch,
         process::child::{Child, Listener, Stdout, describe_end},
         x11::server::{self, Access, X11Error},
     },
@@ -201,7 +201,7 @@ fn number_of(name: &str) -> io::Result<u32> {
 /// The number of the display whose socket the process listens on, as soon as there is one.
 async fn socket_of(pid: u32) -> u32 {
     let looking = async {
-        let mut watch = FolderWatch::new(Path::new(SOCKETS))?;
+        let mut watch = DirectoryWatch::new(Path::new(SOCKETS))?;
         loop {
             for number in display_numbers() {
                 if listens_on(pid, number).await {

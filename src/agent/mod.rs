@@ -58,9 +58,9 @@ use chromium::Chromium;
 use clipboard::Clipboard;
 use computer::Computer;
 use cursor::CursorShown;
-use fs::{archives::Archives, drafts::Drafts, watches::Watches};
+use fs::{archives::Archives, temp_files::TempFileJournal, watches::Watches};
 use live::Live;
-use logs::{Logs, Printed};
+use logs::{Logs, ProgramLog};
 use process::Processes;
 use replays::Replays;
 use screenshots::Screenshots;
@@ -88,7 +88,7 @@ pub enum AgentError {
 }
 
 /// Runs an agent until a signal stops it. `own_log` holds the agent's own log for its readers.
-pub async fn run(settings: &settings::Settings, own_log: Printed) -> Result<(), AgentError> {
+pub async fn run(settings: &settings::Settings, own_log: ProgramLog) -> Result<(), AgentError> {
     let config = settings.check()?;
     let shutdown = Shutdown::on_signals()?;
     start(config, own_log, shutdown).await?.run().await
@@ -118,7 +118,7 @@ pub struct Services {
     pub computer: Computer,
     pub config: Arc<Config>,
     pub devtools: DevtoolsHttp,
-    pub drafts: Drafts,
+    pub temp_files: TempFileJournal,
     pub live: Live,
     pub logs: Logs,
     pub processes: Processes,
@@ -150,7 +150,7 @@ impl_from_ref! {
     computer: Computer,
     config: Arc<Config>,
     devtools: DevtoolsHttp,
-    drafts: Drafts,
+    temp_files: TempFileJournal,
     live: Live,
     logs: Logs,
     processes: Processes,
@@ -172,7 +172,7 @@ pub struct Started {
 /// Locks the state directory, listens, and starts the services. Chromium comes up meanwhile.
 pub async fn start(
     config: Config,
-    own_log: Printed,
+    own_log: ProgramLog,
     shutdown: Shutdown,
 ) -> Result<Started, AgentError> {
     let lock = config.state_dir.claim();
@@ -180,12 +180,12 @@ pub async fn start(
         path: config.state_dir.root().display().to_string(),
         source,
     })?;
-    let drafts = Drafts::new(&config.state_dir.run().join("drafts"))?;
-    let left_over = drafts.left_over()?;
+    let temp_files = TempFileJournal::new(&config.state_dir.run().join("drafts"))?;
+    let stale = temp_files.stale_files()?;
     // A separate thread, which a shutdown does not wait for: the next agent continues its work.
     std::thread::Builder::new()
         .name("left-over".into())
-        .spawn(move || left_over.remove())?;
+        .spawn(move || stale.remove())?;
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.map_err(|source| AgentError::Listen {
         address: config.listen,
@@ -193,7 +193,7 @@ pub async fn start(
     })?;
     let metrics = Metrics::install();
     metrics.keep_up(&shutdown);
-    let services = Services::start(config, drafts, own_log, &shutdown).await?;
+    let services = Services::start(config, temp_files, own_log, &shutdown).await?;
     let agent = Agent {
         services: Arc::new(services),
     };
@@ -233,8 +233,8 @@ impl Started {
 impl Services {
     async fn start(
         config: Config,
-        drafts: Drafts,
-        own_log: Printed,
+        temp_files: TempFileJournal,
+        own_log: ProgramLog,
         shutdown: &Shutdown,
     ) -> Result<Self, AgentError> {
         let config = Arc::new(config);
@@ -258,7 +258,7 @@ impl Services {
             automation,
             cdp_clients: CdpClients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
             devtools: DevtoolsHttp::default(),
-            drafts,
+            temp_files,
             live: Live::new(
                 chromium.clone(),
                 computer.clone(),

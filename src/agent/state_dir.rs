@@ -10,7 +10,7 @@ use std::{
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::system::{
-    files::remove::{remove_all, remove_left_over},
+    files::remove::{remove_all, remove_or_warn},
     media::recorder,
 };
 
@@ -58,7 +58,7 @@ impl StateDir {
             return Err(error);
         }
         // The new one is in its place whatever becomes of this.
-        remove_left_over(&old);
+        remove_or_warn(&old);
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl StateDir {
             return Ok(());
         }
         if current.exists() {
-            remove_left_over(&old);
+            remove_or_warn(&old);
             return Ok(());
         }
         tracing::warn!("a profile is back in its place that was just to be replaced");
@@ -137,7 +137,7 @@ impl StateDir {
         match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => {
                 for left in fs::read_dir(self.work())? {
-                    remove_left_over(&left?.path());
+                    remove_or_warn(&left?.path());
                 }
                 self.recover_user_data()?;
                 make_folder(&self.user_data(), 0o700)?;

@@ -23,10 +23,10 @@ use crate::{
     shutdown::Shutdown,
     system::{
         files::archive::{
-            self, Format, OpenError, Skipped, Source,
-            unpack::{Inlet, Limits, UnpackError, inlet, unpack_tar_zstd},
+            self, ArchiveFormat, OpenSourceError, Skipped, Source,
+            unpack::{Limits, UnpackError, UploadSender, unpack_tar_zstd, upload_channel},
         },
-        files::remove::remove_left_over,
+        files::remove::remove_or_warn,
     },
 };
 
@@ -40,7 +40,7 @@ pub enum UserDataError {
     #[error(transparent)]
     Hold(#[from] HoldError),
     #[error("Chromium did not close in order, so that its profile may not be whole")]
-    NotInOrder,
+    UncleanExit,
     #[error(transparent)]
     Unpack(#[from] UnpackError),
     #[error(transparent)]
@@ -89,7 +89,7 @@ impl WorkFolder {
 impl Drop for WorkFolder {
     fn drop(&mut self) {
         // What was unpacked may have permissions that are against it.
-        remove_left_over(self.path());
+        remove_or_warn(self.path());
     }
 }
 
@@ -134,10 +134,10 @@ impl UserData {
             .hold(Hold::Closed, reason, HOLD_DEADLINE)
             .await?;
         if !held.in_order {
-            return Err(UserDataError::NotInOrder);
+            return Err(UserDataError::UncleanExit);
         }
         let source = self.source(&self.state.user_data())?;
-        let format = Format::TarZstd(level);
+        let format = ArchiveFormat::TarZstd(level);
         let reader = archive::spooled(source, format, &self.state.work(), move |written| {
             tell(written);
             drop((held, turn));
@@ -176,7 +176,7 @@ impl UserData {
         });
         let (copy, turn) = copying.await.map_err(io::Error::other)??;
         let source = self.source(copy.path())?;
-        let mut chunks = archive::stream(source, Format::TarZstd(level), move |written| {
+        let mut chunks = archive::stream(source, ArchiveFormat::TarZstd(level), move |written| {
             tell(written);
             drop((copy, turn));
         })?;
@@ -187,7 +187,7 @@ impl UserData {
     ///
     /// # Errors
     /// Where the profile is being archived or restored, or there is no room.
-    pub fn restore(&self) -> Result<Restore, UserDataError> {
+    pub fn begin_restore(&self) -> Result<Restore, UserDataError> {
         let turn = self.turn()?;
         Ok(Restore {
             folder: self.folder()?,
@@ -208,10 +208,10 @@ impl UserData {
 
     fn source(&self, folder: &Path) -> io::Result<Source> {
         let source = Source::open(folder).map_err(|error| match error {
-            OpenError::Io(error) => error,
-            OpenError::Virtual => io::Error::other(error.to_string()),
+            OpenSourceError::Io(error) => error,
+            OpenSourceError::Virtual => io::Error::other(error.to_string()),
         })?;
-        Ok(source.whole_but_for(is_of_the_process))
+        Ok(source.strict_excluding(is_of_the_process))
     }
 }
 
@@ -221,13 +221,13 @@ impl Restore {
     ///
     /// # Errors
     /// Where the archive is bad or does not come whole, or Chromium does not let go of its profile.
-    pub async fn from<E>(
+    pub async fn run<E>(
         self,
         chunks: impl Stream<Item = Result<Bytes, E>> + Unpin,
     ) -> Result<(), RestoreError<E>> {
         let new = self.folder.path().join("user-data");
         DirBuilder::new().mode(0o700).create(&new)?;
-        let (inlet, reader) = inlet();
+        let (sender, reader) = upload_channel();
         let shutdown = self.user_data.shutdown.clone();
         let stop = shutdown.token();
         // Whoever sends may leave: the turn and the folder stay with who unpacks.
@@ -236,7 +236,7 @@ impl Restore {
             unpack_tar_zstd(reader, &new, limits, &stop, is_of_the_process)?;
             Ok::<_, UserDataError>((self, new))
         });
-        let fed = feed(inlet, chunks).await;
+        let fed = feed(sender, chunks).await;
         let unpacked = unpacking.await.map_err(io::Error::other)?;
         fed.map_err(RestoreError::Body)?;
         let (restore, new) = unpacked?;
@@ -267,16 +267,16 @@ impl Restore {
 
 /// Passes on what comes, until its end or until nobody wants more.
 async fn feed<E>(
-    inlet: Inlet,
+    sender: UploadSender,
     mut chunks: impl Stream<Item = Result<Bytes, E>> + Unpin,
 ) -> Result<(), E> {
     while let Some(chunk) = chunks.next().await {
         // Where nobody wants more, that one knows why.
-        if !inlet.send(chunk?).await {
+        if !sender.send(chunk?).await {
             return Ok(());
         }
     }
-    inlet.end().await;
+    sender.end().await;
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use crate::{
     system::{
         cdp::connection::{Cdp, CdpError},
         cdp::devtools::{DevtoolsError, DevtoolsHttp},
-        files::wait::{FolderWatch, wait_for},
+        files::wait::{DirectoryWatch, wait_for_file},
         process::child::{Child, Listener, Stdout},
     },
 };
@@ -140,7 +140,7 @@ impl Process {
         leftovers::record(&config.state_dir.run().join("chromium.pid"), child.pid())?;
         let answering = async {
             let active_port = user_data.join("DevToolsActivePort");
-            let (addr, browser_path) = wait_for(&active_port, parse_active_port).await?;
+            let (addr, browser_path) = wait_for_file(&active_port, parse_active_port).await?;
             let version = DevtoolsHttp::default().version(addr).await?;
             Ok::<_, LaunchError>((addr, browser_path, version.browser))
         };
@@ -221,7 +221,7 @@ impl Process {
 pub async fn flush_cookies(devtools: &Devtools, user_data: &Path) -> Result<bool, LaunchError> {
     let folder = user_data.join("Default");
     // Without a profile folder there is no cookie.
-    let mut watch = FolderWatch::new(&folder)?;
+    let mut watch = DirectoryWatch::new(&folder)?;
     let last_write = || {
         let file = std::fs::metadata(folder.join("Cookies"));
         file.and_then(|file| file.modified()).ok()

@@ -10,13 +10,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    drafts::Drafts,
     files::FileError,
+    temp_files::TempFileJournal,
     unzip::{UnzipError, unzip},
 };
 use crate::{
     shutdown::Shutdown,
-    system::files::archive::{self, Format, OpenError, Source, unpack::Limits},
+    system::files::archive::{self, ArchiveFormat, OpenSourceError, Source, unpack::Limits},
 };
 
 /// Archives that may be made or unpacked at once; each takes memory and cores.
@@ -34,11 +34,11 @@ pub enum ArchiveError {
     Unzip(#[from] UnzipError),
 }
 
-impl From<OpenError> for FileError {
-    fn from(error: OpenError) -> Self {
+impl From<OpenSourceError> for FileError {
+    fn from(error: OpenSourceError) -> Self {
         match error {
-            OpenError::Io(error) => error.into(),
-            OpenError::Virtual => FileError::Virtual,
+            OpenSourceError::Io(error) => error.into(),
+            OpenSourceError::Virtual => FileError::VirtualFileSystem,
         }
     }
 }
@@ -74,7 +74,7 @@ impl Archives {
     ///
     /// # Errors
     /// Where none has become free.
-    pub async fn next_place(&self) -> Result<Place, ArchiveError> {
+    pub async fn acquire_permit(&self) -> Result<Place, ArchiveError> {
         self.place_within(PATIENCE).await
     }
 
@@ -94,7 +94,7 @@ impl Archives {
     ///
     /// # Errors
     /// Where it is no directory that can be read, or there are too many archives.
-    pub fn download(&self, path: &Path, format: Format) -> Result<Chunks, ArchiveError> {
+    pub fn download(&self, path: &Path, format: ArchiveFormat) -> Result<Chunks, ArchiveError> {
         let place = self.place()?;
         let source = Source::open(path).map_err(FileError::from)?;
         let directory = path.to_owned();
@@ -126,9 +126,9 @@ impl Archives {
         place: Place,
         archive: File,
         path: &Path,
-        drafts: &Drafts,
+        temp_files: &TempFileJournal,
     ) -> Result<(), ArchiveError> {
-        let unzipped = unzip(archive, path, drafts, self.limits, &self.stop);
+        let unzipped = unzip(archive, path, temp_files, self.limits, &self.stop);
         drop(place);
         Ok(unzipped?)
     }
@@ -147,7 +147,7 @@ mod tests {
             .collect();
         let late = archives.place_within(Duration::from_millis(10)).await;
         assert!(matches!(late, Err(ArchiveError::Busy)));
-        let waiting = tokio::spawn(async move { archives.next_place().await });
+        let waiting = tokio::spawn(async move { archives.acquire_permit().await });
         tokio::task::yield_now().await;
         taken.pop();
         assert!(waiting.await.unwrap().is_ok());

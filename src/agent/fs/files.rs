@@ -31,37 +31,37 @@ pub enum FileError {
     #[error("there is no such file or directory")]
     NotFound,
     #[error("is not a regular file")]
-    NotAFile,
+    NotRegular,
     #[error("is not a directory")]
     NotADirectory,
     #[error("is a directory")]
     IsADirectory,
     #[error("there is something of that name already")]
-    Exists,
+    AlreadyExists,
     #[error("is a directory that is not empty")]
     NotEmpty,
     #[error("may not be done by this user")]
-    Denied,
+    PermissionDenied,
     #[error("is the root of the file system")]
-    Root,
+    RootDirectory,
     #[error("would be inside itself")]
     InsideItself,
     #[error("must not end in {0}")]
-    BadEnding(&'static str),
+    InvalidEnding(&'static str),
     #[error("is too long, or leads through too many links")]
-    BadPath,
+    InvalidPath,
     #[error("has more than {MAX_ENTRIES} entries")]
     TooManyEntries,
     #[error("is on a file system that the kernel makes up")]
-    Virtual,
+    VirtualFileSystem,
     #[error("is in use, such as a place where a file system is mounted")]
     Busy,
     #[error("is on another file system")]
     OtherFileSystem,
     #[error("there is no such user")]
-    NoUser,
+    UnknownUser,
     #[error("there is no such group")]
-    NoGroup,
+    UnknownGroup,
     #[error("there is no space left")]
     NoSpace,
     #[error("is on a file system that cannot be written")]
@@ -77,15 +77,15 @@ impl From<io::Error> for FileError {
             Kind::NotFound => FileError::NotFound,
             Kind::NotADirectory => FileError::NotADirectory,
             Kind::IsADirectory => FileError::IsADirectory,
-            Kind::AlreadyExists => FileError::Exists,
+            Kind::AlreadyExists => FileError::AlreadyExists,
             Kind::DirectoryNotEmpty => FileError::NotEmpty,
-            Kind::PermissionDenied => FileError::Denied,
+            Kind::PermissionDenied => FileError::PermissionDenied,
             Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => FileError::NoSpace,
             Kind::ResourceBusy => FileError::Busy,
             Kind::CrossesDevices => FileError::OtherFileSystem,
             Kind::ReadOnlyFilesystem => FileError::ReadOnly,
-            Kind::InvalidFilename => FileError::BadPath,
-            _ if error.raw_os_error() == Some(libc::ELOOP) => FileError::BadPath,
+            Kind::InvalidFilename => FileError::InvalidPath,
+            _ if error.raw_os_error() == Some(libc::ELOOP) => FileError::InvalidPath,
             _ => FileError::Other(error),
         }
     }
@@ -95,7 +95,7 @@ impl From<io::Error> for FileError {
 ///
 /// # Errors
 /// Where it cannot be read, or is something else.
-pub fn open(path: &Path) -> Result<(File, Option<u64>), FileError> {
+pub fn open_regular(path: &Path) -> Result<(File, Option<u64>), FileError> {
     // To open a device may be to do something, and to open a FIFO may be to wait: a look comes first, and another one after.
     regular(&fs::metadata(path)?)?;
     let file = OpenOptions::new()
@@ -114,7 +114,7 @@ pub(super) fn regular(metadata: &Metadata) -> Result<(), FileError> {
     match () {
         () if metadata.is_dir() => Err(FileError::IsADirectory),
         () if metadata.is_file() => Ok(()),
-        () => Err(FileError::NotAFile),
+        () => Err(FileError::NotRegular),
     }
 }
 
@@ -165,7 +165,7 @@ pub fn create_directory(path: &Path, mode: Option<Mode>) -> Result<(), FileError
         }
         Err(_) if path.is_dir() => Ok(()),
         // At whatever depth the file is that is in the way.
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(FileError::Exists),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(FileError::AlreadyExists),
         Err(error) => Err(error.into()),
     }
 }
@@ -176,7 +176,7 @@ pub fn create_directory(path: &Path, mode: Option<Mode>) -> Result<(), FileError
 /// Where it is none, or the root.
 pub fn delete_directory(path: &Path) -> Result<(), FileError> {
     if path.ends_with("..") {
-        return Err(FileError::BadEnding("`..`"));
+        return Err(FileError::InvalidEnding("`..`"));
     }
     // Of a link, what it leads to only where a slash behind it says so.
     if !fs::symlink_metadata(path)?.is_dir() {
@@ -185,7 +185,7 @@ pub fn delete_directory(path: &Path) -> Result<(), FileError> {
     // By a name that its parent has: `directory/.` and `link/` can be emptied, but not removed.
     let directory = fs::canonicalize(path)?;
     if directory.parent().is_none() {
-        return Err(FileError::Root);
+        return Err(FileError::RootDirectory);
     }
     Ok(fs::remove_dir_all(directory)?)
 }
@@ -232,7 +232,7 @@ fn user_id(account: &Account) -> Result<Uid, FileError> {
         return Ok(Uid::from_raw(number));
     }
     let user = User::from_name(account.as_str()).map_err(io::Error::from)?;
-    user.map(|user| user.uid).ok_or(FileError::NoUser)
+    user.map(|user| user.uid).ok_or(FileError::UnknownUser)
 }
 
 fn group_id(account: &Account) -> Result<Gid, FileError> {
@@ -240,7 +240,7 @@ fn group_id(account: &Account) -> Result<Gid, FileError> {
         return Ok(Gid::from_raw(number));
     }
     let group = Group::from_name(account.as_str()).map_err(io::Error::from)?;
-    group.map(|group| group.gid).ok_or(FileError::NoGroup)
+    group.map(|group| group.gid).ok_or(FileError::UnknownGroup)
 }
 
 fn describe(path: &Path, metadata: &Metadata) -> FileInfo {

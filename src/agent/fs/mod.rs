@@ -1,10 +1,10 @@
 //! Files and directories of the browser's host.
 
 pub mod archives;
-pub mod draft;
-pub mod drafts;
+pub mod atomic_file;
 pub mod files;
 pub mod moves;
+pub mod temp_files;
 pub mod unzip;
 pub mod upload;
 pub mod watches;

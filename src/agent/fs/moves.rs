@@ -9,7 +9,7 @@ use std::{
 
 use nix::libc;
 
-use super::{drafts::Drafts, files::FileError};
+use super::{files::FileError, temp_files::TempFileJournal};
 
 /// Which of the two paths of a move is wrong.
 #[derive(Debug)]
@@ -22,12 +22,12 @@ pub enum MoveError {
 ///
 /// # Errors
 /// Where the one is not there, or the other cannot be.
-pub fn rename(from: &Path, to: &Path, drafts: &Drafts) -> Result<(), MoveError> {
+pub fn move_path(from: &Path, to: &Path, temp_files: &TempFileJournal) -> Result<(), MoveError> {
     let source = fs::symlink_metadata(from).map_err(|error| MoveError::Source(error.into()))?;
     match fs::rename(from, to) {
         Ok(()) => Ok(()),
         Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
-            across(from, to, &source, drafts)
+            across(from, to, &source, temp_files)
         }
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             Err(MoveError::Destination(FileError::InsideItself))
@@ -38,10 +38,17 @@ pub fn rename(from: &Path, to: &Path, drafts: &Drafts) -> Result<(), MoveError> 
 }
 
 /// A move to another file system: a copy beside the new place, which then takes its name.
-fn across(from: &Path, to: &Path, source: &Metadata, drafts: &Drafts) -> Result<(), MoveError> {
+fn across(
+    from: &Path,
+    to: &Path,
+    source: &Metadata,
+    temp_files: &TempFileJournal,
+) -> Result<(), MoveError> {
     let wrong = |error: io::Error| MoveError::Destination(error.into());
-    let parent = to.parent().ok_or(MoveError::Destination(FileError::Root))?;
-    let beside = drafts.directory_in(parent).map_err(wrong)?;
+    let parent = to
+        .parent()
+        .ok_or(MoveError::Destination(FileError::RootDirectory))?;
+    let beside = temp_files.directory_in(parent).map_err(wrong)?;
     let copy = beside.path().join("copy");
     copy_all(from, &copy, source).map_err(wrong)?;
     fs::rename(&copy, to).map_err(wrong)?;

@@ -15,7 +15,7 @@ use nix::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{drafts::Drafts, files::FileError};
+use super::{files::FileError, temp_files::TempFileJournal};
 use crate::system::files::archive::unpack::{self, Limits, UnpackError};
 
 const DIRECTORY_MODE: u32 = 0o755;
@@ -29,13 +29,13 @@ pub enum UnzipError {
     #[error(transparent)]
     Unpack(#[from] UnpackError),
     #[error("the archive has a directory `{0}`, and something else of that name is there")]
-    NoDirectory(String),
+    NotADirectory(String),
     #[error("the archive has a file `{0}`, and a directory of that name is there")]
-    Directory(String),
+    IsADirectory(String),
     #[error("has `{0}` on another file system")]
     OtherFileSystem(String),
     #[error("has `{0}`, where this user may not write")]
-    Denied(String),
+    PermissionDenied(String),
 }
 
 /// Unpacks a zip archive into a directory, which is made where it is missing, with its parents. Files of the same names are replaced, others stay.
@@ -46,13 +46,15 @@ pub enum UnzipError {
 pub fn unzip(
     archive: File,
     path: &Path,
-    drafts: &Drafts,
+    temp_files: &TempFileJournal,
     limits: Limits,
     stop: &CancellationToken,
 ) -> Result<(), UnzipError> {
     let place = Place::find(path)?;
     // Beside the place, so that what is unpacked need only be renamed.
-    let staging = drafts.directory_in(&place.there).map_err(FileError::from)?;
+    let staging = temp_files
+        .directory_in(&place.there)
+        .map_err(FileError::from)?;
     let unpacked = staging.path().join("unpacked");
     DirBuilder::new()
         .mode(0o700)
@@ -142,8 +144,8 @@ fn check(from: &Path, to: &Path, below: &Path) -> Result<(), UnzipError> {
                     .map_err(FileError::from)?;
                 check(&from, &to, &below)?;
             }
-            (true, Some(_)) => return Err(UnzipError::NoDirectory(told)),
-            (false, Some(there)) if there.is_dir() => return Err(UnzipError::Directory(told)),
+            (true, Some(_)) => return Err(UnzipError::NotADirectory(told)),
+            (false, Some(there)) if there.is_dir() => return Err(UnzipError::IsADirectory(told)),
             (false, Some(_)) | (_, None) => gets_names = true,
         }
     }
@@ -158,7 +160,9 @@ fn check_writable(directory: &Path, below: &Path) -> Result<(), UnzipError> {
     let access = AccessFlags::W_OK | AccessFlags::X_OK;
     match faccessat(AT_FDCWD, directory, access, AtFlags::AT_EACCESS) {
         Ok(()) => Ok(()),
-        Err(Errno::EACCES) => Err(UnzipError::Denied(below.to_string_lossy().into_owned())),
+        Err(Errno::EACCES) => Err(UnzipError::PermissionDenied(
+            below.to_string_lossy().into_owned(),
+        )),
         Err(error) => Err(FileError::from(io::Error::from(error)).into()),
     }
 }

@@ -7,22 +7,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{draft::Draft, drafts::Drafts, files::FileError};
+use super::{atomic_file::AtomicFile, files::FileError, temp_files::TempFileJournal};
 
 /// Files that may come at once.
 pub const MAX_FILES: usize = 1_000;
 
 /// What is wrong with one of the files.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
+pub enum UploadError {
     #[error("has no content")]
-    NoContent,
+    MissingContent,
     #[error("is not said where it goes")]
-    NoPlace,
+    MissingPath,
     #[error("is there twice")]
-    Twice,
+    Duplicate,
     #[error("goes where another one goes")]
-    SamePlace,
+    SameDestination,
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -30,7 +30,7 @@ pub enum Problem {
 /// The files of one request, by their number in it. Dropped, nothing was.
 #[derive(Debug)]
 pub struct Upload {
-    drafts: Drafts,
+    temp_files: TempFileJournal,
     /// Where a file is kept whose place is not known yet.
     work: PathBuf,
     files: BTreeMap<u32, Uploaded>,
@@ -38,7 +38,7 @@ pub struct Upload {
 
 #[derive(Debug, Default)]
 struct Uploaded {
-    draft: Option<Draft>,
+    file: Option<AtomicFile>,
     /// It came before it was said where it goes.
     spooled: Option<File>,
     has_content: bool,
@@ -47,9 +47,9 @@ struct Uploaded {
 
 impl Upload {
     #[must_use]
-    pub fn new(drafts: Drafts, work: &Path) -> Self {
+    pub fn new(temp_files: TempFileJournal, work: &Path) -> Self {
         Upload {
-            drafts,
+            temp_files,
             work: work.to_owned(),
             files: BTreeMap::new(),
         }
@@ -57,7 +57,7 @@ impl Upload {
 
     /// Whether there is room for that file.
     #[must_use]
-    pub fn takes(&self, number: u32) -> bool {
+    pub fn has_room_for(&self, number: u32) -> bool {
         self.files.contains_key(&number) || self.files.len() < MAX_FILES
     }
 
@@ -65,13 +65,13 @@ impl Upload {
     ///
     /// # Errors
     /// Where there is a content already, or no file can be made.
-    pub fn content(&mut self, number: u32) -> Result<File, Problem> {
+    pub fn create_content(&mut self, number: u32) -> Result<File, UploadError> {
         let uploaded = self.files.entry(number).or_default();
         if std::mem::replace(&mut uploaded.has_content, true) {
-            return Err(Problem::Twice);
+            return Err(UploadError::Duplicate);
         }
-        if let Some(draft) = &mut uploaded.draft {
-            return Ok(draft.file().try_clone().map_err(FileError::from)?);
+        if let Some(file) = &mut uploaded.file {
+            return Ok(file.file().try_clone().map_err(FileError::from)?);
         }
         // It has no name from the beginning, so that it goes with its last handle.
         let spooled = tempfile::tempfile_in(&self.work).map_err(FileError::from)?;
@@ -84,42 +84,42 @@ impl Upload {
     ///
     /// # Errors
     /// Where it cannot go there, or another place is said already.
-    pub fn place(&mut self, number: u32, path: &Path) -> Result<(), Problem> {
-        let drafts = &self.drafts;
+    pub fn set_destination(&mut self, number: u32, path: &Path) -> Result<(), UploadError> {
+        let temp_files = &self.temp_files;
         let uploaded = self.files.entry(number).or_default();
         if std::mem::replace(&mut uploaded.has_place, true) {
-            return Err(Problem::Twice);
+            return Err(UploadError::Duplicate);
         }
-        uploaded.draft = Some(Draft::new(path, None, drafts)?);
+        uploaded.file = Some(AtomicFile::new(path, None, temp_files)?);
         Ok(())
     }
 
-    /// Notes that something was said of the file which was told to be wrong already.
-    pub fn note_wrong(&mut self, number: u32, of_place: bool) {
-        let uploaded = self.files.entry(number).or_default();
-        if of_place {
-            uploaded.has_place = true;
-        } else {
-            uploaded.has_content = true;
-        }
+    /// Records that the request has a destination for the file, although an invalid one.
+    pub fn mark_path_invalid(&mut self, number: u32) {
+        self.files.entry(number).or_default().has_place = true;
+    }
+
+    /// Records that the request has content for the file, although it was not stored.
+    pub fn mark_content_invalid(&mut self, number: u32) {
+        self.files.entry(number).or_default().has_content = true;
     }
 
     /// What the whole lacks, by the file's number.
     #[must_use]
-    pub fn lacks(&self) -> Vec<(u32, Problem)> {
+    pub fn validate(&self) -> Vec<(u32, UploadError)> {
         let mut targets = BTreeMap::new();
         let mut lacks = Vec::new();
         for (&number, uploaded) in &self.files {
             if !uploaded.has_content {
-                lacks.push((number, Problem::NoContent));
+                lacks.push((number, UploadError::MissingContent));
             }
             if !uploaded.has_place {
-                lacks.push((number, Problem::NoPlace));
+                lacks.push((number, UploadError::MissingPath));
             }
-            if let Some(draft) = &uploaded.draft
-                && targets.insert(draft.target(), number).is_some()
+            if let Some(file) = &uploaded.file
+                && targets.insert(file.target(), number).is_some()
             {
-                lacks.push((number, Problem::SamePlace));
+                lacks.push((number, UploadError::SameDestination));
             }
         }
         lacks
@@ -135,21 +135,19 @@ impl Upload {
     /// # Errors
     /// The number of the file that could not be placed. Where it could not be brought beside its place, none was; where it could not take its name,
     /// those before it have theirs.
-    pub fn publish(mut self) -> Result<(), (u32, Problem)> {
+    pub fn publish(mut self) -> Result<(), (u32, UploadError)> {
         for (&number, uploaded) in &mut self.files {
-            if let (Some(mut spooled), Some(draft)) = (uploaded.spooled.take(), &mut uploaded.draft)
-            {
+            if let (Some(mut spooled), Some(file)) = (uploaded.spooled.take(), &mut uploaded.file) {
                 let copied = spooled
                     .rewind()
-                    .and_then(|()| io::copy(&mut spooled, draft.file()));
+                    .and_then(|()| io::copy(&mut spooled, file.file()));
                 copied.map_err(|error| (number, FileError::from(error).into()))?;
             }
         }
         for (number, uploaded) in self.files {
-            if let Some(draft) = uploaded.draft {
-                draft
-                    .publish()
-                    .map_err(|error| (number, Problem::File(error)))?;
+            if let Some(file) = uploaded.file {
+                file.publish()
+                    .map_err(|error| (number, UploadError::File(error)))?;
             }
         }
         Ok(())

@@ -28,13 +28,13 @@ const EVENT_BYTES: usize = 160;
 const RETENTION: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum StartWatchError {
     #[error("{MAX_WATCHES} directories are watched, which is the limit")]
-    Full,
+    LimitReached,
     #[error(transparent)]
     Watch(#[from] WatchError),
     #[error("the agent is being stopped")]
-    Stopping,
+    ShuttingDown,
 }
 
 /// The watches of this agent; clones share them.
@@ -79,7 +79,7 @@ impl Watches {
     ///
     /// # Errors
     /// Where there is no such directory, or one watch too many.
-    pub async fn start(&self, path: PathBuf, recursive: bool) -> Result<WatchId, StartError> {
+    pub async fn start(&self, path: PathBuf, recursive: bool) -> Result<WatchId, StartWatchError> {
         let id = WatchId::generate();
         let place = self.take_place(id.clone())?;
         let log = Log::new(KEPT);
@@ -134,13 +134,13 @@ impl Watches {
         }
     }
 
-    fn take_place(&self, id: WatchId) -> Result<TakenPlace, StartError> {
+    fn take_place(&self, id: WatchId) -> Result<TakenPlace, StartWatchError> {
         if self.inner.shutdown.stopping() {
-            return Err(StartError::Stopping);
+            return Err(StartWatchError::ShuttingDown);
         }
         let mut watches = self.inner.watches();
         if watches.len() >= MAX_WATCHES {
-            return Err(StartError::Full);
+            return Err(StartWatchError::LimitReached);
         }
         watches.insert(id.clone(), Place::Taken);
         drop(watches);
@@ -228,7 +228,7 @@ fn describe(change: Change) -> WatchEvent {
             new_path: to.map(text),
             ..event(WatchEventKind::Rename, path, is_dir)
         },
-        Change::Overflow | Change::Gone => overflow(None),
+        Change::Overflow | Change::Gone => overflow_event(None),
     }
 }
 
@@ -239,7 +239,7 @@ fn text(path: PathBuf) -> String {
 
 /// Events were lost, so many where that is known.
 #[must_use]
-pub fn overflow(missed: Option<u64>) -> WatchEvent {
+pub fn overflow_event(missed: Option<u64>) -> WatchEvent {
     WatchEvent {
         kind: WatchEventKind::Overflow,
         path: None,

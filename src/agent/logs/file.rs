@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{OpenError, Told, line_event, notice, position::Position};
+use super::{OpenLogError, Told, line_event, notice, position::Position};
 use crate::{
     agent::fs::files::FileError,
     api::logs::{LogEvent, LogEventKind},
@@ -42,7 +42,7 @@ impl FileReader {
         path: PathBuf,
         watcher: Option<SharedWatcher>,
         last: Option<u64>,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, OpenLogError> {
         let changed = Arc::new(Notify::new());
         let told = changed.clone();
         let last = last.map(Position::from);

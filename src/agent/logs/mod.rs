@@ -14,12 +14,12 @@ use crate::{
 
 mod file;
 mod position;
-mod printed;
+mod program_log;
 
 use file::FileReader;
 use position::Mark;
-pub use printed::Printed;
-use printed::PrintedReader;
+pub use program_log::ProgramLog;
+use program_log::ProgramLogReader;
 
 /// What the end says where nobody waits for more.
 const ALL_FOR_NOW: &str = "this is all for now";
@@ -27,9 +27,9 @@ const ALL_FOR_NOW: &str = "this is all for now";
 pub const MAX_READERS: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum OpenLogError {
     #[error("{MAX_READERS} logs are being read, which is the limit")]
-    Full,
+    LimitReached,
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
@@ -39,9 +39,9 @@ pub enum OpenError {
 /// The logs of this agent; clones share them.
 #[derive(Debug, Clone)]
 pub struct Logs {
-    pub chromium: Printed,
-    pub xvfb: Printed,
-    agent: Printed,
+    pub chromium: ProgramLog,
+    pub xvfb: ProgramLog,
+    agent: ProgramLog,
     /// Tells this run of the agent from others.
     mark: Mark,
     readers: Arc<Semaphore>,
@@ -59,16 +59,16 @@ pub struct LogReader {
 
 enum Kind {
     File(Box<FileReader>),
-    Printed(PrintedReader),
+    Program(ProgramLogReader),
 }
 
 impl Logs {
     /// `agent` is what the agent's own log goes to.
     #[must_use]
-    pub fn new(agent: Printed, watcher: SharedWatcher) -> Self {
+    pub fn new(agent: ProgramLog, watcher: SharedWatcher) -> Self {
         Logs {
-            chromium: Printed::default(),
-            xvfb: Printed::default(),
+            chromium: ProgramLog::default(),
+            xvfb: ProgramLog::default(),
             agent,
             mark: Mark::random(),
             readers: Arc::new(Semaphore::new(MAX_READERS)),
@@ -80,9 +80,13 @@ impl Logs {
     ///
     /// # Errors
     /// Where there is no such log, or as many are being read as may.
-    pub async fn open(&self, query: LogQuery, last: Option<u64>) -> Result<LogReader, OpenError> {
+    pub async fn open(
+        &self,
+        query: LogQuery,
+        last: Option<u64>,
+    ) -> Result<LogReader, OpenLogError> {
         let place = self.readers.clone().try_acquire_owned();
-        let place = place.map_err(|_| OpenError::Full)?;
+        let place = place.map_err(|_| OpenLogError::LimitReached)?;
         let log = match query.source {
             LogSource::Path(path) => {
                 let watcher = query.follow.then(|| self.watcher.clone());
@@ -95,7 +99,7 @@ impl Logs {
                     SupervisorProcess::Xvfb => &self.xvfb,
                     SupervisorProcess::Agent => &self.agent,
                 };
-                Kind::Printed(printed.read(self.mark, query.follow, last))
+                Kind::Program(printed.read(self.mark, query.follow, last))
             }
         };
         Ok(LogReader { log, _place: place })
@@ -107,7 +111,7 @@ impl LogReader {
     pub async fn next(&mut self) -> Option<Told> {
         match &mut self.log {
             Kind::File(file) => file.next().await,
-            Kind::Printed(printed) => printed.next().await,
+            Kind::Program(printed) => printed.next().await,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use crate::{
     api::{ids::ReplayId, replays::Replay},
     system::{
-        files::remove::{remove_all, remove_left_over},
+        files::remove::{remove_all, remove_or_warn},
         media::recorder::files::{DRAFT, NOTES, PART, WHOLE},
     },
 };
@@ -87,10 +87,10 @@ impl Files {
         if draft_is_whole {
             self.place(&draft, &whole)?;
             // It plays whatever becomes of this.
-            remove_left_over(&part);
+            remove_or_warn(&part);
             return Ok(());
         }
-        remove_left_over(&draft);
+        remove_or_warn(&draft);
         match self.place(&part, &whole) {
             // Nothing was ever written.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -124,9 +124,9 @@ impl Files {
                         tracing::warn!(replay = %id, %error, "what was noted of a recording cannot be read");
                     }
                 },
-                DRAFT => remove_left_over(&entry.path()),
+                DRAFT => remove_or_warn(&entry.path()),
                 // Notes are there before the film, and removed before it.
-                _ if !self.of(&id, NOTES).exists() => remove_left_over(&entry.path()),
+                _ if !self.of(&id, NOTES).exists() => remove_or_warn(&entry.path()),
                 _ => {}
             }
         }

@@ -86,8 +86,8 @@ pub async fn archive(
     )
 )]
 pub async fn restore(State(agent): State<Agent>, body: RawBody) -> ApiResult<Json<Done>> {
-    let restore = agent.user_data.restore()?;
-    match restore.from(body).await {
+    let restore = agent.user_data.begin_restore()?;
+    match restore.run(body).await {
         Ok(()) => Ok(Json(Done { ok: true })),
         Err(RestoreError::Body(error)) => Err(error.into()),
         Err(RestoreError::UserData(error)) => Err(error.into()),
@@ -100,7 +100,7 @@ impl From<UserDataError> for ApiError {
         match error {
             UserDataError::Busy => ApiError::conflict(message),
             UserDataError::Hold(HoldError::NotReady(error)) => error.into(),
-            UserDataError::Hold(HoldError::Freeze(_)) | UserDataError::NotInOrder => {
+            UserDataError::Hold(HoldError::Freeze(_)) | UserDataError::UncleanExit => {
                 ApiError::unavailable(message, RETRY)
             }
             UserDataError::Unpack(error) => unpack_refusal("body", error),

@@ -24,7 +24,7 @@ pub fn remove_all(path: &Path) -> io::Result<()> {
 }
 
 /// As [`remove_all`], but what cannot be removed is told in the log: it takes room, and is no reason to do without the rest.
-pub fn remove_left_over(path: &Path) {
+pub fn remove_or_warn(path: &Path) {
     if let Err(error) = remove_all(path) {
         tracing::warn!(path = %path.display(), %error, "something temporary is left");
     }

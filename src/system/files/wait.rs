@@ -9,9 +9,9 @@ use tokio::{io::AsyncReadExt, net::unix::pipe};
 const MAX_BYTES: u64 = 64 * 1024;
 
 /// Tells of every change to the entries of a folder, from the moment it is made.
-pub struct FolderWatch(pipe::Receiver);
+pub struct DirectoryWatch(pipe::Receiver);
 
-impl FolderWatch {
+impl DirectoryWatch {
     pub fn new(folder: &Path) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         inotify.add_watch(
@@ -33,11 +33,14 @@ impl FolderWatch {
 }
 
 /// Resolves once the file at `path` is there and `parse` accepts its content. Its folder must exist.
-pub async fn wait_for<T>(path: &Path, mut parse: impl FnMut(&str) -> Option<T>) -> io::Result<T> {
+pub async fn wait_for_file<T>(
+    path: &Path,
+    mut parse: impl FnMut(&str) -> Option<T>,
+) -> io::Result<T> {
     let folder = path
         .parent()
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let mut watch = FolderWatch::new(folder)?;
+    let mut watch = DirectoryWatch::new(folder)?;
     loop {
         // Looked at after the watch is set and after every change, so that no write is missed.
         if let Some(found) = read_small(path).as_deref().and_then(&mut parse) {

@@ -81,9 +81,9 @@ pub enum WatchError {
     #[error("it is not a directory")]
     NotADirectory,
     #[error("it may not be read")]
-    Denied,
+    PermissionDenied,
     #[error("{MAX_BELOW} directories below watched ones are watched with them, which is the limit")]
-    Full,
+    LimitReached,
     #[error("the system's limit of inotify watches is reached")]
     SystemLimit,
     #[error("cannot be watched: {0}")]
@@ -236,7 +236,7 @@ impl Drop for Watch {
 impl Inotify {
     fn need(&mut self, path: &Path, is_root: bool) -> Result<(), WatchError> {
         if !is_root && self.below >= MAX_BELOW {
-            return Err(WatchError::Full);
+            return Err(WatchError::LimitReached);
         }
         self.watcher.watch(path, RecursiveMode::NonRecursive)?;
         *self.needed.entry(path.to_owned()).or_default() += 1;
@@ -263,7 +263,7 @@ impl From<io::Error> for WatchError {
         match error.kind() {
             io::ErrorKind::NotFound => WatchError::NotFound,
             io::ErrorKind::NotADirectory => WatchError::NotADirectory,
-            io::ErrorKind::PermissionDenied => WatchError::Denied,
+            io::ErrorKind::PermissionDenied => WatchError::PermissionDenied,
             // Too many inotify instances; those of this process have a bound far below its descriptors.
             _ if error.raw_os_error() == Some(nix::libc::EMFILE) => WatchError::SystemLimit,
             _ => WatchError::Other(error.to_string()),
@@ -625,7 +625,7 @@ impl Teller {
                 Err(error) => {
                     tracing::warn!(%error, "a directory below a watched one is not watched");
                     (self.tell)(Change::Overflow);
-                    if matches!(error, WatchError::Full | WatchError::SystemLimit) {
+                    if matches!(error, WatchError::LimitReached | WatchError::SystemLimit) {
                         return;
                     }
                     continue;
@@ -669,7 +669,7 @@ impl Teller {
         let is_root = directory == self.root;
         match self.watch_directory(directory) {
             Ok(true) => {}
-            Err(error @ (WatchError::SystemLimit | WatchError::Full)) => return Err(error),
+            Err(error @ (WatchError::SystemLimit | WatchError::LimitReached)) => return Err(error),
             Err(error) if is_root => return Err(error),
             // Made up by the kernel, gone meanwhile, or closed to this user.
             Ok(false) | Err(_) => return Ok(Vec::new()),

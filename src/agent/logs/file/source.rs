@@ -19,7 +19,7 @@ use crate::{
     agent::{
         fs::files::{self, FileError},
         logs::{
-            ALL_FOR_NOW, OpenError,
+            ALL_FOR_NOW, OpenLogError,
             position::{Mark, Position},
         },
     },
@@ -79,7 +79,7 @@ impl Source {
         watcher: Option<SharedWatcher>,
         changed: Arc<Notify>,
         last: Option<Position>,
-    ) -> Result<(Self, bool), OpenError> {
+    ) -> Result<(Self, bool), OpenLogError> {
         let mut opened = match Opened::open(&path) {
             Ok((opened, length)) => Some((opened, length)),
             Err(FileError::NotFound) if watcher.is_some() => None,
@@ -251,10 +251,10 @@ impl Source {
 impl Opened {
     /// And its length.
     fn open(path: &Path) -> Result<(Self, u64), FileError> {
-        let (file, _) = files::open(path)?;
+        let (file, _) = files::open_regular(path)?;
         // One of these may wait for ever, none is a log that grows.
         if is_virtual(&file)? {
-            return Err(FileError::NotAFile);
+            return Err(FileError::NotRegular);
         }
         let metadata = file.metadata()?;
         let opened = Opened {
@@ -325,7 +325,7 @@ impl Places {
     }
 
     /// Watches the directories of all names, which may be others than before; `true` where they are.
-    fn attend(&mut self, path: &Path) -> Result<bool, OpenError> {
+    fn attend(&mut self, path: &Path) -> Result<bool, OpenLogError> {
         let names = names_of(path).map_err(FileError::from)?;
         let gone = self.signals.gone.swap(false, Ordering::AcqRel);
         let watched = self.watched.iter().map(|place| &place.path);

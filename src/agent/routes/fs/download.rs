@@ -12,10 +12,14 @@ use crate::{
     agent::fs::archives::{Archives, Chunks},
     api::fs::GuestPath,
     http::ApiResult,
-    system::files::archive::Format,
+    system::files::archive::ArchiveFormat,
 };
 
-pub async fn download(archives: &Archives, path: GuestPath, format: Format) -> ApiResult<Response> {
+pub async fn download(
+    archives: &Archives,
+    path: GuestPath,
+    format: ArchiveFormat,
+) -> ApiResult<Response> {
     let name = file_name(path.as_path(), format);
     let archives = archives.clone();
     let opening = blocking(move || archives.download(path.as_path(), format));
@@ -39,18 +43,18 @@ pub fn body(mut chunks: Chunks) -> Body {
     Body::from_stream(stream::poll_fn(move |context| chunks.poll_recv(context)))
 }
 
-fn content_type(format: Format) -> HeaderValue {
+fn content_type(format: ArchiveFormat) -> HeaderValue {
     HeaderValue::from_static(match format {
-        Format::TarZstd(_) => "application/zstd",
-        Format::Zip => "application/zip",
+        ArchiveFormat::TarZstd(_) => "application/zstd",
+        ArchiveFormat::Zip => "application/zip",
     })
 }
 
-fn file_name(path: &Path, format: Format) -> String {
+fn file_name(path: &Path, format: ArchiveFormat) -> String {
     let name = path.file_name().map(|name| name.to_string_lossy());
     let extension = match format {
-        Format::TarZstd(_) => "tar.zst",
-        Format::Zip => "zip",
+        ArchiveFormat::TarZstd(_) => "tar.zst",
+        ArchiveFormat::Zip => "zip",
     };
     format!("{}.{extension}", name.as_deref().unwrap_or("root"))
 }

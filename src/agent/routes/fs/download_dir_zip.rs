@@ -7,7 +7,7 @@ use crate::{
     agent::Agent,
     api::{ErrorBody, fs::PathQuery},
     http::{ApiResult, Query},
-    system::files::archive::Format,
+    system::files::archive::ArchiveFormat,
 };
 
 /// Download a directory as a zip archive
@@ -35,5 +35,5 @@ pub async fn download_dir_zip(
     State(agent): State<Agent>,
     Query(query): Query<PathQuery>,
 ) -> ApiResult<Response> {
-    download(&agent.archives, query.path, Format::Zip).await
+    download(&agent.archives, query.path, ArchiveFormat::Zip).await
 }

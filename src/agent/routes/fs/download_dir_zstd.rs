@@ -7,7 +7,7 @@ use crate::{
     agent::Agent,
     api::{ErrorBody, fs::DownloadQuery},
     http::{ApiResult, Query},
-    system::files::archive::Format,
+    system::files::archive::ArchiveFormat,
 };
 
 /// Download a directory as a tar archive, compressed with zstd
@@ -36,5 +36,5 @@ pub async fn download_dir_zstd(
     Query(query): Query<DownloadQuery>,
 ) -> ApiResult<Response> {
     let level = query.compression_level.unwrap_or_default();
-    download(&agent.archives, query.path, Format::TarZstd(level)).await
+    download(&agent.archives, query.path, ArchiveFormat::TarZstd(level)).await
 }

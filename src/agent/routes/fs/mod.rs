@@ -2,7 +2,9 @@
 
 use super::FULL_RETRY;
 use crate::{
-    agent::fs::{archives::ArchiveError, files::FileError, unzip::UnzipError, watches::StartError},
+    agent::fs::{
+        archives::ArchiveError, files::FileError, unzip::UnzipError, watches::StartWatchError,
+    },
     http::{ApiError, ApiResult},
     system::{files::archive::unpack::UnpackError, files::watcher::WatchError},
 };
@@ -26,17 +28,21 @@ pub mod write_file;
 
 const TAG: &str = "files";
 
-impl From<StartError> for ApiError {
-    fn from(error: StartError) -> Self {
+impl From<StartWatchError> for ApiError {
+    fn from(error: StartWatchError) -> Self {
         let message = format!("path: {error}");
         let wrong = |what: String| ApiError::bad_field("path", what);
         match error {
-            StartError::Full => ApiError::limit_exceeded(error.to_string(), FULL_RETRY),
-            StartError::Stopping => ApiError::unavailable(error.to_string(), FULL_RETRY),
-            StartError::Watch(error) => match error {
+            StartWatchError::LimitReached => {
+                ApiError::limit_exceeded(error.to_string(), FULL_RETRY)
+            }
+            StartWatchError::ShuttingDown => ApiError::unavailable(error.to_string(), FULL_RETRY),
+            StartWatchError::Watch(error) => match error {
                 WatchError::NotFound => ApiError::not_found(message),
-                WatchError::NotADirectory | WatchError::Denied => wrong(error.to_string()),
-                WatchError::Full | WatchError::SystemLimit => {
+                WatchError::NotADirectory | WatchError::PermissionDenied => {
+                    wrong(error.to_string())
+                }
+                WatchError::LimitReached | WatchError::SystemLimit => {
                     ApiError::limit_exceeded(error.to_string(), FULL_RETRY)
                 }
                 WatchError::Other(cause) => ApiError::internal(cause),
@@ -59,10 +65,10 @@ fn unzip_refusal(error: UnzipError) -> ApiError {
     match error {
         UnzipError::File(error) => refusal("dest_path", error),
         UnzipError::Unpack(error) => unpack_refusal("zip_file", error),
-        UnzipError::NoDirectory(_) | UnzipError::Directory(_) | UnzipError::OtherFileSystem(_) => {
-            ApiError::bad_field("dest_path", what)
-        }
-        UnzipError::Denied(_) => ApiError::forbidden(format!("dest_path: {what}")),
+        UnzipError::NotADirectory(_)
+        | UnzipError::IsADirectory(_)
+        | UnzipError::OtherFileSystem(_) => ApiError::bad_field("dest_path", what),
+        UnzipError::PermissionDenied(_) => ApiError::forbidden(format!("dest_path: {what}")),
     }
 }
 
@@ -71,10 +77,10 @@ pub fn unpack_refusal(field: &str, error: UnpackError) -> ApiError {
     let what = error.to_string();
     let message = format!("{field}: {what}");
     match error {
-        UnpackError::Bad(_) => ApiError::bad_field(field, what),
+        UnpackError::Invalid(_) => ApiError::bad_field(field, what),
         UnpackError::TooLarge(_) | UnpackError::TooDense(_) => ApiError::payload_too_large(message),
-        UnpackError::Stopped => ApiError::unavailable(message, FULL_RETRY),
-        UnpackError::BrokeOff => ApiError::bad_request("the body broke off"),
+        UnpackError::ShuttingDown => ApiError::unavailable(message, FULL_RETRY),
+        UnpackError::Truncated => ApiError::bad_request("the body broke off"),
         UnpackError::Io(error) => refusal(field, error.into()),
     }
 }
@@ -98,22 +104,22 @@ pub(super) fn refusal(field: &str, error: FileError) -> ApiError {
     let message = format!("{field}: {what}");
     match error {
         FileError::NotFound => ApiError::not_found(message),
-        FileError::Exists | FileError::NotEmpty => ApiError::conflict(message).permanent(),
-        FileError::Denied | FileError::ReadOnly => ApiError::forbidden(message),
+        FileError::AlreadyExists | FileError::NotEmpty => ApiError::conflict(message).permanent(),
+        FileError::PermissionDenied | FileError::ReadOnly => ApiError::forbidden(message),
         FileError::NoSpace => ApiError::payload_too_large(message),
-        FileError::NotAFile
+        FileError::NotRegular
         | FileError::NotADirectory
         | FileError::IsADirectory
-        | FileError::Root
+        | FileError::RootDirectory
         | FileError::InsideItself
         | FileError::Busy
         | FileError::OtherFileSystem
-        | FileError::BadEnding(_)
-        | FileError::BadPath
-        | FileError::Virtual
+        | FileError::InvalidEnding(_)
+        | FileError::InvalidPath
+        | FileError::VirtualFileSystem
         | FileError::TooManyEntries => ApiError::bad_field(field, what),
-        FileError::NoUser => ApiError::bad_field("owner", what),
-        FileError::NoGroup => ApiError::bad_field("group", what),
+        FileError::UnknownUser => ApiError::bad_field("owner", what),
+        FileError::UnknownGroup => ApiError::bad_field("group", what),
         FileError::Other(cause) => ApiError::internal(cause),
     }
 }

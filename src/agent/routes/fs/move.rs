@@ -35,7 +35,7 @@ pub async fn move_file(
 ) -> ApiResult<Json<Done>> {
     let moving = blocking(move || {
         let (from, to) = (request.src_path.as_path(), request.dest_path.as_path());
-        moves::rename(from, to, &agent.drafts)
+        moves::move_path(from, to, &agent.temp_files)
     });
     match moving.await? {
         Ok(()) => Ok(Json(Done { ok: true })),

@@ -32,7 +32,8 @@ const CHUNK: usize = 256 << 10;
     )
 )]
 pub async fn read_file(Query(query): Query<PathQuery>) -> ApiResult<Response> {
-    let (file, length) = blocking_on("path", move || files::open(query.path.as_path())).await?;
+    let (file, length) =
+        blocking_on("path", move || files::open_regular(query.path.as_path())).await?;
     let file = File::from_std(file).take(length.unwrap_or(u64::MAX));
     let body = Body::from_stream(ReaderStream::with_capacity(file, CHUNK));
     let mut response = Response::new(body);

@@ -7,7 +7,7 @@ use super::{TAG, blocking, receive::Receiving, refusal};
 use crate::{
     agent::{
         Agent,
-        fs::upload::{MAX_FILES, Problem, Upload},
+        fs::upload::{MAX_FILES, Upload, UploadError},
     },
     api::{
         ErrorBody,
@@ -48,7 +48,7 @@ pub async fn upload(
     State(agent): State<Agent>,
     mut parts: Multipart,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
-    let mut upload = Upload::new(agent.drafts.clone(), &agent.config.state_dir.work());
+    let mut upload = Upload::new(agent.temp_files.clone(), &agent.config.state_dir.work());
     let mut names = Names::default();
     let mut problems = Problems::default();
     while let Some(mut part) = parts.next().await? {
@@ -62,7 +62,7 @@ pub async fn upload(
             continue;
         };
         let field = kind.field(number);
-        if !upload.takes(number) {
+        if !upload.has_room_for(number) {
             let what = format!("{MAX_FILES} files may come at once");
             return Err(ApiError::bad_field(field, what));
         }
@@ -76,23 +76,25 @@ pub async fn upload(
                     Ok(path) => path,
                     Err(what) => {
                         problems.fields.add(field, what);
-                        upload.note_wrong(number, true);
+                        upload.mark_path_invalid(number);
                         continue;
                     }
                 };
                 let placed;
-                (upload, placed) =
-                    with(upload, move |upload| upload.place(number, path.as_path())).await?;
+                (upload, placed) = with(upload, move |upload| {
+                    upload.set_destination(number, path.as_path())
+                })
+                .await?;
                 problems.take(field, placed);
             }
             // It is no use any more.
             Kind::File if !problems.fields.is_empty() => {
                 part.skip().await?;
-                upload.note_wrong(number, false);
+                upload.mark_content_invalid(number);
             }
             Kind::File => {
                 let file;
-                (upload, file) = with(upload, move |upload| upload.content(number)).await?;
+                (upload, file) = with(upload, move |upload| upload.create_content(number)).await?;
                 let Some(file) = problems.take(field.clone(), file) else {
                     part.skip().await?;
                     continue;
@@ -105,9 +107,9 @@ pub async fn upload(
             }
         }
     }
-    for (number, problem) in upload.lacks() {
+    for (number, problem) in upload.validate() {
         let kind = match problem {
-            Problem::NoContent => Kind::File,
+            UploadError::MissingContent => Kind::File,
             _ => Kind::Path,
         };
         problems.take::<()>(kind.field(number), Err(problem));
@@ -202,12 +204,12 @@ struct Problems {
 }
 
 impl Problems {
-    fn take<T>(&mut self, field: String, result: Result<T, Problem>) -> Option<T> {
+    fn take<T>(&mut self, field: String, result: Result<T, UploadError>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(problem) => {
                 self.fields.add(&field, problem.to_string());
-                if let Problem::File(error) = problem {
+                if let UploadError::File(error) = problem {
                     self.first.get_or_insert(refusal(&field, error));
                 }
                 None
@@ -224,7 +226,7 @@ impl Problems {
     }
 }
 
-fn problems_of(field: String, problem: Problem) -> Problems {
+fn problems_of(field: String, problem: UploadError) -> Problems {
     let mut problems = Problems::default();
     problems.take::<()>(field, Err(problem));
     problems

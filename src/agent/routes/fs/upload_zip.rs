@@ -97,12 +97,12 @@ pub async fn upload_zip(
         return Err(errors.into());
     };
     // Only now, so that a slow client keeps nobody from unpacking.
-    let place = agent.archives.next_place().await;
+    let place = agent.archives.acquire_permit().await;
     let place = place.map_err(|error| archive_refusal("zip_file", error))?;
     let unzipping = blocking(move || {
         agent
             .archives
-            .unzip(place, archive, path.as_path(), &agent.drafts)
+            .unzip(place, archive, path.as_path(), &agent.temp_files)
     });
     let unzipped = unzipping.await?;
     unzipped.map_err(|error| archive_refusal("dest_path", error))?;

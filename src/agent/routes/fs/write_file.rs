@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use super::{TAG, blocking_on, receive::Receiving};
 use crate::{
-    agent::{Agent, fs::draft::Draft},
+    agent::{Agent, fs::atomic_file::AtomicFile},
     api::{ErrorBody, agent::Done, fs::WriteQuery},
     http::{ApiResult, Json, Query, RawBody},
 };
@@ -37,10 +37,10 @@ pub async fn write_file(
     Query(query): Query<WriteQuery>,
     mut body: RawBody,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
-    let (draft, file) = blocking_on("path", move || {
-        let mut draft = Draft::new(query.path.as_path(), query.mode, &agent.drafts)?;
-        let file = draft.file().try_clone()?;
-        Ok((draft, file))
+    let (target, file) = blocking_on("path", move || {
+        let mut target = AtomicFile::new(query.path.as_path(), query.mode, &agent.temp_files)?;
+        let file = target.file().try_clone()?;
+        Ok((target, file))
     })
     .await?;
     let mut receiving = Receiving::new(file, "path");
@@ -48,6 +48,6 @@ pub async fn write_file(
         receiving.write(&chunk?).await?;
     }
     receiving.finish().await?;
-    blocking_on("path", move || draft.publish()).await?;
+    blocking_on("path", move || target.publish()).await?;
     Ok((StatusCode::CREATED, Json(Done { ok: true })))
 }

@@ -2,7 +2,7 @@
 
 use super::{FULL_RETRY, fs::refusal};
 use crate::{
-    agent::{fs::watches::StartError, logs::OpenError},
+    agent::{fs::watches::StartWatchError, logs::OpenLogError},
     http::ApiError,
 };
 
@@ -10,12 +10,12 @@ pub mod stream;
 
 const TAG: &str = "logs";
 
-impl From<OpenError> for ApiError {
-    fn from(error: OpenError) -> Self {
+impl From<OpenLogError> for ApiError {
+    fn from(error: OpenLogError) -> Self {
         match error {
-            OpenError::Full => ApiError::limit_exceeded(error.to_string(), FULL_RETRY),
-            OpenError::File(error) => refusal("path", error),
-            OpenError::Watch(error) => StartError::Watch(error).into(),
+            OpenLogError::LimitReached => ApiError::limit_exceeded(error.to_string(), FULL_RETRY),
+            OpenLogError::File(error) => refusal("path", error),
+            OpenLogError::Watch(error) => StartWatchError::Watch(error).into(),
         }
     }
 }

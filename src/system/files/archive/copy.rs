@@ -12,7 +12,7 @@ use nix::sys::stat::FileStat;
 
 use super::{
     Skipped, Source,
-    tree::{self, Entry, Sink},
+    tree_walk::{self, Entry, Sink},
 };
 
 /// Copies a directory into one that is there and empty.
@@ -23,7 +23,7 @@ pub fn copy(source: &Source, into: &Path) -> io::Result<Skipped> {
     let mut sink = CopySink {
         into: into.to_owned(),
     };
-    tree::walk(source, &mut sink)
+    tree_walk::walk(source, &mut sink)
 }
 
 struct CopySink {
@@ -45,7 +45,7 @@ impl Sink for CopySink {
                     .mode(0o600)
                     .open(&to)?;
                 // By the kernel itself, which shares blocks where it can.
-                let size = tree::size(stat);
+                let size = tree_walk::size(stat);
                 if io::copy(&mut Read::take(&file, size), &mut copy)? < size {
                     skipped.note(path, "it became shorter meanwhile");
                 }

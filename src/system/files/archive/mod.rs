@@ -22,17 +22,17 @@ use tokio::sync::mpsc;
 use crate::api::fs::CompressionLevel;
 use crate::system::files::virtual_fs::is_virtual;
 
+mod abortable_writer;
 mod copy;
-mod outlet;
 mod skipped;
 mod spool;
 mod tar_zstd;
-mod tree;
+mod tree_walk;
 pub mod unpack;
 mod zip;
 
+use abortable_writer::{AbortableWriter, Chunks};
 pub use copy::copy;
-use outlet::{Chunks, Outlet};
 pub use skipped::Skipped;
 pub use spool::SpoolReader;
 use spool::spool;
@@ -41,7 +41,7 @@ use spool::spool;
 pub const MAX_ENTRIES: usize = 1_000_000;
 
 #[derive(Debug, Clone, Copy)]
-pub enum Format {
+pub enum ArchiveFormat {
     TarZstd(CompressionLevel),
     Zip,
 }
@@ -80,7 +80,7 @@ impl fmt::Debug for Wanted {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum OpenSourceError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("is on a file system that the kernel makes up")]
@@ -90,11 +90,11 @@ pub enum OpenError {
 impl Source {
     /// # Errors
     /// Where it is no directory, cannot be read, or holds what only the kernel makes.
-    pub fn open(path: &Path) -> Result<Self, OpenError> {
+    pub fn open(path: &Path) -> Result<Self, OpenSourceError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = open(path, flags, Mode::empty()).map_err(io::Error::from)?;
         if is_virtual(&directory)? {
-            return Err(OpenError::Virtual);
+            return Err(OpenSourceError::Virtual);
         }
         Ok(Source {
             directory,
@@ -111,7 +111,7 @@ impl Source {
 
     /// Archives nothing that `leave_out` holds of, and all else or nothing.
     #[must_use]
-    pub fn whole_but_for(mut self, leave_out: fn(&Path) -> bool) -> Self {
+    pub fn strict_excluding(mut self, leave_out: fn(&Path) -> bool) -> Self {
         self.leave_out = leave_out;
         self.must_be_whole = true;
         self
@@ -125,7 +125,7 @@ impl Source {
 /// Where no thread can be started.
 pub fn stream(
     source: Source,
-    format: Format,
+    format: ArchiveFormat,
     done: impl FnOnce(&io::Result<Skipped>) + Send + 'static,
 ) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
     let (chunks, receiver) = Chunks::new();
@@ -147,7 +147,7 @@ pub fn stream(
 /// Where there can be no thread or file.
 pub fn spooled(
     source: Source,
-    format: Format,
+    format: ArchiveFormat,
     directory: &Path,
     done: impl FnOnce(&io::Result<Skipped>) + Send + 'static,
 ) -> io::Result<SpoolReader> {
@@ -180,13 +180,13 @@ fn unwound(archive: impl FnOnce() -> io::Result<Skipped>) -> io::Result<Skipped>
 /// Where `out` fails, or there are too many entries.
 pub fn write(
     source: &Source,
-    format: Format,
+    format: ArchiveFormat,
     out: impl Write + Send + 'static,
 ) -> io::Result<Skipped> {
-    let outlet = Outlet::new(out);
+    let outlet = AbortableWriter::new(out);
     let written = match format {
-        Format::TarZstd(level) => tar_zstd::write(source, level, &outlet),
-        Format::Zip => zip::write(source, &outlet),
+        ArchiveFormat::TarZstd(level) => tar_zstd::write(source, level, &outlet),
+        ArchiveFormat::Zip => zip::write(source, &outlet),
     };
     outlet.flush_all()?;
     written

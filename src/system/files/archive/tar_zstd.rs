@@ -14,8 +14,8 @@ use tar::{Builder, EntryType, Header};
 use zstd::Encoder;
 
 use super::{
-    Outlet, Skipped, Source, Wanted,
-    tree::{self, Entry, Exact, Sink},
+    AbortableWriter, Skipped, Source, Wanted,
+    tree_walk::{self, Entry, Exact, Sink},
 };
 use crate::api::fs::CompressionLevel;
 
@@ -25,9 +25,13 @@ const MAX_WORKERS: u32 = 8;
 /// Handed to the compressor at a time.
 const BUFFER: usize = 256 << 10;
 
-type Archive = Builder<BufWriter<Encoder<'static, Outlet>>>;
+type Archive = Builder<BufWriter<Encoder<'static, AbortableWriter>>>;
 
-pub(super) fn write(source: &Source, level: CompressionLevel, out: &Outlet) -> io::Result<Skipped> {
+pub(super) fn write(
+    source: &Source,
+    level: CompressionLevel,
+    out: &AbortableWriter,
+) -> io::Result<Skipped> {
     let mut encoder = Encoder::new(out.clone(), level.number().into())?;
     encoder.include_checksum(true)?;
     encoder.multithread(workers(level))?;
@@ -38,7 +42,7 @@ pub(super) fn write(source: &Source, level: CompressionLevel, out: &Outlet) -> i
         buffer: Vec::new(),
     };
     let unfinished = out.unfinished();
-    let skipped = tree::walk_and_list(source, &mut sink)?;
+    let skipped = tree_walk::walk_and_list(source, &mut sink)?;
     unfinished.finish();
     let encoder = sink.archive.into_inner()?.into_inner();
     encoder.map_err(io::IntoInnerError::into_error)?.finish()?;
@@ -87,7 +91,7 @@ impl TarSink {
             self.linked
                 .insert((stat.st_dev, stat.st_ino), path.to_owned());
         }
-        header.set_size(tree::size(stat));
+        header.set_size(tree_walk::size(stat));
         let mut content = Exact::new(file, stat, &mut self.buffer, &self.wanted);
         self.archive.append_data(&mut header, path, &mut content)?;
         if let Some(what) = content.difference() {
@@ -97,7 +101,7 @@ impl TarSink {
     }
 }
 
-impl tree::Archive for TarSink {
+impl tree_walk::Archive for TarSink {
     fn add_list(&mut self, name: &Path, list: &[u8]) -> io::Result<()> {
         let mut header = Header::new_gnu();
         header.set_mode(0o644);

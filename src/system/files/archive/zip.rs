@@ -15,8 +15,8 @@ use zip::{
 };
 
 use super::{
-    Outlet, Skipped, Source, Wanted,
-    tree::{self, Archive, Entry, Exact, Sink},
+    AbortableWriter, Skipped, Source, Wanted,
+    tree_walk::{self, Archive, Entry, Exact, Sink},
 };
 
 /// From here on a file needs the format's larger sizes. Below the limit itself, as what does not compress becomes longer.
@@ -36,21 +36,21 @@ const HAS_MODIFICATION_TIME: u8 = 1;
 
 type Options = FileOptions<'static, 'static, ExtendedFileOptions>;
 
-pub(super) fn write(source: &Source, out: &Outlet) -> io::Result<Skipped> {
+pub(super) fn write(source: &Source, out: &AbortableWriter) -> io::Result<Skipped> {
     let mut sink = ZipSink {
         archive: ZipWriter::new_stream(out.clone()),
         wanted: source.wanted.clone(),
         buffer: Vec::new(),
     };
     let unfinished = out.unfinished();
-    let skipped = tree::walk_and_list(source, &mut sink)?;
+    let skipped = tree_walk::walk_and_list(source, &mut sink)?;
     unfinished.finish();
     sink.archive.finish()?;
     Ok(skipped)
 }
 
 struct ZipSink {
-    archive: ZipWriter<StreamWriter<Outlet>>,
+    archive: ZipWriter<StreamWriter<AbortableWriter>>,
     wanted: Wanted,
     buffer: Vec<u8>,
 }
@@ -63,7 +63,7 @@ impl ZipSink {
         (stat, file): (&FileStat, File),
         skipped: &mut Skipped,
     ) -> io::Result<()> {
-        let size = tree::size(stat);
+        let size = tree_walk::size(stat);
         let mut options = options(stat)?
             .compression_method(CompressionMethod::Deflated)
             .large_file(size >= LARGE);

@@ -6,7 +6,7 @@ use axum::{extract::State, response::Response};
 
 use super::{TAG, no_watch};
 use crate::{
-    agent::{Agent, fs::watches::overflow},
+    agent::{Agent, fs::watches::overflow_event},
     api::{ErrorBody, fs::WatchEvent, ids::WatchId},
     http::{ApiResult, LastEventId, Path, follow},
 };
@@ -39,6 +39,6 @@ pub async fn events(
         .watches
         .events(&id, last.into())
         .ok_or_else(no_watch)?;
-    let gap = |missed| Arc::new(overflow(Some(missed)));
+    let gap = |missed| Arc::new(overflow_event(Some(missed)));
     Ok(follow(reader, gap, &agent.shutdown))
 }

@@ -50,7 +50,7 @@ impl<R: Read> Read for Counted<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.input.read(into).map_err(|error| {
             self.cause.set(match error.kind() {
-                io::ErrorKind::ConnectionAborted => UnpackError::BrokeOff,
+                io::ErrorKind::ConnectionAborted => UnpackError::Truncated,
                 _ => UnpackError::Io(error),
             })
         })?;
@@ -82,7 +82,7 @@ impl Meter {
     /// Where it is too much, or unpacking is to stop.
     pub fn add(&self, bytes: usize) -> Result<(), UnpackError> {
         if self.stop.is_cancelled() {
-            return Err(UnpackError::Stopped);
+            return Err(UnpackError::ShuttingDown);
         }
         let before = self.unpacked.fetch_add(bytes as u64, Relaxed);
         self.check(before.saturating_add(bytes as u64))
@@ -145,6 +145,6 @@ mod tests {
         let meter = Meter::new(LIMITS, Packed::of(1), &stop);
         assert!(meter.add(1).is_ok());
         stop.cancel();
-        assert!(matches!(meter.add(1), Err(UnpackError::Stopped)));
+        assert!(matches!(meter.add(1), Err(UnpackError::ShuttingDown)));
     }
 }

@@ -7,15 +7,15 @@ use std::{io, sync::Arc};
 
 use parking_lot::Mutex;
 
-mod ahead;
-mod inlet;
 mod meter;
+mod read_ahead;
 mod staging;
 mod tar_zstd;
+mod upload_channel;
 mod zip;
 
-pub use inlet::{Inlet, InletReader, inlet};
 pub use tar_zstd::unpack as unpack_tar_zstd;
+pub use upload_channel::{UploadReader, UploadSender, upload_channel};
 pub use zip::unpack as unpack_zip;
 
 /// The entries an archive may have that is unpacked.
@@ -34,29 +34,29 @@ pub struct Limits {
 pub enum UnpackError {
     /// What is wrong with the archive.
     #[error("{0}")]
-    Bad(String),
+    Invalid(String),
     #[error("holds more than {0} bytes, the limit")]
     TooLarge(u64),
     #[error("holds more than {0} times its own size, the limit")]
     TooDense(u64),
     /// The archive did not come whole.
     #[error("broke off")]
-    BrokeOff,
+    Truncated,
     #[error("was given up, as the server is stopping")]
-    Stopped,
+    ShuttingDown,
     #[error(transparent)]
     Io(io::Error),
 }
 
 impl UnpackError {
     fn bad(what: impl Into<String>) -> Self {
-        UnpackError::Bad(what.into())
+        UnpackError::Invalid(what.into())
     }
 
     fn entry(name: &str, what: &str) -> Self {
         // Names come from outside, and may be as long as they like.
         let name: String = name.chars().take(200).collect();
-        UnpackError::Bad(format!("its entry `{}` {what}", name.escape_debug()))
+        UnpackError::Invalid(format!("its entry `{}` {what}", name.escape_debug()))
     }
 }
 

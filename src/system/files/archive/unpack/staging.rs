@@ -200,7 +200,7 @@ impl Staging {
         self.entries += 1;
         if self.entries > MAX_ENTRIES {
             let what = format!("has more than {MAX_ENTRIES} entries, directories included");
-            return Err(UnpackError::Bad(what));
+            return Err(UnpackError::Invalid(what));
         }
         // Nothing of its content, but it says when to stop.
         self.meter.add(0)

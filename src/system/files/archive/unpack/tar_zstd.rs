@@ -16,8 +16,8 @@ use zstd::Decoder;
 
 use super::{
     Cause, Limits, UnpackError,
-    ahead::Ahead,
     meter::{Counted, Meter, Packed},
+    read_ahead::ReadAhead,
     staging::{Attributes, Staging},
 };
 
@@ -47,7 +47,7 @@ pub fn unpack(
     let meter = Meter::new(limits, packed, stop);
     thread::scope(|scope| {
         let watched = Watched {
-            input: Ahead::of(decoder, scope).map_err(UnpackError::Io)?,
+            input: ReadAhead::of(decoder, scope).map_err(UnpackError::Io)?,
             meter: meter.clone(),
             cause: cause.clone(),
             allowed: MAX_HEADERS,

@@ -153,7 +153,7 @@ fn refused(error: &io::Error, cause: &Cause) -> UnpackError {
 }
 
 fn too_many() -> UnpackError {
-    UnpackError::Bad(format!("has more than {MAX_ENTRIES} entries"))
+    UnpackError::Invalid(format!("has more than {MAX_ENTRIES} entries"))
 }
 
 /// Refuses an archive that says of itself that it has too many entries, before room is made for each of them in memory. Only its larger form can
@@ -211,7 +211,7 @@ impl<R: Read> Read for Bounded<R> {
         let Some(left) = allowed.checked_sub(count as u64) else {
             let what =
                 format!("has a directory of more than {MAX_DIRECTORY} bytes, or none at its end");
-            return Err(self.cause.set(UnpackError::Bad(what)));
+            return Err(self.cause.set(UnpackError::Invalid(what)));
         };
         self.allowed.set(left);
         Ok(count)

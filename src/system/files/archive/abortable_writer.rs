@@ -24,11 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A writer that can be broken off: it then takes and forgets. Writers of archives finish these when they are dropped, and half of one must not
 /// come to look like a whole one. Clones write to the same.
 #[derive(Clone)]
-pub struct Outlet(Arc<Mutex<Option<Box<dyn Write + Send>>>>);
+pub struct AbortableWriter(Arc<Mutex<Option<Box<dyn Write + Send>>>>);
 
-impl Outlet {
+impl AbortableWriter {
     pub fn new(out: impl Write + Send + 'static) -> Self {
-        Outlet(Arc::new(Mutex::new(Some(Box::new(out)))))
+        AbortableWriter(Arc::new(Mutex::new(Some(Box::new(out)))))
     }
 
     /// Breaks it off when it is dropped, which has to be before the writer of the archive is.
@@ -42,7 +42,7 @@ impl Outlet {
 }
 
 /// An archive whose end has not come.
-pub struct Unfinished<'a>(Option<&'a Outlet>);
+pub struct Unfinished<'a>(Option<&'a AbortableWriter>);
 
 impl Unfinished<'_> {
     pub fn finish(mut self) {
@@ -58,7 +58,7 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-impl Write for Outlet {
+impl Write for AbortableWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut out = self.out();
         let written = match &mut *out {
@@ -71,13 +71,13 @@ impl Write for Outlet {
         written
     }
 
-    /// Writers flush after each small part, which is too often; see [`Outlet::flush_all`].
+    /// Writers flush after each small part, which is too often; see [`AbortableWriter::flush_all`].
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-impl Outlet {
+impl AbortableWriter {
     /// Passes on what is still held back, once all is written.
     pub fn flush_all(&self) -> io::Result<()> {
         self.out().as_mut().map_or(Ok(()), |out| out.flush())

@@ -12,12 +12,12 @@ use bytes::{Buf, Bytes};
 const CHUNK: usize = 256 << 10;
 const CHUNKS: usize = 4;
 
-pub struct Ahead {
+pub struct ReadAhead {
     chunks: Receiver<io::Result<Bytes>>,
     chunk: Bytes,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// The thread ends with the input, or soon after this is dropped.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Ahead {
         let (sender, chunks) = sync_channel(CHUNKS);
         let thread = Builder::new().name("unpack".into());
         thread.spawn_scoped(scope, || pass_on(input, sender))?;
-        Ok(Ahead {
+        Ok(ReadAhead {
             chunks,
             chunk: Bytes::new(),
         })
@@ -55,7 +55,7 @@ fn pass_on(mut input: impl Read, chunks: SyncSender<io::Result<Bytes>>) {
     }
 }
 
-impl Read for Ahead {
+impl Read for ReadAhead {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.chunk.is_empty()
             && let Ok(chunk) = self.chunks.recv()
@@ -90,10 +90,10 @@ mod tests {
         let content: Vec<u8> = (0..CHUNK * 7 + 5).map(|byte| byte as u8).collect();
         thread::scope(|scope| {
             let mut read = Vec::new();
-            let mut ahead = Ahead::of(&content[..], scope).unwrap();
+            let mut ahead = ReadAhead::of(&content[..], scope).unwrap();
             ahead.read_to_end(&mut read).unwrap();
             assert!(read == content);
-            let mut ahead = Ahead::of(Failing(b"begun"), scope).unwrap();
+            let mut ahead = ReadAhead::of(Failing(b"begun"), scope).unwrap();
             let mut begun = [0; 5];
             ahead.read_exact(&mut begun).unwrap();
             assert_eq!(&begun, b"begun");
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn nobody_reads_on_for_nobody() {
         thread::scope(|scope| {
-            let mut ahead = Ahead::of(io::repeat(7), scope).unwrap();
+            let mut ahead = ReadAhead::of(io::repeat(7), scope).unwrap();
             ahead.read_exact(&mut [0; 9]).unwrap();
         });
     }

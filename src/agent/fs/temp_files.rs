@@ -22,7 +22,7 @@ const RANDOM: usize = 16;
 
 /// Where they are recorded; clones share it.
 #[derive(Debug, Clone)]
-pub struct Drafts {
+pub struct TempFileJournal {
     records: Arc<Path>,
 }
 
@@ -39,23 +39,23 @@ struct Recorded(Record);
 
 /// A file that is removed when this is dropped, unless it has got a name to keep.
 #[derive(Debug)]
-pub struct DraftFile {
+pub struct TempFile {
     file: File,
     recorded: Recorded,
 }
 
 /// A directory that is removed with all that is in it when this is dropped.
 #[derive(Debug)]
-pub struct DraftDirectory {
+pub struct TempDirectory {
     recorded: Recorded,
 }
 
-impl Drafts {
+impl TempFileJournal {
     /// # Errors
     /// Where the folder of records cannot be made.
     pub fn new(records: &Path) -> io::Result<Self> {
         fs::create_dir_all(records)?;
-        Ok(Drafts {
+        Ok(TempFileJournal {
             records: records.into(),
         })
     }
@@ -64,7 +64,7 @@ impl Drafts {
     ///
     /// # Errors
     /// Where the folder of records cannot be read. A single record that cannot be is passed over.
-    pub fn left_over(&self) -> io::Result<LeftOver> {
+    pub fn stale_files(&self) -> io::Result<StaleTempFiles> {
         let mut found = Vec::new();
         for record in fs::read_dir(&self.records)? {
             let record = record?.path();
@@ -78,14 +78,14 @@ impl Drafts {
                 }
             }
         }
-        Ok(LeftOver(found))
+        Ok(StaleTempFiles(found))
     }
 
     /// A new file in a directory.
     ///
     /// # Errors
     /// Where it cannot be made.
-    pub fn file_in(&self, directory: &Path) -> io::Result<DraftFile> {
+    pub fn file_in(&self, directory: &Path) -> io::Result<TempFile> {
         let recorded = self.record(directory)?;
         let file = OpenOptions::new()
             .read(true)
@@ -93,17 +93,17 @@ impl Drafts {
             .create_new(true)
             .mode(0o600)
             .open(&recorded.0.path)?;
-        Ok(DraftFile { file, recorded })
+        Ok(TempFile { file, recorded })
     }
 
     /// A new directory in a directory.
     ///
     /// # Errors
     /// Where it cannot be made.
-    pub fn directory_in(&self, directory: &Path) -> io::Result<DraftDirectory> {
+    pub fn directory_in(&self, directory: &Path) -> io::Result<TempDirectory> {
         let recorded = self.record(directory)?;
         DirBuilder::new().mode(0o700).create(&recorded.0.path)?;
-        Ok(DraftDirectory { recorded })
+        Ok(TempDirectory { recorded })
     }
 
     fn record(&self, directory: &Path) -> io::Result<Recorded> {
@@ -127,7 +127,7 @@ impl Drafts {
     }
 }
 
-impl DraftFile {
+impl TempFile {
     pub fn file(&mut self) -> &mut File {
         &mut self.file
     }
@@ -141,7 +141,7 @@ impl DraftFile {
     }
 }
 
-impl DraftDirectory {
+impl TempDirectory {
     pub fn path(&self) -> &Path {
         &self.recorded.0.path
     }
@@ -164,9 +164,9 @@ impl Drop for Recorded {
 
 /// What records tell of; nothing of it has been looked at.
 #[derive(Debug)]
-pub struct LeftOver(Vec<Record>);
+pub struct StaleTempFiles(Vec<Record>);
 
-impl LeftOver {
+impl StaleTempFiles {
     /// Removes it; which may take a while.
     pub fn remove(self) {
         for left in self.0 {
@@ -210,9 +210,9 @@ mod tests {
     fn only_what_was_recorded_and_is_named_as_ours_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        let drafts = Drafts::new(&at("records")).unwrap();
-        let mut file = drafts.file_in(folder.path()).unwrap();
-        let directory = drafts.directory_in(folder.path()).unwrap();
+        let temp_files = TempFileJournal::new(&at("records")).unwrap();
+        let mut file = temp_files.file_in(folder.path()).unwrap();
+        let directory = temp_files.directory_in(folder.path()).unwrap();
         fs::write(directory.path().join("within"), "").unwrap();
         io::Write::write_all(file.file(), b"draft").unwrap();
         // As a kill would.
@@ -231,7 +231,7 @@ mod tests {
         // One that cannot be read keeps none of the others.
         fs::create_dir(at("records/00000000000000dd")).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
-        drafts.left_over().unwrap().remove();
+        temp_files.stale_files().unwrap().remove();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
         assert!(other.exists() && alike.exists());
         assert_eq!(fs::read_dir(at("records")).unwrap().count(), 1);
@@ -241,12 +241,12 @@ mod tests {
     fn a_draft_that_is_not_kept_goes_with_its_record() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        let drafts = Drafts::new(&at("records")).unwrap();
-        drop(drafts.file_in(folder.path()).unwrap());
-        drop(drafts.directory_in(folder.path()).unwrap());
-        let kept = drafts.file_in(folder.path()).unwrap();
+        let temp_files = TempFileJournal::new(&at("records")).unwrap();
+        drop(temp_files.file_in(folder.path()).unwrap());
+        drop(temp_files.directory_in(folder.path()).unwrap());
+        let kept = temp_files.file_in(folder.path()).unwrap();
         kept.rename(&at("kept")).unwrap();
-        assert!(drafts.file_in(&at("missing")).is_err());
+        assert!(temp_files.file_in(&at("missing")).is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         assert_eq!(fs::read_dir(at("records")).unwrap().count(), 0);
     }

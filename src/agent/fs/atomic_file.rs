@@ -14,8 +14,8 @@ use std::{
 use nix::unistd::{Gid, Uid, fchown};
 
 use super::{
-    drafts::{DraftFile, Drafts},
     files::{FileError, regular},
+    temp_files::{TempFile, TempFileJournal},
 };
 use crate::api::fs::Mode;
 
@@ -24,20 +24,24 @@ const FILE_MODE: u32 = 0o644;
 /// The links that may lead to one another; the kernel follows no more.
 const MAX_LINKS: usize = 40;
 
-/// A file that is being written. Until [`Draft::publish`] nothing is to be seen of it under its name; dropped, it never was.
+/// A file that is being written. Until [`AtomicFile::publish`] nothing is to be seen of it under its name; dropped, it never was.
 #[derive(Debug)]
-pub struct Draft {
-    file: DraftFile,
+pub struct AtomicFile {
+    file: TempFile,
     target: PathBuf,
     mode: u32,
 }
 
-impl Draft {
+impl AtomicFile {
     /// What a link leads to is written, whether that is there or not, and the link stays.
     ///
     /// # Errors
     /// Where there cannot be a file of that name.
-    pub fn new(path: &Path, mode: Option<Mode>, drafts: &Drafts) -> Result<Self, FileError> {
+    pub fn new(
+        path: &Path,
+        mode: Option<Mode>,
+        temp_files: &TempFileJournal,
+    ) -> Result<Self, FileError> {
         let target = match fs::canonicalize(path) {
             Ok(target) => target,
             Err(error) if error.kind() == io::ErrorKind::NotFound => new_file(path)?,
@@ -54,7 +58,7 @@ impl Draft {
         let (Some(directory), Some(_)) = (target.parent(), target.file_name()) else {
             return Err(FileError::IsADirectory);
         };
-        let mut file = drafts.file_in(directory)?;
+        let mut file = temp_files.file_in(directory)?;
         if let Some(replaced) = &replaced {
             let owner = (Uid::from_raw(replaced.uid()), Gid::from_raw(replaced.gid()));
             if owner != (Uid::effective(), Gid::effective()) {
@@ -63,7 +67,7 @@ impl Draft {
         }
         let bits = mode.map(Mode::bits);
         let bits = bits.or(replaced.map(|metadata| metadata.mode() & 0o7777));
-        Ok(Draft {
+        Ok(AtomicFile {
             file,
             target,
             mode: bits.unwrap_or(FILE_MODE),
@@ -96,7 +100,7 @@ fn new_file(path: &Path) -> Result<PathBuf, FileError> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
         if names_a_directory(path.as_os_str()) {
-            return Err(FileError::BadEnding(
+            return Err(FileError::InvalidEnding(
                 "`/`, `.` or `..`, as there is no such directory",
             ));
         }
@@ -111,7 +115,7 @@ fn new_file(path: &Path) -> Result<PathBuf, FileError> {
             Err(_) => return Ok(place),
         }
     }
-    Err(FileError::BadPath)
+    Err(FileError::InvalidPath)
 }
 
 /// Whether a path is written as only a directory's may be.
@@ -154,9 +158,12 @@ mod tests {
         }
         for path in ["new/", "new/.", "new//", "new/..", "slash"] {
             let found = new_file(&at(path));
-            assert!(matches!(found, Err(FileError::BadEnding(_))), "{path}");
+            assert!(matches!(found, Err(FileError::InvalidEnding(_))), "{path}");
         }
         assert!(matches!(new_file(&at("lost")), Err(FileError::NotFound)));
-        assert!(matches!(new_file(&at("round")), Err(FileError::BadPath)));
+        assert!(matches!(
+            new_file(&at("round")),
+            Err(FileError::InvalidPath)
+        ));
     }
 }

@@ -13,29 +13,29 @@ enum Part {
     End,
 }
 
-/// Where an archive comes in. Dropped without [`Inlet::end`], it broke off.
+/// Where an archive comes in. Dropped without [`UploadSender::end`], it broke off.
 #[derive(Debug)]
-pub struct Inlet(mpsc::Sender<Part>);
+pub struct UploadSender(mpsc::Sender<Part>);
 
 #[derive(Debug)]
-pub struct InletReader {
+pub struct UploadReader {
     parts: mpsc::Receiver<Part>,
     chunk: Bytes,
     ended: bool,
 }
 
 #[must_use]
-pub fn inlet() -> (Inlet, InletReader) {
+pub fn upload_channel() -> (UploadSender, UploadReader) {
     let (sender, parts) = mpsc::channel(CHUNKS);
-    let reader = InletReader {
+    let reader = UploadReader {
         parts,
         chunk: Bytes::new(),
         ended: false,
     };
-    (Inlet(sender), reader)
+    (UploadSender(sender), reader)
 }
 
-impl Inlet {
+impl UploadSender {
     /// `false` once nobody wants more.
     pub async fn send(&self, chunk: Bytes) -> bool {
         self.0.send(Part::Chunk(chunk)).await.is_ok()
@@ -47,7 +47,7 @@ impl Inlet {
     }
 }
 
-impl Read for InletReader {
+impl Read for UploadReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.chunk.is_empty() && !self.ended {
             match self.parts.blocking_recv() {

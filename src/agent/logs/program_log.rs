@@ -23,12 +23,12 @@ const LINE_BYTES: usize = 64;
 
 /// The lines of one program; clones share them.
 #[derive(Debug, Clone)]
-pub struct Printed {
+pub struct ProgramLog {
     lines: Log<Arc<LogEvent>>,
 }
 
 /// Reads them.
-pub struct PrintedReader {
+pub struct ProgramLogReader {
     lines: Reader<Arc<LogEvent>>,
     mark: Mark,
     /// The id of the last line to be read, where the reader does not stay.
@@ -39,15 +39,15 @@ pub struct PrintedReader {
     ended: bool,
 }
 
-impl Default for Printed {
+impl Default for ProgramLog {
     fn default() -> Self {
-        Printed {
+        ProgramLog {
             lines: Log::new(KEPT),
         }
     }
 }
 
-impl Printed {
+impl ProgramLog {
     /// Adds a line. It never waits.
     pub fn add(&self, line: Line) {
         let weight = line.text.len() + LINE_BYTES;
@@ -62,7 +62,7 @@ impl Printed {
     }
 
     /// What adds text that comes line by line.
-    pub fn keeper(&self) -> impl Fn(&str) + Send + Sync + use<> {
+    pub fn line_writer(&self) -> impl Fn(&str) + Send + Sync + use<> {
         let printed = self.clone();
         move |text| {
             for line in text.lines() {
@@ -75,7 +75,7 @@ impl Printed {
         }
     }
 
-    pub(super) fn read(&self, mark: Mark, follow: bool, last: Option<u64>) -> PrintedReader {
+    pub(super) fn read(&self, mark: Mark, follow: bool, last: Option<u64>) -> ProgramLogReader {
         let last = last.map(Position::from);
         let newest = self.lines.newest();
         let (from, at, elsewhere) = match last {
@@ -85,7 +85,7 @@ impl Printed {
             }
             other => (streams::From::Oldest, 0, other.is_some()),
         };
-        PrintedReader {
+        ProgramLogReader {
             lines: self.lines.reader(from),
             mark,
             until: (!follow).then_some(newest),
@@ -96,7 +96,7 @@ impl Printed {
     }
 }
 
-impl PrintedReader {
+impl ProgramLogReader {
     pub async fn next(&mut self) -> Option<Told> {
         if std::mem::take(&mut self.elsewhere) {
             let event = notice(LogEventKind::Restart, "the agent has been started again");
@@ -156,7 +156,7 @@ mod tests {
     #[tokio::test]
     async fn who_falls_behind_is_told_how_much_was_dropped() {
         let mark = Mark::random();
-        let printed = Printed::default();
+        let printed = ProgramLog::default();
         let mut reader = printed.read(mark, true, None);
         let lines = KEPT.entries as u64 + 10;
         for n in 1..=lines {
@@ -173,7 +173,7 @@ mod tests {
     #[tokio::test]
     async fn who_does_not_stay_reads_what_there_was_when_it_came() {
         let mark = Mark::random();
-        let printed = Printed::default();
+        let printed = ProgramLog::default();
         printed.add(line("one".to_owned()));
         let mut reader = printed.read(mark, false, None);
         printed.add(line("two".to_owned()));
