@@ -9,6 +9,7 @@ pub mod computer;
 mod error;
 pub(crate) mod field;
 pub mod fs;
+pub mod groups;
 pub mod ids;
 pub mod keys;
 pub mod live;

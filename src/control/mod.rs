@@ -47,7 +47,6 @@ use settings::{Config, Settings, SettingsError};
 use state_dir::{StateDir, StateDirError, StateLock};
 use store::{Store, StoreError};
 
-const TITLE: &str = "Berth control";
 /// The name of the project that requests are about where they name none.
 pub const DEFAULT_PROJECT: &str = "default";
 /// Connections of all clients at once; more wait until one ends.
@@ -135,7 +134,7 @@ pub async fn open_store(state_dir: &StateDir) -> Result<(Store, ProjectId), Cont
 pub fn document(agent: OpenApi) -> OpenApi {
     let (open, guarded) = (routes::open(), routes::guarded(agent));
     join_documents(
-        TITLE,
+        routes::API_INFO,
         open.get_openapi().clone(),
         guarded.get_openapi().clone(),
     )
@@ -255,7 +254,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 fn router(control: &Control, agent: OpenApi, metrics: Metrics) -> Router {
     let app = App {
-        title: TITLE,
+        info: routes::API_INFO,
         open: routes::open().with_state(control.clone()),
         guarded: routes::guarded(agent).with_state(control.clone()),
     };

@@ -5,27 +5,18 @@ use axum::middleware::from_fn;
 use axum::response::Redirect;
 use axum::routing::get;
 use http::header::CONTENT_TYPE;
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, SecurityRequirement};
+use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
-use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::observe::observe;
-use super::{ApiError, Metrics};
-use crate::api::ErrorBody;
+use super::openapi::{ApiInfo, document};
+use super::{ApiError, Metrics, docs};
 
 const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4";
-const BEARER: &str = "bearer";
-
-/// The tag of the routes that tell about the server itself.
-#[must_use]
-pub fn health_tag() -> &'static str {
-    "server"
-}
 
 /// A server's routes: those anyone may ask, and those behind the guard.
 pub struct App {
-    pub title: &'static str,
+    pub info: ApiInfo,
     pub open: OpenApiRouter,
     pub guarded: OpenApiRouter,
 }
@@ -35,7 +26,7 @@ impl App {
     #[must_use]
     pub fn document(&self) -> OpenApi {
         document(
-            self.title,
+            self.info,
             self.open.get_openapi().clone(),
             self.guarded.get_openapi().clone(),
         )
@@ -50,57 +41,12 @@ impl App {
             "/metrics",
             get(move || async move { ([(CONTENT_TYPE, METRICS_CONTENT_TYPE)], metrics.render()) }),
         );
-        let docs = SwaggerUi::new("/docs")
-            .url("/openapi.json", document)
-            // The page works without asking anyone on the network.
-            .config(Config::default().validator_url("none"));
         open.merge(guard(guarded))
-            .merge(docs)
+            .merge(docs::router(document))
             .route("/", get(|| async { Redirect::temporary("/docs/") }))
             .fallback(|| async { ApiError::not_found("no such route") })
             .layer(from_fn(observe))
     }
-}
-
-/// One document of both groups of routes, the guarded ones marked as such.
-#[must_use]
-pub fn document(title: &str, mut open: OpenApi, mut guarded: OpenApi) -> OpenApi {
-    let requirement = SecurityRequirement::new(BEARER, Vec::<String>::new());
-    for operation in guarded.paths.paths.values_mut().flat_map(operations) {
-        operation.security = Some(vec![requirement.clone()]);
-    }
-    open.merge(guarded);
-    open.info = InfoBuilder::new()
-        .title(title)
-        .version(env!("CARGO_PKG_VERSION"))
-        .build();
-    let mut components = open
-        .components
-        .take()
-        .map_or_else(ComponentsBuilder::new, ComponentsBuilder::from)
-        .schema_from::<ErrorBody>()
-        .build();
-    components.add_security_scheme(
-        BEARER,
-        SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build()),
-    );
-    open.components = Some(components);
-    open
-}
-
-fn operations(
-    item: &mut utoipa::openapi::PathItem,
-) -> impl Iterator<Item = &mut utoipa::openapi::path::Operation> {
-    [
-        item.get.as_mut(),
-        item.put.as_mut(),
-        item.post.as_mut(),
-        item.delete.as_mut(),
-        item.patch.as_mut(),
-        item.head.as_mut(),
-    ]
-    .into_iter()
-    .flatten()
 }
 
 #[cfg(test)]
@@ -116,8 +62,9 @@ mod tests {
     use utoipa_axum::routes;
 
     use super::*;
-    use crate::http::{
-        AsItIs, FieldErrors, JSON_BODY_LIMIT, Json, StaticToken, require_static_token,
+    use crate::{
+        api::ErrorBody,
+        http::{AsItIs, FieldErrors, JSON_BODY_LIMIT, Json, StaticToken, require_static_token},
     };
 
     #[derive(Deserr, utoipa::ToSchema)]
@@ -148,7 +95,10 @@ mod tests {
 
     fn app() -> Router {
         let app = App {
-            title: "test",
+            info: ApiInfo {
+                title: "test",
+                description: "",
+            },
             open: OpenApiRouter::new(),
             guarded: OpenApiRouter::new()
                 .routes(routes!(greet))
@@ -311,7 +261,9 @@ mod tests {
         assert!(document["paths"]["/greet"]["post"]["security"][0]["bearer"].is_array());
         let (response, page) = ask(Request::get("/docs/").body(Body::empty()).unwrap()).await;
         assert_eq!(response.status(), StatusCode::OK);
-        assert!(page.contains("swagger-ui"));
+        assert!(page.contains("scalar.js"));
+        let (script, _) = ask(Request::get("/docs/scalar.js").body(Body::empty()).unwrap()).await;
+        assert_eq!(script.status(), StatusCode::OK);
         let (_, figures) = ask(request("GET", "/metrics").body(Body::empty()).unwrap()).await;
         assert!(figures.contains("berth_http_request_seconds"), "{figures}");
     }

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-pub const TAG: &str = "devtools";
+pub const TAG: &str = crate::api::groups::DEVTOOLS;
 
 /// The browser's DevTools as a WebSocket
 ///

@@ -19,7 +19,7 @@ use crate::{
 #[utoipa::path(
     put,
     path = "/display",
-    tag = "display",
+    tag = crate::api::groups::DISPLAY,
     request_body = ViewportRequest,
     responses(
         (status = 200, body = Viewport),

@@ -6,11 +6,11 @@ use super::chromium::describe;
 use crate::{
     agent::{Agent, chromium::DisplayStatus},
     api::agent::{self, Health},
-    http::{Json, health_tag},
+    http::Json,
 };
 
 /// What is up
-#[utoipa::path(get, path = "/health", tag = health_tag(), responses((status = 200, body = Health)))]
+#[utoipa::path(get, path = "/health", tag = crate::api::groups::SERVER, responses((status = 200, body = Health)))]
 pub async fn health(State(agent): State<Agent>) -> Json<Health> {
     let status = agent.chromium.status();
     let (state, name, pid) = match &status.display {

@@ -10,7 +10,7 @@ use super::{
     cdp_clients::AdmitError,
     chromium::{NoScreen, NotReady, ResizeError},
 };
-use crate::http::{self, ApiError, App};
+use crate::http::{self, ApiError, ApiInfo, App};
 
 mod automation;
 mod cdp;
@@ -27,7 +27,10 @@ mod process;
 mod replays;
 mod user_data;
 
-const TITLE: &str = "Berth agent";
+const API_INFO: ApiInfo = ApiInfo {
+    title: "Berth agent",
+    description: include_str!("introduction.md"),
+};
 
 /// About the time Chromium takes to come back.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
@@ -106,7 +109,7 @@ fn guarded() -> OpenApiRouter<Agent> {
 
 pub fn app(agent: &Agent) -> App {
     App {
-        title: TITLE,
+        info: API_INFO,
         open: open().with_state(agent.clone()),
         guarded: guarded().with_state(agent.clone()),
     }
@@ -115,7 +118,7 @@ pub fn app(agent: &Agent) -> App {
 /// The document of all routes, made without an agent.
 pub fn document() -> OpenApi {
     http::document(
-        TITLE,
+        API_INFO,
         open().get_openapi().clone(),
         guarded().get_openapi().clone(),
     )

@@ -19,7 +19,7 @@ use crate::{
     http::{ApiError, ApiResult, Json, Query, RawBody},
 };
 
-const TAG: &str = "user data";
+const TAG: &str = crate::api::groups::USER_DATA;
 
 /// About the time an archive takes, or Chromium to come back.
 const RETRY: Duration = Duration::from_secs(2);

@@ -16,7 +16,7 @@ pub struct Health {
 }
 
 /// Whether the server can do its work.
-#[utoipa::path(get, path = "/health", tag = crate::http::health_tag(), responses((status = 200, body = Health)))]
+#[utoipa::path(get, path = "/health", tag = crate::api::groups::SERVER, responses((status = 200, body = Health)))]
 pub async fn health(State(control): State<Control>) -> ApiResult<Json<Health>> {
     control.store.ping().await.map_err(ApiError::internal)?;
     Ok(Json(Health {

@@ -4,6 +4,7 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::Control;
+use crate::http::ApiInfo;
 
 pub mod auth;
 mod browsers;
@@ -12,6 +13,11 @@ mod idempotency;
 mod org;
 mod paged;
 pub mod public_base_url;
+
+pub const API_INFO: ApiInfo = ApiInfo {
+    title: "Berth control",
+    description: include_str!("introduction.md"),
+};
 
 /// The routes anyone may ask.
 pub fn open() -> OpenApiRouter<Control> {

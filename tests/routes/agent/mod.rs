@@ -3,6 +3,7 @@ mod cdp;
 mod chromium;
 mod computer;
 mod display;
+mod docs;
 mod fs;
 mod health;
 mod json;

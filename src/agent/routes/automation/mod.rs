@@ -6,7 +6,7 @@ use crate::{agent::automation::ExecuteError, http::ApiError};
 
 pub mod execute;
 
-const TAG: &str = "automation";
+const TAG: &str = crate::api::groups::AUTOMATION;
 
 /// Long enough for a short script to end.
 const BUSY_RETRY: Duration = Duration::from_secs(1);

@@ -16,7 +16,7 @@ use crate::{
 pub mod restart;
 pub mod start_url;
 
-pub const TAG: &str = "chromium";
+pub const TAG: &str = crate::api::groups::CHROMIUM;
 
 /// For a change to Chromium that may take a restart of it.
 pub const CHANGE_DEADLINE: Duration = Duration::from_secs(60);

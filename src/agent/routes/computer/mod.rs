@@ -25,7 +25,7 @@ pub mod screenshot;
 pub mod scroll;
 pub mod r#type;
 
-const TAG: &str = "computer";
+const TAG: &str = crate::api::groups::COMPUTER;
 
 async fn perform(agent: &Agent, action: Action) -> ApiResult<Json<Done>> {
     agent.computer.perform_one(action).await?;

@@ -26,7 +26,7 @@ pub mod upload_zip;
 pub mod watch;
 pub mod write_file;
 
-const TAG: &str = "files";
+const TAG: &str = crate::api::groups::FILES;
 
 impl From<StartWatchError> for ApiError {
     fn from(error: StartWatchError) -> Self {

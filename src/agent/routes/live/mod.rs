@@ -14,7 +14,7 @@ mod page;
 pub mod socket;
 pub mod view;
 
-pub const TAG: &str = "live view";
+pub const TAG: &str = crate::api::groups::LIVE_VIEW;
 
 /// The live view
 ///

@@ -8,7 +8,7 @@ use crate::{
 
 pub mod stream;
 
-const TAG: &str = "logs";
+const TAG: &str = crate::api::groups::LOGS;
 
 impl From<OpenLogError> for ApiError {
     fn from(error: OpenLogError) -> Self {

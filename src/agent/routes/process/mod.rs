@@ -27,7 +27,7 @@ pub mod status;
 pub mod stdin;
 pub mod stdout;
 
-const TAG: &str = "processes";
+const TAG: &str = crate::api::groups::PROCESSES;
 
 fn find(agent: &Agent, id: &ProcessId) -> ApiResult<Arc<Process>> {
     let found = agent.processes.get(id);

@@ -12,7 +12,7 @@ pub mod collection;
 pub mod item;
 pub mod stop;
 
-const TAG: &str = "replays";
+const TAG: &str = crate::api::groups::REPLAYS;
 
 /// How soon to ask again for one that is being recorded.
 const RECORDING_RETRY: Duration = Duration::from_secs(5);

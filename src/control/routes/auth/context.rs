@@ -11,7 +11,7 @@ use crate::{
 #[utoipa::path(
     get,
     path = "/auth/context",
-    tag = "auth",
+    tag = crate::api::groups::AUTHENTICATION,
     responses((status = 200, body = AuthContext), (status = 401, body = ErrorBody))
 )]
 pub async fn get(principal: Principal) -> ApiResult<Json<AuthContext>> {

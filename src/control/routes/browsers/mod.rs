@@ -26,7 +26,7 @@ mod json;
 mod replays;
 mod session;
 
-const TAG: &str = "browsers";
+const TAG: &str = crate::api::groups::BROWSERS;
 /// When a machine that is full, or a host that comes back, is worth another try.
 const FULL_RETRY: Duration = Duration::from_secs(5);
 const COMEBACK_RETRY: Duration = Duration::from_secs(1);

@@ -24,7 +24,7 @@ use crate::{
 pub mod list;
 pub mod version;
 
-const TAG: &str = "devtools";
+const TAG: &str = crate::api::groups::DEVTOOLS;
 /// Room for some thousand tabs.
 const MAX_ANSWER: usize = 8 << 20;
 /// Where the frontend is told its tab's address; the second is for an encrypted connection.

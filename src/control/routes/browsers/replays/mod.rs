@@ -36,7 +36,7 @@ pub mod item;
 pub mod stop;
 pub mod view;
 
-const TAG: &str = "replays";
+const TAG: &str = crate::api::groups::REPLAYS;
 /// What an agent says of one recording is short.
 const MAX_ANSWER: usize = 64 << 10;
 /// When a recording under way is worth another look.

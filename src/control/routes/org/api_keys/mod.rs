@@ -17,7 +17,7 @@ mod collection;
 mod item;
 mod rotate;
 
-const TAG: &str = "api keys";
+const TAG: &str = crate::api::groups::API_KEYS;
 
 pub fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new()

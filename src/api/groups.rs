@@ -1,0 +1,97 @@
+//! The groups of operations in the API reference, in the order in which it shows them.
+
+/// A group of operations.
+#[derive(Debug, Clone, Copy)]
+pub struct Group {
+    pub name: &'static str,
+    /// Markdown.
+    pub description: &'static str,
+}
+
+pub const BROWSERS: &str = "Browsers";
+pub const AUTOMATION: &str = "Automation";
+pub const DEVTOOLS: &str = "DevTools";
+pub const COMPUTER: &str = "Input and screen";
+pub const LIVE_VIEW: &str = "Live view";
+pub const REPLAYS: &str = "Replays";
+pub const FILES: &str = "Files";
+pub const PROCESSES: &str = "Processes";
+pub const LOGS: &str = "Logs";
+pub const CHROMIUM: &str = "Chromium";
+pub const DISPLAY: &str = "Display";
+pub const USER_DATA: &str = "User data";
+pub const API_KEYS: &str = "API keys";
+pub const AUTHENTICATION: &str = "Authentication";
+pub const SERVER: &str = "Server";
+
+/// All groups. A server's document lists those that it has an operation of.
+pub const ALL: [Group; 15] = [
+    Group {
+        name: BROWSERS,
+        description: "A browser is a Chromium with its own profile, display and files, run by an \
+            agent. It lives until it is deleted, or until its timeout passes without use.",
+    },
+    Group {
+        name: AUTOMATION,
+        description: "Run TypeScript or JavaScript with Playwright beside the browser. Each call \
+            runs in a new, confined process that is already connected to the browser.",
+    },
+    Group {
+        name: DEVTOOLS,
+        description: "Connect a Chrome DevTools Protocol client, such as Playwright or \
+            Puppeteer, to the browser or to one of its tabs.",
+    },
+    Group {
+        name: COMPUTER,
+        description: "Control the mouse, the keyboard and the clipboard, and take screenshots. \
+            Positions are in pixels of the screen, from its top left corner. Without a display \
+            the same actions go to the page in front.",
+    },
+    Group {
+        name: LIVE_VIEW,
+        description: "Watch and control a browser from a web page.",
+    },
+    Group {
+        name: REPLAYS,
+        description: "Record the screen as an MP4 video, and list, play and download recordings.",
+    },
+    Group {
+        name: FILES,
+        description: "Read, write, transfer and watch files beside the browser. Paths are \
+            absolute.",
+    },
+    Group {
+        name: PROCESSES,
+        description: "Run programs beside the browser, stream their output, and attach to their \
+            terminals.",
+    },
+    Group {
+        name: LOGS,
+        description: "Stream the logs of the browser and of its agent.",
+    },
+    Group {
+        name: CHROMIUM,
+        description: "Inspect and restart Chromium.",
+    },
+    Group {
+        name: DISPLAY,
+        description: "Change the size of the screen.",
+    },
+    Group {
+        name: USER_DATA,
+        description: "Archive and restore the complete Chromium profile.",
+    },
+    Group {
+        name: API_KEYS,
+        description: "Create, rotate and delete API keys. A key that is bound to a project sees \
+            and creates only keys of that project.",
+    },
+    Group {
+        name: AUTHENTICATION,
+        description: "Inspect the credential of a request.",
+    },
+    Group {
+        name: SERVER,
+        description: "The state of the server itself.",
+    },
+];
