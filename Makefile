@@ -1,4 +1,5 @@
-# The project's commands: `make` alone lists them. Each one installs or builds what it needs first; what is done already costs nothing.
+# The project's commands: `make` alone lists them. Each installs or builds what it needs first;
+# steps that are up to date cost nothing.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -12,9 +13,13 @@ override CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
 export CARGO_TARGET_DIR
 tools := $(CARGO_TARGET_DIR)/tools
 export PATH := $(tools)/bin:$(PATH)
+# Set on machines that have the release of rust-toolchain.toml under the name `stable` only.
+export RUSTUP_TOOLCHAIN := $(or $(RUSTUP_TOOLCHAIN),$(shell scripts/toolchain))
+ifeq ($(RUSTUP_TOOLCHAIN),)
+unexport RUSTUP_TOOLCHAIN
+endif
 
-# What `make build` builds, and whose directory under the target directory it lands in. The tests come along with the dev profile:
-# built apart from the programs, they would have Cargo choose other features for what both share and build it twice.
+# The profile that `make build` builds with, and its directory below the target directory.
 PROFILE ?= dev
 profile_dir = $(if $(filter dev,$(1)),debug,$(1))
 
@@ -22,16 +27,21 @@ bundle := runtime/dist/playwright.js
 venv := $(CARGO_TARGET_DIR)/venv
 v8_worker := $(CARGO_TARGET_DIR)/v8/berth-script
 v8_archive := $(abspath $(or $(RUSTY_V8_ARCHIVE),$(firstword $(wildcard ../shared/v8/librusty_v8_*.a.gz))))
+v8_features := --no-default-features --features v8 --bin berth-script
 worker_sources := $(shell find runtime -name node_modules -prune -o -name dist -prune -o -type f -print)
 
 step := scripts/step
 
-.PHONY: help setup build demo test bench lint fmt clean
+# Twice the cores: most tests wait for a process, a timer or a connection. .config/nextest.toml limits
+# the ones with a browser.
+export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) * 2)))
+
+.PHONY: help setup build demo test test-fast bench lint fmt clean
 
 help: ## List the commands
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-setup: ## Install what is missing: system packages and npm packages (every other command does so by itself)
+setup: ## Install missing system and npm packages (every other command does this by itself)
 setup: system runtime/node_modules/.package-lock.json
 
 .PHONY: system
@@ -48,53 +58,68 @@ $(bundle): runtime/node_modules/.package-lock.json $(filter-out %.rs,$(worker_so
 	@$(step) "Bundling Playwright for the script worker" "The recipe is runtime/build.mjs" npm run --silent --prefix runtime build
 	@touch $@
 
-build: ## Build both programs and the script worker's snapshot (PROFILE=release for the optimised ones)
+build: ## Build both programs and the script worker's snapshot (PROFILE=release for optimised ones)
 build: $(bundle) | system
-	@$(step) "Building ($(PROFILE) profile)" "The compiler's message is above" cargo build --profile $(PROFILE) --bins $(if $(filter dev,$(PROFILE)),--tests)
+	@$(step) "Building ($(PROFILE) profile)" "The compiler's message is above" cargo build --profile $(PROFILE) --bins
 	@scripts/snapshot $(CARGO_TARGET_DIR)/$(call profile_dir,$(PROFILE)) $(bundle)
 
-demo: ## Start everything, run TypeScript in a browser, leave a screenshot and the result in demo/out
+demo: ## Start everything, run TypeScript in a browser, write a screenshot and the result to demo/out
 demo: build
 	@node demo/run.mjs $(CARGO_TARGET_DIR)/$(call profile_dir,$(PROFILE))/berth
 
-test: ## Run all tests; T=routes::agent::health runs those whose name contains it
+test: ## Run all tests; T=routes::agent::health runs those with this in their name
 ifdef T
 test: testbuild
-	@BERTH_TEST_PYTHON=$(venv)/bin/python cargo test -q -- $(T)
+	@BERTH_TEST_PYTHON=$(venv)/bin/python cargo nextest run $(T)
 else
 test: $(if $(v8_archive),$(v8_worker).snapshot) testbuild
-	@echo "==> Script tests run on $(if $(v8_archive),both engines: QuickJS and V8 ($(v8_archive)),QuickJS alone: no V8 library at hand (RUSTY_V8_ARCHIVE names one))"
+	@echo "==> Script tests run on $(if $(v8_archive),both engines: QuickJS and V8 ($(v8_archive)),QuickJS only: no V8 library found (set RUSTY_V8_ARCHIVE to one))"
 	@BERTH_TEST_PYTHON=$(venv)/bin/python $(if $(v8_archive),BERTH_TEST_V8_WORKER=$(v8_worker)) \
-		$(step) "Testing" "The failed tests are named above; one alone: make test T=its_name" cargo test
+		$(step) "Testing" "The failed tests are named above; to run one: make test T=its_name" \
+		cargo nextest run $(if $(CI),--profile ci)
 endif
 
-.PHONY: testbuild
-testbuild: build tests/clients/node_modules/.package-lock.json $(venv)/done
+test-fast: ## Run the tests that need no browser
+test-fast: nextest build
+	@$(step) "Testing without a browser" "The failed tests are named above; to run one: make test T=its_name" \
+		cargo nextest run --profile fast
+
+.PHONY: testbuild nextest
+testbuild: nextest build tests/clients/node_modules/.package-lock.json $(venv)/done
+
+nextest: | system
+	@scripts/cargo-tool $(tools) cargo-nextest 0.9.143
 
 $(venv)/done: tests/clients/requirements.txt | system
 	@$(step) "Installing the Python client for the tests" "Is the Python package index reachable? See tests/clients/requirements.txt" \
 		scripts/venv $(venv) $<
 	@touch $@
 
-# The V8 worker follows its own sources only: the rest of the package does not change what the script tests ask of it.
+# Only the worker's own sources are listed: other changes to the package do not affect the script tests.
 $(v8_worker).snapshot: $(worker_sources) src/system/script/protocol.rs Cargo.lock $(bundle) | system
 	@RUSTY_V8_ARCHIVE=$(v8_archive) $(step) "Building the script worker on V8" "The compiler's message is above" \
-		cargo build --no-default-features --features v8 --bin berth-script
+		cargo build $(v8_features)
 	@install -D $(CARGO_TARGET_DIR)/debug/berth-script $(v8_worker)
 	@scripts/snapshot $(@D) $(bundle)
 
-bench: ## Measure in one run beside what one would use instead; prints a table and writes bench.json. B="process watch" measures these alone
+bench: ## Compare with the alternatives in one run; prints a table, writes bench.json. B="process watch" selects sections
 bench: $(bundle) benches/node_modules/.package-lock.json | system
 	@scripts/setup $(tools) bench
 	@$(step) "Building (release profile)" "The compiler's message is above" cargo bench --no-run --bench compare
 	@scripts/snapshot $(CARGO_TARGET_DIR)/release $(bundle)
 	@cargo bench --bench compare -- $(CARGO_TARGET_DIR)/bench.json $(B)
 
-lint: ## Check format, clippy, and the dependencies' licences and sources
+lint: ## Check the format, clippy, the documentation, and the dependencies
 lint: | system
 	@$(step) "Checking the format" "Run: make fmt" cargo fmt --check
-	@$(step) "Running clippy" "Each warning above is to be mended" cargo clippy --all-targets -- -D warnings
-	@scripts/deny $(tools)
+	@$(step) "Running clippy" "Fix the warnings above" cargo clippy --all-targets -- -D warnings
+ifneq ($(v8_archive),)
+	@RUSTY_V8_ARCHIVE=$(v8_archive) $(step) "Running clippy on the script worker on V8" "Fix the warnings above" \
+		cargo clippy $(v8_features) -- -D warnings
+endif
+	@RUSTDOCFLAGS="-D warnings" $(step) "Checking the documentation" "Fix the warnings above" \
+		cargo doc --quiet --no-deps --document-private-items --lib --bins
+	@scripts/dependencies $(tools)
 
 fmt: ## Format the code
 	@cargo fmt
