@@ -18,7 +18,7 @@ use crate::{
     api::clipboard::MAX_TEXT,
     shutdown::Shutdown,
     system::{
-        sync::waker::Bell,
+        sync::waker::WakeOnDrop,
         x11::clipboard::{Changes, Offer, Offered, Owner, OwnerError, ReadError, Selection, read},
     },
 };
@@ -175,7 +175,7 @@ impl Watch {
     pub async fn next(self, limit: Duration) -> Result<Option<String>, ClipboardError> {
         let Self { clipboard, changes } = self;
         // Once nobody waits for it any more, the thread that does is to end.
-        let _bell = Bell(changes.waker());
+        let _bell = WakeOnDrop(changes.waker());
         let waiting = spawn_blocking(move || changes.wait(limit));
         match waiting.await {
             Ok(Ok(true)) => clipboard.read().await.map(Some),

@@ -20,7 +20,7 @@ use crate::{
     api::viewport::Viewport,
     system::{
         files::wait::DirectoryWatch,
-        process::child::{Child, Listener, Stdout, describe_end},
+        process::child::{Child, Listener, Stdout, describe_exit},
         x11::server::{self, Access, X11Error},
     },
 };
@@ -93,7 +93,7 @@ impl Display {
             .args(["-extension", "GLX"])
             .args(["-nolisten", "tcp", "-noreset", "-auth"])
             .arg(&authority);
-        let (mut child, stdout) = Child::spawn("xvfb", command, Stdout::Take, listener).await?;
+        let (mut child, stdout) = Child::spawn("xvfb", command, Stdout::Pipe, listener).await?;
         let stdout = stdout.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         // It says its number when it is ready; its socket is there, and bears its process's number, much earlier.
         let (pid, mut said) = (child.pid(), tokio::spawn(read_number(stdout)));
@@ -105,7 +105,7 @@ impl Display {
                 Err(_) => return Err(DisplayError::Deadline),
             },
             number = socket_of(pid) => Ok(number),
-            status = child.wait() => Err(describe_end(status)),
+            status = child.wait() => Err(describe_exit(status)),
         };
         let number = number.map_err(|status| DisplayError::Ended {
             status,
@@ -160,11 +160,11 @@ impl Display {
     /// Resolves with the reason when the server ends.
     pub async fn ended(&mut self) -> String {
         let status = self.child.wait().await;
-        format!("the X server ended ({})", describe_end(status))
+        format!("the X server ended ({})", describe_exit(status))
     }
 
     pub async fn end(self) {
-        let _ = self.child.end(END_GRACE).await;
+        let _ = self.child.terminate(END_GRACE).await;
     }
 }
 

@@ -211,7 +211,7 @@ impl Process {
         let _ = time::timeout(CLOSE_GRACE, closing).await;
         let status = match time::timeout(grace, self.child.wait()).await {
             Ok(status) => status,
-            Err(_) => self.child.end(TERM_GRACE).await,
+            Err(_) => self.child.terminate(TERM_GRACE).await,
         };
         status.is_ok_and(|status| status.success())
     }

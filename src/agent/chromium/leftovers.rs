@@ -91,5 +91,5 @@ fn boot_id() -> String {
 /// The kernel's start time of a process, in ticks since boot.
 fn started_at(pid: u32) -> Option<String> {
     let stat = ProcStat::of(i32::try_from(pid).ok()?)?;
-    Some(stat.started.to_string())
+    Some(stat.start_ticks.to_string())
 }

@@ -28,7 +28,7 @@ use crate::{
     },
     api::viewport::Viewport,
     shutdown::Shutdown,
-    system::process::freeze::Frozen,
+    system::process::freeze::FrozenGroup,
 };
 
 /// Requests that may wait for the supervisor.
@@ -313,7 +313,7 @@ impl Supervisor {
                     ..
                 }) => {
                     let pid = process.devtools.pid;
-                    let freezing = tokio::task::spawn_blocking(move || Frozen::freeze(pid));
+                    let freezing = tokio::task::spawn_blocking(move || FrozenGroup::freeze(pid));
                     match freezing.await {
                         Ok(Ok(frozen)) => {
                             self.held(reply, true).await;

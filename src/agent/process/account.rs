@@ -4,7 +4,7 @@ use std::{ffi::CString, io, path::PathBuf};
 
 use nix::unistd::{Uid, User, getgrouplist};
 
-use crate::{api::fs::Account as Name, system::process::session::Identity};
+use crate::{api::fs::Account as Name, system::process::session::Credentials};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
@@ -23,7 +23,7 @@ pub struct Account {
     pub home: PathBuf,
     pub shell: PathBuf,
     /// The rights to take; `None` where the agent has them already.
-    pub identity: Option<Identity>,
+    pub credentials: Option<Credentials>,
 }
 
 /// The agent's own.
@@ -34,14 +34,14 @@ pub fn own() -> Account {
             name: user.name,
             home: user.dir,
             shell: user.shell,
-            identity: None,
+            credentials: None,
         },
         // A container may run us as somebody it has no name for.
         Ok(None) | Err(_) => Account {
             name: uid.to_string(),
             home: PathBuf::from("/"),
             shell: PathBuf::from("/bin/sh"),
-            identity: None,
+            credentials: None,
         },
     }
 }
@@ -70,7 +70,7 @@ fn look_up(name: &Name) -> Result<Account, AccountError> {
     let found = found.map_err(|error| AccountError::Lookup(error.into()))?;
     let user = found.ok_or(AccountError::Unknown)?;
     let own = Uid::effective();
-    let identity = match user.uid == own {
+    let credentials = match user.uid == own {
         true => None,
         false if own.is_root() => Some(rights_of(&user)?),
         false => return Err(AccountError::NotPermitted),
@@ -79,15 +79,15 @@ fn look_up(name: &Name) -> Result<Account, AccountError> {
         name: user.name,
         home: user.dir,
         shell: user.shell,
-        identity,
+        credentials,
     })
 }
 
-fn rights_of(user: &User) -> Result<Identity, AccountError> {
+fn rights_of(user: &User) -> Result<Credentials, AccountError> {
     let name = CString::new(user.name.as_str()).map_err(|_| AccountError::Unknown)?;
     let groups =
         getgrouplist(&name, user.gid).map_err(|error| AccountError::Lookup(error.into()))?;
-    Ok(Identity {
+    Ok(Credentials {
         uid: user.uid,
         gid: user.gid,
         groups,

@@ -7,7 +7,7 @@ use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 use super::running::Process;
-use crate::system::process::tree::{self, Census};
+use crate::system::process::tree::{self, ProcessSnapshot};
 
 /// The exit code of a program whose time was over, as `timeout(1)` has it.
 pub const EXIT_TIMED_OUT: i32 = 124;
@@ -82,9 +82,10 @@ impl Keeper {
             if process.is_condemned() {
                 kill(process).await;
             }
-            match Census::since(since).await {
-                Ok(census) => {
-                    let is_over = !process.is_condemned() && !census.lives(process.pid());
+            match ProcessSnapshot::since(since).await {
+                Ok(snapshot) => {
+                    let is_over =
+                        !process.is_condemned() && !snapshot.is_session_alive(process.pid());
                     if is_over && process.leader.reap() {
                         return;
                     }

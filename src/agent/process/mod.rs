@@ -24,9 +24,9 @@ use crate::{
     },
     shutdown::Shutdown,
     system::{
-        process::pty::Size,
-        process::run::Run,
-        process::session::{self, Directory, Program, Session, Wiring},
+        process::agent_run::AgentRun,
+        process::pty::TerminalSize,
+        process::session::{self, ProcessSession, Program, StdioMode, WorkingDirectory},
         process::tree,
     },
 };
@@ -86,7 +86,7 @@ impl DisplayAccess {
     /// The variables by which programs of that user find it and are let in; none where they would not be.
     async fn for_programs_of(self, account: &Account) -> Vec<(&'static str, OsString)> {
         let name = ("DISPLAY", OsString::from(&*self.name));
-        let Some(identity) = &account.identity else {
+        let Some(identity) = &account.credentials else {
             return vec![name, ("XAUTHORITY", self.authority.into())];
         };
         let uid = identity.uid.as_raw();
@@ -134,7 +134,7 @@ pub struct Processes {
 #[derive(Debug)]
 struct Inner {
     options: Options,
-    run: Run,
+    run: AgentRun,
     own: Account,
     places: Arc<Semaphore>,
     exec_memory: Budget,
@@ -156,7 +156,7 @@ impl Processes {
     /// # Errors
     /// Where the record of this run cannot be written.
     pub async fn new(options: Options, shutdown: &Shutdown) -> io::Result<Self> {
-        let run = Run::begin(&options.folder).await?;
+        let run = AgentRun::start(&options.folder).await?;
         let processes = Processes {
             inner: Arc::new(Inner {
                 own: account::own(),
@@ -182,16 +182,16 @@ impl Processes {
         request: SpawnRequest,
         display: Option<DisplayAccess>,
     ) -> Result<Arc<Process>, SpawnError> {
-        let wiring = match request.allocate_tty {
-            true => Wiring::Terminal(Size {
+        let stdio = match request.allocate_tty {
+            true => StdioMode::Terminal(TerminalSize {
                 rows: request.rows.get(),
                 cols: request.cols.get(),
             }),
-            false => Wiring::Pipes,
+            false => StdioMode::Pipes,
         };
         let deadline = deadline(&request.launch);
         let id = ProcessId::generate();
-        let (session, place) = self.start(id, request.launch, wiring, display).await?;
+        let (session, place) = self.start(id, request.launch, stdio, display).await?;
         let (sink, log) = Sink::keeping(self.inner.options.kept_output);
         let (process, outlets) = Process::new(id, self.inner.mark(id), session, log.clone());
         let process = Arc::new(process);
@@ -227,7 +227,7 @@ impl Processes {
         let begun = time::Instant::now();
         let deadline = deadline(&launch);
         let id = ProcessId::generate();
-        let (session, place) = self.start(id, launch, Wiring::NoInput, display).await?;
+        let (session, place) = self.start(id, launch, StdioMode::NoInput, display).await?;
         let memory = self.inner.exec_memory.share();
         let sink = Sink::collecting(self.inner.options.exec_output, memory);
         let (_, nobody_reads) = Sink::keeping(0);
@@ -294,9 +294,9 @@ impl Processes {
         &self,
         id: ProcessId,
         launch: Launch,
-        wiring: Wiring,
+        stdio: StdioMode,
         display: Option<DisplayAccess>,
-    ) -> Result<(Session, OwnedSemaphorePermit), SpawnError> {
+    ) -> Result<(ProcessSession, OwnedSemaphorePermit), SpawnError> {
         if self.inner.shutdown.stopping() {
             return Err(SpawnError::Stopping);
         }
@@ -323,7 +323,7 @@ impl Processes {
         for (name, value) in &display {
             set(name, value);
         }
-        if let Wiring::Terminal(_) = wiring {
+        if let StdioMode::Terminal(_) = stdio {
             set("TERM", TERM.as_ref());
         }
         for (name, value) in launch.env.iter() {
@@ -335,13 +335,13 @@ impl Processes {
             args: launch.args,
             env,
             directory: match launch.cwd {
-                Some(path) => Directory::Exactly(path.as_path().to_owned()),
-                None => Directory::Preferably(account.home),
+                Some(path) => WorkingDirectory::Required(path.as_path().to_owned()),
+                None => WorkingDirectory::Preferred(account.home),
             },
-            identity: account.identity,
-            wiring,
+            credentials: account.credentials,
+            stdio,
         };
-        let session = Session::start(program).await?;
+        let session = ProcessSession::start(program).await?;
         Ok((session, place))
     }
 
@@ -360,7 +360,7 @@ impl Processes {
         let ended = self.inner.places.acquire_many(all);
         let _ = time::timeout(TERM_GRACE + STOP_GRACE, ended).await;
         // What has left its session and outlived its parents.
-        self.inner.run.end().await;
+        self.inner.run.kill_all().await;
     }
 }
 

@@ -167,7 +167,7 @@ pub enum Outlets {
     Terminal {
         terminal: Arc<Terminal>,
         /// See [`crate::system::process::session::Streams::Terminal`].
-        held: OwnedFd,
+        slave: OwnedFd,
     },
 }
 
@@ -255,20 +255,20 @@ impl Outlet {
 pub struct Reading {
     outlets: JoinSet<Option<Outlet>>,
     cut: CancellationToken,
-    held: Option<OwnedFd>,
+    slave: Option<OwnedFd>,
 }
 
 impl Reading {
     pub fn start(outlets: Outlets, sink: &Sink) -> Self {
-        let (outlets, held) = match outlets {
+        let (outlets, slave) = match outlets {
             Outlets::Pipes { stdout, stderr } => {
                 let stdout = (Outlet::Pipe(stdout), OutputStream::Stdout);
                 let stderr = (Outlet::Pipe(stderr), OutputStream::Stderr);
                 (vec![stdout, stderr], None)
             }
-            Outlets::Terminal { terminal, held } => {
+            Outlets::Terminal { terminal, slave } => {
                 let outlet = (Outlet::Terminal(terminal), OutputStream::Stdout);
-                (vec![outlet], Some(held))
+                (vec![outlet], Some(slave))
             }
         };
         let cut = CancellationToken::new();
@@ -279,13 +279,13 @@ impl Reading {
         Reading {
             outlets: reading,
             cut,
-            held,
+            slave,
         }
     }
 
     /// Reads on until all who have the output open have let go of it, for `limit` at most. To be called once the process has exited.
     pub async fn settle(&mut self, limit: Duration) {
-        self.held = None;
+        self.slave = None;
         let all = async { while self.outlets.join_next().await.is_some() {} };
         let _ = time::timeout(limit, all).await;
     }

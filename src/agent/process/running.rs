@@ -29,9 +29,9 @@ use crate::{
     },
     streams::{self, Reader},
     system::{
-        process::pty::{Size, Terminal},
-        process::session::{Leader, Session, Streams},
-        process::tree::{self, Census},
+        process::pty::{Terminal, TerminalSize},
+        process::session::{Leader, ProcessSession, Streams},
+        process::tree::{self, ProcessSnapshot},
     },
 };
 
@@ -100,18 +100,23 @@ struct Processor {
 }
 
 impl Process {
-    pub fn new(id: ProcessId, mark: String, session: Session, log: OutputLog) -> (Self, Outlets) {
+    pub fn new(
+        id: ProcessId,
+        mark: String,
+        session: ProcessSession,
+        log: OutputLog,
+    ) -> (Self, Outlets) {
         let (input, terminal, outlets) = match session.streams {
             Streams::Pipes {
                 stdin,
                 stdout,
                 stderr,
             } => (Input::pipe(stdin), None, Outlets::Pipes { stdout, stderr }),
-            Streams::Terminal { terminal, held } => {
+            Streams::Terminal { terminal, slave } => {
                 let terminal = Arc::new(terminal);
                 let outlets = Outlets::Terminal {
                     terminal: terminal.clone(),
-                    held,
+                    slave,
                 };
                 (Input::terminal(terminal.clone()), Some(terminal), outlets)
             }
@@ -166,10 +171,10 @@ impl Process {
         let now = Instant::now();
         // One from before its start would not know it.
         let recent = now.checked_sub(STATUS_AGE).unwrap_or(now);
-        let census = Census::since(recent.max(self.begun)).await?;
+        let snapshot = ProcessSnapshot::since(recent.max(self.begun)).await?;
         // Once it is reaped its number may be another's.
         let usage = match Leader::pin(&self.leader) {
-            Some(_pin) => census.usage(self.pid()),
+            Some(_pin) => snapshot.usage(self.pid()),
             None => tree::Usage::default(),
         };
         let mut processor = self.processor.lock();
@@ -224,7 +229,7 @@ impl Process {
 
     /// # Errors
     /// Where there is nothing to be resized.
-    pub fn resize(&self, size: Size) -> Result<(), ResizeError> {
+    pub fn resize(&self, size: TerminalSize) -> Result<(), ResizeError> {
         if !self.has_terminal {
             return Err(ResizeError::NoTerminal);
         }

@@ -18,7 +18,7 @@ use nix::{
 };
 use tokio::task::spawn_blocking;
 
-use crate::system::{media::recorder, process::run, process::stat::ProcStat};
+use crate::system::{media::recorder, process::agent_run, process::stat::ProcStat};
 
 /// How long killed processes are waited for; the kernel ends them as soon as it gets to it.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ pub const AGENT_FOLDER: &str = "state";
 
 /// Kills what clients have started through the agent of the browser in `folder`. Only to be called when that agent runs no more.
 pub async fn end_what_clients_started(folder: &Path) {
-    run::end_recorded(&folder.join(AGENT_FOLDER)).await;
+    agent_run::kill_recorded(&folder.join(AGENT_FOLDER)).await;
 }
 
 /// Kills every process that runs one of `programs` and was given `folder` or something in it, as all of a browser's processes are that

@@ -34,7 +34,7 @@ use crate::{
     api::{ids::BrowserId, viewport::Viewport},
     control::{keys::random_hex, settings::FleetConfig, state_dir::StateDir},
     shutdown::Shutdown,
-    system::process::child::{Child, OwnLog, Stdout},
+    system::process::child::{Child, LogParser, Stdout},
 };
 
 /// An agent says where it listens before it starts anything else.
@@ -378,9 +378,9 @@ struct Program {
 impl Program {
     async fn start(&self, launch: &Launch) -> Result<(Child, SocketAddr), StartError> {
         let browser = self.browser.clone();
-        let log: OwnLog = Box::new(move |line| agent_log::tell(&browser, line));
+        let log: LogParser = Box::new(move |line| agent_log::tell(&browser, line));
         let command = self.command(launch);
-        let spawned = Child::spawn_logging("agent", command, Stdout::Take, log).await;
+        let spawned = Child::spawn_with_log_parser("agent", command, Stdout::Pipe, log).await;
         let (mut child, stdout) = spawned.map_err(|source| StartError::Spawn {
             program: self.path.display().to_string(),
             source,
@@ -454,7 +454,7 @@ impl Supervisor {
             let status = tokio::select! {
                 status = child.wait() => status,
                 () = self.stop.cancelled() => {
-                    if let Err(error) = child.end(STOP_GRACE).await {
+                    if let Err(error) = child.terminate(STOP_GRACE).await {
                         tracing::error!(browser = %self.id, %error, "cannot stop the agent");
                     }
                     break;

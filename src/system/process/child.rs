@@ -1,20 +1,17 @@
-#![allow(
-    unsafe_code,
-    reason = "`pre_exec` is the only way to ask the kernel for a death signal between fork and exec"
-)]
-//! Child processes that cannot outlive this one.
+//! Child processes that cannot outlive this process.
 //!
-//! Every child leads a process group of its own, so that it can be ended together with what it started, and the kernel
-//! kills it when this process is gone, even when that was by SIGKILL. The kernel counts the death of the *thread* that forked, not of the
-//! process: all children are therefore started by one thread that lives as long as the process does.
+//! Every child leads its own process group, so that it can be ended together with everything it
+//! started. The kernel kills it when this process dies, even by SIGKILL. For that, the kernel
+//! watches the *thread* that forked and not the process, so all children are started by one
+//! thread that lives as long as the process.
 
 use std::{
     collections::VecDeque,
     ffi::OsString,
-    io,
+    fmt, io,
     os::unix::ffi::OsStrExt,
     process::{ExitStatus, Stdio},
-    sync::{Arc, LazyLock, Mutex},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -25,6 +22,7 @@ use nix::{
     },
     unistd::{self, Pid},
 };
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     process::{self, ChildStdout, Command},
@@ -32,39 +30,56 @@ use tokio::{
     time,
 };
 
-use crate::lines::{Line, Lines};
-use crate::system::sync::job_thread::JobThread;
+use crate::{
+    lines::{Line, Lines},
+    system::sync::job_thread::JobThread,
+};
 
-/// Variables of our own settings begin so; children inherit none of them, since one may hold a token.
-const OWN_VARIABLES: &str = "BERTH_";
+/// The prefix of the variables that hold our own settings. Children do not inherit them, because
+/// one may hold a token.
+const OWN_VARIABLE_PREFIX: &str = "BERTH_";
 
-/// Lines kept of what a child printed, for the report of its death.
+/// The number of output lines kept for the error report if a child fails.
 const TAIL_LINES: usize = 40;
-/// What is kept of each.
+/// The number of bytes kept of each of these lines.
 const TAIL_LINE_BYTES: usize = 1024;
+
+/// The directories for programs if the environment has no `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 static SPAWNER: LazyLock<JobThread> = LazyLock::new(|| JobThread::start("spawner"));
 
-/// Runs `start` on the thread that starts all children. What it has started goes to `abandoned` where the caller has stopped waiting.
+/// Runs `start` on the thread that starts all children. If the caller has stopped waiting, its
+/// result is passed to `on_abandoned`.
 pub(super) async fn on_spawner<T: Send + 'static>(
     start: impl FnOnce() -> T + Send + 'static,
-    abandoned: impl FnOnce(T) + Send + 'static,
+    on_abandoned: impl FnOnce(T) + Send + 'static,
 ) -> io::Result<T> {
-    SPAWNER.run(start, abandoned).await
+    SPAWNER.run(start, on_abandoned).await
 }
 
-/// Starts `command` as the leader of a new process group which dies with this process. Standard streams are as the caller set them.
+/// Starts `command` as the leader of a new process group that dies with this process. The caller
+/// sets the standard streams.
 ///
-/// A child that changes its user must ask for its death signal again: the kernel forgets it on a change of credentials.
+/// A child that changes its user must request its death signal again: the kernel resets it when
+/// the credentials change.
+///
+/// # Errors
+/// Fails if the program cannot be started.
+#[expect(
+    unsafe_code,
+    reason = "the death signal must be requested between fork and exec"
+)]
 pub async fn spawn(mut command: Command) -> io::Result<process::Child> {
-    leave_out_own(&mut command, std::env::vars_os().map(|(name, _)| name));
+    remove_own_variables(&mut command, std::env::vars_os().map(|(name, _)| name));
     command.process_group(0);
     let parent = Pid::this();
-    // SAFETY: only async-signal-safe calls happen between fork and exec: prctl, getppid and sigprocmask, without allocation.
+    // SAFETY: the hook makes only async-signal-safe calls (prctl, getppid, sigprocmask) and does
+    // not allocate.
     unsafe {
         command.pre_exec(move || {
             prctl::set_pdeathsig(Signal::SIGKILL)?;
-            // The parent may have died before the request above took hold.
+            // The parent may have died before the request took effect.
             if unistd::getppid() != parent {
                 return Err(io::ErrorKind::NotConnected.into());
             }
@@ -77,28 +92,28 @@ pub async fn spawn(mut command: Command) -> io::Result<process::Child> {
         let _entered = runtime.enter();
         command.spawn()
     };
-    let abandoned = |spawned: io::Result<process::Child>| {
+    let on_abandoned = |spawned: io::Result<process::Child>| {
         if let Ok(mut child) = spawned {
             let _ = child.start_kill();
         }
     };
-    on_spawner(start, abandoned).await?
+    on_spawner(start, on_abandoned).await?
 }
 
-/// Variables of ours that would be inherited are not; one the caller has set on the command is meant for the child.
-fn leave_out_own(command: &mut Command, inherited: impl Iterator<Item = OsString>) {
-    for name in inherited.filter(|name| name.as_bytes().starts_with(OWN_VARIABLES.as_bytes())) {
-        let set = command.as_std().get_envs().any(|(set, _)| set == name);
-        if !set {
+/// Removes our own variables from what the child inherits. A variable that the caller has set on
+/// `command` stays.
+fn remove_own_variables(command: &mut Command, inherited: impl Iterator<Item = OsString>) {
+    for name in inherited {
+        let is_own = name.as_bytes().starts_with(OWN_VARIABLE_PREFIX.as_bytes());
+        let is_set = command.as_std().get_envs().any(|(set, _)| set == name);
+        if is_own && !is_set {
             command.env_remove(name);
         }
     }
 }
 
-/// Where programs are looked for when nothing else says so.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// What a program that is not ours may know of our environment: where programs are, language and time zone. The rest may hold secrets.
+/// Returns the part of our environment that third-party programs may see: search path, language
+/// and time zone. The rest may hold secrets.
 pub(super) fn plain_environment() -> Vec<(OsString, OsString)> {
     let is_plain = |name: &OsString| {
         let name = name.as_bytes();
@@ -113,84 +128,96 @@ pub(super) fn plain_environment() -> Vec<(OsString, OsString)> {
     plain
 }
 
-/// How a child ended, in words.
-pub fn describe_end(status: io::Result<ExitStatus>) -> String {
+/// Describes how a child ended, for error messages.
+pub fn describe_exit(status: io::Result<ExitStatus>) -> String {
     match status {
         Ok(status) => status.to_string(),
         Err(error) => error.to_string(),
     }
 }
 
-/// Sends `signal` to the whole process group; a group that is gone is no error.
+/// Sends `signal` to a process group. It is no error if the group does not exist.
 pub fn signal_group(leader: u32, signal: Signal) {
     if let Ok(leader) = i32::try_from(leader) {
         let _ = signal::killpg(Pid::from_raw(leader), signal);
     }
 }
 
-/// Where a child's standard output goes.
+/// The destination of a child's standard output.
 pub enum Stdout {
-    /// To the log, as its standard error does.
+    /// The log, like standard error.
     Log,
-    /// To the caller, who must read it: an unread pipe stalls the child.
-    Take,
+    /// A pipe for the caller, who must read it: an unread pipe blocks the child.
+    Pipe,
 }
 
-/// Takes a line of a child's standard error that is a log of our own, and sums it up; leaves any other.
-pub type OwnLog = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+/// Returns a summary if a line of standard error is a log record of one of our own programs, and
+/// `None` for any other line.
+pub type LogParser = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Hears every line that a child prints. It must not wait.
+/// A callback for every line that a child prints. It must not block.
 pub type Listener = Arc<dyn Fn(&Line) + Send + Sync>;
 
-/// A supervised child whose output is always read, into the log and a short memory.
+/// A supervised child. Its output is always read, into the log and a short tail.
 pub struct Child {
     name: &'static str,
     pid: u32,
     inner: process::Child,
     tail: Tail,
-    /// False once the leader is reaped: its number may then be somebody else's.
-    owned: bool,
+    /// Whether the leader is reaped. Its pid may belong to another process afterwards.
+    is_reaped: bool,
 }
 
 impl Child {
+    /// Starts a child with an empty standard input.
+    ///
+    /// # Errors
+    /// Fails if the program cannot be started.
     pub async fn spawn(
         name: &'static str,
         command: Command,
         stdout: Stdout,
         listener: Listener,
     ) -> io::Result<(Self, Option<ChildStdout>)> {
-        let stdin = Stdio::null();
-        Self::spawn_hearing(name, command, stdin, stdout, Ears::Listener(listener)).await
+        Self::spawn_with_stdin(name, command, Stdio::null(), stdout, listener).await
     }
 
-    /// As [`Self::spawn`], with a standard input of its own.
-    pub async fn spawn_fed(
+    /// Starts a child with the given standard input.
+    ///
+    /// # Errors
+    /// Fails if the program cannot be started.
+    pub async fn spawn_with_stdin(
         name: &'static str,
         command: Command,
         stdin: Stdio,
         stdout: Stdout,
         listener: Listener,
     ) -> io::Result<(Self, Option<ChildStdout>)> {
-        Self::spawn_hearing(name, command, stdin, stdout, Ears::Listener(listener)).await
+        let consumer = LineConsumer::Listener(listener);
+        Self::spawn_inner(name, command, stdin, stdout, consumer).await
     }
 
-    /// As [`Self::spawn`]; lines of its standard error go to `own_log` first.
-    pub async fn spawn_logging(
+    /// Starts a child with an empty standard input. Lines of its standard error go to `parser`
+    /// first.
+    ///
+    /// # Errors
+    /// Fails if the program cannot be started.
+    pub async fn spawn_with_log_parser(
         name: &'static str,
         command: Command,
         stdout: Stdout,
-        own_log: OwnLog,
+        parser: LogParser,
     ) -> io::Result<(Self, Option<ChildStdout>)> {
-        let stdin = Stdio::null();
-        Self::spawn_hearing(name, command, stdin, stdout, Ears::OwnLog(own_log)).await
+        let consumer = LineConsumer::LogParser(parser);
+        Self::spawn_inner(name, command, Stdio::null(), stdout, consumer).await
     }
 
-    async fn spawn_hearing(
+    async fn spawn_inner(
         name: &'static str,
         mut command: Command,
         stdin: Stdio,
         stdout: Stdout,
-        ears: Ears,
+        consumer: LineConsumer,
     ) -> io::Result<(Self, Option<ChildStdout>)> {
         command
             .stdin(stdin)
@@ -199,78 +226,96 @@ impl Child {
         let mut inner = spawn(command).await?;
         let pid = inner.id().unwrap_or_default();
         let tail = Tail::default();
-        let mut taken = inner.stdout.take();
+        let mut pipe = inner.stdout.take();
         if matches!(stdout, Stdout::Log)
-            && let Some(pipe) = taken.take()
+            && let Some(pipe) = pipe.take()
         {
-            tokio::spawn(follow(name, pid, pipe, ears.of_stdout(), tail.clone()));
+            tokio::spawn(read_lines(
+                name,
+                pid,
+                pipe,
+                consumer.for_stdout(),
+                tail.clone(),
+            ));
         }
         if let Some(stderr) = inner.stderr.take() {
-            tokio::spawn(follow(name, pid, stderr, ears, tail.clone()));
+            tokio::spawn(read_lines(name, pid, stderr, consumer, tail.clone()));
         }
         let child = Self {
             name,
             pid,
             inner,
             tail,
-            owned: true,
+            is_reaped: false,
         };
-        Ok((child, taken))
+        Ok((child, pipe))
     }
 
+    #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The last lines it printed.
+    /// Returns the last lines it printed.
+    #[must_use]
     pub fn tail(&self) -> String {
         self.tail.to_string()
     }
 
-    /// Waits for its end; what is left of its process group is killed then.
+    /// Waits until it has ended, and kills what is left of its process group.
+    ///
+    /// # Errors
+    /// Fails if the kernel does not report the exit status.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.inner.wait().await;
-        self.release();
+        self.kill_remaining_group();
         status
     }
 
-    /// Whether it has ended already.
+    /// Returns whether it has ended.
     pub fn has_ended(&mut self) -> bool {
-        let ended = !matches!(self.inner.try_wait(), Ok(None));
-        if ended {
-            self.release();
+        let has_ended = !matches!(self.inner.try_wait(), Ok(None));
+        if has_ended {
+            self.kill_remaining_group();
         }
-        ended
+        has_ended
     }
 
-    /// Ends the group: SIGTERM, up to `grace` to follow it, SIGKILL.
-    pub async fn end(mut self, grace: Duration) -> io::Result<ExitStatus> {
+    /// Ends the group with SIGTERM, and with SIGKILL after `grace_period`.
+    ///
+    /// # Errors
+    /// Fails if the kernel does not report the exit status.
+    pub async fn terminate(mut self, grace_period: Duration) -> io::Result<ExitStatus> {
         self.signal(Signal::SIGTERM);
-        if let Ok(status) = time::timeout(grace, self.wait()).await {
+        if let Ok(status) = time::timeout(grace_period, self.wait()).await {
             return status;
         }
         tracing::warn!(
             child = self.name,
             pid = self.pid,
-            "killed: it did not end in time"
+            ?grace_period,
+            "child did not end within its grace period, killing it"
         );
         self.kill().await
     }
 
-    /// Kills the group at once.
+    /// Kills the group.
+    ///
+    /// # Errors
+    /// Fails if the kernel does not report the exit status.
     pub async fn kill(mut self) -> io::Result<ExitStatus> {
         self.signal(Signal::SIGKILL);
         self.wait().await
     }
 
     fn signal(&self, signal: Signal) {
-        if self.owned {
+        if !self.is_reaped {
             signal_group(self.pid, signal);
         }
     }
 
-    fn release(&mut self) {
-        if std::mem::take(&mut self.owned) {
+    fn kill_remaining_group(&mut self) {
+        if !std::mem::replace(&mut self.is_reaped, true) {
             signal_group(self.pid, Signal::SIGKILL);
         }
     }
@@ -278,19 +323,17 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        self.release();
+        self.kill_remaining_group();
     }
 }
 
+/// The last lines of a child's output. Clones share them.
 #[derive(Clone, Default)]
 struct Tail(Arc<Mutex<VecDeque<String>>>);
 
 impl Tail {
     fn push(&self, line: String) {
-        let mut lines = self
-            .0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut lines = self.0.lock();
         if lines.len() == TAIL_LINES {
             lines.pop_front();
         }
@@ -298,13 +341,9 @@ impl Tail {
     }
 }
 
-impl std::fmt::Display for Tail {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let lines = self
-            .0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        for (index, line) in lines.iter().enumerate() {
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, line) in self.0.lock().iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }
@@ -314,43 +353,43 @@ impl std::fmt::Display for Tail {
     }
 }
 
-/// Who hears of a child's lines beside the log.
-enum Ears {
+/// The consumer of a child's lines, besides the log.
+enum LineConsumer {
     Listener(Listener),
-    OwnLog(OwnLog),
-    Nobody,
+    LogParser(LogParser),
+    None,
 }
 
-impl Ears {
-    /// A log of our own is on standard error alone.
-    fn of_stdout(&self) -> Self {
+impl LineConsumer {
+    /// Returns the consumer for standard output. Our own programs log to standard error only.
+    fn for_stdout(&self) -> Self {
         match self {
-            Ears::Listener(listener) => Ears::Listener(listener.clone()),
-            Ears::OwnLog(_) | Ears::Nobody => Ears::Nobody,
+            LineConsumer::Listener(listener) => LineConsumer::Listener(listener.clone()),
+            LineConsumer::LogParser(_) | LineConsumer::None => LineConsumer::None,
         }
     }
 }
 
-/// Reads to the end whatever happens, so that the child never waits for us.
-async fn follow(
+/// Reads lines until end-of-file. It never stops earlier, so that the child does not block.
+async fn read_lines(
     name: &'static str,
     pid: u32,
     mut pipe: impl AsyncRead + Unpin,
-    ears: Ears,
+    consumer: LineConsumer,
     tail: Tail,
 ) {
     let mut chunk = [0; 8 * 1024];
     let mut lines = Lines::default();
-    let hear = |line: Line| {
-        match &ears {
-            Ears::Listener(listener) => listener(&line),
-            Ears::OwnLog(own_log) => {
-                if let Some(summary) = own_log(&line.text) {
+    let consume = |line: Line| {
+        match &consumer {
+            LineConsumer::Listener(listener) => listener(&line),
+            LineConsumer::LogParser(parser) => {
+                if let Some(summary) = parser(&line.text) {
                     tail.push(summary);
                     return;
                 }
             }
-            Ears::Nobody => {}
+            LineConsumer::None => {}
         }
         let mut text = line.text;
         if !text.is_empty() {
@@ -362,10 +401,10 @@ async fn follow(
     while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
         lines.push(&chunk[..read]);
         while let Some(line) = lines.next_line() {
-            hear(line);
+            consume(line);
         }
     }
-    lines.rest().into_iter().for_each(hear);
+    lines.rest().into_iter().for_each(consume);
 }
 
 #[cfg(test)]
@@ -375,11 +414,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_of_ours_are_left_out_and_those_set_for_the_child_are_not() {
+    fn own_variables_are_removed_unless_set_for_the_child() {
         let mut command = Command::new("x");
         command.env("BERTH_AGENT_START_URL", "about:blank");
         let inherited = ["PATH", "BERTH_AGENT_START_URL", "BERTH_AGENT_TOKEN"];
-        leave_out_own(&mut command, inherited.into_iter().map(OsString::from));
+        remove_own_variables(&mut command, inherited.into_iter().map(OsString::from));
         let changes: Vec<_> = command.as_std().get_envs().collect();
         assert_eq!(
             changes,

@@ -1,4 +1,6 @@
-//! Stopping a process group with all its descendants for a moment, and letting them go on whatever happens.
+//! Stopping a process group and all its descendants for a moment.
+//!
+//! A guard process continues the group even if this process is killed meanwhile.
 
 use std::{
     collections::BTreeSet,
@@ -16,82 +18,85 @@ use nix::{
 
 use crate::system::process::stat::ProcStat;
 
-/// For all of them to stop: one in the middle of a system call does so at its end.
-const DEADLINE: Duration = Duration::from_secs(5);
-/// Between two looks at the processes.
-const LOOK: Duration = Duration::from_millis(2);
+/// Time for all processes to stop. A process inside a system call stops at its end.
+const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delay between two scans of `/proc`.
+const SCAN_DELAY: Duration = Duration::from_millis(2);
 
-/// Processes that do not run. They go on when this is dropped, and also when this process dies.
+/// A stopped process group with its descendants. They continue when this is dropped and when this
+/// process dies.
 #[derive(Debug)]
-pub struct Frozen {
+pub struct FrozenGroup {
     leader: i32,
     stopped: BTreeSet<i32>,
-    /// Waits for the end of its standard input, which comes with our end too, and lets the group go on.
+    /// Continues the group at the end of its standard input, which also comes when this process
+    /// dies.
     guard: Child,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum FreezeError {
-    #[error("not all processes stopped within {} s", DEADLINE.as_secs())]
-    Deadline,
+    #[error("not all processes stopped within {} s", FREEZE_TIMEOUT.as_secs())]
+    Timeout,
     #[error("the process has ended")]
     Ended,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-impl Frozen {
-    /// Stops the group of `leader` and all that descends from it. Blocks until each of them has stopped and no new one has come.
+impl FrozenGroup {
+    /// Stops the group of `leader` and all descendants. Blocks until all of them are stopped.
     ///
     /// # Errors
-    /// Where they do not stop; they then go on.
+    /// Fails if they do not stop within [`FREEZE_TIMEOUT`]; they continue then.
     pub fn freeze(leader: u32) -> Result<Self, FreezeError> {
         let leader = i32::try_from(leader).map_err(io::Error::other)?;
-        let mut frozen = Frozen {
+        let mut frozen = FrozenGroup {
             leader,
             stopped: BTreeSet::new(),
-            guard: guard(leader)?,
+            guard: start_guard(leader)?,
         };
-        let begun = Instant::now();
+        let started_at = Instant::now();
         loop {
             let tree = tree(leader)?;
             if !tree.iter().any(|process| process.pid == leader) {
                 return Err(FreezeError::Ended);
             }
             for process in &tree {
-                // One that was just started by another has not been told yet.
+                // Newly forked processes have not received the signal yet.
                 if !process.is_stopped && kill(Pid::from_raw(process.pid), Signal::SIGSTOP).is_ok()
                 {
                     frozen.stopped.insert(process.pid);
                 }
             }
-            // A parent that is stopped makes no more children, so that the looks come to an end.
+            // A stopped parent forks no more, so the loop ends.
             if tree.iter().all(|process| process.is_stopped) {
                 return Ok(frozen);
             }
-            if begun.elapsed() > DEADLINE {
-                return Err(FreezeError::Deadline);
+            if started_at.elapsed() > FREEZE_TIMEOUT {
+                return Err(FreezeError::Timeout);
             }
-            thread::sleep(LOOK);
+            thread::sleep(SCAN_DELAY);
         }
     }
 }
 
-impl Drop for Frozen {
+impl Drop for FrozenGroup {
     fn drop(&mut self) {
         for &pid in &self.stopped {
-            // A stopped process keeps its number; one that was killed meanwhile may be reaped by its stopped parent only later.
+            // The pid is not reused: a stopped process keeps it, and one that was killed stays a
+            // zombie as long as its parent is stopped.
             let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
         }
         let _ = nix::sys::signal::killpg(Pid::from_raw(self.leader), Signal::SIGCONT);
-        // It ends by itself once its input does; nothing is left of it then.
+        // The guard ends at the end of its input.
         drop(self.guard.stdin.take());
         let _ = self.guard.wait();
     }
 }
 
-/// Outlives us on purpose, but only for as long as it takes to send a signal.
-fn guard(leader: i32) -> io::Result<Child> {
+/// Starts the guard. It outlives this process for as long as it takes to send a signal.
+fn start_guard(leader: i32) -> io::Result<Child> {
     Command::new("/bin/sh")
         .args(["-c", "read -r _; kill -CONT -\"$1\"", "thaw"])
         .arg(leader.to_string())
@@ -105,17 +110,13 @@ fn guard(leader: i32) -> io::Result<Child> {
 
 struct Process {
     pid: i32,
+    parent: i32,
+    group: i32,
     is_stopped: bool,
 }
 
-/// The members of a group and all their descendants that live.
+/// Returns the living members of a group and all their living descendants.
 fn tree(leader: i32) -> io::Result<Vec<Process>> {
-    struct Found {
-        pid: i32,
-        parent: i32,
-        group: i32,
-        is_stopped: bool,
-    }
     let mut all = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
@@ -125,7 +126,7 @@ fn tree(leader: i32) -> io::Result<Vec<Process>> {
         let Some(stat) = ProcStat::of(pid).filter(|stat| !stat.has_ended()) else {
             continue;
         };
-        all.push(Found {
+        all.push(Process {
             pid,
             parent: stat.parent,
             group: stat.group,
@@ -148,14 +149,8 @@ fn tree(leader: i32) -> io::Result<Vec<Process>> {
             break;
         }
     }
-    Ok(all
-        .into_iter()
-        .filter(|process| members.contains(&process.pid))
-        .map(|process| Process {
-            pid: process.pid,
-            is_stopped: process.is_stopped,
-        })
-        .collect())
+    all.retain(|process| members.contains(&process.pid));
+    Ok(all)
 }
 
 fn all_threads_stopped(pid: i32) -> bool {
@@ -163,7 +158,7 @@ fn all_threads_stopped(pid: i32) -> bool {
         return true;
     };
     threads.flatten().all(|thread| {
-        // A thread that has gone is as good as one that has stopped.
+        // A thread that no longer exists counts as stopped.
         ProcStat::read(&thread.path().join("stat"))
             .is_none_or(|stat| stat.has_ended() || matches!(stat.state, 'T' | 't'))
     })
@@ -173,7 +168,7 @@ fn all_threads_stopped(pid: i32) -> bool {
 mod tests {
     use super::*;
 
-    /// A shell with a child, both of a group of their own, that count for ever.
+    /// A shell and its child in their own group, both in an endless loop.
     struct Group(Child);
 
     impl Group {
@@ -206,36 +201,36 @@ mod tests {
     }
 
     fn wait_until(condition: impl Fn() -> bool) {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         while !condition() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain");
+            assert!(started_at.elapsed() < Duration::from_secs(60), "timed out");
             thread::yield_now();
         }
     }
 
     #[test]
-    fn a_group_stops_as_a_whole_and_goes_on() {
+    fn group_stops_completely_and_continues_on_drop() {
         let group = Group::start();
-        let frozen = Frozen::freeze(group.0.id()).unwrap();
+        let frozen = FrozenGroup::freeze(group.0.id()).unwrap();
         assert_eq!(group.stopped(), 2);
         drop(frozen);
         wait_until(|| group.stopped() == 0);
     }
 
     #[test]
-    fn a_group_goes_on_when_whoever_froze_it_is_killed() {
+    fn group_continues_when_the_freezing_process_is_killed() {
         let group = Group::start();
-        let mut frozen = Frozen::freeze(group.0.id()).unwrap();
-        // All that the kernel does for us then.
+        let mut frozen = FrozenGroup::freeze(group.0.id()).unwrap();
+        // The kernel closes the pipe when the process dies.
         drop(frozen.guard.stdin.take());
         wait_until(|| group.stopped() == 0);
     }
 
     #[test]
-    fn what_has_ended_is_not_frozen() {
+    fn freeze_fails_for_an_ended_process() {
         let mut child = Command::new("/bin/true").process_group(0).spawn().unwrap();
         child.wait().unwrap();
-        let frozen = Frozen::freeze(child.id());
+        let frozen = FrozenGroup::freeze(child.id());
         assert!(matches!(frozen, Err(FreezeError::Ended)), "{frozen:?}");
     }
 }

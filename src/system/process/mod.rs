@@ -1,10 +1,31 @@
-//! Processes of this system: children, sessions, terminals and what `/proc` shows of them.
+//! Processes of the host: supervised children, sessions of client programs, and what `/proc` shows.
+//!
+//! ```text
+//! child       a supervised helper program; its output goes to the log
+//! session/    a client program that leads a session, with pipes or a pseudo-terminal
+//! pty         pseudo-terminals
+//! tree/       snapshots of /proc; signals and kills whole process trees
+//! agent_run   the mark that every client process of one agent run carries
+//! freeze      stops a process group for a moment
+//! stat        one line of /proc/<pid>/stat
+//! open_files  the limit on open files
+//! ```
+//!
+//! Three threads do the work that must not run on the async runtime. Each lives as long as the
+//! process and owns the state in its row:
+//!
+//! ```text
+//! thread       started by  owns
+//! spawner      child       every fork, because a death signal is bound to the forking thread
+//! processes    tree        the scans that produce snapshots
+//! killer       tree        pending kill requests and the marks read so far
+//! ```
 
+pub mod agent_run;
 pub mod child;
 pub mod freeze;
 pub mod open_files;
 pub mod pty;
-pub mod run;
 pub mod session;
 pub mod stat;
 pub mod tree;

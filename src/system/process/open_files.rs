@@ -1,4 +1,4 @@
-//! How many files this process may have open.
+//! The limit on the number of open files of this process.
 
 use std::sync::OnceLock;
 
@@ -9,18 +9,22 @@ use nix::{
 
 static INHERITED: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
 
-/// Takes all that the system allows. The usual 1,024 are for programs that use `select`; each connection here takes one or two.
+/// Raises the soft limit to the hard limit.
+///
+/// The usual soft limit of 1,024 exists for programs that use `select`. Every connection of this
+/// process needs one or two descriptors.
 pub fn raise_limit() {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return;
     };
     let _ = INHERITED.set((soft, hard));
     if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err() {
-        tracing::warn!(limit = soft, "the limit on open files stays low");
+        tracing::warn!(limit = soft, "cannot raise the limit on open files");
     }
 }
 
-/// The limits as they were before, for programs that may count on them.
+/// Returns the soft and hard limit from before [`raise_limit`], for programs that rely on them.
+#[must_use]
 pub fn inherited_limit() -> Option<(rlim_t, rlim_t)> {
     INHERITED.get().copied()
 }

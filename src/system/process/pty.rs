@@ -4,7 +4,7 @@ use std::{
     fmt,
     fs::File,
     io::{self, Read, Write},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd},
 };
 
 use nix::{
@@ -16,15 +16,15 @@ use parking_lot::Mutex;
 use portable_pty::{MasterPty, PtySize, native_pty_system};
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Lines and columns.
+/// The size of a terminal in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct TerminalSize {
     pub rows: u16,
     pub cols: u16,
 }
 
-impl From<Size> for PtySize {
-    fn from(Size { rows, cols }: Size) -> Self {
+impl From<TerminalSize> for PtySize {
+    fn from(TerminalSize { rows, cols }: TerminalSize) -> Self {
         PtySize {
             rows,
             cols,
@@ -33,10 +33,11 @@ impl From<Size> for PtySize {
     }
 }
 
-/// A terminal of this size that nobody uses yet, and the end for the program.
+/// Opens a pseudo-terminal. Returns its master side and the slave side for the program.
 ///
-/// To be called on the thread that starts all children: between two steps of this, another thread's child would inherit the descriptors.
-pub(super) fn open_pair(size: Size) -> io::Result<(Unused, OwnedFd)> {
+/// Call this on the thread that starts all children: the descriptors get their close-on-exec flag
+/// only after they are opened, and a child forked in between would inherit them.
+pub(super) fn open_pair(size: TerminalSize) -> io::Result<(UnregisteredTerminal, OwnedFd)> {
     let pair = native_pty_system()
         .openpty(size.into())
         .map_err(io::Error::other)?;
@@ -45,35 +46,41 @@ pub(super) fn open_pair(size: Size) -> io::Result<(Unused, OwnedFd)> {
     let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let slave = open(&name, flags, Mode::empty())?;
     let master = match pair.master.as_raw_fd() {
-        // The clone is for the runtime; the original stays with its owner.
-        Some(master) => open_again(master)?,
+        // The async runtime gets a duplicate; `control` keeps the original.
+        Some(master) => duplicate(master)?,
         None => return Err(io::Error::other("the terminal has no descriptor")),
     };
     fcntl(&master, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    let unused = Unused {
+    let terminal = UnregisteredTerminal {
         control: pair.master,
         master,
     };
-    Ok((unused, slave))
+    Ok((terminal, slave))
 }
 
-#[expect(unsafe_code, reason = "the crate hands out its descriptor as a number")]
-fn open_again(number: std::os::fd::RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the caller holds the descriptor's owner while this clones it.
-    unsafe { std::os::fd::BorrowedFd::borrow_raw(number) }.try_clone_to_owned()
+#[expect(
+    unsafe_code,
+    reason = "portable_pty returns its descriptor as a number"
+)]
+fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the caller holds the owner of the descriptor for the duration of this call.
+    unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
 }
 
-/// A terminal that the runtime does not know of yet.
-pub(super) struct Unused {
+/// A terminal that is not yet registered with the async runtime.
+pub(super) struct UnregisteredTerminal {
     control: Box<dyn MasterPty + Send>,
     master: OwnedFd,
 }
 
-impl Unused {
-    #[expect(unsafe_code, reason = "the runtime watches a bare descriptor")]
-    pub fn register(self) -> io::Result<Terminal> {
+impl UnregisteredTerminal {
+    #[expect(
+        unsafe_code,
+        reason = "registering a bare descriptor is unsafe in tokio"
+    )]
+    pub(super) fn register(self) -> io::Result<Terminal> {
         let master = File::from(self.master);
-        // SAFETY: the file owns its descriptor, and is not replaced while it is registered.
+        // SAFETY: the file owns its descriptor and is not replaced while it is registered.
         let master = unsafe { AsyncFd::register(master) }?;
         Ok(Terminal {
             control: Mutex::new(self.control),
@@ -82,9 +89,9 @@ impl Unused {
     }
 }
 
-/// Our end of a terminal.
+/// The master side of a terminal.
 pub struct Terminal {
-    /// For its size.
+    /// Used to set the size.
     control: Mutex<Box<dyn MasterPty + Send>>,
     master: AsyncFd<File>,
 }
@@ -98,13 +105,13 @@ impl fmt::Debug for Terminal {
 }
 
 impl Terminal {
-    /// Waits until there may be something to read.
+    /// Waits until there may be data to read.
     pub async fn readable(&self) -> io::Result<()> {
         self.master.readable().await?.retain_ready();
         Ok(())
     }
 
-    /// What is there; 0 once every program has let go of the terminal.
+    /// Reads available data without waiting. Returns 0 once no program has the terminal open.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self
             .master
@@ -115,15 +122,15 @@ impl Terminal {
         }
     }
 
-    /// Writes what there is room for, once there is some.
+    /// Waits until the terminal accepts data and writes as much as it accepts.
     pub async fn write(&self, data: &[u8]) -> io::Result<usize> {
         self.master
             .async_io(Interest::WRITABLE, |mut master| master.write(data))
             .await
     }
 
-    /// Tells the programs in front, too.
-    pub fn resize(&self, size: Size) -> io::Result<()> {
+    /// Sets the size. The kernel sends SIGWINCH to the foreground process group.
+    pub fn resize(&self, size: TerminalSize) -> io::Result<()> {
         let control = self.control.lock();
         control.resize(size.into()).map_err(io::Error::other)
     }

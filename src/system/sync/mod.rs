@@ -1,4 +1,10 @@
-//! Threads that block on descriptors, and how to wake them.
+//! Helpers for threads that block, outside the async runtime.
+//!
+//! ```text
+//! job_thread  runs jobs from async code one after the other on a dedicated thread
+//! poll        waits for descriptors with ppoll(2)
+//! waker       interrupts such a wait from another thread, through an eventfd
+//! ```
 
 pub(in crate::system) mod job_thread;
 pub(in crate::system) mod poll;

@@ -1,4 +1,4 @@
-//! Waiting for descriptors, on a thread that has nothing else to do.
+//! Waiting for descriptors on a thread that does nothing else meanwhile.
 
 use std::{io, os::fd::BorrowedFd, time::Instant};
 
@@ -8,11 +8,15 @@ use nix::{
     sys::time::TimeSpec,
 };
 
-/// Waits until something happens that is asked for, at most until `deadline`; says whether it did.
-pub fn poll_until(fds: &mut [PollFd], deadline: Option<Instant>) -> io::Result<bool> {
+/// Waits until one of the requested events occurs, at most until `deadline`. Returns whether one
+/// occurred.
+pub(in crate::system) fn poll_until(
+    fds: &mut [PollFd],
+    deadline: Option<Instant>,
+) -> io::Result<bool> {
     loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        match ppoll(fds, left.map(TimeSpec::from_duration), None) {
+        let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        match ppoll(fds, timeout.map(TimeSpec::from_duration), None) {
             Ok(ready) => return Ok(ready > 0),
             Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
@@ -20,8 +24,8 @@ pub fn poll_until(fds: &mut [PollFd], deadline: Option<Instant>) -> io::Result<b
     }
 }
 
-/// Waits until one of them can be read, at most until `deadline`; tells which.
-pub fn readable<const N: usize>(
+/// Waits until one of `fds` is readable, at most until `deadline`. Returns which ones are.
+pub(in crate::system) fn readable<const N: usize>(
     fds: [BorrowedFd<'_>; N],
     deadline: Option<Instant>,
 ) -> io::Result<[bool; N]> {

@@ -59,11 +59,13 @@ impl From<SpawnError> for ApiError {
             SpawnError::Start(error) => match error {
                 StartError::Directory(cause) => wrong("cwd", not_entered(&cause)),
                 StartError::Program(cause) => wrong("command", not_run(&cause)),
-                StartError::Identity(cause) if is(&cause, Errno::EPERM) => {
+                StartError::Credentials(cause) if is(&cause, Errno::EPERM) => {
                     ApiError::forbidden("the agent may not run programs as somebody else")
                 }
                 StartError::Exhausted(_) => ApiError::unavailable(message, FULL_RETRY),
-                StartError::Identity(cause) | StartError::Other(cause) => ApiError::internal(cause),
+                StartError::Credentials(cause) | StartError::Other(cause) => {
+                    ApiError::internal(cause)
+                }
             },
         }
     }

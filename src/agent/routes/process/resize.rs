@@ -7,7 +7,7 @@ use crate::{
     agent::Agent,
     api::{ErrorBody, agent::Done, ids::ProcessId, process::ResizeRequest},
     http::{ApiResult, Json, Path},
-    system::process::pty::Size,
+    system::process::pty::TerminalSize,
 };
 
 /// Resize a process's terminal
@@ -30,7 +30,7 @@ pub async fn resize(
     Path(id): Path<ProcessId>,
     Json(request): Json<ResizeRequest>,
 ) -> ApiResult<Json<Done>> {
-    find(&agent, &id)?.resize(Size {
+    find(&agent, &id)?.resize(TerminalSize {
         rows: request.rows.get(),
         cols: request.cols.get(),
     })?;

@@ -67,7 +67,7 @@ pub async fn start(options: Options<'_>) -> io::Result<(Child, Feed)> {
     command.args(arguments(&options));
     let quiet = Arc::new(|_: &_| {});
     let stdin = Stdio::from(read);
-    let (child, _) = Child::spawn_fed("ffmpeg", command, stdin, Stdout::Log, quiet).await?;
+    let (child, _) = Child::spawn_with_stdin("ffmpeg", command, stdin, Stdout::Log, quiet).await?;
     let feed = Feed {
         pipe: File::from(write),
         header: Some(matroska::header(options.size)),

@@ -129,7 +129,7 @@ impl Owner {
     async fn ended(&mut self) -> OwnerError {
         // It has closed its end; should it still live, it is of no use.
         let _ = self.child.start_kill();
-        let status = child::describe_end(self.child.wait().await);
+        let status = child::describe_exit(self.child.wait().await);
         let said = (&mut self.said).await.unwrap_or_default();
         OwnerError::Ended { status, said }
     }

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::system::{
     sync::poll::poll_until,
-    sync::waker::{Bell, Waker},
+    sync::waker::{WakeOnDrop, Waker},
     x11::server::Access,
 };
 
@@ -91,7 +91,7 @@ pub struct Input {
     /// Batches that are waiting or played.
     batches: Arc<AtomicUsize>,
     /// Rung with the last handle: by then the thread finds the channels closed.
-    bell: Arc<Bell>,
+    bell: Arc<WakeOnDrop>,
 }
 
 /// A batch, and the screen it is for.
@@ -130,7 +130,7 @@ impl Input {
             urgent,
             sessions: Arc::default(),
             batches: Arc::default(),
-            bell: Arc::new(Bell(waker)),
+            bell: Arc::new(WakeOnDrop(waker)),
         })
     }
 

@@ -1,0 +1,126 @@
+//! Client programs that lead a session: started, watched, signalled and reaped.
+//!
+//! ```text
+//! Program ──spawner thread──▶ UnregisteredSession ──async runtime──▶ ProcessSession
+//!   fork, PreExec, exec         kills when dropped                   Leader + Streams
+//!
+//! Leader:  running ──exit──▶ zombie ──reap()──▶ reaped
+//! ```
+//!
+//! A [`Leader`] stays a zombie until [`Leader::reap`], which keeps its pid, its process group and
+//! its session id from being reused. Whoever signals the group before that reaches no other
+//! process. A [`PidPin`] holds this state while a kill or a scan uses the pid.
+//!
+//! `spawn` starts the process, `pre_exec` sets it up after the fork, `leader` owns the running
+//! process, `pidfd` wraps the kernel's process descriptors.
+
+mod leader;
+mod pidfd;
+mod pre_exec;
+mod spawn;
+#[cfg(test)]
+mod tests;
+
+pub use leader::{Leader, PidPin};
+
+use std::{ffi::OsString, io, os::fd::OwnedFd, path::PathBuf};
+
+use nix::unistd::{Gid, Uid};
+use tokio::net::unix::pipe;
+
+use self::spawn::UnregisteredSession;
+use crate::system::process::{
+    child::on_spawner,
+    pty::{Terminal, TerminalSize},
+};
+
+/// The user and groups that a process runs as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    pub uid: Uid,
+    pub gid: Gid,
+    pub groups: Vec<Gid>,
+}
+
+/// The directory a program starts in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkingDirectory {
+    /// Starting fails if it cannot be entered.
+    Required(PathBuf),
+    /// The program starts in `/` if it cannot be entered.
+    Preferred(PathBuf),
+}
+
+/// The standard streams of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StdioMode {
+    /// Three pipes.
+    Pipes,
+    /// Pipes for the output, and an empty standard input.
+    NoInput,
+    /// A pseudo-terminal, which is also the controlling terminal.
+    Terminal(TerminalSize),
+}
+
+/// A program to start.
+#[derive(Debug)]
+pub struct Program {
+    pub command: String,
+    pub args: Vec<String>,
+    /// Added to the non-secret part of the agent's environment; overrides equal names.
+    pub env: Vec<(OsString, OsString)>,
+    pub directory: WorkingDirectory,
+    /// `None` keeps the agent's own.
+    pub credentials: Option<Credentials>,
+    pub stdio: StdioMode,
+}
+
+/// The reason why a program was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot enter the working directory: {0}")]
+    Directory(#[source] io::Error),
+    #[error("cannot switch user: {0}")]
+    Credentials(#[source] io::Error),
+    #[error("cannot execute the program: {0}")]
+    Program(#[source] io::Error),
+    /// The system has no process, descriptor or memory left.
+    #[error("the system cannot start another process: {0}")]
+    Exhausted(#[source] io::Error),
+    #[error("{0}")]
+    Other(#[from] io::Error),
+}
+
+/// A running program.
+#[derive(Debug)]
+pub struct ProcessSession {
+    pub leader: Leader,
+    pub streams: Streams,
+}
+
+/// The agent's ends of a program's standard streams.
+#[derive(Debug)]
+pub enum Streams {
+    Pipes {
+        stdin: Option<pipe::Sender>,
+        stdout: pipe::Receiver,
+        stderr: pipe::Receiver,
+    },
+    Terminal {
+        terminal: Terminal,
+        /// The program's side. While it is held, the terminal does not report end-of-file even
+        /// if no program has it open.
+        slave: OwnedFd,
+    },
+}
+
+impl ProcessSession {
+    /// Starts a program. When this fails, nothing runs.
+    ///
+    /// # Errors
+    /// Fails if the program cannot be executed as requested or the system lacks resources.
+    pub async fn start(program: Program) -> Result<Self, StartError> {
+        let started = on_spawner(move || UnregisteredSession::start(program), drop).await??;
+        started.register().map_err(StartError::Other)
+    }
+}

@@ -1,0 +1,176 @@
+//! The setup of a new process between `fork` and `exec`.
+
+#![allow(
+    unsafe_code,
+    reason = "between fork and exec only system calls are allowed; nix does not wrap all of them"
+)]
+
+use std::{ffi::CString, io};
+
+use nix::{
+    errno::Errno,
+    libc,
+    sys::{
+        prctl,
+        resource::{Resource, setrlimit},
+        signal::{self, SigSet, SigmaskHow, Signal},
+    },
+    unistd::{self, Pid},
+};
+
+use super::{Credentials, StartError};
+
+/// The OOM score of client programs. The kernel kills them before the browser and its tabs, and
+/// long before the agent.
+const OOM_SCORE_ADJ: &[u8] = b"800";
+/// Distance between the error codes of two steps, larger than any `errno`.
+const CODES_PER_STEP: i32 = 100_000;
+
+/// The step that failed. The error crosses `fork` as a single number: step and `errno` combined.
+#[derive(Clone, Copy)]
+enum Step {
+    Session = 1,
+    Credentials = 2,
+    Directory = 3,
+}
+
+impl Step {
+    fn failed(self) -> impl Fn(Errno) -> io::Error {
+        move |errno| io::Error::from_raw_os_error(self as i32 * CODES_PER_STEP + errno as i32)
+    }
+}
+
+/// Converts the error of a spawn whose pre-exec hook was [`PreExec::run`].
+pub(super) fn to_start_error(error: io::Error) -> StartError {
+    let code = error.raw_os_error().unwrap_or_default();
+    let cause = io::Error::from_raw_os_error(code % CODES_PER_STEP);
+    match code / CODES_PER_STEP {
+        1 => StartError::Other(cause),
+        2 => StartError::Credentials(cause),
+        3 => StartError::Directory(cause),
+        _ => match Errno::from_raw(code) {
+            Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE => {
+                StartError::Exhausted(error)
+            }
+            _ => StartError::Program(error),
+        },
+    }
+}
+
+/// The setup of one new process. Everything is prepared before the fork, because no memory may be
+/// allocated after it.
+pub(super) struct PreExec {
+    pub(super) parent: Pid,
+    /// Whether standard input is to become the controlling terminal.
+    pub(super) has_terminal: bool,
+    pub(super) credentials: Option<Credentials>,
+    pub(super) directory: CString,
+    /// Whether to start in `/` if `directory` cannot be entered.
+    pub(super) falls_back_to_root: bool,
+    /// The highest signal number; the C library decides it at run time.
+    pub(super) last_signal: i32,
+    /// The limit on open files from before the agent raised its own.
+    pub(super) open_files: Option<(libc::rlim_t, libc::rlim_t)>,
+}
+
+impl PreExec {
+    /// Runs all steps. It makes async-signal-safe calls only and does not allocate.
+    pub(super) fn run(&self) -> io::Result<()> {
+        self.start_session().map_err(Step::Session.failed())?;
+        set_oom_score();
+        if let Some((soft, hard)) = self.open_files {
+            setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(Step::Session.failed())?;
+        }
+        close_descriptors_at_exec();
+        if let Some(credentials) = &self.credentials {
+            apply(credentials).map_err(Step::Credentials.failed())?;
+        }
+        self.die_with_parent().map_err(Step::Session.failed())?;
+        self.enter_directory().map_err(Step::Directory.failed())
+    }
+
+    fn start_session(&self) -> nix::Result<()> {
+        for number in 1..=self.last_signal {
+            // Signals that the agent ignores would be ignored by the program as well.
+            reset_disposition(number);
+        }
+        signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+        unistd::setsid()?;
+        if self.has_terminal {
+            // SAFETY: descriptor 0 is the terminal, and the call accesses no memory.
+            Errno::result(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) })?;
+        }
+        Ok(())
+    }
+
+    /// Requests SIGKILL for the death of the parent. A change of user resets this request, so it
+    /// must come last.
+    fn die_with_parent(&self) -> nix::Result<()> {
+        prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // The parent may have died before the request took effect.
+        match unistd::getppid() == self.parent {
+            true => Ok(()),
+            false => Err(Errno::ESRCH),
+        }
+    }
+
+    fn enter_directory(&self) -> nix::Result<()> {
+        match unistd::chdir(self.directory.as_c_str()) {
+            Err(_) if self.falls_back_to_root => unistd::chdir(c"/"),
+            entered => entered,
+        }
+    }
+}
+
+/// Sets a signal to its default action, if the signal allows that.
+///
+/// The system call is made directly. The C library refuses to change the signals it reserves for
+/// itself, and its `posix_spawn` starts programs (the agent may be one) with these ignored.
+fn reset_disposition(number: i32) {
+    // In the kernel's struct, no handler, no flags and an empty mask are all zeros.
+    let default = [0_u64; 4];
+    // SAFETY: the kernel reads a struct not longer than the array and writes nothing.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            number,
+            default.as_ptr(),
+            std::ptr::null_mut::<u64>(),
+            size_of::<u64>(),
+        );
+    }
+}
+
+fn apply(credentials: &Credentials) -> nix::Result<()> {
+    unistd::setgroups(&credentials.groups)?;
+    unistd::setgid(credentials.gid)?;
+    unistd::setuid(credentials.uid)
+}
+
+fn set_oom_score() {
+    // SAFETY: the path ends with NUL, the bytes are static, and the descriptor is closed again.
+    unsafe {
+        let file = libc::open(
+            c"/proc/self/oom_score_adj".as_ptr(),
+            libc::O_WRONLY | libc::O_CLOEXEC,
+        );
+        if file >= 0 {
+            libc::write(file, OOM_SCORE_ADJ.as_ptr().cast(), OOM_SCORE_ADJ.len());
+            libc::close(file);
+        }
+    }
+}
+
+/// Marks all descriptors but the standard streams close-on-exec, among them those that the agent
+/// itself inherited. Kernels before 5.11 do not support this and pass them on.
+fn close_descriptors_at_exec() {
+    // SAFETY: the call accesses no memory and closes nothing before exec.
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        );
+    }
+}

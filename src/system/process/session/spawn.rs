@@ -1,0 +1,163 @@
+//! Starting the first process of a session.
+
+use std::{
+    ffi::CString,
+    io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    process::{Child, Command, Stdio},
+};
+
+use nix::{
+    libc,
+    unistd::{self, Pid},
+};
+use tokio::net::unix::pipe;
+
+use super::{
+    ProcessSession, Program, StartError, StdioMode, Streams, WorkingDirectory,
+    leader::UnregisteredLeader,
+    pre_exec::{PreExec, to_start_error},
+};
+use crate::system::process::{
+    child::plain_environment,
+    open_files,
+    pty::{self, UnregisteredTerminal},
+};
+
+/// The capacity of output pipes. With the kernel's default of 64 KiB, fast writers often block.
+const PIPE_CAPACITY: i32 = 256 << 10;
+
+/// A session that is not yet registered with the async runtime. It is killed when this is dropped.
+pub(super) struct UnregisteredSession {
+    leader: UnregisteredLeader,
+    streams: UnregisteredStreams,
+}
+
+enum UnregisteredStreams {
+    Pipes(Child),
+    Terminal(UnregisteredTerminal, OwnedFd),
+}
+
+impl UnregisteredSession {
+    /// Starts `program`. When this fails, nothing runs.
+    pub(super) fn start(program: Program) -> Result<Self, StartError> {
+        let mut command = Command::new(&program.command);
+        command
+            .args(&program.args)
+            .env_clear()
+            .envs(plain_environment())
+            .envs(program.env.iter().map(|(name, value)| (name, value)));
+        let terminal = connect_stdio(&mut command, &program)?;
+        let setup = pre_exec(program, terminal.is_some())?;
+        set_hook(&mut command, setup);
+        let child = command.spawn().map_err(to_start_error)?;
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let leader = UnregisteredLeader::new(pid).map_err(StartError::Exhausted)?;
+        enlarge_pipes(&child);
+        let streams = match terminal {
+            Some((terminal, slave)) => UnregisteredStreams::Terminal(terminal, slave),
+            None => UnregisteredStreams::Pipes(child),
+        };
+        Ok(UnregisteredSession { leader, streams })
+    }
+
+    pub(super) fn register(self) -> io::Result<ProcessSession> {
+        Ok(ProcessSession {
+            streams: self.streams.register()?,
+            leader: self.leader.register()?,
+        })
+    }
+}
+
+impl UnregisteredStreams {
+    fn register(self) -> io::Result<Streams> {
+        let mut child = match self {
+            UnregisteredStreams::Pipes(child) => child,
+            UnregisteredStreams::Terminal(terminal, slave) => {
+                let terminal = terminal.register()?;
+                return Ok(Streams::Terminal { terminal, slave });
+            }
+        };
+        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        let stdin = child.stdin.take().map(OwnedFd::from);
+        Ok(Streams::Pipes {
+            stdin: stdin.map(pipe::Sender::from_owned_fd).transpose()?,
+            stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
+            stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
+        })
+    }
+}
+
+/// Sets the standard streams of `command`. Returns both sides of the terminal if it gets one.
+fn connect_stdio(
+    command: &mut Command,
+    program: &Program,
+) -> Result<Option<(UnregisteredTerminal, OwnedFd)>, StartError> {
+    let size = match program.stdio {
+        StdioMode::Terminal(size) => size,
+        StdioMode::Pipes | StdioMode::NoInput => {
+            let stdin = match program.stdio {
+                StdioMode::Pipes => Stdio::piped(),
+                _ => Stdio::null(),
+            };
+            command
+                .stdin(stdin)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            return Ok(None);
+        }
+    };
+    let (terminal, slave) = pty::open_pair(size).map_err(StartError::Exhausted)?;
+    if let Some(credentials) = &program.credentials {
+        // Programs that open their terminal by its name need the permission.
+        unistd::fchown(&slave, Some(credentials.uid), None).map_err(io::Error::from)?;
+    }
+    command
+        .stdin(slave.try_clone()?)
+        .stdout(slave.try_clone()?)
+        .stderr(slave.try_clone()?);
+    Ok(Some((terminal, slave)))
+}
+
+fn pre_exec(program: Program, has_terminal: bool) -> Result<PreExec, StartError> {
+    let (directory, falls_back_to_root) = match program.directory {
+        WorkingDirectory::Required(path) => (path, false),
+        WorkingDirectory::Preferred(path) => (path, true),
+    };
+    let directory = CString::new(directory.into_os_string().into_encoded_bytes())
+        .map_err(|_| StartError::Directory(io::ErrorKind::InvalidInput.into()))?;
+    Ok(PreExec {
+        parent: Pid::this(),
+        has_terminal,
+        credentials: program.credentials,
+        directory,
+        falls_back_to_root,
+        last_signal: libc::SIGRTMAX(),
+        open_files: open_files::inherited_limit(),
+    })
+}
+
+#[expect(
+    unsafe_code,
+    reason = "code that runs after fork must be async-signal-safe"
+)]
+fn set_hook(command: &mut Command, setup: PreExec) {
+    // SAFETY: `PreExec::run` makes async-signal-safe calls only and does not allocate.
+    unsafe { command.pre_exec(move || setup.run()) };
+}
+
+#[expect(unsafe_code, reason = "nix does not set the capacity of std's pipes")]
+fn enlarge_pipes(child: &Child) {
+    let stdout = child.stdout.as_ref().map(AsRawFd::as_raw_fd);
+    let stderr = child.stderr.as_ref().map(AsRawFd::as_raw_fd);
+    for pipe in [stdout, stderr].into_iter().flatten() {
+        // Failure is harmless: the kernel limits the total per user, and small pipes work too.
+        // SAFETY: the descriptor is open, and the call accesses no memory.
+        let _ = unsafe { libc::fcntl(pipe, libc::F_SETPIPE_SZ, PIPE_CAPACITY) };
+    }
+}

@@ -1,0 +1,62 @@
+#![allow(unsafe_code, reason = "the test changes signal dispositions")]
+
+use std::{fs, path::Path, time::Duration};
+
+use nix::libc;
+use tokio::{io::AsyncReadExt, time};
+
+use super::*;
+
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+async fn start(command: &str, args: &[&str]) -> ProcessSession {
+    let program = Program {
+        command: command.to_owned(),
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        env: Vec::new(),
+        directory: WorkingDirectory::Preferred("/".into()),
+        credentials: None,
+        stdio: StdioMode::NoInput,
+    };
+    ProcessSession::start(program).await.unwrap()
+}
+
+#[tokio::test]
+async fn program_ignores_no_signal_that_the_agent_ignores() {
+    for number in [libc::SIGPIPE, libc::SIGRTMIN() + 5, libc::SIGRTMAX()] {
+        // SAFETY: ignoring a signal runs no code of this process.
+        unsafe { libc::signal(number, libc::SIG_IGN) };
+    }
+    let ignored = |status: &str| {
+        let line = status.lines().find(|line| line.starts_with("SigIgn:"));
+        line.unwrap().to_owned()
+    };
+    let own = ignored(&fs::read_to_string("/proc/self/status").unwrap());
+    assert_ne!(own, "SigIgn:\t0000000000000000");
+    let session = start("cat", &["/proc/self/status"]).await;
+    let Streams::Pipes { mut stdout, .. } = session.streams else {
+        panic!("the program has no pipes");
+    };
+    let mut status = String::new();
+    let read = stdout.read_to_string(&mut status);
+    time::timeout(TEST_TIMEOUT, read).await.unwrap().unwrap();
+    assert_eq!(ignored(&status), "SigIgn:\t0000000000000000");
+}
+
+#[tokio::test]
+async fn dropped_leader_leaves_no_zombie() {
+    let leaders: Vec<_> = futures::future::join_all((0..10).map(|_| start("sleep", &["1000"])))
+        .await
+        .into_iter()
+        .map(|session| session.leader)
+        .collect();
+    let pids: Vec<u32> = leaders.iter().map(Leader::pid).collect();
+    drop(leaders);
+    let exists = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+    let all_gone = async {
+        while pids.iter().any(exists) {
+            tokio::task::yield_now().await;
+        }
+    };
+    time::timeout(TEST_TIMEOUT, all_gone).await.unwrap();
+}

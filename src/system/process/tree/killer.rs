@@ -1,0 +1,216 @@
+//! The thread that signals and kills process trees.
+
+use std::{
+    collections::HashSet,
+    io,
+    sync::{Arc, LazyLock, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::Signal;
+use tokio::sync::oneshot;
+
+use super::{marks::MarkCache, snapshot::ProcessSnapshot};
+use crate::system::process::session::{Leader, PidPin};
+
+/// How long a kill continues against a tree that keeps forking or that the kernel cannot end.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for killed processes to disappear before the next scan.
+const RESCAN_DELAY: Duration = Duration::from_millis(2);
+
+/// The confirmation required before a tree counts as dead, in points. A process that repeatedly
+/// forks, leaves its session and exits can slip through a single scan.
+const CONFIRMING_SCANS: u32 = 8;
+/// Points of a complete first scan that finds nothing.
+const FIRST_SCAN_POINTS: u32 = 8;
+/// Points of a complete later scan that finds nothing.
+const COMPLETE_SCAN_POINTS: u32 = 4;
+/// Points of a scan that finds nothing but could not read every process.
+const INCOMPLETE_SCAN_POINTS: u32 = 1;
+
+/// Requests for the killer thread. It is separate from the scanner thread so that kills do not
+/// wait for status queries.
+static KILLER: LazyLock<mpsc::Sender<KillRequest>> = LazyLock::new(start_killer);
+
+/// The effect of a [`KillRequest`].
+pub(super) enum Action {
+    /// Signals the tree once.
+    Signal(Signal),
+    /// Kills the tree, and all processes whose mark starts with `mark`, until none is left.
+    Kill { mark: String },
+}
+
+/// A leader whose pid, and therefore whose session id, cannot be reused.
+pub(super) type PinnedLeader = (Arc<Leader>, PidPin);
+
+/// A request to signal or kill a process tree, and its progress.
+struct KillRequest {
+    leader: Option<PinnedLeader>,
+    action: Action,
+    requested_at: Instant,
+    /// The sessions that belong to the tree.
+    sessions: HashSet<i32>,
+    /// The start time of the leader. Older processes cannot belong to the tree.
+    since_ticks: Option<u64>,
+    scans: u32,
+    confirmation: u32,
+    reply: oneshot::Sender<io::Result<bool>>,
+}
+
+/// Runs `action` on the killer thread. Returns `false` if processes survived for
+/// [`KILL_TIMEOUT`].
+pub(super) async fn run(leader: Option<PinnedLeader>, action: Action) -> io::Result<bool> {
+    let (reply, outcome) = oneshot::channel();
+    let session = leader.iter().map(|(leader, _)| leader.pid().cast_signed());
+    let request = KillRequest {
+        sessions: session.collect(),
+        leader,
+        action,
+        requested_at: Instant::now(),
+        since_ticks: None,
+        scans: 0,
+        confirmation: 0,
+        reply,
+    };
+    let thread_ended = || io::Error::other("the killer thread has ended");
+    KILLER.send(request).map_err(|_| thread_ended())?;
+    outcome.await.map_err(|_| thread_ended())?
+}
+
+/// Returns whether stopped processes must be continued so that they can handle `signal`.
+pub(super) fn needs_continue(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGTERM | Signal::SIGHUP)
+}
+
+fn start_killer() -> mpsc::Sender<KillRequest> {
+    let (sender, requests) = mpsc::channel();
+    let builder = thread::Builder::new().name("killer".to_owned());
+    if let Err(error) = builder.spawn(move || serve(&requests)) {
+        // The receiver is gone, so every request fails.
+        tracing::error!(%error, "cannot start the killer thread");
+    }
+    sender
+}
+
+/// Serves all pending requests with each scan.
+fn serve(requests: &mpsc::Receiver<KillRequest>) {
+    let (mut pending, mut marks) = (Vec::new(), MarkCache::default());
+    loop {
+        if pending.is_empty() {
+            marks.clear();
+            match requests.recv() {
+                Ok(request) => pending.push(request),
+                Err(mpsc::RecvError) => return,
+            }
+        }
+        pending.extend(requests.try_iter());
+        let snapshot = ProcessSnapshot::take();
+        let mut unfinished = Vec::new();
+        for mut request in pending {
+            let outcome = match &snapshot {
+                Ok(snapshot) => request.step(snapshot, &mut marks).map(Ok),
+                Err(error) => Some(Err(io::Error::new(error.kind(), error.to_string()))),
+            };
+            match outcome {
+                Some(outcome) => request.finish(outcome),
+                None => unfinished.push(request),
+            }
+        }
+        pending = unfinished;
+        if !pending.is_empty() {
+            thread::sleep(RESCAN_DELAY);
+        }
+    }
+}
+
+impl KillRequest {
+    fn finish(self, outcome: io::Result<bool>) {
+        let KillRequest { leader, reply, .. } = self;
+        // Release the pin first: the caller may reap the leader as soon as it has the reply.
+        drop(leader);
+        let _ = reply.send(outcome);
+    }
+
+    /// Applies one snapshot. Returns the outcome once the request is finished.
+    fn step(&mut self, snapshot: &ProcessSnapshot, marks: &mut MarkCache) -> Option<bool> {
+        match &self.action {
+            Action::Signal(signal) => {
+                let signal = *signal;
+                self.signal_descendants(snapshot, signal);
+                Some(true)
+            }
+            Action::Kill { mark } => {
+                let mark = mark.clone();
+                self.kill_step(snapshot, marks, &mark)
+            }
+        }
+    }
+
+    fn leader_pid(&self) -> Option<i32> {
+        let leader = self.leader.as_ref();
+        leader.map(|(leader, _)| leader.pid().cast_signed())
+    }
+
+    /// Signals the tree except for the leader's group, which has received the signal already.
+    fn signal_descendants(&mut self, snapshot: &ProcessSnapshot, signal: Signal) {
+        let mut tree = snapshot.tree(HashSet::new(), &mut self.sessions);
+        let leader = self.leader_pid().and_then(|pid| snapshot.find(pid));
+        let group = leader.map(|leader| leader.group);
+        let processes = snapshot.processes.iter();
+        for signalled in processes.filter(|process| Some(process.group) == group) {
+            tree.remove(&signalled.pid);
+        }
+        snapshot.signal(&tree, signal);
+        if needs_continue(signal) {
+            snapshot.signal(&tree, Signal::SIGCONT);
+        }
+    }
+
+    fn kill_step(
+        &mut self,
+        snapshot: &ProcessSnapshot,
+        marks: &mut MarkCache,
+        mark: &str,
+    ) -> Option<bool> {
+        let leader = self.leader_pid();
+        let since_ticks = *self.since_ticks.get_or_insert_with(|| {
+            let leader = leader.and_then(|pid| snapshot.find(pid));
+            leader.map_or(0, |leader| leader.start_ticks)
+        });
+        let marked = marks.find(snapshot, mark, since_ticks);
+        let is_complete = snapshot.is_complete && marked.is_complete;
+        let tree = snapshot.tree(marked.pids, &mut self.sessions);
+        let is_any_alive = snapshot.signal(&tree, Signal::SIGKILL);
+        self.forget_ended_sessions(snapshot);
+        // A zombie other than the leader may have forked just before it was killed.
+        let has_zombies = snapshot
+            .processes
+            .iter()
+            .any(|process| tree.contains(&process.pid) && Some(process.pid) != leader);
+        self.scans += 1;
+        self.confirmation = match (is_any_alive, is_complete && !has_zombies) {
+            (true, _) => 0,
+            (false, true) if self.scans == 1 => FIRST_SCAN_POINTS,
+            (false, true) => self.confirmation + COMPLETE_SCAN_POINTS,
+            (false, false) => self.confirmation + INCOMPLETE_SCAN_POINTS,
+        };
+        if self.confirmation >= CONFIRMING_SCANS {
+            return Some(true);
+        }
+        let is_timed_out = self.requested_at.elapsed() > KILL_TIMEOUT;
+        if is_timed_out {
+            tracing::warn!(?KILL_TIMEOUT, "killed processes are still alive");
+        }
+        is_timed_out.then_some(false)
+    }
+
+    /// Removes sessions without living members, because their ids may be reused. The leader's
+    /// session id stays valid while the leader is pinned.
+    fn forget_ended_sessions(&mut self, snapshot: &ProcessSnapshot) {
+        let alive = snapshot.live_sessions();
+        let own = self.leader_pid();
+        self.sessions
+            .retain(|session| alive.contains(session) || Some(*session) == own);
+    }
+}

@@ -1,0 +1,80 @@
+//! Process trees: finding, signalling and killing everything that a client process started.
+//!
+//! A tree consists of three kinds of processes:
+//!
+//! - members of the leader's session, and all descendants;
+//! - members of every session that a descendant started (no process can join a session from
+//!   outside);
+//! - processes with the tree's [`MARK`] in their environment, which they inherit. The mark
+//!   finds those that started a session of their own and lost their parents.
+//!
+//! A process that left its session, lost its parents and cleared its environment cannot be
+//! attributed to a tree.
+//!
+//! ```text
+//! kill_tree ──▶ killer thread ──▶ snapshot of /proc ──▶ SIGKILL to the tree ──┐
+//!                    ▲                                                       │ repeat until
+//!                    └───────────────────────────────────────────────────────┘ confirmed dead
+//!                                                                              or 5 s passed
+//! ```
+//!
+//! `snapshot` reads `/proc`, `marks` reads environments, `killer` owns pending requests.
+
+mod killer;
+mod marks;
+mod snapshot;
+
+pub use snapshot::{ProcessSnapshot, Usage};
+
+use std::{io, sync::Arc};
+
+use nix::sys::signal::Signal;
+
+use self::killer::{Action, needs_continue};
+use crate::system::process::session::Leader;
+
+/// The environment variable that holds the mark of a tree.
+pub const MARK: &str = "SPAWNED_PROCESS";
+
+/// Signals the session of `leader` and all descendants. SIGTERM and SIGHUP also continue stopped
+/// processes, which could not handle the signal otherwise.
+///
+/// # Errors
+/// Fails if `/proc` cannot be read.
+pub async fn signal_tree(leader: Arc<Leader>, signal: Signal) -> io::Result<()> {
+    // The group gets the signal at once, however long the scan takes.
+    leader.signal(signal);
+    if needs_continue(signal) {
+        leader.signal(Signal::SIGCONT);
+    }
+    let Some(pin) = Leader::pin(&leader) else {
+        return Ok(());
+    };
+    let signalled = killer::run(Some((leader, pin)), Action::Signal(signal)).await;
+    signalled.map(|_| ())
+}
+
+/// Kills the session of `leader`, all descendants, and all processes whose [`MARK`] starts with
+/// `mark`, until none is left. Returns `false` if some survived for five seconds.
+///
+/// # Errors
+/// Fails if `/proc` cannot be read; the leader's group is killed even then.
+pub async fn kill_tree(leader: Arc<Leader>, mark: String) -> io::Result<bool> {
+    let pinned = Leader::pin(&leader).map(|pin| (leader.clone(), pin));
+    // The scan comes before the first signal: descendants cannot be found once their parents are
+    // dead.
+    let killed = killer::run(pinned, Action::Kill { mark }).await;
+    if killed.is_err() {
+        leader.signal(Signal::SIGKILL);
+    }
+    killed
+}
+
+/// Kills all processes whose [`MARK`] starts with `mark`, and their descendants. Returns `false`
+/// if some survived for five seconds.
+///
+/// # Errors
+/// Fails if `/proc` cannot be read.
+pub async fn kill_marked(mark: String) -> io::Result<bool> {
+    killer::run(None, Action::Kill { mark }).await
+}
