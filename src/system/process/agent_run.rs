@@ -16,7 +16,7 @@ use crate::system::process::tree;
 /// The file with the name of the run, relative to the agent's state directory.
 pub const RECORD: &str = "run/processes.run";
 
-/// One run of an agent. Its name is random and therefore never matches processes of another run.
+/// A run of an agent. Its name is random and therefore never matches processes of another run.
 #[derive(Debug)]
 pub struct AgentRun {
     name: Uuid,

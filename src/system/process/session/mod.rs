@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A [`Leader`] stays a zombie until [`Leader::reap`], which keeps its pid, its process group and
-//! its session id from being reused. Whoever signals the group before that reaches no other
+//! its session id from being reused. A signal to the group before that reaches no other
 //! process. A [`PidPin`] holds this state while a kill or a scan uses the pid.
 //!
 //! `spawn` starts the process, `pre_exec` sets it up after the fork, `leader` owns the running

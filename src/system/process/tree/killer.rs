@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::{marks::MarkCache, snapshot::ProcessSnapshot};
 use crate::system::process::session::{Leader, PidPin};
 
-/// How long a kill continues against a tree that keeps forking or that the kernel cannot end.
+/// The time limit of a kill against a tree that keeps forking or that the kernel cannot end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for killed processes to disappear before the next scan.
 const RESCAN_DELAY: Duration = Duration::from_millis(2);
