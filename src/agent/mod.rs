@@ -294,10 +294,10 @@ impl Services {
 fn process_options(config: &Config) -> process::Options {
     process::Options {
         max: config.max_processes,
-        kept_output: config.process_output_mb << 20,
-        exec_output: config.exec_output_mb << 20,
-        exec_total: config.exec_total_mb << 20,
-        folder: config.state_dir.root().to_owned(),
+        log_bytes: config.process_output_mb << 20,
+        exec_output_bytes: config.exec_output_mb << 20,
+        exec_total_bytes: config.exec_total_mb << 20,
+        state_dir: config.state_dir.root().to_owned(),
     }
 }
 

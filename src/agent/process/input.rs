@@ -1,4 +1,4 @@
-//! Writing to a process.
+//! The standard input of a client process.
 
 use std::{future::Future, io, sync::Arc, time::Duration};
 
@@ -11,51 +11,57 @@ use tokio::{
 
 use crate::system::process::pty::Terminal;
 
-/// How long a process may take to read what is written to it.
-pub const WRITE_LIMIT: Duration = Duration::from_secs(5);
-/// End of transmission: what Ctrl-D types.
+/// Time for a process to read what one request writes.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// End of transmission, the character of Ctrl-D.
 const CTRL_D: &[u8] = b"\x04";
 
 #[derive(Debug, thiserror::Error)]
 pub enum StdinError {
-    #[error("the standard input has ended")]
-    Ended,
+    #[error("the standard input is closed")]
+    Closed,
     #[error("the process has exited")]
     Exited,
-    #[error("the standard input cannot be written: {0}")]
+    #[error("cannot write to the standard input: {0}")]
     Failed(#[source] io::Error),
 }
 
-/// A process's standard input. Writers take turns.
+/// The standard input of a process. A writer holds the lock until its data is written, so that
+/// the data of concurrent writers does not interleave.
 #[derive(Debug)]
-pub struct Input(Arc<Mutex<End>>);
+pub(super) struct Input(Arc<Mutex<Target>>);
 
 #[derive(Debug)]
-enum End {
+enum Target {
     Pipe(pipe::Sender),
     Terminal(Arc<Terminal>),
     Closed,
 }
 
 impl Input {
-    pub fn pipe(pipe: Option<pipe::Sender>) -> Self {
-        Input(Arc::new(Mutex::new(pipe.map_or(End::Closed, End::Pipe))))
+    /// Wraps a pipe. `None` means that the input is closed from the start.
+    pub(super) fn pipe(pipe: Option<pipe::Sender>) -> Self {
+        let target = pipe.map_or(Target::Closed, Target::Pipe);
+        Input(Arc::new(Mutex::new(target)))
     }
 
-    pub fn terminal(terminal: Arc<Terminal>) -> Self {
-        Input(Arc::new(Mutex::new(End::Terminal(terminal))))
+    pub(super) fn terminal(terminal: Arc<Terminal>) -> Self {
+        Input(Arc::new(Mutex::new(Target::Terminal(terminal))))
     }
 
-    /// Writes what the process takes within [`WRITE_LIMIT`] and before it has `exited`; where that is all, it ends if that is wished: a
-    /// terminal that takes nothing just now does so before anything else that is written.
-    pub async fn write(
+    /// Writes `data` until it is complete, [`WRITE_TIMEOUT`] passes or the process has `exited`.
+    /// Returns the number of bytes written.
+    ///
+    /// If everything was written and `end` is set, it also ends the input. A terminal that
+    /// accepts no data now gets its Ctrl-D later, but before the data of other writers.
+    pub(super) async fn write(
         &self,
         data: &[u8],
-        and_end: bool,
+        end: bool,
         exited: impl Future<Output = ()> + Send + 'static,
     ) -> Result<usize, StdinError> {
         let mut written = 0;
-        let writing = timeout(WRITE_LIMIT, self.take_turn(data, &mut written));
+        let writing = timeout(WRITE_TIMEOUT, self.lock_and_write(data, &mut written));
         let mut exited = Box::pin(exited);
         let result = tokio::select! {
             biased;
@@ -63,16 +69,17 @@ impl Input {
             () = &mut exited => Ok(Err(StdinError::Exited)),
         };
         match result {
-            Ok(Ok(end)) if and_end => finish(end, exited),
-            // The caller learns of the rest with the next call.
+            Ok(Ok(target)) if end => end_input(target, exited),
+            // After a partial write, the caller gets the error with its next request.
             Ok(Err(error)) if written == 0 => return Err(error),
             Ok(_) | Err(_) => {}
         }
         Ok(written)
     }
 
-    /// Writes all of it, and nothing of others between, however long the process takes to read it. Given up, the turn is given back.
-    pub async fn write_whole(
+    /// Writes all of `data`, however long the process takes to read it. Dropping the future
+    /// releases the lock.
+    pub(super) async fn write_all(
         &self,
         data: &[u8],
         exited: impl Future<Output = ()>,
@@ -80,62 +87,65 @@ impl Input {
         let mut written = 0;
         tokio::select! {
             biased;
-            turn = self.take_turn(data, &mut written) => turn.map(drop),
+            result = self.lock_and_write(data, &mut written) => result.map(drop),
             () = exited => Err(StdinError::Exited),
         }
     }
 
-    /// Waits for the turn and writes all; the turn goes on with what is returned.
-    async fn take_turn(
+    /// Writes all of `data` and returns the lock.
+    async fn lock_and_write(
         &self,
         data: &[u8],
         written: &mut usize,
-    ) -> Result<OwnedMutexGuard<End>, StdinError> {
-        let mut end = self.0.clone().lock_owned().await;
-        let result = end.write(data, written).await;
+    ) -> Result<OwnedMutexGuard<Target>, StdinError> {
+        let mut target = self.0.clone().lock_owned().await;
+        let result = target.write(data, written).await;
         if result.is_err() {
-            *end = End::Closed;
+            *target = Target::Closed;
         }
-        result.map(|()| end)
+        result.map(|()| target)
     }
 
-    pub async fn close(&self) {
-        *self.0.lock().await = End::Closed;
+    pub(super) async fn close(&self) {
+        *self.0.lock().await = Target::Closed;
     }
 }
 
-impl End {
+impl Target {
     async fn write(&mut self, data: &[u8], written: &mut usize) -> Result<(), StdinError> {
         while *written < data.len() {
-            let rest = &data[*written..];
-            let wrote = match self {
-                End::Pipe(pipe) => pipe.write(rest).await,
-                End::Terminal(terminal) => terminal.write(rest).await,
-                End::Closed => return Err(StdinError::Ended),
+            let remaining = &data[*written..];
+            let result = match self {
+                Target::Pipe(pipe) => pipe.write(remaining).await,
+                Target::Terminal(terminal) => terminal.write(remaining).await,
+                Target::Closed => return Err(StdinError::Closed),
             };
-            *written += wrote.map_err(told)?;
+            *written += result.map_err(to_stdin_error)?;
         }
         match self {
-            End::Closed => Err(StdinError::Ended),
-            End::Pipe(_) | End::Terminal(_) => Ok(()),
+            Target::Closed => Err(StdinError::Closed),
+            Target::Pipe(_) | Target::Terminal(_) => Ok(()),
         }
     }
 }
 
-/// Ends an input of which its caller has the turn.
-fn finish(mut end: OwnedMutexGuard<End>, exited: impl Future<Output = ()> + Send + 'static) {
-    let End::Terminal(terminal) = &*end else {
-        *end = End::Closed;
+/// Closes a pipe, or types Ctrl-D into a terminal.
+fn end_input(
+    mut target: OwnedMutexGuard<Target>,
+    exited: impl Future<Output = ()> + Send + 'static,
+) {
+    let Target::Terminal(terminal) = &*target else {
+        *target = Target::Closed;
         return;
     };
     let terminal = terminal.clone();
-    // The turn stays taken until it is typed.
+    // The task holds the lock until the terminal has accepted the character.
     tokio::spawn(async move {
         tokio::select! {
             biased;
-            typed = terminal.write(CTRL_D) => {
-                if typed.is_err() {
-                    *end = End::Closed;
+            result = terminal.write(CTRL_D) => {
+                if result.is_err() {
+                    *target = Target::Closed;
                 }
             }
             () = exited => {}
@@ -143,9 +153,9 @@ fn finish(mut end: OwnedMutexGuard<End>, exited: impl Future<Output = ()> + Send
     });
 }
 
-fn told(error: io::Error) -> StdinError {
+fn to_stdin_error(error: io::Error) -> StdinError {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => StdinError::Ended,
+        io::ErrorKind::BrokenPipe => StdinError::Closed,
         _ => StdinError::Failed(error),
     }
 }

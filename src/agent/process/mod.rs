@@ -1,131 +1,122 @@
 //! Processes that clients start on the browser's host.
+//!
+//! [`Processes::spawn`] starts a process whose output clients read as events.
+//! [`Processes::exec`] runs a program to completion and returns the head of its output.
+//!
+//! ```text
+//! starting ──▶ running ──exit──▶ exited, session alive ──reap──▶ reaped ──RETENTION──▶ removed
+//!    │            │ deadline, cancellation: SIGTERM, SIGKILL        │
+//!    │ permit     │ OutputReader copies to the sink                 │ permit released
+//!    ▼            ▼                                                 ▼
+//!  limit      readers, stdin, resize, signals                output readable until removed
+//! ```
+//!
+//! One task per process owns its lifecycle, its output reader and its permit. The registry maps
+//! ids to [`Process`] handles; handlers share these. [`AgentRun`] kills everything that is left
+//! when the agent stops, and at the next start if the agent was killed.
+//!
+//! ```text
+//! launch         resolves a request: user, environment, directory
+//! user           looks up users and their credentials
+//! lifecycle      waits, terminates, reaps
+//! handle         the shared handle of one process
+//! registry       the processes by id, with limits for exited ones
+//! input          standard input
+//! output         reads pipes and terminals
+//! capture        retains output: newest events, or the head of each stream
+//! memory_budget  limits the memory of all captures together
+//! cpu_usage      CPU percentage between samples
+//! exec           runs programs to completion
+//! ```
 
-use std::{
-    collections::{HashMap, VecDeque},
-    ffi::{OsStr, OsString},
-    io,
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+mod capture;
+mod cpu_usage;
+mod exec;
+mod handle;
+mod input;
+mod launch;
+mod lifecycle;
+mod memory_budget;
+mod output;
+mod registry;
+mod user;
+
+pub use capture::CapturedOutput;
+pub use exec::Execution;
+pub use handle::{Process, ProcessStatus, ResizeError, SignalError};
+pub use input::{StdinError, WRITE_TIMEOUT};
+pub use launch::DisplayAccess;
+pub use memory_budget::MemoryReservation;
+pub use user::UserError;
+
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use metrics::gauge;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    sync::{OwnedSemaphorePermit, Semaphore},
     time,
 };
 
+use self::{
+    capture::OutputSink,
+    lifecycle::{Lifecycle, OUTPUT_GRACE_PERIOD, TERM_GRACE_PERIOD},
+    memory_budget::MemoryBudget,
+    output::{OutputReader, ProcessOutput},
+    registry::ProcessRegistry,
+    user::User,
+};
 use crate::{
-    agent::display,
     api::{
         ids::ProcessId,
         process::{Launch, SpawnRequest},
     },
     shutdown::Shutdown,
-    system::{
-        process::agent_run::AgentRun,
-        process::pty::TerminalSize,
-        process::session::{self, ProcessSession, Program, StdioMode, WorkingDirectory},
-        process::tree,
+    system::process::{
+        agent_run::AgentRun,
+        pty::TerminalSize,
+        session::{self, ProcessSession, StdioMode},
     },
 };
 
-mod account;
-mod budget;
-mod input;
-mod keeper;
-mod output;
-mod running;
-
-pub use account::AccountError;
-pub use budget::Share;
-pub use input::{StdinError, WRITE_LIMIT};
-pub use keeper::{EXIT_TIMED_OUT, TERM_GRACE};
-pub use output::Collected;
-pub use running::{Process, ResizeError, SignalError, Status};
-
-use account::Account;
-use budget::Budget;
-use keeper::{Keeper, OUTPUT_GRACE};
-use output::{Collection, Reading, Sink};
-
-/// How long the output and the exit code of a process that has ended can still be read.
+/// How long the output and the exit code of an exited process stay readable.
 pub const RETENTION: Duration = Duration::from_secs(120);
-/// More that have ended than this make the oldest go before their time.
+/// The number of exited processes that are retained.
 pub const MAX_EXITED: usize = 1024;
-/// So does more output than this of those that have ended.
+/// The total output of exited processes that is retained.
 pub const MAX_EXITED_BYTES: usize = 128 << 20;
-const TERM: &str = "xterm-256color";
-/// For all to end when the agent stops, beside what they are given to end by themselves.
-const STOP_GRACE: Duration = Duration::from_secs(3);
+/// Time for all processes to end at shutdown, in addition to the time between SIGTERM and
+/// SIGKILL.
+const SHUTDOWN_GRACE_PERIOD: Duration = Duration::from_secs(3);
 
-/// What bounds the processes.
+/// Limits, and the agent's state directory.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How many may be there at once.
+    /// The number of processes at the same time.
     pub max: usize,
-    /// Bytes of output that are kept for the readers of each.
-    pub kept_output: usize,
-    /// Bytes that are kept of each of the two outputs of a program that is run to its end.
-    pub exec_output: usize,
-    /// Bytes that are kept of all of those together.
-    pub exec_total: usize,
-    /// The agent's folder, where a record of this run is kept: others can then end what a killed agent has left.
-    pub folder: PathBuf,
-}
-
-/// The display that programs are to use.
-#[derive(Debug, Clone)]
-pub struct DisplayAccess {
-    pub name: Arc<str>,
-    pub authority: PathBuf,
-}
-
-impl DisplayAccess {
-    /// The variables by which programs of that user find it and are let in; none where they would not be.
-    async fn for_programs_of(self, account: &Account) -> Vec<(&'static str, OsString)> {
-        let name = ("DISPLAY", OsString::from(&*self.name));
-        let Some(identity) = &account.credentials else {
-            return vec![name, ("XAUTHORITY", self.authority.into())];
-        };
-        let uid = identity.uid.as_raw();
-        match display::admit(&self.name, &self.authority, uid).await {
-            Ok(()) => vec![name],
-            Err(error) => {
-                tracing::warn!(%error, uid, "a program of another user goes without the screen");
-                Vec::new()
-            }
-        }
-    }
+    /// Bytes of output retained for the readers of each process.
+    pub log_bytes: usize,
+    /// Bytes retained of each output stream of an executed program.
+    pub exec_output_bytes: usize,
+    /// Bytes retained of all executed programs together.
+    pub exec_total_bytes: usize,
+    /// The directory with the record of this run, by which a later agent finds what is left.
+    pub state_dir: PathBuf,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    #[error("{0} processes run, which is the limit")]
-    Full(usize),
-    #[error("the agent is being stopped")]
-    Stopping,
+    #[error("process limit reached ({0})")]
+    LimitReached(usize),
+    #[error("the agent is shutting down")]
+    ShuttingDown,
     #[error(transparent)]
-    Account(#[from] AccountError),
+    User(#[from] UserError),
     #[error(transparent)]
     Start(#[from] session::StartError),
 }
 
-/// What came of a program that was run to its end.
-#[derive(Debug)]
-pub struct Execution {
-    pub exit_code: i32,
-    pub stdout: Collected,
-    pub stderr: Collected,
-    /// Something that it has started got away and has an output open still.
-    pub output_open: bool,
-    pub took: Duration,
-    /// What the output takes.
-    pub memory: Share,
-}
-
-/// The processes of this agent; clones share them.
+/// The client processes of this agent. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Processes {
     inner: Arc<Inner>,
@@ -135,48 +126,49 @@ pub struct Processes {
 struct Inner {
     options: Options,
     run: AgentRun,
-    own: Account,
-    places: Arc<Semaphore>,
-    exec_memory: Budget,
-    known: Mutex<Known>,
+    current_user: User,
+    permits: Arc<Semaphore>,
+    exec_memory: MemoryBudget,
+    registry: Mutex<ProcessRegistry>,
     shutdown: Shutdown,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    by_id: HashMap<ProcessId, Arc<Process>>,
-    /// Those that have ended, the oldest first.
-    exited: VecDeque<(ProcessId, usize)>,
-    exited_bytes: usize,
+/// The task of one spawned process.
+struct SpawnTask {
+    inner: Arc<Inner>,
+    process: Arc<Process>,
+    output: ProcessOutput,
+    sink: OutputSink,
+    lifecycle: Lifecycle,
+    permit: OwnedSemaphorePermit,
 }
 
 impl Processes {
-    /// Clears up what an earlier agent has left, and has all that will be started end with this one.
+    /// Kills the processes of a previous agent, and registers the kill of all processes of this
+    /// one for its shutdown.
     ///
     /// # Errors
-    /// Where the record of this run cannot be written.
+    /// Fails if the record of this run cannot be written.
     pub async fn new(options: Options, shutdown: &Shutdown) -> io::Result<Self> {
-        let run = AgentRun::start(&options.folder).await?;
-        let processes = Processes {
-            inner: Arc::new(Inner {
-                own: account::own(),
-                places: Arc::new(Semaphore::new(options.max)),
-                exec_memory: Budget::of(options.exec_total),
-                options,
-                run,
-                known: Mutex::default(),
-                shutdown: shutdown.clone(),
-            }),
-        };
-        let stopping = processes.clone();
-        shutdown.spawn(async move { stopping.end_with_the_agent().await });
-        Ok(processes)
+        let run = AgentRun::start(&options.state_dir).await?;
+        let inner = Arc::new(Inner {
+            current_user: User::current(),
+            permits: Arc::new(Semaphore::new(options.max)),
+            exec_memory: MemoryBudget::new(options.exec_total_bytes),
+            options,
+            run,
+            registry: Mutex::default(),
+            shutdown: shutdown.clone(),
+        });
+        let ending = inner.clone();
+        shutdown.spawn(async move { ending.kill_all_at_shutdown().await });
+        Ok(Processes { inner })
     }
 
-    /// Starts a program and keeps its output for whoever reads it.
+    /// Starts a process and retains its newest output.
     ///
     /// # Errors
-    /// Where it cannot be started; nothing runs then.
+    /// Fails if the program cannot be started; nothing runs then.
     pub async fn spawn(
         &self,
         request: SpawnRequest,
@@ -191,103 +183,31 @@ impl Processes {
         };
         let deadline = deadline(&request.launch);
         let id = ProcessId::generate();
-        let (session, place) = self.start(id, request.launch, stdio, display).await?;
-        let (sink, log) = Sink::keeping(self.inner.options.kept_output);
-        let (process, outlets) = Process::new(id, self.inner.mark(id), session, log.clone());
+        let (session, permit) = self.start(id, request.launch, stdio, display).await?;
+        let (sink, log) = OutputSink::log(self.inner.options.log_bytes);
+        let (process, output) = Process::new(id, self.inner.mark(id), session, log);
         let process = Arc::new(process);
-        self.inner.add(process.clone());
-        let keeper = Keeper {
-            deadline,
-            cancel: self.inner.shutdown.token(),
+        self.inner.registry.lock().insert(process.clone());
+        self.inner.update_metrics();
+        let task = SpawnTask {
+            inner: self.inner.clone(),
+            process: process.clone(),
+            output,
+            sink,
+            lifecycle: Lifecycle {
+                deadline,
+                cancel: self.inner.shutdown.token(),
+            },
+            permit,
         };
-        let (processes, kept) = (self.clone(), process.clone());
-        self.inner.shutdown.spawn(async move {
-            let mut reading = Reading::start(outlets, &sink);
-            let end = keeper.keep(&kept).await;
-            reading.settle(OUTPUT_GRACE).await;
-            sink.end(end.exit_code, reading.finish().await);
-            keeper.see_off(&kept).await;
-            drop(place);
-            processes.inner.count();
-            processes.inner.has_ended(id, log.weight());
-            processes.forget_later(id).await;
-        });
+        self.inner.shutdown.spawn(task.run());
         Ok(process)
     }
 
-    /// Runs a program to its end. Whoever stops waiting ends it, and all that it has started ends with it.
-    ///
-    /// # Errors
-    /// Where it cannot be started; nothing runs then.
-    pub async fn exec(
-        &self,
-        launch: Launch,
-        display: Option<DisplayAccess>,
-    ) -> Result<Execution, SpawnError> {
-        let begun = time::Instant::now();
-        let deadline = deadline(&launch);
-        let id = ProcessId::generate();
-        let (session, place) = self.start(id, launch, StdioMode::NoInput, display).await?;
-        let memory = self.inner.exec_memory.share();
-        let sink = Sink::collecting(self.inner.options.exec_output, memory);
-        let (_, nobody_reads) = Sink::keeping(0);
-        let (process, outlets) = Process::new(id, self.inner.mark(id), session, nobody_reads);
-        let process = Arc::new(process);
-        self.inner.count();
-        let cancel = self.inner.shutdown.token().child_token();
-        let keeper = Keeper {
-            deadline,
-            cancel: cancel.clone(),
-        };
-        let (done, answer) = oneshot::channel();
-        let processes = self.clone();
-        self.inner.shutdown.spawn(async move {
-            let mut reading = Reading::start(outlets, &sink);
-            let end = keeper.keep(&process).await;
-            reading.settle(OUTPUT_GRACE).await;
-            let cleared = keeper.clear(&process).await;
-            // With those who had the output open, what they wrote is complete.
-            reading.settle(OUTPUT_GRACE).await;
-            let output_open = reading.finish().await;
-            let place = if cleared {
-                drop(place);
-                processes.inner.count();
-                None
-            } else {
-                Some(place)
-            };
-            // Nobody may be there any more.
-            let _ = done.send((end, output_open, sink.collected()));
-            if place.is_some() {
-                keeper.see_off(&process).await;
-                drop(place);
-                processes.inner.count();
-            }
-        });
-        let _cancelled_if_abandoned = cancel.drop_guard();
-        let answer = answer.await.map_err(|_| SpawnError::Stopping)?;
-        let (end, output_open, collection) = answer;
-        let Collection {
-            stdout,
-            stderr,
-            memory,
-        } = collection;
-        Ok(Execution {
-            exit_code: match end.timed_out {
-                true => EXIT_TIMED_OUT,
-                false => end.exit_code,
-            },
-            stdout,
-            stderr,
-            output_open,
-            took: begun.elapsed(),
-            memory,
-        })
-    }
-
+    /// Returns a process by id, if it runs or exited recently.
     #[must_use]
     pub fn get(&self, id: &ProcessId) -> Option<Arc<Process>> {
-        self.inner.known().by_id.get(id).cloned()
+        self.inner.registry.lock().get(id)
     }
 
     async fn start(
@@ -297,76 +217,47 @@ impl Processes {
         stdio: StdioMode,
         display: Option<DisplayAccess>,
     ) -> Result<(ProcessSession, OwnedSemaphorePermit), SpawnError> {
-        if self.inner.shutdown.stopping() {
-            return Err(SpawnError::Stopping);
+        let inner = &self.inner;
+        if inner.shutdown.stopping() {
+            return Err(SpawnError::ShuttingDown);
         }
-        let places = self.inner.places.clone();
-        let place = places
-            .try_acquire_owned()
-            .map_err(|_| SpawnError::Full(self.inner.options.max))?;
-        let own = &self.inner.own;
-        let account = match &launch.as_user {
-            Some(name) => account::named(name).await?,
-            None if launch.as_root => account::root(own)?,
-            None => own.clone(),
-        };
-        let display = match display {
-            Some(display) => display.for_programs_of(&account).await,
-            None => Vec::new(),
-        };
-        let mut env = Vec::new();
-        let mut set = |name: &str, value: &OsStr| env.push((name.into(), value.into()));
-        set("HOME", account.home.as_os_str());
-        set("USER", account.name.as_ref());
-        set("LOGNAME", account.name.as_ref());
-        set("SHELL", account.shell.as_os_str());
-        for (name, value) in &display {
-            set(name, value);
-        }
-        if let StdioMode::Terminal(_) = stdio {
-            set("TERM", TERM.as_ref());
-        }
-        for (name, value) in launch.env.iter() {
-            set(name, value.as_ref());
-        }
-        set(tree::MARK, self.inner.mark(id).as_ref());
-        let program = Program {
-            command: launch.command,
-            args: launch.args,
-            env,
-            directory: match launch.cwd {
-                Some(path) => WorkingDirectory::Required(path.as_path().to_owned()),
-                None => WorkingDirectory::Preferred(account.home),
-            },
-            credentials: account.credentials,
-            stdio,
-        };
+        let permit = inner.permits.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| SpawnError::LimitReached(inner.options.max))?;
+        let mark = inner.mark(id);
+        let program = launch::prepare(launch, stdio, display, &mark, &inner.current_user).await?;
         let session = ProcessSession::start(program).await?;
-        Ok((session, place))
-    }
-
-    async fn forget_later(&self, id: ProcessId) {
-        tokio::select! {
-            () = time::sleep(RETENTION) => {}
-            () = self.inner.shutdown.stopped() => {}
-        }
-        self.inner.forget(id);
-    }
-
-    async fn end_with_the_agent(&self) {
-        self.inner.shutdown.stopped().await;
-        // All places are free once all have ended.
-        let all = u32::try_from(self.inner.options.max).unwrap_or(u32::MAX);
-        let ended = self.inner.places.acquire_many(all);
-        let _ = time::timeout(TERM_GRACE + STOP_GRACE, ended).await;
-        // What has left its session and outlived its parents.
-        self.inner.run.kill_all().await;
+        Ok((session, permit))
     }
 }
 
-fn deadline(launch: &Launch) -> Option<time::Instant> {
-    let timeout = launch.timeout_sec.map(Duration::from);
-    timeout.map(|timeout| time::Instant::now() + timeout)
+impl SpawnTask {
+    async fn run(self) {
+        let SpawnTask {
+            inner,
+            process,
+            output,
+            sink,
+            lifecycle,
+            permit,
+        } = self;
+        let mut reader = OutputReader::start(output, &sink);
+        let exit = lifecycle.supervise(&process).await;
+        reader.drain(OUTPUT_GRACE_PERIOD).await;
+        sink.end(exit.code, reader.finish().await);
+        lifecycle.reap(&process).await;
+        drop(permit);
+        inner.update_metrics();
+        let id = process.id;
+        let output_bytes = process.output_bytes();
+        // Eviction from the registry must free the output.
+        drop((process, sink));
+        inner.registry.lock().set_exited(id, output_bytes);
+        tokio::select! {
+            () = time::sleep(RETENTION) => {}
+            () = inner.shutdown.stopped() => {}
+        }
+        inner.registry.lock().remove(id);
+    }
 }
 
 impl Inner {
@@ -374,42 +265,23 @@ impl Inner {
         self.run.mark(&id.to_string())
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
-    }
-
-    fn add(&self, process: Arc<Process>) {
-        self.known().by_id.insert(process.id, process);
-        self.count();
-    }
-
-    /// Makes room for another that has ended.
-    fn has_ended(&self, id: ProcessId, weight: usize) {
-        let mut known = self.known();
-        known.exited.push_back((id, weight));
-        known.exited_bytes += weight;
-        while known.exited.len() > MAX_EXITED
-            || (known.exited_bytes > MAX_EXITED_BYTES && known.exited.len() > 1)
-        {
-            let Some((oldest, weight)) = known.exited.pop_front() else {
-                break;
-            };
-            known.exited_bytes -= weight;
-            known.by_id.remove(&oldest);
-        }
-    }
-
-    fn forget(&self, id: ProcessId) {
-        let mut known = self.known();
-        known.by_id.remove(&id);
-        let at = known.exited.iter().position(|(exited, _)| *exited == id);
-        if let Some((_, weight)) = at.and_then(|at| known.exited.remove(at)) {
-            known.exited_bytes -= weight;
-        }
-    }
-
-    fn count(&self) {
-        let running = self.options.max - self.places.available_permits();
+    fn update_metrics(&self) {
+        let running = self.options.max - self.permits.available_permits();
         gauge!("berth_processes").set(running as f64);
     }
+
+    async fn kill_all_at_shutdown(&self) {
+        self.shutdown.stopped().await;
+        // Every process holds a permit until it is reaped.
+        let all = u32::try_from(self.options.max).unwrap_or(u32::MAX);
+        let ended = self.permits.acquire_many(all);
+        let _ = time::timeout(TERM_GRACE_PERIOD + SHUTDOWN_GRACE_PERIOD, ended).await;
+        // This finds processes that left their session and outlived their parents.
+        self.run.kill_all().await;
+    }
+}
+
+fn deadline(launch: &Launch) -> Option<time::Instant> {
+    let timeout = launch.timeout_sec.map(Duration::from);
+    timeout.map(|timeout| time::Instant::now() + timeout)
 }

@@ -24,7 +24,7 @@ use super::{TAG, find};
 use crate::{
     agent::{
         Agent,
-        process::{Process, WRITE_LIMIT},
+        process::{Process, WRITE_TIMEOUT},
     },
     api::{ErrorBody, ids::ProcessId, process::ProcessEvent},
     http::{ApiError, ApiResult, Path, closing, see_off, websocket},
@@ -83,7 +83,7 @@ async fn carry(socket: WebSocket, process: Arc<Process>, stop: CancellationToken
         };
         let Some(close) = close else {
             // What it typed before it went is still typed.
-            let _ = timeout(WRITE_LIMIT, typing).await;
+            let _ = timeout(WRITE_TIMEOUT, typing).await;
             return;
         };
         close
@@ -138,7 +138,7 @@ async fn type_in(
     }
     // Its Close frame is answered with the next read.
     let answer = async { while client.next().await.is_some() {} };
-    let _ = timeout(WRITE_LIMIT, join(typing, answer)).await;
+    let _ = timeout(WRITE_TIMEOUT, join(typing, answer)).await;
 }
 
 /// A message that is still to be typed, and its part of [`TYPED_AHEAD`].
@@ -176,6 +176,6 @@ async fn hear(
 async fn type_all(mut behind: UnboundedReceiver<Typed>, process: &Process) {
     while let Some(typed) = behind.recv().await {
         // A paste or a key's sequence is not to be torn by what others type.
-        let _ = process.write_stdin_whole(&typed.data).await;
+        let _ = process.write_stdin_all(&typed.data).await;
     }
 }

@@ -9,7 +9,7 @@ use http::header::CONTENT_TYPE;
 
 use super::{TAG, display};
 use crate::{
-    agent::{Agent, process::Share},
+    agent::{Agent, process::MemoryReservation},
     api::{
         ErrorBody,
         process::{Base64, ExecResponse, Launch},
@@ -47,10 +47,10 @@ pub async fn exec(State(agent): State<Agent>, Json(request): Json<Launch>) -> Ap
         exit_code: execution.exit_code,
         stdout_b64: Base64(execution.stdout.data),
         stderr_b64: Base64(execution.stderr.data),
-        stdout_truncated: execution.stdout.is_cut,
-        stderr_truncated: execution.stderr.is_cut,
-        output_open: execution.output_open,
-        duration_ms: u64::try_from(execution.took.as_millis()).unwrap_or(u64::MAX),
+        stdout_truncated: execution.stdout.is_truncated,
+        stderr_truncated: execution.stderr.is_truncated,
+        output_open: execution.is_output_open,
+        duration_ms: u64::try_from(execution.duration.as_millis()).unwrap_or(u64::MAX),
     };
     let mut json = Vec::with_capacity(raw_bytes / 3 * 4 + WITHOUT_OUTPUT);
     serde_json::to_writer(&mut json, &answer).map_err(ApiError::internal)?;
@@ -64,7 +64,7 @@ pub async fn exec(State(agent): State<Agent>, Json(request): Json<Launch>) -> Ap
 /// An answer whose memory is given back once the client has taken it.
 struct Accounted {
     json: Vec<u8>,
-    _memory: Share,
+    _memory: MemoryReservation,
 }
 
 impl AsRef<[u8]> for Accounted {

@@ -10,7 +10,7 @@ use crate::{
         Agent,
         chromium::DisplayStatus,
         process::{
-            AccountError, DisplayAccess, Process, ResizeError, SignalError, SpawnError, StdinError,
+            DisplayAccess, Process, ResizeError, SignalError, SpawnError, StdinError, UserError,
         },
     },
     api::ids::ProcessId,
@@ -49,12 +49,12 @@ impl From<SpawnError> for ApiError {
     fn from(error: SpawnError) -> Self {
         let message = error.to_string();
         match error {
-            SpawnError::Full(_) => ApiError::limit_exceeded(message, FULL_RETRY),
-            SpawnError::Stopping => ApiError::unavailable(message, FULL_RETRY),
-            SpawnError::Account(error) => match error {
-                AccountError::Unknown => wrong("as_user", message),
-                AccountError::NotPermitted => ApiError::forbidden(message),
-                AccountError::Lookup(cause) => ApiError::internal(cause),
+            SpawnError::LimitReached(_) => ApiError::limit_exceeded(message, FULL_RETRY),
+            SpawnError::ShuttingDown => ApiError::unavailable(message, FULL_RETRY),
+            SpawnError::User(error) => match error {
+                UserError::Unknown => wrong("as_user", message),
+                UserError::NotPermitted => ApiError::forbidden(message),
+                UserError::Lookup(cause) => ApiError::internal(cause),
             },
             SpawnError::Start(error) => match error {
                 StartError::Directory(cause) => wrong("cwd", not_entered(&cause)),
@@ -107,7 +107,7 @@ impl From<StdinError> for ApiError {
     fn from(error: StdinError) -> Self {
         let message = error.to_string();
         match error {
-            StdinError::Ended | StdinError::Exited => ApiError::conflict(message).permanent(),
+            StdinError::Closed | StdinError::Exited => ApiError::conflict(message).permanent(),
             StdinError::Failed(cause) => ApiError::internal(cause),
         }
     }
@@ -116,8 +116,8 @@ impl From<StdinError> for ApiError {
 impl From<SignalError> for ApiError {
     fn from(error: SignalError) -> Self {
         match error {
-            SignalError::Survives => ApiError::unavailable(error.to_string(), FULL_RETRY),
-            SignalError::Look(cause) => ApiError::internal(cause),
+            SignalError::Survived => ApiError::unavailable(error.to_string(), FULL_RETRY),
+            SignalError::Scan(cause) => ApiError::internal(cause),
         }
     }
 }

@@ -1,0 +1,148 @@
+//! Running a program to completion and capturing its output.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    time,
+};
+
+use super::{
+    Inner, Processes, SpawnError,
+    capture::{CapturedOutput, CapturedStreams, OutputSink},
+    deadline,
+    handle::Process,
+    launch::DisplayAccess,
+    lifecycle::{EXIT_TIMED_OUT, Exit, Lifecycle, OUTPUT_GRACE_PERIOD},
+    memory_budget::MemoryReservation,
+    output::{OutputReader, ProcessOutput},
+};
+use crate::{
+    api::{ids::ProcessId, process::Launch},
+    system::process::session::StdioMode,
+};
+
+/// The result of a program that ran to completion.
+#[derive(Debug)]
+pub struct Execution {
+    pub exit_code: i32,
+    pub stdout: CapturedOutput,
+    pub stderr: CapturedOutput,
+    /// Whether a process that escaped the kill still has an output open.
+    pub is_output_open: bool,
+    pub duration: Duration,
+    /// The memory that the output occupies.
+    pub memory: MemoryReservation,
+}
+
+/// The task that runs one program. It outlives the request if the client disconnects.
+struct ExecTask {
+    inner: Arc<Inner>,
+    process: Process,
+    output: ProcessOutput,
+    sink: OutputSink,
+    lifecycle: Lifecycle,
+    permit: OwnedSemaphorePermit,
+}
+
+struct Outcome {
+    exit: Exit,
+    streams: CapturedStreams,
+    is_output_open: bool,
+}
+
+impl Processes {
+    /// Runs a program to completion, and then kills everything it started. Dropping the future
+    /// terminates the program.
+    ///
+    /// # Errors
+    /// Fails if the program cannot be started; nothing runs then.
+    pub async fn exec(
+        &self,
+        launch: Launch,
+        display: Option<DisplayAccess>,
+    ) -> Result<Execution, SpawnError> {
+        let started_at = time::Instant::now();
+        let deadline = deadline(&launch);
+        let id = ProcessId::generate();
+        let (session, permit) = self.start(id, launch, StdioMode::NoInput, display).await?;
+        self.inner.update_metrics();
+        let memory = self.inner.exec_memory.reserve_none();
+        let sink = OutputSink::capture(self.inner.options.exec_output_bytes, memory);
+        // Executed programs have no log that clients could read.
+        let (_, log) = OutputSink::log(0);
+        let (process, output) = Process::new(id, self.inner.mark(id), session, log);
+        let cancel = self.inner.shutdown.token().child_token();
+        let task = ExecTask {
+            inner: self.inner.clone(),
+            process,
+            output,
+            sink,
+            lifecycle: Lifecycle {
+                deadline,
+                cancel: cancel.clone(),
+            },
+            permit,
+        };
+        let (sender, outcome) = oneshot::channel();
+        self.inner.shutdown.spawn(task.run(sender));
+        let _cancel_on_drop = cancel.drop_guard();
+        let outcome = outcome.await.map_err(|_| SpawnError::ShuttingDown)?;
+        Ok(outcome.into_execution(started_at.elapsed()))
+    }
+}
+
+impl ExecTask {
+    async fn run(self, sender: oneshot::Sender<Outcome>) {
+        let ExecTask {
+            inner,
+            process,
+            output,
+            sink,
+            lifecycle,
+            permit,
+        } = self;
+        let mut reader = OutputReader::start(output, &sink);
+        let exit = lifecycle.supervise(&process).await;
+        reader.drain(OUTPUT_GRACE_PERIOD).await;
+        let is_reaped = lifecycle.kill_and_reap(&process).await;
+        // The killed processes can write no more, so the output is complete now.
+        reader.drain(OUTPUT_GRACE_PERIOD).await;
+        let is_output_open = reader.finish().await;
+        // The permit is free before the client has its response, unless processes survived.
+        let permit = (!is_reaped).then_some(permit);
+        inner.update_metrics();
+        // This fails if the client has disconnected.
+        let _ = sender.send(Outcome {
+            exit,
+            streams: sink.take_captured(),
+            is_output_open,
+        });
+        if permit.is_some() {
+            lifecycle.reap(&process).await;
+            drop(permit);
+            inner.update_metrics();
+        }
+    }
+}
+
+impl Outcome {
+    fn into_execution(self, duration: Duration) -> Execution {
+        let CapturedStreams {
+            stdout,
+            stderr,
+            memory,
+        } = self.streams;
+        Execution {
+            exit_code: match self.exit.is_timed_out {
+                true => EXIT_TIMED_OUT,
+                false => self.exit.code,
+            },
+            stdout,
+            stderr,
+            is_output_open: self.is_output_open,
+            duration,
+            memory,
+        }
+    }
+}
