@@ -21,7 +21,7 @@ use crate::{
     system::{
         files::wait::DirectoryWatch,
         process::child::{Child, Listener, Stdout, describe_exit},
-        x11::server::{self, Access, X11Error},
+        x11::server::{self, DisplayAccess, X11Error},
     },
 };
 
@@ -60,7 +60,7 @@ pub struct Display {
     /// `:0`.
     name: String,
     authority: PathBuf,
-    access: Access,
+    access: DisplayAccess,
     /// What it can be resized to without a restart.
     largest: (u32, u32),
 }
@@ -115,7 +115,7 @@ impl Display {
             child,
             name: format!(":{number}"),
             authority,
-            access: Access { number, cookie },
+            access: DisplayAccess { number, cookie },
             largest,
         })
     }
@@ -141,7 +141,7 @@ impl Display {
     }
 
     /// What its clients need.
-    pub fn access(&self) -> &Access {
+    pub fn access(&self) -> &DisplayAccess {
         &self.access
     }
 
@@ -175,7 +175,7 @@ pub async fn admit(name: &str, authority: &Path, uid: u32) -> Result<(), X11Erro
         let turn = ADMISSION.acquire().await.map_err(io::Error::other)?;
         let asking = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            server::admit(&access, uid)
+            server::admit_user(&access, uid)
         });
         asking.await.map_err(io::Error::other)?
     };
@@ -186,8 +186,8 @@ pub async fn admit(name: &str, authority: &Path, uid: u32) -> Result<(), X11Erro
 }
 
 /// What a client of the screen of that name needs.
-fn access(name: &str, authority: &Path) -> io::Result<Access> {
-    Ok(Access {
+fn access(name: &str, authority: &Path) -> io::Result<DisplayAccess> {
+    Ok(DisplayAccess {
         number: number_of(name)?,
         cookie: read_authority(authority)?,
     })

@@ -59,7 +59,7 @@ use clipboard::Clipboard;
 use computer::Computer;
 use cursor::CursorShown;
 use fs::{archives::Archives, temp_files::TempFileJournal, watches::Watches};
-use live::Live;
+use live::LiveViews;
 use logs::{Logs, ProgramLog};
 use process::Processes;
 use replays::Replays;
@@ -119,7 +119,7 @@ pub struct Services {
     pub config: Arc<Config>,
     pub devtools: DevtoolsHttp,
     pub temp_files: TempFileJournal,
-    pub live: Live,
+    pub live: LiveViews,
     pub logs: Logs,
     pub processes: Processes,
     pub replays: Replays,
@@ -151,7 +151,7 @@ impl_from_ref! {
     config: Arc<Config>,
     devtools: DevtoolsHttp,
     temp_files: TempFileJournal,
-    live: Live,
+    live: LiveViews,
     logs: Logs,
     processes: Processes,
     replays: Replays,
@@ -259,7 +259,7 @@ impl Services {
             cdp_clients: CdpClients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
             devtools: DevtoolsHttp::default(),
             temp_files,
-            live: Live::new(
+            live: LiveViews::new(
                 chromium.clone(),
                 computer.clone(),
                 clipboard.clone(),
@@ -315,9 +315,9 @@ fn automation_options(config: &Config) -> automation::Options {
     }
 }
 
-fn replay_options(config: &Config) -> replays::Options {
-    replays::Options {
-        folder: config.state_dir.replays(),
+fn replay_options(config: &Config) -> replays::ReplayOptions {
+    replays::ReplayOptions {
+        directory: config.state_dir.replays(),
         encoder: config.ffmpeg.clone(),
         pulse_server: config.pulse_server.clone(),
         max_duration: config.replay_duration,

@@ -1,4 +1,4 @@
-//! What the screen looks like now.
+//! Takes screenshots: of the X server's screen, or of the front page if the browser is headless.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,42 +11,42 @@ use super::{
     chromium::{Chromium, NoScreen, front::FrontError},
     cursor::CursorShown,
 };
-use crate::system::{
-    x11::screen::{Image, Rect, Screen, ScreenError, Size, decode_png},
-    x11::server::Access,
+use crate::system::x11::{
+    screen::{Image, Rect, Screen, ScreenError, Size, decode_png},
+    server::DisplayAccess,
 };
 
-/// For those before, each of which takes some ten milliseconds.
-const TURN_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a request waits for the screenshots before it. Each takes some ten milliseconds.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScreenshotError {
     #[error(transparent)]
     NoScreen(#[from] NoScreen),
     #[error("must lie within the screen, which has {} × {} pixels", .0.width, .0.height)]
-    BeyondScreen(Size),
-    #[error("others are being taken")]
+    OutOfBounds(Size),
+    #[error("other screenshots are in progress")]
     Busy,
-    #[error("the screen could not be looked at: {0}")]
+    #[error("cannot capture the screen: {0}")]
     Screen(#[from] ScreenError),
-    #[error("the page could not be looked at: {0}")]
+    #[error("cannot capture the page: {0}")]
     Page(#[from] FrontError),
-    #[error("Chromium's picture of the page cannot be read: {0}")]
-    Picture(String),
-    #[error("a screenshot failed: {0}")]
+    #[error("cannot decode Chromium's image of the page: {0}")]
+    Decode(String),
+    #[error("screenshot task panicked: {0}")]
     Panic(String),
 }
 
-/// Takes screenshots over one connection that stays open; clones share it.
+/// Takes screenshots over one connection that stays open. Clones share it.
 #[derive(Clone)]
 pub struct Screenshots {
     chromium: Chromium,
     cursor: CursorShown,
-    kept: Arc<Mutex<Option<Kept>>>,
+    connection: Arc<Mutex<Option<ScreenConnection>>>,
 }
 
-struct Kept {
-    access: Access,
+struct ScreenConnection {
+    access: DisplayAccess,
     screen: Screen,
 }
 
@@ -55,43 +55,43 @@ impl Screenshots {
         Self {
             chromium,
             cursor,
-            kept: Arc::default(),
+            connection: Arc::default(),
         }
     }
 
-    /// A PNG of the region, or of the whole screen, with the cursor unless that is hidden.
+    /// Returns a PNG of the region, or of the complete screen, with the cursor unless it is hidden.
     pub async fn take(&self, region: Option<Rect>) -> Result<Vec<u8>, ScreenshotError> {
         let access = self.chromium.screen_if_any()?;
-        let turn = time::timeout(TURN_DEADLINE, self.kept.clone().lock_owned());
-        let mut kept = turn.await.map_err(|_| ScreenshotError::Busy)?;
+        let lock = time::timeout(QUEUE_TIMEOUT, self.connection.clone().lock_owned());
+        let mut connection = lock.await.map_err(|_| ScreenshotError::Busy)?;
         let Some(access) = access else {
-            return self.page(region).await;
+            return self.capture_page(region).await;
         };
         let cursor = self.cursor.get();
-        // Whoever asked may leave: the connection stays with who looks.
-        let looking = tokio::task::spawn_blocking(move || look(&mut kept, access, cursor, region));
-        let looked = looking.await;
-        looked.map_err(|panic| ScreenshotError::Panic(panic.to_string()))?
+        // The blocking task keeps the lock if the request is cancelled.
+        tokio::task::spawn_blocking(move || capture(&mut connection, access, cursor, region))
+            .await
+            .map_err(|panic| ScreenshotError::Panic(panic.to_string()))?
     }
 
-    /// Without a screen it is what the page in front shows.
-    async fn page(&self, region: Option<Rect>) -> Result<Vec<u8>, ScreenshotError> {
+    /// Returns a PNG of the front page, for a browser without a screen.
+    async fn capture_page(&self, region: Option<Rect>) -> Result<Vec<u8>, ScreenshotError> {
         let page = self.chromium.front_page().await?;
-        let whole = page.session.screenshot().await.map_err(FrontError::from)?;
+        let png = page.session.screenshot().await.map_err(FrontError::from)?;
         let Some(rect) = region else {
-            return Ok(whole);
+            return Ok(png);
         };
-        let cutting = tokio::task::spawn_blocking(move || cut(&whole, rect));
-        let cut = cutting.await;
-        cut.map_err(|panic| ScreenshotError::Panic(panic.to_string()))?
+        tokio::task::spawn_blocking(move || crop(&png, rect))
+            .await
+            .map_err(|panic| ScreenshotError::Panic(panic.to_string()))?
     }
 }
 
-fn cut(png: &[u8], rect: Rect) -> Result<Vec<u8>, ScreenshotError> {
+fn crop(png: &[u8], rect: Rect) -> Result<Vec<u8>, ScreenshotError> {
     let decoded = decode_png(png);
-    let (size, pixels) = decoded.map_err(|error| ScreenshotError::Picture(error.to_string()))?;
+    let (size, pixels) = decoded.map_err(|error| ScreenshotError::Decode(error.to_string()))?;
     if !size.contains(rect) {
-        return Err(ScreenshotError::BeyondScreen(size));
+        return Err(ScreenshotError::OutOfBounds(size));
     }
     let image = Image {
         size,
@@ -100,29 +100,29 @@ fn cut(png: &[u8], rect: Rect) -> Result<Vec<u8>, ScreenshotError> {
     Ok(image.to_png(rect))
 }
 
-fn look(
-    kept: &mut OwnedMutexGuard<Option<Kept>>,
-    access: Access,
+fn capture(
+    connection: &mut OwnedMutexGuard<Option<ScreenConnection>>,
+    access: DisplayAccess,
     cursor: bool,
     region: Option<Rect>,
 ) -> Result<Vec<u8>, ScreenshotError> {
-    // One that fails is not used again.
-    let known = kept.take().filter(|known| known.access == access);
-    let mut current = match known {
-        Some(known) => known,
-        None => Kept {
+    // A connection is put back only after success: one that failed is not used again.
+    let open = connection.take().filter(|open| open.access == access);
+    let mut current = match open {
+        Some(open) => open,
+        None => ScreenConnection {
             screen: Screen::open(&access)?,
             access,
         },
     };
-    let image = current.screen.look(cursor)?;
-    let rect = region.unwrap_or(image.size.whole());
+    let image = current.screen.capture(cursor)?;
+    let rect = region.unwrap_or(image.size.to_rect());
     if !image.size.contains(rect) {
         let size = image.size;
-        **kept = Some(current);
-        return Err(ScreenshotError::BeyondScreen(size));
+        **connection = Some(current);
+        return Err(ScreenshotError::OutOfBounds(size));
     }
     let png = image.to_png(rect);
-    **kept = Some(current);
+    **connection = Some(current);
     Ok(png)
 }

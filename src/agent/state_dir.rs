@@ -92,7 +92,7 @@ impl StateDir {
 
     /// Recordings of the screen.
     pub fn replays(&self) -> PathBuf {
-        self.root.join(recorder::files::FOLDER)
+        self.root.join(recorder::files::DIRECTORY)
     }
 
     /// What is only there while something is being done: nothing of it outlives the agent.

@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{
     api::viewport::Viewport,
-    system::{cdp::connection::CdpError, process::freeze::FreezeError, x11::server::Access},
+    system::{cdp::connection::CdpError, process::freeze::FreezeError, x11::server::DisplayAccess},
 };
 
 mod backoff;
@@ -96,7 +96,7 @@ pub enum DisplayStatus {
     Up {
         name: Arc<str>,
         pid: u32,
-        access: Access,
+        access: DisplayAccess,
     },
 }
 
@@ -201,7 +201,7 @@ impl Chromium {
     }
 
     /// The screen Chromium is on, as its clients reach it. After a restart of the display it is another one.
-    pub fn screen(&self) -> Result<Access, NoScreen> {
+    pub fn screen(&self) -> Result<DisplayAccess, NoScreen> {
         match &self.status.borrow().display {
             DisplayStatus::Headless => Err(NoScreen::Headless),
             DisplayStatus::Down => Err(NoScreen::Down),
@@ -210,7 +210,7 @@ impl Chromium {
     }
 
     /// The same; nothing where Chromium runs without one.
-    pub fn screen_if_any(&self) -> Result<Option<Access>, NoScreen> {
+    pub fn screen_if_any(&self) -> Result<Option<DisplayAccess>, NoScreen> {
         match self.screen() {
             Ok(access) => Ok(Some(access)),
             Err(NoScreen::Headless) => Ok(None),

@@ -20,7 +20,7 @@ use crate::{
             self, Budget, Input, InputError, Notch, PlayError, Played, Point, SessionId, Size,
             Step, View,
         },
-        x11::server::Access,
+        x11::server::DisplayAccess,
     },
 };
 
@@ -85,7 +85,7 @@ pub struct Computer {
 /// What hands work on.
 #[derive(Clone)]
 enum Surface {
-    Screen(Access),
+    Screen(DisplayAccess),
     /// The page in front: there is no screen.
     Page,
 }

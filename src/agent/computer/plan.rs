@@ -280,10 +280,10 @@ impl Planner {
 
     /// A place on the screen; the first of its sides that is off it is told.
     fn place(&self, x_field: &str, y_field: &str, x: i64, y: i64) -> Result<Point, Refusal> {
-        let within = |field: &str, value: i64, side: u16| {
+        let within = |field: &str, value: i64, side: u32| {
             let value = i32::try_from(value).ok();
             value
-                .filter(|value| (0..i32::from(side)).contains(value))
+                .filter(|value| (0..i64::from(side)).contains(&i64::from(*value)))
                 .ok_or_else(|| {
                     let last = side.saturating_sub(1);
                     let what = format!("is off the screen: must be from 0 to {last}");

@@ -1,49 +1,50 @@
-//! A frame: what has changed, as images with their places.
+//! Encodes frames: the changed areas of the screen as images with their positions.
 
-use super::dirty::strips;
 use crate::{
     api::live::{Codec, PictureHeader},
     system::{
-        media::jpeg::{self, Fineness},
+        media::jpeg::{self, JpegQuality},
         x11::screen::{Image, PointerImage, Rect, Size},
     },
 };
 
-/// Larger ones are cut, so that the first is drawn while the next is made, and none is larger than a message may be.
+/// The largest image. Larger areas are cut into strips, so that the page draws the first one while
+/// the next is encoded, and none exceeds the message size limit.
 const MAX_PIXELS: u32 = 1 << 19;
-/// Where so many per cent of the pixels are as their neighbours, a PNG takes a third of a fine JPEG's time, loses nothing, and is not much larger.
-const FLAT: usize = 75;
-/// Where so many are, it is smaller as well, which is what counts on a slow line.
-const FLATTER: usize = 95;
-/// Every so many rows are looked at.
-const STEP: u32 = 8;
+/// Flatness from which on a PNG is used: it takes a third of the time of a high-quality JPEG, is
+/// lossless and not much larger.
+const MIN_FLATNESS: usize = 75;
+/// Flatness from which on a PNG is smaller than a JPEG as well, which matters on slow connections.
+const MIN_FLATNESS_SLOW: usize = 95;
+/// Flatness is sampled from every `FLATNESS_ROW_STEP`th row.
+const FLATNESS_ROW_STEP: u32 = 8;
 
-pub struct Frame<'a> {
-    pub image: Image<'a>,
-    pub sequence: u32,
-    pub fineness: Fineness,
+pub(super) struct Frame<'a> {
+    pub(super) image: Image<'a>,
+    pub(super) sequence: u32,
+    pub(super) quality: JpegQuality,
 }
 
 impl Frame<'_> {
-    /// The messages that show it; the last says that it is.
-    pub fn pictures(&self, rects: &[Rect]) -> impl Iterator<Item = Vec<u8>> {
-        let strips = rects.iter().flat_map(|rect| strips(*rect, MAX_PIXELS));
+    /// Returns the messages that show the rectangles. The last one is flagged as such.
+    pub(super) fn messages(&self, rects: &[Rect]) -> impl Iterator<Item = Vec<u8>> {
+        let strips = rects.iter().flat_map(|rect| rect.strips(MAX_PIXELS));
         let mut strips = strips.peekable();
         std::iter::from_fn(move || {
             let rect = strips.next()?;
-            Some(self.picture(rect, strips.peek().is_none()))
+            Some(self.message(rect, strips.peek().is_none()))
         })
     }
 
-    fn picture(&self, rect: Rect, last: bool) -> Vec<u8> {
-        let flat = match self.fineness {
-            Fineness::Fine => FLAT,
-            Fineness::Medium | Fineness::Coarse => FLATTER,
+    fn message(&self, rect: Rect, last: bool) -> Vec<u8> {
+        let min_flatness = match self.quality {
+            JpegQuality::High => MIN_FLATNESS,
+            JpegQuality::Medium | JpegQuality::Low => MIN_FLATNESS_SLOW,
         };
-        let (codec, encoded) = if flatness(self.image, rect) >= flat {
+        let (codec, encoded) = if flatness(self.image, rect) >= min_flatness {
             (Codec::Png, self.image.to_png(rect))
         } else {
-            (Codec::Jpeg, jpeg::encode(self.image, rect, self.fineness))
+            (Codec::Jpeg, jpeg::encode(self.image, rect, self.quality))
         };
         let header = PictureHeader {
             codec,
@@ -60,28 +61,29 @@ impl Frame<'_> {
     }
 }
 
-/// How many per cent of the pixels are as their neighbours: most of them in text and in most pages, few in photographs.
+/// Returns the percentage of pixels that equal their right neighbour: high for text and most
+/// pages, low for photographs.
 fn flatness(image: Image, rect: Rect) -> usize {
-    let (mut alike, mut all) = (0, 0);
-    for y in (0..rect.height).step_by(STEP as usize) {
+    let (mut equal, mut total) = (0, 0);
+    for y in (0..rect.height).step_by(FLATNESS_ROW_STEP as usize) {
         let pixels = image.row(rect, y).as_chunks::<4>().0;
-        alike += pixels
+        equal += pixels
             .windows(2)
             .filter(|pair| pair[0][..3] == pair[1][..3])
             .count();
-        all += pixels.len().saturating_sub(1);
+        total += pixels.len().saturating_sub(1);
     }
-    // A line one pixel wide has no neighbours.
-    (alike * 100).checked_div(all).unwrap_or(100)
+    // Columns one pixel wide have no neighbours.
+    (equal * 100).checked_div(total).unwrap_or(100)
 }
 
-/// The message that shows what the pointer looks like.
-pub fn pointer(image: &PointerImage, screen: Size) -> Vec<u8> {
+/// Returns the message with the pointer's image.
+pub(super) fn pointer_message(image: &PointerImage, screen: Size) -> Vec<u8> {
     let header = PictureHeader {
         codec: Codec::Pointer,
         last: false,
-        x: image.hot.0 as u16,
-        y: image.hot.1 as u16,
+        x: image.hotspot.0 as u16,
+        y: image.hotspot.1 as u16,
         width: image.size.width as u16,
         height: image.size.height as u16,
         screen_width: screen.width as u16,
@@ -95,45 +97,42 @@ pub fn pointer(image: &PointerImage, screen: Size) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn frame(pixels: &[u8], width: u32, height: u32, fineness: Fineness) -> Frame<'_> {
+    fn frame(pixels: &[u8], width: u32, height: u32, quality: JpegQuality) -> Frame<'_> {
         let size = Size { width, height };
         Frame {
             image: Image { size, pixels },
             sequence: 7,
-            fineness,
+            quality,
         }
     }
 
     #[test]
-    fn plain_areas_lose_nothing_and_the_last_picture_says_that_it_is() {
-        let plain = vec![200; 2000 * 1000 * 4];
-        let frame = frame(&plain, 2000, 1000, Fineness::Coarse);
-        let pictures: Vec<_> = frame.pictures(&[frame.image.size.whole()]).collect();
-        assert_eq!(
-            pictures.len(),
-            4,
-            "none has more than half a million pixels"
-        );
-        for (index, picture) in pictures.iter().enumerate() {
-            assert_eq!(picture[0], Codec::Png as u8);
-            assert_eq!(picture[1], u8::from(index == 3));
-            assert_eq!(picture[14..18], [0, 0, 0, 7]);
+    fn flat_areas_are_lossless_and_the_last_message_is_flagged() {
+        let flat = vec![200; 2000 * 1000 * 4];
+        let frame = frame(&flat, 2000, 1000, JpegQuality::Low);
+        let messages: Vec<_> = frame.messages(&[frame.image.size.to_rect()]).collect();
+        assert_eq!(messages.len(), 4, "each has at most MAX_PIXELS");
+        for (index, message) in messages.iter().enumerate() {
+            assert_eq!(message[0], Codec::Png as u8);
+            assert_eq!(message[1], u8::from(index == 3));
+            assert_eq!(message[14..18], [0, 0, 0, 7]);
         }
     }
 
     #[test]
-    fn what_is_not_plain_is_small() {
+    fn noise_is_encoded_smaller_at_lower_quality() {
         let noise: Vec<u8> = (0u32..400 * 300 * 4)
-            .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8)
             .collect();
-        let sizes = [Fineness::Fine, Fineness::Medium, Fineness::Coarse].map(|fineness| {
-            let frame = frame(&noise, 400, 300, fineness);
-            let pictures: Vec<_> = frame.pictures(&[frame.image.size.whole()]).collect();
-            assert_eq!((pictures.len(), pictures[0][0]), (1, Codec::Jpeg as u8));
-            pictures[0].len()
+        let qualities = [JpegQuality::High, JpegQuality::Medium, JpegQuality::Low];
+        let sizes = qualities.map(|quality| {
+            let frame = frame(&noise, 400, 300, quality);
+            let messages: Vec<_> = frame.messages(&[frame.image.size.to_rect()]).collect();
+            assert_eq!((messages.len(), messages[0][0]), (1, Codec::Jpeg as u8));
+            messages[0].len()
         });
         assert!(
-            sizes.is_sorted_by(|finer, coarser| finer > coarser),
+            sizes.is_sorted_by(|higher, lower| higher > lower),
             "{sizes:?}"
         );
     }

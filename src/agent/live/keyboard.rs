@@ -1,7 +1,8 @@
-//! A viewer's keyboard as keys of the browser's.
+//! Translates a viewer's keyboard events to key strokes on the browser's keyboard.
 //!
-//! The page tells what a key stands for there, whatever its keyboard looks like. What is pressed here is a key that stands for the same
-//! on this one, so that both may differ in where a character lies and in whether it takes a Shift.
+//! The page reports the character or function of a key on the viewer's keyboard layout. The
+//! browser's layout may place it elsewhere, or need another Shift state: the key with the same
+//! character or function is pressed instead.
 
 use std::collections::HashMap;
 
@@ -10,19 +11,19 @@ use crate::api::{
     live::{KeyCode, KeyName},
 };
 
-/// Nobody holds more at once; what comes beyond that is not pressed.
+/// The number of keys a viewer may hold; further ones are ignored.
 const MAX_HELD: usize = 32;
-/// What takes a Shift on the keyboard here, beside capital letters.
+/// Characters other than capital letters that need Shift on the browser's keyboard.
 const SHIFTED: &str = "~!@#$%^&*()_+{}|:\"<>?";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stroke {
-    pub key: Key,
-    pub down: bool,
+pub(super) struct Stroke {
+    pub(super) key: Key,
+    pub(super) down: bool,
 }
 
 impl Stroke {
-    pub const fn tap(key: Key) -> [Self; 2] {
+    pub(super) const fn tap(key: Key) -> [Self; 2] {
         [press(key), release(key)]
     }
 }
@@ -35,50 +36,53 @@ const fn release(key: Key) -> Stroke {
     Stroke { key, down: false }
 }
 
+/// The keys that one viewer holds.
 #[derive(Default)]
-pub struct Keyboard {
-    /// What was pressed for a key is what is released for it, whatever it stands for by then.
+pub(super) struct Keyboard {
+    /// The pressed key for each physical key. The same key is released later, even if the physical
+    /// key's meaning has changed meanwhile (Shift released first, for instance).
     held: HashMap<KeyCode, Key>,
 }
 
 impl Keyboard {
-    /// Nothing for a key that is unknown here, or held: the X server repeats it by itself.
-    pub fn down(&mut self, code: KeyCode, name: &KeyName) -> Vec<Stroke> {
+    /// Returns the strokes for a pressed key: none if the key is unknown, or held already, as the X
+    /// server repeats it.
+    pub(super) fn key_down(&mut self, code: KeyCode, name: &KeyName) -> Vec<Stroke> {
         let Some(key) = key_of(&code, name) else {
             return Vec::new();
         };
         if self.held.contains_key(&code) || self.held.len() >= MAX_HELD {
             return Vec::new();
         }
-        if self.is_spoiled_by_shift(key) {
-            return self.without_shift(key);
+        if self.is_altered_by_shift(key) {
+            return self.tap_without_shift(key);
         }
         self.held.insert(code, key);
         vec![press(key)]
     }
 
-    pub fn up(&mut self, code: &KeyCode) -> Option<Stroke> {
+    pub(super) fn key_up(&mut self, code: &KeyCode) -> Option<Stroke> {
         self.held.remove(code).map(release)
     }
 
-    /// Whether a key is held that is repeated: a modifier is not.
-    pub fn repeats(&self) -> bool {
+    /// Returns whether a key other than a modifier is held: the X server repeats these.
+    pub(super) fn has_repeating_keys(&self) -> bool {
         self.held.values().any(|key| !key.is_modifier())
     }
 
-    /// Releases those.
-    pub fn end_repeats(&mut self) -> Vec<Stroke> {
-        let ended = self.held.extract_if(|_, key| !key.is_modifier());
-        ended.map(|(_, key)| release(key)).collect()
+    /// Releases all keys except modifiers.
+    pub(super) fn release_repeating_keys(&mut self) -> Vec<Stroke> {
+        let repeating = self.held.extract_if(|_, key| !key.is_modifier());
+        repeating.map(|(_, key)| release(key)).collect()
     }
 
-    /// Nothing is held any more: somebody else has released it.
-    pub fn forget(&mut self) {
+    /// Clears the held keys without strokes: they were released by other means.
+    pub(super) fn clear(&mut self) {
         self.held.clear();
     }
 
-    /// What is to be done before and after a text, which no modifier is to make another one.
-    pub fn around_text(&self) -> (Vec<Stroke>, Vec<Stroke>) {
+    /// Returns the strokes that release held modifiers before a text, and press them after it.
+    pub(super) fn strokes_around_text(&self) -> (Vec<Stroke>, Vec<Stroke>) {
         let modifiers = || self.held.values().copied().filter(|key| key.is_modifier());
         (
             modifiers().map(release).collect(),
@@ -86,11 +90,11 @@ impl Keyboard {
         )
     }
 
-    /// The keys that paste, whether a Control is held already or not.
-    pub fn paste(&self) -> Vec<Stroke> {
+    /// Returns the strokes of Ctrl+V, without Control if that is held already.
+    pub(super) fn paste_strokes(&self) -> Vec<Stroke> {
         let tap = Key::of_char('v').map(Stroke::tap);
         let tap = tap.into_iter().flatten();
-        if self.held.values().any(|key| is_called(*key, &["Control"])) {
+        if self.held.values().any(|key| is_named(*key, &["Control"])) {
             return tap.collect();
         }
         let control = Key::parse("Control");
@@ -102,44 +106,44 @@ impl Keyboard {
             .collect()
     }
 
-    fn shifts(&self) -> impl Iterator<Item = Key> {
+    fn held_shifts(&self) -> impl Iterator<Item = Key> {
         self.held.values().copied().filter(|key| key.is_shift())
     }
 
-    /// Whether the Shift that it took there would make another character of it here. In a command it is part of that.
-    fn is_spoiled_by_shift(&self, key: Key) -> bool {
+    /// Returns whether a Shift that the viewer holds would turn the key into another character on
+    /// the browser's keyboard. With a further modifier, Shift belongs to a shortcut.
+    fn is_altered_by_shift(&self, key: Key) -> bool {
         let Some(c) = key.character().filter(|c| *c != ' ') else {
             return false;
         };
-        let commands = self.held.values();
-        let is_command = commands
-            .copied()
-            .any(|key| key.is_modifier() && !key.is_shift());
-        let takes_shift = c.is_ascii_uppercase() || SHIFTED.contains(c);
-        !is_command && !takes_shift && self.shifts().next().is_some()
+        let mut held = self.held.values();
+        let is_shortcut = held.any(|key| key.is_modifier() && !key.is_shift());
+        let needs_shift = c.is_ascii_uppercase() || SHIFTED.contains(c);
+        !is_shortcut && !needs_shift && self.held_shifts().next().is_some()
     }
 
-    fn without_shift(&self, key: Key) -> Vec<Stroke> {
-        let up = self.shifts().map(release);
-        let down = self.shifts().map(press);
+    fn tap_without_shift(&self, key: Key) -> Vec<Stroke> {
+        let up = self.held_shifts().map(release);
+        let down = self.held_shifts().map(press);
         up.chain([press(key), release(key)]).chain(down).collect()
     }
 }
 
-/// A character, or a key by its name. Of those that are there twice, the one it is.
+/// Returns the key with this character or name. If a keyboard has it twice (both Shift keys), the
+/// physical key decides.
 fn key_of(code: &KeyCode, name: &KeyName) -> Option<Key> {
     let name = name.as_str();
-    let by_place = Key::parse(code.as_str()).filter(|key| {
+    let by_code = Key::parse(code.as_str()).filter(|key| {
         let dom = key.dom();
         dom.is_some_and(|dom| dom.key == name)
     });
-    let key = by_place.or_else(|| Key::parse(name))?;
-    // They change what is told of other keys there already.
-    (!is_called(key, &["CapsLock", "NumLock", "ScrollLock"])).then_some(key)
+    let key = by_code.or_else(|| Key::parse(name))?;
+    // The viewer's lock keys are already reflected in the reported characters.
+    (!is_named(key, &["CapsLock", "NumLock", "ScrollLock"])).then_some(key)
 }
 
-/// By the DOM.
-fn is_called(key: Key, names: &[&str]) -> bool {
+/// Returns whether the key has one of these DOM names.
+fn is_named(key: Key, names: &[&str]) -> bool {
     key.dom().is_some_and(|dom| names.contains(&dom.key))
 }
 
@@ -151,23 +155,23 @@ mod tests {
     use super::*;
     use crate::api::live::ViewerMessage;
 
-    fn down(keyboard: &mut Keyboard, code: &str, key: &str) -> Vec<Stroke> {
+    fn key_down(keyboard: &mut Keyboard, code: &str, key: &str) -> Vec<Stroke> {
         let message = json!({"type": "key_down", "code": code, "key": key});
         let Ok(ViewerMessage::KeyDown { code, key }) =
             deserr::deserialize::<_, _, JsonError>(message)
         else {
             panic!("{code} {key}");
         };
-        keyboard.down(code, &key)
+        keyboard.key_down(code, &key)
     }
 
-    fn up(keyboard: &mut Keyboard, code: &str) -> Option<Stroke> {
+    fn key_up(keyboard: &mut Keyboard, code: &str) -> Option<Stroke> {
         let message = json!({"type": "key_up", "code": code});
         let Ok(ViewerMessage::KeyUp { code }) = deserr::deserialize::<_, _, JsonError>(message)
         else {
             panic!("{code}");
         };
-        keyboard.up(&code)
+        keyboard.key_up(&code)
     }
 
     fn key(name: &str) -> Key {
@@ -175,108 +179,111 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_held_until_it_is_released_whatever_it_stands_for_by_then() {
+    fn key_up_releases_the_key_that_was_pressed() {
         let mut keyboard = Keyboard::default();
         assert_eq!(
-            down(&mut keyboard, "ShiftLeft", "Shift"),
+            key_down(&mut keyboard, "ShiftLeft", "Shift"),
             [press(key("Shift"))]
         );
-        assert_eq!(down(&mut keyboard, "KeyA", "A"), [press(key("A"))]);
-        assert_eq!(up(&mut keyboard, "ShiftLeft"), Some(release(key("Shift"))));
-        // Its up event says `a` by now.
-        assert_eq!(up(&mut keyboard, "KeyA"), Some(release(key("A"))));
-        assert_eq!(up(&mut keyboard, "KeyA"), None);
+        assert_eq!(key_down(&mut keyboard, "KeyA", "A"), [press(key("A"))]);
+        assert_eq!(
+            key_up(&mut keyboard, "ShiftLeft"),
+            Some(release(key("Shift")))
+        );
+        // Its up event reports `a`, as Shift is not held any more.
+        assert_eq!(key_up(&mut keyboard, "KeyA"), Some(release(key("A"))));
+        assert_eq!(key_up(&mut keyboard, "KeyA"), None);
     }
 
     #[test]
-    fn the_one_of_two_keys_is_pressed_that_was_pressed_there() {
+    fn code_selects_between_two_keys_of_one_name() {
         let mut keyboard = Keyboard::default();
         for (code, name, expected) in [
             ("ControlRight", "Control", "ctrl_r"),
             ("NumpadEnter", "Enter", "kp_enter"),
             ("Enter", "Enter", "enter"),
-            // Meta of another system's keyboard that is Control here.
+            // A Meta key that the viewer's system maps to Control.
             ("MetaLeft", "Control", "control"),
             ("ArrowUp", "ArrowUp", "up"),
             ("KeyY", "z", "z"),
             ("Digit7", "é", "é"),
         ] {
-            let strokes = down(&mut keyboard, code, name);
+            let strokes = key_down(&mut keyboard, code, name);
             assert_eq!(strokes, [press(key(expected))], "{code} {name}");
         }
     }
 
     #[test]
-    fn a_shift_that_would_make_another_character_of_it_is_released_meanwhile() {
+    fn shift_is_released_for_characters_typed_without_it() {
         let (shift, mut keyboard) = (key("Shift"), Keyboard::default());
-        down(&mut keyboard, "ShiftLeft", "Shift");
+        key_down(&mut keyboard, "ShiftLeft", "Shift");
         for c in ["1", "-", "é", "ß", "漢"] {
-            let (c_key, strokes) = (key(c), down(&mut keyboard, "Digit1", c));
+            let (c_key, strokes) = (key(c), key_down(&mut keyboard, "Digit1", c));
             let expected = [release(shift), press(c_key), release(c_key), press(shift)];
             assert_eq!(strokes, expected, "{c}");
-            assert_eq!(up(&mut keyboard, "Digit1"), None);
+            assert_eq!(key_up(&mut keyboard, "Digit1"), None);
         }
         for c in ["A", "!", " ", "Enter", "Tab"] {
-            assert_eq!(down(&mut keyboard, c, c), [press(key(c))], "{c}");
+            assert_eq!(key_down(&mut keyboard, c, c), [press(key(c))], "{c}");
         }
-        down(&mut keyboard, "ControlLeft", "Control");
-        assert_eq!(down(&mut keyboard, "Digit5", "5"), [press(key("5"))]);
+        key_down(&mut keyboard, "ControlLeft", "Control");
+        assert_eq!(key_down(&mut keyboard, "Digit5", "5"), [press(key("5"))]);
     }
 
     #[test]
-    fn no_modifier_is_down_while_a_text_is_typed() {
+    fn modifiers_are_released_around_text() {
         let (shift, mut keyboard) = (key("Shift"), Keyboard::default());
-        assert_eq!(keyboard.around_text(), (vec![], vec![]));
-        down(&mut keyboard, "ShiftLeft", "Shift");
-        down(&mut keyboard, "KeyA", "A");
+        assert_eq!(keyboard.strokes_around_text(), (vec![], vec![]));
+        key_down(&mut keyboard, "ShiftLeft", "Shift");
+        key_down(&mut keyboard, "KeyA", "A");
         let around = (vec![release(shift)], vec![press(shift)]);
-        assert_eq!(keyboard.around_text(), around);
-        assert_eq!(up(&mut keyboard, "ShiftLeft"), Some(release(shift)));
+        assert_eq!(keyboard.strokes_around_text(), around);
+        assert_eq!(key_up(&mut keyboard, "ShiftLeft"), Some(release(shift)));
     }
 
     #[test]
-    fn of_what_is_held_the_keys_are_repeated_and_can_be_released_alone() {
+    fn repeating_keys_are_released_without_modifiers() {
         let mut keyboard = Keyboard::default();
-        down(&mut keyboard, "ControlLeft", "Control");
-        assert!(!keyboard.repeats());
-        assert_eq!(keyboard.end_repeats(), []);
-        down(&mut keyboard, "KeyA", "a");
-        assert!(keyboard.repeats());
-        assert_eq!(keyboard.end_repeats(), [release(key("a"))]);
-        assert!(!keyboard.repeats());
-        assert_eq!(up(&mut keyboard, "KeyA"), None);
+        key_down(&mut keyboard, "ControlLeft", "Control");
+        assert!(!keyboard.has_repeating_keys());
+        assert_eq!(keyboard.release_repeating_keys(), []);
+        key_down(&mut keyboard, "KeyA", "a");
+        assert!(keyboard.has_repeating_keys());
+        assert_eq!(keyboard.release_repeating_keys(), [release(key("a"))]);
+        assert!(!keyboard.has_repeating_keys());
+        assert_eq!(key_up(&mut keyboard, "KeyA"), None);
         let control = Some(release(key("Control")));
-        assert_eq!(up(&mut keyboard, "ControlLeft"), control);
+        assert_eq!(key_up(&mut keyboard, "ControlLeft"), control);
     }
 
     #[test]
-    fn no_more_are_held_than_hands_can_hold() {
+    fn keys_beyond_the_held_limit_are_ignored() {
         let mut keyboard = Keyboard::default();
-        for place in 0..2 * MAX_HELD {
-            let strokes = down(&mut keyboard, &format!("Key{place}"), "a");
-            assert_eq!(strokes.is_empty(), place >= MAX_HELD);
+        for index in 0..2 * MAX_HELD {
+            let strokes = key_down(&mut keyboard, &format!("Key{index}"), "a");
+            assert_eq!(strokes.is_empty(), index >= MAX_HELD);
         }
-        assert_eq!(down(&mut keyboard, "Key0", "a"), [], "held already");
-        keyboard.forget();
-        assert_eq!(up(&mut keyboard, "Key0"), None);
+        assert_eq!(key_down(&mut keyboard, "Key0", "a"), [], "held already");
+        keyboard.clear();
+        assert_eq!(key_up(&mut keyboard, "Key0"), None);
     }
 
     #[test]
-    fn locks_and_keys_that_are_none_are_not_pressed() {
+    fn lock_keys_and_unknown_keys_are_ignored() {
         let mut keyboard = Keyboard::default();
         for name in ["CapsLock", "NumLock", "Unidentified", "NoSuchKey"] {
-            assert_eq!(down(&mut keyboard, name, name), [], "{name}");
+            assert_eq!(key_down(&mut keyboard, name, name), [], "{name}");
         }
     }
 
     #[test]
-    fn pasting_takes_a_control_where_none_is_held() {
+    fn paste_presses_control_unless_it_is_held() {
         let (control, v) = (key("Control"), key("v"));
         let mut keyboard = Keyboard::default();
         let tap = [press(v), release(v)];
         let whole = [press(control), tap[0], tap[1], release(control)];
-        assert_eq!(keyboard.paste(), whole);
-        down(&mut keyboard, "ControlRight", "Control");
-        assert_eq!(keyboard.paste(), tap);
+        assert_eq!(keyboard.paste_strokes(), whole);
+        key_down(&mut keyboard, "ControlRight", "Control");
+        assert_eq!(keyboard.paste_strokes(), tap);
     }
 }

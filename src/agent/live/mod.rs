@@ -1,62 +1,83 @@
-//! The live view: the screen as it is now, for those who look at it, and the hands of those who may use it.
+//! The live view: streams the browser's screen to viewers and plays their mouse, keyboard and
+//! clipboard input.
+//!
+//! Opening a view yields three parts. The WebSocket handler owns all of them and polls them
+//! concurrently; dropping them releases held keys and buttons and frees the viewer's permit.
+//!
+//! ```text
+//!  X server ── FrameSource (one thread per viewer) ──┐
+//!  browser state ────────────────────────────────────┼─► ViewerStream ─► socket
+//!  notices, clipboard ◄── InputHandler ──────────────┘
+//!                              ▲
+//!  X input thread, clipboard ◄─┤
+//!                              │
+//!  InputWorker ◄── viewer_queue (bounded) ◄── ViewerInbox ◄── socket
+//!                                                  │
+//!  FrameSource ◄── FrameAcks ("seen" messages) ◄───┘
+//! ```
+//!
+//! - [`viewer_stream`]: everything that is sent to one viewer, in order.
+//! - [`frame_source`]: the thread that captures and encodes frames; [`frame_pacer`] decides when
+//!   the next frame is due and at which quality, [`frame`] encodes it.
+//! - [`viewer_input`]: receives a viewer's messages and performs them; [`viewer_queue`] is the
+//!   bounded queue between both halves, [`rate_limit`] bounds the rate of actions.
+//! - [`keyboard`], [`wheel`]: convert DOM keys and scrolled pixels to X11 keys and wheel notches.
+//!
+//! A view without control has no queue and no input handler: any input message closes it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
-    time::{Instant, sleep_until},
-};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::{
-    chromium::{BrowserState, Chromium, NoScreen},
+    chromium::{Chromium, NoScreen},
     clipboard::Clipboard,
     computer::Computer,
     cursor::CursorShown,
 };
-use crate::api::live::AgentMessage;
 
-mod allowance;
-mod camera;
-mod dirty;
 mod frame;
-mod hands;
+mod frame_pacer;
+mod frame_source;
 mod keyboard;
-mod pace;
-mod said;
+mod rate_limit;
+mod viewer_input;
+mod viewer_queue;
+mod viewer_stream;
 mod wheel;
 
-use camera::{Camera, Drawn};
-use hands::Controls;
+use frame_source::FrameAcks;
+use viewer_input::InputHandler;
 
-pub use camera::Shot;
-pub use hands::{Ears, Hands};
+pub use frame_source::FrameEvent;
+pub use viewer_input::{InputWorker, ViewerInbox};
+pub use viewer_stream::ViewerStream;
 
-/// Each has a thread that looks and encodes while something changes.
+/// The number of concurrent live views. Each has a thread that captures and encodes frames while
+/// the screen changes.
 pub const MAX_VIEWERS: usize = 8;
-/// Before a screen that could not be looked at is tried again.
-const RETRY: Duration = Duration::from_millis(500);
-/// Messages that wait to be sent to one viewer.
-const MESSAGES: usize = 16;
+/// Messages (other than frames) that wait to be sent to one viewer.
+const MESSAGE_QUEUE_CAPACITY: usize = 16;
 
 #[derive(Debug, thiserror::Error)]
-pub enum EnterError {
+pub enum LiveViewError {
     #[error(transparent)]
     NoScreen(#[from] NoScreen),
-    #[error("{MAX_VIEWERS} live views are open, which is the limit")]
-    Full,
+    #[error("live view limit reached ({MAX_VIEWERS})")]
+    LimitReached,
 }
 
-/// Where viewers come in.
+/// Opens live views of the browser's screen.
 #[derive(Clone)]
-pub struct Live {
+pub struct LiveViews {
     chromium: Chromium,
     computer: Computer,
     clipboard: Clipboard,
     cursor: CursorShown,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-impl Live {
+impl LiveViews {
     pub fn new(
         chromium: Chromium,
         computer: Computer,
@@ -68,144 +89,64 @@ impl Live {
             computer,
             clipboard,
             cursor,
-            places: Arc::new(Semaphore::new(MAX_VIEWERS)),
+            permits: Arc::new(Semaphore::new(MAX_VIEWERS)),
         }
     }
 
-    /// Refuses what will never have anything to show.
-    pub fn is_possible(&self) -> Result<(), EnterError> {
+    /// Fails if this browser will never have a screen to show.
+    pub fn check_available(&self) -> Result<(), LiveViewError> {
         match self.chromium.screen() {
             Err(error @ NoScreen::Headless) => Err(error.into()),
             Ok(_) | Err(NoScreen::Down) => Ok(()),
         }
     }
 
-    /// Gives a place; whether the viewer may control the browser as well.
-    pub fn enter(&self, control: bool) -> Result<(Show, Ears, Hands), EnterError> {
-        self.is_possible()?;
-        let place = self.places.clone().try_acquire_owned();
-        let place = Place::taken(place.map_err(|_| EnterError::Full)?);
-        let drawn = Arc::<Drawn>::default();
-        let (tell, told) = mpsc::channel(MESSAGES);
-        let (teller, controls) = if control {
-            let controls = Controls::new(self.computer.clone(), self.clipboard.clone(), tell);
-            let (teller, doer) = said::said();
-            (Some(teller), Some((doer, controls)))
+    /// Opens a view for one viewer. `control` lets the viewer use mouse, keyboard and clipboard.
+    pub fn open(
+        &self,
+        control: bool,
+    ) -> Result<(ViewerStream, ViewerInbox, InputWorker), LiveViewError> {
+        self.check_available()?;
+        let permit = self.permits.clone().try_acquire_owned();
+        let permit = ViewerPermit::new(permit.map_err(|_| LiveViewError::LimitReached)?);
+        let acks = Arc::<FrameAcks>::default();
+        let (message_sender, messages) = mpsc::channel(MESSAGE_QUEUE_CAPACITY);
+        let (sender, input) = if control {
+            let handler = InputHandler::new(
+                self.computer.clone(),
+                self.clipboard.clone(),
+                message_sender,
+            );
+            let (sender, receiver) = viewer_queue::channel();
+            (Some(sender), Some((receiver, handler)))
         } else {
             (None, None)
         };
-        let mut state = self.chromium.watch();
-        state.mark_changed();
-        let show = Show {
-            chromium: self.chromium.clone(),
-            cursor: self.cursor.clone(),
-            hello: Some(AgentMessage::Hello { control }),
-            told,
-            state,
-            camera: None,
-            drawn: drawn.clone(),
-            retry: None,
-            _place: place,
-        };
-        Ok((show, Ears::new(drawn, teller), Hands::new(controls)))
+        let stream = ViewerStream::new(
+            self.chromium.clone(),
+            self.cursor.clone(),
+            control,
+            messages,
+            acks.clone(),
+            permit,
+        );
+        let inbox = ViewerInbox::new(acks, sender);
+        Ok((stream, inbox, InputWorker::new(input)))
     }
 }
 
-/// One viewer's place; it is free again when this is dropped.
-struct Place(#[expect(dead_code, reason = "it is held")] OwnedSemaphorePermit);
+/// Counts one viewer against [`MAX_VIEWERS`] until it is dropped.
+struct ViewerPermit(#[expect(dead_code, reason = "held until dropped")] OwnedSemaphorePermit);
 
-impl Place {
-    fn taken(permit: OwnedSemaphorePermit) -> Self {
+impl ViewerPermit {
+    fn new(permit: OwnedSemaphorePermit) -> Self {
         metrics::gauge!("berth_live_viewers").increment(1.0);
         Self(permit)
     }
 }
 
-impl Drop for Place {
+impl Drop for ViewerPermit {
     fn drop(&mut self) {
         metrics::gauge!("berth_live_viewers").decrement(1.0);
-    }
-}
-
-/// What a viewer gets to see.
-pub struct Show {
-    chromium: Chromium,
-    cursor: CursorShown,
-    hello: Option<AgentMessage>,
-    told: mpsc::Receiver<AgentMessage>,
-    state: watch::Receiver<BrowserState>,
-    camera: Option<Camera>,
-    drawn: Arc<Drawn>,
-    /// When the screen, which there should be, is tried again.
-    retry: Option<Instant>,
-    _place: Place,
-}
-
-impl Show {
-    /// The next there is to be shown or told. It is whole or not at all: to stop waiting loses nothing.
-    pub async fn next(&mut self) -> Shot {
-        if let Some(hello) = self.hello.take() {
-            return Shot::Message(hello);
-        }
-        loop {
-            tokio::select! {
-                Ok(()) = self.state.changed() => return Shot::Message(self.browser()),
-                Some(message) = self.told.recv() => return Shot::Message(message),
-                shot = film(&mut self.camera) => match shot {
-                    Some(shot) => return shot,
-                    None => self.lost(),
-                },
-                () = at(self.retry) => self.film(),
-            }
-        }
-    }
-
-    fn browser(&mut self) -> AgentMessage {
-        let state = self.state.borrow_and_update().clone();
-        // What it shows while it is away is its last picture, or black.
-        self.camera = None;
-        self.retry = None;
-        if state.devtools().is_some() {
-            self.film();
-        }
-        AgentMessage::Browser {
-            state: state.name(),
-            reason: match &state {
-                BrowserState::Restarting { reason } => Some(reason.to_string()),
-                _ => None,
-            },
-        }
-    }
-
-    fn film(&mut self) {
-        self.retry = None;
-        let access = self.chromium.screen();
-        let camera = access.map(|access| {
-            Camera::start(access, self.cursor.clone(), self.drawn.clone())
-                .inspect_err(|error| tracing::warn!(%error, "no thread for a live view"))
-        });
-        match camera {
-            Ok(Ok(camera)) => self.camera = Some(camera),
-            Ok(Err(_)) | Err(_) => self.lost(),
-        }
-    }
-
-    fn lost(&mut self) {
-        self.camera = None;
-        self.retry = Some(Instant::now() + RETRY);
-    }
-}
-
-async fn film(camera: &mut Option<Camera>) -> Option<Shot> {
-    match camera {
-        Some(camera) => camera.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }

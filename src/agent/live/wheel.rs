@@ -1,34 +1,35 @@
-//! Pixels that a viewer scrolls by, as notches of a wheel.
+//! Converts the pixels a viewer scrolls by to notches of a mouse wheel.
 
 use crate::system::x11::input::Notch;
 
-/// What a notch scrolls by, about.
-const PIXELS: i32 = 100;
+/// The pixels that one notch scrolls a page by, approximately.
+const PIXELS_PER_NOTCH: i32 = 100;
 
-/// What has not made a whole notch yet.
+/// Accumulates scrolled pixels until they make a full notch.
 #[derive(Debug, Default)]
-pub struct Wheel {
+pub(super) struct Wheel {
     x: i32,
     y: i32,
 }
 
 impl Wheel {
-    pub fn turn(&mut self, x: i32, y: i32) -> Vec<Notch> {
-        let mut notches = whole(&mut self.y, y, Notch::Up, Notch::Down);
-        notches.extend(whole(&mut self.x, x, Notch::Left, Notch::Right));
+    /// Adds scrolled pixels and returns the notches they complete, vertical ones first.
+    pub(super) fn scroll(&mut self, x: i32, y: i32) -> Vec<Notch> {
+        let mut notches = full_notches(&mut self.y, y, Notch::Up, Notch::Down);
+        notches.extend(full_notches(&mut self.x, x, Notch::Left, Notch::Right));
         notches
     }
 }
 
-fn whole(rest: &mut i32, turned: i32, back: Notch, forth: Notch) -> Vec<Notch> {
-    // Who turns back means it at once.
-    if rest.signum() * turned.signum() < 0 {
-        *rest = 0;
+fn full_notches(remainder: &mut i32, pixels: i32, negative: Notch, positive: Notch) -> Vec<Notch> {
+    // A change of direction takes effect at once.
+    if remainder.signum() * pixels.signum() < 0 {
+        *remainder = 0;
     }
-    *rest += turned;
-    let notches = *rest / PIXELS;
-    *rest %= PIXELS;
-    let notch = if notches < 0 { back } else { forth };
+    *remainder += pixels;
+    let notches = *remainder / PIXELS_PER_NOTCH;
+    *remainder %= PIXELS_PER_NOTCH;
+    let notch = if notches < 0 { negative } else { positive };
     vec![notch; notches.unsigned_abs() as usize]
 }
 
@@ -37,14 +38,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_turns_add_up_and_turning_back_counts_at_once() {
+    fn wheel_accumulates_small_deltas_and_resets_when_the_direction_changes() {
         let mut wheel = Wheel::default();
-        assert_eq!(wheel.turn(0, 60), []);
-        assert_eq!(wheel.turn(0, 60), [Notch::Down]);
-        assert_eq!(wheel.turn(0, -90), []);
-        assert_eq!(wheel.turn(0, -10), [Notch::Up]);
+        assert_eq!(wheel.scroll(0, 60), []);
+        assert_eq!(wheel.scroll(0, 60), [Notch::Down]);
+        assert_eq!(wheel.scroll(0, -90), []);
+        assert_eq!(wheel.scroll(0, -10), [Notch::Up]);
         assert_eq!(
-            wheel.turn(-250, 120),
+            wheel.scroll(-250, 120),
             [Notch::Down, Notch::Left, Notch::Left]
         );
     }

@@ -1,4 +1,8 @@
-//! The files of recordings: what is known of each, and its film.
+//! The files of recordings: metadata (`ID.json`) and video. See
+//! [`crate::system::media::recorder::files`] for their names.
+//!
+//! Files are created and removed in an order that lets the next agent clean up after a crash:
+//! metadata is written before the video and removed first.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,136 +15,146 @@ use crate::{
     api::{ids::ReplayId, replays::Replay},
     system::{
         files::remove::{remove_all, remove_or_warn},
-        media::recorder::files::{DRAFT, NOTES, PART, WHOLE},
+        media::recorder::files::{DRAFT_SUFFIX, FINISHED_SUFFIX, METADATA_SUFFIX, PARTIAL_SUFFIX},
     },
 };
 
-/// Room for all that is ever noted of a recording: taken at its start, so that its end can be noted on a disk that is full.
-const NOTES_BYTES: usize = 1024;
+/// The minimum size of a metadata file: room for all that is ever written. It is allocated when a
+/// recording starts, so that its end can be written to a full disk.
+const METADATA_BYTES: usize = 1024;
 
-/// The folder they lie in.
+/// The directory of recordings.
 #[derive(Clone, Debug)]
-pub struct Files(PathBuf);
+pub(super) struct ReplayFiles(PathBuf);
 
-impl Files {
-    pub fn new(folder: PathBuf) -> Self {
-        Self(folder)
+impl ReplayFiles {
+    pub(super) fn new(directory: PathBuf) -> Self {
+        Self(directory)
     }
 
-    fn of(&self, id: &ReplayId, ending: &str) -> PathBuf {
-        self.0.join(format!("{id}{ending}"))
+    fn path(&self, id: &ReplayId, suffix: &str) -> PathBuf {
+        self.0.join(format!("{id}{suffix}"))
     }
 
-    pub fn part(&self, id: &ReplayId) -> PathBuf {
-        self.of(id, PART)
+    pub(super) fn partial_path(&self, id: &ReplayId) -> PathBuf {
+        self.path(id, PARTIAL_SUFFIX)
     }
 
-    pub fn draft(&self, id: &ReplayId) -> PathBuf {
-        self.of(id, DRAFT)
+    pub(super) fn draft_path(&self, id: &ReplayId) -> PathBuf {
+        self.path(id, DRAFT_SUFFIX)
     }
 
-    pub fn whole(&self, id: &ReplayId) -> PathBuf {
-        self.of(id, WHOLE)
+    pub(super) fn finished_path(&self, id: &ReplayId) -> PathBuf {
+        self.path(id, FINISHED_SUFFIX)
     }
 
-    /// Notes what is known of it, in place of what was noted before.
+    /// Writes a recording's metadata.
     ///
     /// # Errors
-    /// The first time, where there is no room.
-    pub fn note(&self, replay: &Replay) -> io::Result<()> {
-        let mut notes = serde_json::to_vec(replay)?;
-        notes.resize(NOTES_BYTES.max(notes.len()), b' ');
+    /// If the disk is full, the first time only.
+    pub(super) fn write_metadata(&self, replay: &Replay) -> io::Result<()> {
+        let mut metadata = serde_json::to_vec(replay)?;
+        metadata.resize(METADATA_BYTES.max(metadata.len()), b' ');
         let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
-            .open(self.of(&replay.replay_id, NOTES))?;
-        file.write_all_at(&notes, 0)
+            .open(self.path(&replay.replay_id, METADATA_SUFFIX))?;
+        file.write_all_at(&metadata, 0)
     }
 
+    /// Opens a finished recording and returns it with its size in bytes.
+    ///
     /// # Errors
-    /// Where nothing was recorded.
-    pub fn open(&self, id: &ReplayId) -> io::Result<(File, u64)> {
-        let file = File::open(self.whole(id))?;
+    /// If nothing was recorded.
+    pub(super) fn open(&self, id: &ReplayId) -> io::Result<(File, u64)> {
+        let file = File::open(self.finished_path(id))?;
         let length = file.metadata()?.len();
         Ok((file, length))
     }
 
-    /// Forgets it. Broken off, the next agent does the rest.
+    /// Removes all files of a recording. If this is interrupted, the next agent completes it.
     ///
     /// # Errors
-    /// Where it cannot be removed.
-    pub fn remove(&self, id: &ReplayId) -> io::Result<()> {
-        for ending in [NOTES, WHOLE, PART, DRAFT] {
-            remove_all(&self.of(id, ending))?;
+    /// If a file cannot be removed.
+    pub(super) fn remove(&self, id: &ReplayId) -> io::Result<()> {
+        for suffix in [
+            METADATA_SUFFIX,
+            FINISHED_SUFFIX,
+            PARTIAL_SUFFIX,
+            DRAFT_SUFFIX,
+        ] {
+            remove_all(&self.path(id, suffix))?;
         }
         Ok(())
     }
 
-    /// Puts the file in its place that it is to be played from: the draft where that is whole, else what was recorded. What was recorded is
-    /// removed once the other one is on the disk.
+    /// Renames the draft, or the partial file if the draft is incomplete, to the finished file. The
+    /// partial file is removed only once the finished one is durable.
     ///
     /// # Errors
-    /// Where neither can be.
-    pub fn settle(&self, id: &ReplayId, draft_is_whole: bool) -> io::Result<()> {
-        let (draft, part, whole) = (self.draft(id), self.part(id), self.whole(id));
-        if draft_is_whole {
-            self.place(&draft, &whole)?;
-            // It plays whatever becomes of this.
-            remove_or_warn(&part);
+    /// If the file cannot be renamed.
+    pub(super) fn publish(&self, id: &ReplayId, draft_is_complete: bool) -> io::Result<()> {
+        let draft = self.draft_path(id);
+        let partial = self.partial_path(id);
+        let finished = self.finished_path(id);
+        if draft_is_complete {
+            self.rename_durably(&draft, &finished)?;
+            // The recording is complete even if this fails.
+            remove_or_warn(&partial);
             return Ok(());
         }
         remove_or_warn(&draft);
-        match self.place(&part, &whole) {
-            // Nothing was ever written.
+        match self.rename_durably(&partial, &finished) {
+            // Nothing was recorded.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            placed => placed,
+            renamed => renamed,
         }
     }
 
-    /// Renames a file so that a power cut leaves the one or the other.
-    fn place(&self, from: &Path, to: &Path) -> io::Result<()> {
+    /// Renames a file so that a power failure leaves one of both, complete.
+    fn rename_durably(&self, from: &Path, to: &Path) -> io::Result<()> {
         File::open(from)?.sync_all()?;
         fs::rename(from, to)?;
         File::open(&self.0)?.sync_all()
     }
 
-    /// All that earlier agents have noted. What they had begun to remove is removed, and drafts of theirs.
+    /// Returns all recordings with metadata. Removes drafts, and videos without metadata: their
+    /// removal was interrupted.
     ///
     /// # Errors
-    /// Where the folder cannot be read.
-    pub fn known(&self) -> io::Result<Vec<Replay>> {
-        let mut known = Vec::new();
+    /// If the directory cannot be read.
+    pub(super) fn scan(&self) -> io::Result<Vec<Replay>> {
+        let mut replays = Vec::new();
         for entry in fs::read_dir(&self.0)? {
             let entry = entry?;
             let name = entry.file_name();
-            let Some((id, ending)) = name.to_str().and_then(split) else {
+            let Some((id, suffix)) = name.to_str().and_then(parse_name) else {
                 continue;
             };
-            match ending {
-                NOTES => match read(&entry.path(), &id) {
-                    Ok(replay) => known.push(replay),
+            match suffix {
+                METADATA_SUFFIX => match read_metadata(&entry.path(), &id) {
+                    Ok(replay) => replays.push(replay),
                     Err(error) => {
-                        tracing::warn!(replay = %id, %error, "what was noted of a recording cannot be read");
+                        tracing::warn!(replay = %id, %error, "cannot read recording metadata");
                     }
                 },
-                DRAFT => remove_or_warn(&entry.path()),
-                // Notes are there before the film, and removed before it.
-                _ if !self.of(&id, NOTES).exists() => remove_or_warn(&entry.path()),
+                DRAFT_SUFFIX => remove_or_warn(&entry.path()),
+                _ if !self.path(&id, METADATA_SUFFIX).exists() => remove_or_warn(&entry.path()),
                 _ => {}
             }
         }
-        Ok(known)
+        Ok(replays)
     }
 }
 
-/// Whose file it is, and which.
-fn split(name: &str) -> Option<(ReplayId, &str)> {
-    let (id, ending) = name.split_at_checked(name.find('.')?)?;
-    Some((id.parse().ok()?, ending))
+/// Splits a file name into the recording's id and the suffix.
+fn parse_name(name: &str) -> Option<(ReplayId, &str)> {
+    let (id, suffix) = name.split_at_checked(name.find('.')?)?;
+    Some((id.parse().ok()?, suffix))
 }
 
-fn read(path: &Path, id: &ReplayId) -> io::Result<Replay> {
+fn read_metadata(path: &Path, id: &ReplayId) -> io::Result<Replay> {
     let replay: Replay = serde_json::from_slice(&fs::read(path)?)?;
     match replay.replay_id == *id {
         true => Ok(replay),
@@ -159,7 +173,7 @@ mod tests {
         Replay::begun(ReplayId::generate(), Utc::now().into())
     }
 
-    fn names(files: &Files) -> Vec<String> {
+    fn names(files: &ReplayFiles) -> Vec<String> {
         let entries = fs::read_dir(&files.0).unwrap();
         let mut names: Vec<_> = entries
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -169,44 +183,41 @@ mod tests {
     }
 
     #[test]
-    fn what_is_noted_last_is_known() {
-        let folder = tempfile::tempdir().unwrap();
-        let files = Files::new(folder.path().to_owned());
+    fn scan_returns_the_metadata_written_last() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = ReplayFiles::new(directory.path().to_owned());
         let mut replay = replay();
         replay.end_reason = Some(ReplayEndReason::EncoderFailed);
         replay.duration_ms = Some(u64::MAX);
-        files.note(&replay).unwrap();
+        files.write_metadata(&replay).unwrap();
         replay.end_reason = None;
         replay.duration_ms = None;
-        files.note(&replay).unwrap();
-        let known = files.known().unwrap();
-        assert_eq!(known.len(), 1);
-        assert_eq!(known[0].replay_id, replay.replay_id);
-        assert_eq!(known[0].end_reason, None);
+        files.write_metadata(&replay).unwrap();
+        let replays = files.scan().unwrap();
+        assert_eq!(replays.len(), 1);
+        assert_eq!(replays[0].replay_id, replay.replay_id);
+        assert_eq!(replays[0].end_reason, None);
         files.remove(&replay.replay_id).unwrap();
         assert_eq!(names(&files), [""; 0]);
     }
 
     #[test]
-    fn what_was_half_removed_and_drafts_are_removed_and_what_is_not_ours_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let files = Files::new(folder.path().to_owned());
-        let (kept, gone) = (replay(), ReplayId::generate());
-        files.note(&kept).unwrap();
-        let whole = files.whole(&kept.replay_id);
-        let draft = files.draft(&kept.replay_id);
-        let other = folder.path().join("other.mp4");
+    fn scan_removes_drafts_and_orphaned_videos_but_no_other_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = ReplayFiles::new(directory.path().to_owned());
+        let (stored, orphan) = (replay(), ReplayId::generate());
+        files.write_metadata(&stored).unwrap();
         for path in [
-            &whole,
-            &draft,
-            &files.part(&gone),
-            &files.whole(&gone),
-            &other,
+            &files.finished_path(&stored.replay_id),
+            &files.draft_path(&stored.replay_id),
+            &files.partial_path(&orphan),
+            &files.finished_path(&orphan),
+            &directory.path().join("other.mp4"),
         ] {
-            fs::write(path, "film").unwrap();
+            fs::write(path, "video").unwrap();
         }
-        assert_eq!(files.known().unwrap().len(), 1);
-        let id = kept.replay_id;
+        assert_eq!(files.scan().unwrap().len(), 1);
+        let id = stored.replay_id;
         assert_eq!(
             names(&files),
             [
@@ -218,15 +229,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_takes_its_place_where_it_could_not_be_finished() {
-        let folder = tempfile::tempdir().unwrap();
-        let files = Files::new(folder.path().to_owned());
+    fn partial_file_is_published_if_the_draft_is_incomplete() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = ReplayFiles::new(directory.path().to_owned());
         let id = ReplayId::generate();
-        files.settle(&id, false).unwrap();
+        files.publish(&id, false).unwrap();
         assert!(files.open(&id).is_err());
-        fs::write(files.part(&id), "recorded").unwrap();
-        fs::write(files.draft(&id), "half").unwrap();
-        files.settle(&id, false).unwrap();
+        fs::write(files.partial_path(&id), "recorded").unwrap();
+        fs::write(files.draft_path(&id), "half").unwrap();
+        files.publish(&id, false).unwrap();
         assert_eq!(names(&files), [format!("{id}.mp4")]);
         assert_eq!(files.open(&id).unwrap().1, 8);
     }

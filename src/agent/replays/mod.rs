@@ -1,15 +1,25 @@
-//! Recordings of the screen: made, kept, and handed out.
+//! Recordings of the screen: started, stored and served.
+//!
+//! ```text
+//!             record                stop, limit, failure               delete
+//!  (none) ─────────────► recording ──────────────────────► finished ──────────► (none)
+//!                            │                                 ▲
+//!                            └── agent died ── next agent ─────┘
+//! ```
+//!
+//! - [`start`]: checks the prerequisites and starts capture thread and encoder.
+//! - [`recording`]: a recording in progress, driven by one task.
+//! - [`finish`]: rewrites the video for playback and publishes it.
+//! - [`files`]: the files, and their cleanup after a crash.
+//!
+//! The task that drives a recording owns the sending half of its [`Replay`] state. [`Replays`] holds
+//! the receiving halves of all recordings, including those of earlier agents with the same state
+//! directory.
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard},
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, fs::File, io, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -20,243 +30,149 @@ use super::{
 use crate::{
     api::{
         ids::ReplayId,
-        replays::{Replay, ReplayEndReason, ReplayRequest, ReplayStatus},
+        replays::{Replay, ReplayEndReason, ReplayStatus},
     },
     shutdown::Shutdown,
-    system::{
-        media::recorder::{self, Camera, Scene, Sound},
-        media::sound,
-        x11::screen::ScreenError,
-    },
+    system::x11::screen::ScreenError,
 };
 
 mod files;
-mod finishing;
+mod finish;
 mod recording;
+mod start;
 
-use files::Files;
-use recording::{Bounds, Recording};
+use files::ReplayFiles;
+use finish::FinishedFile;
 
-/// Recordings at once.
-pub const MAX_RECORDING: usize = 2;
-/// Recordings that are kept.
-const MAX_KEPT: usize = 1000;
+/// The number of concurrent recordings.
+pub const MAX_CONCURRENT: usize = 2;
+/// The number of stored recordings.
+const MAX_STORED: usize = 1000;
 
 #[derive(Clone, Debug)]
-pub struct Options {
-    pub folder: PathBuf,
-    /// ffmpeg, where it was found.
+pub struct ReplayOptions {
+    pub directory: PathBuf,
+    /// The ffmpeg program. `None` if it was not found.
     pub encoder: Option<PathBuf>,
     pub pulse_server: Option<String>,
-    /// How long a recording lasts at most that does not say so itself.
+    /// The maximum duration of a recording that does not specify one.
     pub max_duration: Duration,
-    /// What one may take.
+    /// The maximum size of one recording.
     pub max_bytes: u64,
-    /// What there may be of others for one to be started.
+    /// The total size of stored recordings above which new ones are rejected.
     pub total_bytes: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum StartReplayError {
     #[error(transparent)]
     NoScreen(#[from] NoScreen),
-    #[error("there is no ffmpeg to record with")]
+    #[error("ffmpeg is not installed")]
     NoEncoder,
-    #[error("there is no sound server to record from")]
+    #[error("no sound server is reachable")]
     NoAudio,
-    #[error("{MAX_RECORDING} recordings are being made")]
-    Busy,
-    #[error("the recordings that are kept leave no room for another one")]
-    Full,
-    #[error("the agent is being stopped")]
-    Stopping,
-    #[error("the screen cannot be recorded: {0}")]
+    #[error("concurrent recording limit reached ({MAX_CONCURRENT})")]
+    LimitReached,
+    #[error("the quota for stored recordings is exhausted")]
+    QuotaExceeded,
+    #[error("the agent is shutting down")]
+    ShuttingDown,
+    #[error("cannot capture the screen: {0}")]
     Screen(#[from] ScreenError),
-    #[error("no recording can be made: {0}")]
+    #[error("cannot start the recording: {0}")]
     Io(#[from] io::Error),
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    #[error("there is no such replay")]
+    #[error("no replay with that id")]
     NotFound,
-    #[error("it is being recorded")]
+    #[error("the replay is still recording")]
     Recording,
-    #[error("nothing of it was recorded")]
+    #[error("the replay is empty")]
     Empty,
-    #[error("its recording was given up: {0}")]
-    GivenUp(String),
+    #[error("the recording was aborted: {0}")]
+    Aborted(String),
     #[error(transparent)]
     Io(io::Error),
 }
 
-/// Clones share the recordings.
+/// The agent's recordings. Clones share them.
 #[derive(Clone)]
 pub struct Replays(Arc<Inner>);
 
 struct Inner {
-    options: Options,
-    files: Files,
+    options: ReplayOptions,
+    files: ReplayFiles,
     chromium: Chromium,
     cursor: CursorShown,
     shutdown: Shutdown,
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     entries: Mutex<BTreeMap<ReplayId, Entry>>,
 }
 
-/// A recording as others see it; who makes it owns the other end.
+/// A recording's state, which the task that drives it updates.
 struct Entry {
     replay: watch::Receiver<Replay>,
     stop: CancellationToken,
 }
 
 impl Replays {
-    /// Knows what earlier agents have recorded, and finishes what they could not. Blocks for as long as it takes to look.
+    /// Loads the recordings of earlier agents, and finishes those that were cut off in the
+    /// background. Blocks while it scans the directory.
     ///
     /// # Errors
-    /// Where the folder cannot be read.
+    /// If the directory cannot be read.
     pub fn start(
-        options: Options,
+        options: ReplayOptions,
         chromium: Chromium,
         cursor: CursorShown,
         shutdown: &Shutdown,
     ) -> io::Result<Self> {
-        let files = Files::new(options.folder.clone());
-        let known = files.known()?;
+        let files = ReplayFiles::new(options.directory.clone());
+        let stored = files.scan()?;
         let replays = Self(Arc::new(Inner {
             options,
             files,
             chromium,
             cursor,
             shutdown: shutdown.clone(),
-            turns: Arc::new(Semaphore::new(MAX_RECORDING)),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT)),
             entries: Mutex::default(),
         }));
-        let mut left = Vec::new();
-        for replay in known {
-            let unfinished = replay.status == ReplayStatus::Recording;
-            let (state, _) = replays.enter(replay);
-            if unfinished {
-                left.push(state);
+        let mut unfinished = Vec::new();
+        for replay in stored {
+            let is_unfinished = replay.status == ReplayStatus::Recording;
+            let (state, _) = replays.insert(replay);
+            if is_unfinished {
+                unfinished.push(state);
             }
         }
-        let recovering = replays.clone();
+        let inner = replays.0.clone();
         shutdown.spawn(async move {
-            for state in left {
-                recovering.0.recover(state).await;
+            for state in unfinished {
+                inner.recover(state).await;
             }
         });
         Ok(replays)
     }
 
-    /// All there are, in the order in which they were started.
+    /// Returns all recordings in the order in which they were started.
     pub fn list(&self) -> Vec<Replay> {
-        let entries = self.0.entries();
+        let entries = self.0.entries.lock();
         entries
             .values()
             .map(|entry| entry.replay.borrow().clone())
             .collect()
     }
 
-    /// Begins to record. It is brought to its end although whoever asked leaves.
+    /// Stops a recording and waits until it is finished. A finished one is returned unchanged.
     ///
     /// # Errors
-    /// Where there is nothing to record, or no room.
-    pub async fn record(&self, request: ReplayRequest) -> Result<Replay, StartError> {
-        let replays = self.clone();
-        let starting = self
-            .0
-            .shutdown
-            .spawn(async move { replays.begin(request).await });
-        starting.await.map_err(io::Error::other)?
-    }
-
-    async fn begin(&self, request: ReplayRequest) -> Result<Replay, StartError> {
-        let Inner {
-            options,
-            files,
-            chromium,
-            cursor,
-            shutdown,
-            turns,
-            ..
-        } = &*self.0;
-        if shutdown.stopping() {
-            return Err(StartError::Stopping);
-        }
-        let access = chromium.screen()?;
-        let program = options.encoder.clone().ok_or(StartError::NoEncoder)?;
-        let pulse_server = match &options.pulse_server {
-            _ if !request.record_audio => None,
-            Some(server) if sound::answers(server).await => Some(server.as_str()),
-            _ => return Err(StartError::NoAudio),
-        };
-        let turn = turns.clone().try_acquire_owned();
-        let turn = turn.map_err(|_| StartError::Busy)?;
-        if !self.0.has_room() {
-            return Err(StartError::Full);
-        }
-        let scene = Scene {
-            framerate: request.framerate.0,
-            cursor: {
-                let cursor = cursor.clone();
-                Box::new(move || cursor.get())
-            },
-            access: {
-                let chromium = chromium.clone();
-                Box::new(move || chromium.screen().ok())
-            },
-        };
-        let opening = tokio::task::spawn_blocking(move || Camera::open(scene, &access));
-        let camera = opening.await.map_err(io::Error::other)??;
-
-        let (begun, now) = (Instant::now(), Utc::now());
-        let replay = Replay::begun(ReplayId::generate(), now.into());
-        let id = replay.replay_id.clone();
-        let encoder = recorder::Options {
-            program: &program,
-            size: camera.size(),
-            sound: pulse_server.map(|server| Sound { server, begun: now }),
-            output: files.part(&id),
-        };
-        let beginning = async {
-            files.note(&replay)?;
-            let (child, feed) = recorder::start(encoder).await?;
-            let max_duration = match request.max_duration_in_seconds {
-                Some(seconds) => Duration::from_secs(seconds.0.into()),
-                None => options.max_duration,
-            };
-            let bounds = Bounds {
-                duration: max_duration,
-                bytes: options.max_bytes,
-            };
-            Recording::begin(camera, child, feed, bounds, files.part(&id), begun)
-        };
-        let recording = match beginning.await {
-            Ok(recording) => recording,
-            Err(error) => {
-                let _ = files.remove(&id);
-                return Err(error.into());
-            }
-        };
-        tracing::info!(replay = %id, framerate = request.framerate.0, "recording");
-        let (state, stop) = self.enter(replay.clone());
-        let inner = self.0.clone();
-        shutdown.spawn(async move {
-            let reason = recording.run(&stop, &inner.shutdown).await;
-            inner.end(state, reason, None).await;
-            drop(turn);
-        });
-        Ok(replay)
-    }
-
-    /// Ends a recording and waits until it can be played; one that has ended is told as it is.
-    ///
-    /// # Errors
-    /// Where there is none.
+    /// If there is no recording with that id.
     pub async fn stop(&self, id: &ReplayId) -> Result<Replay, ReplayError> {
         let mut replay = {
-            let entries = self.0.entries();
+            let entries = self.0.entries.lock();
             let entry = entries.get(id).ok_or(ReplayError::NotFound)?;
             entry.stop.cancel();
             entry.replay.clone()
@@ -264,16 +180,16 @@ impl Replays {
         let finished = replay.wait_for(|replay| replay.status == ReplayStatus::Finished);
         match finished.await {
             Ok(replay) => Ok(replay.clone()),
-            Err(error) => Err(ReplayError::GivenUp(error.to_string())),
+            Err(error) => Err(ReplayError::Aborted(error.to_string())),
         }
     }
 
-    /// A finished recording's file, and its length. Blocks.
+    /// Opens a finished recording and returns it with its size in bytes. Blocks.
     ///
     /// # Errors
-    /// Where there is none, or not yet.
+    /// If there is no recording with that id, or it is not finished.
     pub fn open(&self, id: &ReplayId) -> Result<(File, u64), ReplayError> {
-        self.0.finished(id)?;
+        self.0.require_finished(id)?;
         self.0.files.open(id).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => ReplayError::Empty,
             _ => ReplayError::Io(error),
@@ -283,15 +199,16 @@ impl Replays {
     /// Deletes a finished recording. Blocks.
     ///
     /// # Errors
-    /// Where there is none, or it is being recorded.
+    /// If there is no recording with that id, or it is not finished.
     pub fn delete(&self, id: &ReplayId) -> Result<(), ReplayError> {
-        self.0.finished(id)?;
+        self.0.require_finished(id)?;
         self.0.files.remove(id).map_err(ReplayError::Io)?;
-        self.0.entries().remove(id);
+        self.0.entries.lock().remove(id);
         Ok(())
     }
 
-    fn enter(&self, replay: Replay) -> (watch::Sender<Replay>, CancellationToken) {
+    /// Adds a recording. Returns the sender of its state and the token that stops it.
+    fn insert(&self, replay: Replay) -> (watch::Sender<Replay>, CancellationToken) {
         let id = replay.replay_id.clone();
         let (state, receiver) = watch::channel(replay);
         let stop = CancellationToken::new();
@@ -299,28 +216,22 @@ impl Replays {
             replay: receiver,
             stop: stop.clone(),
         };
-        self.0.entries().insert(id, entry);
+        self.0.entries.lock().insert(id, entry);
         (state, stop)
     }
 }
 
 impl Inner {
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<ReplayId, Entry>> {
-        self.entries
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     fn has_room(&self) -> bool {
-        let entries = self.entries();
-        let kept = entries
+        let entries = self.entries.lock();
+        let sizes = entries
             .values()
             .map(|entry| entry.replay.borrow().size_bytes);
-        entries.len() < MAX_KEPT && kept.flatten().sum::<u64>() < self.options.total_bytes
+        entries.len() < MAX_STORED && sizes.flatten().sum::<u64>() < self.options.total_bytes
     }
 
-    fn finished(&self, id: &ReplayId) -> Result<(), ReplayError> {
-        let entries = self.entries();
+    fn require_finished(&self, id: &ReplayId) -> Result<(), ReplayError> {
+        let entries = self.entries.lock();
         let entry = entries.get(id).ok_or(ReplayError::NotFound)?;
         match entry.replay.borrow().status {
             ReplayStatus::Recording => Err(ReplayError::Recording),
@@ -328,63 +239,63 @@ impl Inner {
         }
     }
 
-    /// What an agent that was killed has left of a recording.
+    /// Finishes a recording whose agent was killed.
     async fn recover(&self, state: watch::Sender<Replay>) {
         let id = state.borrow().replay_id.clone();
-        // Only the whole is there where the agent had but to note its end.
-        let mut last = None;
-        for path in [self.files.part(&id), self.files.whole(&id)] {
-            if let Ok(written) = tokio::fs::metadata(path).await {
-                last = written.modified().ok();
+        // Only the finished file exists if just the metadata was missing.
+        let mut last_write = None;
+        for path in [self.files.partial_path(&id), self.files.finished_path(&id)] {
+            if let Ok(metadata) = tokio::fs::metadata(path).await {
+                last_write = metadata.modified().ok();
                 break;
             }
         }
-        tracing::warn!(replay = %id, "a recording that its agent did not end is finished");
-        self.end(state, ReplayEndReason::AgentEnded, last.map(DateTime::from))
+        tracing::warn!(replay = %id, "finishing a recording of an earlier agent");
+        let ended_at = last_write.map(DateTime::from);
+        self.finish(state, ReplayEndReason::AgentEnded, ended_at)
             .await;
     }
 
-    /// Makes it one to be played, and tells so.
-    async fn end(
+    /// Finishes a recording's file, stores its metadata and publishes its state. `ended_at`
+    /// defaults to now.
+    async fn finish(
         &self,
         state: watch::Sender<Replay>,
         reason: ReplayEndReason,
-        ended: Option<DateTime<Utc>>,
+        ended_at: Option<DateTime<Utc>>,
     ) {
         let mut replay = state.borrow().clone();
         let id = replay.replay_id.clone();
-        let ended = ended.unwrap_or_else(Utc::now).max(replay.started_at.0);
-        let finished = finishing::finish(
-            &self.files,
-            &id,
-            self.options.encoder.as_deref(),
-            &self.shutdown,
-        )
-        .await;
-        let spanned = (ended - replay.started_at.0).num_milliseconds();
+        let ended_at = ended_at.unwrap_or_else(Utc::now).max(replay.started_at.0);
+        let encoder = self.options.encoder.as_deref();
+        let file = finish::finish(&self.files, &id, encoder, &self.shutdown).await;
         replay.status = ReplayStatus::Finished;
-        replay.finished_at = Some(ended.into());
+        replay.finished_at = Some(ended_at.into());
         replay.end_reason = Some(reason);
-        replay.size_bytes = finished.bytes;
-        replay.duration_ms = match finished {
-            finishing::Finished { bytes: Some(0), .. } => Some(0),
-            finishing::Finished { duration, .. } => duration
-                .map_or(u64::try_from(spanned).ok(), |length| {
-                    u64::try_from(length.as_millis()).ok()
-                }),
+        replay.size_bytes = file.bytes;
+        replay.duration_ms = match file {
+            FinishedFile { bytes: Some(0), .. } => Some(0),
+            FinishedFile {
+                duration: Some(duration),
+                ..
+            } => u64::try_from(duration.as_millis()).ok(),
+            FinishedFile { duration: None, .. } => {
+                let elapsed = ended_at - replay.started_at.0;
+                u64::try_from(elapsed.num_milliseconds()).ok()
+            }
         };
         tracing::info!(
             replay = %id,
             ?reason,
             duration_ms = replay.duration_ms,
-            size_bytes = finished.bytes,
-            "recorded"
+            size_bytes = file.bytes,
+            "recording finished"
         );
-        let (files, noted) = (self.files.clone(), replay.clone());
-        let noting = tokio::task::spawn_blocking(move || files.note(&noted));
-        // The next agent finds it as one that was not ended, and does all this again.
-        if let Err(error) = noting.await.map_err(io::Error::other).flatten() {
-            tracing::error!(replay = %id, %error, "the end of a recording could not be noted");
+        let (files, metadata) = (self.files.clone(), replay.clone());
+        let write = tokio::task::spawn_blocking(move || files.write_metadata(&metadata));
+        // Without its metadata, the next agent treats the recording as unfinished and repeats this.
+        if let Err(error) = write.await.map_err(io::Error::other).flatten() {
+            tracing::error!(replay = %id, %error, "cannot write recording metadata");
         }
         state.send_replace(replay);
     }

@@ -1,4 +1,5 @@
-//! One recording while it is made: the thread that films, the encoder, and what ends them.
+//! One recording in progress: the capture thread, the encoder process, and the limits that end
+//! them.
 
 use std::{
     io,
@@ -18,115 +19,123 @@ use crate::{
     api::replays::ReplayEndReason,
     shutdown::Shutdown,
     system::{
-        media::recorder::{Camera, Cut, Feed, NO_ROOM, Stop},
+        media::recorder::{CaptureEnd, DISK_FULL, FrameSender, ScreenCapture, StopHandle},
         process::child::{Child, signal_group},
     },
 };
 
-/// Between two looks at how large it is.
-const LOOK: Duration = Duration::from_millis(250);
-/// For the encoder to write the rest, once it has got all.
-const ENCODER_END: Duration = Duration::from_secs(10);
-/// With less room than this on the disk an encoder that failed did for lack of it.
-const HARDLY_ANY: u64 = 1 << 20;
+/// How often the file's size is checked.
+const SIZE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// How long the encoder may take to write the rest after the last frame.
+const ENCODER_EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Free bytes below which a failure of the encoder is attributed to a full disk.
+const MIN_FREE_BYTES: u64 = 1 << 20;
 
-/// What it may grow to.
+/// The limits at which a recording ends.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    pub duration: Duration,
-    pub bytes: u64,
+pub(super) struct RecordingLimits {
+    pub(super) duration: Duration,
+    pub(super) bytes: u64,
 }
 
-pub struct Recording {
+/// A recording in progress. [`Self::run`] must be called: dropping it leaves the thread running.
+pub(super) struct Recording {
     encoder: Encoder,
-    filmed: oneshot::Receiver<Cut>,
-    stop: Stop,
-    begun: Instant,
-    bounds: Bounds,
-    part: PathBuf,
+    capture_end: oneshot::Receiver<CaptureEnd>,
+    stop: StopHandle,
+    started_at: Instant,
+    limits: RecordingLimits,
+    /// The file that the encoder writes.
+    path: PathBuf,
 }
 
 impl Recording {
-    /// Time counts from `begun`.
+    /// Starts the capture thread. Frames are timestamped relative to `started_at`.
     ///
     /// # Errors
-    /// Where there is no thread to be had.
-    pub fn begin(
-        camera: Camera,
+    /// If no thread can be started.
+    pub(super) fn start(
+        capture: ScreenCapture,
         child: Child,
-        feed: Feed,
-        bounds: Bounds,
-        part: PathBuf,
-        begun: Instant,
+        frames: FrameSender,
+        limits: RecordingLimits,
+        path: PathBuf,
+        started_at: Instant,
     ) -> io::Result<Self> {
-        let (cut, filmed) = oneshot::channel();
-        let stop = camera.stop();
+        let (sender, capture_end) = oneshot::channel();
+        let stop = capture.stop_handle();
         std::thread::Builder::new()
-            .name("camera".into())
-            .spawn(move || cut.send(camera.film(feed, begun)))?;
+            .name("recorder".into())
+            .spawn(move || sender.send(capture.run(frames, started_at)))?;
         Ok(Self {
-            encoder: Encoder { child, ended: None },
-            filmed,
+            encoder: Encoder { child, exit: None },
+            capture_end,
             stop,
-            begun,
-            bounds,
-            part,
+            started_at,
+            limits,
+            path,
         })
     }
 
-    /// Stays with it until its file is complete; says why it ended.
-    pub async fn run(mut self, asked: &CancellationToken, shutdown: &Shutdown) -> ReplayEndReason {
-        let too_long = time::sleep_until((self.begun + self.bounds.duration).into());
-        tokio::pin!(too_long);
-        let mut looks = time::interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    /// Runs until the file is complete and returns why the recording ended.
+    pub(super) async fn run(
+        mut self,
+        cancelled: &CancellationToken,
+        shutdown: &Shutdown,
+    ) -> ReplayEndReason {
+        let max_duration = time::sleep_until((self.started_at + self.limits.duration).into());
+        tokio::pin!(max_duration);
+        let mut size_checks = time::interval(SIZE_CHECK_INTERVAL);
+        size_checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut reason = None;
-        let cut = loop {
-            let why = tokio::select! {
-                // Where a stop comes together with what it brings about, it is the reason.
+        let capture_end = loop {
+            let new_reason = tokio::select! {
+                // A stop takes precedence over its consequences.
                 biased;
-                () = asked.cancelled(), if reason.is_none() => ReplayEndReason::Stopped,
+                () = cancelled.cancelled(), if reason.is_none() => ReplayEndReason::Stopped,
                 () = shutdown.stopped(), if reason.is_none() => ReplayEndReason::AgentEnded,
-                cut = &mut self.filmed => break cut,
-                () = self.encoder.ended(), if self.encoder.ended.is_none() => match reason {
-                    // It has got all.
+                end = &mut self.capture_end => break end,
+                () = self.encoder.wait(), if self.encoder.exit.is_none() => match reason {
+                    // It has received everything.
                     Some(_) => continue,
-                    None => self.failure(),
+                    None => self.encoder_failure(),
                 },
-                () = &mut too_long, if reason.is_none() => ReplayEndReason::MaxDuration,
-                _ = looks.tick(), if reason.is_none() => match tokio::fs::metadata(&self.part).await {
-                    Ok(part) if part.len() >= self.bounds.bytes => ReplayEndReason::MaxSize,
-                    _ => continue,
-                },
+                () = &mut max_duration, if reason.is_none() => ReplayEndReason::MaxDuration,
+                _ = size_checks.tick(), if reason.is_none() => {
+                    match tokio::fs::metadata(&self.path).await {
+                        Ok(file) if file.len() >= self.limits.bytes => ReplayEndReason::MaxSize,
+                        _ => continue,
+                    }
+                }
             };
-            reason.get_or_insert(why);
-            self.stop.ask();
+            reason.get_or_insert(new_reason);
+            self.stop.stop();
         };
-        let ended_well = self.encoder.end().await;
-        match (reason, cut) {
-            (Some(reason), Ok(Cut::Asked)) if ended_well => reason,
+        let succeeded = self.encoder.finish().await;
+        match (reason, capture_end) {
+            (Some(reason), Ok(CaptureEnd::Stopped)) if succeeded => reason,
             (Some(failed @ (ReplayEndReason::DiskFull | ReplayEndReason::EncoderFailed)), _) => {
                 failed
             }
-            (None, Ok(Cut::ScreenGone(error))) => {
-                tracing::warn!(%error, "the screen is gone while it was recorded");
+            (None, Ok(CaptureEnd::ScreenLost(error))) => {
+                tracing::warn!(%error, "recording lost its screen");
                 ReplayEndReason::ScreenEnded
             }
-            // It was to end, and did not as it should have.
-            (Some(reason), _) => match self.failure() {
+            // The recording was stopped, but capture or encoder failed to end properly.
+            (Some(reason), _) => match self.encoder_failure() {
                 full @ ReplayEndReason::DiskFull => full,
                 _ => reason,
             },
-            (None, _) => self.failure(),
+            (None, _) => self.encoder_failure(),
         }
     }
 
-    /// Why the encoder failed.
-    fn failure(&self) -> ReplayEndReason {
+    /// Logs the encoder's failure and returns its reason.
+    fn encoder_failure(&self) -> ReplayEndReason {
         let tail = self.encoder.child.tail();
-        let full = tail.contains(NO_ROOM) || self.part.parent().is_some_and(is_full);
-        tracing::warn!(status = ?self.encoder.ended, tail, full, "the encoder failed");
-        if full {
+        let disk_full = tail.contains(DISK_FULL) || self.path.parent().is_some_and(is_disk_full);
+        tracing::warn!(status = ?self.encoder.exit, tail, disk_full, "encoder failed");
+        if disk_full {
             ReplayEndReason::DiskFull
         } else {
             ReplayEndReason::EncoderFailed
@@ -134,28 +143,34 @@ impl Recording {
     }
 }
 
-fn is_full(folder: &Path) -> bool {
-    statvfs(folder).is_ok_and(|found| found.blocks_available() * found.fragment_size() < HARDLY_ANY)
+fn is_disk_full(directory: &Path) -> bool {
+    statvfs(directory)
+        .is_ok_and(|stat| stat.blocks_available() * stat.fragment_size() < MIN_FREE_BYTES)
 }
 
 struct Encoder {
     child: Child,
-    ended: Option<io::Result<ExitStatus>>,
+    exit: Option<io::Result<ExitStatus>>,
 }
 
 impl Encoder {
-    async fn ended(&mut self) {
+    async fn wait(&mut self) {
         let status = self.child.wait().await;
-        self.ended = Some(status);
+        self.exit = Some(status);
     }
 
-    /// Waits for it to write the rest; says whether it could. It is gone then.
-    async fn end(&mut self) -> bool {
-        if self.ended.is_none() && time::timeout(ENCODER_END, self.ended()).await.is_err() {
-            tracing::warn!("the encoder does not end and is killed");
+    /// Waits for the encoder to write the rest and exit, and returns whether it succeeded. Kills it
+    /// on timeout.
+    async fn finish(&mut self) -> bool {
+        if self.exit.is_none()
+            && time::timeout(ENCODER_EXIT_TIMEOUT, self.wait())
+                .await
+                .is_err()
+        {
+            tracing::warn!("encoder did not exit in time, killing it");
             signal_group(self.child.pid(), Signal::SIGKILL);
-            self.ended().await;
+            self.wait().await;
         }
-        matches!(&self.ended, Some(Ok(status)) if status.success())
+        matches!(&self.exit, Some(Ok(status)) if status.success())
     }
 }

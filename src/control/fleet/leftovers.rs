@@ -110,7 +110,7 @@ pub async fn save_replays(folder: &Path, to: &Path) -> io::Result<()> {
 /// Each by a rename, so that one which is broken off is gone on with the next time. Clients may have put links where the folders were, to
 /// another browser's.
 fn move_files(state: &Path, to: &Path) -> io::Result<()> {
-    let from = state.join(recorder::files::FOLDER);
+    let from = state.join(recorder::files::DIRECTORY);
     if !(is_folder(state)? && is_folder(&from)?) {
         return Ok(());
     }

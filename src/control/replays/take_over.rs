@@ -27,7 +27,7 @@ use crate::{
     control::store::{ReplayEnd, StoreError},
     system::media::recorder::{
         self,
-        files::{DRAFT, NOTES, PART, WHOLE},
+        files::{DRAFT_SUFFIX, FINISHED_SUFFIX, METADATA_SUFFIX, PARTIAL_SUFFIX},
     },
 };
 
@@ -232,7 +232,7 @@ impl Replays {
 /// Brings what was recorded until its agent died into the form that is best to play, as the agent would have; and its duration. It plays as
 /// it is where that cannot be done.
 async fn finish(id: &ReplayId, recorded: &Path) -> (PathBuf, Option<u64>) {
-    let draft = recorded.with_file_name(format!("{id}{DRAFT}"));
+    let draft = recorded.with_file_name(format!("{id}{DRAFT_SUFFIX}"));
     let made = recorder::finish(Path::new(FFMPEG), recorded, &draft, FINISH).await;
     if let Err(error) = made {
         tracing::warn!(replay = %id, %error, "a replay is kept in the form it was recorded in");
@@ -268,7 +268,7 @@ fn recordings_in(folder: &Path) -> io::Result<Vec<OrphanedRecording>> {
         let name = entry?.file_name();
         let Some(name) = name.to_str() else { continue };
         // The longer ending first: it has the shorter one in it.
-        for ending in [PART, WHOLE, NOTES] {
+        for ending in [PARTIAL_SUFFIX, FINISHED_SUFFIX, METADATA_SUFFIX] {
             if let Some(id) = name.strip_suffix(ending) {
                 if let Ok(id) = id.parse() {
                     found.entry(id).or_default().push(ending);
@@ -284,8 +284,8 @@ fn recordings_in(folder: &Path) -> io::Result<Vec<OrphanedRecording>> {
 
 fn look_at(folder: &Path, id: ReplayId, files: &[&str]) -> io::Result<OrphanedRecording> {
     let path = |ending| folder.join(format!("{id}{ending}"));
-    let notes = if files.contains(&NOTES) {
-        notes_in(&path(NOTES)).unwrap_or_else(|error| {
+    let notes = if files.contains(&METADATA_SUFFIX) {
+        notes_in(&path(METADATA_SUFFIX)).unwrap_or_else(|error| {
             tracing::warn!(replay = %id, %error, "what an agent wrote down of a recording cannot be read");
             Notes::default()
         })
@@ -293,11 +293,13 @@ fn look_at(folder: &Path, id: ReplayId, files: &[&str]) -> io::Result<OrphanedRe
         Notes::default()
     };
     // One that was killed between making the whole and removing the part has left both.
-    let file = [WHOLE, PART].into_iter().find_map(|ending| {
-        let path = path(ending);
-        let found = fs::symlink_metadata(&path).ok()?;
-        (found.is_file() && found.len() > 0).then_some((path, found, ending))
-    });
+    let file = [FINISHED_SUFFIX, PARTIAL_SUFFIX]
+        .into_iter()
+        .find_map(|ending| {
+            let path = path(ending);
+            let found = fs::symlink_metadata(&path).ok()?;
+            (found.is_file() && found.len() > 0).then_some((path, found, ending))
+        });
     let written = match &file {
         Some((_, found, _)) => Some(DateTime::<Utc>::from(found.modified()?)),
         None => None,
@@ -318,7 +320,9 @@ fn look_at(folder: &Path, id: ReplayId, files: &[&str]) -> io::Result<OrphanedRe
                 None => notes.size_bytes.filter(|size| *size == 0),
             },
         },
-        is_part: file.as_ref().is_some_and(|(_, _, ending)| *ending == PART),
+        is_part: file
+            .as_ref()
+            .is_some_and(|(_, _, ending)| *ending == PARTIAL_SUFFIX),
         file: file.map(|(path, ..)| path),
         id,
     })

@@ -1,60 +1,60 @@
-//! JPEG images of parts of the screen.
+//! JPEG encoding of parts of the screen.
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use crate::system::x11::screen::{Image, Rect};
 
-/// How near an image comes to its pixels.
+/// The quality of an encoded image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fineness {
-    Coarse,
+pub enum JpegQuality {
+    Low,
     Medium,
-    /// Text is as sharp as it was.
-    Fine,
+    /// Keeps text sharp.
+    High,
 }
 
-impl Fineness {
+impl JpegQuality {
     #[must_use]
-    pub fn coarser(self) -> Self {
+    pub fn lower(self) -> Self {
         match self {
-            Self::Fine => Self::Medium,
-            Self::Medium | Self::Coarse => Self::Coarse,
+            Self::High => Self::Medium,
+            Self::Medium | Self::Low => Self::Low,
         }
     }
 
     #[must_use]
-    pub fn finer(self) -> Self {
+    pub fn higher(self) -> Self {
         match self {
-            Self::Coarse => Self::Medium,
-            Self::Medium | Self::Fine => Self::Fine,
+            Self::Low => Self::Medium,
+            Self::Medium | Self::High => Self::High,
         }
     }
 
-    fn quality(self) -> (u8, SamplingFactor) {
+    fn parameters(self) -> (u8, SamplingFactor) {
         match self {
-            Self::Coarse => (35, SamplingFactor::R_4_2_0),
+            Self::Low => (35, SamplingFactor::R_4_2_0),
             Self::Medium => (60, SamplingFactor::R_4_2_0),
-            Self::Fine => (88, SamplingFactor::R_4_4_4),
+            Self::High => (88, SamplingFactor::R_4_4_4),
         }
     }
 }
 
-/// A JPEG of the rectangle, which must lie within the image and be no longer than 65535 pixels on any side.
+/// Encodes a rectangle, which must lie within the image and have sides of at most 65535 pixels.
 #[must_use]
-pub fn encode(image: Image, rect: Rect, fineness: Fineness) -> Vec<u8> {
+#[expect(
+    clippy::expect_used,
+    reason = "writing to a Vec cannot fail, and the pixels match the size"
+)]
+pub fn encode(image: Image, rect: Rect, quality: JpegQuality) -> Vec<u8> {
     let rows = (0..rect.height).map(|y| image.row(rect, y));
     let pixels = rows.collect::<Vec<_>>().concat();
-    let (quality, sampling) = fineness.quality();
+    let (quality, sampling) = quality.parameters();
     let mut jpeg = Vec::new();
     let mut encoder = Encoder::new(&mut jpeg, quality);
     encoder.set_sampling_factor(sampling);
+    let (width, height) = (rect.width as u16, rect.height as u16);
     encoder
-        .encode(
-            &pixels,
-            rect.width as u16,
-            rect.height as u16,
-            ColorType::Bgra,
-        )
-        .expect("memory can be written to, and the pixels have the size that was told");
+        .encode(&pixels, width, height, ColorType::Bgra)
+        .expect("the pixels match the size");
     jpeg
 }

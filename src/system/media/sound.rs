@@ -1,4 +1,4 @@
-//! The sound server (PulseAudio's protocol), as far as to know whether there is one.
+//! Checks whether a PulseAudio server is reachable.
 
 use std::time::Duration;
 
@@ -7,11 +7,13 @@ use tokio::{
     time,
 };
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The default TCP port.
 const PORT: u16 = 4713;
 
-/// Whether anybody takes connections at the address, written as in `PULSE_SERVER`: `unix:/path`, `/path`, `tcp:host:port` or `host`.
-pub async fn answers(server: &str) -> bool {
+/// Returns whether the server accepts connections. The address has the format of `PULSE_SERVER`:
+/// `unix:/path`, `/path`, `tcp:host:port` or `host`.
+pub async fn is_reachable(server: &str) -> bool {
     let path = server.strip_prefix("unix:").unwrap_or(server);
     let connecting = async {
         if path.starts_with('/') {
@@ -24,7 +26,9 @@ pub async fn answers(server: &str) -> bool {
         };
         connected.is_ok()
     };
-    time::timeout(PATIENCE, connecting).await.unwrap_or(false)
+    time::timeout(CONNECT_TIMEOUT, connecting)
+        .await
+        .unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -34,9 +38,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_server_is_found_where_its_address_says() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("native");
+    async fn server_is_reachable_at_every_address_form() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("native");
         let _unix = UnixListener::bind(&path).unwrap();
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let path = path.display();
@@ -47,11 +51,11 @@ mod tests {
             format!("tcp:{address}"),
             address.to_string(),
         ] {
-            assert!(answers(&server).await, "{server}");
+            assert!(is_reachable(&server).await, "{server}");
         }
         drop(tcp);
         for server in [format!("{path}.not"), format!("tcp:{address}")] {
-            assert!(!answers(&server).await, "{server}");
+            assert!(!is_reachable(&server).await, "{server}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The X server: the size and rate of its screen, changed while it runs (RandR), and who may be its client.
+//! Connects to the X server, sets its screen mode at run time (RandR) and admits users as clients.
 
 use std::{fmt, io};
 
@@ -12,26 +12,25 @@ use x11rb::{
     rust_connection::RustConnection,
 };
 
+use super::stream::TimeoutStream;
 use crate::api::viewport::Viewport;
 
-use super::link::Bounded;
-
-/// Of the modes we make; the server's own have none.
-const MARK: char = '@';
+/// Marks the names of modes created here; the server's own modes do not have it.
+const MODE_MARK: char = '@';
 const COOKIE_NAME: &str = "MIT-MAGIC-COOKIE-1";
-/// Screens of this fineness are what pages expect.
+/// The resolution that pages expect.
 const DOTS_PER_INCH: f64 = 96.0;
 
-/// What a client of a server needs.
+/// The display number and cookie that a client needs to connect.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Access {
+pub struct DisplayAccess {
     pub number: u32,
     pub cookie: [u8; 16],
 }
 
-impl fmt::Debug for Access {
+impl fmt::Debug for DisplayAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Access(:{})", self.number)
+        write!(f, "DisplayAccess(:{})", self.number)
     }
 }
 
@@ -41,15 +40,15 @@ pub enum X11Error {
     Io(#[from] io::Error),
     #[error("cannot connect: {0}")]
     Connect(#[from] ConnectError),
-    #[error("the connection broke: {0}")]
+    #[error("connection lost: {0}")]
     Connection(#[from] ConnectionError),
-    #[error("refused: {0}")]
+    #[error("request rejected: {0}")]
     Reply(#[from] ReplyError),
-    #[error("the server has no screen to resize")]
+    #[error("the server has no screen")]
     NoScreen,
-    #[error("the server has no more numbers for what is made on it")]
+    #[error("resource ids are exhausted")]
     NoIds,
-    #[error("the server does not take the mode ({0:?})")]
+    #[error("the server rejected the mode ({0:?})")]
     Mode(SetConfig),
 }
 
@@ -63,31 +62,32 @@ impl From<ReplyOrIdError> for X11Error {
     }
 }
 
-/// A connection that gives up on a server which does not answer.
-pub(in crate::system) type Link = RustConnection<Bounded>;
+/// A connection that fails if the server does not respond.
+pub(in crate::system) type XConnection = RustConnection<TimeoutStream>;
 
-pub(in crate::system) fn connect(access: &Access) -> Result<Link, X11Error> {
-    let stream = Bounded::connect(format!("/tmp/.X11-unix/X{}", access.number))?;
-    let link = RustConnection::connect_to_stream_with_auth_info(
+pub(in crate::system) fn connect(access: &DisplayAccess) -> Result<XConnection, X11Error> {
+    let stream = TimeoutStream::connect(format!("/tmp/.X11-unix/X{}", access.number))?;
+    let x = RustConnection::connect_to_stream_with_auth_info(
         stream,
         0,
         COOKIE_NAME.into(),
         access.cookie.to_vec(),
     )?;
-    Ok(link)
+    Ok(x)
 }
 
-/// Takes clients of this machine's user without a cookie from now on. Blocks for some milliseconds.
-pub fn admit(access: &Access, uid: u32) -> Result<(), X11Error> {
+/// Lets this local user's processes connect without a cookie. Blocks for some milliseconds.
+pub fn admit_user(access: &DisplayAccess, uid: u32) -> Result<(), X11Error> {
     change_hosts(access, uid, HostMode::INSERT)
 }
 
-/// Takes no new clients of that user any more without a cookie; those that are there stay. Blocks for some milliseconds.
-pub fn dismiss(access: &Access, uid: u32) -> Result<(), X11Error> {
+/// Stops accepting new connections of that user without a cookie. Existing connections stay open.
+/// Blocks for some milliseconds.
+pub(super) fn revoke_user(access: &DisplayAccess, uid: u32) -> Result<(), X11Error> {
     change_hosts(access, uid, HostMode::DELETE)
 }
 
-fn change_hosts(access: &Access, uid: u32, mode: HostMode) -> Result<(), X11Error> {
+fn change_hosts(access: &DisplayAccess, uid: u32, mode: HostMode) -> Result<(), X11Error> {
     let x = connect(access)?;
     let user = format!("localuser\0#{uid}");
     x.change_hosts(mode, Family::SERVER_INTERPRETED, user.as_bytes())?
@@ -95,8 +95,9 @@ fn change_hosts(access: &Access, uid: u32, mode: HostMode) -> Result<(), X11Erro
     Ok(())
 }
 
-/// Gives the screen this size and rate. It must not be larger than the one the server was started with. Blocks for some milliseconds.
-pub fn set_mode(access: &Access, viewport: Viewport) -> Result<(), X11Error> {
+/// Sets the screen's size and refresh rate. The size must not exceed the one the server was started
+/// with. Blocks for some milliseconds.
+pub fn set_mode(access: &DisplayAccess, viewport: Viewport) -> Result<(), X11Error> {
     let x = connect(access)?;
     let root = x.setup().roots.first().ok_or(X11Error::NoScreen)?.root;
     let resources = x.randr_get_screen_resources(root)?.reply()?;
@@ -105,17 +106,17 @@ pub fn set_mode(access: &Access, viewport: Viewport) -> Result<(), X11Error> {
     };
     let (width, height) = (viewport.width as u16, viewport.height as u16);
 
-    // Clients are not to see the steps between.
+    // Hides the intermediate states from clients.
     x.grab_server()?;
-    let name = format!("{}x{}{MARK}{}", width, height, viewport.refresh_rate);
-    let known = modes_of_ours(&resources.modes, &resources.names);
+    let name = format!("{}x{}{MODE_MARK}{}", width, height, viewport.refresh_rate);
+    let known = created_modes(&resources.modes, &resources.names);
     let mode = match known.iter().find(|(_, known)| *known == name) {
         Some((mode, _)) => *mode,
         None => {
             let info = ModeInfo {
                 width,
                 height,
-                // A screen without margins, so that the rate is exact.
+                // No blanking, so that the rate is exact.
                 htotal: width,
                 vtotal: height,
                 dot_clock: viewport.width * viewport.height * viewport.refresh_rate,
@@ -152,7 +153,7 @@ pub fn set_mode(access: &Access, viewport: Viewport) -> Result<(), X11Error> {
     if set.status != SetConfig::SUCCESS {
         return Err(X11Error::Mode(set.status));
     }
-    // Or else every size ever asked for would stay in the server's memory.
+    // Otherwise the server would keep every mode that was ever set.
     for (old, _) in known.into_iter().filter(|(old, _)| *old != mode) {
         x.randr_delete_output_mode(output, old)?;
         x.randr_destroy_mode(old)?;
@@ -161,16 +162,16 @@ pub fn set_mode(access: &Access, viewport: Viewport) -> Result<(), X11Error> {
     Ok(())
 }
 
-/// The names of all modes are one string, cut by their lengths.
-fn modes_of_ours(modes: &[ModeInfo], mut names: &[u8]) -> Vec<(u32, String)> {
-    let mut ours = Vec::new();
+/// Returns the modes created here. The server sends all names as one string, divided by lengths.
+fn created_modes(modes: &[ModeInfo], mut names: &[u8]) -> Vec<(u32, String)> {
+    let mut created = Vec::new();
     for mode in modes {
         let (name, rest) = names.split_at(names.len().min(usize::from(mode.name_len)));
         names = rest;
         let name = String::from_utf8_lossy(name);
-        if name.contains(MARK) {
-            ours.push((mode.id, name.into_owned()));
+        if name.contains(MODE_MARK) {
+            created.push((mode.id, name.into_owned()));
         }
     }
-    ours
+    created
 }

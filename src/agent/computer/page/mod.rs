@@ -136,7 +136,7 @@ impl PageInput {
 
 async fn size_of(page: &FrontPage) -> Result<Size, PageError> {
     let (width, height) = page.session.size().await?;
-    let side = |side: u32| u16::try_from(side).unwrap_or(u16::MAX);
+    let side = |side: u32| side.min(u16::MAX.into());
     Ok(Size {
         width: side(width),
         height: side(height),

@@ -109,14 +109,14 @@ impl From<ScreenshotError> for ApiError {
         let message = error.to_string();
         match error {
             ScreenshotError::NoScreen(error) => error.into(),
-            ScreenshotError::BeyondScreen(_) => ApiError::bad_field("region", message),
+            ScreenshotError::OutOfBounds(_) => ApiError::bad_field("region", message),
             ScreenshotError::Busy => ApiError::unavailable(message, RETRY_AFTER),
             ScreenshotError::Screen(cause) => {
                 tracing::warn!(%cause, "no screenshot could be taken");
                 ApiError::unavailable("the screen does not answer", RETRY_AFTER)
             }
             ScreenshotError::Page(error) => unreached(error),
-            ScreenshotError::Picture(cause) | ScreenshotError::Panic(cause) => {
+            ScreenshotError::Decode(cause) | ScreenshotError::Panic(cause) => {
                 ApiError::internal(cause)
             }
         }

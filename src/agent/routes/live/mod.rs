@@ -5,7 +5,7 @@ use axum::{extract::State, response::Response};
 use self::page::PAGE;
 use super::FULL_RETRY;
 use crate::{
-    agent::{Agent, live::EnterError},
+    agent::{Agent, live::LiveViewError},
     api::ErrorBody,
     http::{ApiError, ApiResult},
 };
@@ -35,15 +35,15 @@ pub async fn live(State(agent): State<Agent>) -> ApiResult<Response> {
 }
 
 fn show(agent: &Agent) -> ApiResult<Response> {
-    agent.live.is_possible()?;
+    agent.live.check_available()?;
     Ok(PAGE.answer(&[]))
 }
 
-impl From<EnterError> for ApiError {
-    fn from(error: EnterError) -> Self {
+impl From<LiveViewError> for ApiError {
+    fn from(error: LiveViewError) -> Self {
         match error {
-            EnterError::NoScreen(error) => error.into(),
-            EnterError::Full => ApiError::limit_exceeded(error.to_string(), FULL_RETRY),
+            LiveViewError::NoScreen(error) => error.into(),
+            LiveViewError::LimitReached => ApiError::limit_exceeded(error.to_string(), FULL_RETRY),
         }
     }
 }

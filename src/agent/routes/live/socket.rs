@@ -22,7 +22,7 @@ use super::TAG;
 use crate::{
     agent::{
         Agent,
-        live::{Ears, Hands, Shot, Show},
+        live::{FrameEvent, InputWorker, ViewerInbox, ViewerStream},
     },
     api::{ErrorBody, live::ViewerMessage},
     http::{ApiError, ApiResult, FieldErrors, closing, see_off, websocket},
@@ -58,10 +58,10 @@ pub async fn socket(State(agent): State<Agent>, request: Request) -> ApiResult<R
 }
 
 pub async fn connect(agent: &Agent, request: Request, control: bool) -> ApiResult<Response> {
-    let (show, ears, hands) = agent.live.enter(control)?;
+    let (stream, inbox, worker) = agent.live.open(control)?;
     let stop = agent.shutdown.token();
     websocket(request, &agent.shutdown, move |socket| {
-        serve(socket, show, ears, hands, stop)
+        serve(socket, stream, inbox, worker, stop)
     })
     .await
 }
@@ -71,24 +71,24 @@ type End = Option<CloseFrame>;
 
 async fn serve(
     socket: WebSocket,
-    mut show: Show,
-    mut ears: Ears,
-    mut hands: Hands,
+    mut stream: ViewerStream,
+    mut inbox: ViewerInbox,
+    mut worker: InputWorker,
     stop: CancellationToken,
 ) {
     let (mut to_page, mut from_page) = socket.split();
     let end = {
         let talking = async {
             let end = tokio::select! {
-                end = show_all(&mut show, &mut to_page) => end,
-                end = hear_all(&mut from_page, &mut ears) => end,
+                end = show_all(&mut stream, &mut to_page) => end,
+                end = hear_all(&mut from_page, &mut inbox) => end,
                 () = stop.cancelled() => Some(closing(close_code::AWAY, "the agent is stopping")),
             };
-            // Hands hear of it.
-            drop(ears);
+            // Lets the worker end once its queue is empty.
+            drop(inbox);
             end
         };
-        let mut working = std::pin::pin!(maybe_done(hands.work()));
+        let mut working = std::pin::pin!(maybe_done(worker.run()));
         let end = tokio::select! {
             // What was said and not heard yet comes before what follows from silence.
             biased;
@@ -99,19 +99,19 @@ async fn serve(
         end
     };
     // Its place is free, and nothing held, before it is seen off.
-    drop((show, hands));
+    drop((stream, worker));
     if let Some(close) = end {
         see_off(close, &mut to_page, &mut from_page).await;
     }
 }
 
-async fn show_all(show: &mut Show, page: &mut (impl Sink<Message> + Unpin)) -> End {
+async fn show_all(stream: &mut ViewerStream, page: &mut (impl Sink<Message> + Unpin)) -> End {
     let mut ping = interval(PING);
     loop {
         let message = tokio::select! {
-            shot = show.next() => match shot {
-                Shot::Picture(picture) => Message::Binary(picture.into()),
-                Shot::Message(message) => match serde_json::to_string(&message) {
+            event = stream.next() => match event {
+                FrameEvent::Image(image) => Message::Binary(image.into()),
+                FrameEvent::Message(message) => match serde_json::to_string(&message) {
                     Ok(text) => Message::Text(text.into()),
                     Err(_) => continue,
                 },
@@ -124,11 +124,11 @@ async fn show_all(show: &mut Show, page: &mut (impl Sink<Message> + Unpin)) -> E
 
 async fn hear_all(
     page: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
-    ears: &mut Ears,
+    inbox: &mut ViewerInbox,
 ) -> End {
     let mut heard = Instant::now();
     loop {
-        ears.ready().await;
+        inbox.ready().await;
         let message = tokio::select! {
             message = page.next() => message?.ok()?,
             () = sleep_until(heard + SILENCE) => {
@@ -148,7 +148,7 @@ async fn hear_all(
             Ok(said) => said,
             Err(error) => return Some(closing(close_code::POLICY, told(&error))),
         };
-        if let Err(refusal) = ears.take(said).await {
+        if let Err(refusal) = inbox.receive(said).await {
             return Some(closing(close_code::POLICY, refusal.to_string()));
         }
         // While it waited for what was said before nothing could be heard.

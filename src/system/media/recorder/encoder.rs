@@ -1,4 +1,4 @@
-//! The encoder: ffmpeg as a child, which gets frames by a pipe and writes the file.
+//! The encoder: an ffmpeg child process that reads frames from a pipe and writes the file.
 
 use std::{
     ffi::OsString,
@@ -26,41 +26,41 @@ use crate::system::{
     x11::screen::Size,
 };
 
-/// A frame is megabytes: with the usual 64 KiB each would take dozens of turns between us and the encoder. The most an ordinary user may have.
+/// The capacity of the pipe: the most an unprivileged user may set. A frame has megabytes; with the
+/// default of 64 KiB each would need dozens of context switches.
 const PIPE_BYTES: i32 = 1 << 20;
-/// An encoder that takes nothing for this long is given up.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Beyond these it takes more time in all without being needed.
+/// How long the encoder may read nothing before it counts as failed.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// More threads use more CPU time in total and are not needed.
 const THREADS: &str = "2";
-/// Between two frames that can be jumped to.
+/// Forces a key frame every 10 s.
 const KEY_FRAMES: &str = "expr:gte(t,n_forced*10)";
-/// Far more than there are between two such frames.
-const NO_OTHER_KEY_FRAMES: &str = "100000";
-/// Pixels from which on decoders need a higher level.
+/// A GOP size that never adds key frames.
+const MAX_GOP_SIZE: &str = "100000";
+/// The number of pixels above which the stream needs a higher H.264 level.
 const FULL_HD: u32 = 1920 * 1088;
 
-pub struct Options<'a> {
+pub struct EncoderOptions<'a> {
     pub program: &'a Path,
     pub size: Size,
-    /// Where there is to be sound.
-    pub sound: Option<Sound<'a>>,
+    pub audio: Option<AudioSource<'a>>,
     pub output: PathBuf,
 }
 
-/// What is recorded from a sound server.
-pub struct Sound<'a> {
+/// A PulseAudio server to record from.
+pub struct AudioSource<'a> {
     pub server: &'a str,
-    /// When the time of the frames is nought.
-    pub begun: DateTime<Utc>,
+    /// The time of the frames' timestamp zero.
+    pub started_at: DateTime<Utc>,
 }
 
-/// Starts one. Whoever drops the feed tells it that all has come.
+/// Starts the encoder. It finishes the file when the [`FrameSender`] is dropped.
 ///
 /// # Errors
-/// Where the program cannot be started.
-pub async fn start(options: Options<'_>) -> io::Result<(Child, Feed)> {
+/// If the program cannot be started.
+pub async fn start(options: EncoderOptions<'_>) -> io::Result<(Child, FrameSender)> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
-    // Where it may not be larger, it stays as it is.
+    // Best effort: a smaller pipe only costs time.
     let _ = fcntl(&write, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES));
     fcntl(&write, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     let mut command = Command::new(options.program);
@@ -68,42 +68,43 @@ pub async fn start(options: Options<'_>) -> io::Result<(Child, Feed)> {
     let quiet = Arc::new(|_: &_| {});
     let stdin = Stdio::from(read);
     let (child, _) = Child::spawn_with_stdin("ffmpeg", command, stdin, Stdout::Log, quiet).await?;
-    let feed = Feed {
+    let sender = FrameSender {
         pipe: File::from(write),
         header: Some(matroska::header(options.size)),
     };
-    Ok((child, feed))
+    Ok((child, sender))
 }
 
-fn arguments(options: &Options<'_>) -> Vec<OsString> {
+fn arguments(options: &EncoderOptions<'_>) -> Vec<OsString> {
     let level = match options.size.width * options.size.height {
         0..=FULL_HD => "4.2",
         _ => "5.2",
     };
-    let before = options.sound.as_ref().map(time_before);
+    let offset = options.audio.as_ref().map(audio_offset);
     let mut arguments: Vec<&str> = vec!["-nostdin", "-nostats", "-loglevel", "error", "-y"];
-    // What comes says what it is: nothing is to be held back to find out.
+    // The stream is self-describing: no probing, which would delay frames.
     arguments.extend(["-probesize", "32", "-analyzeduration", "0"]);
     arguments.extend(["-fpsprobesize", "0", "-f", "matroska", "-i", "pipe:0"]);
-    if let (Some(sound), Some(before)) = (&options.sound, &before) {
-        // Sound comes with the time of day. Both keep their times, or each would begin at nought, and sound comes later than the picture.
-        arguments.extend(["-copyts", "-itsoffset", before]);
+    if let (Some(audio), Some(offset)) = (&options.audio, &offset) {
+        // Audio is timestamped with the time of day. Both inputs keep their timestamps: otherwise
+        // each would start at zero, although audio starts later than video.
+        arguments.extend(["-copyts", "-itsoffset", offset]);
         arguments.extend(["-thread_queue_size", "512", "-f", "pulse"]);
-        arguments.extend(["-server", sound.server, "-i", "@DEFAULT_MONITOR@"]);
+        arguments.extend(["-server", audio.server, "-i", "@DEFAULT_MONITOR@"]);
         arguments.extend(["-map", "0:v", "-map", "1:a"]);
-        // Silent until it comes, where some is missing, and from where it ends; and it ends with the picture.
+        // Fills gaps with silence, before, within and after the audio; it ends with the video.
         arguments.extend(["-af", "aresample=async=1:first_pts=0,apad", "-shortest"]);
         arguments.extend(["-c:a", "aac", "-b:a", "96k"]);
     }
     arguments.extend(["-c:v", "libx264"]);
     arguments.extend(super::ENCODER);
     arguments.extend(["-threads", THREADS, "-level", level]);
-    // Every frame at its own time.
+    // Keeps each frame's timestamp.
     arguments.extend(["-fps_mode", "passthrough", "-enc_time_base", "1:1000"]);
-    arguments.extend(["-g", NO_OTHER_KEY_FRAMES, "-force_key_frames", KEY_FRAMES]);
+    arguments.extend(["-g", MAX_GOP_SIZE, "-force_key_frames", KEY_FRAMES]);
     arguments.extend(["-colorspace", "bt709", "-color_primaries", "bt709"]);
     arguments.extend(["-color_trc", "bt709", "-color_range", "tv"]);
-    // Each frame is a whole part of the file once the next one comes.
+    // Writes each frame as a complete fragment once the next one arrives.
     let flags = "+frag_every_frame+empty_moov+default_base_moof";
     arguments.extend(["-f", "mp4", "-movflags", flags, "-flush_packets", "1"]);
     let mut arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
@@ -111,37 +112,37 @@ fn arguments(options: &Options<'_>) -> Vec<OsString> {
     arguments
 }
 
-/// In seconds: what is to be added to the time of day.
-fn time_before(sound: &Sound<'_>) -> String {
-    let begun = sound.begun.timestamp_micros();
-    format!("-{}.{:06}", begun / 1_000_000, begun % 1_000_000)
+/// Returns the offset, in seconds, from the time of day to the frames' timestamps.
+fn audio_offset(audio: &AudioSource<'_>) -> String {
+    let micros = audio.started_at.timestamp_micros();
+    format!("-{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }
 
-/// The encoder's end of the pipe that is ours.
-pub struct Feed {
+/// The writing end of the encoder's pipe.
+pub struct FrameSender {
     pipe: File,
-    /// Until it is sent.
+    /// The stream's header, until it is sent with the first frame.
     header: Option<Vec<u8>>,
 }
 
-impl Feed {
-    /// Hands over a frame; later ones must have later times. Blocks for as long as the encoder is busy.
+impl FrameSender {
+    /// Sends a frame. Timestamps must increase. Blocks while the encoder is busy.
     ///
     /// # Errors
-    /// Where the encoder is gone, or takes nothing any more.
-    pub fn send(&mut self, at: Duration, pixels: &[u8]) -> io::Result<()> {
+    /// If the encoder has exited, or has read nothing for [`WRITE_TIMEOUT`].
+    pub fn send(&mut self, timestamp: Duration, pixels: &[u8]) -> io::Result<()> {
         let mut head = self.header.take().unwrap_or_default();
-        head.extend(matroska::frame_header(at, pixels.len()));
+        head.extend(matroska::frame_header(timestamp, pixels.len()));
         let (mut first, mut second) = (&head[..], pixels);
-        let mut deadline = Instant::now() + PATIENCE;
+        let mut deadline = Instant::now() + WRITE_TIMEOUT;
         while !(first.is_empty() && second.is_empty()) {
             let parts = [IoSlice::new(first), IoSlice::new(second)];
             match self.pipe.write_vectored(&parts) {
                 Ok(written) => {
-                    let of_first = written.min(first.len());
-                    first = &first[of_first..];
-                    second = &second[written - of_first..];
-                    deadline = Instant::now() + PATIENCE;
+                    let from_first = written.min(first.len());
+                    first = &first[from_first..];
+                    second = &second[written - from_first..];
+                    deadline = Instant::now() + WRITE_TIMEOUT;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let mut fds = [PollFd::new(self.pipe.as_fd(), PollFlags::POLLOUT)];

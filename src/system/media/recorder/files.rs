@@ -1,12 +1,12 @@
-//! How the files of recordings are called: the id, and one of these endings.
+//! The names of recordings' files: the recording's id and one of these suffixes.
 
-/// Where they lie, in an agent's state folder.
-pub const FOLDER: &str = "replays";
-/// What is known of it.
-pub const NOTES: &str = ".json";
-/// To be played from.
-pub const WHOLE: &str = ".mp4";
-/// While it is recorded, and as long as it is not finished.
-pub const PART: &str = ".part.mp4";
-/// While it is being finished.
-pub const DRAFT: &str = ".draft.mp4";
+/// The directory of recordings within an agent's state directory.
+pub const DIRECTORY: &str = "replays";
+/// The recording's metadata.
+pub const METADATA_SUFFIX: &str = ".json";
+/// A finished recording.
+pub const FINISHED_SUFFIX: &str = ".mp4";
+/// A recording that is in progress, or ended but not finished yet.
+pub const PARTIAL_SUFFIX: &str = ".part.mp4";
+/// The output of [`super::finish`] until it is complete.
+pub const DRAFT_SUFFIX: &str = ".draft.mp4";

@@ -1,4 +1,4 @@
-//! From the file that plays at every instant to the one that is best to play: its index at the beginning, for seeking.
+//! Rewrites a fragmented recording to a regular MP4 with its index at the start, for seeking.
 
 use std::{
     fs::File,
@@ -18,67 +18,73 @@ pub enum FinishError {
     Io(#[from] io::Error),
     #[error("ffmpeg failed: {0}")]
     Failed(String),
-    #[error("it has more than {0} bytes then")]
+    #[error("the finished file is larger than {0} bytes")]
     TooLarge(u64),
-    #[error("it takes too long")]
-    Deadline,
+    #[error("ffmpeg did not finish in time")]
+    Timeout,
 }
 
-/// Copies what is whole of `from`, a recording that has ended or broken off, to the new file `to`. Nothing is encoded again. `from` may
-/// be anything that somebody has put in a recording's place: it is read as a film and as nothing else, and leads to no other file.
+/// Copies the complete frames of `source`, a recording that has ended or was cut off, to the new
+/// file `target` without encoding them again.
+///
+/// `source` is untrusted, as it may have been replaced: ffmpeg reads it as MP4 only and opens no
+/// other file it refers to.
 ///
 /// # Errors
-/// Where there is no room, or nothing to copy. A part of a file may be left.
+/// If the disk is full or `source` has no complete frame. A partial `target` may remain.
 pub async fn finish(
     program: &Path,
-    from: &Path,
-    to: &Path,
-    limit: Duration,
+    source: &Path,
+    target: &Path,
+    timeout: Duration,
 ) -> Result<(), FinishError> {
-    // A copy is about as large as what it is of, but for its index.
-    let largest = tokio::fs::metadata(from).await?.len();
-    let largest = largest.saturating_add(largest / 2).saturating_add(1 << 20);
+    // A copy is about as large as its source; the index adds some.
+    let source_size = tokio::fs::metadata(source).await?.len();
+    let max_size = source_size
+        .saturating_add(source_size / 2)
+        .saturating_add(1 << 20);
     let mut command = Command::new(program);
     command
         .args(["-nostdin", "-nostats", "-loglevel", "error", "-y"])
         .args(["-protocol_whitelist", "file", "-f", "mov", "-i"])
-        .arg(from)
+        .arg(source)
         .args(["-map", "0", "-c", "copy"])
-        // Each frame lasts until the next. The last one was when the recording ended: it would be taken to last as long as the others on average.
+        // Each frame lasts until the next. The last one marks the end of the recording; ffmpeg would
+        // give it the average duration.
         .args(["-bsf:v", "setts=duration=1"])
         .args(["-movflags", "+faststart", "-f", "mp4"])
-        .args(["-fs", &largest.to_string()])
-        .arg(to);
+        .args(["-fs", &max_size.to_string()])
+        .arg(target);
     let quiet = Arc::new(|_: &_| {});
     let (mut child, _) = Child::spawn("ffmpeg", command, Stdout::Log, quiet).await?;
-    let Ok(status) = time::timeout(limit, child.wait()).await else {
+    let Ok(status) = time::timeout(timeout, child.wait()).await else {
         let _ = child.kill().await;
-        return Err(FinishError::Deadline);
+        return Err(FinishError::Timeout);
     };
     if !status?.success() {
         return Err(FinishError::Failed(child.tail()));
     }
-    // There it ends, whole or not.
-    if tokio::fs::metadata(to).await?.len() >= largest {
-        return Err(FinishError::TooLarge(largest));
+    // `-fs` truncates the output silently.
+    if tokio::fs::metadata(target).await?.len() >= max_size {
+        return Err(FinishError::TooLarge(max_size));
     }
     Ok(())
 }
 
-/// How long a finished recording is, as its header says. Blocks.
+/// Reads the duration of a finished recording from its header. Blocks.
 ///
 /// # Errors
-/// Where it is none.
+/// If the file is not an MP4.
 pub fn duration(path: &Path) -> io::Result<Duration> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
-    let movie = find(&mut file, *b"moov", 0..length)?;
-    let header = find(&mut file, *b"mvhd", movie)?;
+    let movie = find_box(&mut file, *b"moov", 0..length)?;
+    let header = find_box(&mut file, *b"mvhd", movie)?;
     file.seek(SeekFrom::Start(header.start))?;
     let mut bytes = [0; 32];
     file.read_exact(&mut bytes)?;
     let u32_at = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
-    // Version, flags and two times come first, which the second version has with 64 bits.
+    // Version, flags and two times come first. Version 1 has 64-bit times.
     let (scale, ticks) = match bytes[0] {
         0 => (u32_at(12), u64::from(u32_at(16))),
         _ => (
@@ -92,8 +98,8 @@ pub fn duration(path: &Path) -> io::Result<Duration> {
     }
 }
 
-/// Where the content of the first box of that name is.
-fn find(
+/// Returns the position of the content of the first box with that name.
+fn find_box(
     file: &mut File,
     name: [u8; 4],
     within: std::ops::Range<u64>,
@@ -135,14 +141,14 @@ mod tests {
         [&length[..], name, content].concat()
     }
 
-    fn told(content: &[u8]) -> io::Result<Duration> {
+    fn duration_of(content: &[u8]) -> io::Result<Duration> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(content).unwrap();
         duration(file.path())
     }
 
     #[test]
-    fn a_movie_tells_its_length() {
+    fn duration_is_read_from_both_header_versions() {
         let mut header = vec![0; 100];
         header[12..16].copy_from_slice(&1000_u32.to_be_bytes());
         header[16..20].copy_from_slice(&5_250_u32.to_be_bytes());
@@ -151,13 +157,13 @@ mod tests {
             &[boxed(b"free", b"x"), boxed(b"mvhd", &header)].concat(),
         );
         let file = [boxed(b"ftyp", b"isom"), movie].concat();
-        assert_eq!(told(&file).unwrap(), Duration::from_millis(5_250));
+        assert_eq!(duration_of(&file).unwrap(), Duration::from_millis(5_250));
 
         header[0] = 1;
         header[20..24].copy_from_slice(&16_000_u32.to_be_bytes());
         header[24..32].copy_from_slice(&(16_000_u64 * 5_000_000).to_be_bytes());
         let movie = boxed(b"moov", &boxed(b"mvhd", &header));
-        assert_eq!(told(&movie).unwrap(), Duration::from_secs(5_000_000));
+        assert_eq!(duration_of(&movie).unwrap(), Duration::from_secs(5_000_000));
     }
 
     #[test]
@@ -172,7 +178,7 @@ mod tests {
             vec![0; 64],
         ];
         for content in cases {
-            assert!(told(&content).is_err(), "{content:?}");
+            assert!(duration_of(&content).is_err(), "{content:?}");
         }
     }
 

@@ -1,6 +1,7 @@
-//! Frames on their way to the encoder: Matroska, since it tells of each when it was.
+//! Wraps raw frames in a Matroska stream for the encoder.
 //!
-//! An encoder that notes by itself when a frame reaches it is as late as the machine is busy.
+//! Matroska carries each frame's timestamp. An encoder that timestamps frames on arrival would be
+//! inaccurate on a busy machine.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ const INFO: &[u8] = &[0x15, 0x49, 0xa9, 0x66];
 const TRACKS: &[u8] = &[0x16, 0x54, 0xae, 0x6b];
 const CLUSTER: &[u8] = &[0x1f, 0x43, 0xb6, 0x75];
 const SIMPLE_BLOCK: &[u8] = &[0xa3];
-/// Of a length that nobody knows yet.
-const UNKNOWN: u64 = (1 << 56) - 1;
+/// Marks an element of unknown length.
+const UNKNOWN_LENGTH: u64 = (1 << 56) - 1;
 const NANOSECONDS_PER_TICK: u64 = 1_000_000;
 const TRACK: u64 = 1;
 const VIDEO: u64 = 1;
 
-/// What comes before the first frame of a recording that has no end yet.
-pub fn header(size: Size) -> Vec<u8> {
+/// Returns the start of a stream, for frames of that size.
+pub(super) fn header(size: Size) -> Vec<u8> {
     let head = [
         number(&[0x42, 0x86], 1),
         number(&[0x42, 0xf7], 1),
@@ -48,24 +49,24 @@ pub fn header(size: Size) -> Vec<u8> {
     ];
     [
         element(EBML, &head.concat()),
-        opening(SEGMENT, UNKNOWN),
+        element_start(SEGMENT, UNKNOWN_LENGTH),
         element(INFO, &info.concat()),
         element(TRACKS, &element(&[0xae], &track.concat())),
     ]
     .concat()
 }
 
-/// What comes before the pixels of a frame, of which there are that many bytes.
-pub fn frame_header(at: Duration, bytes: usize) -> Vec<u8> {
-    let time = number(&[0xe7], at.as_millis() as u64);
-    // Its track, its time within the cluster, and that it needs no other frame.
+/// Returns the header of a frame with that many bytes of pixels.
+pub(super) fn frame_header(timestamp: Duration, bytes: usize) -> Vec<u8> {
+    let time = number(&[0xe7], timestamp.as_millis() as u64);
+    // The track, the time within the cluster, and the key frame flag.
     let block = [0x80 | TRACK as u8, 0, 0, 0x80];
-    let block_opening = opening(SIMPLE_BLOCK, (block.len() + bytes) as u64);
-    let inner = time.len() + block_opening.len() + block.len() + bytes;
+    let block_start = element_start(SIMPLE_BLOCK, (block.len() + bytes) as u64);
+    let inner = time.len() + block_start.len() + block.len() + bytes;
     [
-        &opening(CLUSTER, inner as u64)[..],
+        &element_start(CLUSTER, inner as u64)[..],
         &time,
-        &block_opening,
+        &block_start,
         &block,
     ]
     .concat()
@@ -76,16 +77,16 @@ fn number(id: &[u8], value: u64) -> Vec<u8> {
 }
 
 fn element(id: &[u8], content: &[u8]) -> Vec<u8> {
-    let mut element = opening(id, content.len() as u64);
+    let mut element = element_start(id, content.len() as u64);
     element.extend_from_slice(content);
     element
 }
 
-/// Its name, and its length in the longest of the forms that a length may have.
-fn opening(id: &[u8], length: u64) -> Vec<u8> {
-    let mut opening = id.to_vec();
-    opening.extend(((1 << 56) | length).to_be_bytes());
-    opening
+/// Returns an element's id and its length in the longest (eight-byte) encoding.
+fn element_start(id: &[u8], length: u64) -> Vec<u8> {
+    let mut bytes = id.to_vec();
+    bytes.extend(((1 << 56) | length).to_be_bytes());
+    bytes
 }
 
 #[cfg(test)]
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_says_when_it_was_and_how_long_it_is() {
+    fn frame_header_has_timestamp_and_length() {
         let header = frame_header(Duration::from_millis(0x1234), 3);
         let expected = [
             &[0x1f, 0x43, 0xb6, 0x75, 1, 0, 0, 0, 0, 0, 0, 33][..],
@@ -102,7 +103,7 @@ mod tests {
         ]
         .concat();
         assert_eq!(header, expected);
-        // All that is in the cluster but for the pixels.
+        // The cluster's length includes the pixels.
         assert_eq!(header.len() - 12 + 3, 33);
     }
 }

@@ -1,18 +1,37 @@
-//! Films a screen into a file that plays at every instant: frames when something has changed, encoded by ffmpeg beside us.
+//! Records a screen to a video file that is playable at every moment, encoded by an ffmpeg child
+//! process.
+//!
+//! ```text
+//!  WatchedScreen ──► ScreenCapture ──► Canvas ──► FrameSender ──pipe──► ffmpeg ──► ID.part.mp4
+//!   (damage)         (own thread)      (I420)     (Matroska)                          │
+//!                                                                          finish() ◄─┘
+//!                                                                             │
+//!                                                        ID.draft.mp4 ──rename──► ID.mp4
+//! ```
+//!
+//! - [`capture`]: waits for the screen to change and sends a frame each time. Owns canvas and screen.
+//! - [`canvas`]: the frame's pixels, converted only where the screen has changed.
+//! - [`encoder`]: starts ffmpeg and writes frames to its pipe, in [`matroska`] containers that carry
+//!   each frame's time.
+//! - [`finish`]: rewrites a recording with its index at the start, for seeking.
+//! - [`files`]: the names of the files above.
 
-mod camera;
 mod canvas;
+mod capture;
 mod encoder;
 pub mod files;
 mod finish;
 mod matroska;
 
-pub use camera::{Camera, Cut, Scene, Stop};
-pub use encoder::{Feed, Options, Sound, start};
-pub use finish::{FinishError, duration, finish};
+pub use {
+    capture::{CaptureEnd, CaptureOptions, ScreenCapture, StopHandle},
+    encoder::{AudioSource, EncoderOptions, FrameSender, start},
+    finish::{FinishError, duration, finish},
+};
 
-/// How the picture is encoded. Text stays sharp; the fastest preset, since the machine is the browser's.
+/// The encoder's arguments for quality and speed. Text stays sharp; the fastest preset leaves the
+/// CPU to the browser.
 pub const ENCODER: [&str; 6] = ["-preset", "ultrafast", "-tune", "zerolatency", "-crf", "26"];
 
-/// What the encoder says where there is no room for more.
-pub const NO_ROOM: &str = "No space left on device";
+/// The text in ffmpeg's error output when the disk is full.
+pub const DISK_FULL: &str = "No space left on device";

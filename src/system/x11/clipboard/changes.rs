@@ -17,18 +17,18 @@ use x11rb::{
 use crate::system::{
     sync::poll::readable,
     sync::waker::Waker,
-    x11::server::{self, Access, Link, X11Error},
+    x11::server::{self, DisplayAccess, X11Error, XConnection},
 };
 
 /// A connection that is told of what is put there, from its opening on; also of the same once more.
 pub struct Changes {
-    x: Link,
+    x: XConnection,
     waker: Waker,
 }
 
 impl Changes {
     /// Blocks for some milliseconds.
-    pub fn open(screen: &Access) -> Result<Self, X11Error> {
+    pub fn open(screen: &DisplayAccess) -> Result<Self, X11Error> {
         let x = server::connect(screen)?;
         let root = x.setup().roots.first().ok_or(X11Error::NoScreen)?.root;
         x.xfixes_query_version(5, 0)?.reply()?;

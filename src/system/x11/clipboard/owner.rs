@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{COMMAND, event, request};
-use crate::system::{process::child, x11::server::Access};
+use crate::system::{process::child, x11::server::DisplayAccess};
 
 /// Also where the file of the running program was replaced or removed since.
 const OWN_PROGRAM: &str = "/proc/self/exe";
@@ -47,12 +47,12 @@ pub struct Owner {
     input: ChildStdin,
     events: ChildStdout,
     said: JoinHandle<String>,
-    screen: Access,
+    screen: DisplayAccess,
 }
 
 impl Owner {
     /// Starts it on `screen`, whose cookie lies in `authority`.
-    pub async fn start(screen: Access, authority: &Path) -> Result<Self, OwnerError> {
+    pub async fn start(screen: DisplayAccess, authority: &Path) -> Result<Self, OwnerError> {
         let mut command = Command::new(OWN_PROGRAM);
         command
             .arg0("berth")
@@ -84,7 +84,7 @@ impl Owner {
         })
     }
 
-    pub fn screen(&self) -> &Access {
+    pub fn screen(&self) -> &DisplayAccess {
         &self.screen
     }
 

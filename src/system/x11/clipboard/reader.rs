@@ -23,7 +23,7 @@ use crate::{
     api::clipboard::MAX_TEXT,
     system::{
         sync::poll::readable,
-        x11::server::{self, Access, Link, X11Error},
+        x11::server::{self, DisplayAccess, X11Error, XConnection},
     },
 };
 
@@ -86,7 +86,7 @@ x11rb::atom_manager! {
 }
 
 /// Reads the clipboard's text. Blocks for some milliseconds, and for `limit` where its owner does not answer.
-pub fn read(screen: &Access, limit: Duration) -> Result<Selection, ReadError> {
+pub fn read(screen: &DisplayAccess, limit: Duration) -> Result<Selection, ReadError> {
     let deadline = Instant::now() + limit;
     let x = server::connect(screen)?;
     let root = x.setup().roots.first().ok_or(X11Error::NoScreen)?.root;
@@ -113,7 +113,7 @@ pub fn read(screen: &Access, limit: Duration) -> Result<Selection, ReadError> {
 }
 
 /// Where an owner puts what it is asked for. It is never shown.
-fn make_window(x: &Link, root: Window) -> Result<Window, ReadError> {
+fn make_window(x: &XConnection, root: Window) -> Result<Window, ReadError> {
     let window = x.generate_id().map_err(X11Error::from)?;
     let events = CreateWindowAux::new().event_mask(EventMask::PROPERTY_CHANGE);
     let (class, depth) = (WindowClass::INPUT_ONLY, COPY_DEPTH_FROM_PARENT);
@@ -155,7 +155,7 @@ struct Answer {
 
 /// One owner that is asked, on a window of its own: what it says late goes nowhere.
 struct Asking<'a> {
-    x: &'a Link,
+    x: &'a XConnection,
     atoms: Atoms,
     window: Window,
     owner: Window,

@@ -12,7 +12,7 @@ use x11rb::{
 };
 
 use super::screen::Atoms;
-use crate::system::x11::server::{Link, X11Error};
+use crate::system::x11::server::{X11Error, XConnection};
 
 pub struct Focus {
     /// Windows that take the focus.
@@ -21,7 +21,7 @@ pub struct Focus {
 
 impl Focus {
     /// Looks at what is there already; where nothing of it has the focus, the one on top gets it.
-    pub fn new(x: &Link, root: Window, atoms: &Atoms) -> Result<Self, X11Error> {
+    pub fn new(x: &XConnection, root: Window, atoms: &Atoms) -> Result<Self, X11Error> {
         let mut focus = Self {
             windows: Vec::new(),
         };
@@ -41,7 +41,7 @@ impl Focus {
 
     pub fn heed(
         &mut self,
-        x: &Link,
+        x: &XConnection,
         root: Window,
         atoms: &Atoms,
         event: &Event,
@@ -64,7 +64,7 @@ impl Focus {
         Ok(())
     }
 
-    fn lost(&mut self, x: &Link, root: Window, window: Window) -> Result<(), X11Error> {
+    fn lost(&mut self, x: &XConnection, root: Window, window: Window) -> Result<(), X11Error> {
         let before = self.windows.len();
         self.windows.retain(|known| *known != window);
         if self.windows.len() < before {
@@ -74,7 +74,7 @@ impl Focus {
     }
 
     /// Where none of the windows has the focus, the one on top gets it.
-    fn mend(&self, x: &Link, root: Window) -> Result<(), X11Error> {
+    fn mend(&self, x: &XConnection, root: Window) -> Result<(), X11Error> {
         let focused = x.get_input_focus()?.reply()?.focus;
         if self.windows.is_empty() || self.windows.contains(&focused) {
             return Ok(());
@@ -88,7 +88,12 @@ impl Focus {
     }
 
     /// The window that is about to be clicked at gets the focus, or the dialog that it waits for. Its dialogs stay above it.
-    pub fn under_pointer(&self, x: &Link, root: Window, atoms: &Atoms) -> Result<(), X11Error> {
+    pub fn under_pointer(
+        &self,
+        x: &XConnection,
+        root: Window,
+        atoms: &Atoms,
+    ) -> Result<(), X11Error> {
         if self.windows.len() < 2 {
             return Ok(());
         }
@@ -111,7 +116,12 @@ impl Focus {
     }
 
     /// And those of its dialogs, each after the one it belongs to.
-    fn dialogs_of(&self, x: &Link, window: Window, atoms: &Atoms) -> Result<Vec<Dialog>, X11Error> {
+    fn dialogs_of(
+        &self,
+        x: &XConnection,
+        window: Window,
+        atoms: &Atoms,
+    ) -> Result<Vec<Dialog>, X11Error> {
         let mut others = Vec::new();
         for window in &self.windows {
             others.extend(dialog(x, *window, atoms)?);
@@ -138,7 +148,7 @@ struct Dialog {
 }
 
 /// The window as one, if it is. It may go at any moment, which is no error.
-fn dialog(x: &Link, window: Window, atoms: &Atoms) -> Result<Option<Dialog>, X11Error> {
+fn dialog(x: &XConnection, window: Window, atoms: &Atoms) -> Result<Option<Dialog>, X11Error> {
     let (transient, is_window) = (AtomEnum::WM_TRANSIENT_FOR, AtomEnum::WINDOW);
     let owner = x.get_property(false, window, transient, is_window, 0, 1)?;
     let kind: Atom = AtomEnum::ATOM.into();
@@ -157,7 +167,7 @@ fn dialog(x: &Link, window: Window, atoms: &Atoms) -> Result<Option<Dialog>, X11
 }
 
 /// It may go at any moment, which is no error.
-fn takes_focus(x: &Link, window: Window, atoms: &Atoms) -> Result<bool, X11Error> {
+fn takes_focus(x: &XConnection, window: Window, atoms: &Atoms) -> Result<bool, X11Error> {
     let attributes = x.get_window_attributes(window)?;
     let kind: Atom = AtomEnum::ATOM.into();
     let types = x.get_property(false, window, atoms._NET_WM_WINDOW_TYPE, kind, 0, 16)?;
@@ -179,14 +189,14 @@ fn takes_focus(x: &Link, window: Window, atoms: &Atoms) -> Result<bool, X11Error
         && !types.any(|kind| passing.contains(&kind)))
 }
 
-fn give(x: &Link, window: Window) -> Result<(), X11Error> {
+fn give(x: &XConnection, window: Window) -> Result<(), X11Error> {
     // A window that has just gone cannot have it; the next one is told of by an event.
     x.set_input_focus(InputFocus::POINTER_ROOT, window, x11rb::CURRENT_TIME)?
         .ignore_error();
     Ok(x.flush()?)
 }
 
-fn raise(x: &Link, window: Window) -> Result<(), X11Error> {
+fn raise(x: &XConnection, window: Window) -> Result<(), X11Error> {
     let above = ConfigureWindowAux::new().stack_mode(StackMode::ABOVE);
     x.configure_window(window, &above)?.ignore_error();
     Ok(x.flush()?)

@@ -6,7 +6,7 @@ use x11rb::{connection::Connection, protocol::xproto::ConnectionExt as _};
 
 use crate::{
     api::keys::Key,
-    system::x11::server::{Link, X11Error},
+    system::x11::server::{X11Error, XConnection},
 };
 
 const NO_SYMBOL: u32 = 0;
@@ -38,7 +38,11 @@ pub struct Keymap {
 impl Keymap {
     /// The keyboard of a server on which an earlier connection may have left these. That is taken away, but from keys that are down;
     /// from these too where there would be no room at all.
-    pub fn recover(x: &Link, left: Bound, is_down: impl Fn(u8) -> bool) -> Result<Self, X11Error> {
+    pub fn recover(
+        x: &XConnection,
+        left: Bound,
+        is_down: impl Fn(u8) -> bool,
+    ) -> Result<Self, X11Error> {
         let mut keymap = Self {
             bound: left,
             ..Self::default()
@@ -52,7 +56,7 @@ impl Keymap {
     }
 
     /// Reads it anew. What we have bound before stays known as ours.
-    pub fn read(&mut self, x: &Link) -> Result<(), X11Error> {
+    pub fn read(&mut self, x: &XConnection) -> Result<(), X11Error> {
         let (first, last) = (x.setup().min_keycode, x.setup().max_keycode);
         let reply = x.get_keyboard_mapping(first, last - first + 1)?.reply()?;
         self.take(first, reply.keysyms_per_keycode, &reply.keysyms);
@@ -130,7 +134,7 @@ impl Keymap {
     }
 
     /// Puts keys on spare keycodes, all at once. There must be room for them.
-    pub fn bind(&mut self, x: &Link, keys: &[Key]) -> Result<(), X11Error> {
+    pub fn bind(&mut self, x: &XConnection, keys: &[Key]) -> Result<(), X11Error> {
         let mut rows = Vec::with_capacity(keys.len());
         for key in keys {
             if let Some(keycode) = self.spare.pop_front() {
@@ -142,7 +146,11 @@ impl Keymap {
     }
 
     /// Takes away what was put on spare keycodes, but what is held. Whoever is to have read those keys must have done so.
-    pub fn restore(&mut self, x: &Link, is_held: impl Fn(u8) -> bool) -> Result<(), X11Error> {
+    pub fn restore(
+        &mut self,
+        x: &XConnection,
+        is_held: impl Fn(u8) -> bool,
+    ) -> Result<(), X11Error> {
         let freed: Vec<(Key, u8)> = self
             .bound
             .iter()
@@ -159,7 +167,7 @@ impl Keymap {
     }
 
     /// One request for each run of neighbours: every change is told to all clients.
-    fn write(&self, x: &Link, mut rows: Vec<(u8, u32)>) -> Result<(), X11Error> {
+    fn write(&self, x: &XConnection, mut rows: Vec<(u8, u32)>) -> Result<(), X11Error> {
         rows.sort_unstable();
         // With both levels said, no server takes it for a letter that has two cases.
         let width = 2;

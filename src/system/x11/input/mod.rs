@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::system::{
     sync::poll::poll_until,
     sync::waker::{WakeOnDrop, Waker},
-    x11::server::Access,
+    x11::server::DisplayAccess,
 };
 
 mod batch;
@@ -32,10 +32,11 @@ mod step;
 
 use screen::Screen;
 
+pub use super::screen::{Point, Size};
 pub use batch::{Batch, Begun};
 pub use held::SessionId;
 pub use progress::Progress;
-pub use step::{Budget, Notch, Point, Size, Step};
+pub use step::{Budget, Notch, Step};
 
 /// Batches that may wait for their turn.
 const QUEUE: usize = 32;
@@ -96,7 +97,7 @@ pub struct Input {
 
 /// A batch, and the screen it is for.
 struct Job {
-    access: Access,
+    access: DisplayAccess,
     /// Whether the plan depends on where the pointer is.
     wants_pointer: bool,
     batch: Batch<InputError>,
@@ -104,9 +105,9 @@ struct Job {
 
 enum Urgent {
     /// This is the screen from now on.
-    Attend(Option<Access>),
-    View(Access, oneshot::Sender<Result<View, InputError>>),
-    Act(Access, SessionId, Step),
+    Attend(Option<DisplayAccess>),
+    View(DisplayAccess, oneshot::Sender<Result<View, InputError>>),
+    Act(DisplayAccess, SessionId, Step),
     /// The session has ended: what it holds is released.
     End(SessionId),
 }
@@ -135,12 +136,12 @@ impl Input {
     }
 
     /// Keeps the keyboard's focus right on that screen from now on; `None` where there is none for the moment.
-    pub fn attend(&self, access: Option<Access>) -> Result<(), InputError> {
+    pub fn attend(&self, access: Option<DisplayAccess>) -> Result<(), InputError> {
         self.send_urgent(Urgent::Attend(access))
     }
 
     /// Answered between two steps, whatever is being played.
-    pub async fn view(&self, access: Access) -> Result<View, InputError> {
+    pub async fn view(&self, access: DisplayAccess) -> Result<View, InputError> {
         let (reply, answer) = oneshot::channel();
         self.send_urgent(Urgent::View(access, reply))?;
         answer.await.map_err(|_| InputError::Ended)?
@@ -151,7 +152,7 @@ impl Input {
     /// it; what it holds is then released.
     pub async fn play<E: Send + 'static>(
         &self,
-        access: Access,
+        access: DisplayAccess,
         wants_pointer: bool,
         plan: impl FnOnce(Size, Option<Point>) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
     ) -> Result<Result<Played, E>, InputError> {
@@ -184,7 +185,12 @@ impl Input {
     }
 
     /// Done at once, also in the middle of a batch. Places off the screen are brought onto it; waits and texts are for batches.
-    pub fn act(&self, access: Access, session: SessionId, step: Step) -> Result<(), InputError> {
+    pub fn act(
+        &self,
+        access: DisplayAccess,
+        session: SessionId,
+        step: Step,
+    ) -> Result<(), InputError> {
         self.send_urgent(Urgent::Act(access, session, step))
     }
 

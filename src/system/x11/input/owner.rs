@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     api::keys::Key,
-    system::x11::server::{Access, X11Error},
+    system::x11::server::{DisplayAccess, X11Error},
 };
 
 /// What cannot wait, between two steps: however much of it there is, a batch goes on.
@@ -67,13 +67,13 @@ struct Owner {
     inbox: Inbox,
     on_cursor: OnCursor,
     /// The screen whose focus is kept right.
-    attended: Option<Access>,
+    attended: Option<DisplayAccess>,
     connect_at: Option<Instant>,
-    screen: Option<(Access, Screen)>,
+    screen: Option<(DisplayAccess, Screen)>,
     /// When the screen is listened to again, at the latest.
     heed_at: Instant,
     /// The screen that was connected last, and which keys on its keyboard are ours still. It may be there again.
-    left: Option<(Access, Bound)>,
+    left: Option<(DisplayAccess, Bound)>,
     /// Counts the connections that have ended: what was begun over one is not gone on with over the next.
     connections: u64,
     /// Whether the pointer is to be hidden, whichever screen it is.
@@ -178,7 +178,7 @@ impl Owner {
     }
 
     /// The screen of that access; another one is left.
-    fn screen(&mut self, access: &Access) -> Result<&mut Screen, PlayError> {
+    fn screen(&mut self, access: &DisplayAccess) -> Result<&mut Screen, PlayError> {
         if self
             .screen
             .as_ref()
@@ -196,14 +196,14 @@ impl Owner {
         self.current()
     }
 
-    fn view(&mut self, access: &Access) -> Result<View, InputError> {
+    fn view(&mut self, access: &DisplayAccess) -> Result<View, InputError> {
         let looked = self.screen(access);
         let looked = looked.and_then(|screen| Ok(screen.view()?));
         self.reached(looked)
     }
 
     /// As the screen has told it by now: whoever has changed it was answered after that. Nothing is asked, so that nobody knows whether it lives.
-    fn size(&mut self, access: &Access) -> Result<Size, InputError> {
+    fn size(&mut self, access: &DisplayAccess) -> Result<Size, InputError> {
         let told = self.screen(access).and_then(|screen| {
             screen.doubt();
             screen.heed_events()?;
@@ -556,7 +556,7 @@ impl Owner {
         Ok(())
     }
 
-    fn act(&mut self, access: &Access, session: SessionId, step: Step) {
+    fn act(&mut self, access: &DisplayAccess, session: SessionId, step: Step) {
         let size = self.screen(access).map(|screen| screen.size());
         let done = size.and_then(|size| {
             let step = match step {

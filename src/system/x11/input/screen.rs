@@ -35,7 +35,7 @@ use crate::{
     api::{computer::MouseButton, keys::Key},
     system::{
         sync::poll::readable,
-        x11::server::{self, Access, Link, X11Error},
+        x11::server::{self, DisplayAccess, X11Error, XConnection},
     },
 };
 
@@ -69,7 +69,7 @@ atom_manager! {
 }
 
 pub struct Screen {
-    x: Link,
+    x: XConnection,
     enigo: Enigo,
     root: Window,
     size: Size,
@@ -99,7 +99,7 @@ pub struct Screen {
 impl Screen {
     /// Blocks until the server answers. Where we have been there before and left these keys on the keyboard, everything is as if we had not:
     /// nothing is down, and the keyboard is as it was found.
-    pub fn open(access: &Access, left: Option<&Bound>) -> Result<Self, PlayError> {
+    pub fn open(access: &DisplayAccess, left: Option<&Bound>) -> Result<Self, PlayError> {
         let x = server::connect(access)?;
         let down = keys_down(&x)?;
         // Before the library below, which takes no keyboard without any room.
@@ -116,7 +116,7 @@ impl Screen {
         Ok(screen)
     }
 
-    fn prepare(x: Link, enigo: Enigo, keymap: Keymap) -> Result<Self, X11Error> {
+    fn prepare(x: XConnection, enigo: Enigo, keymap: Keymap) -> Result<Self, X11Error> {
         let root = x.setup().roots.first().ok_or(X11Error::NoScreen)?.root;
         x.xfixes_query_version(4, 0)?.reply()?;
         x.randr_select_input(root, randr::NotifyMask::SCREEN_CHANGE)?
@@ -132,8 +132,8 @@ impl Screen {
             enigo,
             root,
             size: Size {
-                width: geometry.width,
-                height: geometry.height,
+                width: geometry.width.into(),
+                height: geometry.height.into(),
             },
             atoms,
             focus,
@@ -191,8 +191,8 @@ impl Screen {
         match event {
             Event::RandrScreenChangeNotify(change) => {
                 self.size = Size {
-                    width: change.width,
-                    height: change.height,
+                    width: change.width.into(),
+                    height: change.height.into(),
                 };
             }
             Event::MappingNotify(change) => {
@@ -432,7 +432,7 @@ impl Screen {
     }
 
     /// Connects the library below anew where it has been told much, unless there is no room on the keyboard for it.
-    pub fn renew(&mut self, access: &Access) -> Result<(), PlayError> {
+    pub fn renew(&mut self, access: &DisplayAccess) -> Result<(), PlayError> {
         if self.unread > MAX_UNREAD && self.keymap.room() > 0 {
             self.enigo = enter(access)?;
             self.unread = 0;
@@ -493,20 +493,20 @@ impl AsFd for Screen {
 }
 
 /// Connects the library below. It knows of no cookie but those of the environment: it is let in without one, and nobody after it.
-fn enter(access: &Access) -> Result<Enigo, PlayError> {
+fn enter(access: &DisplayAccess) -> Result<Enigo, PlayError> {
     let own = nix::unistd::geteuid().as_raw();
-    server::admit(access, own)?;
+    server::admit_user(access, own)?;
     let settings = Settings {
         x11_display: Some(format!(":{}", access.number)),
         release_keys_when_dropped: false,
         ..Settings::default()
     };
     let enigo = Enigo::new(&settings);
-    server::dismiss(access, own)?;
+    server::revoke_user(access, own)?;
     enigo.map_err(|error| PlayError::Screen(error.to_string()))
 }
 
-fn keys_down(x: &Link) -> Result<Vec<u8>, X11Error> {
+fn keys_down(x: &XConnection) -> Result<Vec<u8>, X11Error> {
     let keys = x.query_keymap()?.reply()?.keys;
     let is_down = |keycode: &u8| keys[usize::from(keycode / 8)] >> (keycode % 8) & 1 == 1;
     Ok((0..=u8::MAX).filter(is_down).collect())

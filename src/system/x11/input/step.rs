@@ -6,34 +6,10 @@ use crate::api::{
     computer::{MouseButton, Text},
     keys::Key,
 };
+use crate::system::x11::screen::Point;
 
 /// For a step to be done, in the mean: far more than it takes, as other programs take their time too.
 const PER_STEP: Duration = Duration::from_millis(20);
-
-/// Pixels of a screen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
-    pub width: u16,
-    pub height: u16,
-}
-
-/// Pixels from the upper left corner.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Point {
-    pub x: i32,
-    pub y: i32,
-}
-
-impl Point {
-    /// The place within `size` that is nearest.
-    #[must_use]
-    pub fn clamped(self, size: Size) -> Self {
-        Self {
-            x: self.x.min(i32::from(size.width) - 1).max(0),
-            y: self.y.min(i32::from(size.height) - 1).max(0),
-        }
-    }
-}
 
 /// One notch of a wheel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,13 @@
-//! Pixels, and what is made of them.
+//! Images of the screen and their encoding as PNG.
 
 use std::io::Cursor;
 
 use super::geometry::{Rect, Size};
 
-/// Bytes per pixel: blue, green, red, and one that means nothing.
-pub const PIXEL: usize = 4;
+/// The bytes of a pixel: blue, green, red and one unused byte.
+pub const BYTES_PER_PIXEL: usize = 4;
 
-/// Rows of pixels one below the other, without gaps.
+/// Borrowed pixels: rows from top to bottom without padding.
 #[derive(Clone, Copy)]
 pub struct Image<'a> {
     pub size: Size,
@@ -16,26 +16,26 @@ pub struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// Bytes from one row to the next.
+    /// Returns the bytes per row.
     #[must_use]
     pub fn stride(&self) -> usize {
-        self.size.width as usize * PIXEL
+        self.size.width as usize * BYTES_PER_PIXEL
     }
 
-    /// The pixels of one row of the rectangle, which must lie within.
+    /// Returns the pixels of one row of the rectangle, which must lie within the image.
     #[must_use]
     pub fn row(&self, rect: Rect, y: u32) -> &'a [u8] {
-        let start = (rect.y + y) as usize * self.stride() + rect.x as usize * PIXEL;
-        &self.pixels[start..start + rect.width as usize * PIXEL]
+        let start = (rect.y + y) as usize * self.stride() + rect.x as usize * BYTES_PER_PIXEL;
+        &self.pixels[start..start + rect.width as usize * BYTES_PER_PIXEL]
     }
 
-    /// A PNG of the rectangle, which must lie within; made fast rather than small.
+    /// Encodes the rectangle, which must lie within the image. Optimized for speed over size.
     #[must_use]
     pub fn to_png(&self, rect: Rect) -> Vec<u8> {
         let mut rgb = vec![0; (rect.width * rect.height) as usize * 3];
-        for (y, to) in rgb.chunks_exact_mut(rect.width as usize * 3).enumerate() {
-            let from = self.row(rect, y as u32).as_chunks::<PIXEL>().0;
-            for (to, [blue, green, red, _]) in to.as_chunks_mut::<3>().0.iter_mut().zip(from) {
+        for (y, row) in rgb.chunks_exact_mut(rect.width as usize * 3).enumerate() {
+            let source = self.row(rect, y as u32).as_chunks::<BYTES_PER_PIXEL>().0;
+            for (to, [blue, green, red, _]) in row.as_chunks_mut::<3>().0.iter_mut().zip(source) {
                 *to = [*red, *green, *blue];
             }
         }
@@ -43,11 +43,16 @@ impl<'a> Image<'a> {
             width: rect.width,
             height: rect.height,
         };
-        to_png(size, png::ColorType::Rgb, &rgb)
+        encode_png(size, png::ColorType::Rgb, &rgb)
     }
 }
 
-pub fn to_png(size: Size, color: png::ColorType, data: &[u8]) -> Vec<u8> {
+/// Encodes raw samples of eight bits per channel, which must match the size and the color type.
+#[expect(
+    clippy::expect_used,
+    reason = "writing to a Vec cannot fail, and the data matches the size"
+)]
+pub(super) fn encode_png(size: Size, color: png::ColorType, data: &[u8]) -> Vec<u8> {
     let mut png = Vec::new();
     let mut encoder = png::Encoder::new(&mut png, size.width, size.height);
     encoder.set_color(color);
@@ -59,11 +64,11 @@ pub fn to_png(size: Size, color: png::ColorType, data: &[u8]) -> Vec<u8> {
             writer.write_image_data(data)?;
             writer.finish()
         })
-        .expect("memory can be written to, and the data has the size that was told");
+        .expect("the data matches the size");
     png
 }
 
-/// The size and the pixels of a PNG of eight bits a channel, as BGRX.
+/// Decodes a PNG of eight bits per channel to its size and BGRX pixels.
 pub fn decode_png(png: &[u8]) -> Result<(Size, Vec<u8>), png::DecodingError> {
     let mut decoder = png::Decoder::new(Cursor::new(png));
     decoder.set_transformations(png::Transformations::normalize_to_color8());
@@ -73,7 +78,7 @@ pub fn decode_png(png: &[u8]) -> Result<(Size, Vec<u8>), png::DecodingError> {
     let bgrx = |pixel: &[u8]| match *pixel {
         [red, green, blue, ..] => [blue, green, red, 0],
         [grey, ..] => [grey, grey, grey, 0],
-        [] => [0; PIXEL],
+        [] => [0; BYTES_PER_PIXEL],
     };
     let pixels = decoded.chunks_exact(info.color_type.samples());
     let size = Size {
@@ -88,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_png_has_the_pixels_of_its_rectangle() {
+    fn png_contains_the_pixels_of_its_rectangle() {
         let size = Size {
             width: 4,
             height: 3,

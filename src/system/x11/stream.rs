@@ -1,4 +1,5 @@
-//! The stream below a connection to the X server. It does not wait for ever: a server that answers nobody must not hold up a thread.
+//! The socket below a connection to the X server, with a timeout: a server that does not respond
+//! must not block a thread forever.
 
 use std::{
     io::{self, IoSlice},
@@ -16,44 +17,46 @@ use x11rb::{
 
 use crate::system::sync::poll::poll_until;
 
-/// The longest pause within an answer, which takes the server a few milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the server may make no progress. A reply normally takes a few milliseconds.
+const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A stream that gives up.
+/// A stream whose operations time out.
 #[derive(Debug)]
-pub struct Bounded {
+pub(in crate::system) struct TimeoutStream {
     stream: DefaultStream,
-    /// Whether there was no room for what was written last.
-    is_full: AtomicBool,
+    /// Whether the last write found the socket's buffer full.
+    write_blocked: AtomicBool,
 }
 
-impl Bounded {
-    pub fn connect(socket: String) -> io::Result<Self> {
+impl TimeoutStream {
+    pub(super) fn connect(socket: String) -> io::Result<Self> {
         let (stream, _) = DefaultStream::connect(&ConnectAddress::Socket(socket))?;
         Ok(Self {
             stream,
-            is_full: AtomicBool::new(false),
+            write_blocked: AtomicBool::new(false),
         })
     }
 
-    fn note_room<T>(&self, written: io::Result<T>) -> io::Result<T> {
-        let is_full = matches!(&written, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        self.is_full.store(is_full, Ordering::Relaxed);
+    fn record_write<T>(&self, written: io::Result<T>) -> io::Result<T> {
+        let write_blocked =
+            matches!(&written, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        self.write_blocked.store(write_blocked, Ordering::Relaxed);
         written
     }
 }
 
-impl Stream for Bounded {
+impl Stream for TimeoutStream {
     fn poll(&self, mode: PollMode) -> io::Result<()> {
-        // Asked before each request, most of which go no further than a buffer: to write is to find out.
-        if mode.writable() && !self.is_full.load(Ordering::Relaxed) {
+        // Called before each request, most of which only reach a buffer. Assume that the socket is
+        // writable unless the last write found it full.
+        if mode.writable() && !self.write_blocked.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::POLLIN, mode.readable());
         flags.set(PollFlags::POLLOUT, mode.writable());
         let mut fds = [PollFd::new(self.as_fd(), flags)];
-        if poll_until(&mut fds, Some(Instant::now() + PATIENCE))? {
+        if poll_until(&mut fds, Some(Instant::now() + IO_TIMEOUT))? {
             Ok(())
         } else {
             Err(io::ErrorKind::TimedOut.into())
@@ -65,7 +68,7 @@ impl Stream for Bounded {
     }
 
     fn write(&self, buf: &[u8], fds: &mut Vec<RawFdContainer>) -> io::Result<usize> {
-        self.note_room(self.stream.write(buf, fds))
+        self.record_write(self.stream.write(buf, fds))
     }
 
     fn write_vectored(
@@ -73,11 +76,11 @@ impl Stream for Bounded {
         bufs: &[IoSlice<'_>],
         fds: &mut Vec<RawFdContainer>,
     ) -> io::Result<usize> {
-        self.note_room(self.stream.write_vectored(bufs, fds))
+        self.record_write(self.stream.write_vectored(bufs, fds))
     }
 }
 
-impl AsFd for Bounded {
+impl AsFd for TimeoutStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         AsFd::as_fd(&self.stream)
     }
@@ -92,16 +95,16 @@ mod tests {
     const CHUNK: [u8; 4096] = [7; 4096];
 
     #[test]
-    fn a_write_that_finds_no_room_is_waited_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket").display().to_string();
+    fn poll_waits_for_a_full_socket_to_drain() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket").display().to_string();
         let listener = UnixListener::bind(&socket).unwrap();
-        let ours = Bounded::connect(socket).unwrap();
-        let (mut theirs, _) = listener.accept().unwrap();
+        let client = TimeoutStream::connect(socket).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
         let mut written = 0;
-        let write = || ours.write(&CHUNK, &mut Vec::new());
+        let write = || client.write(&CHUNK, &mut Vec::new());
         let full = loop {
-            ours.poll(PollMode::ReadAndWritable).unwrap();
+            client.poll(PollMode::ReadAndWritable).unwrap();
             match write() {
                 Ok(bytes) => written += bytes,
                 Err(error) => break error,
@@ -109,8 +112,8 @@ mod tests {
         };
         assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
         thread::scope(|scope| {
-            scope.spawn(|| theirs.read_exact(&mut vec![0; written]).unwrap());
-            ours.poll(PollMode::ReadAndWritable).unwrap();
+            scope.spawn(|| server.read_exact(&mut vec![0; written]).unwrap());
+            client.poll(PollMode::ReadAndWritable).unwrap();
             assert!(write().unwrap() > 0);
         });
     }
