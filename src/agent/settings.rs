@@ -16,7 +16,7 @@ use crate::{
     api::{start_url::StartUrl, viewport::Viewport},
     system::{
         cdp::chromium_flags::{ChromiumFlags, Variable},
-        files::archive::unpack::Limits,
+        files::archive::unpack::UnpackLimits,
     },
 };
 
@@ -315,7 +315,7 @@ pub struct Config {
     pub max_cdp_clients: usize,
     pub cdp_hold: Duration,
     pub watch_idle: Duration,
-    pub unpack: Limits,
+    pub unpack: UnpackLimits,
     pub max_processes: usize,
     pub process_output_mb: usize,
     pub exec_output_mb: usize,
@@ -492,7 +492,7 @@ impl Settings {
                 max_cdp_clients,
                 cdp_hold: Duration::from_secs(cdp_hold),
                 watch_idle: Duration::from_secs(watch_idle),
-                unpack: Limits {
+                unpack: UnpackLimits {
                     bytes: unpack_gb << 30,
                     ratio: unpack_ratio,
                 },

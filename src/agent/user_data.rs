@@ -1,4 +1,13 @@
-//! Chromium's whole profile, out and in.
+//! Archives of Chromium's profile, and its restoration from one.
+//!
+//! At most one operation runs at a time: each holds the lock of [`UserData`] until it is done.
+//!
+//! ```text
+//! archive          close Chromium ─► profile ─► spool file ─► client; Chromium restarts as soon as
+//!                                               the spool file is complete
+//! archive (live)   freeze Chromium ─► copy ─► unfreeze ─► archive of the copy ─► client
+//! restore          client ─► unpack beside the profile ─► close Chromium ─► swap by rename
+//! ```
 
 use std::{
     fs::DirBuilder,
@@ -12,7 +21,10 @@ use std::{
 use bytes::Bytes;
 use futures::{Stream, StreamExt, future::Either, stream};
 use tempfile::TempDir;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::{
+    sync::{Mutex, OwnedMutexGuard},
+    task::spawn_blocking,
+};
 
 use super::{
     chromium::{Chromium, Hold, HoldError, NotReady, OF_THE_PROCESS},
@@ -21,17 +33,17 @@ use super::{
 use crate::{
     api::fs::CompressionLevel,
     shutdown::Shutdown,
-    system::{
-        files::archive::{
-            self, ArchiveFormat, OpenSourceError, Skipped, Source,
-            unpack::{Limits, UnpackError, UploadSender, unpack_tar_zstd, upload_channel},
+    system::files::{
+        archive::{
+            self, ArchiveFormat, ArchiveSource, OpenSourceError, SkippedEntries,
+            unpack::{UnpackError, UnpackLimits, UploadSender, unpack_tar_zstd, upload_channel},
         },
-        files::remove::remove_or_warn,
+        remove::remove_or_warn,
     },
 };
 
-/// For Chromium to come up, where it is just being started, and to close.
-const HOLD_DEADLINE: Duration = Duration::from_secs(90);
+/// How long Chromium may take to be ready, if it is starting, and then to close or freeze.
+const HOLD_TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Debug, thiserror::Error)]
 pub enum UserDataError {
@@ -39,7 +51,7 @@ pub enum UserDataError {
     Busy,
     #[error(transparent)]
     Hold(#[from] HoldError),
-    #[error("Chromium did not close in order, so that its profile may not be whole")]
+    #[error("Chromium did not exit cleanly; its profile may be incomplete")]
     UncleanExit,
     #[error(transparent)]
     Unpack(#[from] UnpackError),
@@ -49,7 +61,7 @@ pub enum UserDataError {
 
 #[derive(Debug)]
 pub enum RestoreError<E> {
-    /// What the archive comes in.
+    /// The stream of the archive failed.
     Body(E),
     UserData(UserDataError),
 }
@@ -60,87 +72,93 @@ impl<E, F: Into<UserDataError>> From<F> for RestoreError<E> {
     }
 }
 
-/// The profile's archives; clones share the right to make or restore one.
+/// The profile service; clones share its lock.
 #[derive(Clone)]
 pub struct UserData {
     chromium: Chromium,
     state: StateDir,
-    limits: Limits,
+    limits: UnpackLimits,
     shutdown: Shutdown,
-    turn: Arc<Mutex<()>>,
+    lock: Arc<Mutex<()>>,
 }
 
-/// A place to unpack a profile to. Dropped, it never was.
+/// A restoration that has the lock and a directory to unpack to. Dropping it changes nothing.
 pub struct Restore {
     user_data: UserData,
-    folder: WorkFolder,
-    turn: OwnedMutexGuard<()>,
+    directory: WorkDirectory,
+    lock: OwnedMutexGuard<()>,
 }
 
-/// Removed when it is dropped, which blocks.
-struct WorkFolder(TempDir);
+/// A directory that is removed when dropped, which blocks.
+struct WorkDirectory(TempDir);
 
-impl WorkFolder {
+impl WorkDirectory {
     fn path(&self) -> &Path {
         self.0.path()
     }
 }
 
-impl Drop for WorkFolder {
+impl Drop for WorkDirectory {
     fn drop(&mut self) {
-        // What was unpacked may have permissions that are against it.
+        // Unpacked directories may have permissions that `TempDir` cannot handle.
         remove_or_warn(self.path());
     }
 }
 
 impl UserData {
-    pub fn new(chromium: Chromium, state: StateDir, limits: Limits, shutdown: &Shutdown) -> Self {
+    pub fn new(
+        chromium: Chromium,
+        state: StateDir,
+        limits: UnpackLimits,
+        shutdown: &Shutdown,
+    ) -> Self {
         UserData {
             chromium,
             state,
             limits,
             shutdown: shutdown.clone(),
-            turn: Arc::default(),
+            lock: Arc::default(),
         }
     }
 
-    /// An archive of the profile. Chromium is closed for as long as it takes to make, however slow it is taken; or, `live`, frozen for as long
-    /// as it takes to copy the profile.
+    /// Archives the profile. Chromium is closed until the archive is complete, however slowly the
+    /// client reads it; with `live`, Chromium is frozen while the profile is copied instead.
     ///
     /// # Errors
-    /// Where Chromium cannot be closed or frozen, or there is no room.
+    /// If Chromium cannot be closed or frozen, or there is no disk space.
     pub async fn archive(
         &self,
         level: CompressionLevel,
         live: bool,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, UserDataError> {
-        let turn = self.turn()?;
-        // Whoever asked may leave: Chromium is let go then as well, and what was copied is removed.
+        let lock = self.try_lock()?;
+        // If the client disconnects, Chromium is released and the copy is removed all the same.
         if live {
-            Ok(Either::Left(self.archive_frozen(level, turn).await?))
+            Ok(Either::Left(self.archive_frozen(level, lock).await?))
         } else {
-            Ok(Either::Right(self.archive_closed(level, turn).await?))
+            Ok(Either::Right(self.archive_closed(level, lock).await?))
         }
     }
 
     async fn archive_closed(
         &self,
         level: CompressionLevel,
-        turn: OwnedMutexGuard<()>,
+        lock: OwnedMutexGuard<()>,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, UserDataError> {
         let reason = "its user data is archived";
         let held = self
             .chromium
-            .hold(Hold::Closed, reason, HOLD_DEADLINE)
+            .hold(Hold::Closed, reason, HOLD_TIMEOUT)
             .await?;
         if !held.in_order {
             return Err(UserDataError::UncleanExit);
         }
-        let source = self.source(&self.state.user_data())?;
+        let source = open_source(&self.state.user_data())?;
         let format = ArchiveFormat::TarZstd(level);
-        let reader = archive::spooled(source, format, &self.state.work(), move |written| {
-            tell(written);
-            drop((held, turn));
+        let work = self.state.work();
+        let reader = archive::stream_spooled(source, format, &work, move |written| {
+            log_failure(written);
+            drop((held, lock));
         })?;
         Ok(reader.into_stream())
     }
@@ -148,144 +166,147 @@ impl UserData {
     async fn archive_frozen(
         &self,
         level: CompressionLevel,
-        turn: OwnedMutexGuard<()>,
+        lock: OwnedMutexGuard<()>,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, UserDataError> {
         let user_data = self.state.user_data();
         let flushed = self.chromium.flush_cookies(&user_data).await;
         if !flushed.map_err(HoldError::from)? {
-            tracing::warn!("cookies set within the last half minute may not be in the archive");
+            tracing::warn!("the archive may lack cookies set within the last 30 s");
         }
         let reason = "its user data is copied";
         let held = self
             .chromium
-            .hold(Hold::Frozen, reason, HOLD_DEADLINE)
+            .hold(Hold::Frozen, reason, HOLD_TIMEOUT)
             .await?;
-        let source = self.source(&user_data)?;
-        let copy = self.folder()?;
-        // Whoever asked may leave: the turn and the copy stay with who makes it.
-        let copying = tokio::task::spawn_blocking(move || {
+        let source = open_source(&user_data)?;
+        let copy = self.create_directory()?;
+        // The blocking task owns the lock and the copy, in case the client disconnects.
+        let copying = spawn_blocking(move || {
             let copied = archive::copy(&source, copy.path());
             let was_held = held.holds();
-            // Before anything else that takes time, such as the removal of half a copy.
+            // Before anything slow, such as the removal of an incomplete copy.
             drop(held);
             copied?;
             match was_held {
-                true => Ok((copy, turn)),
+                true => Ok((copy, lock)),
                 false => Err(UserDataError::Hold(NotReady::Stopped.into())),
             }
         });
-        let (copy, turn) = copying.await.map_err(io::Error::other)??;
-        let source = self.source(copy.path())?;
-        let mut chunks = archive::stream(source, ArchiveFormat::TarZstd(level), move |written| {
-            tell(written);
-            drop((copy, turn));
+        let (copy, lock) = copying.await.map_err(io::Error::other)??;
+        let source = open_source(copy.path())?;
+        let format = ArchiveFormat::TarZstd(level);
+        let mut chunks = archive::stream(source, format, move |written| {
+            log_failure(written);
+            drop((copy, lock));
         })?;
         Ok(stream::poll_fn(move |context| chunks.poll_recv(context)))
     }
 
-    /// Makes ready for a profile to be unpacked.
+    /// Prepares a restoration.
     ///
     /// # Errors
-    /// Where the profile is being archived or restored, or there is no room.
+    /// If the profile is being archived or restored, or there is no disk space.
     pub fn begin_restore(&self) -> Result<Restore, UserDataError> {
-        let turn = self.turn()?;
+        let lock = self.try_lock()?;
         Ok(Restore {
-            folder: self.folder()?,
+            directory: self.create_directory()?,
             user_data: self.clone(),
-            turn,
+            lock,
         })
     }
 
-    fn turn(&self) -> Result<OwnedMutexGuard<()>, UserDataError> {
-        let turn = self.turn.clone().try_lock_owned();
-        turn.map_err(|_| UserDataError::Busy)
+    fn try_lock(&self) -> Result<OwnedMutexGuard<()>, UserDataError> {
+        let lock = self.lock.clone().try_lock_owned();
+        lock.map_err(|_| UserDataError::Busy)
     }
 
-    /// On the profile's own file system, so that one can take the other's place.
-    fn folder(&self) -> io::Result<WorkFolder> {
-        TempDir::new_in(self.state.work()).map(WorkFolder)
-    }
-
-    fn source(&self, folder: &Path) -> io::Result<Source> {
-        let source = Source::open(folder).map_err(|error| match error {
-            OpenSourceError::Io(error) => error,
-            OpenSourceError::Virtual => io::Error::other(error.to_string()),
-        })?;
-        Ok(source.strict_excluding(is_of_the_process))
+    /// Creates a directory on the profile's file system, so that a rename can swap the two.
+    fn create_directory(&self) -> io::Result<WorkDirectory> {
+        TempDir::new_in(self.state.work()).map(WorkDirectory)
     }
 }
 
 impl Restore {
-    /// Unpacks the archive that `chunks` are of, then puts it in the place of Chromium's profile. Nothing happens to that, nor to Chromium, before
-    /// all of the archive has come and was found good.
+    /// Unpacks the archive in `chunks`, then replaces Chromium's profile with it. Neither the
+    /// profile nor Chromium is touched before the complete archive was received and checked.
     ///
     /// # Errors
-    /// Where the archive is bad or does not come whole, or Chromium does not let go of its profile.
+    /// If the archive is invalid or incomplete, or Chromium does not release its profile.
     pub async fn run<E>(
         self,
         chunks: impl Stream<Item = Result<Bytes, E>> + Unpin,
     ) -> Result<(), RestoreError<E>> {
-        let new = self.folder.path().join("user-data");
+        let new = self.directory.path().join("user-data");
         DirBuilder::new().mode(0o700).create(&new)?;
         let (sender, reader) = upload_channel();
         let shutdown = self.user_data.shutdown.clone();
         let stop = shutdown.token();
-        // Whoever sends may leave: the turn and the folder stay with who unpacks.
-        let unpacking = tokio::task::spawn_blocking(move || {
+        // The blocking task owns the lock and the directory, in case the client disconnects.
+        let unpacking = spawn_blocking(move || {
             let limits = self.user_data.limits;
-            unpack_tar_zstd(reader, &new, limits, &stop, is_of_the_process)?;
+            unpack_tar_zstd(reader, &new, limits, &stop, is_process_file)?;
             Ok::<_, UserDataError>((self, new))
         });
-        let fed = feed(sender, chunks).await;
+        let forwarded = forward(chunks, sender).await;
         let unpacked = unpacking.await.map_err(io::Error::other)?;
-        fed.map_err(RestoreError::Body)?;
+        forwarded.map_err(RestoreError::Body)?;
         let (restore, new) = unpacked?;
-        // From here on the exchange is brought to its end.
-        let exchanging = shutdown.spawn(restore.exchange(new));
-        Ok(exchanging.await.map_err(io::Error::other)??)
+        // From here on the restoration completes even if the client disconnects.
+        let replacing = shutdown.spawn(restore.replace_profile(new));
+        Ok(replacing.await.map_err(io::Error::other)??)
     }
 
-    async fn exchange(self, new: PathBuf) -> Result<(), UserDataError> {
+    async fn replace_profile(self, new: PathBuf) -> Result<(), UserDataError> {
         let Restore {
             user_data,
-            folder,
-            turn,
+            directory,
+            lock,
         } = self;
         let reason = "its user data is replaced";
         let held = user_data
             .chromium
-            .hold(Hold::Closed, reason, HOLD_DEADLINE)
+            .hold(Hold::Closed, reason, HOLD_TIMEOUT)
             .await?;
-        let exchanging = tokio::task::spawn_blocking(move || {
+        let replacing = spawn_blocking(move || {
             let replaced = user_data.state.replace_user_data(&new);
-            drop((held, turn, folder));
+            drop((held, lock, directory));
             replaced
         });
-        Ok(exchanging.await.map_err(io::Error::other)??)
+        Ok(replacing.await.map_err(io::Error::other)??)
     }
 }
 
-/// Passes on what comes, until its end or until nobody wants more.
-async fn feed<E>(
-    sender: UploadSender,
+/// Opens the profile for an archive that must be complete, apart from the files of the process.
+fn open_source(directory: &Path) -> io::Result<ArchiveSource> {
+    let source = ArchiveSource::open(directory).map_err(|error| match error {
+        OpenSourceError::Io(error) => error,
+        OpenSourceError::VirtualFileSystem => io::Error::other(error.to_string()),
+    })?;
+    Ok(source.strict_excluding(is_process_file))
+}
+
+/// Forwards the chunks until their end, or until the receiver is gone.
+async fn forward<E>(
     mut chunks: impl Stream<Item = Result<Bytes, E>> + Unpin,
+    sender: UploadSender,
 ) -> Result<(), E> {
     while let Some(chunk) = chunks.next().await {
-        // Where nobody wants more, that one knows why.
+        // The receiver reports itself why it stopped.
         if !sender.send(chunk?).await {
             return Ok(());
         }
     }
-    sender.end().await;
+    sender.finish().await;
     Ok(())
 }
 
-fn tell(archived: &io::Result<Skipped>) {
+fn log_failure(archived: &io::Result<SkippedEntries>) {
     if let Err(error) = archived {
-        tracing::warn!(%error, "the user data could not be archived");
+        tracing::warn!(%error, "user data not archived");
     }
 }
 
-fn is_of_the_process(path: &Path) -> bool {
+/// Returns whether a path in the profile belongs to the running process and not to the profile.
+fn is_process_file(path: &Path) -> bool {
     OF_THE_PROCESS.iter().any(|name| path == Path::new(name))
 }

@@ -1,4 +1,4 @@
-//! Directories as archives, on their way to a client.
+//! Directories sent to clients as archives, and uploaded archives, up to a common limit.
 
 use std::{fs::File, io, path::Path, sync::Arc, time::Duration};
 
@@ -16,17 +16,19 @@ use super::{
 };
 use crate::{
     shutdown::Shutdown,
-    system::files::archive::{self, ArchiveFormat, OpenSourceError, Source, unpack::Limits},
+    system::files::archive::{
+        self, ArchiveFormat, ArchiveSource, OpenSourceError, unpack::UnpackLimits,
+    },
 };
 
-/// Archives that may be made or unpacked at once; each takes memory and cores.
+/// The limit on archives that are created or unpacked at once; each needs memory and cores.
 pub const MAX_ARCHIVES: usize = 4;
-/// How long an uploaded archive waits for others to be done.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an uploaded archive waits for a permit.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    #[error("{MAX_ARCHIVES} archives are being made or unpacked, which is the limit")]
+    #[error("archive limit reached ({MAX_ARCHIVES})")]
     Busy,
     #[error(transparent)]
     File(#[from] FileError),
@@ -38,99 +40,100 @@ impl From<OpenSourceError> for FileError {
     fn from(error: OpenSourceError) -> Self {
         match error {
             OpenSourceError::Io(error) => error.into(),
-            OpenSourceError::Virtual => FileError::VirtualFileSystem,
+            OpenSourceError::VirtualFileSystem => FileError::VirtualFileSystem,
         }
     }
 }
 
-/// An archive as it is made, chunk by chunk.
-pub type Chunks = mpsc::Receiver<io::Result<Bytes>>;
+/// The chunks of an archive that is being created.
+pub type ArchiveChunks = mpsc::Receiver<io::Result<Bytes>>;
 
-/// The archives in the making; clones share them.
+/// The archive service; clones share its limit.
 #[derive(Debug, Clone)]
 pub struct Archives {
-    places: Arc<Semaphore>,
-    limits: Limits,
-    stop: CancellationToken,
+    permits: Arc<Semaphore>,
+    limits: UnpackLimits,
+    shutdown: CancellationToken,
 }
 
-/// The right to make or unpack an archive.
+/// The right to create or unpack one archive, until it is dropped.
 #[derive(Debug)]
-pub struct Place(
+pub struct ArchivePermit(
     #[expect(dead_code, reason = "it counts as long as it is held")] OwnedSemaphorePermit,
 );
 
 impl Archives {
     #[must_use]
-    pub fn new(limits: Limits, shutdown: &Shutdown) -> Self {
+    pub fn new(limits: UnpackLimits, shutdown: &Shutdown) -> Self {
         Archives {
-            stop: shutdown.token(),
-            places: Arc::new(Semaphore::new(MAX_ARCHIVES)),
+            shutdown: shutdown.token(),
+            permits: Arc::new(Semaphore::new(MAX_ARCHIVES)),
             limits,
         }
     }
 
-    /// Waits for a place, for 30 seconds.
+    /// Waits up to 30 seconds for a permit.
     ///
     /// # Errors
-    /// Where none has become free.
-    pub async fn acquire_permit(&self) -> Result<Place, ArchiveError> {
-        self.place_within(PATIENCE).await
+    /// If none has become available.
+    pub async fn acquire_permit(&self) -> Result<ArchivePermit, ArchiveError> {
+        self.acquire_permit_within(PERMIT_TIMEOUT).await
     }
 
-    async fn place_within(&self, patience: Duration) -> Result<Place, ArchiveError> {
-        match timeout(patience, self.places.clone().acquire_owned()).await {
-            Ok(Ok(place)) => Ok(Place(place)),
+    async fn acquire_permit_within(&self, limit: Duration) -> Result<ArchivePermit, ArchiveError> {
+        match timeout(limit, self.permits.clone().acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(ArchivePermit(permit)),
             _ => Err(ArchiveError::Busy),
         }
     }
 
-    fn place(&self) -> Result<Place, ArchiveError> {
-        let place = self.places.clone().try_acquire_owned();
-        place.map(Place).map_err(|_| ArchiveError::Busy)
+    fn try_acquire_permit(&self) -> Result<ArchivePermit, ArchiveError> {
+        let permit = self.permits.clone().try_acquire_owned();
+        permit.map(ArchivePermit).map_err(|_| ArchiveError::Busy)
     }
 
-    /// Archives a directory as fast as the chunks are taken. Blocks until it is opened.
+    /// Archives a directory at the pace at which the chunks are received. Blocks only while the
+    /// directory is opened.
     ///
     /// # Errors
-    /// Where it is no directory that can be read, or there are too many archives.
-    pub fn download(&self, path: &Path, format: ArchiveFormat) -> Result<Chunks, ArchiveError> {
-        let place = self.place()?;
-        let source = Source::open(path).map_err(FileError::from)?;
+    /// If it is not a readable directory, or the archive limit is reached.
+    pub fn download(
+        &self,
+        path: &Path,
+        format: ArchiveFormat,
+    ) -> Result<ArchiveChunks, ArchiveError> {
+        let permit = self.try_acquire_permit()?;
+        let source = ArchiveSource::open(path).map_err(FileError::from)?;
         let directory = path.to_owned();
         let chunks = archive::stream(source, format, move |written| {
+            let directory = directory.display();
             match written {
                 Ok(skipped) if skipped.is_empty() => {}
-                Ok(skipped) => tracing::info!(
-                    directory = %directory.display(),
-                    count = skipped.count(),
-                    "not all of a directory could be archived as it was"
-                ),
-                Err(error) => tracing::debug!(
-                    directory = %directory.display(),
-                    %error,
-                    "an archive broke off"
-                ),
+                Ok(skipped) => {
+                    let count = skipped.count();
+                    tracing::info!(%directory, count, "archive lacks or alters some entries");
+                }
+                Err(error) => tracing::debug!(%directory, %error, "archive aborted"),
             }
-            drop(place);
+            drop(permit);
         });
         Ok(chunks.map_err(FileError::from)?)
     }
 
-    /// Unpacks a zip archive into a directory. Blocks until that is done.
+    /// Unpacks a zip archive into a directory. Blocks until it is done.
     ///
     /// # Errors
-    /// Where the archive or the directory is bad; see [`unzip`].
+    /// If the archive or the directory is unsuitable; see [`unzip`].
     pub fn unzip(
         &self,
-        place: Place,
+        permit: ArchivePermit,
         archive: File,
         path: &Path,
         temp_files: &TempFileJournal,
     ) -> Result<(), ArchiveError> {
-        let unzipped = unzip(archive, path, temp_files, self.limits, &self.stop);
-        drop(place);
-        Ok(unzipped?)
+        let result = unzip(archive, path, temp_files, self.limits, &self.shutdown);
+        drop(permit);
+        Ok(result?)
     }
 }
 
@@ -139,17 +142,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_place_is_waited_for_but_not_for_ever() {
-        let limits = Limits { bytes: 1, ratio: 1 };
+    async fn permit_is_granted_when_released_and_refused_after_timeout() {
+        let limits = UnpackLimits { bytes: 1, ratio: 1 };
         let archives = Archives::new(limits, &Shutdown::new());
-        let mut taken: Vec<_> = (0..MAX_ARCHIVES)
-            .map(|_| archives.place().unwrap())
+        let mut permits: Vec<_> = (0..MAX_ARCHIVES)
+            .map(|_| archives.try_acquire_permit().unwrap())
             .collect();
-        let late = archives.place_within(Duration::from_millis(10)).await;
-        assert!(matches!(late, Err(ArchiveError::Busy)));
+        let refused = archives
+            .acquire_permit_within(Duration::from_millis(10))
+            .await;
+        assert!(matches!(refused, Err(ArchiveError::Busy)));
         let waiting = tokio::spawn(async move { archives.acquire_permit().await });
         tokio::task::yield_now().await;
-        taken.pop();
+        permits.pop();
         assert!(waiting.await.unwrap().is_ok());
     }
 }

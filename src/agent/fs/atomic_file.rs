@@ -1,4 +1,4 @@
-//! A file that takes its name once it is whole.
+//! A file that appears under its name only when it is complete.
 
 use std::{
     ffi::OsStr,
@@ -14,17 +14,18 @@ use std::{
 use nix::unistd::{Gid, Uid, fchown};
 
 use super::{
-    files::{FileError, regular},
+    files::{FileError, require_regular},
     temp_files::{TempFile, TempFileJournal},
 };
 use crate::api::fs::Mode;
 
-/// A new file's permissions.
+/// The permissions of a new file.
 const FILE_MODE: u32 = 0o644;
-/// The links that may lead to one another; the kernel follows no more.
+/// The longest chain of symbolic links that is followed; the kernel follows no more either.
 const MAX_LINKS: usize = 40;
 
-/// A file that is being written. Until [`AtomicFile::publish`] nothing is to be seen of it under its name; dropped, it never was.
+/// A file that is being written under a temporary name. [`AtomicFile::publish`] gives it its final
+/// name; dropping it removes it.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: TempFile,
@@ -33,10 +34,11 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// What a link leads to is written, whether that is there or not, and the link stays.
+    /// Creates the temporary file beside its target. Symbolic links are followed, including
+    /// dangling ones: the file they lead to is written and the links stay.
     ///
     /// # Errors
-    /// Where there cannot be a file of that name.
+    /// If there cannot be a file of that name.
     pub fn new(
         path: &Path,
         mode: Option<Mode>,
@@ -44,12 +46,12 @@ impl AtomicFile {
     ) -> Result<Self, FileError> {
         let target = match fs::canonicalize(path) {
             Ok(target) => target,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => new_file(path)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => resolve_new_file(path)?,
             Err(error) => return Err(error.into()),
         };
         let replaced = match fs::metadata(&target) {
             Ok(metadata) => {
-                regular(&metadata)?;
+                require_regular(&metadata)?;
                 Some(metadata)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -58,7 +60,7 @@ impl AtomicFile {
         let (Some(directory), Some(_)) = (target.parent(), target.file_name()) else {
             return Err(FileError::IsADirectory);
         };
-        let mut file = temp_files.file_in(directory)?;
+        let mut file = temp_files.create_file_in(directory)?;
         if let Some(replaced) = &replaced {
             let owner = (Uid::from_raw(replaced.uid()), Gid::from_raw(replaced.gid()));
             if owner != (Uid::effective(), Gid::effective()) {
@@ -78,28 +80,28 @@ impl AtomicFile {
         self.file.file()
     }
 
-    /// What it is going to be or to replace.
+    /// Returns the resolved path that the file is published under.
     pub fn target(&self) -> &Path {
         &self.target
     }
 
-    /// Gives the file its permissions and its name, which it has in one step.
+    /// Sets the file's permissions and renames it to its target in one step.
     ///
     /// # Errors
-    /// Where something else has taken the name meanwhile.
+    /// If the target became something that a file cannot replace.
     pub fn publish(mut self) -> Result<(), FileError> {
-        // Only now: whoever writes takes the set-user bit away, unless root does.
+        // Permissions come last: a write by anyone but root clears the set-user-ID bit.
         let permissions = Permissions::from_mode(self.mode);
         self.file.file().set_permissions(permissions)?;
         Ok(self.file.rename(&self.target)?)
     }
 }
 
-/// Where a file is going to be that is not there, by the one name that its directory has.
-fn new_file(path: &Path) -> Result<PathBuf, FileError> {
+/// Resolves the path of a file that does not exist yet to its canonical directory and name.
+fn resolve_new_file(path: &Path) -> Result<PathBuf, FileError> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
-        if names_a_directory(path.as_os_str()) {
+        if ends_as_directory(path.as_os_str()) {
             return Err(FileError::InvalidEnding(
                 "`/`, `.` or `..`, as there is no such directory",
             ));
@@ -108,18 +110,18 @@ fn new_file(path: &Path) -> Result<PathBuf, FileError> {
             return Err(FileError::IsADirectory);
         };
         let directory = fs::canonicalize(directory)?;
-        let place = directory.join(name);
-        match fs::read_link(&place) {
+        let resolved = directory.join(name);
+        match fs::read_link(&resolved) {
             Ok(target) => path = directory.join(target),
-            // Not there, or no link.
-            Err(_) => return Ok(place),
+            // It does not exist, or is not a link.
+            Err(_) => return Ok(resolved),
         }
     }
     Err(FileError::InvalidPath)
 }
 
-/// Whether a path is written as only a directory's may be.
-fn names_a_directory(path: &OsStr) -> bool {
+/// Returns whether a path has an ending that only a directory's path may have.
+fn ends_as_directory(path: &OsStr) -> bool {
     let last = path.as_bytes().rsplit(|byte| *byte == b'/').next();
     matches!(last, Some(b"" | b"." | b".."))
 }
@@ -131,11 +133,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_file_is_where_links_lead() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path().canonicalize().unwrap();
-        let at = |name: &str| folder.join(name);
-        fs::create_dir(at("sub")).unwrap();
+    fn new_file_is_created_where_links_lead() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().canonicalize().unwrap();
+        let path_of = |name: &str| directory.join(name);
+        fs::create_dir(path_of("sub")).unwrap();
         for (target, link) in [
             ("sub/new", "link"),
             ("../link", "sub/link"),
@@ -144,9 +146,9 @@ mod tests {
             ("round", "about"),
             ("about", "round"),
         ] {
-            symlink(target, at(link)).unwrap();
+            symlink(target, path_of(link)).unwrap();
         }
-        symlink(at("sub/link"), at("absolute")).unwrap();
+        symlink(path_of("sub/link"), path_of("absolute")).unwrap();
         for (path, file) in [
             ("new", "new"),
             ("sub/../new", "new"),
@@ -154,16 +156,19 @@ mod tests {
             ("sub/link", "sub/new"),
             ("absolute", "sub/new"),
         ] {
-            assert_eq!(new_file(&at(path)).unwrap(), at(file), "{path}");
+            let resolved = resolve_new_file(&path_of(path)).unwrap();
+            assert_eq!(resolved, path_of(file), "{path}");
         }
         for path in ["new/", "new/.", "new//", "new/..", "slash"] {
-            let found = new_file(&at(path));
-            assert!(matches!(found, Err(FileError::InvalidEnding(_))), "{path}");
+            let resolved = resolve_new_file(&path_of(path));
+            assert!(
+                matches!(resolved, Err(FileError::InvalidEnding(_))),
+                "{path}"
+            );
         }
-        assert!(matches!(new_file(&at("lost")), Err(FileError::NotFound)));
-        assert!(matches!(
-            new_file(&at("round")),
-            Err(FileError::InvalidPath)
-        ));
+        let dangling = resolve_new_file(&path_of("lost"));
+        assert!(matches!(dangling, Err(FileError::NotFound)));
+        let cycle = resolve_new_file(&path_of("round"));
+        assert!(matches!(cycle, Err(FileError::InvalidPath)));
     }
 }

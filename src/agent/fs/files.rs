@@ -1,4 +1,4 @@
-//! Reading and changing files. Everything here blocks; the routes run it beside the server's own threads.
+//! Reading and changing single files and directories. Everything blocks.
 
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions},
@@ -21,14 +21,14 @@ use crate::{
     system::files::virtual_fs::is_virtual,
 };
 
-/// The entries of a directory that are listed at most.
+/// The largest directory that is listed, in entries.
 pub const MAX_ENTRIES: usize = 100_000;
-/// A new directory's permissions.
+/// The permissions of a new directory.
 const DIRECTORY_MODE: u32 = 0o755;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    #[error("there is no such file or directory")]
+    #[error("no such file or directory")]
     NotFound,
     #[error("is not a regular file")]
     NotRegular,
@@ -36,35 +36,35 @@ pub enum FileError {
     NotADirectory,
     #[error("is a directory")]
     IsADirectory,
-    #[error("there is something of that name already")]
+    #[error("already exists")]
     AlreadyExists,
     #[error("is a directory that is not empty")]
     NotEmpty,
-    #[error("may not be done by this user")]
+    #[error("permission denied")]
     PermissionDenied,
-    #[error("is the root of the file system")]
+    #[error("is the root directory")]
     RootDirectory,
-    #[error("would be inside itself")]
+    #[error("is inside the directory to be moved")]
     InsideItself,
     #[error("must not end in {0}")]
     InvalidEnding(&'static str),
-    #[error("is too long, or leads through too many links")]
+    #[error("is too long, or has too many levels of symbolic links")]
     InvalidPath,
     #[error("has more than {MAX_ENTRIES} entries")]
     TooManyEntries,
-    #[error("is on a file system that the kernel makes up")]
+    #[error("is on a virtual file system")]
     VirtualFileSystem,
-    #[error("is in use, such as a place where a file system is mounted")]
+    #[error("is in use, for example as a mount point")]
     Busy,
     #[error("is on another file system")]
     OtherFileSystem,
-    #[error("there is no such user")]
+    #[error("no such user")]
     UnknownUser,
-    #[error("there is no such group")]
+    #[error("no such group")]
     UnknownGroup,
-    #[error("there is no space left")]
+    #[error("no space left on the device")]
     NoSpace,
-    #[error("is on a file system that cannot be written")]
+    #[error("is on a read-only file system")]
     ReadOnly,
     #[error(transparent)]
     Other(io::Error),
@@ -91,26 +91,28 @@ impl From<io::Error> for FileError {
     }
 }
 
-/// Opens a regular file to read it, and says how long it is; `None` where only its end will tell, as below `/proc` and `/sys`.
+/// Opens a regular file for reading. Also returns its length, or `None` for a file that has no
+/// meaningful length because the kernel generates its content, as below `/proc` and `/sys`.
 ///
 /// # Errors
-/// Where it cannot be read, or is something else.
+/// If it cannot be read, or is not a regular file.
 pub fn open_regular(path: &Path) -> Result<(File, Option<u64>), FileError> {
-    // To open a device may be to do something, and to open a FIFO may be to wait: a look comes first, and another one after.
-    regular(&fs::metadata(path)?)?;
+    // Opening a device may have side effects and opening a FIFO may block, so the type is checked
+    // before, and again after in case the name changed in between.
+    require_regular(&fs::metadata(path)?)?;
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
         .open(path)?;
     let metadata = file.metadata()?;
-    regular(&metadata)?;
-    // What is made as it is read has a length of 0, or of a page.
-    let is_known = metadata.len() > 0 && !is_virtual(&file)?;
-    let length = is_known.then_some(metadata.len());
+    require_regular(&metadata)?;
+    // Generated files claim a length of 0 or of one page.
+    let has_length = metadata.len() > 0 && !is_virtual(&file)?;
+    let length = has_length.then_some(metadata.len());
     Ok((file, length))
 }
 
-pub(super) fn regular(metadata: &Metadata) -> Result<(), FileError> {
+pub(super) fn require_regular(metadata: &Metadata) -> Result<(), FileError> {
     match () {
         () if metadata.is_dir() => Err(FileError::IsADirectory),
         () if metadata.is_file() => Ok(()),
@@ -118,21 +120,23 @@ pub(super) fn regular(metadata: &Metadata) -> Result<(), FileError> {
     }
 }
 
+/// Describes a file, directory or symbolic link.
+///
 /// # Errors
-/// Where there is nothing of that name, or it may not be seen.
+/// If it does not exist, or may not be accessed.
 pub fn info(path: &Path) -> Result<FileInfo, FileError> {
     Ok(describe(path, &fs::symlink_metadata(path)?))
 }
 
-/// What is in a directory, by name.
+/// Lists a directory, sorted by name.
 ///
 /// # Errors
-/// Where it cannot be read, or has more than [`MAX_ENTRIES`].
+/// If it cannot be read, or has more than [`MAX_ENTRIES`] entries.
 pub fn list(path: &Path) -> Result<Vec<FileInfo>, FileError> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(path)? {
         let path = entry?.path();
-        // One that has gone meanwhile is not there.
+        // Skip an entry that was deleted in the meantime.
         let Ok(metadata) = fs::symlink_metadata(&path) else {
             continue;
         };
@@ -141,16 +145,16 @@ pub fn list(path: &Path) -> Result<Vec<FileInfo>, FileError> {
         }
         entries.push(describe(&path, &metadata));
     }
-    entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
 }
 
-/// Makes a directory and its missing parents. One that is there already stays as it is.
+/// Creates a directory and its missing parents. An existing directory is not changed.
 ///
 /// # Errors
-/// Where something else is in the way.
+/// If the path, or a parent, exists and is not a directory.
 pub fn create_directory(path: &Path, mode: Option<Mode>) -> Result<(), FileError> {
-    let made = match path.parent() {
+    let created = match path.parent() {
         Some(parent) => {
             let mut builder = DirBuilder::new();
             let parents = builder.recursive(true).mode(DIRECTORY_MODE).create(parent);
@@ -158,31 +162,31 @@ pub fn create_directory(path: &Path, mode: Option<Mode>) -> Result<(), FileError
         }
         None => Ok(()),
     };
-    match made {
+    match created {
         Ok(()) => {
             let bits = mode.map_or(DIRECTORY_MODE, Mode::bits);
             Ok(fs::set_permissions(path, Permissions::from_mode(bits))?)
         }
         Err(_) if path.is_dir() => Ok(()),
-        // At whatever depth the file is that is in the way.
+        // A parent is a file.
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(FileError::AlreadyExists),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Removes a directory and all that is in it.
+/// Removes a directory and its content.
 ///
 /// # Errors
-/// Where it is none, or the root.
+/// If it is not a directory, or is the root.
 pub fn delete_directory(path: &Path) -> Result<(), FileError> {
     if path.ends_with("..") {
         return Err(FileError::InvalidEnding("`..`"));
     }
-    // Of a link, what it leads to only where a slash behind it says so.
+    // A symbolic link is followed only if the path ends in a slash.
     if !fs::symlink_metadata(path)?.is_dir() {
         return Err(FileError::NotADirectory);
     }
-    // By a name that its parent has: `directory/.` and `link/` can be emptied, but not removed.
+    // By its canonical name: `directory/.` and `link/` could be emptied, but not removed.
     let directory = fs::canonicalize(path)?;
     if directory.parent().is_none() {
         return Err(FileError::RootDirectory);
@@ -190,8 +194,10 @@ pub fn delete_directory(path: &Path) -> Result<(), FileError> {
     Ok(fs::remove_dir_all(directory)?)
 }
 
+/// Removes a file or symbolic link.
+///
 /// # Errors
-/// Where there is no such file, or it is a directory.
+/// If it does not exist, or is a directory.
 pub fn delete_file(path: &Path) -> Result<(), FileError> {
     if fs::symlink_metadata(path)?.is_dir() {
         return Err(FileError::IsADirectory);
@@ -199,10 +205,10 @@ pub fn delete_file(path: &Path) -> Result<(), FileError> {
     Ok(fs::remove_file(path)?)
 }
 
-/// Sets permissions, and owner and group where they are given.
+/// Sets permissions, and optionally owner and group.
 ///
 /// # Errors
-/// Where there is no such file, user or group, or it may not be done.
+/// If there is no such file, user or group, or it is not permitted.
 pub fn set_permissions(
     path: &Path,
     mode: Mode,
@@ -211,18 +217,19 @@ pub fn set_permissions(
 ) -> Result<(), FileError> {
     let owner = owner.map(user_id).transpose()?;
     let group = group.map(group_id).transpose()?;
-    // One handle for all, so that all is done to the same file. A path alone, as it may be one that cannot be opened.
+    // One handle, so that every change applies to the same file. `O_PATH` needs no permission to
+    // read the file.
     let handle = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_PATH)
         .open(path)?;
-    let itself = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    let handle_path = format!("/proc/self/fd/{}", handle.as_raw_fd());
     if owner.is_some() || group.is_some() {
-        let raw = (owner.map(Uid::as_raw), group.map(Gid::as_raw));
-        std::os::unix::fs::chown(&itself, raw.0, raw.1)?;
+        let (owner, group) = (owner.map(Uid::as_raw), group.map(Gid::as_raw));
+        std::os::unix::fs::chown(&handle_path, owner, group)?;
     }
     Ok(fs::set_permissions(
-        &itself,
+        &handle_path,
         Permissions::from_mode(mode.bits()),
     )?)
 }
@@ -259,10 +266,10 @@ fn describe(path: &Path, metadata: &Metadata) -> FileInfo {
     }
 }
 
-/// Kind and permissions as `ls -l` writes them.
+/// Formats type and permissions as `ls -l` does.
 fn mode_text(metadata: &Metadata) -> String {
     let kind = metadata.file_type();
-    let letter = match () {
+    let type_letter = match () {
         () if kind.is_dir() => 'd',
         () if kind.is_symlink() => 'l',
         () if kind.is_fifo() => 'p',
@@ -272,14 +279,14 @@ fn mode_text(metadata: &Metadata) -> String {
         () => '-',
     };
     let mode = metadata.mode();
-    let mut text = String::from(letter);
-    for (shift, special, mark) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+    let mut text = String::from(type_letter);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
         text.push(if bits & 2 != 0 { 'w' } else { '-' });
         text.push(match (mode & special != 0, bits & 1 != 0) {
-            (true, true) => mark,
-            (true, false) => mark.to_ascii_uppercase(),
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
             (false, true) => 'x',
             (false, false) => '-',
         });

@@ -1,4 +1,26 @@
-//! Files and directories of the browser's host.
+//! Files and directories of the machine the browser runs on: the service behind the `/fs` routes.
+//!
+//! - [`files`]: reading, listing and changing single files; [`FileError`](files::FileError).
+//! - [`atomic_file`]: a file that appears under its name only when it is complete.
+//! - [`temp_files`]: the journal of temporary files that are not below the state directory.
+//! - [`upload`]: several files at once. [`unzip`]: a directory from a zip archive.
+//! - [`archives`]: directories as archives, and the limit on concurrent archives.
+//! - [`moves`]: renaming, also across file systems.
+//! - [`watches`]: watched directories and their buffered events.
+//!
+//! Everything blocks except `archives` and `watches`; the routes call it from blocking threads.
+//!
+//! A write never shows a partial result. It goes to a temporary file or directory on the target's
+//! own file system, and a rename publishes it:
+//!
+//! ```text
+//! request body ──► temporary file beside the target ── rename ──► target
+//!                    │ recorded in the journal first
+//!                    └─ dropped or failed: removed; after a crash: removed by the next agent
+//! ```
+//!
+//! `Watches` owns its table of watches, and runs one task per watch that ends it when nobody reads
+//! it, or when the agent shuts down.
 
 pub mod archives;
 pub mod atomic_file;

@@ -1,9 +1,11 @@
-//! Temporary files and directories among those of others.
+//! Temporary files and directories outside the agent's own directories.
 //!
-//! Each is recorded before it is made, so that the next agent removes what one that was killed has left.
+//! Each is entered in a journal before it is created, so that the next agent removes those that a
+//! killed one left behind. A journal entry is a file named after the random part of the temporary
+//! name; its content is the path.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::{self, DirBuilder, File, OpenOptions},
     io,
     os::unix::{
@@ -17,113 +19,114 @@ use std::{
 use crate::system::files::remove::remove_all;
 
 const PREFIX: &str = ".berth-";
-/// Of the random part, in hexadecimal digits.
-const RANDOM: usize = 16;
+/// The length of the random part of a name, in hexadecimal digits.
+const RANDOM_DIGITS: usize = 16;
 
-/// Where they are recorded; clones share it.
+/// The journal of temporary files; clones share it.
 #[derive(Debug, Clone)]
 pub struct TempFileJournal {
-    records: Arc<Path>,
+    directory: Arc<Path>,
 }
 
-/// A path, and the file that tells of it.
+/// A temporary file's path, and the journal file that records it.
 #[derive(Debug)]
-struct Record {
+struct JournalEntry {
     path: PathBuf,
     record: PathBuf,
 }
 
-/// What this agent has recorded. It is removed when this is dropped, and its record with it.
+/// Removes the temporary file and its journal entry when dropped.
 #[derive(Debug)]
-struct Recorded(Record);
+struct RemoveOnDrop(JournalEntry);
 
-/// A file that is removed when this is dropped, unless it has got a name to keep.
+/// A temporary file. It is removed when dropped, unless it was renamed.
 #[derive(Debug)]
 pub struct TempFile {
     file: File,
-    recorded: Recorded,
+    entry: RemoveOnDrop,
 }
 
-/// A directory that is removed with all that is in it when this is dropped.
+/// A temporary directory. It is removed with its content when dropped.
 #[derive(Debug)]
 pub struct TempDirectory {
-    recorded: Recorded,
+    entry: RemoveOnDrop,
 }
 
 impl TempFileJournal {
     /// # Errors
-    /// Where the folder of records cannot be made.
-    pub fn new(records: &Path) -> io::Result<Self> {
-        fs::create_dir_all(records)?;
+    /// If the journal's directory cannot be created.
+    pub fn new(directory: &Path) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
         Ok(TempFileJournal {
-            records: records.into(),
+            directory: directory.into(),
         })
     }
 
-    /// What earlier agents have recorded and not removed. Nothing of this agent's may be there yet.
+    /// Reads the entries that earlier agents left. Must be called before this agent adds its own.
     ///
     /// # Errors
-    /// Where the folder of records cannot be read. A single record that cannot be is passed over.
+    /// If the journal's directory cannot be read. A single unreadable entry is skipped.
     pub fn stale_files(&self) -> io::Result<StaleTempFiles> {
-        let mut found = Vec::new();
-        for record in fs::read_dir(&self.records)? {
+        let mut stale = Vec::new();
+        for record in fs::read_dir(&self.directory)? {
             let record = record?.path();
             match fs::read(&record) {
-                Ok(path) => found.push(Record {
+                Ok(path) => stale.push(JournalEntry {
                     path: PathBuf::from(OsString::from_vec(path)),
                     record,
                 }),
                 Err(error) => {
-                    tracing::warn!(record = %record.display(), %error, "a record cannot be read");
+                    let record = record.display();
+                    tracing::warn!(%record, %error, "unreadable journal entry skipped");
                 }
             }
         }
-        Ok(StaleTempFiles(found))
+        Ok(StaleTempFiles(stale))
     }
 
-    /// A new file in a directory.
+    /// Creates a temporary file in `directory`.
     ///
     /// # Errors
-    /// Where it cannot be made.
-    pub fn file_in(&self, directory: &Path) -> io::Result<TempFile> {
-        let recorded = self.record(directory)?;
+    /// If it cannot be created.
+    pub fn create_file_in(&self, directory: &Path) -> io::Result<TempFile> {
+        let entry = self.add_entry(directory)?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(&recorded.0.path)?;
-        Ok(TempFile { file, recorded })
+            .open(&entry.0.path)?;
+        Ok(TempFile { file, entry })
     }
 
-    /// A new directory in a directory.
+    /// Creates a temporary directory in `directory`.
     ///
     /// # Errors
-    /// Where it cannot be made.
-    pub fn directory_in(&self, directory: &Path) -> io::Result<TempDirectory> {
-        let recorded = self.record(directory)?;
-        DirBuilder::new().mode(0o700).create(&recorded.0.path)?;
-        Ok(TempDirectory { recorded })
+    /// If it cannot be created.
+    pub fn create_directory_in(&self, directory: &Path) -> io::Result<TempDirectory> {
+        let entry = self.add_entry(directory)?;
+        DirBuilder::new().mode(0o700).create(&entry.0.path)?;
+        Ok(TempDirectory { entry })
     }
 
-    fn record(&self, directory: &Path) -> io::Result<Recorded> {
-        let mut random = [0; RANDOM / 2];
+    fn add_entry(&self, directory: &Path) -> io::Result<RemoveOnDrop> {
+        let mut random = [0; RANDOM_DIGITS / 2];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
         let random = u64::from_ne_bytes(random);
         let path = directory.join(format!("{PREFIX}{random:016x}"));
-        let record = self.records.join(format!("{random:016x}"));
-        // Only what is made after this is removed when it is dropped.
+        let record = self.directory.join(format!("{random:016x}"));
+        // An existing file of that name must not be removed on drop.
         if path.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        // In one step, so that no record names but the beginning of a path.
-        let torn = record.with_extension("new");
-        let written = fs::write(&torn, path.as_os_str().as_bytes());
-        if let Err(error) = written.and_then(|()| fs::rename(&torn, &record)) {
-            let _ = fs::remove_file(&torn);
+        // Written and renamed, so that no entry ever holds only the start of a path.
+        let unfinished = record.with_extension("new");
+        let written = fs::write(&unfinished, path.as_os_str().as_bytes());
+        if let Err(error) = written.and_then(|()| fs::rename(&unfinished, &record)) {
+            let _ = fs::remove_file(&unfinished);
             return Err(error);
         }
-        Ok(Recorded(Record { path, record }))
+        Ok(RemoveOnDrop(JournalEntry { path, record }))
     }
 }
 
@@ -132,73 +135,70 @@ impl TempFile {
         &mut self.file
     }
 
-    /// Gives it another name, in one step.
+    /// Renames the file in one step, which makes it permanent.
     ///
     /// # Errors
-    /// Where it cannot have that name.
+    /// If it cannot have that name.
     pub fn rename(self, to: &Path) -> io::Result<()> {
-        fs::rename(&self.recorded.0.path, to)
+        fs::rename(&self.entry.0.path, to)
     }
 }
 
 impl TempDirectory {
     pub fn path(&self) -> &Path {
-        &self.recorded.0.path
+        &self.entry.0.path
     }
 }
 
-impl Record {
+impl JournalEntry {
     fn remove(&self) -> io::Result<()> {
         remove_all(&self.path)?;
         fs::remove_file(&self.record)
     }
+
+    /// Returns whether an agent created the path: it must be named after its journal entry, and
+    /// both must have the form of a temporary name.
+    fn is_valid(&self) -> bool {
+        let random = self.path.file_name().and_then(OsStr::to_str);
+        let random = random.and_then(|name| name.strip_prefix(PREFIX));
+        self.path.is_absolute()
+            && random == self.record.file_name().and_then(OsStr::to_str)
+            && random.is_some_and(|random| {
+                random.len() == RANDOM_DIGITS && random.bytes().all(|byte| byte.is_ascii_hexdigit())
+            })
+    }
 }
 
-impl Drop for Recorded {
+impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
         if let Err(error) = self.0.remove() {
-            tracing::warn!(path = %self.0.path.display(), %error, "a temporary file is left");
+            tracing::warn!(path = %self.0.path.display(), %error, "temporary file not removed");
         }
     }
 }
 
-/// What records tell of; nothing of it has been looked at.
+/// The journal entries of earlier agents, as read; their paths have not been checked.
 #[derive(Debug)]
-pub struct StaleTempFiles(Vec<Record>);
+pub struct StaleTempFiles(Vec<JournalEntry>);
 
 impl StaleTempFiles {
-    /// Removes it; which may take a while.
+    /// Removes the stale files with their entries. This may take a while.
     pub fn remove(self) {
-        for left in self.0 {
-            let (path, record) = (left.path.display(), left.record.display());
-            // Whatever else a record names is none of ours.
-            if left.is_ours() {
-                match left.remove() {
-                    Ok(()) => tracing::info!(%path, "removed what an earlier agent left"),
-                    Err(error) => tracing::warn!(%path, %error, "a temporary file is left"),
+        for entry in self.0 {
+            let (path, record) = (entry.path.display(), entry.record.display());
+            if entry.is_valid() {
+                match entry.remove() {
+                    Ok(()) => tracing::info!(%path, "stale temporary file removed"),
+                    Err(error) => tracing::warn!(%path, %error, "temporary file not removed"),
                 }
                 continue;
             }
-            tracing::warn!(%record, "a record names nothing that an agent made, which stays");
-            if let Err(error) = fs::remove_file(&left.record) {
-                tracing::warn!(%record, %error, "a record is left");
+            // The path may be anyone's: only the entry is removed.
+            tracing::warn!(%record, "invalid journal entry");
+            if let Err(error) = fs::remove_file(&entry.record) {
+                tracing::warn!(%record, %error, "journal entry not removed");
             }
         }
-    }
-}
-
-impl Record {
-    /// Whether the path is called as the record is, and both as an agent calls them.
-    fn is_ours(&self) -> bool {
-        fn text(name: Option<&std::ffi::OsStr>) -> Option<&str> {
-            name.and_then(std::ffi::OsStr::to_str)
-        }
-        let random = text(self.path.file_name()).and_then(|name| name.strip_prefix(PREFIX));
-        self.path.is_absolute()
-            && random == text(self.record.file_name())
-            && random.is_some_and(|random| {
-                random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_hexdigit())
-            })
     }
 }
 
@@ -207,47 +207,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_recorded_and_is_named_as_ours_is_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        let temp_files = TempFileJournal::new(&at("records")).unwrap();
-        let mut file = temp_files.file_in(folder.path()).unwrap();
-        let directory = temp_files.directory_in(folder.path()).unwrap();
-        fs::write(directory.path().join("within"), "").unwrap();
-        io::Write::write_all(file.file(), b"draft").unwrap();
-        // As a kill would.
-        std::mem::forget((file, directory));
-        fs::write(at("of somebody else"), "").unwrap();
-        let other = at("of somebody else");
-        fs::write(at("records/other"), other.as_os_str().as_bytes()).unwrap();
-        fs::write(at("records/torn"), "").unwrap();
-        // Called as ours are, but not as this record is.
-        let alike = at(".berth-00000000000000aa");
-        fs::create_dir(&alike).unwrap();
-        fs::write(at("records/00000000000000bb"), alike.as_os_str().as_bytes()).unwrap();
-        // Cut short, a path names the directory it is in.
-        let parent = folder.path().as_os_str().as_bytes();
-        fs::write(at("records/00000000000000cc"), parent).unwrap();
-        // One that cannot be read keeps none of the others.
-        fs::create_dir(at("records/00000000000000dd")).unwrap();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
-        temp_files.stale_files().unwrap().remove();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
-        assert!(other.exists() && alike.exists());
-        assert_eq!(fs::read_dir(at("records")).unwrap().count(), 1);
+    fn stale_file_is_removed_only_if_entry_matches_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path_of = |name: &str| directory.path().join(name);
+        let journal = TempFileJournal::new(&path_of("records")).unwrap();
+        let mut file = journal.create_file_in(directory.path()).unwrap();
+        let subdirectory = journal.create_directory_in(directory.path()).unwrap();
+        fs::write(subdirectory.path().join("within"), "").unwrap();
+        io::Write::write_all(file.file(), b"content").unwrap();
+        // As after a kill: nothing is dropped.
+        std::mem::forget((file, subdirectory));
+        let foreign = path_of("foreign file");
+        fs::write(&foreign, "").unwrap();
+        fs::write(path_of("records/other"), foreign.as_os_str().as_bytes()).unwrap();
+        fs::write(path_of("records/torn"), "").unwrap();
+        // Has a temporary name, but not that of its entry.
+        let mismatched = path_of(".berth-00000000000000aa");
+        fs::create_dir(&mismatched).unwrap();
+        fs::write(
+            path_of("records/00000000000000bb"),
+            mismatched.as_os_str().as_bytes(),
+        )
+        .unwrap();
+        // A truncated path names the parent directory.
+        let parent = directory.path().as_os_str().as_bytes();
+        fs::write(path_of("records/00000000000000cc"), parent).unwrap();
+        // An unreadable entry does not stop the removal of the others.
+        fs::create_dir(path_of("records/00000000000000dd")).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 5);
+        journal.stale_files().unwrap().remove();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+        assert!(foreign.exists() && mismatched.exists());
+        assert_eq!(fs::read_dir(path_of("records")).unwrap().count(), 1);
     }
 
     #[test]
-    fn a_draft_that_is_not_kept_goes_with_its_record() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        let temp_files = TempFileJournal::new(&at("records")).unwrap();
-        drop(temp_files.file_in(folder.path()).unwrap());
-        drop(temp_files.directory_in(folder.path()).unwrap());
-        let kept = temp_files.file_in(folder.path()).unwrap();
-        kept.rename(&at("kept")).unwrap();
-        assert!(temp_files.file_in(&at("missing")).is_err());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
-        assert_eq!(fs::read_dir(at("records")).unwrap().count(), 0);
+    fn dropped_file_is_removed_with_its_entry() {
+        let directory = tempfile::tempdir().unwrap();
+        let path_of = |name: &str| directory.path().join(name);
+        let journal = TempFileJournal::new(&path_of("records")).unwrap();
+        drop(journal.create_file_in(directory.path()).unwrap());
+        drop(journal.create_directory_in(directory.path()).unwrap());
+        let renamed = journal.create_file_in(directory.path()).unwrap();
+        renamed.rename(&path_of("renamed")).unwrap();
+        assert!(journal.create_file_in(&path_of("missing")).is_err());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(path_of("records")).unwrap().count(), 0);
     }
 }

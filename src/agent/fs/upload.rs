@@ -1,48 +1,49 @@
-//! Several files at once: nothing appears before all of them are there.
+//! An upload of several files, of which none appears before all were received.
 
 use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, Seek},
+    mem,
     path::{Path, PathBuf},
 };
 
 use super::{atomic_file::AtomicFile, files::FileError, temp_files::TempFileJournal};
 
-/// Files that may come at once.
+/// The limit on files in one upload.
 pub const MAX_FILES: usize = 1_000;
 
-/// What is wrong with one of the files.
+/// The error of one file of an upload.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
-    #[error("has no content")]
+    #[error("is required")]
     MissingContent,
-    #[error("is not said where it goes")]
+    #[error("is required")]
     MissingPath,
-    #[error("is there twice")]
+    #[error("is given twice")]
     Duplicate,
-    #[error("goes where another one goes")]
+    #[error("has the same destination as another file")]
     SameDestination,
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// The files of one request, by their number in it. Dropped, nothing was.
+/// The files of one request, by their number in it. Dropping it discards them.
 #[derive(Debug)]
 pub struct Upload {
     temp_files: TempFileJournal,
-    /// Where a file is kept whose place is not known yet.
+    /// The directory for content that arrives before its destination.
     work: PathBuf,
-    files: BTreeMap<u32, Uploaded>,
+    files: BTreeMap<u32, UploadedFile>,
 }
 
 #[derive(Debug, Default)]
-struct Uploaded {
-    file: Option<AtomicFile>,
-    /// It came before it was said where it goes.
+struct UploadedFile {
+    target: Option<AtomicFile>,
+    /// The content, if it arrived before the destination.
     spooled: Option<File>,
     has_content: bool,
-    has_place: bool,
+    has_path: bool,
 }
 
 impl Upload {
@@ -55,48 +56,47 @@ impl Upload {
         }
     }
 
-    /// Whether there is room for that file.
+    /// Returns whether the file with that number is within the limit.
     #[must_use]
     pub fn has_room_for(&self, number: u32) -> bool {
         self.files.contains_key(&number) || self.files.len() < MAX_FILES
     }
 
-    /// A file to write the content to.
+    /// Returns a file to write the content to.
     ///
     /// # Errors
-    /// Where there is a content already, or no file can be made.
+    /// If the content was already received, or the file cannot be created.
     pub fn create_content(&mut self, number: u32) -> Result<File, UploadError> {
         let uploaded = self.files.entry(number).or_default();
-        if std::mem::replace(&mut uploaded.has_content, true) {
+        if mem::replace(&mut uploaded.has_content, true) {
             return Err(UploadError::Duplicate);
         }
-        if let Some(file) = &mut uploaded.file {
-            return Ok(file.file().try_clone().map_err(FileError::from)?);
+        if let Some(target) = &mut uploaded.target {
+            return Ok(target.file().try_clone().map_err(FileError::from)?);
         }
-        // It has no name from the beginning, so that it goes with its last handle.
+        // It never has a name, so it disappears with its last handle.
         let spooled = tempfile::tempfile_in(&self.work).map_err(FileError::from)?;
         let writer = spooled.try_clone().map_err(FileError::from)?;
         uploaded.spooled = Some(spooled);
         Ok(writer)
     }
 
-    /// Notes where the file goes.
+    /// Sets the destination of a file.
     ///
     /// # Errors
-    /// Where it cannot go there, or another place is said already.
+    /// If it is unsuitable, or was already set.
     pub fn set_destination(&mut self, number: u32, path: &Path) -> Result<(), UploadError> {
-        let temp_files = &self.temp_files;
         let uploaded = self.files.entry(number).or_default();
-        if std::mem::replace(&mut uploaded.has_place, true) {
+        if mem::replace(&mut uploaded.has_path, true) {
             return Err(UploadError::Duplicate);
         }
-        uploaded.file = Some(AtomicFile::new(path, None, temp_files)?);
+        uploaded.target = Some(AtomicFile::new(path, None, &self.temp_files)?);
         Ok(())
     }
 
     /// Records that the request has a destination for the file, although an invalid one.
     pub fn mark_path_invalid(&mut self, number: u32) {
-        self.files.entry(number).or_default().has_place = true;
+        self.files.entry(number).or_default().has_path = true;
     }
 
     /// Records that the request has content for the file, although it was not stored.
@@ -104,25 +104,25 @@ impl Upload {
         self.files.entry(number).or_default().has_content = true;
     }
 
-    /// What the whole lacks, by the file's number.
+    /// Returns the errors that only the complete request shows, with the numbers of the files.
     #[must_use]
     pub fn validate(&self) -> Vec<(u32, UploadError)> {
         let mut targets = BTreeMap::new();
-        let mut lacks = Vec::new();
+        let mut errors = Vec::new();
         for (&number, uploaded) in &self.files {
             if !uploaded.has_content {
-                lacks.push((number, UploadError::MissingContent));
+                errors.push((number, UploadError::MissingContent));
             }
-            if !uploaded.has_place {
-                lacks.push((number, UploadError::MissingPath));
+            if !uploaded.has_path {
+                errors.push((number, UploadError::MissingPath));
             }
-            if let Some(file) = &uploaded.file
-                && targets.insert(file.target(), number).is_some()
+            if let Some(target) = &uploaded.target
+                && targets.insert(target.target(), number).is_some()
             {
-                lacks.push((number, UploadError::SameDestination));
+                errors.push((number, UploadError::SameDestination));
             }
         }
-        lacks
+        errors
     }
 
     #[must_use]
@@ -130,24 +130,25 @@ impl Upload {
         self.files.is_empty()
     }
 
-    /// Gives all files their names, once all are whole and beside their places.
+    /// Publishes all files, once the content of each is beside its destination.
     ///
     /// # Errors
-    /// The number of the file that could not be placed. Where it could not be brought beside its place, none was; where it could not take its name,
-    /// those before it have theirs.
+    /// With the number of the file that failed. If its content could not be copied beside its
+    /// destination, no file was published; if it could not be published, those before it were.
     pub fn publish(mut self) -> Result<(), (u32, UploadError)> {
         for (&number, uploaded) in &mut self.files {
-            if let (Some(mut spooled), Some(file)) = (uploaded.spooled.take(), &mut uploaded.file) {
+            if let (Some(mut spooled), Some(target)) =
+                (uploaded.spooled.take(), &mut uploaded.target)
+            {
                 let copied = spooled
                     .rewind()
-                    .and_then(|()| io::copy(&mut spooled, file.file()));
+                    .and_then(|()| io::copy(&mut spooled, target.file()));
                 copied.map_err(|error| (number, FileError::from(error).into()))?;
             }
         }
         for (number, uploaded) in self.files {
-            if let Some(file) = uploaded.file {
-                file.publish()
-                    .map_err(|error| (number, UploadError::File(error)))?;
+            if let Some(target) = uploaded.target {
+                target.publish().map_err(|error| (number, error.into()))?;
             }
         }
         Ok(())

@@ -1,9 +1,15 @@
-//! Watched directories, and their events until somebody reads them.
+//! Watched directories, and their events until clients read them.
+//!
+//! ```text
+//! start ──► Reserved ──► Active ──► removed: stopped by the client, unread for too long,
+//!              │                    directory gone and retention over, or agent shutdown
+//!              └─ failed or abandoned: removed
+//! ```
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use metrics::gauge;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::{
     api::{
@@ -15,25 +21,25 @@ use crate::{
     system::files::watcher::{Change, SharedWatcher, Watch, WatchError},
 };
 
-/// Directories that may be watched at once.
+/// The limit on concurrent watches.
 pub const MAX_WATCHES: usize = 64;
-/// Events that a watch keeps for its readers, and the bytes they may take.
-const KEPT: Bounds = Bounds {
+/// The limit on buffered events per watch.
+const BUFFER_BOUNDS: Bounds = Bounds {
     entries: 1 << 17,
     weight: 16 << 20,
 };
-/// What an event takes besides its paths.
+/// The estimated size of an event without its paths.
 const EVENT_BYTES: usize = 160;
-/// How long the last events of a directory that has gone can still be read.
-const RETENTION: Duration = Duration::from_secs(60);
+/// How long the last events of a deleted directory remain readable.
+const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartWatchError {
-    #[error("{MAX_WATCHES} directories are watched, which is the limit")]
+    #[error("watch limit reached ({MAX_WATCHES})")]
     LimitReached,
     #[error(transparent)]
     Watch(#[from] WatchError),
-    #[error("the agent is being stopped")]
+    #[error("the agent is shutting down")]
     ShuttingDown,
 }
 
@@ -45,18 +51,18 @@ pub struct Watches {
 
 #[derive(Debug)]
 struct Inner {
-    watches: Mutex<HashMap<WatchId, Place>>,
+    slots: Mutex<HashMap<WatchId, Slot>>,
     watcher: SharedWatcher,
-    /// How long a watch lives that nobody reads.
-    idle: Duration,
+    /// How long a watch without readers is kept.
+    idle_timeout: Duration,
     shutdown: Shutdown,
 }
 
 #[derive(Debug)]
-enum Place {
-    /// It is being set up, which takes as long as the directory is large.
-    Taken,
-    Watched {
+enum Slot {
+    /// The watch is being set up, which takes as long as the directory is large.
+    Reserved,
+    Active {
         log: Log<Arc<WatchEvent>>,
         watch: Watch,
     },
@@ -64,68 +70,72 @@ enum Place {
 
 impl Watches {
     #[must_use]
-    pub fn new(idle: Duration, watcher: SharedWatcher, shutdown: &Shutdown) -> Self {
+    pub fn new(idle_timeout: Duration, watcher: SharedWatcher, shutdown: &Shutdown) -> Self {
         Watches {
             inner: Arc::new(Inner {
-                watches: Mutex::default(),
+                slots: Mutex::default(),
                 watcher,
-                idle,
+                idle_timeout,
                 shutdown: shutdown.clone(),
             }),
         }
     }
 
-    /// Watches a directory from now on.
+    /// Starts to watch a directory.
     ///
     /// # Errors
-    /// Where there is no such directory, or one watch too many.
+    /// If there is no such directory, or a limit is reached.
     pub async fn start(&self, path: PathBuf, recursive: bool) -> Result<WatchId, StartWatchError> {
         let id = WatchId::generate();
-        let place = self.take_place(id.clone())?;
-        let log = Log::new(KEPT);
-        let told = log.clone();
+        let reservation = self.reserve(id.clone())?;
+        let log = Log::new(BUFFER_BOUNDS);
+        let event_log = log.clone();
         let watcher = self.inner.watcher.clone();
-        // The place is taken for as long as the walk goes on, be the caller there or not.
-        let watching = tokio::task::spawn_blocking(move || {
-            let watch = watcher
-                .get()?
-                .watch(&path, recursive, move |change| tell(&told, change))?;
-            Ok::<_, WatchError>((place, watch))
+        // The reservation lasts for as long as the walk does, even if the client disconnects.
+        let starting = tokio::task::spawn_blocking(move || {
+            let on_change = move |change| append_change(&event_log, change);
+            let watch = watcher.get()?.watch(&path, recursive, on_change)?;
+            Ok::<_, WatchError>((reservation, watch))
         });
-        let (place, watch) = watching
+        let (reservation, watch) = starting
             .await
             .map_err(|error| WatchError::Other(error.to_string()))??;
-        place.fill(log.clone(), watch);
-        let (watches, expired) = (self.clone(), id.clone());
-        let stop = self.inner.shutdown.token();
-        self.inner.shutdown.spawn(async move {
-            tokio::select! {
-                () = log.unread_for(watches.inner.idle) => {}
-                () = async {
-                    log.ended().await;
-                    tokio::time::sleep(RETENTION).await;
-                } => {}
-                () = stop.cancelled() => {}
-            }
-            watches.stop(&expired);
-        });
+        reservation.activate(log.clone(), watch);
+        self.spawn_expiry(id.clone(), log);
         Ok(id)
     }
 
-    /// The events of a watch; `None` where there is no such watch.
+    /// Stops the watch when it is no longer of use.
+    fn spawn_expiry(&self, id: WatchId, log: Log<Arc<WatchEvent>>) {
+        let watches = self.clone();
+        let shutdown = self.inner.shutdown.token();
+        self.inner.shutdown.spawn(async move {
+            tokio::select! {
+                () = log.unread_for(watches.inner.idle_timeout) => {}
+                () = async {
+                    log.ended().await;
+                    tokio::time::sleep(RETENTION_INTERVAL).await;
+                } => {}
+                () = shutdown.cancelled() => {}
+            }
+            watches.stop(&id);
+        });
+    }
+
+    /// Returns a reader of a watch's events; `None` if there is no such watch.
     #[must_use]
     pub fn events(&self, id: &WatchId, from: streams::From) -> Option<Reader<Arc<WatchEvent>>> {
-        match self.inner.watches().get(id) {
-            Some(Place::Watched { log, .. }) => Some(log.reader(from)),
+        match self.inner.slots.lock().get(id) {
+            Some(Slot::Active { log, .. }) => Some(log.reader(from)),
             _ => None,
         }
     }
 
-    /// Ends a watch and its readers' streams; `false` where there is no such watch.
+    /// Stops a watch and ends its readers' streams. Returns `false` if there is no such watch.
     pub fn stop(&self, id: &WatchId) -> bool {
-        let is_watched = |place: &Place| matches!(place, Place::Watched { .. });
-        match self.inner.remove_if(id, is_watched) {
-            Some(Place::Watched { log, watch }) => {
+        let is_active = |slot: &Slot| matches!(slot, Slot::Active { .. });
+        match self.inner.remove_if(id, is_active) {
+            Some(Slot::Active { log, watch }) => {
                 log.end();
                 tokio::task::spawn_blocking(move || drop(watch));
                 true
@@ -134,17 +144,17 @@ impl Watches {
         }
     }
 
-    fn take_place(&self, id: WatchId) -> Result<TakenPlace, StartWatchError> {
+    fn reserve(&self, id: WatchId) -> Result<Reservation, StartWatchError> {
         if self.inner.shutdown.stopping() {
             return Err(StartWatchError::ShuttingDown);
         }
-        let mut watches = self.inner.watches();
-        if watches.len() >= MAX_WATCHES {
+        let mut slots = self.inner.slots.lock();
+        if slots.len() >= MAX_WATCHES {
             return Err(StartWatchError::LimitReached);
         }
-        watches.insert(id.clone(), Place::Taken);
-        drop(watches);
-        Ok(TakenPlace {
+        slots.insert(id.clone(), Slot::Reserved);
+        drop(slots);
+        Ok(Reservation {
             inner: self.inner.clone(),
             id,
         })
@@ -152,66 +162,63 @@ impl Watches {
 }
 
 impl Inner {
-    fn set(&self, id: WatchId, place: Place) {
-        let mut watches = self.watches();
-        watches.insert(id, place);
-        gauge!("berth_fs_watches").set(watches.len() as f64);
+    fn set(&self, id: WatchId, slot: Slot) {
+        let mut slots = self.slots.lock();
+        slots.insert(id, slot);
+        gauge!("berth_fs_watches").set(slots.len() as f64);
     }
 
-    /// What was there; a watch ends when that is dropped.
-    fn remove_if(&self, id: &WatchId, is_meant: impl Fn(&Place) -> bool) -> Option<Place> {
-        let mut watches = self.watches();
-        if !watches.get(id).is_some_and(is_meant) {
+    /// Removes and returns a slot that satisfies the condition. Dropping it ends its watch.
+    fn remove_if(&self, id: &WatchId, condition: impl Fn(&Slot) -> bool) -> Option<Slot> {
+        let mut slots = self.slots.lock();
+        if !slots.get(id).is_some_and(condition) {
             return None;
         }
-        let removed = watches.remove(id);
-        gauge!("berth_fs_watches").set(watches.len() as f64);
+        let removed = slots.remove(id);
+        gauge!("berth_fs_watches").set(slots.len() as f64);
         removed
-    }
-
-    fn watches(&self) -> MutexGuard<'_, HashMap<WatchId, Place>> {
-        self.watches.lock()
     }
 }
 
-/// A place that is free again when this is dropped before it was filled: the caller may go away meanwhile.
-struct TakenPlace {
+/// A reserved slot. It is freed if this is dropped before the watch is active, as when the setup
+/// fails.
+struct Reservation {
     inner: Arc<Inner>,
     id: WatchId,
 }
 
-impl TakenPlace {
-    fn fill(self, log: Log<Arc<WatchEvent>>, watch: Watch) {
-        let place = Place::Watched { log, watch };
-        self.inner.set(self.id.clone(), place);
+impl Reservation {
+    fn activate(self, log: Log<Arc<WatchEvent>>, watch: Watch) {
+        let slot = Slot::Active { log, watch };
+        self.inner.set(self.id.clone(), slot);
     }
 }
 
-impl Drop for TakenPlace {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let is_taken = |place: &Place| matches!(place, Place::Taken);
-        self.inner.remove_if(&self.id, is_taken);
+        let is_reserved = |slot: &Slot| matches!(slot, Slot::Reserved);
+        self.inner.remove_if(&self.id, is_reserved);
     }
 }
 
-fn tell(log: &Log<Arc<WatchEvent>>, change: Change) {
-    if change == Change::Gone {
+fn append_change(log: &Log<Arc<WatchEvent>>, change: Change) {
+    if change == Change::RootGone {
         log.end();
         return;
     }
-    let event = describe(change);
+    let event = to_event(change);
     let paths = [&event.path, &event.name, &event.new_path, &event.old_path];
     let weight = paths.into_iter().flatten().map(String::len).sum::<usize>() + EVENT_BYTES;
     log.append(Arc::new(event), weight);
 }
 
-fn describe(change: Change) -> WatchEvent {
+fn to_event(change: Change) -> WatchEvent {
     let event = |kind, path: PathBuf, is_dir| WatchEvent {
         kind,
         name: path
             .file_name()
             .map(|name| name.to_string_lossy().into_owned()),
-        path: Some(text(path)),
+        path: Some(to_text(path)),
         is_dir: Some(is_dir),
         new_path: None,
         old_path: None,
@@ -219,25 +226,25 @@ fn describe(change: Change) -> WatchEvent {
     };
     match change {
         Change::Created { path, is_dir, from } => WatchEvent {
-            old_path: from.map(text),
+            old_path: from.map(to_text),
             ..event(WatchEventKind::Create, path, is_dir)
         },
         Change::Written { path } => event(WatchEventKind::Write, path, false),
         Change::Deleted { path, is_dir } => event(WatchEventKind::Delete, path, is_dir),
         Change::Renamed { path, is_dir, to } => WatchEvent {
-            new_path: to.map(text),
+            new_path: to.map(to_text),
             ..event(WatchEventKind::Rename, path, is_dir)
         },
-        Change::Overflow | Change::Gone => overflow_event(None),
+        Change::Overflow | Change::RootGone => overflow_event(None),
     }
 }
 
-fn text(path: PathBuf) -> String {
+fn to_text(path: PathBuf) -> String {
     let text = path.into_os_string().into_string();
     text.unwrap_or_else(|path| path.to_string_lossy().into_owned())
 }
 
-/// Events were lost, so many where that is known.
+/// Returns the event for lost events, with their number if it is known.
 #[must_use]
 pub fn overflow_event(missed: Option<u64>) -> WatchEvent {
     WatchEvent {

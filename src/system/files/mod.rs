@@ -1,4 +1,11 @@
-//! Files and directories: archives, watches and removal.
+//! Files and directories: archives, change notification and removal. Everything blocks except
+//! [`wait`] and the receiving ends of archive streams.
+//!
+//! - [`archive`]: tar.zst and zip archives of directories, and unpacking untrusted ones.
+//! - [`watcher`]: changes below directories, from inotify.
+//! - [`wait`]: waiting for one file that another program writes.
+//! - [`remove`]: removal despite restrictive permissions.
+//! - [`virtual_fs`]: recognising file systems such as `/proc`.
 
 pub mod archive;
 pub mod remove;

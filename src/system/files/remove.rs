@@ -1,4 +1,4 @@
-//! Removing what may stand against it.
+//! Removal of files and directories despite restrictive permissions.
 
 use std::{
     fs::{self, Permissions},
@@ -7,13 +7,14 @@ use std::{
     path::Path,
 };
 
-/// Removes a file, or a directory and all that is in it, also where the permissions of its directories are against it. What is not there is removed.
+/// Removes a file, or a directory with its content even if the permissions of its directories
+/// forbid it. Succeeds if there is nothing at `path`.
 ///
 /// # Errors
-/// Where something of it stays.
+/// If something could not be removed.
 pub fn remove_all(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => remove_directory(path),
+        Ok(metadata) if metadata.is_dir() => remove_directory(path),
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };
@@ -23,29 +24,30 @@ pub fn remove_all(path: &Path) -> io::Result<()> {
     }
 }
 
-/// As [`remove_all`], but what cannot be removed is told in the log: it takes room, and is no reason to do without the rest.
+/// Removes like [`remove_all`], but only logs a failure: what remains costs disk space, but does
+/// not prevent anything else.
 pub fn remove_or_warn(path: &Path) {
     if let Err(error) = remove_all(path) {
-        tracing::warn!(path = %path.display(), %error, "something temporary is left");
+        tracing::warn!(path = %path.display(), %error, "temporary file not removed");
     }
 }
 
 fn remove_directory(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(path)?;
+            grant_owner_access(path)?;
             fs::remove_dir_all(path)
         }
         removed => removed,
     }
 }
 
-fn open_up(directory: &Path) -> io::Result<()> {
+fn grant_owner_access(directory: &Path) -> io::Result<()> {
     fs::set_permissions(directory, Permissions::from_mode(0o700))?;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
+            grant_owner_access(&entry.path())?;
         }
     }
     Ok(())
@@ -60,44 +62,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permissions_are_not_in_the_way_of_their_owner() {
-        const NOBODY: u32 = 65_534;
-        let folder = tempfile::tempdir().unwrap();
-        let all = folder.path().join("all");
+    fn read_only_directories_are_removed_by_their_owner() {
+        const UNPRIVILEGED: u32 = 65_534;
+        let directory = tempfile::tempdir().unwrap();
+        let all = directory.path().join("all");
         let inner = all.join("a/b");
         fs::create_dir_all(&inner).unwrap();
         fs::write(inner.join("file"), "").unwrap();
-        let closed = [inner.clone(), all.join("a"), all.clone()];
+        let read_only = [inner.clone(), all.join("a"), all.clone()];
         if Uid::effective().is_root() {
-            for path in closed.iter().chain([&folder.path().to_owned()]) {
-                chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+            for path in read_only.iter().chain([&directory.path().to_owned()]) {
+                chown(path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
             }
         }
-        for path in &closed {
+        for path in &read_only {
             fs::set_permissions(path, Permissions::from_mode(0o500)).unwrap();
         }
-        // Nothing is in root's way, so that this thread is somebody else for the file system.
+        // Permissions do not apply to root, so this thread uses another user for file access.
         let removing = thread::spawn(move || {
-            setfsgid(Gid::from_raw(NOBODY));
-            setfsuid(Uid::from_raw(NOBODY));
+            setfsgid(Gid::from_raw(UNPRIVILEGED));
+            setfsuid(Uid::from_raw(UNPRIVILEGED));
             (fs::remove_dir_all(&all).is_err(), remove_all(&all))
         });
-        let (was_in_the_way, removed) = removing.join().unwrap();
-        assert!(was_in_the_way);
+        let (plain_removal_failed, removed) = removing.join().unwrap();
+        assert!(plain_removal_failed);
         removed.unwrap();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn what_is_not_there_is_removed_and_links_are_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        remove_all(&folder.path().join("missing")).unwrap();
-        let kept = folder.path().join("kept");
-        fs::create_dir(&kept).unwrap();
-        fs::write(kept.join("file"), "").unwrap();
-        let link = folder.path().join("link");
-        std::os::unix::fs::symlink(&kept, &link).unwrap();
+    fn removal_accepts_missing_path_and_keeps_target_of_link() {
+        let directory = tempfile::tempdir().unwrap();
+        remove_all(&directory.path().join("missing")).unwrap();
+        let target = directory.path().join("target");
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("file"), "").unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&target, &link).unwrap();
         remove_all(&link).unwrap();
-        assert!(kept.join("file").exists() && !link.is_symlink());
+        assert!(target.join("file").exists() && !link.is_symlink());
     }
 }

@@ -1,10 +1,11 @@
-//! File systems that hold no files but answers of the kernel.
+//! Recognises file systems whose files the kernel generates, such as `/proc`.
 
 use std::{io, os::fd::AsFd};
 
 use nix::sys::statfs::{self, FsType, fstatfs};
 
-/// Some of what is in these is endless, some makes its reader wait for ever, and to read some does something.
+/// The virtual file systems. Some of their files are endless, some block their reader forever, and
+/// reading some has side effects.
 const VIRTUAL: [FsType; 15] = [
     statfs::PROC_SUPER_MAGIC,
     statfs::SYSFS_MAGIC,
@@ -16,7 +17,7 @@ const VIRTUAL: [FsType; 15] = [
     statfs::BPF_FS_MAGIC,
     statfs::DEVPTS_SUPER_MAGIC,
     statfs::SELINUX_MAGIC,
-    // pstore, efivarfs, configfs, fusectl and binfmt_misc, which have no name there.
+    // pstore, efivarfs, configfs, fusectl and binfmt_misc, which `nix` has no constants for.
     FsType(0x6165_676c),
     FsType(0xde5e_81e4),
     FsType(0x6265_6570),
@@ -24,10 +25,10 @@ const VIRTUAL: [FsType; 15] = [
     FsType(0x4249_4e4d),
 ];
 
-/// Whether the open file or directory is of such a file system.
+/// Returns whether an open file or directory is on a virtual file system.
 ///
 /// # Errors
-/// Where its file system does not say what it is.
+/// If the type of its file system cannot be read.
 pub fn is_virtual(file: impl AsFd) -> io::Result<bool> {
     let kind = fstatfs(file)?.filesystem_type();
     Ok(VIRTUAL.contains(&kind))
@@ -40,11 +41,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_makes_up_is_told_from_what_is_stored() {
-        for made_up in ["/proc", "/proc/self/status", "/sys"] {
-            assert!(is_virtual(File::open(made_up).unwrap()).unwrap());
+    fn virtual_file_systems_are_recognised() {
+        for path in ["/proc", "/proc/self/status", "/sys"] {
+            assert!(is_virtual(File::open(path).unwrap()).unwrap());
         }
-        let folder = tempfile::tempdir().unwrap();
-        assert!(!is_virtual(File::open(folder.path()).unwrap()).unwrap());
+        let directory = tempfile::tempdir().unwrap();
+        assert!(!is_virtual(File::open(directory.path()).unwrap()).unwrap());
     }
 }

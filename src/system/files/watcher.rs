@@ -60,7 +60,7 @@ pub enum Change {
     /// Something was missed.
     Overflow,
     /// The directory itself is gone. Nothing follows.
-    Gone,
+    RootGone,
 }
 
 impl Change {
@@ -69,7 +69,7 @@ impl Change {
             Change::Created { path, from, .. } => [Some(path), from.as_mut()],
             Change::Written { path } | Change::Deleted { path, .. } => [Some(path), None],
             Change::Renamed { path, to, .. } => [Some(path), to.as_mut()],
-            Change::Overflow | Change::Gone => [None, None],
+            Change::Overflow | Change::RootGone => [None, None],
         }
     }
 }
@@ -169,7 +169,7 @@ impl Watcher {
     }
 
     /// Watches the directory `path`, and all below it where `recursive`, but for other file systems that the kernel makes up. `tell` is
-    /// called from the watcher's thread until the watch is dropped or [`Change::Gone`].
+    /// called from the watcher's thread until the watch is dropped or [`Change::RootGone`].
     ///
     /// Blocks for as long as it takes to walk through the directory.
     ///
@@ -411,7 +411,7 @@ impl Teller {
             || path.parent() == Some(&self.root)
             || self.recursive && path.starts_with(&self.root);
         if concerned && !self.take(event, path) {
-            (self.tell)(Change::Gone);
+            (self.tell)(Change::RootGone);
             return false;
         }
         true
@@ -545,7 +545,7 @@ impl Teller {
         }
         (self.tell)(Change::Overflow);
         if !is_there {
-            (self.tell)(Change::Gone);
+            (self.tell)(Change::RootGone);
         }
         is_there
     }

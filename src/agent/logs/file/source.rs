@@ -365,7 +365,7 @@ impl Signals {
             | Change::Deleted { path, .. }
             | Change::Renamed { path, .. } => path == name || self.adrift.load(Ordering::Acquire),
             Change::Overflow => true,
-            Change::Gone => {
+            Change::RootGone => {
                 self.gone.store(true, Ordering::Release);
                 true
             }

@@ -9,7 +9,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{archive_refusal, blocking};
 use crate::{
-    agent::fs::archives::{Archives, Chunks},
+    agent::fs::archives::{ArchiveChunks, Archives},
     api::fs::GuestPath,
     http::ApiResult,
     system::files::archive::ArchiveFormat,
@@ -39,7 +39,7 @@ pub async fn download(
 }
 
 /// A body of chunks; an error among them breaks the answer off.
-pub fn body(mut chunks: Chunks) -> Body {
+pub fn body(mut chunks: ArchiveChunks) -> Body {
     Body::from_stream(stream::poll_fn(move |context| chunks.poll_recv(context)))
 }
 

@@ -1,4 +1,4 @@
-//! A copy of a directory, which shares its blocks with it where the file system can do that.
+//! Copies of directories, which share blocks with the original where the file system supports it.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
@@ -11,15 +11,15 @@ use std::{
 use nix::sys::stat::FileStat;
 
 use super::{
-    Skipped, Source,
-    tree_walk::{self, Entry, Sink},
+    ArchiveSource, SkippedEntries,
+    tree_walk::{self, Entry, EntrySink},
 };
 
-/// Copies a directory into one that is there and empty.
+/// Copies a directory into an existing, empty one.
 ///
 /// # Errors
-/// Where the copy cannot be written.
-pub fn copy(source: &Source, into: &Path) -> io::Result<Skipped> {
+/// If the copy cannot be written.
+pub fn copy(source: &ArchiveSource, into: &Path) -> io::Result<SkippedEntries> {
     let mut sink = CopySink {
         into: into.to_owned(),
     };
@@ -30,8 +30,13 @@ struct CopySink {
     into: PathBuf,
 }
 
-impl Sink for CopySink {
-    fn add(&mut self, path: &Path, entry: Entry<'_>, skipped: &mut Skipped) -> io::Result<()> {
+impl EntrySink for CopySink {
+    fn add(
+        &mut self,
+        path: &Path,
+        entry: Entry<'_>,
+        skipped: &mut SkippedEntries,
+    ) -> io::Result<()> {
         let to = self.into.join(path);
         match entry {
             Entry::Directory(stat) => {
@@ -44,10 +49,10 @@ impl Sink for CopySink {
                     .create_new(true)
                     .mode(0o600)
                     .open(&to)?;
-                // By the kernel itself, which shares blocks where it can.
+                // `io::copy` lets the kernel copy, which shares blocks where possible.
                 let size = tree_walk::size(stat);
                 if io::copy(&mut Read::take(&file, size), &mut copy)? < size {
-                    skipped.note(path, "it became shorter meanwhile");
+                    skipped.add(path, "shrank while it was copied");
                 }
                 copy.set_permissions(permissions(stat))?;
                 set_modified(&copy, stat)

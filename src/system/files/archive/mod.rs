@@ -1,6 +1,15 @@
-//! Archives of directories: tar with zstd, and zip.
+//! Archives of directories: tar with zstd, and zip. The only importer of `tar`, `zstd` and `zip`.
 //!
-//! What works here blocks, and runs on threads of its own. The only importer of `tar`, `zstd` and `zip`.
+//! Archives are written by dedicated threads that block. The reader of an archive is async:
+//!
+//! ```text
+//!                                                  ┌─ AbortableWriter ─► ChunkSender ─► client
+//! directory ─► tree_walk ─► tar_zstd / zip / copy ─┤    (stream: waits for the client)
+//!                                                  └─ AbortableWriter ─► spool file ─► client
+//!                                                       (stream_spooled: never waits)
+//! ```
+//!
+//! [`unpack`] is the reverse direction, for untrusted archives.
 
 use std::{
     fmt,
@@ -19,11 +28,12 @@ use nix::{
 };
 use tokio::sync::mpsc;
 
-use crate::api::fs::CompressionLevel;
-use crate::system::files::virtual_fs::is_virtual;
+use crate::{api::fs::CompressionLevel, system::files::virtual_fs::is_virtual};
 
 mod abortable_writer;
+mod chunk_sender;
 mod copy;
+mod fixed_length;
 mod skipped;
 mod spool;
 mod tar_zstd;
@@ -31,13 +41,14 @@ mod tree_walk;
 pub mod unpack;
 mod zip;
 
-use abortable_writer::{AbortableWriter, Chunks};
+use abortable_writer::AbortableWriter;
+use chunk_sender::ChunkSender;
 pub use copy::copy;
-pub use skipped::Skipped;
+pub use skipped::SkippedEntries;
 pub use spool::SpoolReader;
 use spool::spool;
 
-/// The entries an archive may have.
+/// The limit on entries of an archive.
 pub const MAX_ENTRIES: usize = 1_000_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -46,24 +57,26 @@ pub enum ArchiveFormat {
     Zip,
 }
 
-/// A directory to be archived, open: what its path comes to mean later does not matter.
+/// An open directory to be archived. It stays the same directory if its path is replaced.
 #[derive(Debug)]
-pub struct Source {
+pub struct ArchiveSource {
     directory: OwnedFd,
-    /// Says of paths below the directory which are not for the archive.
-    leave_out: fn(&Path) -> bool,
-    /// Whether what cannot be archived as it is ends the archive; a last member tells of it otherwise.
-    must_be_whole: bool,
-    wanted: Wanted,
+    /// Returns whether a path, relative to the directory, is left out.
+    is_excluded: fn(&Path) -> bool,
+    /// Whether an entry that cannot be archived unchanged is an error. Otherwise the last entry of
+    /// the archive lists all of them.
+    strict: bool,
+    consumer: ConsumerProbe,
 }
 
-/// Says whether anybody still takes the archive: little may come out of much that goes in.
+/// A check whether the archive still has a reader. It is needed in addition to the errors of the
+/// writer, as a compressor may read a lot before it writes anything.
 #[derive(Clone)]
-struct Wanted(Arc<dyn Fn() -> bool + Send + Sync>);
+struct ConsumerProbe(Arc<dyn Fn() -> bool + Send + Sync>);
 
-impl Wanted {
+impl ConsumerProbe {
     /// # Errors
-    /// Where nobody does.
+    /// If the reader is gone.
     fn check(&self) -> io::Result<()> {
         if (self.0)() {
             Ok(())
@@ -73,9 +86,9 @@ impl Wanted {
     }
 }
 
-impl fmt::Debug for Wanted {
+impl fmt::Debug for ConsumerProbe {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Wanted")
+        formatter.write_str("ConsumerProbe")
     }
 }
 
@@ -83,79 +96,81 @@ impl fmt::Debug for Wanted {
 pub enum OpenSourceError {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("is on a file system that the kernel makes up")]
-    Virtual,
+    #[error("is on a virtual file system")]
+    VirtualFileSystem,
 }
 
-impl Source {
+impl ArchiveSource {
     /// # Errors
-    /// Where it is no directory, cannot be read, or holds what only the kernel makes.
+    /// If it is not a readable directory, or is on a virtual file system.
     pub fn open(path: &Path) -> Result<Self, OpenSourceError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = open(path, flags, Mode::empty()).map_err(io::Error::from)?;
         if is_virtual(&directory)? {
-            return Err(OpenSourceError::Virtual);
+            return Err(OpenSourceError::VirtualFileSystem);
         }
-        Ok(Source {
+        Ok(ArchiveSource {
             directory,
-            leave_out: |_| false,
-            must_be_whole: false,
-            wanted: Wanted(Arc::new(|| true)),
+            is_excluded: |_| false,
+            strict: false,
+            consumer: ConsumerProbe(Arc::new(|| true)),
         })
     }
 
-    fn while_wanted(mut self, wanted: Wanted) -> Self {
-        self.wanted = wanted;
+    fn with_consumer(mut self, consumer: ConsumerProbe) -> Self {
+        self.consumer = consumer;
         self
     }
 
-    /// Archives nothing that `leave_out` holds of, and all else or nothing.
+    /// Leaves out the excluded paths, and makes every other entry that cannot be archived an error.
     #[must_use]
-    pub fn strict_excluding(mut self, leave_out: fn(&Path) -> bool) -> Self {
-        self.leave_out = leave_out;
-        self.must_be_whole = true;
+    pub fn strict_excluding(mut self, is_excluded: fn(&Path) -> bool) -> Self {
+        self.is_excluded = is_excluded;
+        self.strict = true;
         self
     }
 }
 
-/// Archives a directory on a thread of its own. The thread goes no faster than the chunks are taken, and ends early once nobody takes them.
-/// An archive that cannot be finished ends with an error. `done` learns how it went, on that thread.
+/// Archives a directory on a dedicated thread, at the pace at which the chunks are received. The
+/// thread stops early if the receiver is dropped. If the archive cannot be completed, the last
+/// chunk is an error. The thread passes the result to `on_done`.
 ///
 /// # Errors
-/// Where no thread can be started.
+/// If no thread can be started.
 pub fn stream(
-    source: Source,
+    source: ArchiveSource,
     format: ArchiveFormat,
-    done: impl FnOnce(&io::Result<Skipped>) + Send + 'static,
+    on_done: impl FnOnce(&io::Result<SkippedEntries>) + Send + 'static,
 ) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
-    let (chunks, receiver) = Chunks::new();
-    let (fail, source) = (chunks.failure(), source.while_wanted(chunks.wanted()));
-    on_a_thread(move || {
-        let written = unwound(|| write(&source, format, chunks));
-        done(&written);
+    let (chunks, receiver) = ChunkSender::new();
+    let send_error = chunks.error_sender();
+    let source = source.with_consumer(chunks.consumer());
+    spawn_archive_thread(move || {
+        let written = catch_panic(|| write(&source, format, chunks));
+        on_done(&written);
         if let Err(error) = written {
-            fail(error);
+            send_error(error);
         }
     })?;
     Ok(receiver)
 }
 
-/// Archives a directory on a thread of its own, as fast as it can: what nobody has read yet waits in a file without a name in `directory`.
-/// `done` learns how it went, on that thread.
+/// Archives a directory on a dedicated thread without waiting for the reader: what has not been
+/// read yet is stored in an unnamed file in `directory`. The thread passes the result to `on_done`.
 ///
 /// # Errors
-/// Where there can be no thread or file.
-pub fn spooled(
-    source: Source,
+/// If the thread or the file cannot be created.
+pub fn stream_spooled(
+    source: ArchiveSource,
     format: ArchiveFormat,
     directory: &Path,
-    done: impl FnOnce(&io::Result<Skipped>) + Send + 'static,
+    on_done: impl FnOnce(&io::Result<SkippedEntries>) + Send + 'static,
 ) -> io::Result<SpoolReader> {
     let (writer, reader) = spool(directory)?;
-    let source = source.while_wanted(writer.wanted());
-    on_a_thread(move || {
-        let written = unwound(|| write(&source, format, writer.handle()));
-        done(&written);
+    let source = source.with_consumer(writer.consumer());
+    spawn_archive_thread(move || {
+        let written = catch_panic(|| write(&source, format, writer.handle()));
+        on_done(&written);
         if written.is_ok() {
             writer.finish();
         }
@@ -163,31 +178,31 @@ pub fn spooled(
     Ok(reader)
 }
 
-fn on_a_thread(archive: impl FnOnce() + Send + 'static) -> io::Result<()> {
+fn spawn_archive_thread(archive: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = thread::Builder::new().name("archive".into());
     thread.spawn(archive).map(|_| ())
 }
 
-/// A panic is told as an error is.
-fn unwound(archive: impl FnOnce() -> io::Result<Skipped>) -> io::Result<Skipped> {
-    let done = panic::catch_unwind(AssertUnwindSafe(archive));
-    done.unwrap_or_else(|_| Err(io::Error::other("the archive's thread panicked")))
+/// Turns a panic into an error, so that the archive's reader gets one.
+fn catch_panic(archive: impl FnOnce() -> io::Result<SkippedEntries>) -> io::Result<SkippedEntries> {
+    let result = panic::catch_unwind(AssertUnwindSafe(archive));
+    result.unwrap_or_else(|_| Err(io::Error::other("the archive thread panicked")))
 }
 
-/// Archives a directory. Where this fails, what was written is no whole archive.
+/// Archives a directory. After an error, what was written is not a complete archive.
 ///
 /// # Errors
-/// Where `out` fails, or there are too many entries.
+/// If `out` fails, or there are too many entries.
 pub fn write(
-    source: &Source,
+    source: &ArchiveSource,
     format: ArchiveFormat,
     out: impl Write + Send + 'static,
-) -> io::Result<Skipped> {
-    let outlet = AbortableWriter::new(out);
+) -> io::Result<SkippedEntries> {
+    let writer = AbortableWriter::new(out);
     let written = match format {
-        ArchiveFormat::TarZstd(level) => tar_zstd::write(source, level, &outlet),
-        ArchiveFormat::Zip => zip::write(source, &outlet),
+        ArchiveFormat::TarZstd(level) => tar_zstd::write(source, level, &writer),
+        ArchiveFormat::Zip => zip::write(source, &writer),
     };
-    outlet.flush_all()?;
+    writer.flush_all()?;
     written
 }

@@ -1,33 +1,34 @@
-//! What an archive lacks, or has otherwise than it was.
+//! The list of entries that an archive lacks or contains in altered form.
 
 use std::path::Path;
 
 use serde::Serialize;
 
-/// Paths that are named; further ones are counted.
-const MAX_NAMED: usize = 1_000;
+/// The limit on listed entries; further ones are only counted.
+const MAX_LISTED: usize = 1_000;
 
-/// What could not be archived as it was.
+/// The entries that could not be archived unchanged. The serialized form is the last entry of the
+/// archive.
 #[derive(Debug, Default, Serialize)]
-pub struct Skipped {
-    skipped: Vec<Note>,
-    /// How many more there were.
+pub struct SkippedEntries {
+    skipped: Vec<SkippedEntry>,
+    /// The number of entries that are not listed.
     more: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct Note {
+struct SkippedEntry {
     path: String,
     reason: String,
 }
 
-impl Skipped {
-    pub(super) fn note(&mut self, path: &Path, reason: impl Into<String>) {
-        if self.skipped.len() == MAX_NAMED {
+impl SkippedEntries {
+    pub(super) fn add(&mut self, path: &Path, reason: impl Into<String>) {
+        if self.skipped.len() == MAX_LISTED {
             self.more += 1;
             return;
         }
-        self.skipped.push(Note {
+        self.skipped.push(SkippedEntry {
             path: path.to_string_lossy().into_owned(),
             reason: reason.into(),
         });
@@ -38,8 +39,9 @@ impl Skipped {
         self.skipped.is_empty()
     }
 
-    pub(super) fn first(&self) -> Option<String> {
-        let Note { path, reason } = self.skipped.first()?;
+    /// Describes the first entry.
+    pub(super) fn describe_first(&self) -> Option<String> {
+        let SkippedEntry { path, reason } = self.skipped.first()?;
         Some(format!("{path}: {reason}"))
     }
 
@@ -48,7 +50,6 @@ impl Skipped {
         self.skipped.len() as u64 + self.more
     }
 
-    /// The list as a file.
     pub(super) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec_pretty(self).unwrap_or_default()
     }

@@ -1,4 +1,5 @@
-//! A file without a name that is read while it is still written: whoever writes need not wait for whoever reads.
+//! An unnamed file that is read while it is written, so that the writer need not wait for the
+//! reader.
 
 use std::{
     fs::File,
@@ -12,10 +13,10 @@ use bytes::Bytes;
 use futures::{Stream, stream};
 use tokio::sync::watch;
 
-use super::Wanted;
+use super::ConsumerProbe;
 
-/// Read at a time.
-const CHUNK: usize = 256 << 10;
+/// The size of a read.
+const CHUNK_BYTES: usize = 256 << 10;
 
 #[derive(Debug, Clone, Copy)]
 struct Progress {
@@ -26,55 +27,59 @@ struct Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    Whole,
+    Complete,
 }
 
-/// The end that is written to. Dropped without [`SpoolWriter::finish`], the other one ends with an error.
+/// The owner of the writing end. If it is dropped without [`SpoolWriter::finish`], the reader gets
+/// an error.
 pub struct SpoolWriter {
     file: Arc<File>,
     progress: watch::Sender<Progress>,
 }
 
+/// The reading end.
 pub struct SpoolReader {
     file: Arc<File>,
     progress: watch::Receiver<Progress>,
     read: u64,
 }
 
+/// Creates a spool file in a directory.
+///
 /// # Errors
-/// Where no file can be made in that directory.
+/// If the file cannot be created.
 pub fn spool(directory: &Path) -> io::Result<(SpoolWriter, SpoolReader)> {
     let file = Arc::new(tempfile::tempfile_in(directory)?);
-    let (progress, follow) = watch::channel(Progress {
+    let (sender, receiver) = watch::channel(Progress {
         written: 0,
         state: State::Open,
     });
     let writer = SpoolWriter {
         file: file.clone(),
-        progress,
+        progress: sender,
     };
     let reader = SpoolReader {
         file,
-        progress: follow,
+        progress: receiver,
         read: 0,
     };
     Ok((writer, reader))
 }
 
 impl SpoolWriter {
-    /// All is there.
+    /// Marks the content as complete.
     pub fn finish(self) {
         self.progress
-            .send_modify(|progress| progress.state = State::Whole);
+            .send_modify(|progress| progress.state = State::Complete);
     }
 
-    /// Whether there is still somebody to read it.
-    pub fn wanted(&self) -> Wanted {
+    /// Returns a probe of whether the reader still exists.
+    pub fn consumer(&self) -> ConsumerProbe {
         let progress = self.progress.clone();
-        Wanted(Arc::new(move || !progress.is_closed()))
+        ConsumerProbe(Arc::new(move || !progress.is_closed()))
     }
 
-    /// Another end to write to; the file is whole only once this one says so.
+    /// Returns a handle that writes to the file. Dropping it does not complete the file.
     #[must_use]
     pub fn handle(&self) -> SpoolHandle {
         SpoolHandle {
@@ -84,7 +89,7 @@ impl SpoolWriter {
     }
 }
 
-/// Writes to a spool.
+/// Writes to a spool file.
 pub struct SpoolHandle {
     file: Arc<File>,
     progress: watch::Sender<Progress>,
@@ -95,8 +100,8 @@ impl Write for SpoolHandle {
         if self.progress.is_closed() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let at = self.progress.borrow().written;
-        self.file.write_all_at(bytes, at)?;
+        let offset = self.progress.borrow().written;
+        self.file.write_all_at(bytes, offset)?;
         self.progress
             .send_modify(|progress| progress.written += bytes.len() as u64);
         Ok(bytes.len())
@@ -108,7 +113,7 @@ impl Write for SpoolHandle {
 }
 
 impl SpoolReader {
-    /// What is written, as it comes.
+    /// Returns the content as it is written.
     pub fn into_stream(self) -> impl Stream<Item = io::Result<Bytes>> + Send {
         stream::try_unfold(self, |mut reader| async move {
             let chunk = reader.next().await?;
@@ -118,16 +123,17 @@ impl SpoolReader {
 
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         let read = self.read;
-        let news = self
+        let available = self
             .progress
-            .wait_for(|progress| progress.written > read || progress.state == State::Whole);
-        let Ok(written) = news.await.map(|progress| progress.written) else {
-            return Err(io::Error::other("the archive could not be finished"));
+            .wait_for(|progress| progress.written > read || progress.state == State::Complete);
+        let Ok(written) = available.await.map(|progress| progress.written) else {
+            return Err(io::Error::other("the archive could not be completed"));
         };
         if written == read {
             return Ok(None);
         }
-        let length = usize::try_from(written - read).map_or(CHUNK, |length| length.min(CHUNK));
+        let length =
+            usize::try_from(written - read).map_or(CHUNK_BYTES, |length| length.min(CHUNK_BYTES));
         let file = self.file.clone();
         let reading = tokio::task::spawn_blocking(move || {
             let mut chunk = vec![0; length];

@@ -1,4 +1,4 @@
-//! Writing tar, compressed with zstd on all cores.
+//! Writing tar archives, compressed with zstd on several cores.
 
 use std::{
     collections::HashMap,
@@ -14,63 +14,65 @@ use tar::{Builder, EntryType, Header};
 use zstd::Encoder;
 
 use super::{
-    AbortableWriter, Skipped, Source, Wanted,
-    tree_walk::{self, Entry, Exact, Sink},
+    AbortableWriter, ArchiveSource, ConsumerProbe, SkippedEntries,
+    fixed_length::FixedLengthReader,
+    tree_walk::{self, ArchiveSink, Entry, EntrySink},
 };
 use crate::api::fs::CompressionLevel;
 
-/// Of an archive's compressor, in MiB; see [`workers`].
-const MEMORY: u32 = 256;
+/// The memory limit of one archive's compressor, in MiB; see [`workers`].
+const MAX_MEMORY_MIB: u32 = 256;
 const MAX_WORKERS: u32 = 8;
-/// Handed to the compressor at a time.
-const BUFFER: usize = 256 << 10;
+/// The size of the blocks passed to the compressor.
+const BUFFER_BYTES: usize = 256 << 10;
 
-type Archive = Builder<BufWriter<Encoder<'static, AbortableWriter>>>;
+type TarBuilder = Builder<BufWriter<Encoder<'static, AbortableWriter>>>;
 
 pub(super) fn write(
-    source: &Source,
+    source: &ArchiveSource,
     level: CompressionLevel,
     out: &AbortableWriter,
-) -> io::Result<Skipped> {
+) -> io::Result<SkippedEntries> {
     let mut encoder = Encoder::new(out.clone(), level.number().into())?;
     encoder.include_checksum(true)?;
     encoder.multithread(workers(level))?;
     let mut sink = TarSink {
-        archive: Builder::new(BufWriter::with_capacity(BUFFER, encoder)),
-        linked: HashMap::new(),
-        wanted: source.wanted.clone(),
+        builder: Builder::new(BufWriter::with_capacity(BUFFER_BYTES, encoder)),
+        first_names: HashMap::new(),
+        consumer: source.consumer.clone(),
         buffer: Vec::new(),
     };
-    let unfinished = out.unfinished();
+    // Declared after `sink`, so that on an error it is dropped first.
+    let abort_guard = out.abort_on_drop();
     let skipped = tree_walk::walk_and_list(source, &mut sink)?;
-    unfinished.finish();
-    let encoder = sink.archive.into_inner()?.into_inner();
+    abort_guard.disarm();
+    let encoder = sink.builder.into_inner()?.into_inner();
     encoder.map_err(io::IntoInnerError::into_error)?.finish()?;
     Ok(skipped)
 }
 
-/// One a core, as far as memory goes.
+/// Returns the number of compressor threads: one per core, within the memory limit.
 fn workers(level: CompressionLevel) -> u32 {
     let cores = thread::available_parallelism()
         .ok()
         .and_then(|cores| u32::try_from(cores.get()).ok())
         .unwrap_or(1);
-    // In MiB, as measured.
-    let of_each = match level.number() {
+    // Measured values.
+    let mib_per_worker = match level.number() {
         ..=6 => 24,
         7..=9 => 36,
         10..=12 => 56,
         13..=18 => 84,
         19.. => 116,
     };
-    cores.min(MAX_WORKERS).min(MEMORY / of_each)
+    cores.min(MAX_WORKERS).min(MAX_MEMORY_MIB / mib_per_worker)
 }
 
 struct TarSink {
-    archive: Archive,
-    /// Where a file of several names was seen first.
-    linked: HashMap<(libc::dev_t, libc::ino_t), PathBuf>,
-    wanted: Wanted,
+    builder: TarBuilder,
+    /// The first path of each file that has several hard links.
+    first_names: HashMap<(libc::dev_t, libc::ino_t), PathBuf>,
+    consumer: ConsumerProbe,
     buffer: Vec<u8>,
 }
 
@@ -80,55 +82,61 @@ impl TarSink {
         path: &Path,
         stat: &FileStat,
         file: File,
-        skipped: &mut Skipped,
+        skipped: &mut SkippedEntries,
     ) -> io::Result<()> {
         let mut header = header(EntryType::Regular, stat);
         if stat.st_nlink > 1 {
-            if let Some(first) = self.linked.get(&(stat.st_dev, stat.st_ino)) {
+            let inode = (stat.st_dev, stat.st_ino);
+            if let Some(first) = self.first_names.get(&inode) {
                 header.set_entry_type(EntryType::Link);
-                return self.archive.append_link(&mut header, path, first);
+                return self.builder.append_link(&mut header, path, first);
             }
-            self.linked
-                .insert((stat.st_dev, stat.st_ino), path.to_owned());
+            self.first_names.insert(inode, path.to_owned());
         }
         header.set_size(tree_walk::size(stat));
-        let mut content = Exact::new(file, stat, &mut self.buffer, &self.wanted);
-        self.archive.append_data(&mut header, path, &mut content)?;
-        if let Some(what) = content.difference() {
-            skipped.note(path, what);
+        let mut content = FixedLengthReader::new(file, stat, &mut self.buffer, &self.consumer);
+        self.builder.append_data(&mut header, path, &mut content)?;
+        if let Some(difference) = content.difference() {
+            skipped.add(path, difference);
         }
         Ok(())
     }
 }
 
-impl tree_walk::Archive for TarSink {
+impl ArchiveSink for TarSink {
     fn add_list(&mut self, name: &Path, list: &[u8]) -> io::Result<()> {
         let mut header = Header::new_gnu();
         header.set_mode(0o644);
         header.set_size(list.len() as u64);
-        self.archive.append_data(&mut header, name, list)
+        self.builder.append_data(&mut header, name, list)
     }
 }
 
-impl Sink for TarSink {
-    fn add(&mut self, path: &Path, entry: Entry<'_>, skipped: &mut Skipped) -> io::Result<()> {
+impl EntrySink for TarSink {
+    fn add(
+        &mut self,
+        path: &Path,
+        entry: Entry<'_>,
+        skipped: &mut SkippedEntries,
+    ) -> io::Result<()> {
         match entry {
             Entry::Directory(stat) => {
                 let mut header = header(EntryType::Directory, stat);
-                self.archive.append_data(&mut header, path, io::empty())
+                self.builder.append_data(&mut header, path, io::empty())
             }
             Entry::File(stat, file) => self.add_file(path, stat, file, skipped),
             Entry::Link(stat, target) => {
                 let mut header = header(EntryType::Symlink, stat);
-                append_symlink(&mut self.archive, &mut header, path, &target)
+                append_symlink(&mut self.builder, &mut header, path, &target)
             }
         }
     }
 }
 
-/// A link's target is kept letter for letter, `a//b` and `./c` as well.
+/// Appends a symbolic link. Its target is stored byte for byte, including forms such as `a//b` and
+/// `./c`, which `append_link` would normalize.
 fn append_symlink(
-    archive: &mut Archive,
+    builder: &mut TarBuilder,
     header: &mut Header,
     path: &Path,
     target: &OsString,
@@ -137,10 +145,10 @@ fn append_symlink(
         .set_link_name_literal(target.as_encoded_bytes())
         .is_ok()
     {
-        return archive.append_data(header, path, io::empty());
+        return builder.append_data(header, path, io::empty());
     }
-    // Longer than its field: the archive writes it as an entry of its own.
-    archive.append_link(header, path, target)
+    // Too long for the header field: `append_link` writes it as a separate entry.
+    builder.append_link(header, path, target)
 }
 
 fn header(kind: EntryType, stat: &FileStat) -> Header {
@@ -149,7 +157,7 @@ fn header(kind: EntryType, stat: &FileStat) -> Header {
     header.set_mode(stat.st_mode & 0o7777);
     header.set_uid(stat.st_uid.into());
     header.set_gid(stat.st_gid.into());
-    // The format has no time before 1970.
+    // The format cannot represent times before 1970.
     header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or_default());
     header.set_size(0);
     header

@@ -1,4 +1,4 @@
-//! Writing zip.
+//! Writing zip archives.
 
 use std::{
     ffi::OsString,
@@ -15,43 +15,47 @@ use zip::{
 };
 
 use super::{
-    AbortableWriter, Skipped, Source, Wanted,
-    tree_walk::{self, Archive, Entry, Exact, Sink},
+    AbortableWriter, ArchiveSource, ConsumerProbe, SkippedEntries,
+    fixed_length::FixedLengthReader,
+    tree_walk::{self, ArchiveSink, Entry, EntrySink},
 };
 
-/// From here on a file needs the format's larger sizes. Below the limit itself, as what does not compress becomes longer.
-const LARGE: u64 = 0xf000_0000;
+/// The file size from which the format's 64-bit size fields are used. It is less than 4 GiB because
+/// incompressible content grows when it is deflated.
+const LARGE_FILE_BYTES: u64 = 0xf000_0000;
 
-/// What is compressed already: to try hard would be in vain. It is deflated all the same, as a file that is stored in a stream has no length
-/// that a reader of the stream could go by.
+/// The extensions of compressed files, which are deflated at the fastest level. They are not stored
+/// uncompressed, because a stored file in a stream has no length that the reader could rely on.
 const COMPRESSED: [&str; 24] = [
     "7z", "avif", "br", "bz2", "crx", "docx", "gif", "gz", "heic", "jar", "jpeg", "jpg", "mkv",
     "mp3", "mp4", "ogg", "pdf", "png", "rar", "webm", "webp", "woff2", "xz", "zip",
 ];
-const FAST: i64 = 1;
+const FASTEST_LEVEL: i64 = 1;
 
-/// The header id of "extended timestamp" (Info-ZIP): seconds since 1970 in UTC. The format's own field has neither zone nor odd seconds.
+/// The header ID of the "extended timestamp" field (Info-ZIP): seconds since 1970 in UTC. The
+/// format's standard field has no time zone and only even seconds.
 const EXTENDED_TIMESTAMP: u16 = 0x5455;
 const HAS_MODIFICATION_TIME: u8 = 1;
 
 type Options = FileOptions<'static, 'static, ExtendedFileOptions>;
 
-pub(super) fn write(source: &Source, out: &AbortableWriter) -> io::Result<Skipped> {
+pub(super) fn write(source: &ArchiveSource, out: &AbortableWriter) -> io::Result<SkippedEntries> {
     let mut sink = ZipSink {
-        archive: ZipWriter::new_stream(out.clone()),
-        wanted: source.wanted.clone(),
+        writer: ZipWriter::new_stream(out.clone()),
+        consumer: source.consumer.clone(),
         buffer: Vec::new(),
     };
-    let unfinished = out.unfinished();
+    // Declared after `sink`, so that on an error it is dropped first.
+    let abort_guard = out.abort_on_drop();
     let skipped = tree_walk::walk_and_list(source, &mut sink)?;
-    unfinished.finish();
-    sink.archive.finish()?;
+    abort_guard.disarm();
+    sink.writer.finish()?;
     Ok(skipped)
 }
 
 struct ZipSink {
-    archive: ZipWriter<StreamWriter<AbortableWriter>>,
-    wanted: Wanted,
+    writer: ZipWriter<StreamWriter<AbortableWriter>>,
+    consumer: ConsumerProbe,
     buffer: Vec<u8>,
 }
 
@@ -61,47 +65,52 @@ impl ZipSink {
         name: String,
         path: &Path,
         (stat, file): (&FileStat, File),
-        skipped: &mut Skipped,
+        skipped: &mut SkippedEntries,
     ) -> io::Result<()> {
         let size = tree_walk::size(stat);
         let mut options = options(stat)?
             .compression_method(CompressionMethod::Deflated)
-            .large_file(size >= LARGE);
+            .large_file(size >= LARGE_FILE_BYTES);
         if is_compressed(path) {
-            options = options.compression_level(Some(FAST));
+            options = options.compression_level(Some(FASTEST_LEVEL));
         }
-        self.archive.start_file(name, options)?;
-        let mut content = Exact::new(file, stat, &mut self.buffer, &self.wanted);
-        io::copy(&mut content, &mut self.archive)?;
-        if let Some(what) = content.difference() {
-            skipped.note(path, what);
+        self.writer.start_file(name, options)?;
+        let mut content = FixedLengthReader::new(file, stat, &mut self.buffer, &self.consumer);
+        io::copy(&mut content, &mut self.writer)?;
+        if let Some(difference) = content.difference() {
+            skipped.add(path, difference);
         }
         Ok(())
     }
 }
 
-impl Archive for ZipSink {
+impl ArchiveSink for ZipSink {
     fn add_list(&mut self, name: &Path, list: &[u8]) -> io::Result<()> {
-        self.archive
+        self.writer
             .start_file(name.to_string_lossy(), Options::default())?;
-        self.archive.write_all(list)
+        self.writer.write_all(list)
     }
 }
 
-impl Sink for ZipSink {
-    fn add(&mut self, path: &Path, entry: Entry<'_>, skipped: &mut Skipped) -> io::Result<()> {
-        // Names are UTF-8 in the format.
+impl EntrySink for ZipSink {
+    fn add(
+        &mut self,
+        path: &Path,
+        entry: Entry<'_>,
+        skipped: &mut SkippedEntries,
+    ) -> io::Result<()> {
+        // The format requires UTF-8.
         let Some(name) = path.to_str().map(str::to_owned) else {
-            skipped.note(path, "its name is not UTF-8");
+            skipped.add(path, "has a name that is not UTF-8");
             return Ok(());
         };
         match entry {
-            Entry::Directory(stat) => Ok(self.archive.add_directory(name, options(stat)?)?),
+            Entry::Directory(stat) => Ok(self.writer.add_directory(name, options(stat)?)?),
             Entry::File(stat, file) => self.add_file(name, path, (stat, file), skipped),
             Entry::Link(stat, target) => match OsString::into_string(target) {
-                Ok(target) => Ok(self.archive.add_symlink(name, target, options(stat)?)?),
+                Ok(target) => Ok(self.writer.add_symlink(name, target, options(stat)?)?),
                 Err(_) => {
-                    skipped.note(path, "what it leads to is not UTF-8");
+                    skipped.add(path, "has a link target that is not UTF-8");
                     Ok(())
                 }
             },
@@ -112,11 +121,11 @@ impl Sink for ZipSink {
 fn options(stat: &FileStat) -> io::Result<Options> {
     let mut options = Options::default().unix_permissions(stat.st_mode);
     if let Some(time) = DateTime::<Utc>::from_timestamp(stat.st_mtime, 0)
-        && let Some(time) = local_form(time)
+        && let Some(time) = to_zip_time(time)
     {
         options = options.last_modified_time(time);
     }
-    // 32 bits with a sign.
+    // The field is a signed 32-bit integer.
     if let Ok(seconds) = i32::try_from(stat.st_mtime) {
         let mut field = vec![HAS_MODIFICATION_TIME];
         field.extend(seconds.to_le_bytes());
@@ -125,8 +134,8 @@ fn options(stat: &FileStat) -> io::Result<Options> {
     Ok(options)
 }
 
-/// `None` where the format cannot say it, as before 1980.
-fn local_form(time: DateTime<Utc>) -> Option<zip::DateTime> {
+/// Converts a time to the format's standard form, which cannot represent times before 1980.
+fn to_zip_time(time: DateTime<Utc>) -> Option<zip::DateTime> {
     let part = |number: u32| u8::try_from(number).ok();
     zip::DateTime::from_date_and_time(
         u16::try_from(time.year()).ok()?,

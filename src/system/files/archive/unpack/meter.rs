@@ -1,4 +1,4 @@
-//! Counting what goes into an archive's reader and what comes out of it.
+//! Counting the bytes that go into an archive's decoder and come out of it.
 
 use std::{
     io::{self, Read},
@@ -10,35 +10,36 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Cause, Limits, UnpackError};
+use super::{RootCause, UnpackError, UnpackLimits};
 
-/// Below this, nothing is too dense: a small archive may well be of zeros.
-const ALWAYS_FINE: u64 = 64 << 20;
+/// The uncompressed size up to which the ratio is not limited: a small archive may well consist of
+/// zeros.
+const RATIO_EXEMPT_BYTES: u64 = 64 << 20;
 
-/// What has been read of the packed archive.
+/// A counter of the bytes read from the compressed archive; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Packed(Arc<AtomicU64>);
+pub struct PackedBytes(Arc<AtomicU64>);
 
-impl Packed {
-    pub fn of(bytes: u64) -> Self {
-        Packed(Arc::new(AtomicU64::new(bytes)))
+impl PackedBytes {
+    pub fn new(bytes: u64) -> Self {
+        PackedBytes(Arc::new(AtomicU64::new(bytes)))
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Counts the packed bytes, and tells an archive that broke off from one that is bad.
-pub struct Counted<R> {
+/// A reader that counts the compressed bytes, and records whether the upload was truncated.
+pub struct CountingReader<R> {
     input: R,
-    packed: Packed,
-    cause: Cause,
+    packed: PackedBytes,
+    cause: RootCause,
 }
 
-impl<R> Counted<R> {
-    pub fn new(input: R, packed: Packed, cause: Cause) -> Self {
-        Counted {
+impl<R> CountingReader<R> {
+    pub fn new(input: R, packed: PackedBytes, cause: RootCause) -> Self {
+        CountingReader {
             input,
             packed,
             cause,
@@ -46,10 +47,10 @@ impl<R> Counted<R> {
     }
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.input.read(into).map_err(|error| {
-            self.cause.set(match error.kind() {
+            self.cause.record(match error.kind() {
                 io::ErrorKind::ConnectionAborted => UnpackError::Truncated,
                 _ => UnpackError::Io(error),
             })
@@ -59,45 +60,48 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Counts the unpacked bytes; clones count together. It also says when nobody wants to have them any more.
+/// A counter of the uncompressed bytes that enforces the limits and notices shutdown. Clones share
+/// the count.
 #[derive(Debug, Clone)]
 pub struct Meter {
-    limits: Limits,
-    packed: Packed,
+    limits: UnpackLimits,
+    packed: PackedBytes,
     unpacked: Arc<AtomicU64>,
-    stop: CancellationToken,
+    shutdown: CancellationToken,
 }
 
 impl Meter {
-    pub fn new(limits: Limits, packed: Packed, stop: &CancellationToken) -> Self {
+    pub fn new(limits: UnpackLimits, packed: PackedBytes, shutdown: &CancellationToken) -> Self {
         Meter {
             limits,
             packed,
             unpacked: Arc::default(),
-            stop: stop.clone(),
+            shutdown: shutdown.clone(),
         }
     }
 
+    /// Adds to the count.
+    ///
     /// # Errors
-    /// Where it is too much, or unpacking is to stop.
+    /// If a limit is exceeded, or the agent is shutting down.
     pub fn add(&self, bytes: usize) -> Result<(), UnpackError> {
-        if self.stop.is_cancelled() {
+        if self.shutdown.is_cancelled() {
             return Err(UnpackError::ShuttingDown);
         }
         let before = self.unpacked.fetch_add(bytes as u64, Relaxed);
         self.check(before.saturating_add(bytes as u64))
     }
 
-    /// Whether so many bytes would be fine.
+    /// Checks a total against the limits.
     ///
     /// # Errors
-    /// Where it is too much.
+    /// If a limit is exceeded.
     pub fn check(&self, unpacked: u64) -> Result<(), UnpackError> {
-        let Limits { bytes, ratio } = self.limits;
+        let UnpackLimits { bytes, ratio } = self.limits;
         if unpacked > bytes {
             return Err(UnpackError::TooLarge(bytes));
         }
-        if unpacked > ALWAYS_FINE && unpacked > self.packed.bytes().saturating_mul(ratio) {
+        if unpacked > RATIO_EXEMPT_BYTES && unpacked > self.packed.get().saturating_mul(ratio) {
             return Err(UnpackError::TooDense(ratio));
         }
         Ok(())
@@ -108,30 +112,30 @@ impl Meter {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: UnpackLimits = UnpackLimits {
         bytes: 1 << 30,
         ratio: 10,
     };
 
     fn meter(packed: u64) -> Meter {
-        Meter::new(LIMITS, Packed::of(packed), &CancellationToken::new())
+        Meter::new(LIMITS, PackedBytes::new(packed), &CancellationToken::new())
     }
 
     #[test]
-    fn an_archive_may_come_to_so_much_and_no_more() {
+    fn meter_rejects_size_above_limit() {
         let meter = meter(1 << 30);
         assert!(meter.check(1 << 30).is_ok());
-        let over = meter.check((1 << 30) + 1);
-        assert!(matches!(over, Err(UnpackError::TooLarge(_))));
+        let exceeded = meter.check((1 << 30) + 1);
+        assert!(matches!(exceeded, Err(UnpackError::TooLarge(_))));
     }
 
     #[test]
-    fn a_small_archive_may_be_dense_and_a_large_one_may_not() {
+    fn meter_limits_ratio_only_above_exempt_size() {
         let packed = 10 << 20;
         let small = meter(1);
-        assert!(small.check(ALWAYS_FINE).is_ok());
-        assert!(small.add(ALWAYS_FINE as usize).is_ok());
-        // Clones count together.
+        assert!(small.check(RATIO_EXEMPT_BYTES).is_ok());
+        assert!(small.add(RATIO_EXEMPT_BYTES as usize).is_ok());
+        // Clones share the count.
         let added = small.clone().add(1);
         assert!(matches!(added, Err(UnpackError::TooDense(10))));
         let large = meter(packed);
@@ -140,11 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_it() {
-        let stop = CancellationToken::new();
-        let meter = Meter::new(LIMITS, Packed::of(1), &stop);
+    fn meter_fails_after_shutdown() {
+        let shutdown = CancellationToken::new();
+        let meter = Meter::new(LIMITS, PackedBytes::new(1), &shutdown);
         assert!(meter.add(1).is_ok());
-        stop.cancel();
+        shutdown.cancel();
         assert!(matches!(meter.add(1), Err(UnpackError::ShuttingDown)));
     }
 }

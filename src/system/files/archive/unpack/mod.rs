@@ -1,83 +1,93 @@
-//! Unpacking archives that nobody vouches for, into a new directory.
+//! Unpacking untrusted archives into a new directory.
 //!
-//! Nothing is written outside that directory, whatever the archive says: each entry's directories are opened one by one without following a
-//! link, and no link may lead out. What an archive may grow to is bounded.
+//! Nothing is written outside that directory, whatever the archive contains: every directory is
+//! opened one path component at a time without following links, and links that lead outside are
+//! rejected. The number of entries and the size of the content are limited.
+//!
+//! ```text
+//! tar.zst: UploadSender ─► UploadReader ─► zstd ─► ReadAhead ─► tar ─► StagingDirectory
+//!                          (async to blocking)     (own thread)
+//! zip:     file ─► zip ─► StagingDirectory
+//! ```
+//!
+//! A [`meter`] counts compressed and uncompressed bytes along the way and enforces the limits.
 
 use std::{io, sync::Arc};
 
 use parking_lot::Mutex;
 
+mod entry_path;
 mod meter;
 mod read_ahead;
 mod staging;
 mod tar_zstd;
 mod upload_channel;
 mod zip;
+mod zip_directory;
 
 pub use tar_zstd::unpack as unpack_tar_zstd;
 pub use upload_channel::{UploadReader, UploadSender, upload_channel};
 pub use zip::unpack as unpack_zip;
 
-/// The entries an archive may have that is unpacked.
+/// The limit on entries of an archive to be unpacked.
 pub const MAX_ENTRIES: usize = 250_000;
 
-/// What an archive may come to.
+/// The limits on the content of an archive to be unpacked.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Bytes of all files together.
+pub struct UnpackLimits {
+    /// The total size of all files in bytes.
     pub bytes: u64,
-    /// How many times as large as the archive its content may be, beyond the first 64 MiB.
+    /// The ratio of the total size to the size of the archive. It applies beyond the first 64 MiB.
     pub ratio: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// What is wrong with the archive.
+    /// The archive is malformed, or has unsupported content.
     #[error("{0}")]
     Invalid(String),
-    #[error("holds more than {0} bytes, the limit")]
+    #[error("unpacks to more than {0} bytes")]
     TooLarge(u64),
-    #[error("holds more than {0} times its own size, the limit")]
+    #[error("unpacks to more than {0} times its own size")]
     TooDense(u64),
-    /// The archive did not come whole.
-    #[error("broke off")]
+    /// The upload ended before the archive was complete.
+    #[error("is truncated")]
     Truncated,
-    #[error("was given up, as the server is stopping")]
+    #[error("the agent is shutting down")]
     ShuttingDown,
     #[error(transparent)]
     Io(io::Error),
 }
 
 impl UnpackError {
-    fn bad(what: impl Into<String>) -> Self {
-        UnpackError::Invalid(what.into())
+    fn invalid(message: impl Into<String>) -> Self {
+        UnpackError::Invalid(message.into())
     }
 
-    fn entry(name: &str, what: &str) -> Self {
-        // Names come from outside, and may be as long as they like.
+    fn entry(name: &str, message: &str) -> Self {
+        // Names are untrusted and may be very long.
         let name: String = name.chars().take(200).collect();
-        UnpackError::Invalid(format!("its entry `{}` {what}", name.escape_debug()))
+        UnpackError::Invalid(format!("its entry `{}` {message}", name.escape_debug()))
     }
 }
 
-/// Why reading failed. The readers between it and whoever asks make what they like of an error, so it is kept beside them.
+/// The first error of the readers below an archive reader. It is stored here because the archive
+/// reader may replace the error it is given. Clones share the error.
 #[derive(Debug, Clone, Default)]
-struct Cause(Arc<Mutex<Option<UnpackError>>>);
+struct RootCause(Arc<Mutex<Option<UnpackError>>>);
 
-impl Cause {
-    /// The error to be returned in its place.
-    fn set(&self, error: UnpackError) -> io::Error {
+impl RootCause {
+    /// Stores an error, and returns one to be returned in its place.
+    fn record(&self, error: UnpackError) -> io::Error {
         let text = error.to_string();
-        let mut cause = self.0.lock();
-        cause.get_or_insert(error);
+        self.0.lock().get_or_insert(error);
         io::Error::other(text)
     }
 
-    /// What an error of the archive's reader comes from; by itself it says that the archive is not one.
+    /// Returns the cause of an error of the archive reader. An error without a recorded cause means
+    /// that the archive is malformed.
     fn of(&self, error: &io::Error) -> UnpackError {
-        let mut cause = self.0.lock();
-        cause
-            .take()
-            .unwrap_or_else(|| UnpackError::bad(format!("cannot be read: {error}")))
+        let cause = self.0.lock().take();
+        cause.unwrap_or_else(|| UnpackError::invalid(format!("cannot be read: {error}")))
     }
 }

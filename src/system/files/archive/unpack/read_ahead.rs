@@ -1,4 +1,4 @@
-//! Reading ahead: what is read is made on a thread of its own, while what came before is put in its place.
+//! Reading ahead on a separate thread, so that decompression and disk writes overlap.
 
 use std::{
     io::{self, Read},
@@ -8,27 +8,29 @@ use std::{
 
 use bytes::{Buf, Bytes};
 
-/// Read at a time, and how many of these may wait.
-const CHUNK: usize = 256 << 10;
-const CHUNKS: usize = 4;
+/// The size of a chunk.
+const CHUNK_BYTES: usize = 256 << 10;
+/// The limit on chunks that are read ahead.
+const MAX_CHUNKS: usize = 4;
 
+/// A reader whose input is read by another thread.
 pub struct ReadAhead {
     chunks: Receiver<io::Result<Bytes>>,
     chunk: Bytes,
 }
 
 impl ReadAhead {
-    /// The thread ends with the input, or soon after this is dropped.
+    /// Starts the thread. It ends with the input, or soon after this is dropped.
     ///
     /// # Errors
-    /// Where no thread can be started.
-    pub fn of<'scope>(
+    /// If no thread can be started.
+    pub fn start<'scope>(
         input: impl Read + Send + 'scope,
         scope: &'scope Scope<'scope, '_>,
     ) -> io::Result<Self> {
-        let (sender, chunks) = sync_channel(CHUNKS);
+        let (sender, chunks) = sync_channel(MAX_CHUNKS);
         let thread = Builder::new().name("unpack".into());
-        thread.spawn_scoped(scope, || pass_on(input, sender))?;
+        thread.spawn_scoped(scope, || send_chunks(input, sender))?;
         Ok(ReadAhead {
             chunks,
             chunk: Bytes::new(),
@@ -36,17 +38,20 @@ impl ReadAhead {
     }
 }
 
-fn pass_on(mut input: impl Read, chunks: SyncSender<io::Result<Bytes>>) {
+fn send_chunks(mut input: impl Read, chunks: SyncSender<io::Result<Bytes>>) {
     loop {
-        let mut chunk = Vec::with_capacity(CHUNK);
-        let read = input.by_ref().take(CHUNK as u64).read_to_end(&mut chunk);
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+        let read = input
+            .by_ref()
+            .take(CHUNK_BYTES as u64)
+            .read_to_end(&mut chunk);
         let is_last = !matches!(read, Ok(1..));
-        // What came before an error is read before it.
+        // The bytes read before an error are sent before it.
         if !chunk.is_empty() && chunks.send(Ok(chunk.into())).is_err() {
             return;
         }
         if let Err(error) = read {
-            // Whoever reads no longer need not know.
+            // Fails only if the reader was dropped, which needs no error.
             let _ = chunks.send(Err(error));
         }
         if is_last {
@@ -74,9 +79,10 @@ mod tests {
 
     use super::*;
 
-    struct Failing(&'static [u8]);
+    /// Yields its bytes, then an error.
+    struct FailingReader(&'static [u8]);
 
-    impl Read for Failing {
+    impl Read for FailingReader {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             match self.0.read(into) {
                 Ok(0) => Err(io::ErrorKind::InvalidData.into()),
@@ -86,26 +92,27 @@ mod tests {
     }
 
     #[test]
-    fn all_is_read_and_the_error_behind_it() {
-        let content: Vec<u8> = (0..CHUNK * 7 + 5).map(|byte| byte as u8).collect();
+    fn reader_yields_all_content_then_error() {
+        let content: Vec<u8> = (0..CHUNK_BYTES * 7 + 5).map(|byte| byte as u8).collect();
         thread::scope(|scope| {
             let mut read = Vec::new();
-            let mut ahead = ReadAhead::of(&content[..], scope).unwrap();
+            let mut ahead = ReadAhead::start(&content[..], scope).unwrap();
             ahead.read_to_end(&mut read).unwrap();
             assert!(read == content);
-            let mut ahead = ReadAhead::of(Failing(b"begun"), scope).unwrap();
-            let mut begun = [0; 5];
-            ahead.read_exact(&mut begun).unwrap();
-            assert_eq!(&begun, b"begun");
-            let error = ahead.read(&mut begun).unwrap_err();
+            let mut ahead = ReadAhead::start(FailingReader(b"start"), scope).unwrap();
+            let mut start = [0; 5];
+            ahead.read_exact(&mut start).unwrap();
+            assert_eq!(&start, b"start");
+            let error = ahead.read(&mut start).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         });
     }
 
     #[test]
-    fn nobody_reads_on_for_nobody() {
+    fn thread_ends_when_reader_is_dropped() {
+        // The scope waits for the thread, which would read the endless input forever.
         thread::scope(|scope| {
-            let mut ahead = ReadAhead::of(io::repeat(7), scope).unwrap();
+            let mut ahead = ReadAhead::start(io::repeat(7), scope).unwrap();
             ahead.read_exact(&mut [0; 9]).unwrap();
         });
     }

@@ -1,4 +1,4 @@
-//! Unpacking tar that was compressed with zstd, as it comes.
+//! Unpacking tar archives compressed with zstd, while they are received.
 
 use std::{
     cell::RefCell,
@@ -15,86 +15,88 @@ use tokio_util::sync::CancellationToken;
 use zstd::Decoder;
 
 use super::{
-    Cause, Limits, UnpackError,
-    meter::{Counted, Meter, Packed},
+    RootCause, UnpackError, UnpackLimits,
+    meter::{CountingReader, Meter, PackedBytes},
     read_ahead::ReadAhead,
-    staging::{Attributes, Staging},
+    staging::{Attributes, StagingDirectory},
 };
 
-/// What an entry may take besides its content: long names and attributes, which the reader holds in memory.
-const MAX_HEADERS: u64 = 1 << 20;
-/// Zeros with which writers fill up the last record.
-const MAX_PADDING: u64 = 1 << 20;
-/// Two empty blocks are the end. Without them the archive was cut where an entry ends.
-const END: u64 = 1024;
+/// The limit on an entry's headers. The tar reader holds long names and attributes in memory.
+const MAX_HEADER_BYTES: u64 = 1 << 20;
+/// The limit on zeros after the end marker, with which writers fill the last record.
+const MAX_PADDING_BYTES: u64 = 1 << 20;
+/// The length of the end marker, two blocks of zeros. An archive without it was cut between two
+/// entries.
+const END_MARKER_BYTES: u64 = 1024;
 
-/// Unpacks an archive into a directory that is there and empty, but for what `leave_out` says of its entries. What is there after an error
-/// is of no use.
+/// Unpacks an archive into an existing, empty directory, without the entries that `is_excluded`
+/// accepts. After an error, the content of the directory is undefined.
 ///
 /// # Errors
-/// Where it is no such archive, not whole, or does not keep to the limits.
+/// If the archive is malformed, incomplete or exceeds a limit.
 pub fn unpack(
     input: impl Read + Send,
     into: &Path,
-    limits: Limits,
-    stop: &CancellationToken,
-    leave_out: fn(&Path) -> bool,
+    limits: UnpackLimits,
+    shutdown: &CancellationToken,
+    is_excluded: fn(&Path) -> bool,
 ) -> Result<(), UnpackError> {
-    let (packed, cause) = (Packed::default(), Cause::default());
-    let input = Counted::new(input, packed.clone(), cause.clone());
-    let failed = |error: &io::Error| cause.of(error);
-    let decoder = Decoder::new(input).map_err(|error| failed(&error))?;
-    let meter = Meter::new(limits, packed, stop);
+    let (packed, cause) = (PackedBytes::default(), RootCause::default());
+    let input = CountingReader::new(input, packed.clone(), cause.clone());
+    let map_error = |error: &io::Error| cause.of(error);
+    let decoder = Decoder::new(input).map_err(|error| map_error(&error))?;
+    let meter = Meter::new(limits, packed, shutdown);
     thread::scope(|scope| {
-        let watched = Watched {
-            input: ReadAhead::of(decoder, scope).map_err(UnpackError::Io)?,
+        let reader = MeteredReader {
+            input: ReadAhead::start(decoder, scope).map_err(UnpackError::Io)?,
             meter: meter.clone(),
             cause: cause.clone(),
-            allowed: MAX_HEADERS,
-            zeros: 0,
+            allowance: MAX_HEADER_BYTES,
+            trailing_zeros: 0,
         };
-        unpack_tar(watched, Staging::new(into, meter)?, leave_out, &failed)
+        let staging = StagingDirectory::new(into, meter)?;
+        unpack_tar(reader, staging, is_excluded, &map_error)
     })
 }
 
 fn unpack_tar(
-    input: Watched<impl Read>,
-    mut staging: Staging,
-    leave_out: fn(&Path) -> bool,
-    failed: &impl Fn(&io::Error) -> UnpackError,
+    reader: MeteredReader<impl Read>,
+    mut staging: StagingDirectory,
+    is_excluded: fn(&Path) -> bool,
+    map_error: &impl Fn(&io::Error) -> UnpackError,
 ) -> Result<(), UnpackError> {
-    let watched = Shared(Rc::new(RefCell::new(input)));
-    let mut archive = Archive::new(watched.clone());
-    for entry in archive.entries().map_err(|error| failed(&error))? {
-        watched.allow(u64::MAX);
-        let mut entry = entry.map_err(|error| failed(&error))?;
+    let reader = SharedReader(Rc::new(RefCell::new(reader)));
+    let mut archive = Archive::new(reader.clone());
+    for entry in archive.entries().map_err(|error| map_error(&error))? {
+        reader.set_allowance(u64::MAX);
+        let mut entry = entry.map_err(|error| map_error(&error))?;
         let name = entry.path_bytes().into_owned();
         let path = Path::new(OsStr::from_bytes(&name));
-        if !leave_out(path.strip_prefix(".").unwrap_or(path)) {
-            place(&mut staging, &name, &mut entry, failed)?;
+        if !is_excluded(path.strip_prefix(".").unwrap_or(path)) {
+            unpack_entry(&mut staging, &name, &mut entry, map_error)?;
         }
-        watched.allow(MAX_HEADERS);
+        reader.set_allowance(MAX_HEADER_BYTES);
     }
     if staging.is_empty() {
-        return Err(UnpackError::bad("is empty"));
+        return Err(UnpackError::invalid("is empty"));
     }
-    watched.allow(MAX_PADDING);
-    io::copy(&mut watched.clone(), &mut io::sink()).map_err(|error| failed(&error))?;
-    if watched.0.borrow().zeros < END {
-        return Err(UnpackError::bad("has no end"));
+    reader.set_allowance(MAX_PADDING_BYTES);
+    io::copy(&mut reader.clone(), &mut io::sink()).map_err(|error| map_error(&error))?;
+    if reader.0.borrow().trailing_zeros < END_MARKER_BYTES {
+        return Err(UnpackError::invalid("has no end marker"));
     }
     staging.finish()
 }
 
-fn place(
-    staging: &mut Staging,
+fn unpack_entry(
+    staging: &mut StagingDirectory,
     name: &[u8],
     entry: &mut Entry<'_, impl Read>,
-    failed: &impl Fn(&io::Error) -> UnpackError,
+    map_error: &impl Fn(&io::Error) -> UnpackError,
 ) -> Result<(), UnpackError> {
-    let wrong = |what: &str| UnpackError::entry(&String::from_utf8_lossy(name), what);
+    let invalid = |message: &str| UnpackError::entry(&String::from_utf8_lossy(name), message);
     let attributes = Attributes {
-        mode: entry.header().mode().map_err(|_| wrong("has no mode"))?,
+        mode: entry.header().mode().map_err(|_| invalid("has no mode"))?,
         modified: entry
             .header()
             .mtime()
@@ -102,80 +104,89 @@ fn place(
             .and_then(|time| time.try_into().ok()),
     };
     let target = entry.link_name_bytes().map(|target| target.into_owned());
-    let target = || target.clone().ok_or_else(|| wrong("leads nowhere"));
-    let mut sparse = false;
-    if let Some(extensions) = entry.pax_extensions().map_err(|error| failed(&error))? {
-        let mut keys = extensions
-            .flatten()
-            .map(|extension| extension.key_bytes().to_vec());
-        sparse = keys.any(|key| key.starts_with(b"GNU.sparse."));
-    }
-    if sparse {
-        return Err(wrong("is sparse, which is not understood here"));
+    let target = || target.clone().ok_or_else(|| invalid("has no link target"));
+    if is_sparse(entry).map_err(|error| map_error(&error))? {
+        return Err(invalid("is a sparse file, which is not supported"));
     }
     match entry.header().entry_type() {
-        EntryType::Directory => staging.directory(name, attributes),
+        EntryType::Directory => staging.add_directory(name, attributes),
         EntryType::Regular | EntryType::Continuous => {
-            // What comes out of the archive is counted where it does.
-            staging.file(name, attributes, entry, failed, |_| Ok(()))
+            // The content is already metered by the reader of the whole archive.
+            staging.add_file(name, attributes, entry, map_error, |_| Ok(()))
         }
-        EntryType::Symlink => staging.symlink(name, &target()?),
-        EntryType::Link => staging.hard_link(name, &target()?),
-        // Says something of all entries, such as a comment.
+        EntryType::Symlink => staging.add_symlink(name, &target()?),
+        EntryType::Link => staging.add_hard_link(name, &target()?),
+        // Metadata of the archive, such as a comment.
         EntryType::XGlobalHeader => Ok(()),
-        _ => Err(wrong("is neither a file nor a directory nor a link")),
+        _ => Err(invalid("is not a file, directory or link")),
     }
 }
 
-/// Counts what comes out of the decoder, and gives no more than is allowed at this point.
-struct Watched<R> {
-    input: R,
-    meter: Meter,
-    cause: Cause,
-    allowed: u64,
-    /// How many zeros came last.
-    zeros: u64,
+fn is_sparse(entry: &mut Entry<'_, impl Read>) -> io::Result<bool> {
+    let Some(extensions) = entry.pax_extensions()? else {
+        return Ok(false);
+    };
+    let mut keys = extensions
+        .flatten()
+        .map(|extension| extension.key_bytes().to_vec());
+    Ok(keys.any(|key| key.starts_with(b"GNU.sparse.")))
 }
 
-impl<R: Read> Read for Watched<R> {
+/// Counts what the decoder yields, and limits how much may be read in the current part of the
+/// archive.
+struct MeteredReader<R> {
+    input: R,
+    meter: Meter,
+    cause: RootCause,
+    /// The number of bytes that may still be read; `u64::MAX` for no limit.
+    allowance: u64,
+    /// The number of zeros at the end of what was read.
+    trailing_zeros: u64,
+}
+
+impl<R: Read> Read for MeteredReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.allowed == 0 {
-            let error = UnpackError::bad("has more between its entries than is needed");
-            return Err(self.cause.set(error));
+        if self.allowance == 0 {
+            let error = UnpackError::invalid("has too much data between its entries");
+            return Err(self.cause.record(error));
         }
-        let most = usize::try_from(self.allowed).unwrap_or(usize::MAX);
-        let most = most.min(into.len());
-        let count = self.input.read(&mut into[..most])?;
+        let limit = usize::try_from(self.allowance).unwrap_or(usize::MAX);
+        let limit = limit.min(into.len());
+        let count = self.input.read(&mut into[..limit])?;
         let read = &into[..count];
-        if self.allowed != u64::MAX {
-            self.allowed -= count as u64;
+        if self.allowance != u64::MAX {
+            self.allowance -= count as u64;
         }
         let zeros = read.iter().rev().take_while(|byte| **byte == 0).count();
-        let before = if zeros == count { self.zeros } else { 0 };
-        self.zeros = before + zeros as u64;
+        let zeros_before = if zeros == count {
+            self.trailing_zeros
+        } else {
+            0
+        };
+        self.trailing_zeros = zeros_before + zeros as u64;
         self.meter
             .add(count)
-            .map_err(|error| self.cause.set(error))?;
+            .map_err(|error| self.cause.record(error))?;
         Ok(count)
     }
 }
 
-/// The archive's reader has it, and so has whoever allows it more.
-struct Shared<R>(Rc<RefCell<Watched<R>>>);
+/// A handle on the reader that the tar reader and [`unpack_tar`] share.
+struct SharedReader<R>(Rc<RefCell<MeteredReader<R>>>);
 
-impl<R> Shared<R> {
-    fn allow(&self, bytes: u64) {
-        self.0.borrow_mut().allowed = bytes;
+impl<R> SharedReader<R> {
+    fn set_allowance(&self, bytes: u64) {
+        self.0.borrow_mut().allowance = bytes;
     }
 }
 
-impl<R> Clone for Shared<R> {
+impl<R> Clone for SharedReader<R> {
     fn clone(&self) -> Self {
-        Shared(self.0.clone())
+        SharedReader(self.0.clone())
     }
 }
 
-impl<R: Read> Read for Shared<R> {
+impl<R: Read> Read for SharedReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.0.borrow_mut().read(into)
     }
