@@ -1,32 +1,20 @@
-//! Which tab is in front, as Chromium has it.
+//! Asks Chromium which tab is in front.
 
 use std::{net::SocketAddr, time::Duration};
 
-use http::Method;
-use serde::Deserialize;
+use tokio::time::timeout;
 
 use crate::system::cdp::devtools::DevtoolsHttp;
 
-/// The browser's process answers within a millisecond; a script does not wait long for it.
-const DEADLINE: Duration = Duration::from_millis(500);
+/// The timeout of the request. The browser process answers within a millisecond.
+const TAB_LIST_TIMEOUT: Duration = Duration::from_millis(500);
 
-#[derive(Deserialize)]
-struct Target {
-    id: String,
-    #[serde(rename = "type")]
-    kind: String,
-}
-
-/// The target ids of all tabs, the one that was in front last first: the order of `/json/list`. `None` if it does not answer.
-pub async fn activity_order(http: &DevtoolsHttp, addr: SocketAddr) -> Option<Vec<String>> {
-    let answer = tokio::time::timeout(DEADLINE, http.ask(addr, Method::GET, "/json/list"));
-    let (_, body) = answer.await.ok()?.ok()?;
-    let targets: Vec<Target> = serde_json::from_slice(&body).ok()?;
-    Some(
-        targets
-            .into_iter()
-            .filter(|target| target.kind == "page")
-            .map(|target| target.id)
-            .collect(),
-    )
+/// Returns the target ids of all tabs, the most recently active first, or `None` if Chromium does
+/// not answer.
+pub(super) async fn activity_order(http: &DevtoolsHttp, addr: SocketAddr) -> Option<Vec<String>> {
+    let tabs = timeout(TAB_LIST_TIMEOUT, http.tabs(addr))
+        .await
+        .ok()?
+        .ok()?;
+    Some(tabs.into_iter().map(|tab| tab.id).collect())
 }

@@ -1,18 +1,31 @@
 //! Running scripts beside the browser.
 //!
-//! A script runs in a process of its own ([`link`]) that is started and attached before it is needed ([`pool`]), or in one that a
-//! name keeps alive between calls ([`executors`]). What it sees of the browser, and what the browser suffers from it, is the [`relay`]'s affair.
+//! ```text
+//! Automation::execute
+//!   |-- without an executor: a slot, then a worker of the [`pool`] for this call alone
+//!   `-- with an executor:    [`executors`], one task and one worker per name
+//!                               |
+//!                               v
+//!                    [`worker_session`]: one process, one CDP connection
+//!                               |
+//!                               v
+//!                           [`relay`]: which messages pass between them
+//! ```
+//!
+//! A script runs in a separate process, never in the agent. The pool's task owns the warm workers,
+//! an executor's task owns its worker, and a worker's session owns the process, the connection to
+//! Chromium and the scratch directory.
 
 mod downloads;
 mod executors;
 mod front;
-mod link;
+mod hung_tabs;
 mod output;
 mod pool;
 mod queue;
 mod relay;
 mod scratch;
-mod tabs;
+mod worker_session;
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -23,52 +36,53 @@ use tokio::{
     time::Instant,
 };
 
-pub use executors::{MAX_EXECUTORS, MAX_QUEUED};
-
 use self::{
-    executors::Executors,
-    link::{End, Job, Report},
+    executors::{Executors, MAX_EXECUTORS, MAX_QUEUED_CALLS},
+    hung_tabs::HungTabs,
     pool::{AcquireError, Pool, PoolOptions},
     scratch::ScratchRoot,
-    tabs::HungTabs,
+    worker_session::{Job, Outcome, Report},
 };
 use crate::{agent::chromium::Chromium, api::automation::ExecutorName, shutdown::Shutdown};
 
-/// How long a call waits for a browser that is being restarted.
-const BROWSER_HOLD: Duration = Duration::from_secs(10);
-/// How long a call waits for a worker; one starts in a small part of it.
-const WORKER_PATIENCE: Duration = Duration::from_secs(15);
+/// The longest wait of a call for a browser that is restarting.
+const BROWSER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest wait of a call for a worker. Starting one takes a small part of it.
+const WORKER_TIMEOUT: Duration = Duration::from_secs(15);
+/// The most calls of executors that may wait at once, for the browser or in a queue.
+const MAX_WAITING: usize = MAX_EXECUTORS * MAX_QUEUED_CALLS;
+/// The most workers tried for one call: more than can be warm and dead.
+const MAX_WORKERS_TRIED: usize = 16;
+/// The approximate memory of a warm worker, for the log.
+const WORKER_MB: usize = 30;
 
-/// Calls of executors that may wait at once: for the browser, or for their turn.
-const MAX_WAITING: usize = MAX_EXECUTORS * MAX_QUEUED;
-
-/// Settings.
+/// The settings of script execution.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// `berth-script`.
+    /// The `berth-script` program.
     pub program: PathBuf,
-    /// For the scratch directories, nothing else lies there.
+    /// The directory of the scratch directories, which contains nothing else.
     pub scratch: PathBuf,
-    /// Where Chromium saves downloads.
+    /// The directory in which Chromium saves downloads.
     pub downloads: PathBuf,
     pub warm_workers: usize,
     pub max_executes: usize,
     pub heap_mb: u32,
     pub scratch_mb: u32,
-    /// Who scripts run as where the agent is root.
+    /// The user that scripts run as if the agent is root.
     pub user: Option<String>,
-    /// How long an executor outlives its last call.
+    /// The time for which an executor outlives its last call.
     pub executor_idle: Duration,
 }
 
-/// One call.
+/// A script to run.
 #[derive(Debug)]
 pub struct Script {
     pub code: String,
     pub timeout: Duration,
 }
 
-/// What came of it.
+/// The result of a script that ran.
 #[derive(Debug)]
 pub struct Execution {
     pub success: bool,
@@ -81,19 +95,19 @@ pub struct Execution {
 /// Why a script did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecuteError {
-    #[error("{0} scripts are running already, the most this agent runs at once")]
+    #[error("limit of running scripts reached ({0})")]
     Busy(usize),
-    #[error("{MAX_QUEUED} calls wait for the executor `{}` already", .0)]
+    #[error("limit of queued calls of the executor `{0}` reached ({MAX_QUEUED_CALLS})")]
     ExecutorQueueFull(ExecutorName),
-    #[error("{MAX_WAITING} calls of executors wait already, the most there can be")]
+    #[error("limit of waiting calls of executors reached ({MAX_WAITING})")]
     TooManyWaiting,
-    #[error("{MAX_EXECUTORS} executors are at work, the most there can be")]
+    #[error("executor limit reached ({MAX_EXECUTORS}), and none is idle")]
     ExecutorsFull,
     #[error("the browser is not running")]
     BrowserDown,
-    #[error("no script can be run now")]
+    #[error("no script worker is available")]
     NoWorker(#[source] AcquireError),
-    #[error("the agent is being stopped")]
+    #[error("the agent is shutting down")]
     Stopping,
 }
 
@@ -106,6 +120,21 @@ impl From<AcquireError> for ExecuteError {
     }
 }
 
+impl ExecuteError {
+    fn metric_label(&self) -> &'static str {
+        match self {
+            ExecuteError::Busy(_)
+            | ExecuteError::ExecutorQueueFull(_)
+            | ExecuteError::TooManyWaiting
+            | ExecuteError::ExecutorsFull => "refused",
+            ExecuteError::BrowserDown | ExecuteError::NoWorker(_) | ExecuteError::Stopping => {
+                "unavailable"
+            }
+        }
+    }
+}
+
+/// The service that runs scripts.
 #[derive(Clone)]
 pub struct Automation {
     chromium: Chromium,
@@ -116,27 +145,31 @@ pub struct Automation {
     shutdown: Shutdown,
 }
 
-/// The right to run a script, of which there are so many.
+/// The bound on scripts that run at once.
 #[derive(Clone)]
 struct Slots {
-    free: Arc<Semaphore>,
-    all: usize,
+    permits: Arc<Semaphore>,
+    limit: usize,
 }
 
 impl Slots {
-    fn take(&self) -> Result<OwnedSemaphorePermit, ExecuteError> {
-        let taken = self.free.clone().try_acquire_owned();
-        taken.map_err(|_| ExecuteError::Busy(self.all))
+    fn acquire(&self) -> Result<OwnedSemaphorePermit, ExecuteError> {
+        let permit = self.permits.clone().try_acquire_owned();
+        permit.map_err(|_| ExecuteError::Busy(self.limit))
     }
 }
 
 impl Automation {
-    /// Starts the pool, which starts its workers as soon as the browser is there.
-    pub fn start(options: Options, chromium: Chromium, shutdown: &Shutdown) -> io::Result<Self> {
+    /// Starts the pool, which starts its workers as soon as the browser is ready.
+    pub(super) fn start(
+        options: Options,
+        chromium: Chromium,
+        shutdown: &Shutdown,
+    ) -> io::Result<Self> {
         let scratch = Arc::new(ScratchRoot::open(&options.scratch)?);
         let pool = Pool::start(
             PoolOptions {
-                warm: options.warm_workers,
+                warm_workers: options.warm_workers,
                 max_waiting: options.max_executes,
                 heap_mb: options.heap_mb,
                 scratch_mb: options.scratch_mb,
@@ -152,17 +185,17 @@ impl Automation {
         tracing::info!(
             warm_workers = options.warm_workers,
             memory_mb = options.warm_workers * WORKER_MB,
-            "script workers wait for calls"
+            "starting script workers"
         );
         let slots = Slots {
-            free: Arc::new(Semaphore::new(options.max_executes)),
-            all: options.max_executes,
+            permits: Arc::new(Semaphore::new(options.max_executes)),
+            limit: options.max_executes,
         };
         Ok(Automation {
             executors: Executors::new(
                 pool.clone(),
                 slots.clone(),
-                WORKER_PATIENCE,
+                WORKER_TIMEOUT,
                 options.executor_idle,
                 shutdown.clone(),
             ),
@@ -174,42 +207,44 @@ impl Automation {
         })
     }
 
-    /// Runs a script, in the named executor or in a process of its own. When the returned future is dropped, the script is killed.
+    /// Runs a script, in the named executor or in a worker of the pool. Dropping the returned
+    /// future kills the script.
     pub async fn execute(
         &self,
         script: Script,
         executor: Option<ExecutorName>,
     ) -> Result<Execution, ExecuteError> {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let outcome = self.run(script, executor).await;
         let label = match &outcome {
             Ok((_, label)) => label,
-            Err(error) => error.label(),
+            Err(error) => error.metric_label(),
         };
         counter!("berth_automation_executes_total", "outcome" => label).increment(1);
-        histogram!("berth_automation_execute_seconds").record(begun.elapsed().as_secs_f64());
+        histogram!("berth_automation_execute_seconds").record(started_at.elapsed().as_secs_f64());
         outcome.map(|(execution, _)| execution)
     }
 
+    /// Returns the execution and its metric label.
     async fn run(
         &self,
         script: Script,
         executor: Option<ExecutorName>,
     ) -> Result<(Execution, &'static str), ExecuteError> {
-        // A call of an executor runs when its turn comes; until then it takes nobody's place.
-        let _place = match executor {
+        // An executor acquires a slot itself when it reaches the call in its queue.
+        let _permit = match executor {
             Some(_) => self
                 .waiting
                 .clone()
                 .try_acquire_owned()
                 .map_err(|_| ExecuteError::TooManyWaiting)?,
-            None => self.slots.take()?,
+            None => self.slots.acquire()?,
         };
         if self.shutdown.stopping() {
             return Err(ExecuteError::Stopping);
         }
         self.chromium
-            .ready(BROWSER_HOLD)
+            .ready(BROWSER_TIMEOUT)
             .await
             .map_err(|_| ExecuteError::BrowserDown)?;
         let timeout = script.timeout;
@@ -219,50 +254,29 @@ impl Automation {
                 let job = Job {
                     code: script.code,
                     timeout,
-                    keep: false,
+                    keep_worker: false,
                 };
                 self.run_once(&job).await?
             }
         };
-        Ok(told(report, timeout))
+        Ok(execution_of(report, timeout))
     }
-}
 
-impl Automation {
-    /// Runs a script in a worker of its own. One that was killed while it waited may be met before its end is known: as no script has begun
-    /// in it, the next one is as good.
+    /// Runs a script in an unused worker. A warm worker that was killed may be handed out before
+    /// its end is noticed. No script has started in it then, so the next worker is tried.
     async fn run_once(&self, job: &Job) -> Result<Report, ExecuteError> {
         for _ in 0..MAX_WORKERS_TRIED {
-            let mut worker = self.pool.acquire(WORKER_PATIENCE).await?;
+            let mut worker = self.pool.acquire(WORKER_TIMEOUT).await?;
             if let Some(report) = worker.run(job.clone()).await {
                 return Ok(report);
             }
         }
-        Ok(Report::never_began())
+        Ok(Report::not_started())
     }
 }
 
-/// As many as may wait dead, and more.
-const MAX_WORKERS_TRIED: usize = 16;
-/// What a warm worker holds, roughly: for the log line that says what waiting costs.
-const WORKER_MB: usize = 30;
-
-impl ExecuteError {
-    fn label(&self) -> &'static str {
-        match self {
-            ExecuteError::Busy(_)
-            | ExecuteError::ExecutorQueueFull(_)
-            | ExecuteError::TooManyWaiting
-            | ExecuteError::ExecutorsFull => "refused",
-            ExecuteError::BrowserDown | ExecuteError::NoWorker(_) | ExecuteError::Stopping => {
-                "unavailable"
-            }
-        }
-    }
-}
-
-/// A report in the caller's words, and its label for the metrics.
-fn told(report: Report, timeout: Duration) -> (Execution, &'static str) {
+/// Converts a worker's report into the caller's result, and returns the metric label.
+fn execution_of(report: Report, timeout: Duration) -> (Execution, &'static str) {
     let mut execution = Execution {
         success: false,
         result: None,
@@ -270,37 +284,37 @@ fn told(report: Report, timeout: Duration) -> (Execution, &'static str) {
         stdout: report.stdout,
         stderr: report.stderr,
     };
-    let label = match report.end {
-        End::Returned(result) => {
+    let label = match report.outcome {
+        Outcome::Returned(result) => {
             execution.success = true;
             execution.result = result;
             "success"
         }
-        // The worker stops a script at its deadline by itself where it can, and says where the script was.
-        End::Threw(error) => {
+        // At the deadline the worker usually stops the script itself, and reports where it was.
+        Outcome::Threw(error) => {
             execution.error = Some(error);
-            if report.ran >= timeout {
+            if report.duration >= timeout {
                 "timeout"
             } else {
                 "error"
             }
         }
-        End::TimedOut => {
+        Outcome::TimedOut => {
             execution.error = Some(format!(
                 "the script did not end within {} s (timeout_sec) and was killed",
                 timeout.as_secs()
             ));
             "timeout"
         }
-        End::Died(reason) => {
+        Outcome::Crashed(reason) => {
             execution.error = Some(reason);
             "crash"
         }
-        End::BrowserGone => {
+        Outcome::BrowserGone => {
             execution.error = Some("the browser went away while the script ran".to_owned());
             "browser_gone"
         }
-        End::Stopped => {
+        Outcome::Stopped => {
             execution.error = Some("the agent was stopped while the script ran".to_owned());
             "stopped"
         }

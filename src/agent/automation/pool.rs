@@ -1,77 +1,91 @@
-//! Script workers that are started and attached before a call needs one. Each is used once.
+//! The pool of script workers that are started and attached before a call needs one. Each worker is
+//! used once.
+//!
+//! ```text
+//! Pool::acquire --request--> pool task: waiters, warm workers, starts in progress
+//!                            ^ browser state (a restart drops all workers)
+//! start fails -> back-off -> start again; after some failures the waiters get the error
+//! ```
+//!
+//! The pool's task owns the warm workers.
 
-use std::{collections::VecDeque, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::VecDeque, future::pending, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use metrics::{gauge, histogram};
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::JoinSet,
+    task::{JoinError, JoinSet},
     time::{Instant, sleep_until},
 };
 
 use super::{
     downloads::Downloads,
-    link::{StartError, Surroundings, Worker},
+    hung_tabs::HungTabs,
     scratch::ScratchRoot,
-    tabs::HungTabs,
+    worker_session::{StartError, Worker, WorkerContext},
 };
 use crate::{
     agent::chromium::{BrowserState, Devtools},
+    backoff::Backoff,
     shutdown::Shutdown,
     system::{cdp::devtools::DevtoolsHttp, script::worker::SpawnOptions},
 };
 
-/// A start costs tens of milliseconds of a core. As long as another worker waits, the script that has just begun comes first.
-const POLITE: Duration = Duration::from_millis(15);
-/// Starts at once while calls wait for a worker. More would only share the cores.
+/// The delay of the next start after a script has started, if another warm worker remains. A start
+/// uses a core for tens of milliseconds, which the script needs.
+const REFILL_DELAY: Duration = Duration::from_millis(15);
+/// The most concurrent starts while calls wait for a worker. More would only share the cores.
 const MAX_STARTS: usize = 2;
-const FIRST_BACKOFF: Duration = Duration::from_millis(200);
-const MAX_BACKOFF: Duration = Duration::from_secs(10);
-/// So many starts that failed one after another are told to the calls that wait.
-const TOLD_AFTER: u32 = 3;
+/// The delay after the first failed start, and the longest delay.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
+/// The number of consecutive failures after which waiting calls get the error.
+const FAILURES_BEFORE_ERROR: u32 = 3;
 
 #[derive(Debug)]
-pub struct PoolOptions {
-    pub warm: usize,
-    /// The calls that may wait at once.
-    pub max_waiting: usize,
-    pub heap_mb: u32,
-    pub scratch_mb: u32,
-    /// Where Chromium saves downloads.
-    pub downloads: PathBuf,
-    pub program: PathBuf,
-    pub user: Option<String>,
+pub(super) struct PoolOptions {
+    /// The number of workers that are kept warm.
+    pub(super) warm_workers: usize,
+    /// The most calls that may wait at once.
+    pub(super) max_waiting: usize,
+    pub(super) heap_mb: u32,
+    pub(super) scratch_mb: u32,
+    /// The directory in which Chromium saves downloads.
+    pub(super) downloads: PathBuf,
+    pub(super) program: PathBuf,
+    pub(super) user: Option<String>,
 }
 
 type Waiter = oneshot::Sender<Result<Worker, String>>;
 
 #[derive(Clone, Debug)]
-pub struct Pool(mpsc::Sender<Waiter>);
+pub(super) struct Pool(mpsc::Sender<Waiter>);
 
+/// Why no worker was acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError {
     #[error("no script worker started within {} s", .0.as_secs())]
     Timeout(Duration),
     #[error("script workers do not start: {0}")]
     Failing(String),
-    #[error("the agent is being stopped")]
+    #[error("the agent is shutting down")]
     Stopped,
 }
 
 impl Pool {
-    pub fn start(
+    pub(super) fn start(
         options: PoolOptions,
         scratch: Arc<ScratchRoot>,
         browser: watch::Receiver<BrowserState>,
-        hung: Arc<HungTabs>,
+        hung_tabs: Arc<HungTabs>,
         shutdown: &Shutdown,
     ) -> Pool {
         let (sender, requests) = mpsc::channel(options.max_waiting.max(1));
-        let keeper = Keeper {
+        let task = PoolTask {
             options,
             scratch,
-            hung,
+            hung_tabs,
             shutdown: shutdown.clone(),
             http: DevtoolsHttp::default(),
             browser: None,
@@ -79,133 +93,129 @@ impl Pool {
             waiters: VecDeque::new(),
             starts: JoinSet::new(),
             failures: 0,
-            not_before: Instant::now(),
+            backoff: Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY),
+            next_start_at: Instant::now(),
         };
-        shutdown.spawn(keeper.keep(requests, browser));
+        shutdown.spawn(task.run(requests, browser));
         Pool(sender)
     }
 
-    /// A worker that nobody else has or had.
-    pub async fn acquire(&self, patience: Duration) -> Result<Worker, AcquireError> {
-        let asked = Instant::now();
+    /// Waits for an unused worker.
+    pub(super) async fn acquire(&self, max_wait: Duration) -> Result<Worker, AcquireError> {
+        let requested_at = Instant::now();
         let acquire = async {
             let (reply, worker) = oneshot::channel();
-            self.0
-                .send(reply)
-                .await
-                .map_err(|_| AcquireError::Stopped)?;
-            worker
-                .await
-                .map_err(|_| AcquireError::Stopped)?
-                .map_err(AcquireError::Failing)
+            let sent = self.0.send(reply).await;
+            sent.map_err(|_| AcquireError::Stopped)?;
+            let worker = worker.await.map_err(|_| AcquireError::Stopped)?;
+            worker.map_err(AcquireError::Failing)
         };
-        let worker = tokio::time::timeout(patience, acquire)
+        let worker = tokio::time::timeout(max_wait, acquire)
             .await
-            .map_err(|_| AcquireError::Timeout(patience))??;
-        histogram!("berth_automation_worker_wait_seconds").record(asked.elapsed().as_secs_f64());
+            .map_err(|_| AcquireError::Timeout(max_wait))??;
+        histogram!("berth_automation_worker_wait_seconds")
+            .record(requested_at.elapsed().as_secs_f64());
         Ok(worker)
     }
 }
 
-/// The one owner of the waiting workers.
-struct Keeper {
+/// The task that owns the warm workers.
+struct PoolTask {
     options: PoolOptions,
     scratch: Arc<ScratchRoot>,
-    hung: Arc<HungTabs>,
+    hung_tabs: Arc<HungTabs>,
     http: DevtoolsHttp,
     shutdown: Shutdown,
-    /// The browser, and what it downloads.
+    /// The current browser, and its downloads.
     browser: Option<(Arc<Devtools>, Arc<Downloads>)>,
     warm: VecDeque<Worker>,
     waiters: VecDeque<Waiter>,
     starts: JoinSet<Result<Worker, StartError>>,
-    /// One after another.
+    /// The number of consecutive failures.
     failures: u32,
-    /// When the next start may begin.
-    not_before: Instant,
+    backoff: Backoff,
+    /// The earliest time of the next start.
+    next_start_at: Instant,
 }
 
-impl Keeper {
-    async fn keep(
+impl PoolTask {
+    async fn run(
         mut self,
         mut requests: mpsc::Receiver<Waiter>,
         mut browser: watch::Receiver<BrowserState>,
     ) {
-        let mut ends = FuturesUnordered::new();
-        self.follow(&browser.borrow_and_update().clone());
-        let stop = self.shutdown.token();
+        let mut worker_ends = FuturesUnordered::new();
+        self.follow_browser(&browser.borrow_and_update().clone());
+        let shutdown = self.shutdown.token();
         loop {
-            self.start_what_is_due();
+            self.start_due_workers();
             gauge!("berth_automation_warm_workers").set(self.warm.len() as f64);
-            let due = self.wants_start().then_some(self.not_before);
+            let start_at = self.needs_start().then_some(self.next_start_at);
             tokio::select! {
                 request = requests.recv() => match request {
-                    Some(waiter) => self.asked(waiter),
+                    Some(waiter) => self.on_request(waiter),
                     None => break,
                 },
                 Some(started) = self.starts.join_next(), if !self.starts.is_empty() => {
-                    match started {
-                        Ok(Ok(worker)) => {
-                            ends.push(worker.ended());
-                            self.started(worker);
-                        }
-                        Ok(Err(error)) => self.failed(&error.to_string()),
-                        // Cancelled with the browser it was for.
-                        Err(_) => {}
+                    if let Ok(Ok(worker)) = &started {
+                        worker_ends.push(worker.ended());
                     }
+                    self.on_start_finished(started);
                 }
                 changed = browser.changed() => {
                     if changed.is_err() {
                         break;
                     }
                     let state = browser.borrow_and_update().clone();
-                    self.follow(&state);
+                    self.follow_browser(&state);
                 }
-                Some(()) = ends.next(), if !ends.is_empty() => self.warm.retain(|worker| !worker.is_ended()),
+                Some(()) = worker_ends.next(), if !worker_ends.is_empty() => {
+                    self.warm.retain(|worker| !worker.is_ended());
+                }
                 () = async {
-                    match due {
+                    match start_at {
                         Some(at) => sleep_until(at).await,
-                        None => std::future::pending().await,
+                        None => pending().await,
                     }
                 } => {}
-                () = stop.cancelled() => break,
+                () = shutdown.cancelled() => break,
             }
         }
         gauge!("berth_automation_warm_workers").set(0.0);
     }
 
-    /// A browser that is gone takes its workers with it.
-    fn follow(&mut self, state: &BrowserState) {
+    /// Drops the workers of a browser that is gone.
+    fn follow_browser(&mut self, state: &BrowserState) {
         let devtools = state.devtools();
-        if devtools.map(|d| d.generation) != self.generation() {
-            self.warm.clear();
-            self.starts.abort_all();
-            self.failures = 0;
-            self.not_before = Instant::now();
-            self.browser = devtools.map(|devtools| {
-                let downloads = Downloads::of(devtools, &self.options.downloads, &self.shutdown);
-                (devtools.clone(), downloads)
-            });
+        if devtools.map(|devtools| devtools.generation) == self.generation() {
+            return;
         }
+        self.warm.clear();
+        self.starts.abort_all();
+        self.reset_failures();
+        self.next_start_at = Instant::now();
+        self.browser = devtools.map(|devtools| {
+            let downloads = Downloads::start(devtools, &self.options.downloads, &self.shutdown);
+            (devtools.clone(), downloads)
+        });
     }
 
     fn generation(&self) -> Option<u64> {
-        self.browser
-            .as_ref()
-            .map(|(devtools, _)| devtools.generation)
+        let (devtools, _) = self.browser.as_ref()?;
+        Some(devtools.generation)
     }
 
-    fn asked(&mut self, waiter: Waiter) {
+    fn on_request(&mut self, waiter: Waiter) {
         self.waiters.retain(|waiter| !waiter.is_closed());
         self.waiters.push_back(waiter);
-        self.serve();
+        self.serve_waiters();
         if !self.warm.is_empty() {
-            self.not_before = self.not_before.max(Instant::now() + POLITE);
+            self.next_start_at = self.next_start_at.max(Instant::now() + REFILL_DELAY);
         }
     }
 
-    /// Gives workers to those who wait, first come first served.
-    fn serve(&mut self) {
+    /// Gives workers to the waiters, first come, first served.
+    fn serve_waiters(&mut self) {
         while let Some(worker) = self.warm.pop_front() {
             if worker.is_ended() {
                 continue;
@@ -214,58 +224,70 @@ impl Keeper {
                 self.warm.push_front(worker);
                 return;
             };
-            // A caller that has gone away gets none.
+            // The caller may have gone meanwhile.
             if let Err(Ok(worker)) = waiter.send(Ok(worker)) {
                 self.warm.push_front(worker);
             }
         }
     }
 
-    fn started(&mut self, worker: Worker) {
-        self.failures = 0;
-        if Some(worker.generation) == self.generation() {
-            self.warm.push_back(worker);
-            self.serve();
+    fn on_start_finished(&mut self, started: Result<Result<Worker, StartError>, JoinError>) {
+        match started {
+            Ok(Ok(worker)) => {
+                self.reset_failures();
+                if Some(worker.generation) == self.generation() {
+                    self.warm.push_back(worker);
+                    self.serve_waiters();
+                }
+            }
+            Ok(Err(error)) => self.on_start_failed(&error.to_string()),
+            // The start was aborted because its browser has gone.
+            Err(_) => {}
         }
     }
 
-    fn failed(&mut self, reason: &str) {
-        tracing::warn!(reason, "a script worker did not start");
-        let backoff = FIRST_BACKOFF * 2u32.saturating_pow(self.failures.min(10));
+    fn on_start_failed(&mut self, reason: &str) {
+        let delay = self.backoff.next_delay();
+        tracing::warn!(reason, ?delay, "script worker did not start");
         self.failures = self.failures.saturating_add(1);
-        self.not_before = Instant::now() + backoff.min(MAX_BACKOFF);
-        if self.failures >= TOLD_AFTER {
+        self.next_start_at = Instant::now() + delay;
+        if self.failures >= FAILURES_BEFORE_ERROR {
             for waiter in self.waiters.drain(..) {
                 let _ = waiter.send(Err(reason.to_owned()));
             }
         }
     }
 
-    fn wants_start(&self) -> bool {
-        let at_once = if self.waiters.is_empty() {
+    fn reset_failures(&mut self) {
+        self.failures = 0;
+        self.backoff.reset();
+    }
+
+    fn needs_start(&self) -> bool {
+        let max_starts = if self.waiters.is_empty() {
             1
         } else {
             MAX_STARTS
         };
         self.browser.is_some()
-            && self.starts.len() < at_once
-            && self.warm.len() + self.starts.len() < self.waiters.len() + self.options.warm
+            && self.starts.len() < max_starts
+            && self.warm.len() + self.starts.len() < self.waiters.len() + self.options.warm_workers
     }
 
-    fn start_what_is_due(&mut self) {
+    fn start_due_workers(&mut self) {
         if self.failures == 0 && self.warm.is_empty() {
-            // Nothing is left to be polite with.
-            self.not_before = self.not_before.min(Instant::now());
+            // Without a warm worker, the next start is not delayed.
+            self.next_start_at = self.next_start_at.min(Instant::now());
         }
-        while self.wants_start() && self.not_before <= Instant::now() {
+        while self.needs_start() && self.next_start_at <= Instant::now() {
             let Some((devtools, downloads)) = self.browser.clone() else {
                 return;
             };
-            let around = Surroundings {
+            let context = WorkerContext {
                 devtools,
                 downloads,
                 http: self.http.clone(),
-                hung: self.hung.clone(),
+                hung_tabs: self.hung_tabs.clone(),
                 shutdown: self.shutdown.clone(),
             };
             let scratch = self.scratch.clone();
@@ -277,9 +299,9 @@ impl Keeper {
                 user: self.options.user.clone(),
             };
             self.starts.spawn(async move {
-                let scratch = scratch.make().map_err(StartError::Scratch)?;
+                let scratch = scratch.create().map_err(StartError::Scratch)?;
                 options.scratch = scratch.path().to_owned();
-                Worker::start(&options, scratch, around).await
+                Worker::start(&options, scratch, context).await
             });
         }
     }

@@ -1,15 +1,16 @@
-//! A queue between a worker's link and a writer, bounded by bytes.
+//! A queue from a worker's session to a writer, which counts its bytes. The session enforces the
+//! bounds.
 
 use std::collections::VecDeque;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 #[derive(Debug)]
-pub struct Queue<T> {
+pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
-    added: Notify,
-    taken: Notify,
+    pushed: Notify,
+    popped: Notify,
 }
 
 #[derive(Debug)]
@@ -25,57 +26,53 @@ impl<T> Default for Queue<T> {
                 items: VecDeque::new(),
                 bytes: 0,
             }),
-            added: Notify::new(),
-            taken: Notify::new(),
+            pushed: Notify::new(),
+            popped: Notify::new(),
         }
     }
 }
 
 impl<T> Queue<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock()
-    }
-
-    pub fn push(&self, item: T, bytes: usize) {
-        let mut state = self.state();
+    pub(super) fn push(&self, item: T, bytes: usize) {
+        let mut state = self.state.lock();
         state.bytes += bytes;
         state.items.push_back((item, bytes));
         drop(state);
-        self.added.notify_one();
+        self.pushed.notify_one();
     }
 
-    /// What waits here, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.state().bytes
+    /// Returns the number of queued bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.state.lock().bytes
     }
 
-    /// Takes out all that waits here.
-    pub fn clear(&self) -> Vec<T> {
-        let mut state = self.state();
+    /// Removes and returns all queued items.
+    pub(super) fn clear(&self) -> Vec<T> {
+        let mut state = self.state.lock();
         state.bytes = 0;
         state.items.drain(..).map(|(item, _)| item).collect()
     }
 
-    /// The next item, for one reader. Cancel-safe.
-    pub async fn pop(&self) -> T {
+    /// Waits for the next item. For one reader; cancel-safe.
+    pub(super) async fn pop(&self) -> T {
         loop {
             {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 if let Some((item, bytes)) = state.items.pop_front() {
                     state.bytes -= bytes;
                     drop(state);
-                    self.taken.notify_one();
+                    self.popped.notify_one();
                     return item;
                 }
             }
-            self.added.notified().await;
+            self.pushed.notified().await;
         }
     }
 
-    /// Resolves once less than `limit` bytes wait here, for one waiter. Cancel-safe.
-    pub async fn below(&self, limit: usize) {
+    /// Waits until less than `limit` bytes are queued. For one waiter; cancel-safe.
+    pub(super) async fn below(&self, limit: usize) {
         while self.bytes() >= limit {
-            self.taken.notified().await;
+            self.popped.notified().await;
         }
     }
 }
@@ -87,7 +84,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn items_come_out_in_order_and_their_bytes_are_counted() {
+    async fn items_are_popped_in_order_and_their_bytes_are_counted() {
         let queue = Arc::new(Queue::default());
         queue.push("a", 3);
         queue.push("b", 4);
@@ -103,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cleared_queue_gives_what_comes_after() {
+    async fn cleared_queue_returns_later_items() {
         let queue = Queue::default();
         queue.push(1, 1);
         assert_eq!(queue.clear(), [1]);

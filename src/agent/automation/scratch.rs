@@ -1,4 +1,5 @@
-//! Each worker's own directory, the only files its script can reach but through the browser.
+//! Scratch directories: one per worker. They hold the only files that a script can reach except
+//! through the browser.
 
 use std::{
     fs, io,
@@ -7,22 +8,23 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The directory of all scratch directories.
+/// The parent of all scratch directories.
 #[derive(Debug)]
-pub struct ScratchRoot {
+pub(super) struct ScratchRoot {
     path: PathBuf,
     next: AtomicU64,
 }
 
-/// One worker's directory, removed when it is dropped. The worker gives it to the user it becomes.
+/// The directory of one worker, removed on drop. The worker changes its owner to the user that it
+/// becomes.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub(super) struct Scratch(PathBuf);
 
 impl ScratchRoot {
-    /// Takes the directory over, and removes what a crash has left there.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    /// Creates or opens the directory, and removes the leftovers of a crash.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
         fs::create_dir_all(path)?;
-        // The worker's user passes through, and cannot list the others' names.
+        // Workers run as another user: it may enter, but not list the directories of others.
         fs::set_permissions(path, fs::Permissions::from_mode(0o711))?;
         for entry in fs::read_dir(path)? {
             let entry = entry?;
@@ -38,7 +40,7 @@ impl ScratchRoot {
         })
     }
 
-    pub fn make(&self) -> io::Result<Scratch> {
+    pub(super) fn create(&self) -> io::Result<Scratch> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.path.join(number.to_string());
         fs::create_dir(&path)?;
@@ -49,7 +51,7 @@ impl ScratchRoot {
 }
 
 impl Scratch {
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -57,7 +59,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "a scratch directory stays behind");
+            tracing::warn!(path = %self.0.display(), %error, "cannot remove a scratch directory");
         }
     }
 }
@@ -67,15 +69,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leftovers_go_and_so_does_each_directory_with_its_owner() {
+    fn leftovers_are_removed_at_start_and_directories_on_drop() {
         let state = tempfile::tempdir().unwrap();
         let root = state.path().join("scratch");
         fs::create_dir_all(root.join("7/deep")).unwrap();
         fs::write(root.join("7/deep/file"), "x").unwrap();
         fs::write(root.join("stray"), "x").unwrap();
-        let scratches = ScratchRoot::open(&root).unwrap();
+        let scratch_root = ScratchRoot::open(&root).unwrap();
         assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
-        let scratch = scratches.make().unwrap();
+        let scratch = scratch_root.create().unwrap();
         fs::write(scratch.path().join("made"), "x").unwrap();
         drop(scratch);
         assert_eq!(fs::read_dir(&root).unwrap().count(), 0);

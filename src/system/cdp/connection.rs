@@ -256,7 +256,7 @@ impl Cdp {
     }
 
     /// A browser context beside the browser's own; returns its id.
-    pub async fn make_context(&self) -> Result<String, CdpError> {
+    pub async fn create_context(&self) -> Result<String, CdpError> {
         let made = self
             .call(CreateBrowserContextParams::default(), None)
             .await?;

@@ -1,4 +1,4 @@
-//! Downloads, as one worker's relay sees them.
+//! Downloads, as the relay of one worker handles them.
 
 use std::path::{Path, PathBuf};
 
@@ -6,71 +6,56 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
-    MAX_DOWNLOADS, Out, Phase, Relay, Violation,
-    message::{Download, DownloadBehavior, params},
+    MAX_DOWNLOADS, Relay, RelayAction, Verdict, Violation,
+    message::{DownloadBehavior, DownloadEvent, params},
 };
 
-/// The longest guid of a download: it becomes a file's name.
-const MAX_GUID: usize = 64;
+/// The longest guid of a download in bytes. It becomes a file name.
+const MAX_GUID_LEN: usize = 64;
 
-/// Where Chromium saves downloads.
+/// Chromium's download setting.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct DownloadsPlace {
-    pub folder: String,
-    /// A browser context without tabs. Chromium reports all downloads to whoever asks for those of any context, but forgets a
-    /// context's folder as soon as one who has set it goes: a worker asks for the events of this one.
-    pub events_context: Option<String>,
+pub(crate) struct DownloadSettings {
+    /// The directory in which Chromium saves downloads.
+    pub(crate) directory: String,
+    /// A browser context without tabs, for whose events workers ask. Chromium reports the downloads
+    /// of all contexts to a client that asks for those of any one, but resets a context's download
+    /// directory when a client disconnects that has set it.
+    pub(crate) events_context: Option<String>,
 }
 
-/// A complete download.
+/// A download that Chromium has completed.
 #[derive(Debug, PartialEq)]
-pub struct Downloaded {
-    pub guid: String,
-    /// Where Chromium says that it is.
-    pub path: Option<PathBuf>,
-    /// For the worker, once it has the file.
-    pub event: Bytes,
+pub(crate) struct CompletedDownload {
+    pub(crate) guid: String,
+    /// The path that Chromium reports.
+    pub(crate) path: Option<PathBuf>,
+    /// The event for the worker, sent after the script has the file.
+    pub(crate) event: Bytes,
 }
 
-impl DownloadsPlace {
-    pub fn in_folder(folder: &Path) -> Self {
-        DownloadsPlace {
-            folder: folder.to_string_lossy().into_owned(),
+impl DownloadSettings {
+    pub(crate) fn in_directory(directory: &Path) -> Self {
+        DownloadSettings {
+            directory: directory.to_string_lossy().into_owned(),
             events_context: None,
         }
     }
 }
 
 impl Relay {
-    /// A `Browser.setDownloadBehavior` of the worker's, as Chromium is to have it.
-    pub(super) fn download_behavior(
+    /// Returns the worker's `Browser.setDownloadBehavior`, changed to the agent's directory.
+    pub(super) fn on_set_download_behavior(
         &mut self,
         id: i64,
         session: Option<&str>,
         text: &[u8],
     ) -> Bytes {
-        let asked = params::<DownloadBehavior>(text);
-        let own_context = asked
-            .as_ref()
-            .and_then(|asked| asked.browser_context_id.as_deref());
-        let mut params = match (own_context, &self.place.events_context) {
-            (None, Some(context)) => json!({ "behavior": "default", "browserContextId": context }),
-            (None, None) => {
-                json!({ "behavior": "allowAndName", "downloadPath": self.place.folder })
-            }
-            // One that the script has made, and whose downloads it may not want.
-            (Some(context), _) => {
-                let denied = asked.as_ref().is_some_and(|asked| asked.behavior == "deny");
-                let behavior = if denied { "deny" } else { "allowAndName" };
-                json!({ "behavior": behavior, "browserContextId": context, "downloadPath": self.place.folder })
-            }
-        };
-        params["eventsEnabled"] = asked
-            .as_ref()
-            .is_some_and(|asked| asked.events_enabled)
-            .into();
-        if own_context.is_none() {
-            self.out.push(Out::Downloads);
+        let requested = params::<DownloadBehavior>(text).unwrap_or_default();
+        let mut params = self.download_behavior(&requested);
+        params["eventsEnabled"] = requested.events_enabled.into();
+        if requested.browser_context_id.is_none() {
+            self.actions.push(RelayAction::RenewDownloadSetting);
         }
         let mut command =
             json!({ "id": id, "method": "Browser.setDownloadBehavior", "params": params });
@@ -80,49 +65,68 @@ impl Relay {
         command.to_string().into()
     }
 
-    /// Downloads that begin while no script runs are nobody's here.
-    pub(super) fn download_began(&mut self, text: Bytes) -> Result<(), Violation> {
-        if matches!(self.phase, Phase::Warm | Phase::Between) {
-            return Ok(());
+    fn download_behavior(&self, requested: &DownloadBehavior) -> Value {
+        let DownloadSettings {
+            directory,
+            events_context,
+        } = &self.download_settings;
+        match (&requested.browser_context_id, events_context) {
+            (None, Some(context)) => json!({ "behavior": "default", "browserContextId": context }),
+            (None, None) => json!({ "behavior": "allowAndName", "downloadPath": directory }),
+            // A context of the script, which may deny downloads.
+            (Some(context), _) => {
+                let is_denied = requested.behavior == "deny";
+                let behavior = if is_denied { "deny" } else { "allowAndName" };
+                json!({
+                    "behavior": behavior, "browserContextId": context, "downloadPath": directory,
+                })
+            }
         }
-        let Some(event) = params::<Download>(&text).filter(|event| is_file_name(&event.guid))
-        else {
-            return Ok(());
+    }
+
+    /// Handles the start of a download. Downloads that start while no script runs are ignored.
+    pub(super) fn on_download_will_begin(&mut self, text: Bytes) -> Result<Verdict, Violation> {
+        if self.is_idle() {
+            return Ok(Verdict::Consumed);
+        }
+        let event = params::<DownloadEvent>(&text);
+        let Some(event) = event.filter(|event| is_file_name(&event.guid)) else {
+            return Ok(Verdict::Consumed);
         };
         if self.downloads.len() >= MAX_DOWNLOADS {
             return Err(Violation::Downloads);
         }
         self.downloads.insert(event.guid.clone());
-        self.out.push(Out::Download(event.guid));
-        self.out.push(Out::ToWorker(text));
-        Ok(())
+        self.actions.push(RelayAction::DownloadStarted(event.guid));
+        Ok(Verdict::Forward(text))
     }
 
-    pub(super) fn download_went_on(&mut self, text: Bytes) {
-        let Some(event) =
-            params::<Download>(&text).filter(|event| self.downloads.contains(&event.guid))
-        else {
-            return;
+    pub(super) fn on_download_progress(&mut self, text: Bytes) -> Verdict {
+        let event = params::<DownloadEvent>(&text);
+        let Some(event) = event.filter(|event| self.downloads.contains(&event.guid)) else {
+            return Verdict::Consumed;
         };
-        self.out
-            .push(if event.state.as_deref() == Some("completed") {
-                Out::Downloaded(Downloaded {
-                    guid: event.guid,
-                    path: event.file_path,
-                    event: text,
-                })
-            } else {
-                Out::ToWorker(text)
-            });
+        if event.state.as_deref() != Some("completed") {
+            return Verdict::Forward(text);
+        }
+        let download = CompletedDownload {
+            guid: event.guid,
+            path: event.file_path,
+            event: text,
+        };
+        self.actions.push(RelayAction::DownloadCompleted(download));
+        Verdict::Consumed
     }
 }
 
-/// The end of a download that the script does not get, with the reason for Playwright to tell.
-pub fn refused(guid: &str, reason: &str) -> Bytes {
+/// Returns the final event of a download that the script does not get, with the reason, which
+/// Playwright reports.
+pub(crate) fn canceled_download(guid: &str, reason: &str) -> Bytes {
     json!({
         "method": "Browser.downloadProgress",
         "params": {
-            "guid": guid, "totalBytes": 0, "receivedBytes": 0, "state": "canceled", "reason": reason,
+            "guid": guid, "totalBytes": 0, "receivedBytes": 0, "state": "canceled",
+            "reason": reason,
         },
     })
     .to_string()
@@ -130,7 +134,7 @@ pub fn refused(guid: &str, reason: &str) -> Bytes {
 }
 
 fn is_file_name(guid: &str) -> bool {
-    (1..=MAX_GUID).contains(&guid.len())
+    (1..=MAX_GUID_LEN).contains(&guid.len())
         && guid
             .bytes()
             .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')

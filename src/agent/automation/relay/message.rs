@@ -1,19 +1,20 @@
-//! Reading no more of a CDP message than the relay needs.
+//! Parsing the parts of a CDP message that the relay needs.
 
 use std::{borrow::Cow, path::PathBuf};
 
 use serde::Deserialize;
 
-/// A message's head: which command or event, of which session.
+/// The head of a message: its command or event, and its session.
 #[derive(Debug, Default, PartialEq)]
-pub struct Head<'a> {
-    pub id: Option<i64>,
-    pub method: Option<Cow<'a, str>>,
-    pub session: Option<Cow<'a, str>>,
+pub(super) struct Head<'a> {
+    pub(super) id: Option<i64>,
+    pub(super) method: Option<Cow<'a, str>>,
+    pub(super) session: Option<Cow<'a, str>>,
 }
 
-/// From here on it pays not to walk through the whole message (screenshots and bodies are megabytes of one string).
-const LONG: usize = 2048;
+/// The size above which the head is read at the ends of a message instead of parsing all of it.
+/// (Screenshots and bodies are megabytes of one string.)
+const LONG_MESSAGE: usize = 2048;
 
 #[derive(Deserialize)]
 struct Borrowed<'a> {
@@ -32,18 +33,20 @@ struct Owned {
 }
 
 impl<'a> Head<'a> {
-    /// The head of a message of Chromium, whose order of members is known: `id` or `method` first, `sessionId` last.
-    pub fn of_browser(text: &'a [u8]) -> Option<Head<'a>> {
-        if text.len() > LONG
-            && let Some(head) = Self::at_the_ends(text)
+    /// Returns the head of a message from Chromium, whose order of members is known: `id` or
+    /// `method` first, `sessionId` last.
+    pub(super) fn of_browser(text: &'a [u8]) -> Option<Head<'a>> {
+        if text.len() > LONG_MESSAGE
+            && let Some(head) = Self::read_at_ends(text)
         {
             return Some(head);
         }
         Self::parse(text)
     }
 
-    /// The head of any message, `None` where it is not a JSON object or has members of other types.
-    pub fn parse(text: &'a [u8]) -> Option<Head<'a>> {
+    /// Returns the head of any message, or `None` if the message is no JSON object or has members
+    /// of other types.
+    pub(super) fn parse(text: &'a [u8]) -> Option<Head<'a>> {
         if let Ok(head) = serde_json::from_slice::<Borrowed>(text) {
             return Some(Head {
                 id: head.id,
@@ -51,7 +54,7 @@ impl<'a> Head<'a> {
                 session: head.session.map(Cow::Borrowed),
             });
         }
-        // Names with escapes in them cannot be borrowed.
+        // Strings with escapes cannot be borrowed.
         let head: Owned = serde_json::from_slice(text).ok()?;
         Some(Head {
             id: head.id,
@@ -60,23 +63,24 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// `{"id":7,…}` or `{"method":"X",…}`, and `…,"sessionId":"S"}` where there is one. A `sessionId` inside of `params` or
-    /// `result` is followed by another brace, and inside a string its quotes would be escaped.
-    fn at_the_ends(text: &'a [u8]) -> Option<Head<'a>> {
+    /// Reads `{"id":7,…}` or `{"method":"X",…}`, and `…,"sessionId":"S"}` if there is one. A
+    /// `sessionId` inside `params` or `result` is followed by another brace, and inside a string
+    /// its quotes would be escaped.
+    fn read_at_ends(text: &'a [u8]) -> Option<Head<'a>> {
         let mut head = Head::default();
         if let Some(rest) = text.strip_prefix(b"{\"id\":") {
             let end = rest.iter().position(|b| !b.is_ascii_digit())?;
             head.id = Some(std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?);
         } else {
             let rest = text.strip_prefix(b"{\"method\":\"")?;
-            head.method = Some(name(&rest[..rest.iter().position(|b| *b == b'"')?])?);
+            head.method = Some(plain_name(&rest[..rest.iter().position(|b| *b == b'"')?])?);
         }
         if let Some(rest) = text.strip_suffix(b"\"}") {
             let start = rest.iter().rposition(|b| *b == b'"')?;
             if !rest[..start].ends_with(b",\"sessionId\":") {
                 return None;
             }
-            head.session = Some(name(&rest[start + 1..])?);
+            head.session = Some(plain_name(&rest[start + 1..])?);
         } else if !text.ends_with(b"}}") {
             return None;
         }
@@ -84,8 +88,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// A plain name: no escapes.
-fn name(bytes: &[u8]) -> Option<Cow<'_, str>> {
+/// Returns a name that contains no escapes.
+fn plain_name(bytes: &[u8]) -> Option<Cow<'_, str>> {
     let plain = bytes
         .iter()
         .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
@@ -94,55 +98,55 @@ fn name(bytes: &[u8]) -> Option<Cow<'_, str>> {
         .flatten()
 }
 
-/// `Target.attachedToTarget`.
+/// The parameters of `Target.attachedToTarget`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Attached {
-    pub session_id: String,
-    pub target_info: TargetInfo,
+pub(super) struct AttachedToTarget {
+    pub(super) session_id: String,
+    pub(super) target_info: TargetInfo,
     #[serde(default)]
-    pub waiting_for_debugger: bool,
+    pub(super) waiting_for_debugger: bool,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TargetInfo {
-    pub target_id: String,
+pub(super) struct TargetInfo {
+    pub(super) target_id: String,
     #[serde(rename = "type")]
-    pub kind: String,
+    pub(super) kind: String,
     #[serde(default)]
-    pub opener_id: Option<String>,
+    pub(super) opener_id: Option<String>,
 }
 
-/// `Target.detachedFromTarget`.
+/// The parameters of `Target.detachedFromTarget`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Detached {
-    pub session_id: String,
+pub(super) struct DetachedFromTarget {
+    pub(super) session_id: String,
 }
 
-/// `Browser.downloadWillBegin` and `Browser.downloadProgress`.
+/// The parameters of `Browser.downloadWillBegin` and `Browser.downloadProgress`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Download {
-    pub guid: String,
+pub(super) struct DownloadEvent {
+    pub(super) guid: String,
     #[serde(default)]
-    pub state: Option<String>,
-    /// Where it was saved.
+    pub(super) state: Option<String>,
+    /// The path of the saved file.
     #[serde(default)]
-    pub file_path: Option<PathBuf>,
+    pub(super) file_path: Option<PathBuf>,
 }
 
-/// The parameters of `Browser.setDownloadBehavior` that the relay keeps.
-#[derive(Debug, Deserialize)]
+/// The parameters of `Browser.setDownloadBehavior` that the relay uses.
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DownloadBehavior {
+pub(super) struct DownloadBehavior {
     #[serde(default)]
-    pub behavior: String,
+    pub(super) behavior: String,
     #[serde(default)]
-    pub browser_context_id: Option<String>,
+    pub(super) browser_context_id: Option<String>,
     #[serde(default)]
-    pub events_enabled: bool,
+    pub(super) events_enabled: bool,
 }
 
 #[derive(Deserialize)]
@@ -150,21 +154,22 @@ struct Event<T> {
     params: T,
 }
 
-pub fn params<T: for<'de> Deserialize<'de>>(text: &[u8]) -> Option<T> {
+/// Parses the parameters of a message.
+pub(super) fn params<T: for<'de> Deserialize<'de>>(text: &[u8]) -> Option<T> {
     serde_json::from_slice::<Event<T>>(text)
         .ok()
         .map(|event| event.params)
 }
 
-/// The URL of the main frame in the reply to `Page.getFrameTree`, if it is a reply and not an error.
-pub fn main_frame_url(text: &[u8]) -> Option<String> {
+/// Returns the URL of the main frame from a reply to `Page.getFrameTree`, or `None` for an error.
+pub(super) fn main_frame_url(text: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Reply {
-        result: Result_,
+        result: FrameTreeResult,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Result_ {
+    struct FrameTreeResult {
         frame_tree: FrameTree,
     }
     #[derive(Deserialize)]
@@ -193,8 +198,8 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_of_reading_agree() {
-        let long = "x".repeat(LONG);
+    fn head_read_at_ends_equals_parsed_head() {
+        let long = "x".repeat(LONG_MESSAGE);
         let fake = r#"\",\"sessionId\":\"FAKE\"}"#;
         for (text, expected) in [
             (
@@ -216,16 +221,19 @@ mod tests {
                 head(Some(8), None, None),
             ),
         ] {
-            assert_eq!(Head::at_the_ends(text.as_bytes()).as_ref(), Some(&expected));
+            assert_eq!(
+                Head::read_at_ends(text.as_bytes()).as_ref(),
+                Some(&expected)
+            );
             assert_eq!(Head::parse(text.as_bytes()).as_ref(), Some(&expected));
         }
     }
 
     #[test]
-    fn an_unusual_order_is_left_to_the_parser() {
-        let long = "x".repeat(LONG);
+    fn head_is_parsed_when_member_order_is_unusual() {
+        let long = "x".repeat(LONG_MESSAGE);
         let text = format!(r#"{{"sessionId":"S","id":3,"result":{{}},"more":"{long}"}}"#);
-        assert_eq!(Head::at_the_ends(text.as_bytes()), None);
+        assert_eq!(Head::read_at_ends(text.as_bytes()), None);
         assert_eq!(
             Head::of_browser(text.as_bytes()),
             Some(head(Some(3), None, Some("S")))
@@ -233,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_and_garbage() {
+    fn parse_accepts_escapes_and_rejects_garbage() {
         assert_eq!(
             Head::parse(br#"{"id":1,"method":"a\u002eb"}"#),
             Some(head(Some(1), Some("a.b"), None))

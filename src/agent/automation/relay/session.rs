@@ -1,4 +1,4 @@
-//! What the relay knows of one session: a tab, a frame, a worker.
+//! The relay's state of one session: a tab, a frame or a worker.
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -6,82 +6,86 @@ use tokio::time::Instant;
 use super::worlds::Worlds;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind {
+pub(super) enum Kind {
     Page,
     Other,
 }
 
+/// Whether the script worker knows a session.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Standing {
-    /// The script worker has not been told of it.
+pub(super) enum Visibility {
     Hidden,
     Announced,
 }
 
 #[derive(Debug)]
-pub struct Session {
-    pub target: String,
-    pub kind: Kind,
-    pub standing: Standing,
-    /// The held back `Target.attachedToTarget`.
-    pub announcement: Option<Bytes>,
-    /// The order of attaching.
-    pub attached: u64,
-    /// The main frame's, as of the last answer.
-    pub url: String,
-    /// When the probe went out that is not answered yet.
-    pub probed_at: Option<Instant>,
-    /// It was reported that it hangs.
-    pub silent: bool,
-    /// `Page` is enabled, so that its first navigation is seen.
-    pub watched: bool,
-    /// The script has opened it or acted in it.
-    pub driven: bool,
-    /// When it is let run, should Playwright not have done it.
-    pub release_at: Option<Instant>,
-    /// Commands put off until a script comes.
-    pub deferred: Vec<Bytes>,
-    pub worlds: Worlds,
-    /// The `Page.javascriptDialogOpening` that an idle worker was not told of.
-    pub dialog: Option<Bytes>,
+pub(super) struct Session {
+    pub(super) target: String,
+    kind: Kind,
+    pub(super) visibility: Visibility,
+    /// The `Target.attachedToTarget` that is sent when the session is announced.
+    pub(super) announcement: Option<Bytes>,
+    /// The position in the order of attaching.
+    pub(super) sequence: u64,
+    /// The URL of the main frame, from the last probe.
+    pub(super) url: String,
+    /// When the unanswered probe was sent.
+    pub(super) probed_at: Option<Instant>,
+    /// Whether the tab was reported as hung.
+    pub(super) is_hung: bool,
+    /// Whether the `Page` domain is enabled, so that the first navigation is reported.
+    pub(super) page_enabled: bool,
+    /// Whether the script has opened the session or acted in it.
+    pub(super) is_driven: bool,
+    /// When the relay lets the session run, unless Playwright does so first.
+    pub(super) release_at: Option<Instant>,
+    /// Commands deferred until the next script.
+    pub(super) deferred_commands: Vec<Bytes>,
+    pub(super) worlds: Worlds,
+    /// The `Page.javascriptDialogOpening` that the idle worker has not seen.
+    pub(super) pending_dialog: Option<Bytes>,
 }
 
 impl Session {
-    pub fn new(target: String, kind: Kind, attached: u64) -> Self {
+    pub(super) fn new(target: String, kind: Kind, sequence: u64) -> Self {
         Session {
             target,
             kind,
-            standing: Standing::Hidden,
+            visibility: Visibility::Hidden,
             announcement: None,
-            attached,
+            sequence,
             url: String::new(),
             probed_at: None,
-            silent: false,
-            watched: false,
-            driven: false,
+            is_hung: false,
+            page_enabled: false,
+            is_driven: false,
             release_at: None,
-            deferred: Vec::new(),
+            deferred_commands: Vec::new(),
             worlds: Worlds::default(),
-            dialog: None,
+            pending_dialog: None,
         }
     }
 
-    /// A tab whose first navigation was refused or has not begun has no URL at all; Playwright waits for it.
-    pub fn is_initialised(&self) -> bool {
+    pub(super) fn is_page(&self) -> bool {
+        self.kind == Kind::Page
+    }
+
+    /// Whether the tab has a URL. A tab whose first navigation was refused or has not started has
+    /// none, and Playwright waits for it.
+    pub(super) fn is_initialised(&self) -> bool {
         !matches!(self.url.as_str(), "" | ":")
     }
 
-    /// Whether a script can use it as its `page`: not the New Tab page, whose content policy refuses most of what scripts do,
-    /// and not DevTools itself.
-    pub fn fits(&self) -> bool {
-        self.is_initialised()
-            && ![
-                "chrome://newtab",
-                "chrome://new-tab-page",
-                "chrome-untrusted:",
-                "devtools:",
-            ]
-            .iter()
-            .any(|unfit| self.url.starts_with(unfit))
+    /// Whether a script can use the tab as its `page`. It cannot use the New Tab page, because that
+    /// page's content policy refuses most of what scripts do, nor DevTools.
+    pub(super) fn is_usable(&self) -> bool {
+        const UNUSABLE_URLS: [&str; 4] = [
+            "chrome://newtab",
+            "chrome://new-tab-page",
+            "chrome-untrusted:",
+            "devtools:",
+        ];
+        let is_unusable = |prefix: &&str| self.url.starts_with(*prefix);
+        self.is_initialised() && !UNUSABLE_URLS.iter().any(is_unusable)
     }
 }

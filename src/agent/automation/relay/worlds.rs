@@ -1,8 +1,9 @@
-//! The isolated worlds in which Playwright works beside a page's own scripts.
+//! The isolated worlds in which Playwright runs beside a page's own scripts.
 //!
-//! Every client of Playwright makes a world of its own in every frame, and it stays there as long as the document: with a worker per
-//! call, a page would collect one more with each call. So all workers share one, under a name of the agent's, which each worker is
-//! told as the one it has asked for.
+//! Every Playwright client creates a world in every frame, and it stays until the document goes.
+//! With one worker per call, a page would collect one more world with each call. Therefore all
+//! workers share one world under a name of the agent, and each worker sees it under the name that
+//! it has asked for.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -10,35 +11,37 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The shared world's name in the browser.
-pub const WORLD: &str = "__berth_utility_world";
-/// What Playwright's own names begin with.
-const PLAYWRIGHT: &str = "__playwright_utility_world";
-/// Contexts that may come before the worker has said its name for the world: one for each frame, at most so many.
-const MAX_EARLY: usize = 256;
-/// Frames of a session that are kept track of.
+use super::message::params;
+
+/// The name of the shared world in the browser.
+pub(super) const SHARED_WORLD: &str = "__berth_utility_world";
+/// The prefix of the names that Playwright gives its worlds.
+const PLAYWRIGHT_PREFIX: &str = "__playwright_utility_world";
+/// The most context events held until the worker names its world: one for each frame.
+const MAX_HELD_EVENTS: usize = 256;
+/// The most frames tracked in one session.
 const MAX_FRAMES: usize = 4_096;
 
-/// What is known of one session's frames.
+/// The execution contexts of one session's frames.
 #[derive(Debug, Default)]
-pub struct Worlds {
-    /// The worker's name for the world.
-    name: Option<String>,
-    /// Each frame's own context.
+pub(super) struct Worlds {
+    /// The worker's name for the shared world.
+    worker_name: Option<String>,
+    /// The default context of each frame.
     main: HashMap<String, i64>,
-    /// Each frame's context in the shared world, as the worker knows it.
+    /// The context of each frame in the shared world, as announced to the worker.
     shared: HashMap<String, i64>,
-    early: Vec<Bytes>,
+    held_events: Vec<Bytes>,
 }
 
 #[derive(Deserialize)]
-struct Created<'a> {
+struct ContextCreated<'a> {
     #[serde(borrow)]
-    params: CreatedParams<'a>,
+    params: ContextCreatedParams<'a>,
 }
 
 #[derive(Deserialize)]
-struct CreatedParams<'a> {
+struct ContextCreatedParams<'a> {
     #[serde(borrow)]
     context: Context<'a>,
 }
@@ -60,10 +63,25 @@ struct AuxData {
     frame_id: Option<String>,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ContextDestroyed {
+    execution_context_id: i64,
+}
+
+/// The parameters of a command that names a world.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WorldParams {
+    world_name: Option<String>,
+    frame_id: Option<String>,
+}
+
 impl Worlds {
-    /// `Runtime.executionContextCreated` as the worker is to see it, if it is.
-    pub fn created(&mut self, text: Bytes) -> Option<Bytes> {
-        let Ok(event) = serde_json::from_slice::<Created>(&text) else {
+    /// Returns `Runtime.executionContextCreated` as the worker sees it, or `None` if it does not
+    /// see it.
+    pub(super) fn context_created(&mut self, text: Bytes) -> Option<Bytes> {
+        let Ok(event) = serde_json::from_slice::<ContextCreated>(&text) else {
             return Some(text);
         };
         let context = event.params.context;
@@ -81,70 +99,69 @@ impl Worlds {
             self.main.insert(frame, context.id);
             return Some(text);
         }
-        if context.name == WORLD {
-            let Some(name) = &self.name else {
-                if self.early.len() < MAX_EARLY {
-                    self.early.push(text.clone());
-                }
-                return None;
-            };
-            // Two workers may have made one each at once. To Playwright a second one would mean that the first is gone.
-            if self.shared.contains_key(&frame) {
-                return None;
+        if context.name == SHARED_WORLD {
+            return self.shared_context_created(frame, context.id, &text);
+        }
+        // The worlds of other Playwright clients are hidden.
+        (!context.name.starts_with(PLAYWRIGHT_PREFIX)).then_some(text)
+    }
+
+    fn shared_context_created(&mut self, frame: String, id: i64, text: &Bytes) -> Option<Bytes> {
+        let Some(name) = &self.worker_name else {
+            if self.held_events.len() < MAX_HELD_EVENTS {
+                self.held_events.push(text.clone());
             }
-            self.shared.insert(frame, context.id);
-            return renamed(&text, "/params/context/name", name);
+            return None;
+        };
+        // Two workers may have created one each at the same time. To Playwright a second one would
+        // mean that the first is gone.
+        if self.shared.contains_key(&frame) {
+            return None;
         }
-        // Another client's.
-        (!context.name.starts_with(PLAYWRIGHT)).then_some(text)
+        self.shared.insert(frame, id);
+        replace_string(text, "/params/context/name", name)
     }
 
-    /// `Runtime.executionContextDestroyed`
-    pub fn destroyed(&mut self, text: &[u8]) {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Destroyed {
-            execution_context_id: i64,
-        }
-        if let Some(Destroyed {
-            execution_context_id: gone,
-        }) = super::message::params(text)
-        {
-            self.main.retain(|_, id| *id != gone);
-            self.shared.retain(|_, id| *id != gone);
+    /// Handles `Runtime.executionContextDestroyed`.
+    pub(super) fn context_destroyed(&mut self, text: &[u8]) {
+        if let Some(event) = params::<ContextDestroyed>(text) {
+            let destroyed = event.execution_context_id;
+            self.main.retain(|_, id| *id != destroyed);
+            self.shared.retain(|_, id| *id != destroyed);
         }
     }
 
-    /// `Runtime.executionContextsCleared`
-    pub fn cleared(&mut self) {
+    /// Handles `Runtime.executionContextsCleared`.
+    pub(super) fn contexts_cleared(&mut self) {
         self.main.clear();
         self.shared.clear();
-        self.early.clear();
+        self.held_events.clear();
     }
 
-    /// A command of the worker that names a world: under the shared name, and the events that waited for the worker's name.
-    /// `None` where it names none of Playwright's.
-    pub fn command(&mut self, text: &[u8]) -> Option<(Bytes, Vec<Bytes>)> {
-        let (name, _) = named(text)?;
-        let shared = renamed(text, "/params/worldName", WORLD)?;
-        self.name = Some(name);
-        let early = std::mem::take(&mut self.early);
-        let told = early
+    /// Rewrites a command of the worker to the shared world, and returns it with the events that
+    /// were held until the worker named its world. Returns `None` if the command names no world of
+    /// Playwright.
+    pub(super) fn rewrite_command(&mut self, text: &[u8]) -> Option<(Bytes, Vec<Bytes>)> {
+        let (name, _) = playwright_world(text)?;
+        let shared = replace_string(text, "/params/worldName", SHARED_WORLD)?;
+        self.worker_name = Some(name);
+        let held = std::mem::take(&mut self.held_events);
+        let events = held
             .into_iter()
-            .filter_map(|event| self.created(event))
+            .filter_map(|event| self.context_created(event))
             .collect();
-        Some((shared, told))
+        Some((shared, events))
     }
 
-    /// The shared world's context in the frame of a `Page.createIsolatedWorld`.
-    pub fn existing(&self, text: &[u8]) -> Option<i64> {
-        let (_, frame) = named(text)?;
+    /// Returns the shared world's context in the frame of a `Page.createIsolatedWorld`.
+    pub(super) fn shared_context(&self, text: &[u8]) -> Option<i64> {
+        let (_, frame) = playwright_world(text)?;
         self.shared.get(&frame?).copied()
     }
 
-    /// The frames that have no shared world yet and need one, now that a script comes.
-    pub fn missing(&self) -> Vec<String> {
-        if self.name.is_none() {
+    /// Returns the frames in which a script needs the shared world and does not have it.
+    pub(super) fn frames_without_shared_world(&self) -> Vec<String> {
+        if self.worker_name.is_none() {
             return Vec::new();
         }
         self.main
@@ -155,23 +172,17 @@ impl Worlds {
     }
 }
 
-/// The world of Playwright's that a command names, and the frame.
-fn named(text: &[u8]) -> Option<(String, Option<String>)> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Named {
-        world_name: Option<String>,
-        frame_id: Option<String>,
-    }
-    let params: Named = super::message::params(text)?;
+/// Returns the name of the Playwright world in a command, and the frame.
+fn playwright_world(text: &[u8]) -> Option<(String, Option<String>)> {
+    let params: WorldParams = params(text)?;
     let world = params.world_name?;
     world
-        .starts_with(PLAYWRIGHT)
+        .starts_with(PLAYWRIGHT_PREFIX)
         .then_some((world, params.frame_id))
 }
 
-fn renamed(text: &[u8], place: &str, name: &str) -> Option<Bytes> {
+fn replace_string(text: &[u8], pointer: &str, value: &str) -> Option<Bytes> {
     let mut message: Value = serde_json::from_slice(text).ok()?;
-    *message.pointer_mut(place)? = Value::from(name);
+    *message.pointer_mut(pointer)? = Value::from(value);
     Some(message.to_string().into())
 }

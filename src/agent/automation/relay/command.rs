@@ -1,0 +1,107 @@
+//! Building the relay's messages to Chromium and to Playwright.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json, value::RawValue};
+
+use super::{FIRST_RELAY_ID, LAST_RELAY_ID, Relay, RelayCommand, worlds::SHARED_WORLD};
+
+impl Relay {
+    /// Sends a command without parameters to a session.
+    pub(super) fn send_command(&mut self, method: &str, session: &str, command: RelayCommand) {
+        let id = self.allocate_id(command);
+        let text =
+            format!(r#"{{"id":{id},"method":"{method}","params":{{}},"sessionId":"{session}"}}"#);
+        self.to_browser(text.into());
+    }
+
+    /// Sends `command` of the worker under an id of the relay, so that its reply is dropped.
+    pub(super) fn send_deferred(&mut self, command: &[u8]) {
+        let id = self.allocate_id(RelayCommand::Other);
+        if let Some(text) = with_id(command, id) {
+            self.to_browser(text);
+        }
+    }
+
+    /// Creates the shared world in each frame of the session that lacks it.
+    pub(super) fn create_missing_worlds(&mut self, session_id: &str) {
+        let Some(session) = self.sessions.get(session_id) else {
+            return;
+        };
+        for frame in session.worlds.frames_without_shared_world() {
+            let id = self.allocate_id(RelayCommand::Other);
+            let params = json!({
+                // `Univeral` is the protocol's spelling.
+                "frameId": frame, "worldName": SHARED_WORLD, "grantUniveralAccess": true,
+            });
+            let command = json!({
+                "id": id,
+                "method": "Page.createIsolatedWorld",
+                "params": params,
+                "sessionId": session_id,
+            });
+            self.to_browser(command.to_string().into());
+        }
+    }
+
+    fn allocate_id(&mut self, command: RelayCommand) -> i64 {
+        let id = self.next_relay_id;
+        self.next_relay_id = if id == LAST_RELAY_ID {
+            FIRST_RELAY_ID
+        } else {
+            id + 1
+        };
+        // Only the replies to probes are used.
+        if let RelayCommand::Probe(_) = command {
+            self.relay_commands.insert(id, command);
+        }
+        id
+    }
+}
+
+/// Returns Playwright's root `Target.setAutoAttach` without the targets from which it would detach
+/// again: parts of Chromium's own windows.
+pub(super) fn auto_attach(id: i64) -> Bytes {
+    format!(
+        concat!(
+            r#"{{"id":{},"method":"Target.setAutoAttach","#,
+            r#""params":{{"autoAttach":true,"waitForDebuggerOnStart":true,"flatten":true,"#,
+            r#""filter":[{{"type":"browser","exclude":true}},{{"type":"tab","exclude":true}},"#,
+            r#"{{"type":"browser_ui","exclude":true}},{{}}]}}}}"#
+        ),
+        id
+    )
+    .into()
+}
+
+/// Returns a successful reply to the worker's command.
+pub(super) fn success_reply(id: i64, session: &str, result: Value) -> Bytes {
+    json!({ "id": id, "result": result, "sessionId": session })
+        .to_string()
+        .into()
+}
+
+/// Returns the error for a command that acts in a page while no script runs.
+pub(super) fn idle_error(id: i64, session: &str) -> Bytes {
+    let message = "no call is running in this executor: code of earlier calls may not act in pages";
+    json!({ "id": id, "error": { "code": -32000, "message": message }, "sessionId": session })
+        .to_string()
+        .into()
+}
+
+/// Returns the same command under another id.
+fn with_id(text: &[u8], id: i64) -> Option<Bytes> {
+    #[derive(Deserialize, Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Command<'a> {
+        id: i64,
+        method: String,
+        #[serde(borrow, skip_serializing_if = "Option::is_none")]
+        params: Option<&'a RawValue>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        session_id: Option<String>,
+    }
+    let mut command: Command = serde_json::from_slice(text).ok()?;
+    command.id = id;
+    serde_json::to_vec(&command).ok().map(Bytes::from)
+}
