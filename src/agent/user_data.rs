@@ -42,7 +42,7 @@ use crate::{
     },
 };
 
-/// How long Chromium may take to be ready, if it is starting, and then to close or freeze.
+/// The time that Chromium may take to be ready, if it is starting, and then to close or freeze.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Debug, thiserror::Error)]

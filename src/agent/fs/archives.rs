@@ -23,7 +23,7 @@ use crate::{
 
 /// The limit on archives that are created or unpacked at once; each needs memory and cores.
 pub const MAX_ARCHIVES: usize = 4;
-/// How long an uploaded archive waits for a permit.
+/// The time that an uploaded archive waits for a permit.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]

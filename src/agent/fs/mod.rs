@@ -19,8 +19,8 @@
 //!                    └─ dropped or failed: removed; after a crash: removed by the next agent
 //! ```
 //!
-//! `Watches` owns its table of watches, and runs one task per watch that ends it when nobody reads
-//! it, or when the agent shuts down.
+//! `Watches` owns its table of watches, and runs one task per watch that ends it when it has had no
+//! reader for too long, or when the agent shuts down.
 
 pub mod archives;
 pub mod atomic_file;

@@ -30,7 +30,7 @@ const BUFFER_BOUNDS: Bounds = Bounds {
 };
 /// The estimated size of an event without its paths.
 const EVENT_BYTES: usize = 160;
-/// How long the last events of a deleted directory remain readable.
+/// The time that the last events of a deleted directory remain readable.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,7 @@ pub struct Watches {
 struct Inner {
     slots: Mutex<HashMap<WatchId, Slot>>,
     watcher: SharedWatcher,
-    /// How long a watch without readers is kept.
+    /// The time after which a watch without readers is stopped.
     idle_timeout: Duration,
     shutdown: Shutdown,
 }

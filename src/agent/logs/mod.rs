@@ -1,4 +1,17 @@
-//! Logs to be read while they are written: files, and what the agent's programs and the agent itself print.
+//! The service behind `GET /logs/stream`: files, and the output of the agent's programs and of the
+//! agent itself, read while they are written.
+//!
+//! ```text
+//! GET /logs/stream ─► Logs::open ─► LogReader ┬─ file::FileReader: follows a path (inotify)
+//!                                             └─ ProgramLogReader: follows a ProgramLog
+//!
+//! Chromium, Xvfb ─► lines ─┬─► ProgramLog (bounded memory, survives restarts of the program)
+//! agent's own log ─────────┘
+//! ```
+//!
+//! Every event has a [`Position`](position::Position) as its SSE id, from which a later reader
+//! resumes. [`Logs`] owns the program logs and limits the number of readers; each reader owns its
+//! open file.
 
 use std::sync::Arc;
 
@@ -17,18 +30,18 @@ mod position;
 mod program_log;
 
 use file::FileReader;
-use position::Mark;
+use position::SourceId;
 pub use program_log::ProgramLog;
 use program_log::ProgramLogReader;
 
-/// What the end says where nobody waits for more.
-const ALL_FOR_NOW: &str = "this is all for now";
-/// Logs that may be read at once.
+/// The message of the last event for a reader that does not follow the log.
+const END_OF_LOG: &str = "end of the log";
+/// The limit on concurrent readers.
 pub const MAX_READERS: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenLogError {
-    #[error("{MAX_READERS} logs are being read, which is the limit")]
+    #[error("log reader limit reached ({MAX_READERS})")]
     LimitReached,
     #[error(transparent)]
     File(#[from] FileError),
@@ -42,76 +55,79 @@ pub struct Logs {
     pub chromium: ProgramLog,
     pub xvfb: ProgramLog,
     agent: ProgramLog,
-    /// Tells this run of the agent from others.
-    mark: Mark,
+    /// Distinguishes this run of the agent from others.
+    run_id: SourceId,
     readers: Arc<Semaphore>,
     watcher: SharedWatcher,
 }
 
-/// An event, and what to say to go on behind it.
-pub type Told = (u64, LogEvent);
+/// An event, with the position to resume from after it.
+pub type PositionedEvent = (u64, LogEvent);
 
-/// A log that is being read.
+/// A reader of one log.
 pub struct LogReader {
-    log: Kind,
-    _place: OwnedSemaphorePermit,
+    source: SourceReader,
+    _permit: OwnedSemaphorePermit,
 }
 
-enum Kind {
+enum SourceReader {
     File(Box<FileReader>),
     Program(ProgramLogReader),
 }
 
 impl Logs {
-    /// `agent` is what the agent's own log goes to.
+    /// `agent` is the agent's own log.
     #[must_use]
     pub fn new(agent: ProgramLog, watcher: SharedWatcher) -> Self {
         Logs {
             chromium: ProgramLog::default(),
             xvfb: ProgramLog::default(),
             agent,
-            mark: Mark::random(),
+            run_id: SourceId::random(),
             readers: Arc::new(Semaphore::new(MAX_READERS)),
             watcher,
         }
     }
 
-    /// Begins to read a log, behind the event that was the `last` to be told.
+    /// Opens a log, to be read from its start or after the event with the position `last`.
     ///
     /// # Errors
-    /// Where there is no such log, or as many are being read as may.
+    /// If there is no such log, or the limit of readers is reached.
     pub async fn open(
         &self,
         query: LogQuery,
         last: Option<u64>,
     ) -> Result<LogReader, OpenLogError> {
-        let place = self.readers.clone().try_acquire_owned();
-        let place = place.map_err(|_| OpenLogError::LimitReached)?;
-        let log = match query.source {
+        let permit = self.readers.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| OpenLogError::LimitReached)?;
+        let source = match query.source {
             LogSource::Path(path) => {
                 let watcher = query.follow.then(|| self.watcher.clone());
                 let path = path.as_path().to_owned();
-                Kind::File(Box::new(FileReader::open(path, watcher, last).await?))
+                SourceReader::File(Box::new(FileReader::open(path, watcher, last).await?))
             }
             LogSource::Supervisor(process) => {
-                let printed = match process {
+                let log = match process {
                     SupervisorProcess::Chromium => &self.chromium,
                     SupervisorProcess::Xvfb => &self.xvfb,
                     SupervisorProcess::Agent => &self.agent,
                 };
-                Kind::Program(printed.read(self.mark, query.follow, last))
+                SourceReader::Program(log.reader(self.run_id, query.follow, last))
             }
         };
-        Ok(LogReader { log, _place: place })
+        Ok(LogReader {
+            source,
+            _permit: permit,
+        })
     }
 }
 
 impl LogReader {
-    /// Waits for what comes next; `None` after the end.
-    pub async fn next(&mut self) -> Option<Told> {
-        match &mut self.log {
-            Kind::File(file) => file.next().await,
-            Kind::Program(printed) => printed.next().await,
+    /// Waits for the next event; `None` after the last.
+    pub async fn next(&mut self) -> Option<PositionedEvent> {
+        match &mut self.source {
+            SourceReader::File(file) => file.next().await,
+            SourceReader::Program(log) => log.next().await,
         }
     }
 }
@@ -126,6 +142,7 @@ fn line_event(line: Line) -> LogEvent {
     }
 }
 
+/// Returns an event that is not a line of the log.
 fn notice(event: LogEventKind, message: impl Into<String>) -> LogEvent {
     LogEvent {
         event,

@@ -1,4 +1,4 @@
-//! Where a reader is, as the number its client sends back to go on.
+//! A position in a log, encoded as the number that a client sends back to resume.
 
 use std::{
     fs::Metadata,
@@ -6,48 +6,49 @@ use std::{
     os::unix::fs::MetadataExt,
 };
 
-/// Room for offsets up to 16 TiB.
+/// The bits of the offset, enough for 16 TiB. The remaining bits hold the source.
 const OFFSET_BITS: u32 = 44;
 const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 
-/// Tells one file, or one run of the agent, from another, so that no reader goes on in the wrong one.
+/// A short identifier of a file, or of a run of the agent, so that no reader resumes in another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark(u64);
+pub struct SourceId(u64);
 
-/// A place in what has that mark.
+/// An offset in the source with that identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
-    pub mark: Mark,
+    pub source: SourceId,
     pub offset: u64,
 }
 
-impl Mark {
+impl SourceId {
     pub fn random() -> Self {
-        Mark::of(RandomState::new().build_hasher().finish())
+        SourceId::from_hash(RandomState::new().build_hasher().finish())
     }
 
-    /// A file that takes the name of another, or even its inode, has another mark.
+    /// Returns the identifier of a file. It changes if the path, or even the inode, is reused for
+    /// another file.
     pub fn of_file(metadata: &Metadata) -> Self {
         let mut hasher = DefaultHasher::new();
         (metadata.dev(), metadata.ino(), metadata.created().ok()).hash(&mut hasher);
-        Mark::of(hasher.finish())
+        SourceId::from_hash(hasher.finish())
     }
 
-    fn of(hash: u64) -> Self {
-        Mark(hash >> OFFSET_BITS)
+    fn from_hash(hash: u64) -> Self {
+        SourceId(hash >> OFFSET_BITS)
     }
 }
 
 impl From<Position> for u64 {
     fn from(position: Position) -> u64 {
-        position.mark.0 << OFFSET_BITS | position.offset & OFFSET_MASK
+        position.source.0 << OFFSET_BITS | position.offset & OFFSET_MASK
     }
 }
 
 impl From<u64> for Position {
     fn from(number: u64) -> Self {
         Position {
-            mark: Mark(number >> OFFSET_BITS),
+            source: SourceId(number >> OFFSET_BITS),
             offset: number & OFFSET_MASK,
         }
     }
@@ -58,9 +59,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_position_is_found_again_by_its_number() {
+    fn position_survives_conversion_to_number() {
         let position = Position {
-            mark: Mark::random(),
+            source: SourceId::random(),
             offset: 1 << 40,
         };
         assert_eq!(Position::from(u64::from(position)), position);

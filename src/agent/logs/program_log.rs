@@ -1,10 +1,10 @@
-//! What a program has printed, kept in bounded memory while the program comes and goes.
+//! The output of a program, kept in bounded memory across restarts of the program.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use super::{
-    ALL_FOR_NOW, Told, line_event, notice,
-    position::{Mark, Position},
+    END_OF_LOG, PositionedEvent, line_event, notice,
+    position::{Position, SourceId},
 };
 use crate::{
     api::logs::{LogEvent, LogEventKind},
@@ -13,12 +13,12 @@ use crate::{
     system::process::child::Listener,
 };
 
-/// What is kept of one program, in lines and in bytes.
-const KEPT: Bounds = Bounds {
+/// The limit on stored lines per program.
+const LOG_BOUNDS: Bounds = Bounds {
     entries: 1 << 14,
     weight: 2 << 20,
 };
-/// What a line takes besides its text.
+/// The estimated size of a line without its text.
 const LINE_BYTES: usize = 64;
 
 /// The lines of one program; clones share them.
@@ -27,47 +27,49 @@ pub struct ProgramLog {
     lines: Log<Arc<LogEvent>>,
 }
 
-/// Reads them.
+/// A reader of a program's log.
 pub struct ProgramLogReader {
     lines: Reader<Arc<LogEvent>>,
-    mark: Mark,
-    /// The id of the last line to be read, where the reader does not stay.
-    until: Option<u64>,
-    at: u64,
-    /// The reader was behind a line of another run of the agent.
-    elsewhere: bool,
-    ended: bool,
+    run_id: SourceId,
+    /// The id of the last line to read, for a reader that does not follow the log.
+    end: Option<u64>,
+    /// The id of the last line that was read.
+    offset: u64,
+    /// Whether the reader's position is from another run of the agent, which is still to be
+    /// reported.
+    restarted: bool,
+    is_ended: bool,
 }
 
 impl Default for ProgramLog {
     fn default() -> Self {
         ProgramLog {
-            lines: Log::new(KEPT),
+            lines: Log::new(LOG_BOUNDS),
         }
     }
 }
 
 impl ProgramLog {
-    /// Adds a line. It never waits.
+    /// Adds a line without waiting.
     pub fn add(&self, line: Line) {
         let weight = line.text.len() + LINE_BYTES;
         self.lines.append(Arc::new(line_event(line)), weight);
     }
 
-    /// What adds all that a child prints.
+    /// Returns a listener that adds everything a child process prints.
     #[must_use]
     pub fn listener(&self) -> Listener {
-        let printed = self.clone();
-        Arc::new(move |line| printed.add(line.clone()))
+        let log = self.clone();
+        Arc::new(move |line| log.add(line.clone()))
     }
 
-    /// What adds text that comes line by line.
+    /// Returns a function that adds text consisting of complete lines.
     pub fn line_writer(&self) -> impl Fn(&str) + Send + Sync + use<> {
-        let printed = self.clone();
+        let log = self.clone();
         move |text| {
             for line in text.lines() {
-                // What is longer than a line may be is the log's own, and bounded by it.
-                printed.add(Line {
+                // Not split at the maximum line length: the agent bounds its own lines.
+                log.add(Line {
                     text: line.to_owned(),
                     partial: false,
                 });
@@ -75,39 +77,44 @@ impl ProgramLog {
         }
     }
 
-    pub(super) fn read(&self, mark: Mark, follow: bool, last: Option<u64>) -> ProgramLogReader {
+    pub(super) fn reader(
+        &self,
+        run_id: SourceId,
+        follow: bool,
+        last: Option<u64>,
+    ) -> ProgramLogReader {
         let last = last.map(Position::from);
         let newest = self.lines.newest();
-        let (from, at, elsewhere) = match last {
-            Some(position) if position.mark == mark => {
-                let at = position.offset.min(newest);
-                (streams::From::After(at), at, false)
+        let (from, offset, restarted) = match last {
+            Some(position) if position.source == run_id => {
+                let offset = position.offset.min(newest);
+                (streams::From::After(offset), offset, false)
             }
             other => (streams::From::Oldest, 0, other.is_some()),
         };
         ProgramLogReader {
             lines: self.lines.reader(from),
-            mark,
-            until: (!follow).then_some(newest),
-            at,
-            elsewhere,
-            ended: false,
+            run_id,
+            end: (!follow).then_some(newest),
+            offset,
+            restarted,
+            is_ended: false,
         }
     }
 }
 
 impl ProgramLogReader {
-    pub async fn next(&mut self) -> Option<Told> {
-        if std::mem::take(&mut self.elsewhere) {
-            let event = notice(LogEventKind::Restart, "the agent has been started again");
-            return Some(self.told(event));
+    pub async fn next(&mut self) -> Option<PositionedEvent> {
+        if mem::take(&mut self.restarted) {
+            let event = notice(LogEventKind::Restart, "the agent was restarted");
+            return Some(self.with_position(event));
         }
-        if self.ended {
+        if self.is_ended {
             return None;
         }
-        let entry = match self.until {
+        let entry = match self.end {
             None => self.lines.next().await,
-            Some(until) if self.at >= until => None,
+            Some(end) if self.offset >= end => None,
             Some(_) => match self.lines.look() {
                 Look::Entry(entry) => Some(entry),
                 Look::Nothing | Look::End => None,
@@ -115,28 +122,28 @@ impl ProgramLogReader {
         };
         let event = match entry {
             Some(Entry::Item { id, item }) => {
-                self.at = id;
+                self.offset = id;
                 LogEvent::clone(&item)
             }
             Some(Entry::Gap { id, missed }) => {
-                self.at = id;
+                self.offset = id;
                 LogEvent {
                     missed: Some(missed),
                     ..notice(LogEventKind::Gap, format!("{missed} lines were dropped"))
                 }
             }
             None => {
-                self.ended = true;
-                notice(LogEventKind::End, ALL_FOR_NOW)
+                self.is_ended = true;
+                notice(LogEventKind::End, END_OF_LOG)
             }
         };
-        Some(self.told(event))
+        Some(self.with_position(event))
     }
 
-    fn told(&self, event: LogEvent) -> Told {
+    fn with_position(&self, event: LogEvent) -> PositionedEvent {
         let position = Position {
-            mark: self.mark,
-            offset: self.at,
+            source: self.run_id,
+            offset: self.offset,
         };
         (position.into(), event)
     }
@@ -154,13 +161,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_falls_behind_is_told_how_much_was_dropped() {
-        let mark = Mark::random();
-        let printed = ProgramLog::default();
-        let mut reader = printed.read(mark, true, None);
-        let lines = KEPT.entries as u64 + 10;
+    async fn slow_reader_gets_gap_with_number_of_dropped_lines() {
+        let run_id = SourceId::random();
+        let log = ProgramLog::default();
+        let mut reader = log.reader(run_id, true, None);
+        let lines = LOG_BOUNDS.entries as u64 + 10;
         for n in 1..=lines {
-            printed.add(line(n.to_string()));
+            log.add(line(n.to_string()));
         }
         let (id, event) = reader.next().await.unwrap();
         assert_eq!(event.event, LogEventKind::Gap);
@@ -171,12 +178,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_stay_reads_what_there_was_when_it_came() {
-        let mark = Mark::random();
-        let printed = ProgramLog::default();
-        printed.add(line("one".to_owned()));
-        let mut reader = printed.read(mark, false, None);
-        printed.add(line("two".to_owned()));
+    async fn reader_without_follow_ends_at_line_that_was_newest_when_opened() {
+        let run_id = SourceId::random();
+        let log = ProgramLog::default();
+        log.add(line("one".to_owned()));
+        let mut reader = log.reader(run_id, false, None);
+        log.add(line("two".to_owned()));
         assert_eq!(reader.next().await.unwrap().1.message, "one");
         assert_eq!(reader.next().await.unwrap().1.event, LogEventKind::End);
         assert!(reader.next().await.is_none());

@@ -19,7 +19,7 @@ use super::ConsumerProbe;
 const CHUNK_BYTES: usize = 256 << 10;
 /// The limit on chunks that wait to be received.
 const MAX_CHUNKS: usize = 4;
-/// How long a chunk may wait to be received before the archive is aborted.
+/// The time that a chunk may wait to be received before the archive is aborted.
 const SEND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A writer that sends what is written in chunks, and blocks while the channel is full.

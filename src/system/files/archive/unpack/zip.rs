@@ -21,7 +21,7 @@ use super::{
 };
 
 const FILE_MODE: u32 = 0o644;
-/// How much of a link's target is read: one byte more than the longest valid target.
+/// The limit on what is read of a link's target: one byte more than the longest valid one.
 const MAX_TARGET_READ: u64 = 4096;
 /// The limit on what is read to find and parse the central directory, which is held in memory.
 const MAX_DIRECTORY_BYTES: u64 = 64 << 20;
