@@ -335,7 +335,7 @@ async fn what_agents_log_is_in_its_log_by_request_and_browser() {
     let trace = format!("trace=\"{TRACE}\"");
     for parts in [
         // Its own level, and what it says.
-        &["ERROR", "no script worker", "request=\"running-1\"", &trace][..],
+        &["ERROR", "cannot start a script worker", "request=\"running-1\"", &trace][..],
         // What control itself asked of it.
         &["INFO", "answered", "request=\"making-1\"", "/json/version"],
         // Outside of any request.

@@ -1,106 +1,128 @@
-//! `GET /cdp`, and how every DevTools connection is carried to Chromium.
+//! `GET /cdp`, and the tunnel of every DevTools connection to Chromium.
 
 use std::sync::Arc;
 
 use axum::{
-    extract::{Request, State},
+    extract::{FromRef, Request, State},
     response::Response,
 };
 use http::StatusCode;
 
 use crate::{
-    agent::{Agent, cdp_clients::Admitted, chromium::Devtools},
-    api::ErrorBody,
+    agent::{
+        Agent,
+        cdp_clients::{Admitted, CdpClients},
+        chromium::Devtools,
+    },
+    api::{ErrorBody, groups},
     http::{
         ApiError, ApiResult,
         tunnel::{Close, Tunnel, TunnelError},
     },
+    shutdown::Shutdown,
 };
 
-pub const TAG: &str = crate::api::groups::DEVTOOLS;
+pub const TAG: &str = groups::DEVTOOLS;
 
-/// The browser's DevTools as a WebSocket
+const NO_HANDSHAKE: &str = "this route requires a WebSocket handshake";
+
+/// Connect to the browser over DevTools
 ///
-/// While Chromium starts, a new client is held. When it restarts, its clients get a Close frame (1012) with the reason.
+/// A WebSocket that speaks the Chrome DevTools Protocol, at the level of the browser. Pass its
+/// address to `connectOverCDP` of Playwright or to `connect` of Puppeteer.
+///
+/// While Chromium starts, the handshake waits. When Chromium restarts, its clients are disconnected
+/// with close code 1012 and the reason.
 #[utoipa::path(
     get,
     path = "/cdp",
+    operation_id = "connect_devtools",
     tag = TAG,
     responses(
-        (status = 101, description = "the DevTools protocol, as Chromium speaks it"),
-        (status = 400, body = ErrorBody, description = "not a WebSocket handshake"),
-        (status = 429, body = ErrorBody, description = "too many clients"),
-        (status = 503, body = ErrorBody, description = "Chromium is not up"),
+        (status = 101, description = "The DevTools protocol, unchanged"),
+        (status = 400, body = ErrorBody, description = "The request is not a WebSocket handshake"),
+        (status = 429, body = ErrorBody, description = "The limit of DevTools clients is reached"),
+        (status = 503, body = ErrorBody, description = "Chromium is not running"),
     )
 )]
-pub async fn cdp(State(agent): State<Agent>, request: Request) -> ApiResult<Response> {
-    connect(agent, request, None).await
+pub async fn cdp(State(connector): State<CdpConnector>, request: Request) -> ApiResult<Response> {
+    connector.connect(request, None).await
 }
 
-/// Carries the client to `path` of Chromium's DevTools, or to the browser's own.
-pub async fn connect(
-    agent: Agent,
-    mut request: Request,
-    path: Option<String>,
-) -> ApiResult<Response> {
-    if !asks_for_websocket(&request) {
-        return Err(ApiError::bad_request(
-            "this route takes a WebSocket handshake",
-        ));
-    }
-    let deadline = agent.cdp_clients.hold_deadline();
-    let Admitted {
-        mut devtools,
-        permit,
-    } = agent.cdp_clients.admit().await?;
-    let permit = Arc::new(permit);
-    let answer = loop {
-        let tunnel = tunnel(&agent, &devtools, path.clone()).hold(permit.clone());
-        match tunnel.open(&mut request, &agent.shutdown).await {
-            // It died at this moment; the supervisor sees to it.
-            Err(TunnelError::Connect(_) | TunnelError::Broken(_)) => {
-                devtools = agent
-                    .cdp_clients
-                    .wait_for_successor(&devtools, deadline)
-                    .await?;
-            }
-            Err(TunnelError::NotAnUpgrade) => {
-                return Err(ApiError::bad_request(
-                    "this route takes a WebSocket handshake",
-                ));
-            }
-            Err(TunnelError::Malformed(_)) => {
-                return Err(ApiError::bad_request("the handshake is malformed"));
-            }
-            Err(TunnelError::Timeout) => {
-                return Err(ApiError::timeout("Chromium did not answer the handshake"));
-            }
-            Ok(answer) => break answer,
+/// The services that connect a client to Chromium's DevTools.
+#[derive(Clone)]
+pub struct CdpConnector {
+    clients: CdpClients,
+    shutdown: Shutdown,
+}
+
+impl FromRef<Agent> for CdpConnector {
+    fn from_ref(agent: &Agent) -> Self {
+        CdpConnector {
+            clients: agent.cdp_clients.clone(),
+            shutdown: agent.shutdown.clone(),
         }
-    };
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        // Chromium says so with a 500: the tab was closed, or the id is an earlier Chromium's.
-        return Err(ApiError::not_found("Chromium has no target of that id"));
     }
-    Ok(answer)
 }
 
-fn tunnel(agent: &Agent, devtools: &Devtools, path: Option<String>) -> Tunnel {
-    let generation = devtools.generation;
-    let clients = agent.cdp_clients.clone();
-    let is_page = path
-        .as_ref()
-        .is_some_and(|path| path.starts_with("/devtools/page/"));
-    let path = path.unwrap_or_else(|| devtools.browser_path.clone());
-    Tunnel::to(devtools.addr, path)
-        .until(async move { Close::restarting(clients.wait_until_gone(generation).await) })
-        .upstream_gone(move || match is_page {
-            true => Close::going_away("the tab was closed, or Chromium ended"),
-            false => Close::restarting("Chromium ended and is being restarted"),
-        })
+impl CdpConnector {
+    /// Connects the client to `path` of Chromium's DevTools, or without a path to the browser.
+    ///
+    /// Waits while Chromium starts. If Chromium ends during the handshake, connects to the next one.
+    pub async fn connect(self, mut request: Request, path: Option<String>) -> ApiResult<Response> {
+        if !is_websocket_upgrade(&request) {
+            return Err(ApiError::bad_request(NO_HANDSHAKE));
+        }
+        let deadline = self.clients.hold_deadline();
+        let Admitted {
+            mut devtools,
+            permit,
+        } = self.clients.admit().await?;
+        let permit = Arc::new(permit);
+        let response = loop {
+            let tunnel = self.tunnel(&devtools, path.clone()).hold(permit.clone());
+            match tunnel.open(&mut request, &self.shutdown).await {
+                // Chromium ended just now, and the supervisor restarts it.
+                Err(TunnelError::Connect(_) | TunnelError::Broken(_)) => {
+                    let successor = self.clients.wait_for_successor(&devtools, deadline);
+                    devtools = successor.await?;
+                }
+                Err(TunnelError::NotAnUpgrade) => return Err(ApiError::bad_request(NO_HANDSHAKE)),
+                Err(TunnelError::Malformed(_)) => {
+                    return Err(ApiError::bad_request("the handshake is malformed"));
+                }
+                Err(TunnelError::Timeout) => {
+                    return Err(ApiError::timeout(
+                        "Chromium did not respond to the handshake",
+                    ));
+                }
+                Ok(response) => break response,
+            }
+        };
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            // Chromium responds with 500 if the tab is closed or the id is of an earlier Chromium.
+            return Err(ApiError::not_found("Chromium has no target with that id"));
+        }
+        Ok(response)
+    }
+
+    fn tunnel(&self, devtools: &Devtools, path: Option<String>) -> Tunnel {
+        let generation = devtools.generation;
+        let clients = self.clients.clone();
+        let is_page = path
+            .as_ref()
+            .is_some_and(|path| path.starts_with("/devtools/page/"));
+        let path = path.unwrap_or_else(|| devtools.browser_path.clone());
+        Tunnel::to(devtools.addr, path)
+            .until(async move { Close::restarting(clients.wait_until_gone(generation).await) })
+            .upstream_gone(move || match is_page {
+                true => Close::going_away("the tab was closed, or Chromium ended"),
+                false => Close::restarting("Chromium ended and is restarting"),
+            })
+    }
 }
 
-fn asks_for_websocket(request: &Request) -> bool {
+fn is_websocket_upgrade(request: &Request) -> bool {
     request
         .headers()
         .get(http::header::UPGRADE)

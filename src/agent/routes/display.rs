@@ -1,12 +1,12 @@
-//! `PUT /display`
+//! `PUT /display`.
 
 use axum::extract::State;
 
-use super::chromium::CHANGE_DEADLINE;
+use super::chromium::CHANGE_TIMEOUT;
 use crate::{
-    agent::Agent,
+    agent::chromium::Chromium,
     api::{
-        ErrorBody,
+        ErrorBody, groups,
         viewport::{Viewport, ViewportRequest},
     },
     http::{ApiResult, Json},
@@ -14,24 +14,26 @@ use crate::{
 
 /// Resize the screen
 ///
-/// Chromium's windows follow. A size beyond 2560 × 1600, and beyond what the screen has had since it was started, restarts
-/// Chromium: its tabs are lost.
+/// Chromium's windows follow. A size beyond 2560 × 1600 that is also larger than any size since the
+/// screen was started restarts Chromium: its tabs are lost. Without `refresh_rate` the current rate
+/// stays.
 #[utoipa::path(
     put,
     path = "/display",
-    tag = crate::api::groups::DISPLAY,
-    request_body = ViewportRequest,
+    operation_id = "resize_display",
+    tag = groups::DISPLAY,
+    request_body(content = ViewportRequest, example = json!({"width": 1280, "height": 800})),
     responses(
         (status = 200, body = Viewport),
-        (status = 400, body = ErrorBody, description = "out of bounds"),
-        (status = 503, body = ErrorBody, description = "Chromium is not up"),
+        (status = 400, body = ErrorBody, description = "A field is out of bounds"),
+        (status = 503, body = ErrorBody, description = "Chromium is not running"),
     )
 )]
 pub async fn display(
-    State(agent): State<Agent>,
+    State(chromium): State<Chromium>,
     Json(request): Json<ViewportRequest>,
 ) -> ApiResult<Json<Viewport>> {
-    let viewport = request.resolve(agent.chromium.status().viewport.refresh_rate);
-    agent.chromium.resize(viewport, CHANGE_DEADLINE).await?;
+    let viewport = request.resolve(chromium.status().viewport.refresh_rate);
+    chromium.resize(viewport, CHANGE_TIMEOUT).await?;
     Ok(Json(viewport))
 }

@@ -1,18 +1,49 @@
-//! `GET /health`
+//! `GET /health`.
 
-use axum::extract::State;
+use std::time::Instant;
+
+use axum::extract::{FromRef, State};
 
 use super::chromium::describe;
 use crate::{
-    agent::{Agent, chromium::DisplayStatus},
-    api::agent::{self, Health},
+    agent::{
+        Agent,
+        chromium::{Chromium, DisplayStatus},
+    },
+    api::{
+        agent::{self, Health},
+        groups,
+    },
     http::Json,
 };
 
-/// What is up
-#[utoipa::path(get, path = "/health", tag = crate::api::groups::SERVER, responses((status = 200, body = Health)))]
-pub async fn health(State(agent): State<Agent>) -> Json<Health> {
-    let status = agent.chromium.status();
+/// The services that the health of the agent is read from.
+#[derive(Clone)]
+pub struct AgentStatus {
+    chromium: Chromium,
+    started_at: Instant,
+}
+
+impl FromRef<Agent> for AgentStatus {
+    fn from_ref(agent: &Agent) -> Self {
+        AgentStatus {
+            chromium: agent.chromium.clone(),
+            started_at: agent.started_at,
+        }
+    }
+}
+
+/// Get the health of the agent
+///
+/// The state of the agent, of Chromium and of the display. The agent answers before its browser is
+/// up.
+#[utoipa::path(get, path = "/health", operation_id = "get_health", tag = groups::SERVER, responses((status = 200, body = Health)))]
+pub async fn health(State(status): State<AgentStatus>) -> Json<Health> {
+    let AgentStatus {
+        chromium,
+        started_at,
+    } = status;
+    let status = chromium.status();
     let (state, name, pid) = match &status.display {
         DisplayStatus::Headless => ("headless", None, None),
         DisplayStatus::Down => ("down", None, None),
@@ -21,7 +52,7 @@ pub async fn health(State(agent): State<Agent>) -> Json<Health> {
     Json(Health {
         status: "ok".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        uptime_seconds: agent.started_at.elapsed().as_secs(),
+        uptime_seconds: started_at.elapsed().as_secs(),
         chromium: describe(&status),
         display: agent::DisplayStatus {
             state: state.to_owned(),

@@ -1,4 +1,16 @@
-//! The agent's routes; the tree of files is the tree of paths.
+//! The agent's routes.
+//!
+//! The tree of files repeats the tree of paths: `POST /process/exec` is in `process/exec.rs`, and
+//! parameters have no level. Each handler decodes a request, makes one call into a service of the
+//! agent and encodes its result; `mod.rs` of a group maps the errors of its service to API errors,
+//! in a match without wildcard.
+//!
+//! ```text
+//! request ── guard (token) ── handler ── service (crate::agent) ── error? ── ApiError
+//! ```
+//!
+//! Handlers take only the services that they use, through axum's `FromRef`. The routes own no
+//! state.
 
 use std::time::Duration;
 
@@ -32,17 +44,28 @@ const API_INFO: ApiInfo = ApiInfo {
     description: include_str!("introduction.md"),
 };
 
-/// About the time Chromium takes to come back.
-const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// The delay before a client retries while Chromium restarts.
+const RESTART_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// What there are only so many of comes and goes with what uses it.
-const FULL_RETRY: Duration = Duration::from_secs(5);
+/// The delay before a client retries after a limit was reached.
+const FULL_RETRY_DELAY: Duration = Duration::from_secs(5);
 
+/// The routes that need no token.
 fn open() -> OpenApiRouter<Agent> {
     OpenApiRouter::new().routes(routes!(health::health))
 }
 
+/// The routes that need the agent's token.
 fn guarded() -> OpenApiRouter<Agent> {
+    OpenApiRouter::new()
+        .merge(browser_routes())
+        .merge(computer_routes())
+        .merge(file_routes())
+        .merge(process_routes())
+}
+
+/// Automation, DevTools, and Chromium with its profile.
+fn browser_routes() -> OpenApiRouter<Agent> {
     OpenApiRouter::new()
         .routes(routes!(automation::execute::execute))
         .routes(routes!(automation::execute::execute_as_playwright))
@@ -56,6 +79,13 @@ fn guarded() -> OpenApiRouter<Agent> {
         .routes(routes!(chromium::status))
         .routes(routes!(chromium::restart::restart))
         .routes(routes!(chromium::start_url::start_url))
+        .routes(routes!(user_data::archive))
+        .routes(routes!(user_data::restore))
+}
+
+/// Input, screen, clipboard, live view and replays.
+fn computer_routes() -> OpenApiRouter<Agent> {
+    OpenApiRouter::new()
         .routes(routes!(computer::clipboard::read::read))
         .routes(routes!(computer::clipboard::write::write))
         .routes(routes!(computer::batch::batch))
@@ -69,6 +99,20 @@ fn guarded() -> OpenApiRouter<Agent> {
         .routes(routes!(computer::r#type::type_text))
         .routes(routes!(computer::screenshot::screenshot))
         .routes(routes!(display::display))
+        .routes(routes!(live::live))
+        .routes(routes!(live::socket::socket))
+        .routes(routes!(live::view::view))
+        .routes(routes!(live::view::socket::socket))
+        .routes(routes!(replays::collection::list))
+        .routes(routes!(replays::collection::start))
+        .routes(routes!(replays::item::download))
+        .routes(routes!(replays::item::delete))
+        .routes(routes!(replays::stop::stop))
+}
+
+/// Files, watches and logs.
+fn file_routes() -> OpenApiRouter<Agent> {
+    OpenApiRouter::new()
         .routes(routes!(fs::create_directory::create_directory))
         .routes(routes!(fs::delete_directory::delete_directory))
         .routes(routes!(fs::delete_file::delete_file))
@@ -82,21 +126,15 @@ fn guarded() -> OpenApiRouter<Agent> {
         .routes(routes!(fs::upload::upload))
         .routes(routes!(fs::upload_zip::upload_zip))
         .routes(routes!(fs::write_file::write_file))
-        .routes(routes!(replays::collection::list))
-        .routes(routes!(replays::collection::start))
-        .routes(routes!(replays::item::download))
-        .routes(routes!(replays::item::delete))
-        .routes(routes!(replays::stop::stop))
-        .routes(routes!(user_data::archive))
-        .routes(routes!(user_data::restore))
         .routes(routes!(fs::watch::start))
-        .routes(routes!(fs::watch::end))
+        .routes(routes!(fs::watch::stop))
         .routes(routes!(fs::watch::events::events))
-        .routes(routes!(live::live))
-        .routes(routes!(live::socket::socket))
-        .routes(routes!(live::view::view))
-        .routes(routes!(live::view::socket::socket))
         .routes(routes!(logs::stream::stream))
+}
+
+/// Processes.
+fn process_routes() -> OpenApiRouter<Agent> {
+    OpenApiRouter::new()
         .routes(routes!(process::attach::attach))
         .routes(routes!(process::exec::exec))
         .routes(routes!(process::kill::kill))
@@ -107,6 +145,7 @@ fn guarded() -> OpenApiRouter<Agent> {
         .routes(routes!(process::stdout::stream::stream))
 }
 
+/// Returns the routes with their state.
 pub fn app(agent: &Agent) -> App {
     App {
         info: API_INFO,
@@ -115,7 +154,7 @@ pub fn app(agent: &Agent) -> App {
     }
 }
 
-/// The document of all routes, made without an agent.
+/// Returns the OpenAPI document of all routes.
 pub fn document() -> OpenApi {
     http::document(
         API_INFO,
@@ -129,7 +168,7 @@ impl From<NotReady> for ApiError {
         let message = error.to_string();
         match error {
             NotReady::Deadline(_) | NotReady::Restarting | NotReady::Stopped => {
-                ApiError::unavailable(message, RETRY_AFTER)
+                ApiError::unavailable(message, RESTART_RETRY_DELAY)
             }
         }
     }
@@ -140,7 +179,7 @@ impl From<NoScreen> for ApiError {
         let message = error.to_string();
         match error {
             NoScreen::Headless => ApiError::conflict(message).code("no_display").permanent(),
-            NoScreen::Down => ApiError::unavailable(message, RETRY_AFTER),
+            NoScreen::Down => ApiError::unavailable(message, RESTART_RETRY_DELAY),
         }
     }
 }
@@ -148,7 +187,7 @@ impl From<NoScreen> for ApiError {
 impl From<AdmitError> for ApiError {
     fn from(error: AdmitError) -> Self {
         match error {
-            AdmitError::Full(_) => ApiError::limit_exceeded(error.to_string(), RETRY_AFTER),
+            AdmitError::Full(_) => ApiError::limit_exceeded(error.to_string(), RESTART_RETRY_DELAY),
             AdmitError::NotReady(error) => error.into(),
         }
     }

@@ -1,42 +1,46 @@
-//! `GET /user_data`, `PUT /user_data`
+//! `GET /user_data` and `PUT /user_data`.
 
 use std::time::Duration;
 
 use axum::{body::Body, extract::State, response::Response};
 use http::{HeaderValue, header};
 
-use super::fs::unpack_refusal;
+use super::fs::unpack_error;
 use crate::{
     agent::{
-        Agent,
         chromium::HoldError,
-        user_data::{RestoreError, UserDataError},
+        user_data::{RestoreError, UserData, UserDataError},
     },
     api::{
         ErrorBody,
         agent::{Done, UserDataQuery},
+        groups,
     },
     http::{ApiError, ApiResult, Json, Query, RawBody},
 };
 
-const TAG: &str = crate::api::groups::USER_DATA;
+const TAG: &str = groups::USER_DATA;
 
-/// About the time an archive takes, or Chromium to come back.
-const RETRY: Duration = Duration::from_secs(2);
+/// The delay before a client retries: about the time of an archive or of a start of Chromium.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Archive Chromium's whole profile
+/// Archive the profile
 ///
-/// A tar archive compressed with zstd, of the user-data directory without what belongs to the running process (`Singleton*`, `DevToolsActivePort`).
-/// It is whole: where something of the profile cannot be archived, such as a file that cannot be read or a socket, the connection is closed early (or, `live`, the
-/// answer is 500), and the log says what it was. What goes beyond the bounds of a restoration is archived all the same.
+/// Returns a tar archive, compressed with zstd, of Chromium's user data directory without the files
+/// of the running process (`Singleton*`, `DevToolsActivePort`). The archive is always complete: if
+/// a part of the profile cannot be archived, such as an unreadable file or a socket, the connection
+/// is closed early (with `live=true` the status is 500), and the log names the part. The limits of
+/// a restoration do not apply.
 ///
-/// Chromium is asked to close, which writes all it holds in memory, and is started again once the archive is made: its tabs are lost, and its clients wait or are
-/// disconnected as on a restart. However slowly the archive is taken, Chromium is away only as long as it takes to make.
+/// By default Chromium is closed, which writes all that it holds in memory, and started again once
+/// the archive is made: its tabs are lost, and its clients wait or are disconnected as on a
+/// restart. A slow download does not delay the start.
 ///
-/// With `live=true` Chromium goes on: it is made to write its cookies, then all its processes are stopped for as long as the profile takes to be copied, and the copy is
-/// archived. What pages wrote to their local storage or databases within the last seconds may then not be in it yet, and a file that Chromium was
-/// just writing is as after a power cut, from which Chromium recovers. Cookies are in it, unless their being written was not to be seen within 5
-/// seconds, which the log says.
+/// With `live=true` Chromium keeps running: it is made to write its cookies, then all of its
+/// processes are stopped while the profile is copied, and the copy is archived. Local storage and
+/// databases of the last seconds may be missing, and a file that Chromium was writing is as after a
+/// power failure, from which Chromium recovers. Cookies are included, unless Chromium did not write
+/// them within 5 seconds, which is logged.
 #[utoipa::path(
     get,
     path = "/user_data",
@@ -45,18 +49,18 @@ const RETRY: Duration = Duration::from_secs(2);
     params(UserDataQuery),
     responses(
         (status = 200, body = Vec<u8>, content_type = "application/zstd"),
-        (status = 400, body = ErrorBody, description = "a bad level"),
-        (status = 409, body = ErrorBody, description = "it is being archived or restored"),
-        (status = 503, body = ErrorBody, description = "Chromium is not up, did not close in order, or the agent is being stopped"),
+        (status = 400, body = ErrorBody, description = "`compression_level` is invalid"),
+        (status = 409, body = ErrorBody, description = "The profile is being archived or restored"),
+        (status = 503, body = ErrorBody, description = "Chromium is not running or did not close in an orderly way, or the agent is stopping"),
     )
 )]
 pub async fn archive(
-    State(agent): State<Agent>,
+    State(user_data): State<UserData>,
     Query(query): Query<UserDataQuery>,
 ) -> ApiResult<Response> {
     let level = query.compression_level.unwrap_or_default();
     let live = query.live.unwrap_or_default().0;
-    let chunks = agent.user_data.archive(level, live).await?;
+    let chunks = user_data.archive(level, live).await?;
     let mut response = Response::new(Body::from_stream(chunks));
     response.headers_mut().insert(
         header::CONTENT_TYPE,
@@ -65,28 +69,31 @@ pub async fn archive(
     Ok(response)
 }
 
-/// Restore Chromium's whole profile
+/// Restore the profile
 ///
-/// The body is an archive as `GET /user_data` makes it. It is unpacked and checked first; only then is Chromium closed, its profile replaced by a
-/// rename, and Chromium started again. A bad archive changes nothing. Answered once the profile is in place: Chromium comes up meanwhile. Bounds are
-/// those of an uploaded archive: 250,000 entries, 16 GiB, 200 times its own size beyond 64 MiB.
+/// The body is an archive as `GET /user_data` returns it. It is unpacked and checked first. Only
+/// then is Chromium closed, its profile replaced by a rename, and Chromium started again; an
+/// invalid archive changes nothing. Answers once the profile is in place, while Chromium comes up.
+///
+/// Limits are those of an uploaded archive: 250,000 entries, and 16 GiB or 200 times the size of
+/// the archive beyond 64 MiB.
 #[utoipa::path(
     put,
     path = "/user_data",
     operation_id = "restore_user_data",
     tag = TAG,
-    request_body(content = Vec<u8>, content_type = "application/zstd"),
+    request_body(content = Vec<u8>, content_type = "application/zstd", description = "A tar archive, compressed with zstd"),
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorBody, description = "a bad archive, or one that broke off"),
-        (status = 408, body = ErrorBody, description = "nothing more of the body came for 30 seconds"),
-        (status = 409, body = ErrorBody, description = "it is being archived or restored"),
-        (status = 413, body = ErrorBody, description = "it unpacks to too much, or to more than the disk takes"),
-        (status = 503, body = ErrorBody, description = "Chromium did not let go of its profile"),
+        (status = 400, body = ErrorBody, description = "The archive is invalid or incomplete"),
+        (status = 408, body = ErrorBody, description = "The body made no progress for 30 s"),
+        (status = 409, body = ErrorBody, description = "The profile is being archived or restored"),
+        (status = 413, body = ErrorBody, description = "The content of the archive exceeds a limit, or the space on the disk"),
+        (status = 503, body = ErrorBody, description = "Chromium did not close"),
     )
 )]
-pub async fn restore(State(agent): State<Agent>, body: RawBody) -> ApiResult<Json<Done>> {
-    let restore = agent.user_data.begin_restore()?;
+pub async fn restore(State(user_data): State<UserData>, body: RawBody) -> ApiResult<Json<Done>> {
+    let restore = user_data.begin_restore()?;
     match restore.run(body).await {
         Ok(()) => Ok(Json(Done { ok: true })),
         Err(RestoreError::Body(error)) => Err(error.into()),
@@ -101,9 +108,9 @@ impl From<UserDataError> for ApiError {
             UserDataError::Busy => ApiError::conflict(message),
             UserDataError::Hold(HoldError::NotReady(error)) => error.into(),
             UserDataError::Hold(HoldError::Freeze(_)) | UserDataError::UncleanExit => {
-                ApiError::unavailable(message, RETRY)
+                ApiError::unavailable(message, RETRY_DELAY)
             }
-            UserDataError::Unpack(error) => unpack_refusal("body", error),
+            UserDataError::Unpack(error) => unpack_error("body", error),
             UserDataError::Io(cause) => ApiError::internal(cause),
         }
     }

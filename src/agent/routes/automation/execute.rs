@@ -1,10 +1,10 @@
-//! `POST /automation/execute`, and `/playwright/execute`
+//! `POST /automation/execute`, and its alias `POST /playwright/execute`.
 
 use axum::extract::State;
 
 use super::TAG;
 use crate::{
-    agent::{Agent, automation::Script},
+    agent::automation::{Automation, Script},
     api::{
         ErrorBody,
         automation::{ExecuteRequest, ExecuteResponse, MAX_CODE},
@@ -12,31 +12,39 @@ use crate::{
     http::{ApiError, ApiResult, Json},
 };
 
-/// Run TypeScript in the browser
+/// Run a script
 ///
-/// A script that throws, times out, exhausts its memory or crashes is `success: false` with the reason in `error`.
-/// It cannot touch the page after the answer.
+/// Runs TypeScript or JavaScript, the body of an async function, in a process that is already
+/// connected to the browser. `page`, `context`, `browser` and `playwright` are Playwright's
+/// objects; `page` is the tab in front.
+///
+/// A script that throws, exceeds `timeout_sec` (60 seconds by default), exhausts its memory or
+/// crashes is still answered with 200: `success` is false and `error` has the reason. After the
+/// response the script can no longer touch the page.
+///
+/// With `executor`, calls of the same name share one process: they run one after the other and keep
+/// their globals.
 #[utoipa::path(
     post,
     path = "/automation/execute",
-    operation_id = "execute",
+    operation_id = "execute_script",
     tag = TAG,
-    request_body = ExecuteRequest,
+    request_body(content = ExecuteRequest, example = json!({"code": "await page.goto('https://example.com');\nreturn await page.title()", "timeout_sec": 30})),
     responses(
         (status = 200, body = ExecuteResponse),
-        (status = 400, body = ErrorBody, description = "no code, or a field out of its bounds"),
-        (status = 413, body = ErrorBody, description = "code over 1 MiB, or a body over 10 MiB"),
-        (status = 429, body = ErrorBody, description = "as many scripts as may run at once are running, or as many calls as may wait for the executor are waiting"),
-        (status = 503, body = ErrorBody, description = "the browser is down"),
+        (status = 400, body = ErrorBody, description = "`code` is empty, or a field is out of bounds"),
+        (status = 413, body = ErrorBody, description = "`code` is longer than 1 MiB, or the body is longer than 10 MiB"),
+        (status = 429, body = ErrorBody, description = "The limit of concurrent scripts, or of calls that wait for the executor, is reached"),
+        (status = 503, body = ErrorBody, description = "The browser is down"),
     )
 )]
 pub async fn execute(
-    State(agent): State<Agent>,
+    State(automation): State<Automation>,
     Json(request): Json<ExecuteRequest>,
 ) -> ApiResult<Json<ExecuteResponse>> {
     if request.code.len() > MAX_CODE {
         return Err(
-            ApiError::payload_too_large(format!("code may have {MAX_CODE} bytes at most"))
+            ApiError::payload_too_large(format!("code is longer than {MAX_CODE} bytes"))
                 .detail("code", format!("has {} bytes", request.code.len())),
         );
     }
@@ -44,7 +52,7 @@ pub async fn execute(
         code: request.code.into_string(),
         timeout: request.timeout_sec.unwrap_or_default().into(),
     };
-    let execution = agent.automation.execute(script, request.executor).await?;
+    let execution = automation.execute(script, request.executor).await?;
     Ok(Json(ExecuteResponse {
         success: execution.success,
         result: execution.result,
@@ -54,20 +62,20 @@ pub async fn execute(
     }))
 }
 
-/// Run TypeScript in the browser
+/// Run a script (alias)
 ///
-/// Another name of `/automation/execute`.
+/// The same as `POST /automation/execute`.
 #[utoipa::path(
     post,
     path = "/playwright/execute",
-    operation_id = "execute_as_playwright",
+    operation_id = "execute_script_alias",
     tag = TAG,
-    request_body = ExecuteRequest,
-    responses((status = 200, body = ExecuteResponse), (status = "default", body = ErrorBody))
+    request_body(content = ExecuteRequest, example = json!({"code": "return await page.title()"})),
+    responses((status = 200, body = ExecuteResponse), (status = "default", body = ErrorBody, description = "See `/automation/execute`"))
 )]
 pub async fn execute_as_playwright(
-    agent: State<Agent>,
+    automation: State<Automation>,
     request: Json<ExecuteRequest>,
 ) -> ApiResult<Json<ExecuteResponse>> {
-    execute(agent, request).await
+    execute(automation, request).await
 }

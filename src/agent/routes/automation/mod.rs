@@ -1,4 +1,4 @@
-//! `/automation`
+//! `/automation`.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ pub mod execute;
 
 const TAG: &str = crate::api::groups::AUTOMATION;
 
-/// Long enough for a short script to end.
-const BUSY_RETRY: Duration = Duration::from_secs(1);
-/// A restart of the browser takes about this long.
-const DOWN_RETRY: Duration = Duration::from_secs(2);
+/// The delay before a client retries while all workers are busy: a short script ends within it.
+const BUSY_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// The delay before a client retries while the browser is down: about the time of a restart.
+const DOWN_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 impl From<ExecuteError> for ApiError {
     fn from(error: ExecuteError) -> Self {
@@ -20,14 +20,14 @@ impl From<ExecuteError> for ApiError {
             ExecuteError::Busy(_)
             | ExecuteError::ExecutorQueueFull(_)
             | ExecuteError::TooManyWaiting
-            | ExecuteError::ExecutorsFull => ApiError::limit_exceeded(message, BUSY_RETRY),
+            | ExecuteError::ExecutorsFull => ApiError::limit_exceeded(message, BUSY_RETRY_DELAY),
             ExecuteError::BrowserDown | ExecuteError::Stopping => {
-                ApiError::unavailable(message, DOWN_RETRY)
+                ApiError::unavailable(message, DOWN_RETRY_DELAY)
             }
             ExecuteError::NoWorker(cause) => {
-                // What keeps workers from starting is the operator's affair.
-                tracing::error!(%cause, "no script worker");
-                ApiError::unavailable(message, DOWN_RETRY)
+                // The cause is for the operator: it may name programs and directories.
+                tracing::error!(%cause, "cannot start a script worker");
+                ApiError::unavailable(message, DOWN_RETRY_DELAY)
             }
         }
     }

@@ -1,14 +1,11 @@
-//! `GET /chromium`
+//! `GET /chromium`.
 
 use std::time::Duration;
 
 use axum::extract::State;
 
 use crate::{
-    agent::{
-        Agent,
-        chromium::{BrowserState, Status},
-    },
+    agent::chromium::{BrowserState, Chromium, Status},
     api::agent::{ChromiumStatus, timestamp},
     http::Json,
 };
@@ -18,15 +15,19 @@ pub mod start_url;
 
 pub const TAG: &str = crate::api::groups::CHROMIUM;
 
-/// For a change to Chromium that may take a restart of it.
-pub const CHANGE_DEADLINE: Duration = Duration::from_secs(60);
+/// The time that a change to Chromium may take, including a restart.
+pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Chromium's state
-#[utoipa::path(get, path = "/chromium", tag = TAG, responses((status = 200, body = ChromiumStatus)))]
-pub async fn status(State(agent): State<Agent>) -> Json<ChromiumStatus> {
-    Json(describe(&agent.chromium.status()))
+/// Get the state of Chromium
+///
+/// Answers at once, whether or not Chromium runs.
+#[utoipa::path(get, path = "/chromium",
+    operation_id = "get_chromium_status", tag = TAG, responses((status = 200, body = ChromiumStatus)))]
+pub async fn status(State(chromium): State<Chromium>) -> Json<ChromiumStatus> {
+    Json(describe(&chromium.status()))
 }
 
+/// Converts a status to its wire type.
 pub fn describe(status: &Status) -> ChromiumStatus {
     let devtools = status.state.devtools();
     ChromiumStatus {

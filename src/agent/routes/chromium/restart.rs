@@ -1,30 +1,30 @@
-//! `POST /chromium/restart`
+//! `POST /chromium/restart`.
 
 use axum::extract::State;
 
-use super::{CHANGE_DEADLINE, TAG, describe};
+use super::{CHANGE_TIMEOUT, TAG, describe};
 use crate::{
-    agent::Agent,
+    agent::chromium::Chromium,
     api::{ErrorBody, agent::ChromiumStatus},
     http::{ApiResult, Json},
 };
 
 /// Restart Chromium
 ///
-/// It is closed in order, so that the profile is whole, and answered once the next one is up.
+/// Closes Chromium in an orderly way, so that its profile is complete, and starts it again. Answers
+/// once the new process accepts DevTools connections, within 60 seconds. All tabs are lost;
+/// DevTools clients are disconnected with close code 1012.
 #[utoipa::path(
     post,
     path = "/chromium/restart",
+    operation_id = "restart_chromium",
     tag = TAG,
     responses(
         (status = 200, body = ChromiumStatus),
-        (status = 503, body = ErrorBody, description = "it did not come up in time"),
+        (status = 503, body = ErrorBody, description = "Chromium did not come up within 60 s"),
     )
 )]
-pub async fn restart(State(agent): State<Agent>) -> ApiResult<Json<ChromiumStatus>> {
-    agent
-        .chromium
-        .restart("it was asked for", CHANGE_DEADLINE)
-        .await?;
-    Ok(Json(describe(&agent.chromium.status())))
+pub async fn restart(State(chromium): State<Chromium>) -> ApiResult<Json<ChromiumStatus>> {
+    chromium.restart("requested", CHANGE_TIMEOUT).await?;
+    Ok(Json(describe(&chromium.status())))
 }

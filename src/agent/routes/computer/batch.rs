@@ -1,10 +1,10 @@
-//! `POST /computer/batch`
+//! `POST /computer/batch`.
 
 use axum::extract::State;
 
 use super::TAG;
 use crate::{
-    agent::Agent,
+    agent::computer::Computer,
     api::{
         ErrorBody,
         computer::{BatchRequest, BatchResponse},
@@ -12,36 +12,41 @@ use crate::{
     http::{ApiResult, Json},
 };
 
-/// Do several things with mouse and keyboard
+/// Run a batch of input actions
 ///
-/// In order, and nothing of another batch comes between. The whole is checked first, against the size the screen has by then: where anything
-/// is wrong, nothing is done, and each action that is wrong has one detail. It may have 200000 steps (moves, presses, characters) and take 600
-/// seconds. It stops where an action fails, and where the client goes away; then all keys and buttons are up. What fails is told by its `index`:
-/// all before it was done. Moves, and on a screen clicks, are sent without a wait for each, so that of some after the one that failed it may not
-/// be known whether they were done. After a batch that has been done, only what a `click_mouse` with `click_type` `down` has
-/// pressed is still down.
+/// Runs the actions in order, without actions of other batches between them. The complete batch is
+/// validated first, against the current size of the screen: if any action is invalid, none is run,
+/// and the error has one detail per invalid action. A batch may have up to 1,000 actions and
+/// 200,000 steps (moves, key presses, characters), and may take up to 600 seconds.
 ///
-/// Where the browser has no display, all of this is done to the page that is in front when the batch begins: places are in pixels of what that
-/// page shows, and the bounds are its size. There, keys reach the page and no command of the browser (`Ctrl+t`), and all but moves wait until
-/// the page has taken them: one that is busy for five seconds, or that has opened a dialog (which a DevTools client has to answer), fails.
+/// A batch stops when an action fails or the client disconnects; all keys and buttons are then
+/// released. The error names the action by its `index`; all actions before it were run. Moves, and
+/// clicks on a screen, are sent without waiting for each, so it may be unknown whether some after
+/// the failed one were run. After a successful batch, only buttons that a `click_mouse` with
+/// `click_type` `down` pressed are still held.
+///
+/// Without a display, the actions go to the page that is in front when the batch starts: positions
+/// are in pixels of its viewport. Keys reach the page but do not trigger commands of the browser
+/// (`Ctrl+t`). All actions but moves wait until the page has handled them: a page that is busy for
+/// 5 seconds, or has opened a dialog (which a DevTools client must close), fails the batch.
 #[utoipa::path(
     post,
     path = "/computer/batch",
-    operation_id = "computer_batch",
+    operation_id = "run_input_batch",
     tag = TAG,
-    request_body = BatchRequest,
+    request_body(content = BatchRequest, example = json!({"actions": [{"type": "click_mouse", "click_mouse": {"x": 320, "y": 240}}, {"type": "type_text", "type_text": {"text": "berth"}}, {"type": "press_key", "press_key": {"keys": ["Return"]}}, {"type": "sleep", "sleep": {"duration_ms": 500}}]})),
     responses(
         (status = 200, body = BatchResponse),
-        (status = 400, body = ErrorBody, description = "no actions or more than 1000, or actions that are wrong: nothing was done"),
-        (status = 409, body = ErrorBody, description = "`no_display`: the browser runs without one, and so without a pointer to be hidden"),
-        (status = 500, body = ErrorBody, description = "an action failed; `details` has its `index`, its `type`, and as JSON the `results` up to it; `inner_error` says why: `screen_lost`, `not_taken` by the page, `no_key` where the keyboard has no room for as many other keys at once, or `too_long`"),
-        (status = 503, body = ErrorBody, description = "the display or the browser is being started, or others have had mouse and keyboard for a minute"),
+        (status = 400, body = ErrorBody, description = "The batch is empty or has more than 1,000 actions, or an action is invalid; no action was run"),
+        (status = 409, body = ErrorBody, description = "`no_display`: the browser has no display, and so no pointer to hide"),
+        (status = 500, body = ErrorBody, description = "An action failed. `details` has its `index`, its `type` and, as JSON, the `results` up to it. The code of `inner_error` is the reason: `screen_lost`, `not_taken` (the page did not handle the event), `no_key` (the keyboard has no room for so many temporary keys) or `too_long`"),
+        (status = 503, body = ErrorBody, description = "The display or the browser is starting, or another client used mouse and keyboard for 60 s"),
     )
 )]
 pub async fn batch(
-    State(agent): State<Agent>,
+    State(computer): State<Computer>,
     Json(request): Json<BatchRequest>,
 ) -> ApiResult<Json<BatchResponse>> {
-    let results = agent.computer.perform(request.actions).await?;
+    let results = computer.perform(request.actions).await?;
     Ok(Json(BatchResponse { results }))
 }

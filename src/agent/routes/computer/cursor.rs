@@ -1,10 +1,10 @@
-//! `POST /computer/cursor`
+//! `POST /computer/cursor`.
 
 use axum::extract::State;
 
 use super::{TAG, perform};
 use crate::{
-    agent::Agent,
+    agent::computer::Computer,
     api::{
         ErrorBody,
         agent::Done,
@@ -15,24 +15,25 @@ use crate::{
 
 /// Hide or show the pointer
 ///
-/// On the screen itself, and so in screenshots, recordings and the live view. It stays so until it is changed again.
+/// Applies to the screen itself, and so to screenshots, replays and the live view. It stays in
+/// effect until it is changed again.
 #[utoipa::path(
     post,
     path = "/computer/cursor",
     operation_id = "set_cursor",
     tag = TAG,
-    request_body = SetCursor,
+    request_body(content = SetCursor, example = json!({"hidden": true})),
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorBody, description = "a field of another type"),
-        (status = 409, body = ErrorBody, description = "`no_display`: the browser runs without one"),
-        (status = 500, body = ErrorBody, description = "it failed on the way; all keys and buttons are up"),
-        (status = 503, body = ErrorBody, description = "the display or the browser is being started, or others have had mouse and keyboard for a minute"),
+        (status = 400, body = ErrorBody, description = "A field has the wrong type"),
+        (status = 409, body = ErrorBody, description = "`no_display`: the browser has no display"),
+        (status = 500, body = ErrorBody, description = "The action failed; all keys and buttons have been released"),
+        (status = 503, body = ErrorBody, description = "The display or the browser is starting, or another client used mouse and keyboard for 60 s"),
     )
 )]
 pub async fn cursor(
-    State(agent): State<Agent>,
+    State(computer): State<Computer>,
     Json(request): Json<SetCursor>,
 ) -> ApiResult<Json<Done>> {
-    perform(&agent, Action::SetCursor(request)).await
+    perform(&computer, Action::SetCursor(request)).await
 }

@@ -1,10 +1,10 @@
-//! `POST /computer/drag_mouse`
+//! `POST /computer/drag_mouse`.
 
 use axum::extract::State;
 
 use super::{TAG, perform};
 use crate::{
-    agent::Agent,
+    agent::computer::Computer,
     api::{
         ErrorBody,
         agent::Done,
@@ -13,25 +13,25 @@ use crate::{
     http::{ApiResult, Json},
 };
 
-/// Drag with the mouse
+/// Drag the mouse
 ///
-/// Presses a button at the first point, goes from point to point, and releases it at the last.
+/// Presses a button at the first point, moves from point to point, and releases it at the last.
 #[utoipa::path(
     post,
     path = "/computer/drag_mouse",
     operation_id = "drag_mouse",
     tag = TAG,
-    request_body = DragMouse,
+    request_body(content = DragMouse, example = json!({"path": [[100, 100], [300, 200]], "steps_per_segment": 20, "step_delay_ms": 10})),
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorBody, description = "a field out of its bounds, a point off the screen, fewer than two points, an unknown key, more than 200000 steps or 600 seconds"),
-        (status = 500, body = ErrorBody, description = "it failed on the way; all keys and buttons are up"),
-        (status = 503, body = ErrorBody, description = "the display or the browser is being started, or others have had mouse and keyboard for a minute"),
+        (status = 400, body = ErrorBody, description = "A field is out of bounds, a point is off the screen, there are fewer than two points, a key is unknown, or the drag exceeds 200,000 steps or 600 s"),
+        (status = 500, body = ErrorBody, description = "The action failed; all keys and buttons have been released"),
+        (status = 503, body = ErrorBody, description = "The display or the browser is starting, or another client used mouse and keyboard for 60 s"),
     )
 )]
 pub async fn drag_mouse(
-    State(agent): State<Agent>,
+    State(computer): State<Computer>,
     Json(request): Json<DragMouse>,
 ) -> ApiResult<Json<Done>> {
-    perform(&agent, Action::DragMouse(request)).await
+    perform(&computer, Action::DragMouse(request)).await
 }

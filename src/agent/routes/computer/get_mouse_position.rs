@@ -1,17 +1,18 @@
-//! `POST /computer/get_mouse_position`
+//! `POST /computer/get_mouse_position`.
 
 use axum::extract::State;
 
 use super::TAG;
 use crate::{
-    agent::Agent,
+    agent::computer::Computer,
     api::{ErrorBody, computer::MousePosition},
     http::{ApiResult, Json},
 };
 
-/// Where the pointer is
+/// Get the position of the mouse
 ///
-/// Answered at once, also while a batch is being done. Where the browser has no display it is where the pointer was brought last.
+/// Answers at once, even while a batch runs. Without a display this is the position that the last
+/// action left the pointer at.
 #[utoipa::path(
     post,
     path = "/computer/get_mouse_position",
@@ -19,10 +20,15 @@ use crate::{
     tag = TAG,
     responses(
         (status = 200, body = MousePosition),
-        (status = 503, body = ErrorBody, description = "the display is being started"),
+        (status = 503, body = ErrorBody, description = "The display is starting"),
     )
 )]
-pub async fn get_mouse_position(State(agent): State<Agent>) -> ApiResult<Json<MousePosition>> {
-    let at = agent.computer.position().await?;
-    Ok(Json(MousePosition { x: at.x, y: at.y }))
+pub async fn get_mouse_position(
+    State(computer): State<Computer>,
+) -> ApiResult<Json<MousePosition>> {
+    let position = computer.position().await?;
+    Ok(Json(MousePosition {
+        x: position.x,
+        y: position.y,
+    }))
 }

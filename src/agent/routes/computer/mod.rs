@@ -1,11 +1,13 @@
-//! `/computer`
+//! `/computer`: mouse, keyboard, clipboard and screenshots.
+//!
+//! Each single action is a batch of one. The errors of [`crate::agent::computer`] and
+//! [`crate::agent::screenshots`] are mapped to API errors here.
 
-use super::{FULL_RETRY, RETRY_AFTER};
+use super::{FULL_RETRY_DELAY, RESTART_RETRY_DELAY};
 use crate::{
     agent::{
-        Agent,
         chromium::front::FrontError,
-        computer::{ComputerError, Failure, PageError},
+        computer::{Computer, ComputerError, Failure, PageError},
         screenshots::ScreenshotError,
     },
     api::{ErrorDetail, agent::Done, computer::Action},
@@ -27,8 +29,9 @@ pub mod r#type;
 
 const TAG: &str = crate::api::groups::COMPUTER;
 
-async fn perform(agent: &Agent, action: Action) -> ApiResult<Json<Done>> {
-    agent.computer.perform_one(action).await?;
+/// Runs a batch of one action.
+async fn perform(computer: &Computer, action: Action) -> ApiResult<Json<Done>> {
+    computer.perform_one(action).await?;
     Ok(Json(Done { ok: true }))
 }
 
@@ -45,38 +48,42 @@ impl From<ComputerError> for ApiError {
                 }
                 errors.into()
             }
-            ComputerError::Turn => ApiError::unavailable(message, FULL_RETRY),
-            ComputerError::Deadline => ApiError::unavailable(message, RETRY_AFTER),
-            ComputerError::Input(InputError::Full) => ApiError::unavailable(message, FULL_RETRY),
-            ComputerError::Input(InputError::Screen(cause)) => {
-                tracing::warn!(%cause, "the screen cannot be reached");
-                ApiError::unavailable("the screen cannot be reached", RETRY_AFTER)
+            ComputerError::Turn => ApiError::unavailable(message, FULL_RETRY_DELAY),
+            ComputerError::Deadline => ApiError::unavailable(message, RESTART_RETRY_DELAY),
+            ComputerError::Input(InputError::Full) => {
+                ApiError::unavailable(message, FULL_RETRY_DELAY)
             }
-            // Some of it may have been done.
+            ComputerError::Input(InputError::Screen(cause)) => {
+                tracing::warn!(%cause, "cannot reach the screen");
+                ApiError::unavailable("the screen cannot be reached", RESTART_RETRY_DELAY)
+            }
+            // Some of its actions may have been run.
             ComputerError::Endless(_) => ApiError::internal(message).permanent(),
             ComputerError::Input(InputError::Ended) | ComputerError::Page(PageError::Ended) => {
                 ApiError::internal(message)
             }
-            ComputerError::Page(PageError::Full) => ApiError::unavailable(message, FULL_RETRY),
-            ComputerError::Page(PageError::Front(error)) => unreached(error),
-            ComputerError::Failed(failure) => failed(&failure),
+            ComputerError::Page(PageError::Full) => {
+                ApiError::unavailable(message, FULL_RETRY_DELAY)
+            }
+            ComputerError::Page(PageError::Front(error)) => front_error(error),
+            ComputerError::Failed(failure) => batch_failure(&failure),
         }
     }
 }
 
-/// The page in front.
-fn unreached(error: FrontError) -> ApiError {
+/// Maps the failure to reach the page in front.
+fn front_error(error: FrontError) -> ApiError {
     match error {
         FrontError::NotReady(error) => error.into(),
         cause @ (FrontError::NoTab | FrontError::Devtools(_) | FrontError::Cdp(_)) => {
-            tracing::warn!(%cause, "the page in front cannot be reached");
-            ApiError::unavailable("the page does not answer", RETRY_AFTER)
+            tracing::warn!(%cause, "cannot reach the page in front");
+            ApiError::unavailable("the page does not respond", RESTART_RETRY_DELAY)
         }
     }
 }
 
-/// What was done before it stays done: it is not to be repeated.
-fn failed(failure: &Failure) -> ApiError {
+/// Maps a failed action. The actions before it were run, so the request must not be repeated.
+fn batch_failure(failure: &Failure) -> ApiError {
     let detail = |code: &str, message: String| ErrorDetail {
         code: code.to_owned(),
         message,
@@ -84,18 +91,15 @@ fn failed(failure: &Failure) -> ApiError {
     let results = serde_json::to_string(&failure.results).unwrap_or_default();
     let (index, kind) = (failure.index, failure.kind.name());
     let cause = failure.cause.to_string();
-    let (code, why) = match failure.cause {
-        PlayError::Screen(_) => (
-            "screen_lost",
-            "the screen, or its page, went away".to_owned(),
-        ),
+    let (code, reason) = match failure.cause {
+        PlayError::Screen(_) => ("screen_lost", "the screen, or the page, is gone".to_owned()),
         PlayError::NotTaken(_) => ("not_taken", cause),
         PlayError::NoKey => ("no_key", cause),
         PlayError::TooLong(_) => ("too_long", cause),
     };
     ApiError::internal(failure)
         .message(format!("action {index} ({kind}) failed"))
-        .inner(code, why)
+        .inner(code, reason)
         .details([
             detail("index", index.to_string()),
             detail("type", kind.to_owned()),
@@ -110,12 +114,12 @@ impl From<ScreenshotError> for ApiError {
         match error {
             ScreenshotError::NoScreen(error) => error.into(),
             ScreenshotError::OutOfBounds(_) => ApiError::bad_field("region", message),
-            ScreenshotError::Busy => ApiError::unavailable(message, RETRY_AFTER),
+            ScreenshotError::Busy => ApiError::unavailable(message, RESTART_RETRY_DELAY),
             ScreenshotError::Screen(cause) => {
-                tracing::warn!(%cause, "no screenshot could be taken");
-                ApiError::unavailable("the screen does not answer", RETRY_AFTER)
+                tracing::warn!(%cause, "cannot take a screenshot");
+                ApiError::unavailable("the screen does not respond", RESTART_RETRY_DELAY)
             }
-            ScreenshotError::Page(error) => unreached(error),
+            ScreenshotError::Page(error) => front_error(error),
             ScreenshotError::Decode(cause) | ScreenshotError::Panic(cause) => {
                 ApiError::internal(cause)
             }

@@ -1,10 +1,10 @@
-//! `POST /computer/move_mouse`
+//! `POST /computer/move_mouse`.
 
 use axum::extract::State;
 
 use super::{TAG, perform};
 use crate::{
-    agent::Agent,
+    agent::computer::Computer,
     api::{
         ErrorBody,
         agent::Done,
@@ -15,23 +15,23 @@ use crate::{
 
 /// Move the mouse
 ///
-/// At once, or along a curve and at the pace of a hand.
+/// Moves the pointer at once or, with `smooth`, along a curve and at the speed of a hand.
 #[utoipa::path(
     post,
     path = "/computer/move_mouse",
     operation_id = "move_mouse",
     tag = TAG,
-    request_body = MoveMouse,
+    request_body(content = MoveMouse, example = json!({"x": 640, "y": 360, "smooth": true})),
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorBody, description = "a field out of its bounds, a place off the screen, an unknown key"),
-        (status = 500, body = ErrorBody, description = "it failed on the way; all keys and buttons are up"),
-        (status = 503, body = ErrorBody, description = "the display or the browser is being started, or others have had mouse and keyboard for a minute"),
+        (status = 400, body = ErrorBody, description = "A field is out of bounds, a position is off the screen, or a key is unknown"),
+        (status = 500, body = ErrorBody, description = "The action failed; all keys and buttons have been released"),
+        (status = 503, body = ErrorBody, description = "The display or the browser is starting, or another client used mouse and keyboard for 60 s"),
     )
 )]
 pub async fn move_mouse(
-    State(agent): State<Agent>,
+    State(computer): State<Computer>,
     Json(request): Json<MoveMouse>,
 ) -> ApiResult<Json<Done>> {
-    perform(&agent, Action::MoveMouse(request)).await
+    perform(&computer, Action::MoveMouse(request)).await
 }

@@ -1,10 +1,10 @@
-//! `POST /computer/press_key`
+//! `POST /computer/press_key`.
 
 use axum::extract::State;
 
 use super::{TAG, perform};
 use crate::{
-    agent::Agent,
+    agent::computer::Computer,
     api::{
         ErrorBody,
         agent::Done,
@@ -15,23 +15,24 @@ use crate::{
 
 /// Press keys
 ///
-/// Single keys and combinations, one after the other, or all at once for a time. None of them stays down.
+/// Presses single keys and combinations one after the other or, with `duration`, all of them
+/// together for that time. All keys are released before the response.
 #[utoipa::path(
     post,
     path = "/computer/press_key",
     operation_id = "press_key",
     tag = TAG,
-    request_body = PressKey,
+    request_body(content = PressKey, example = json!({"keys": ["Ctrl+t"]})),
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorBody, description = "a field out of its bounds, an unknown key"),
-        (status = 500, body = ErrorBody, description = "it failed on the way; all keys and buttons are up"),
-        (status = 503, body = ErrorBody, description = "the display or the browser is being started, or others have had mouse and keyboard for a minute"),
+        (status = 400, body = ErrorBody, description = "A field is out of bounds, or a key is unknown"),
+        (status = 500, body = ErrorBody, description = "The action failed; all keys and buttons have been released"),
+        (status = 503, body = ErrorBody, description = "The display or the browser is starting, or another client used mouse and keyboard for 60 s"),
     )
 )]
 pub async fn press_key(
-    State(agent): State<Agent>,
+    State(computer): State<Computer>,
     Json(request): Json<PressKey>,
 ) -> ApiResult<Json<Done>> {
-    perform(&agent, Action::PressKey(request)).await
+    perform(&computer, Action::PressKey(request)).await
 }

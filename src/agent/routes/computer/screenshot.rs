@@ -1,4 +1,4 @@
-//! `POST /computer/screenshot`
+//! `POST /computer/screenshot`.
 
 use axum::{
     extract::State,
@@ -8,7 +8,7 @@ use http::header;
 
 use super::TAG;
 use crate::{
-    agent::Agent,
+    agent::screenshots::Screenshots,
     api::{
         ErrorBody,
         screenshot::{Region, ScreenshotRequest},
@@ -19,25 +19,25 @@ use crate::{
 
 /// Take a screenshot
 ///
-/// A PNG of the screen, or of a region of it, with the cursor where that is shown. Where the browser has no display it is what the page in
-/// front shows.
+/// Returns a PNG image of the screen or of a region of it, including the pointer if it is shown.
+/// Without a display the image is the viewport of the page in front.
 #[utoipa::path(
     post,
     path = "/computer/screenshot",
     operation_id = "take_screenshot",
     tag = TAG,
-    request_body = ScreenshotRequest,
+    request_body(content = ScreenshotRequest, example = json!({"region": {"x": 0, "y": 0, "width": 640, "height": 480}})),
     responses(
         (status = 200, body = Vec<u8>, content_type = "image/png"),
-        (status = 400, body = ErrorBody, description = "the region is empty, or not within the screen"),
-        (status = 503, body = ErrorBody, description = "the display is not up, or does not answer"),
+        (status = 400, body = ErrorBody, description = "The region is empty or not within the screen"),
+        (status = 503, body = ErrorBody, description = "The display is not running or does not respond"),
     )
 )]
 pub async fn screenshot(
-    State(agent): State<Agent>,
+    State(screenshots): State<Screenshots>,
     Json(request): Json<ScreenshotRequest>,
 ) -> ApiResult<Response> {
-    let png = agent.screenshots.take(request.region.map(rect)).await?;
+    let png = screenshots.take(request.region.map(rect)).await?;
     let headers = [
         (header::CONTENT_TYPE, "image/png"),
         (header::CACHE_CONTROL, "no-store"),

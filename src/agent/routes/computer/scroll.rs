@@ -1,10 +1,10 @@
-//! `POST /computer/scroll`
+//! `POST /computer/scroll`.
 
 use axum::extract::State;
 
 use super::{TAG, perform};
 use crate::{
-    agent::Agent,
+    agent::computer::Computer,
     api::{
         ErrorBody,
         agent::Done,
@@ -13,25 +13,25 @@ use crate::{
     http::{ApiResult, Json},
 };
 
-/// Scroll
+/// Scroll the mouse wheel
 ///
-/// Moves there and turns the wheel.
+/// Moves the pointer to a position and turns the wheel.
 #[utoipa::path(
     post,
     path = "/computer/scroll",
     operation_id = "scroll",
     tag = TAG,
-    request_body = Scroll,
+    request_body(content = Scroll, example = json!({"x": 640, "y": 360, "delta_y": 3})),
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorBody, description = "a field out of its bounds, a place off the screen, an unknown key"),
-        (status = 500, body = ErrorBody, description = "it failed on the way; all keys and buttons are up"),
-        (status = 503, body = ErrorBody, description = "the display or the browser is being started, or others have had mouse and keyboard for a minute"),
+        (status = 400, body = ErrorBody, description = "A field is out of bounds, a position is off the screen, or a key is unknown"),
+        (status = 500, body = ErrorBody, description = "The action failed; all keys and buttons have been released"),
+        (status = 503, body = ErrorBody, description = "The display or the browser is starting, or another client used mouse and keyboard for 60 s"),
     )
 )]
 pub async fn scroll(
-    State(agent): State<Agent>,
+    State(computer): State<Computer>,
     Json(request): Json<Scroll>,
 ) -> ApiResult<Json<Done>> {
-    perform(&agent, Action::Scroll(request)).await
+    perform(&computer, Action::Scroll(request)).await
 }

@@ -1,10 +1,10 @@
-//! `POST /computer/type`
+//! `POST /computer/type`.
 
 use axum::extract::State;
 
 use super::{TAG, perform};
 use crate::{
-    agent::Agent,
+    agent::computer::Computer,
     api::{
         ErrorBody,
         agent::Done,
@@ -13,26 +13,26 @@ use crate::{
     http::{ApiResult, Json},
 };
 
-/// Type a text
+/// Type text
 ///
-/// Into whatever has the keyboard's focus. Characters that the keyboard has no key for get one for the time being. Where
-/// Caps Lock is on, it is off meanwhile.
+/// Types into the element that has the keyboard focus. A character without a key on the keyboard
+/// gets a temporary one. Caps Lock is switched off meanwhile.
 #[utoipa::path(
     post,
     path = "/computer/type",
     operation_id = "type_text",
     tag = TAG,
-    request_body = TypeText,
+    request_body(content = TypeText, example = json!({"text": "Hello, world!\n", "delay": 20})),
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorBody, description = "a field out of its bounds, a character that cannot be typed"),
-        (status = 500, body = ErrorBody, description = "it failed on the way; all keys and buttons are up"),
-        (status = 503, body = ErrorBody, description = "the display or the browser is being started, or others have had mouse and keyboard for a minute"),
+        (status = 400, body = ErrorBody, description = "A field is out of bounds, or a character cannot be typed"),
+        (status = 500, body = ErrorBody, description = "The action failed; all keys and buttons have been released"),
+        (status = 503, body = ErrorBody, description = "The display or the browser is starting, or another client used mouse and keyboard for 60 s"),
     )
 )]
 pub async fn type_text(
-    State(agent): State<Agent>,
+    State(computer): State<Computer>,
     Json(request): Json<TypeText>,
 ) -> ApiResult<Json<Done>> {
-    perform(&agent, Action::TypeText(request)).await
+    perform(&computer, Action::TypeText(request)).await
 }

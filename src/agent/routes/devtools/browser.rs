@@ -1,4 +1,4 @@
-//! `GET /devtools/browser/{id}`
+//! `GET /devtools/browser/{id}`.
 
 use axum::{
     extract::{Request, State},
@@ -7,35 +7,37 @@ use axum::{
 
 use super::is_id;
 use crate::{
-    agent::{
-        Agent,
-        routes::cdp::{TAG, connect},
-    },
+    agent::routes::cdp::{CdpConnector, TAG},
     api::ErrorBody,
     http::{ApiError, ApiResult, Path},
 };
 
-/// The browser's DevTools by its id
+/// Connect to the browser over DevTools by its id
+///
+/// The same as `/cdp`, at the address that `/json/version` lists. The id changes with every start
+/// of Chromium.
 #[utoipa::path(
     get,
     path = "/devtools/browser/{id}",
+    operation_id = "connect_browser_devtools",
     tag = TAG,
-    params(("id" = String, Path, description = "The id in `/json/version`")),
+    params(("id" = String, Path, description = "The id in `/json/version`", example = "1f2e7c2a-66f0-4f43-9cf6-1f3e0d7e8a11")),
     responses(
-        (status = 101, description = "the DevTools protocol, as Chromium speaks it"),
-        (status = 400, body = ErrorBody, description = "not a WebSocket handshake"),
-        (status = 404, body = ErrorBody, description = "no such id"),
-        (status = 429, body = ErrorBody, description = "too many clients"),
-        (status = 503, body = ErrorBody, description = "Chromium is not up"),
+        (status = 101, description = "The DevTools protocol, unchanged"),
+        (status = 400, body = ErrorBody, description = "The request is not a WebSocket handshake"),
+        (status = 404, body = ErrorBody, description = "Chromium has no target with that id"),
+        (status = 429, body = ErrorBody, description = "The limit of DevTools clients is reached"),
+        (status = 503, body = ErrorBody, description = "Chromium is not running"),
     )
 )]
 pub async fn browser(
-    State(agent): State<Agent>,
+    State(connector): State<CdpConnector>,
     Path(id): Path<String>,
     request: Request,
 ) -> ApiResult<Response> {
     if !is_id(&id) {
-        return Err(ApiError::not_found("there is nothing of that id"));
+        return Err(ApiError::not_found("Chromium has no target with that id"));
     }
-    connect(agent, request, Some(format!("/devtools/browser/{id}"))).await
+    let path = format!("/devtools/browser/{id}");
+    connector.connect(request, Some(path)).await
 }

@@ -1,12 +1,13 @@
-//! `/devtools`: Chromium's own paths, for clients that go by `/json/version` and `/json/list`.
+//! `/devtools`: the paths of Chromium's own DevTools server, for clients that discover targets
+//! through `/json/version` and `/json/list`.
 
 pub mod browser;
 pub mod page;
 
-/// Chromium's ids: anything else would change the path.
+/// Whether `id` has the form of Chromium's ids. Other characters could change the path.
 fn is_id(id: &str) -> bool {
-    const LONGEST: usize = 64;
-    (1..=LONGEST).contains(&id.len())
+    const MAX_LEN: usize = 64;
+    (1..=MAX_LEN).contains(&id.len())
         && id
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')

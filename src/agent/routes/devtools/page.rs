@@ -1,4 +1,4 @@
-//! `GET /devtools/page/{id}`
+//! `GET /devtools/page/{id}`.
 
 use axum::{
     extract::{Request, State},
@@ -7,35 +7,37 @@ use axum::{
 
 use super::is_id;
 use crate::{
-    agent::{
-        Agent,
-        routes::cdp::{TAG, connect},
-    },
+    agent::routes::cdp::{CdpConnector, TAG},
     api::ErrorBody,
     http::{ApiError, ApiResult, Path},
 };
 
-/// A tab's DevTools by its id
+/// Connect to a tab over DevTools
+///
+/// A WebSocket that speaks the Chrome DevTools Protocol with one tab or other target. When the tab
+/// closes, the connection ends with close code 1001.
 #[utoipa::path(
     get,
     path = "/devtools/page/{id}",
+    operation_id = "connect_tab_devtools",
     tag = TAG,
-    params(("id" = String, Path, description = "The id in `/json/list`")),
+    params(("id" = String, Path, description = "The id in `/json/list`", example = "6D1C8A52B0F94E7D9A3C51F6E2B7D480")),
     responses(
-        (status = 101, description = "the DevTools protocol, as Chromium speaks it"),
-        (status = 400, body = ErrorBody, description = "not a WebSocket handshake"),
-        (status = 404, body = ErrorBody, description = "no such id"),
-        (status = 429, body = ErrorBody, description = "too many clients"),
-        (status = 503, body = ErrorBody, description = "Chromium is not up"),
+        (status = 101, description = "The DevTools protocol, unchanged"),
+        (status = 400, body = ErrorBody, description = "The request is not a WebSocket handshake"),
+        (status = 404, body = ErrorBody, description = "Chromium has no target with that id"),
+        (status = 429, body = ErrorBody, description = "The limit of DevTools clients is reached"),
+        (status = 503, body = ErrorBody, description = "Chromium is not running"),
     )
 )]
 pub async fn page(
-    State(agent): State<Agent>,
+    State(connector): State<CdpConnector>,
     Path(id): Path<String>,
     request: Request,
 ) -> ApiResult<Response> {
     if !is_id(&id) {
-        return Err(ApiError::not_found("there is nothing of that id"));
+        return Err(ApiError::not_found("Chromium has no target with that id"));
     }
-    connect(agent, request, Some(format!("/devtools/page/{id}"))).await
+    let path = format!("/devtools/page/{id}");
+    connector.connect(request, Some(path)).await
 }

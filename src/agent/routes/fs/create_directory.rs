@@ -1,4 +1,4 @@
-//! `PUT /fs/create_directory`
+//! `PUT /fs/create_directory`.
 
 use http::StatusCode;
 
@@ -9,20 +9,20 @@ use crate::{
     http::{ApiResult, Json},
 };
 
-/// Make a directory
+/// Create a directory
 ///
-/// And its missing parents. One that is there already stays as it is.
+/// Creates missing parents as well. An existing directory stays unchanged.
 #[utoipa::path(
     put,
     path = "/fs/create_directory",
     operation_id = "create_directory",
     tag = TAG,
-    request_body = CreateDirectoryRequest,
+    request_body(content = CreateDirectoryRequest, example = json!({"path": "/tmp/reports/2026", "mode": "755"})),
     responses(
         (status = 201, body = Done),
-        (status = 400, body = ErrorBody, description = "not an absolute path, or a bad mode"),
-        (status = 403, body = ErrorBody, description = "it may not be made there"),
-        (status = 409, body = ErrorBody, description = "a file has that name, or that of one of its parents"),
+        (status = 400, body = ErrorBody, description = "The path is not absolute, or the mode is invalid"),
+        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 409, body = ErrorBody, description = "The path or one of its parents is a file"),
     )
 )]
 pub async fn create_directory(

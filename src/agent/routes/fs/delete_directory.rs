@@ -1,4 +1,4 @@
-//! `PUT /fs/delete_directory`
+//! `PUT /fs/delete_directory`.
 
 use super::{TAG, blocking_on};
 use crate::{
@@ -7,20 +7,21 @@ use crate::{
     http::{ApiResult, Json},
 };
 
-/// Remove a directory and all that is in it
+/// Delete a directory
 ///
-/// A symbolic link is refused, unless a slash follows it: then what it leads to is removed.
+/// Deletes the directory with its content. A symbolic link is rejected, unless a slash follows it:
+/// then its target is deleted.
 #[utoipa::path(
     put,
     path = "/fs/delete_directory",
     operation_id = "delete_directory",
     tag = TAG,
-    request_body = PathRequest,
+    request_body(content = PathRequest, example = json!({"path": "/tmp/reports"})),
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorBody, description = "not an absolute path, one that ends in `..`, not a directory, or the root"),
-        (status = 403, body = ErrorBody, description = "it may not be removed"),
-        (status = 404, body = ErrorBody, description = "there is no such directory"),
+        (status = 400, body = ErrorBody, description = "The path is not absolute, ends in `..`, is not a directory, or is the root"),
+        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 404, body = ErrorBody, description = "The directory does not exist"),
     )
 )]
 pub async fn delete_directory(Json(request): Json<PathRequest>) -> ApiResult<Json<Done>> {

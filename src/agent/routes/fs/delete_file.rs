@@ -1,4 +1,4 @@
-//! `PUT /fs/delete_file`
+//! `PUT /fs/delete_file`.
 
 use super::{TAG, blocking_on};
 use crate::{
@@ -7,20 +7,20 @@ use crate::{
     http::{ApiResult, Json},
 };
 
-/// Remove a file
+/// Delete a file
 ///
-/// Of a symbolic link, the link.
+/// Of a symbolic link, the link itself is deleted.
 #[utoipa::path(
     put,
     path = "/fs/delete_file",
     operation_id = "delete_file",
     tag = TAG,
-    request_body = PathRequest,
+    request_body(content = PathRequest, example = json!({"path": "/tmp/report.txt"})),
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorBody, description = "not an absolute path, or a directory"),
-        (status = 403, body = ErrorBody, description = "it may not be removed"),
-        (status = 404, body = ErrorBody, description = "there is no such file"),
+        (status = 400, body = ErrorBody, description = "The path is not absolute, or is a directory"),
+        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 404, body = ErrorBody, description = "The file does not exist"),
     )
 )]
 pub async fn delete_file(Json(request): Json<PathRequest>) -> ApiResult<Json<Done>> {

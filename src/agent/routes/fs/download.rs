@@ -1,4 +1,4 @@
-//! What the downloads of directories share: the archive as an answer.
+//! Sends archives of directories.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use futures::stream;
 use http::{HeaderValue, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{archive_refusal, blocking};
+use super::{archive_error, blocking};
 use crate::{
     agent::fs::archives::{ArchiveChunks, Archives},
     api::fs::GuestPath,
@@ -15,6 +15,7 @@ use crate::{
     system::files::archive::ArchiveFormat,
 };
 
+/// Returns a response that sends the directory `path` as an archive.
 pub async fn download(
     archives: &Archives,
     path: GuestPath,
@@ -22,9 +23,8 @@ pub async fn download(
 ) -> ApiResult<Response> {
     let name = file_name(path.as_path(), format);
     let archives = archives.clone();
-    let opening = blocking(move || archives.download(path.as_path(), format));
-    let opened = opening.await?;
-    let chunks = opened.map_err(|error| archive_refusal("path", error))?;
+    let chunks = blocking(move || archives.download(path.as_path(), format)).await?;
+    let chunks = chunks.map_err(|error| archive_error("path", error))?;
     let mut response = Response::new(body(chunks));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, content_type(format));
@@ -38,7 +38,7 @@ pub async fn download(
     Ok(response)
 }
 
-/// A body of chunks; an error among them breaks the answer off.
+/// Returns a body of chunks. An error among them closes the connection early.
 pub fn body(mut chunks: ArchiveChunks) -> Body {
     Body::from_stream(stream::poll_fn(move |context| chunks.poll_recv(context)))
 }

@@ -1,10 +1,10 @@
-//! `GET /fs/download_dir_zip`
+//! `GET /fs/download_dir_zip`.
 
 use axum::{extract::State, response::Response};
 
 use super::{TAG, download::download};
 use crate::{
-    agent::Agent,
+    agent::fs::archives::Archives,
     api::{ErrorBody, fs::PathQuery},
     http::{ApiResult, Query},
     system::files::archive::ArchiveFormat,
@@ -12,11 +12,17 @@ use crate::{
 
 /// Download a directory as a zip archive
 ///
-/// Made while it is sent. Permissions, times (to the second) and symbolic links are kept; a file of several names is there as many times.
-/// What vanishes meanwhile, cannot be read, has a name that is not UTF-8, or is a socket, FIFO or device is left out; a file that shrinks is filled with
-/// zeros, one that grows is cut. Where there was any such thing, the last entry, `.berth-skipped.json`, lists it (1,000 paths at most, and
-/// how many more). A connection that is closed early means that the archive is not whole; the archive of one that takes nothing for 120 seconds is given up. A directory may have 1,000,000 entries, 128 deep; at most 4
-/// archives are made or unpacked at once.
+/// Keeps permissions, times (to the second) and symbolic links. A file with several hard links is
+/// stored once per name.
+///
+/// The archive is made while it is sent. Entries that vanish meanwhile, cannot be read, have a name
+/// that is not UTF-8, or are sockets, FIFOs or devices are skipped; a file that shrinks is filled
+/// with zeros, and one that grows is cut. If there are any such entries, the last entry of the
+/// archive, `.berth-skipped.json`, lists up to 1,000 of their paths and counts the rest.
+///
+/// A connection that is closed early means that the archive is incomplete. A client that takes no
+/// data for 120 seconds is disconnected. A directory may have 1,000,000 entries, 128 levels deep.
+/// At most 4 archives are made or unpacked at once.
 #[utoipa::path(
     get,
     path = "/fs/download_dir_zip",
@@ -25,15 +31,15 @@ use crate::{
     params(PathQuery),
     responses(
         (status = 200, body = Vec<u8>, content_type = "application/zip"),
-        (status = 400, body = ErrorBody, description = "not an absolute path, not a directory, or one of the kernel's own"),
-        (status = 403, body = ErrorBody, description = "it may not be read"),
-        (status = 404, body = ErrorBody, description = "there is no such directory"),
-        (status = 429, body = ErrorBody, description = "4 archives are being made or unpacked"),
+        (status = 400, body = ErrorBody, description = "The path is not absolute, is not a directory, or is on a virtual file system"),
+        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 404, body = ErrorBody, description = "The directory does not exist"),
+        (status = 429, body = ErrorBody, description = "4 archives are already being made or unpacked"),
     )
 )]
 pub async fn download_dir_zip(
-    State(agent): State<Agent>,
+    State(archives): State<Archives>,
     Query(query): Query<PathQuery>,
 ) -> ApiResult<Response> {
-    download(&agent.archives, query.path, ArchiveFormat::Zip).await
+    download(&archives, query.path, ArchiveFormat::Zip).await
 }

@@ -1,4 +1,4 @@
-//! `GET /fs/file_info`
+//! `GET /fs/file_info`.
 
 use super::{TAG, blocking_on};
 use crate::{
@@ -10,18 +10,20 @@ use crate::{
     http::{ApiResult, Json, Query},
 };
 
-/// Look at a file or directory
+/// Get information on a file
+///
+/// Of a file, a directory or anything else with a path. Of a symbolic link, the link itself.
 #[utoipa::path(
     get,
     path = "/fs/file_info",
-    operation_id = "file_info",
+    operation_id = "get_file_info",
     tag = TAG,
     params(PathQuery),
     responses(
         (status = 200, body = FileInfo),
-        (status = 400, body = ErrorBody, description = "not an absolute path"),
-        (status = 403, body = ErrorBody, description = "it may not be seen"),
-        (status = 404, body = ErrorBody, description = "there is nothing of that name"),
+        (status = 400, body = ErrorBody, description = "The path is not absolute"),
+        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 404, body = ErrorBody, description = "The path does not exist"),
     )
 )]
 pub async fn file_info(Query(query): Query<PathQuery>) -> ApiResult<Json<FileInfo>> {

@@ -1,4 +1,4 @@
-//! `GET /fs/list_files`
+//! `GET /fs/list_files`.
 
 use super::{TAG, blocking_on};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 
 /// List a directory
 ///
-/// By name, 100,000 entries at most.
+/// Ordered by name. A directory with more than 100,000 entries is rejected.
 #[utoipa::path(
     get,
     path = "/fs/list_files",
@@ -21,9 +21,9 @@ use crate::{
     params(PathQuery),
     responses(
         (status = 200, body = Vec<FileInfo>),
-        (status = 400, body = ErrorBody, description = "not an absolute path, not a directory, or too many entries"),
-        (status = 403, body = ErrorBody, description = "it may not be read"),
-        (status = 404, body = ErrorBody, description = "there is no such directory"),
+        (status = 400, body = ErrorBody, description = "The path is not absolute or not a directory, or the directory has too many entries"),
+        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 404, body = ErrorBody, description = "The directory does not exist"),
     )
 )]
 pub async fn list_files(Query(query): Query<PathQuery>) -> ApiResult<Json<Vec<FileInfo>>> {

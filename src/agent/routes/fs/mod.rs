@@ -1,6 +1,10 @@
-//! `/fs`
+//! `/fs`: files, directories, archives and watches.
+//!
+//! Blocking file operations run on tokio's blocking threads ([`blocking`], [`blocking_on`]). Errors
+//! of [`crate::agent::fs`] are mapped to API errors here, each attributed to the field of the
+//! request that names the file.
 
-use super::FULL_RETRY;
+use super::FULL_RETRY_DELAY;
 use crate::{
     agent::fs::{
         archives::ArchiveError, files::FileError, unzip::UnzipError, watches::StartWatchError,
@@ -31,19 +35,20 @@ const TAG: &str = crate::api::groups::FILES;
 impl From<StartWatchError> for ApiError {
     fn from(error: StartWatchError) -> Self {
         let message = format!("path: {error}");
-        let wrong = |what: String| ApiError::bad_field("path", what);
         match error {
             StartWatchError::LimitReached => {
-                ApiError::limit_exceeded(error.to_string(), FULL_RETRY)
+                ApiError::limit_exceeded(error.to_string(), FULL_RETRY_DELAY)
             }
-            StartWatchError::ShuttingDown => ApiError::unavailable(error.to_string(), FULL_RETRY),
+            StartWatchError::ShuttingDown => {
+                ApiError::unavailable(error.to_string(), FULL_RETRY_DELAY)
+            }
             StartWatchError::Watch(error) => match error {
                 WatchError::NotFound => ApiError::not_found(message),
                 WatchError::NotADirectory | WatchError::PermissionDenied => {
-                    wrong(error.to_string())
+                    ApiError::bad_field("path", error.to_string())
                 }
                 WatchError::LimitReached | WatchError::SystemLimit => {
-                    ApiError::limit_exceeded(error.to_string(), FULL_RETRY)
+                    ApiError::limit_exceeded(error.to_string(), FULL_RETRY_DELAY)
                 }
                 WatchError::Other(cause) => ApiError::internal(cause),
             },
@@ -51,57 +56,61 @@ impl From<StartWatchError> for ApiError {
     }
 }
 
-/// What is wrong with the directory or archive is told of the field that names it.
-fn archive_refusal(field: &'static str, error: ArchiveError) -> ApiError {
+/// Maps an error of an archive, attributed to the field that names the directory or the archive.
+fn archive_error(field: &'static str, error: ArchiveError) -> ApiError {
     match error {
-        ArchiveError::Busy => ApiError::limit_exceeded(error.to_string(), FULL_RETRY),
-        ArchiveError::File(error) => refusal(field, error),
-        ArchiveError::Unzip(error) => unzip_refusal(error),
+        ArchiveError::Busy => ApiError::limit_exceeded(error.to_string(), FULL_RETRY_DELAY),
+        ArchiveError::File(error) => file_error(field, error),
+        ArchiveError::Unzip(error) => unzip_error(error),
     }
 }
 
-fn unzip_refusal(error: UnzipError) -> ApiError {
-    let what = error.to_string();
+fn unzip_error(error: UnzipError) -> ApiError {
+    let reason = error.to_string();
     match error {
-        UnzipError::File(error) => refusal("dest_path", error),
-        UnzipError::Unpack(error) => unpack_refusal("zip_file", error),
+        UnzipError::File(error) => file_error("dest_path", error),
+        UnzipError::Unpack(error) => unpack_error("zip_file", error),
         UnzipError::NotADirectory(_)
         | UnzipError::IsADirectory(_)
-        | UnzipError::OtherFileSystem(_) => ApiError::bad_field("dest_path", what),
-        UnzipError::PermissionDenied(_) => ApiError::forbidden(format!("dest_path: {what}")),
+        | UnzipError::OtherFileSystem(_) => ApiError::bad_field("dest_path", reason),
+        UnzipError::PermissionDenied(_) => ApiError::forbidden(format!("dest_path: {reason}")),
     }
 }
 
-/// What is wrong with an archive, told of the field it came in.
-pub fn unpack_refusal(field: &str, error: UnpackError) -> ApiError {
-    let what = error.to_string();
-    let message = format!("{field}: {what}");
+/// Maps an error of an uploaded archive, attributed to the field that it came in.
+pub fn unpack_error(field: &str, error: UnpackError) -> ApiError {
+    let reason = error.to_string();
+    let message = format!("{field}: {reason}");
     match error {
-        UnpackError::Invalid(_) => ApiError::bad_field(field, what),
+        UnpackError::Invalid(_) => ApiError::bad_field(field, reason),
         UnpackError::TooLarge(_) | UnpackError::TooDense(_) => ApiError::payload_too_large(message),
-        UnpackError::ShuttingDown => ApiError::unavailable(message, FULL_RETRY),
-        UnpackError::Truncated => ApiError::bad_request("the body broke off"),
-        UnpackError::Io(error) => refusal(field, error.into()),
+        UnpackError::ShuttingDown => ApiError::unavailable(message, FULL_RETRY_DELAY),
+        UnpackError::Truncated => ApiError::bad_request("the body is incomplete"),
+        UnpackError::Io(error) => file_error(field, error.into()),
     }
 }
 
-/// Runs what waits for a disk beside the server's own threads. It is brought to its end although whoever asked leaves.
+/// Runs `work`, which may wait for a disk, off the server's own threads. It runs to its end even if
+/// the client disconnects.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> ApiResult<T> {
-    let working = tokio::task::spawn_blocking(work);
-    working.await.map_err(ApiError::internal)
+    let result = tokio::task::spawn_blocking(work);
+    result.await.map_err(ApiError::internal)
 }
 
-/// As [`blocking`]; what is wrong with the file is told of the field that names it.
+/// Like [`blocking`]. Errors are attributed to `field`, which names the file.
 async fn blocking_on<T: Send + 'static>(
     field: &'static str,
     work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
 ) -> ApiResult<T> {
-    blocking(work).await?.map_err(|error| refusal(field, error))
+    blocking(work)
+        .await?
+        .map_err(|error| file_error(field, error))
 }
 
-pub(super) fn refusal(field: &str, error: FileError) -> ApiError {
-    let what = error.to_string();
-    let message = format!("{field}: {what}");
+/// Maps an error of a file, attributed to the field that names it.
+pub(super) fn file_error(field: &str, error: FileError) -> ApiError {
+    let reason = error.to_string();
+    let message = format!("{field}: {reason}");
     match error {
         FileError::NotFound => ApiError::not_found(message),
         FileError::AlreadyExists | FileError::NotEmpty => ApiError::conflict(message).permanent(),
@@ -117,9 +126,9 @@ pub(super) fn refusal(field: &str, error: FileError) -> ApiError {
         | FileError::InvalidEnding(_)
         | FileError::InvalidPath
         | FileError::VirtualFileSystem
-        | FileError::TooManyEntries => ApiError::bad_field(field, what),
-        FileError::UnknownUser => ApiError::bad_field("owner", what),
-        FileError::UnknownGroup => ApiError::bad_field("group", what),
+        | FileError::TooManyEntries => ApiError::bad_field(field, reason),
+        FileError::UnknownUser => ApiError::bad_field("owner", reason),
+        FileError::UnknownGroup => ApiError::bad_field("group", reason),
         FileError::Other(cause) => ApiError::internal(cause),
     }
 }

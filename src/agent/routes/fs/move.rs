@@ -1,12 +1,12 @@
-//! `PUT /fs/move`
+//! `PUT /fs/move`.
 
 use axum::extract::State;
 
-use super::{TAG, blocking, refusal};
+use super::{TAG, blocking, file_error};
 use crate::{
-    agent::{
-        Agent,
-        fs::moves::{self, MoveError},
+    agent::fs::{
+        moves::{self, MoveError},
+        temp_files::TempFileJournal,
     },
     api::{ErrorBody, agent::Done, fs::MoveRequest},
     http::{ApiResult, Json},
@@ -14,32 +14,33 @@ use crate::{
 
 /// Move a file or directory
 ///
-/// In one step where both paths are on one file system; to another one it is copied first and appears in one step.
+/// An existing file at the destination is replaced. The move is atomic if both paths are on one
+/// file system; to another file system the source is copied first and appears at once.
 #[utoipa::path(
     put,
     path = "/fs/move",
     operation_id = "move_file",
     tag = TAG,
-    request_body = MoveRequest,
+    request_body(content = MoveRequest, example = json!({"src_path": "/tmp/report.txt", "dest_path": "/tmp/archive/report.txt"})),
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorBody, description = "not an absolute path, a directory into itself, or over something of another kind"),
-        (status = 403, body = ErrorBody, description = "it may not be moved"),
-        (status = 404, body = ErrorBody, description = "there is nothing of that name, or no such directory to move it to"),
-        (status = 409, body = ErrorBody, description = "a directory that is not empty has the new name"),
+        (status = 400, body = ErrorBody, description = "A path is not absolute, a directory would move into itself, or the destination has another type"),
+        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 404, body = ErrorBody, description = "The source or the directory of the destination does not exist"),
+        (status = 409, body = ErrorBody, description = "The destination is a directory that is not empty"),
     )
 )]
 pub async fn move_file(
-    State(agent): State<Agent>,
+    State(temp_files): State<TempFileJournal>,
     Json(request): Json<MoveRequest>,
 ) -> ApiResult<Json<Done>> {
-    let moving = blocking(move || {
+    let moved = blocking(move || {
         let (from, to) = (request.src_path.as_path(), request.dest_path.as_path());
-        moves::move_path(from, to, &agent.temp_files)
+        moves::move_path(from, to, &temp_files)
     });
-    match moving.await? {
+    match moved.await? {
         Ok(()) => Ok(Json(Done { ok: true })),
-        Err(MoveError::Source(error)) => Err(refusal("src_path", error)),
-        Err(MoveError::Destination(error)) => Err(refusal("dest_path", error)),
+        Err(MoveError::Source(error)) => Err(file_error("src_path", error)),
+        Err(MoveError::Destination(error)) => Err(file_error("dest_path", error)),
     }
 }

@@ -1,4 +1,4 @@
-//! `PUT /fs/set_file_permissions`
+//! `PUT /fs/set_file_permissions`.
 
 use super::{TAG, blocking_on};
 use crate::{
@@ -8,17 +8,19 @@ use crate::{
 };
 
 /// Set permissions, owner and group
+///
+/// The owner and the group stay unchanged if they are not given.
 #[utoipa::path(
     put,
     path = "/fs/set_file_permissions",
     operation_id = "set_file_permissions",
     tag = TAG,
-    request_body = PermissionsRequest,
+    request_body(content = PermissionsRequest, example = json!({"path": "/tmp/report.txt", "mode": "644", "owner": "root"})),
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorBody, description = "not an absolute path, a bad mode, or no such user or group"),
-        (status = 403, body = ErrorBody, description = "it may not be changed"),
-        (status = 404, body = ErrorBody, description = "there is no such file"),
+        (status = 400, body = ErrorBody, description = "The path is not absolute, the mode is invalid, or the user or group does not exist"),
+        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 404, body = ErrorBody, description = "The file does not exist"),
     )
 )]
 pub async fn set_file_permissions(

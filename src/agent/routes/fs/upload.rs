@@ -1,33 +1,43 @@
-//! `POST /fs/upload`
+//! `POST /fs/upload`.
+
+use std::sync::Arc;
 
 use axum::extract::State;
 use http::StatusCode;
 
-use super::{TAG, blocking, receive::Receiving, refusal};
+use super::{
+    TAG, blocking, file_error,
+    receive::{read_path, receive_part},
+};
 use crate::{
     agent::{
-        Agent,
-        fs::upload::{MAX_FILES, Upload, UploadError},
+        fs::{
+            temp_files::TempFileJournal,
+            upload::{MAX_FILES, Upload, UploadError},
+        },
+        settings::Config,
     },
-    api::{
-        ErrorBody,
-        agent::Done,
-        fs::{GuestPath, MAX_PATH, UploadForm},
-    },
-    http::{ApiError, ApiResult, FieldErrors, Json, Multipart},
+    api::{ErrorBody, agent::Done, fs::UploadForm},
+    http::{ApiError, ApiResult, FieldErrors, Json, Multipart, Part},
 };
 
 /// Upload files
 ///
-/// Each file is two parts of the same number N: `files.N.file`, its content, and `files.N.dest_path`, its absolute path; in any order, though a
-/// path that comes first spares a copy. `files[N].file`, `files[N][file]` and `files[][file]` name the same. 1,000 files at most, of 64 GiB each.
+/// Each file is two parts with the same number N: `files.N.file`, its content, and
+/// `files.N.dest_path`, its absolute path, in any order. A path that comes first saves a copy.
+/// `files[N].file`, `files[N][file]` and `files[][file]` are other forms of the same name. A
+/// request may have 1,000 files of up to 64 GiB each.
 ///
-/// All files appear once all of them have come whole, each in one step; a request that is wrong or breaks off changes nothing. Should one not be able
-/// to appear then, such as over a file that is a mount point, the answer names it and those of lower numbers are there. A file that is replaced
-/// keeps its permissions and owner, a new one gets 644. Their directories must exist. Where a path is a symbolic link, what it leads to is
-/// written, or made where there is nothing; the link stays. Other parts that are files, or named as if of one, are refused; text parts are passed over.
-/// What has come waits beside its place, or in the agent's state folder as long as its path has not come: the disk needs room for all of it, twice
-/// for what came before its path. A body that stands still for 30 seconds is given up.
+/// All files appear once the request is complete, each atomically; an invalid or interrupted
+/// request changes nothing. If a file then cannot be put in place, for instance over a mount point,
+/// the error names it, and the files with lower numbers are in place. A replaced file keeps its
+/// permissions and owner, a new one gets mode 644. The directories must exist. Of a symbolic link,
+/// the target is written, or created if it is missing; the link stays. Other file parts, and other
+/// parts whose names start with `files`, are rejected; other text parts are ignored.
+///
+/// Content is stored beside its destination, or in the agent's state directory until its path has
+/// arrived: the disk needs room for all of it, twice for content that precedes its path. A body
+/// without progress for 30 seconds is rejected.
 #[utoipa::path(
     post,
     path = "/fs/upload",
@@ -36,136 +46,155 @@ use crate::{
     request_body(content = UploadForm, content_type = "multipart/form-data"),
     responses(
         (status = 201, body = Done),
-        (status = 400, body = ErrorBody, description = "a part is missing, there twice or no absolute path; or something that is no regular file is in its place"),
-        (status = 403, body = ErrorBody, description = "a file may not be written"),
-        (status = 404, body = ErrorBody, description = "there is no such directory"),
-        (status = 408, body = ErrorBody, description = "nothing more of the body came for 30 seconds"),
-        (status = 413, body = ErrorBody, description = "over 64 GiB, or more than the disk takes"),
-        (status = 415, body = ErrorBody, description = "not multipart/form-data"),
+        (status = 400, body = ErrorBody, description = "A part is missing, duplicate or not an absolute path, or a destination is not a regular file"),
+        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 404, body = ErrorBody, description = "The directory does not exist"),
+        (status = 408, body = ErrorBody, description = "The body made no progress for 30 s"),
+        (status = 413, body = ErrorBody, description = "A file exceeds 64 GiB, or the space on the disk"),
+        (status = 415, body = ErrorBody, description = "The body is not multipart/form-data"),
     )
 )]
 pub async fn upload(
-    State(agent): State<Agent>,
+    State(temp_files): State<TempFileJournal>,
+    State(config): State<Arc<Config>>,
     mut parts: Multipart,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
-    let mut upload = Upload::new(agent.temp_files.clone(), &agent.config.state_dir.work());
-    let mut names = Names::default();
-    let mut problems = Problems::default();
-    while let Some(mut part) = parts.next().await? {
-        let Some((number, kind)) = names.read(part.name()) else {
-            // What may be meant as a file must not be lost unnoticed.
+    let mut reader = UploadReader {
+        upload: Upload::new(temp_files, &config.state_dir.work()),
+        names: PartNames::default(),
+        errors: UploadErrors::default(),
+    };
+    while let Some(part) = parts.next().await? {
+        reader = reader.read_part(part).await?;
+    }
+    reader.publish().await?;
+    Ok((StatusCode::CREATED, Json(Done { ok: true })))
+}
+
+/// Reads the parts of a request into an [`Upload`].
+struct UploadReader {
+    upload: Upload,
+    names: PartNames,
+    errors: UploadErrors,
+}
+
+impl UploadReader {
+    async fn read_part(mut self, part: Part<'_>) -> ApiResult<Self> {
+        let Some((number, kind)) = self.names.parse(part.name()) else {
+            // The client may have meant a file, which must not be lost silently.
             if part.is_file() || part.name().starts_with("files") {
-                let what = "is no part of a file: see files.N.file and files.N.dest_path";
-                problems.fields.add(part.name(), what);
+                let reason = "must be named files.N.file or files.N.dest_path";
+                self.errors.fields.add(part.name(), reason);
             }
             part.skip().await?;
-            continue;
+            return Ok(self);
         };
-        let field = kind.field(number);
-        if !upload.has_room_for(number) {
-            let what = format!("{MAX_FILES} files may come at once");
-            return Err(ApiError::bad_field(field, what));
+        if !self.upload.has_room_for(number) {
+            let reason = format!("exceeds the limit of {MAX_FILES} files");
+            return Err(ApiError::bad_field(kind.field(number), reason));
         }
         match kind {
-            Kind::Path => {
-                let path = match part.text(MAX_PATH).await? {
-                    Some(text) => GuestPath::parse(text),
-                    None => Err(format!("must be UTF-8 of {MAX_PATH} bytes at most")),
-                };
-                let path = match path {
-                    Ok(path) => path,
-                    Err(what) => {
-                        problems.fields.add(field, what);
-                        upload.mark_path_invalid(number);
-                        continue;
-                    }
-                };
-                let placed;
-                (upload, placed) = with(upload, move |upload| {
+            PartKind::Path => self.read_path(part, number).await,
+            // The request will be rejected: its other content is not needed.
+            PartKind::File if !self.errors.fields.is_empty() => {
+                part.skip().await?;
+                self.upload.mark_content_invalid(number);
+                Ok(self)
+            }
+            PartKind::File => self.read_content(part, number).await,
+        }
+    }
+
+    async fn read_path(mut self, part: Part<'_>, number: u32) -> ApiResult<Self> {
+        let field = PartKind::Path.field(number);
+        match read_path(part).await? {
+            Err(reason) => {
+                self.errors.fields.add(field, reason);
+                self.upload.mark_path_invalid(number);
+            }
+            Ok(path) => {
+                let result;
+                (self.upload, result) = blocking_with(self.upload, move |upload| {
                     upload.set_destination(number, path.as_path())
                 })
                 .await?;
-                problems.take(field, placed);
-            }
-            // It is no use any more.
-            Kind::File if !problems.fields.is_empty() => {
-                part.skip().await?;
-                upload.mark_content_invalid(number);
-            }
-            Kind::File => {
-                let file;
-                (upload, file) = with(upload, move |upload| upload.create_content(number)).await?;
-                let Some(file) = problems.take(field.clone(), file) else {
-                    part.skip().await?;
-                    continue;
-                };
-                let mut receiving = Receiving::new(file, field);
-                while let Some(chunk) = part.chunk().await? {
-                    receiving.write(&chunk).await?;
-                }
-                receiving.finish().await?;
+                self.errors.collect(field, result);
             }
         }
+        Ok(self)
     }
-    for (number, problem) in upload.validate() {
-        let kind = match problem {
-            UploadError::MissingContent => Kind::File,
-            _ => Kind::Path,
-        };
-        problems.take::<()>(kind.field(number), Err(problem));
-    }
-    if upload.is_empty() {
-        problems.fields.add("files.0.file", "is required");
-        problems.fields.add("files.0.dest_path", "is required");
-    }
-    problems.into_result()?;
-    match blocking(move || upload.publish()).await? {
-        Ok(()) => Ok((StatusCode::CREATED, Json(Done { ok: true }))),
-        Err((number, problem)) => {
-            problems_of(Kind::Path.field(number), problem).into_result()?;
-            Err(ApiError::internal("a problem that is none"))
+
+    async fn read_content(mut self, part: Part<'_>, number: u32) -> ApiResult<Self> {
+        let field = PartKind::File.field(number);
+        let result;
+        (self.upload, result) =
+            blocking_with(self.upload, move |upload| upload.create_content(number)).await?;
+        match self.errors.collect(field.clone(), result) {
+            Some(file) => receive_part(part, file, field).await?,
+            None => part.skip().await?,
         }
+        Ok(self)
+    }
+
+    /// Puts all files in place, or returns the errors of the request.
+    async fn publish(mut self) -> ApiResult<()> {
+        for (number, error) in self.upload.validate() {
+            let kind = match error {
+                UploadError::MissingContent => PartKind::File,
+                _ => PartKind::Path,
+            };
+            self.errors.collect::<()>(kind.field(number), Err(error));
+        }
+        if self.upload.is_empty() {
+            self.errors.fields.add("files.0.file", "is required");
+            self.errors.fields.add("files.0.dest_path", "is required");
+        }
+        self.errors.into_result()?;
+        let upload = self.upload;
+        blocking(move || upload.publish())
+            .await?
+            .map_err(|(number, error)| upload_error(&PartKind::Path.field(number), error))
     }
 }
 
-/// Does something with the upload beside the server's own threads.
-async fn with<T: Send + 'static>(
+/// Runs blocking `work` on the upload, off the server's own threads.
+async fn blocking_with<T: Send + 'static>(
     mut upload: Upload,
     work: impl FnOnce(&mut Upload) -> T + Send + 'static,
 ) -> ApiResult<(Upload, T)> {
     blocking(move || {
-        let done = work(&mut upload);
-        (upload, done)
+        let result = work(&mut upload);
+        (upload, result)
     })
     .await
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PartKind {
     File,
     Path,
 }
 
-impl Kind {
+impl PartKind {
     fn field(self, number: u32) -> String {
         let name = match self {
-            Kind::File => "file",
-            Kind::Path => "dest_path",
+            PartKind::File => "file",
+            PartKind::Path => "dest_path",
         };
         format!("files.{number}.{name}")
     }
 }
 
-/// Reads the names of parts; those without a number are counted.
+/// Parses the names of parts. Parts without a number are numbered in their order.
 #[derive(Debug, Default)]
-struct Names {
+struct PartNames {
     files: u32,
     paths: u32,
 }
 
-impl Names {
-    /// `None` for a part that is not of a file.
-    fn read(&mut self, name: &str) -> Option<(u32, Kind)> {
+impl PartNames {
+    /// Returns the number and kind of a part, or `None` if it does not belong to a file.
+    fn parse(&mut self, name: &str) -> Option<(u32, PartKind)> {
         let rest = name.strip_prefix("files")?;
         let (number, rest) = match rest.strip_prefix('.') {
             Some(rest) => rest.split_once('.')?,
@@ -178,14 +207,14 @@ impl Names {
             }
         };
         let kind = match rest {
-            "file" => Kind::File,
-            "dest_path" => Kind::Path,
+            "file" => PartKind::File,
+            "dest_path" => PartKind::Path,
             _ => return None,
         };
         if number.is_empty() && name.starts_with("files[") {
             let count = match kind {
-                Kind::File => &mut self.files,
-                Kind::Path => &mut self.paths,
+                PartKind::File => &mut self.files,
+                PartKind::Path => &mut self.paths,
             };
             *count += 1;
             return Some((*count - 1, kind));
@@ -195,22 +224,24 @@ impl Names {
     }
 }
 
-/// All that is wrong with a request.
+/// Collects all errors of a request.
 #[derive(Debug, Default)]
-struct Problems {
+struct UploadErrors {
     fields: FieldErrors,
-    /// Where it is the only one, its status is the answer's.
-    first: Option<ApiError>,
+    /// The first error of a file. If it is the only error, its status is that of the response.
+    first_file_error: Option<ApiError>,
 }
 
-impl Problems {
-    fn take<T>(&mut self, field: String, result: Result<T, UploadError>) -> Option<T> {
+impl UploadErrors {
+    /// Returns the value of `result`, or records its error.
+    fn collect<T>(&mut self, field: String, result: Result<T, UploadError>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
-            Err(problem) => {
-                self.fields.add(&field, problem.to_string());
-                if let UploadError::File(error) = problem {
-                    self.first.get_or_insert(refusal(&field, error));
+            Err(error) => {
+                self.fields.add(&field, error.to_string());
+                if let UploadError::File(error) = error {
+                    self.first_file_error
+                        .get_or_insert(file_error(&field, error));
                 }
                 None
             }
@@ -218,7 +249,7 @@ impl Problems {
     }
 
     fn into_result(self) -> ApiResult<()> {
-        match self.first {
+        match self.first_file_error {
             _ if self.fields.is_empty() => Ok(()),
             Some(error) if self.fields.count() == 1 => Err(error),
             _ => Err(self.fields.into()),
@@ -226,10 +257,11 @@ impl Problems {
     }
 }
 
-fn problems_of(field: String, problem: UploadError) -> Problems {
-    let mut problems = Problems::default();
-    problems.take::<()>(field, Err(problem));
-    problems
+fn upload_error(field: &str, error: UploadError) -> ApiError {
+    match error {
+        UploadError::File(error) => file_error(field, error),
+        error => ApiError::bad_field(field, error.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -237,20 +269,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_named_in_four_ways() {
-        let mut names = Names::default();
+    fn part_names_are_parsed_in_four_forms() {
+        let mut names = PartNames::default();
         for (name, number, kind) in [
-            ("files.0.file", 0, Kind::File),
-            ("files.12.dest_path", 12, Kind::Path),
-            ("files[3].file", 3, Kind::File),
-            ("files[3][dest_path]", 3, Kind::Path),
-            ("files[][file]", 0, Kind::File),
-            ("files[][file]", 1, Kind::File),
-            ("files[][dest_path]", 0, Kind::Path),
+            ("files.0.file", 0, PartKind::File),
+            ("files.12.dest_path", 12, PartKind::Path),
+            ("files[3].file", 3, PartKind::File),
+            ("files[3][dest_path]", 3, PartKind::Path),
+            ("files[][file]", 0, PartKind::File),
+            ("files[][file]", 1, PartKind::File),
+            ("files[][dest_path]", 0, PartKind::Path),
         ] {
-            assert_eq!(names.read(name), Some((number, kind)), "{name}");
+            assert_eq!(names.parse(name), Some((number, kind)), "{name}");
         }
-        for other in [
+        for unknown in [
             "",
             "file",
             "files",
@@ -264,7 +296,7 @@ mod tests {
             "files.99999999999.file",
             "xfiles.0.file",
         ] {
-            assert_eq!(names.read(other), None, "{other}");
+            assert_eq!(names.parse(unknown), None, "{unknown}");
         }
     }
 }

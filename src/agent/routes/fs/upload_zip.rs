@@ -1,34 +1,50 @@
-//! `POST /fs/upload_zip`
+//! `POST /fs/upload_zip`.
+
+use std::{fs::File, path::PathBuf, sync::Arc};
 
 use axum::extract::State;
 use http::StatusCode;
 
-use super::{TAG, archive_refusal, blocking, blocking_on, receive::Receiving};
+use super::{
+    TAG, archive_error, blocking, blocking_on,
+    receive::{read_path, receive_part},
+};
 use crate::{
-    agent::{Agent, fs::files::FileError},
+    agent::{
+        fs::{archives::Archives, files::FileError, temp_files::TempFileJournal},
+        settings::Config,
+    },
     api::{
         ErrorBody,
         agent::Done,
-        fs::{GuestPath, MAX_PATH, UploadZipForm},
+        fs::{GuestPath, UploadZipForm},
     },
-    http::{ApiError, ApiResult, FieldErrors, Json, Multipart},
+    http::{ApiError, ApiResult, FieldErrors, Json, Multipart, Part},
 };
 
-const TWICE: &str = "is there twice";
+const DUPLICATE: &str = "is duplicate";
 
 /// Upload a directory as a zip archive
 ///
-/// Two parts in any order: `zip_file`, the archive, and `dest_path`, the absolute path of the directory it is unpacked into. That is made where it is missing, with
-/// its parents. Files of the same names are replaced, each in one step; others stay, and directories that are there keep their permissions.
-/// Permissions, times and symbolic links are taken over; owners and set-user bits are not.
+/// The form has two parts in any order: `zip_file`, the archive, and `dest_path`, the absolute path
+/// of the directory that it is unpacked into. The directory is created if it is missing, with its
+/// parents. Files with the same names are replaced, each atomically; other files stay, and existing
+/// directories keep their permissions. Permissions, times and symbolic links are restored; owners
+/// and set-user bits are not. Directories that the archive does not list get mode 755.
 ///
-/// The archive is checked and unpacked beside its place first: a bad one changes nothing. Should something then not be able to take its place, such as
-/// over a file that is a mount point, the answer says so and a part of the files is there. The archive waits in the agent's state folder, so that the
-/// disk needs room for it there and for its content beside its place. A body that stands still for 30 seconds is given up, and where
-/// 4 archives are being made or unpacked, it waits 30 seconds for one of them to be done. Directories that
-/// the archive does not name get 755. Links may lead up (`..`) only at the beginning of their target. Refused are names that are absolute or lead out by `..`, links
-/// that lead out of the archive, entries behind a link or there twice, devices, encrypted or overlapping entries, compression other than deflate,
-/// directory entries with content, more than 250,000 entries (directories included) or 64 MiB of a list of them, and what unpacks to more than 16 GiB or to 200 times its own size beyond 64 MiB (settings of the agent).
+/// The archive is checked and unpacked beside its destination first: an invalid archive changes
+/// nothing. If a file then cannot be put in place, for instance over a mount point, the error names
+/// it, and a part of the files is in place. The disk needs room for the archive in the agent's
+/// state directory, and for its content beside the destination. A body without progress for 30
+/// seconds is rejected. If 4 archives are being made or unpacked, the request waits up to 30
+/// seconds.
+///
+/// Rejected are absolute names and names that lead out by `..`, links that lead out of the archive
+/// (`..` is allowed only at the start of a target), entries behind a link, duplicate entries,
+/// devices, encrypted or overlapping entries, compression other than deflate, directory entries
+/// with content, more than 250,000 entries (directories included) or a list of entries longer than
+/// 64 MiB, and content of more than 16 GiB or more than 200 times the size of the archive beyond 64
+/// MiB (settings of the agent).
 #[utoipa::path(
     post,
     path = "/fs/upload_zip",
@@ -37,50 +53,48 @@ const TWICE: &str = "is there twice";
     request_body(content = UploadZipForm, content_type = "multipart/form-data"),
     responses(
         (status = 201, body = Done),
-        (status = 400, body = ErrorBody, description = "a part is missing or there twice, a bad archive, not an absolute path, or something is in the way"),
-        (status = 403, body = ErrorBody, description = "it may not be written there"),
-        (status = 404, body = ErrorBody, description = "a part of the path is a link that leads nowhere, or lies where nothing can be made"),
-        (status = 408, body = ErrorBody, description = "nothing more of the body came for 30 seconds"),
-        (status = 413, body = ErrorBody, description = "it unpacks to too much, or to more than the disk takes"),
-        (status = 415, body = ErrorBody, description = "not multipart/form-data"),
-        (status = 429, body = ErrorBody, description = "4 archives were being made or unpacked for 30 seconds; nothing has changed"),
-        (status = 503, body = ErrorBody, description = "the agent is stopping; nothing has changed"),
+        (status = 400, body = ErrorBody, description = "A part is missing or duplicate, the archive is invalid, the path is not absolute, or a file is in the way"),
+        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 404, body = ErrorBody, description = "A part of the path is a dangling link, or lies where no directory can be created"),
+        (status = 408, body = ErrorBody, description = "The body made no progress for 30 s"),
+        (status = 413, body = ErrorBody, description = "The content of the archive exceeds a limit, or the space on the disk"),
+        (status = 415, body = ErrorBody, description = "The body is not multipart/form-data"),
+        (status = 429, body = ErrorBody, description = "4 archives were being made or unpacked for 30 s; nothing was changed"),
+        (status = 503, body = ErrorBody, description = "The agent is stopping; nothing was changed"),
     )
 )]
 pub async fn upload_zip(
-    State(agent): State<Agent>,
-    mut parts: Multipart,
+    State(archives): State<Archives>,
+    State(temp_files): State<TempFileJournal>,
+    State(config): State<Arc<Config>>,
+    parts: Multipart,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
+    let (archive, path) = read_form(parts, config.state_dir.work()).await?;
+    // Acquired only now, so that slow clients do not keep others from unpacking.
+    let permit = archives.acquire_permit().await;
+    let permit = permit.map_err(|error| archive_error("zip_file", error))?;
+    let unzipped =
+        blocking(move || archives.unzip(permit, archive, path.as_path(), &temp_files)).await?;
+    unzipped.map_err(|error| archive_error("dest_path", error))?;
+    Ok((StatusCode::CREATED, Json(Done { ok: true })))
+}
+
+/// Reads the form: the archive, in an unnamed file within `directory`, and the destination.
+async fn read_form(mut parts: Multipart, directory: PathBuf) -> ApiResult<(File, GuestPath)> {
     let (mut archive, mut path) = (None, None);
-    while let Some(mut part) = parts.next().await? {
+    while let Some(part) = parts.next().await? {
         match part.name() {
-            "zip_file" if archive.is_some() => return Err(ApiError::bad_field("zip_file", TWICE)),
-            "dest_path" if path.is_some() => return Err(ApiError::bad_field("dest_path", TWICE)),
-            "zip_file" => {
-                let work = agent.config.state_dir.work();
-                // Without a name from the beginning, so that it goes with its last handle.
-                let file = blocking_on("zip_file", move || {
-                    tempfile::tempfile_in(work).map_err(FileError::from)
-                })
-                .await?;
-                let writer = file.try_clone().map_err(ApiError::internal)?;
-                let mut receiving = Receiving::new(writer, "zip_file");
-                while let Some(chunk) = part.chunk().await? {
-                    receiving.write(&chunk).await?;
-                }
-                receiving.finish().await?;
-                archive = Some(file);
+            "zip_file" if archive.is_some() => {
+                return Err(ApiError::bad_field("zip_file", DUPLICATE));
             }
-            "dest_path" => {
-                let text = part.text(MAX_PATH).await?;
-                path = Some(match text {
-                    Some(text) => GuestPath::parse(text),
-                    None => Err(format!("must be UTF-8 of {MAX_PATH} bytes at most")),
-                });
+            "dest_path" if path.is_some() => {
+                return Err(ApiError::bad_field("dest_path", DUPLICATE));
             }
+            "zip_file" => archive = Some(receive_archive(part, directory.clone()).await?),
+            "dest_path" => path = Some(read_path(part).await?),
             name if part.is_file() => {
-                let what = "is not known here: the archive is the part zip_file";
-                return Err(ApiError::bad_field(name, what));
+                let reason = "is unknown: the archive is the part zip_file";
+                return Err(ApiError::bad_field(name, reason));
             }
             _ => part.skip().await?,
         }
@@ -90,21 +104,22 @@ pub async fn upload_zip(
         errors.add("zip_file", "is required");
     }
     let path = path.unwrap_or_else(|| Err("is required".to_owned()));
-    if let Err(what) = &path {
-        errors.add("dest_path", what);
+    if let Err(reason) = &path {
+        errors.add("dest_path", reason);
     }
-    let (Some(archive), Ok(path)) = (archive, path) else {
-        return Err(errors.into());
-    };
-    // Only now, so that a slow client keeps nobody from unpacking.
-    let place = agent.archives.acquire_permit().await;
-    let place = place.map_err(|error| archive_refusal("zip_file", error))?;
-    let unzipping = blocking(move || {
-        agent
-            .archives
-            .unzip(place, archive, path.as_path(), &agent.temp_files)
-    });
-    let unzipped = unzipping.await?;
-    unzipped.map_err(|error| archive_refusal("dest_path", error))?;
-    Ok((StatusCode::CREATED, Json(Done { ok: true })))
+    match (archive, path) {
+        (Some(archive), Ok(path)) => Ok((archive, path)),
+        _ => Err(errors.into()),
+    }
+}
+
+/// Stores the archive in a file without a name, which the kernel removes with its last handle.
+async fn receive_archive(part: Part<'_>, directory: PathBuf) -> ApiResult<File> {
+    let file = blocking_on("zip_file", move || {
+        tempfile::tempfile_in(directory).map_err(FileError::from)
+    })
+    .await?;
+    let writer = file.try_clone().map_err(ApiError::internal)?;
+    receive_part(part, writer, "zip_file").await?;
+    Ok(file)
 }

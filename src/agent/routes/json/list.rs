@@ -1,38 +1,44 @@
-//! `GET /json/list`, and `/json`
+//! `GET /json/list`, and its alias `GET /json`.
 
 use axum::extract::State;
 use http::HeaderMap;
 use serde_json::Value;
 
-use super::ask;
+use super::{DevtoolsQueries, query};
 use crate::{
-    agent::{Agent, routes::cdp::TAG},
+    agent::routes::cdp::TAG,
     api::ErrorBody,
     http::{ApiResult, Json},
 };
 
-/// The browser's tabs and other targets
+/// List tabs and other targets
 ///
-/// Waits until Chromium answers.
+/// Chromium's own list, one object per target, with `webSocketDebuggerUrl` rewritten to lead
+/// through this server. Waits while Chromium starts.
 #[utoipa::path(
     get,
     path = "/json/list",
+    operation_id = "list_targets",
     tag = TAG,
-    responses((status = 200, body = Vec<Value>), (status = 503, body = ErrorBody, description = "Chromium is not up"))
+    responses((status = 200, body = Vec<Value>), (status = 503, body = ErrorBody, description = "Chromium is not running"))
 )]
-pub async fn list(State(agent): State<Agent>, headers: HeaderMap) -> ApiResult<Json<Value>> {
-    ask(&agent, &headers, "/json/list").await
+pub async fn list(
+    State(queries): State<DevtoolsQueries>,
+    headers: HeaderMap,
+) -> ApiResult<Json<Value>> {
+    query(&queries, &headers, "/json/list").await
 }
 
-/// The browser's tabs and other targets
+/// List tabs and other targets (alias)
 ///
-/// Another name of `/json/list`.
+/// The same as `GET /json/list`.
 #[utoipa::path(
     get,
     path = "/json",
+    operation_id = "list_targets_alias",
     tag = TAG,
-    responses((status = 200, body = Vec<Value>), (status = 503, body = ErrorBody, description = "Chromium is not up"))
+    responses((status = 200, body = Vec<Value>), (status = 503, body = ErrorBody, description = "Chromium is not running"))
 )]
-pub async fn root(agent: State<Agent>, headers: HeaderMap) -> ApiResult<Json<Value>> {
-    list(agent, headers).await
+pub async fn root(queries: State<DevtoolsQueries>, headers: HeaderMap) -> ApiResult<Json<Value>> {
+    list(queries, headers).await
 }

@@ -1,61 +1,90 @@
-//! `/json`: what Chromium tells of itself over HTTP, with addresses that lead through the agent.
+//! `/json`: the HTTP part of Chromium's DevTools server, with addresses rewritten to lead through
+//! the agent.
 
+use std::sync::Arc;
+
+use axum::extract::FromRef;
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::Value;
 
-use super::RETRY_AFTER;
+use super::RESTART_RETRY_DELAY;
 use crate::{
-    agent::Agent,
+    agent::{Agent, cdp_clients::CdpClients, chromium::Chromium, settings::Config},
     http::{ApiError, ApiResult, Json},
-    system::cdp::devtools::DevtoolsError,
+    system::cdp::devtools::{DevtoolsError, DevtoolsHttp},
 };
 
 pub mod list;
 pub mod version;
 
-/// Fields that hold addresses of Chromium's own server.
-const ADDRESSES: [&str; 2] = ["webSocketDebuggerUrl", "devtoolsFrontendUrl"];
+/// The fields that hold addresses of Chromium's own server.
+const ADDRESS_FIELDS: [&str; 2] = ["webSocketDebuggerUrl", "devtoolsFrontendUrl"];
 
-/// Chromium's answer to `path`, waiting until it gives one.
-async fn ask(agent: &Agent, headers: &HeaderMap, path: &str) -> ApiResult<Json<Value>> {
-    let _permit = agent.cdp_clients.admit_query()?;
-    let deadline = agent.cdp_clients.hold_deadline();
-    let mut devtools = agent.chromium.ready(agent.config.cdp_hold).await?;
+/// The services that query Chromium's DevTools server over HTTP.
+#[derive(Clone)]
+pub struct DevtoolsQueries {
+    chromium: Chromium,
+    clients: CdpClients,
+    config: Arc<Config>,
+    devtools: DevtoolsHttp,
+}
+
+impl FromRef<Agent> for DevtoolsQueries {
+    fn from_ref(agent: &Agent) -> Self {
+        DevtoolsQueries {
+            chromium: agent.chromium.clone(),
+            clients: agent.cdp_clients.clone(),
+            config: agent.config.clone(),
+            devtools: agent.devtools.clone(),
+        }
+    }
+}
+
+/// Returns Chromium's response to `path`. Waits while Chromium starts.
+async fn query(
+    queries: &DevtoolsQueries,
+    headers: &HeaderMap,
+    path: &str,
+) -> ApiResult<Json<Value>> {
+    let _permit = queries.clients.admit_query()?;
+    let deadline = queries.clients.hold_deadline();
+    let mut devtools = queries.chromium.ready(queries.config.cdp_hold).await?;
     let (status, body) = loop {
-        match agent.devtools.ask(devtools.addr, Method::GET, path).await {
-            // It died at this moment; the supervisor sees to it.
+        match queries.devtools.ask(devtools.addr, Method::GET, path).await {
+            // Chromium ended just now, and the supervisor restarts it.
             Err(DevtoolsError::Connection(_)) => {
-                devtools = agent
-                    .cdp_clients
-                    .wait_for_successor(&devtools, deadline)
-                    .await?;
+                let successor = queries.clients.wait_for_successor(&devtools, deadline);
+                devtools = successor.await?;
             }
-            answer => break answer.map_err(refused)?,
+            result => break result.map_err(query_error)?,
         }
     };
     if status != StatusCode::OK {
-        return Err(ApiError::bad_gateway(format!("Chromium answered {status}")));
+        return Err(ApiError::bad_gateway(format!(
+            "Chromium responded with {status}"
+        )));
     }
-    let mut answer = serde_json::from_slice(&body)
-        .map_err(|error| refused(DevtoolsError::Answer(error.to_string())))?;
+    let mut response = serde_json::from_slice(&body)
+        .map_err(|error| query_error(DevtoolsError::Answer(error.to_string())))?;
     if let Some(host) = host(headers) {
-        lead_through(&mut answer, &devtools.addr.to_string(), host);
+        rewrite_addresses(&mut response, &devtools.addr.to_string(), host);
     }
-    Ok(Json(answer))
+    Ok(Json(response))
 }
 
-/// The name the client knows us by.
+/// Returns the host name and port that the client used.
 fn host(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::HOST)?.to_str().ok()
 }
 
-fn lead_through(answer: &mut Value, from: &str, to: &str) {
-    match answer {
+/// Replaces the address `from` with `to` in all address fields.
+fn rewrite_addresses(response: &mut Value, from: &str, to: &str) {
+    match response {
         Value::Array(items) => items
             .iter_mut()
-            .for_each(|item| lead_through(item, from, to)),
+            .for_each(|item| rewrite_addresses(item, from, to)),
         Value::Object(fields) => {
-            for name in ADDRESSES {
+            for name in ADDRESS_FIELDS {
                 if let Some(Value::String(address)) = fields.get_mut(name) {
                     *address = address.replacen(from, to, 1);
                 }
@@ -65,14 +94,14 @@ fn lead_through(answer: &mut Value, from: &str, to: &str) {
     }
 }
 
-fn refused(error: DevtoolsError) -> ApiError {
+fn query_error(error: DevtoolsError) -> ApiError {
     match error {
         DevtoolsError::Deadline => ApiError::timeout(error.to_string()),
         DevtoolsError::Connection(_) => {
-            ApiError::unavailable("Chromium is being restarted", RETRY_AFTER)
+            ApiError::unavailable("Chromium is restarting", RESTART_RETRY_DELAY)
         }
         DevtoolsError::Status(_) | DevtoolsError::Answer(_) => {
-            ApiError::bad_gateway("Chromium's answer was not understood")
+            ApiError::bad_gateway("cannot parse the response of Chromium")
         }
     }
 }

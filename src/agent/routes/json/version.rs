@@ -1,38 +1,48 @@
-//! `GET /json/version`
+//! `GET /json/version`, and its alias with a trailing slash.
 
 use axum::extract::State;
 use http::HeaderMap;
 use serde_json::Value;
 
-use super::ask;
+use super::{DevtoolsQueries, query};
 use crate::{
-    agent::{Agent, routes::cdp::TAG},
+    agent::routes::cdp::TAG,
     api::ErrorBody,
     http::{ApiResult, Json},
 };
 
-/// The browser's version and DevTools address
+/// Get the browser's version and DevTools address
 ///
-/// Waits until Chromium answers.
+/// Chromium's own description of itself, with `webSocketDebuggerUrl` rewritten to lead through this
+/// server. DevTools clients that are given an HTTP address request this first. Waits while Chromium
+/// starts.
 #[utoipa::path(
     get,
     path = "/json/version",
+    operation_id = "get_devtools_version",
     tag = TAG,
-    responses((status = 200, body = Value), (status = 503, body = ErrorBody, description = "Chromium is not up"))
+    responses((status = 200, body = Value), (status = 503, body = ErrorBody, description = "Chromium is not running"))
 )]
-pub async fn version(State(agent): State<Agent>, headers: HeaderMap) -> ApiResult<Json<Value>> {
-    ask(&agent, &headers, "/json/version").await
+pub async fn version(
+    State(queries): State<DevtoolsQueries>,
+    headers: HeaderMap,
+) -> ApiResult<Json<Value>> {
+    query(&queries, &headers, "/json/version").await
 }
 
-/// The browser's version and DevTools address
+/// Get the browser's version and DevTools address (alias)
 ///
-/// Another name of `/json/version`, which some clients ask for.
+/// The same as `GET /json/version`. Some clients add the trailing slash.
 #[utoipa::path(
     get,
     path = "/json/version/",
+    operation_id = "get_devtools_version_alias",
     tag = TAG,
-    responses((status = 200, body = Value), (status = 503, body = ErrorBody, description = "Chromium is not up"))
+    responses((status = 200, body = Value), (status = 503, body = ErrorBody, description = "Chromium is not running"))
 )]
-pub async fn version_slash(agent: State<Agent>, headers: HeaderMap) -> ApiResult<Json<Value>> {
-    version(agent, headers).await
+pub async fn version_slash(
+    queries: State<DevtoolsQueries>,
+    headers: HeaderMap,
+) -> ApiResult<Json<Value>> {
+    version(queries, headers).await
 }

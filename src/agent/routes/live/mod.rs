@@ -1,11 +1,11 @@
-//! `GET /live`, and what it shares with `GET /live/view`.
+//! `GET /live`, and the parts that it shares with `GET /live/view`.
 
 use axum::{extract::State, response::Response};
 
 use self::page::PAGE;
-use super::FULL_RETRY;
+use super::FULL_RETRY_DELAY;
 use crate::{
-    agent::{Agent, live::LiveViewError},
+    agent::live::{LiveView, LiveViewError},
     api::ErrorBody,
     http::{ApiError, ApiResult},
 };
@@ -16,26 +16,28 @@ pub mod view;
 
 pub const TAG: &str = crate::api::groups::LIVE_VIEW;
 
-/// The live view
+/// Open the live view
 ///
-/// A page that shows the browser's screen as it is, and passes on mouse, keyboard and clipboard. A browser's `browser_live_view_url` leads
-/// here, with the token that the page needs for its connection: a header cannot be sent from there.
+/// Returns a web page that shows the browser's screen and forwards mouse, keyboard and clipboard.
+/// The `browser_live_view_url` of a browser leads here, with a token in its `jwt` parameter for the
+/// page's connection, which cannot send a header.
 #[utoipa::path(
     get,
     path = "/live",
-    operation_id = "live_view",
+    operation_id = "open_live_view",
     tag = TAG,
     responses(
-        (status = 200, description = "the page", body = String, content_type = "text/html"),
-        (status = 409, body = ErrorBody, description = "the browser has no display"),
+        (status = 200, description = "The page", body = String, content_type = "text/html"),
+        (status = 409, body = ErrorBody, description = "The browser has no display"),
     )
 )]
-pub async fn live(State(agent): State<Agent>) -> ApiResult<Response> {
-    show(&agent)
+pub async fn live(State(live): State<LiveView>) -> ApiResult<Response> {
+    show(&live)
 }
 
-fn show(agent: &Agent) -> ApiResult<Response> {
-    agent.live.check_available()?;
+/// Returns the page, unless there is no screen to show.
+fn show(live: &LiveView) -> ApiResult<Response> {
+    live.check_available()?;
     Ok(PAGE.answer(&[]))
 }
 
@@ -43,7 +45,9 @@ impl From<LiveViewError> for ApiError {
     fn from(error: LiveViewError) -> Self {
         match error {
             LiveViewError::NoScreen(error) => error.into(),
-            LiveViewError::LimitReached => ApiError::limit_exceeded(error.to_string(), FULL_RETRY),
+            LiveViewError::LimitReached => {
+                ApiError::limit_exceeded(error.to_string(), FULL_RETRY_DELAY)
+            }
         }
     }
 }

@@ -8,10 +8,11 @@ const DOCUMENT: &str = include_str!("page/index.html");
 const SCRIPT: &str = include_str!("page/live.js");
 const STYLE: &str = include_str!("page/live.css");
 
-/// Its pictures come through the socket. It may be part of another page.
+/// The page with its style and script. Its images come through the socket. It may be embedded in
+/// other pages.
 pub static PAGE: LazyLock<Page> = LazyLock::new(|| {
-    let also = "img-src blob: data:; connect-src 'self'";
-    Page::new(DOCUMENT, STYLE, SCRIPT, also)
+    let additional = "img-src blob: data:; connect-src 'self'";
+    Page::new(DOCUMENT, STYLE, SCRIPT, additional)
 });
 
 #[cfg(test)]
@@ -19,14 +20,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_whole_and_needs_nobody_else() {
+    fn page_is_complete_without_external_references() {
         let html = PAGE.text(&[]);
         assert!(html.contains(SCRIPT) && html.contains(STYLE));
         assert!(!html.contains("{{"));
         for reference in [" src=", "href=", "http://", "https://", "@import", "url(//"] {
             assert!(!html.contains(reference), "{reference}");
         }
-        // Either would end its element early.
+        // `</` within either would close its element early.
         assert!(!SCRIPT.contains("</") && !STYLE.contains("</"));
     }
 }

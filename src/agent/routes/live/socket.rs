@@ -1,4 +1,4 @@
-//! `GET /live/socket`, and how a live view's page is served.
+//! `GET /live/socket`, and the connection that it shares with `GET /live/view/socket`.
 
 use std::time::Duration;
 
@@ -20,93 +20,107 @@ use tokio_util::sync::CancellationToken;
 
 use super::TAG;
 use crate::{
-    agent::{
-        Agent,
-        live::{FrameEvent, InputWorker, ViewerInbox, ViewerStream},
-    },
+    agent::live::{FrameEvent, InputWorker, LiveView, ViewerInbox, ViewerStream},
     api::{ErrorBody, live::ViewerMessage},
     http::{ApiError, ApiResult, FieldErrors, closing, see_off, websocket},
+    shutdown::Shutdown,
 };
 
-/// At least this often the page is asked whether it is there, and something is sent, so that no proxy between takes the connection for dead.
-const PING: Duration = Duration::from_secs(15);
-/// A page that has not been heard of for so long is gone: it would have answered.
-const SILENCE: Duration = Duration::from_secs(45);
-/// For one message to be taken.
-const SEND_LIMIT: Duration = Duration::from_secs(30);
-/// For what was said before the end to be done.
-const DONE_LIMIT: Duration = Duration::from_secs(1);
+/// The interval of pings, which show whether the page is alive and keep proxies from closing an
+/// idle connection.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+/// The time after which a silent page is considered gone: it would have answered a ping.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(45);
+/// The time that a page may take to receive one message.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time for input that was received before the end to be applied.
+const INPUT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the live view's page talks to
+/// Connect the live view
 ///
-/// A WebSocket for the page that this agent serves, and for no other: what is said on it may change with any version. It ends with 1008
-/// where it was used in another way.
+/// A WebSocket for the page that `/live` serves, and for no other client: its messages may change
+/// with any version. It ends with close code 1008 if a message is not understood.
 #[utoipa::path(
     get,
     path = "/live/socket",
-    operation_id = "live_view_socket",
+    operation_id = "connect_live_view",
     tag = TAG,
     responses(
-        (status = 101, description = "pictures, what is told about the browser, and what the viewer does"),
-        (status = 400, body = ErrorBody, description = "not a WebSocket handshake"),
-        (status = 409, body = ErrorBody, description = "the browser has no display"),
-        (status = 429, body = ErrorBody, description = "too many live views"),
+        (status = 101, description = "Frames, the state of the browser, and the viewer's input"),
+        (status = 400, body = ErrorBody, description = "The request is not a WebSocket handshake"),
+        (status = 409, body = ErrorBody, description = "The browser has no display"),
+        (status = 429, body = ErrorBody, description = "The limit of live views is reached"),
     )
 )]
-pub async fn socket(State(agent): State<Agent>, request: Request) -> ApiResult<Response> {
-    connect(&agent, request, true).await
+pub async fn socket(
+    State(live): State<LiveView>,
+    State(shutdown): State<Shutdown>,
+    request: Request,
+) -> ApiResult<Response> {
+    connect(&live, &shutdown, request, true).await
 }
 
-pub async fn connect(agent: &Agent, request: Request, control: bool) -> ApiResult<Response> {
-    let (stream, inbox, worker) = agent.live.open(control)?;
-    let stop = agent.shutdown.token();
-    websocket(request, &agent.shutdown, move |socket| {
-        serve(socket, stream, inbox, worker, stop)
+/// Serves a live view's page. With `control` it also forwards the viewer's input.
+pub async fn connect(
+    live: &LiveView,
+    shutdown: &Shutdown,
+    request: Request,
+    control: bool,
+) -> ApiResult<Response> {
+    let (stream, inbox, worker) = live.open(control)?;
+    let cancelled = shutdown.token();
+    websocket(request, shutdown, move |socket| {
+        serve(socket, stream, inbox, worker, cancelled)
     })
     .await
 }
 
-/// Why it ends, where the page is there to be told.
-type End = Option<CloseFrame>;
+/// Why the connection ends. `None` if the page is gone and no Close frame can be sent.
+type CloseReason = Option<CloseFrame>;
 
 async fn serve(
     socket: WebSocket,
     mut stream: ViewerStream,
     mut inbox: ViewerInbox,
     mut worker: InputWorker,
-    stop: CancellationToken,
+    cancelled: CancellationToken,
 ) {
     let (mut to_page, mut from_page) = socket.split();
-    let end = {
-        let talking = async {
-            let end = tokio::select! {
-                end = show_all(&mut stream, &mut to_page) => end,
-                end = hear_all(&mut from_page, &mut inbox) => end,
-                () = stop.cancelled() => Some(closing(close_code::AWAY, "the agent is stopping")),
+    let reason = {
+        let relaying = async {
+            let reason = tokio::select! {
+                reason = send_frames(&mut stream, &mut to_page) => reason,
+                reason = receive_messages(&mut from_page, &mut inbox) => reason,
+                () = cancelled.cancelled() => {
+                    Some(closing(close_code::AWAY, "the agent is stopping"))
+                }
             };
-            // Lets the worker end once its queue is empty.
+            // Lets the worker end after the messages that it has received.
             drop(inbox);
-            end
+            reason
         };
         let mut working = std::pin::pin!(maybe_done(worker.run()));
-        let end = tokio::select! {
-            // What was said and not heard yet comes before what follows from silence.
+        let reason = tokio::select! {
+            // Messages are received before the worker acts on a silent page.
             biased;
-            end = talking => end,
+            reason = relaying => reason,
             () = async { working.as_mut().await; pending().await } => None,
         };
-        let _ = timeout(DONE_LIMIT, working).await;
-        end
+        let _ = timeout(INPUT_TIMEOUT, working).await;
+        reason
     };
-    // Its place is free, and nothing held, before it is seen off.
+    // Frees the viewer's permit and releases held keys before the connection is closed.
     drop((stream, worker));
-    if let Some(close) = end {
+    if let Some(close) = reason {
         see_off(close, &mut to_page, &mut from_page).await;
     }
 }
 
-async fn show_all(stream: &mut ViewerStream, page: &mut (impl Sink<Message> + Unpin)) -> End {
-    let mut ping = interval(PING);
+async fn send_frames(
+    stream: &mut ViewerStream,
+    page: &mut (impl Sink<Message> + Unpin),
+) -> CloseReason {
+    let mut ping = interval(PING_INTERVAL);
     loop {
         let message = tokio::select! {
             event = stream.next() => match event {
@@ -118,59 +132,59 @@ async fn show_all(stream: &mut ViewerStream, page: &mut (impl Sink<Message> + Un
             },
             _ = ping.tick() => Message::Ping(Bytes::new()),
         };
-        timeout(SEND_LIMIT, page.send(message)).await.ok()?.ok()?;
+        timeout(SEND_TIMEOUT, page.send(message)).await.ok()?.ok()?;
     }
 }
 
-async fn hear_all(
+async fn receive_messages(
     page: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
     inbox: &mut ViewerInbox,
-) -> End {
-    let mut heard = Instant::now();
+) -> CloseReason {
+    let mut received_at = Instant::now();
     loop {
         inbox.ready().await;
         let message = tokio::select! {
             message = page.next() => message?.ok()?,
-            () = sleep_until(heard + SILENCE) => {
-                return Some(closing(close_code::AWAY, "nothing was heard"));
+            () = sleep_until(received_at + SILENCE_TIMEOUT) => {
+                return Some(closing(close_code::AWAY, "the page does not respond"));
             }
         };
-        heard = Instant::now();
+        received_at = Instant::now();
         let text = match message {
             Message::Text(text) => text,
             Message::Ping(_) | Message::Pong(_) => continue,
             Message::Binary(_) => {
-                return Some(closing(close_code::UNSUPPORTED, "messages are JSON"));
+                return Some(closing(close_code::UNSUPPORTED, "messages must be JSON"));
             }
             Message::Close(_) => return None,
         };
-        let said = match read(&text) {
-            Ok(said) => said,
-            Err(error) => return Some(closing(close_code::POLICY, told(&error))),
+        let message = match parse(&text) {
+            Ok(message) => message,
+            Err(error) => return Some(closing(close_code::POLICY, close_reason(&error))),
         };
-        if let Err(refusal) = inbox.receive(said).await {
-            return Some(closing(close_code::POLICY, refusal.to_string()));
+        if let Err(error) = inbox.receive(message).await {
+            return Some(closing(close_code::POLICY, error.to_string()));
         }
-        // While it waited for what was said before nothing could be heard.
-        heard = Instant::now();
+        // Nothing was read while the inbox was full, so that time does not count as silence.
+        received_at = Instant::now();
     }
 }
 
-/// No error of these tells what was typed.
-fn read(text: &str) -> ApiResult<ViewerMessage> {
+/// Parses a message. Errors do not contain the viewer's input, which may be a secret.
+fn parse(text: &str) -> ApiResult<ViewerMessage> {
     let value: serde_json::Value =
-        serde_json::from_str(text).map_err(|_| ApiError::bad_request("messages are JSON"))?;
+        serde_json::from_str(text).map_err(|_| ApiError::bad_request("messages must be JSON"))?;
     Ok(deserialize::<ViewerMessage, _, FieldErrors>(value)?)
 }
 
-/// What fits into a Close frame.
-fn told(error: &ApiError) -> String {
-    const LONGEST: usize = 120;
+/// Returns the first detail of an error, cut to the size of a Close frame.
+fn close_reason(error: &ApiError) -> String {
+    const MAX_LEN: usize = 120;
     let body = error.body();
     let mut reason = match body.details.first() {
         Some(detail) => format!("{}: {}", detail.code, detail.message),
         None => body.message.clone(),
     };
-    reason.truncate(reason.floor_char_boundary(LONGEST));
+    reason.truncate(reason.floor_char_boundary(MAX_LEN));
     reason
 }

@@ -1,60 +1,67 @@
-//! `GET /logs/stream`
+//! `GET /logs/stream`.
 
 use axum::{extract::State, response::Response};
 use futures::stream;
 
 use super::TAG;
 use crate::{
-    agent::Agent,
+    agent::logs::Logs,
     api::{
         ErrorBody,
         logs::{LogEvent, LogQuery, LogSourceName, SupervisorProcess},
     },
     http::{ApiResult, LastEventId, Query, SseEvent, sse},
+    shutdown::Shutdown,
 };
 
-/// Read a log
+/// Stream a log
 ///
-/// Server-sent events, each a `LogEvent`: all there is, from the beginning of the file, or of what is kept of a program's output
-/// (2 MiB and 16,384 lines, across its restarts), then, with `follow`, all that comes; else an `end`. With `Last-Event-ID`, what
-/// comes after that event.
+/// Returns server-sent events, each a `LogEvent`: first all stored lines (of a file from its start,
+/// of a program the newest 2 MiB or 16,384 lines, across its restarts), then, with `follow`, new
+/// lines as they come, else one `end` event. With `Last-Event-ID` the stream continues after that
+/// event.
 ///
-/// A file is read at the pace of its reader and followed by its name: when it is truncated, replaced or deleted, a `restart` says so
-/// and the next begins from its start. An empty one that has replaced another is waited for, and the other read meanwhile: its writer
-/// may not have heard of it yet. One that is missing is waited for where its directory is there. What is written over a file that was
-/// truncated, until it is longer than before, cannot be told from an append. A line of more than 64 KiB comes in parts, and so does a
-/// file's whose end is not written within a second. A reader of a program's output that falls behind what is kept gets a
-/// `gap` with the number of lines.
+/// A file is read as fast as its reader takes it, and is followed by name. If it is truncated,
+/// replaced or deleted, a `restart` event follows, and reading continues at the start of the new
+/// file. If the new file is still empty, reading of the old one continues until the new one has
+/// content, since its writer may not have switched yet. A missing file is waited for if its
+/// directory exists. Data that is written over a truncated file cannot be distinguished from an
+/// append once the file is longer than before.
+///
+/// A line longer than 64 KiB comes in parts, and so does a line of a file that is not complete
+/// within a second. A reader that falls behind the stored output of a program gets a `gap` event
+/// with the number of missed lines.
 #[utoipa::path(
     get,
     path = "/logs/stream",
     operation_id = "stream_log",
     tag = TAG,
     params(
-        ("source" = LogSourceName, Query, description = "A file, or a program of the agent"),
-        ("path" = Option<String>, Query, max_length = 4095, description = "With `source=path`: the absolute path of a regular file"),
-        ("supervisor_process" = Option<SupervisorProcess>, Query, description = "With `source=supervisor`: which program's output"),
-        ("follow" = Option<bool>, Query, description = "Whether to stay for what comes; `true` where nothing is said"),
-        ("Last-Event-ID" = Option<u64>, Header),
+        ("source" = LogSourceName, Query, description = "A file, or a program that the agent runs", example = "supervisor"),
+        ("path" = Option<String>, Query, max_length = 4095, description = "With `source=path`: the absolute path of a regular file", example = "/var/log/syslog"),
+        ("supervisor_process" = Option<SupervisorProcess>, Query, description = "With `source=supervisor`: the program", example = "chromium"),
+        ("follow" = Option<bool>, Query, description = "Whether to keep the stream open for new lines. The default is `true`"),
+        ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that was received"),
     ),
     responses(
         (status = 200, body = LogEvent, content_type = "text/event-stream"),
-        (status = 400, body = ErrorBody, description = "a parameter is missing, not known or of the other source; the path is not absolute or not of a regular file"),
-        (status = 403, body = ErrorBody, description = "the file may not be read"),
-        (status = 404, body = ErrorBody, description = "there is no such file; with `follow`, no such directory"),
-        (status = 429, body = ErrorBody, description = "64 logs are being read, or the system has no inotify watch left"),
+        (status = 400, body = ErrorBody, description = "A parameter is missing, unknown or of the other source, or the path is not absolute or not of a regular file"),
+        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 404, body = ErrorBody, description = "The file (with `follow`: its directory) does not exist"),
+        (status = 429, body = ErrorBody, description = "64 logs are being read, or the system's limit of inotify watches is reached"),
     )
 )]
 pub async fn stream(
-    State(agent): State<Agent>,
+    State(logs): State<Logs>,
+    State(shutdown): State<Shutdown>,
     Query(query): Query<LogQuery>,
     last: LastEventId,
 ) -> ApiResult<Response> {
-    let reader = agent.logs.open(query, last.get()).await?;
+    let reader = logs.open(query, last.get()).await?;
     let events = stream::unfold(reader, |mut reader| async move {
         let (id, event) = reader.next().await?;
         let data = serde_json::to_string(&event).unwrap_or_default();
         Some((SseEvent { id, data }, reader))
     });
-    Ok(sse(events, &agent.shutdown))
+    Ok(sse(events, &shutdown))
 }

@@ -1,4 +1,4 @@
-//! `GET /process/{process_id}/attach`
+//! `GET /process/{process_id}/attach`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,68 +22,71 @@ use tokio_util::sync::CancellationToken;
 
 use super::{TAG, find};
 use crate::{
-    agent::{
-        Agent,
-        process::{Process, WRITE_TIMEOUT},
-    },
+    agent::process::{Process, Processes, WRITE_TIMEOUT},
     api::{ErrorBody, ids::ProcessId, process::ProcessEvent},
     http::{ApiError, ApiResult, Path, closing, see_off, websocket},
+    shutdown::Shutdown,
     streams::{Entry, From, Reader},
 };
 
-/// At least this often something is sent, so that no proxy between takes the connection for dead.
-const HEARTBEAT: Duration = Duration::from_secs(15);
-/// What is taken from the client before the terminal has taken it: as much as one message may have.
-const TYPED_AHEAD: u32 = 1 << 20;
-/// What a message takes besides its data.
-const MESSAGE_BYTES: u32 = 64;
+/// The interval of pings, which keep proxies from closing an idle connection.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+/// Bytes that are received from a client before the terminal has read them: the size limit of one
+/// message.
+const MAX_BUFFERED_INPUT: u32 = 1 << 20;
+/// The memory that a buffered message takes besides its data, in bytes.
+const MESSAGE_OVERHEAD: u32 = 64;
 
-/// Attach to a process's terminal
+/// Attach to the terminal of a process
 ///
-/// A WebSocket with the terminal's bytes both ways, in binary messages; text messages are typed as well. A client gets the output
-/// that is kept, then all that comes. Any number may be attached. The connection ends with code 1000 when the process has exited, and with 1013
-/// where the client has fallen behind what is kept: attaching again shows what is.
+/// A WebSocket that carries the terminal's bytes both ways in binary messages; text messages are
+/// typed as well. A client receives the stored output, then new output as it comes. Any number of
+/// clients may attach.
+///
+/// The connection ends with close code 1000 when the process has exited, and with 1013 if the
+/// client falls behind the stored output: attaching again shows the current output.
 #[utoipa::path(
     get,
     path = "/process/{process_id}/attach",
     operation_id = "attach_process",
     tag = TAG,
-    params(("process_id" = ProcessId, Path)),
+    params(("process_id" = ProcessId, Path, description = "The id of the process", example = "3f0c6a52-9d1e-4b7a-8c55-6f2d1e0b9a47")),
     responses(
-        (status = 101, description = "the terminal's bytes"),
-        (status = 400, body = ErrorBody, description = "the process has no terminal, or this is no WebSocket handshake"),
-        (status = 404, body = ErrorBody, description = "there is no such process"),
+        (status = 101, description = "The terminal's bytes"),
+        (status = 400, body = ErrorBody, description = "The process has no terminal, or the request is not a WebSocket handshake"),
+        (status = 404, body = ErrorBody, description = "The process does not exist"),
     )
 )]
 pub async fn attach(
-    State(agent): State<Agent>,
+    State(processes): State<Processes>,
+    State(shutdown): State<Shutdown>,
     Path(id): Path<ProcessId>,
     request: Request,
 ) -> ApiResult<Response> {
-    let process = find(&agent, &id)?;
+    let process = find(&processes, &id)?;
     if !process.has_terminal() {
         return Err(ApiError::bad_request("the process has no terminal"));
     }
-    let stop = agent.shutdown.token();
-    websocket(request, &agent.shutdown, |socket| {
-        carry(socket, process, stop)
+    let cancelled = shutdown.token();
+    websocket(request, &shutdown, |socket| {
+        serve(socket, process, cancelled)
     })
     .await
 }
 
-async fn carry(socket: WebSocket, process: Arc<Process>, stop: CancellationToken) {
+async fn serve(socket: WebSocket, process: Arc<Process>, cancelled: CancellationToken) {
     let (mut to_client, mut from_client) = socket.split();
     let output = process.output(From::Oldest);
     let close = {
-        let mut typing = std::pin::pin!(type_in(&mut from_client, &process));
+        let mut input = std::pin::pin!(forward_input(&mut from_client, &process));
         let close = tokio::select! {
-            close = show(output, &mut to_client) => close,
-            () = &mut typing => return,
-            () = stop.cancelled() => Some(closing(close_code::AWAY, "the agent is stopping")),
+            close = send_output(output, &mut to_client) => close,
+            () = &mut input => return,
+            () = cancelled.cancelled() => Some(closing(close_code::AWAY, "the agent is stopping")),
         };
         let Some(close) = close else {
-            // What it typed before it went is still typed.
-            let _ = timeout(WRITE_TIMEOUT, typing).await;
+            // Input that the client sent before it disconnected is still written.
+            let _ = timeout(WRITE_TIMEOUT, input).await;
             return;
         };
         close
@@ -91,16 +94,16 @@ async fn carry(socket: WebSocket, process: Arc<Process>, stop: CancellationToken
     see_off(close, &mut to_client, &mut from_client).await;
 }
 
-/// Sends the output until it ends; `None` where the client is gone.
-async fn show(
+/// Sends the output until it ends. Returns `None` if the client is gone.
+async fn send_output(
     mut output: Reader<Arc<ProcessEvent>>,
     client: &mut (impl Sink<Message> + Unpin),
 ) -> Option<CloseFrame> {
-    let mut heartbeat = interval(HEARTBEAT);
+    let mut ping = interval(PING_INTERVAL);
     loop {
         let entry = tokio::select! {
             entry = output.next() => entry,
-            _ = heartbeat.tick() => {
+            _ = ping.tick() => {
                 client.send(Message::Ping(Bytes::new())).await.ok()?;
                 continue;
             }
@@ -108,7 +111,7 @@ async fn show(
         let event = match entry {
             Some(Entry::Item { item, .. }) => item,
             Some(Entry::Gap { .. }) => {
-                let reason = "output was dropped before it was taken; attach again";
+                let reason = "output was dropped before it was sent; attach again";
                 return Some(closing(close_code::AGAIN, reason));
             }
             None => return Some(closing(close_code::NORMAL, "")),
@@ -124,35 +127,37 @@ async fn show(
     }
 }
 
-/// Types what the client sends until it is gone, which is seen even while the terminal takes nothing.
-async fn type_in(
+/// Writes the client's messages to the terminal until the client is gone, which is noticed even
+/// while the terminal does not read.
+async fn forward_input(
     client: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
     process: &Process,
 ) {
-    let (ahead, behind) = mpsc::unbounded_channel();
-    let mut typing = std::pin::pin!(type_all(behind, process));
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let mut writing = std::pin::pin!(write_input(receiver, process));
     tokio::select! {
-        () = hear(client, ahead) => {}
-        // Not before the other.
-        () = &mut typing => return,
+        () = receive_input(client, sender) => {}
+        // Ends only after the sender is dropped.
+        () = &mut writing => return,
     }
-    // Its Close frame is answered with the next read.
-    let answer = async { while client.next().await.is_some() {} };
-    let _ = timeout(WRITE_TIMEOUT, join(typing, answer)).await;
+    // The client's Close frame is answered by the next read.
+    let close = async { while client.next().await.is_some() {} };
+    let _ = timeout(WRITE_TIMEOUT, join(writing, close)).await;
 }
 
-/// A message that is still to be typed, and its part of [`TYPED_AHEAD`].
-struct Typed {
+/// A message that is not yet written, and its share of [`MAX_BUFFERED_INPUT`].
+struct InputMessage {
     data: Bytes,
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// Takes what the client sends until it says that it goes, or is gone.
-async fn hear(
+/// Receives the client's messages until it closes the connection or is gone.
+async fn receive_input(
     client: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
-    ahead: UnboundedSender<Typed>,
+    // Bounded by the semaphore below, in bytes.
+    sender: UnboundedSender<InputMessage>,
 ) {
-    let room = Arc::new(Semaphore::new(TYPED_AHEAD as usize));
+    let buffer = Arc::new(Semaphore::new(MAX_BUFFERED_INPUT as usize));
     while let Some(Ok(message)) = client.next().await {
         let data = match message {
             Message::Binary(data) => data,
@@ -161,21 +166,26 @@ async fn hear(
             Message::Close(_) => return,
         };
         let size = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let weight = size.saturating_add(MESSAGE_BYTES).min(TYPED_AHEAD);
-        let Ok(room) = room.clone().acquire_many_owned(weight).await else {
+        let weight = size
+            .saturating_add(MESSAGE_OVERHEAD)
+            .min(MAX_BUFFERED_INPUT);
+        let Ok(permit) = buffer.clone().acquire_many_owned(weight).await else {
             return;
         };
-        let typed = Typed { data, _room: room };
-        if ahead.send(typed).is_err() {
+        let message = InputMessage {
+            data,
+            _permit: permit,
+        };
+        if sender.send(message).is_err() {
             return;
         }
     }
 }
 
-/// Types all that comes; once the process has exited, its last output is on the way, and what is typed is nobody's.
-async fn type_all(mut behind: UnboundedReceiver<Typed>, process: &Process) {
-    while let Some(typed) = behind.recv().await {
-        // A paste or a key's sequence is not to be torn by what others type.
-        let _ = process.write_stdin_all(&typed.data).await;
+/// Writes all messages to the terminal. Once the process has exited, they are discarded.
+async fn write_input(mut receiver: UnboundedReceiver<InputMessage>, process: &Process) {
+    while let Some(message) = receiver.recv().await {
+        // A paste, or the sequence of a key, must not be interleaved with the input of others.
+        let _ = process.write_stdin_all(&message.data).await;
     }
 }

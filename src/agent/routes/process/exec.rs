@@ -1,4 +1,6 @@
-//! `POST /process/exec`
+//! `POST /process/exec`.
+
+use std::sync::Arc;
 
 use axum::{
     extract::State,
@@ -7,9 +9,13 @@ use axum::{
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 
-use super::{TAG, display};
+use super::{TAG, display_access};
 use crate::{
-    agent::{Agent, process::MemoryReservation},
+    agent::{
+        chromium::Chromium,
+        process::{MemoryReservation, Processes},
+        settings::Config,
+    },
     api::{
         ErrorBody,
         process::{Base64, ExecResponse, Launch},
@@ -17,33 +23,44 @@ use crate::{
     http::{ApiError, ApiResult, JSON_CONTENT_TYPE, Json},
 };
 
-/// Bytes of an answer beside the output.
-const WITHOUT_OUTPUT: usize = 512;
+/// The size of a response without the output, generously.
+const FIXED_RESPONSE_BYTES: usize = 512;
 
-/// Run a program to its end
+/// Run a program and wait for it
 ///
-/// As `/process/spawn` starts it, with nothing to read. All that it has started ends with it, or when the client goes away. Of each of its outputs
-/// the first 10 MiB are kept, and of all programs that are run at once 256 MiB, until their answers are taken: where none of that is
-/// left, the rest is cut in the same way. Programs that outlive it and hold its output open have half a second before they are ended;
-/// what they write until then is in the answer. Through control, an answer that takes more than 15 minutes is given up.
+/// Starts the program as `/process/spawn` does, with an empty standard input, and returns its exit
+/// code and output. Everything that it started is ended with it, or when the client disconnects.
+///
+/// The first 10 MiB of each output are returned, and all concurrent requests together hold up to
+/// 256 MiB until their responses are sent; output beyond that is cut (`stdout_truncated`,
+/// `stderr_truncated`). Programs that outlive the program and hold its output open are ended after
+/// half a second; what they write until then is included. Through control, a request that takes
+/// longer than 15 minutes is cancelled.
 #[utoipa::path(
     post,
     path = "/process/exec",
     operation_id = "exec_process",
     tag = TAG,
-    request_body = Launch,
+    request_body(content = Launch, example = json!({"command": "uname", "args": ["-a"], "timeout_sec": 10})),
     responses(
         (status = 200, body = ExecResponse),
-        (status = 400, body = ErrorBody, description = "a field out of its bounds, no such program, directory or user"),
-        (status = 403, body = ErrorBody, description = "the agent may not run programs as that user"),
-        (status = 429, body = ErrorBody, description = "256 processes run"),
-        (status = 503, body = ErrorBody, description = "the system has no room for another process"),
+        (status = 400, body = ErrorBody, description = "A field is out of bounds, or the program, directory or user does not exist"),
+        (status = 403, body = ErrorBody, description = "The agent may not run programs as that user"),
+        (status = 429, body = ErrorBody, description = "256 processes are running"),
+        (status = 503, body = ErrorBody, description = "The system cannot start another process"),
     )
 )]
-pub async fn exec(State(agent): State<Agent>, Json(request): Json<Launch>) -> ApiResult<Response> {
-    let execution = agent.processes.exec(request, display(&agent)).await?;
+pub async fn exec(
+    State(processes): State<Processes>,
+    State(chromium): State<Chromium>,
+    State(config): State<Arc<Config>>,
+    Json(request): Json<Launch>,
+) -> ApiResult<Response> {
+    let execution = processes
+        .exec(request, display_access(&chromium, &config))
+        .await?;
     let raw_bytes = execution.stdout.data.len() + execution.stderr.data.len();
-    let answer = ExecResponse {
+    let response = ExecResponse {
         exit_code: execution.exit_code,
         stdout_b64: Base64(execution.stdout.data),
         stderr_b64: Base64(execution.stderr.data),
@@ -52,22 +69,22 @@ pub async fn exec(State(agent): State<Agent>, Json(request): Json<Launch>) -> Ap
         output_open: execution.is_output_open,
         duration_ms: u64::try_from(execution.duration.as_millis()).unwrap_or(u64::MAX),
     };
-    let mut json = Vec::with_capacity(raw_bytes / 3 * 4 + WITHOUT_OUTPUT);
-    serde_json::to_writer(&mut json, &answer).map_err(ApiError::internal)?;
-    let body = Bytes::from_owner(Accounted {
+    let mut json = Vec::with_capacity(raw_bytes / 3 * 4 + FIXED_RESPONSE_BYTES);
+    serde_json::to_writer(&mut json, &response).map_err(ApiError::internal)?;
+    let body = Bytes::from_owner(ReservedBody {
         json,
-        _memory: execution.memory,
+        _reservation: execution.memory,
     });
     Ok(([(CONTENT_TYPE, JSON_CONTENT_TYPE)], body).into_response())
 }
 
-/// An answer whose memory is given back once the client has taken it.
-struct Accounted {
+/// A response body that holds its memory reservation until it has been sent.
+struct ReservedBody {
     json: Vec<u8>,
-    _memory: MemoryReservation,
+    _reservation: MemoryReservation,
 }
 
-impl AsRef<[u8]> for Accounted {
+impl AsRef<[u8]> for ReservedBody {
     fn as_ref(&self) -> &[u8] {
         &self.json
     }

@@ -1,39 +1,42 @@
-//! `POST /process/{process_id}/kill`
+//! `POST /process/{process_id}/kill`.
 
 use axum::extract::State;
 
 use super::{TAG, find};
 use crate::{
-    agent::Agent,
+    agent::process::Processes,
     api::{ErrorBody, agent::Done, ids::ProcessId, process::KillRequest},
     http::{ApiResult, Json, Path},
 };
 
-/// Signal a process and all it has started
+/// Signal a process
 ///
-/// `KILL` finds what has left its session and outlived its parents as well, by its environment, and answers when nothing is left; only what
-/// has left session and parents and cleared its environment gets away. `TERM` and `HUP` wake what is stopped. What a process that has
-/// exited has left behind can still be signalled.
+/// Signals the process and everything that it started. What an exited process left behind can still
+/// be signalled. `TERM` and `HUP` also wake stopped processes.
+///
+/// `KILL` also finds processes that have left the session and outlived their parents, by their
+/// environment, and answers when none is left. Only a process that has left its session and its
+/// parents and cleared its environment escapes.
 #[utoipa::path(
     post,
     path = "/process/{process_id}/kill",
     operation_id = "kill_process",
     tag = TAG,
-    params(("process_id" = ProcessId, Path)),
-    request_body = KillRequest,
+    params(("process_id" = ProcessId, Path, description = "The id of the process", example = "3f0c6a52-9d1e-4b7a-8c55-6f2d1e0b9a47")),
+    request_body(content = KillRequest, example = json!({"signal": "TERM"})),
     responses(
         (status = 200, body = Done),
-        (status = 400, body = ErrorBody, description = "another signal"),
-        (status = 404, body = ErrorBody, description = "there is no such process"),
-        (status = 503, body = ErrorBody, description = "something has not died within five seconds of `KILL`; it goes on being killed"),
+        (status = 400, body = ErrorBody, description = "The signal is not supported"),
+        (status = 404, body = ErrorBody, description = "The process does not exist"),
+        (status = 503, body = ErrorBody, description = "Some processes survived `KILL` for 5 s; the agent continues to kill them"),
     )
 )]
 pub async fn kill(
-    State(agent): State<Agent>,
+    State(processes): State<Processes>,
     Path(id): Path<ProcessId>,
     Json(request): Json<KillRequest>,
 ) -> ApiResult<Json<Done>> {
-    let process = find(&agent, &id)?;
+    let process = find(&processes, &id)?;
     let signal = request.signal.unwrap_or_default();
     process.signal(signal).await?;
     Ok(Json(Done { ok: true }))

@@ -1,17 +1,20 @@
-//! `/process`
+//! `/process`: programs that run for clients.
+//!
+//! Maps the errors of [`crate::agent::process`] to API errors.
 
 use std::{io, sync::Arc};
 
 use nix::errno::Errno;
 
-use super::FULL_RETRY;
+use super::FULL_RETRY_DELAY;
 use crate::{
     agent::{
-        Agent,
-        chromium::DisplayStatus,
+        chromium::{Chromium, DisplayStatus},
         process::{
-            DisplayAccess, Process, ResizeError, SignalError, SpawnError, StdinError, UserError,
+            DisplayAccess, Process, Processes, ResizeError, SignalError, SpawnError, StdinError,
+            UserError,
         },
+        settings::Config,
     },
     api::ids::ProcessId,
     http::{ApiError, ApiResult},
@@ -29,17 +32,17 @@ pub mod stdout;
 
 const TAG: &str = crate::api::groups::PROCESSES;
 
-fn find(agent: &Agent, id: &ProcessId) -> ApiResult<Arc<Process>> {
-    let found = agent.processes.get(id);
-    found.ok_or_else(|| ApiError::not_found("there is no such process"))
+fn find(processes: &Processes, id: &ProcessId) -> ApiResult<Arc<Process>> {
+    let process = processes.get(id);
+    process.ok_or_else(|| ApiError::not_found("no process with that id"))
 }
 
-/// The screen that Chromium is on, for programs to be on it as well.
-fn display(agent: &Agent) -> Option<DisplayAccess> {
-    match agent.chromium.status().display {
+/// Returns access to the display that Chromium uses, for programs to use it as well.
+fn display_access(chromium: &Chromium, config: &Config) -> Option<DisplayAccess> {
+    match chromium.status().display {
         DisplayStatus::Up { name, .. } => Some(DisplayAccess {
             name,
-            authority: agent.config.state_dir.display_authority(),
+            authority: config.state_dir.display_authority(),
         }),
         DisplayStatus::Headless | DisplayStatus::Down => None,
     }
@@ -49,20 +52,24 @@ impl From<SpawnError> for ApiError {
     fn from(error: SpawnError) -> Self {
         let message = error.to_string();
         match error {
-            SpawnError::LimitReached(_) => ApiError::limit_exceeded(message, FULL_RETRY),
-            SpawnError::ShuttingDown => ApiError::unavailable(message, FULL_RETRY),
+            SpawnError::LimitReached(_) => ApiError::limit_exceeded(message, FULL_RETRY_DELAY),
+            SpawnError::ShuttingDown => ApiError::unavailable(message, FULL_RETRY_DELAY),
             SpawnError::User(error) => match error {
-                UserError::Unknown => wrong("as_user", message),
+                UserError::Unknown => ApiError::bad_field("as_user", message),
                 UserError::NotPermitted => ApiError::forbidden(message),
                 UserError::Lookup(cause) => ApiError::internal(cause),
             },
             SpawnError::Start(error) => match error {
-                StartError::Directory(cause) => wrong("cwd", not_entered(&cause)),
-                StartError::Program(cause) => wrong("command", not_run(&cause)),
-                StartError::Credentials(cause) if is(&cause, Errno::EPERM) => {
-                    ApiError::forbidden("the agent may not run programs as somebody else")
+                StartError::Directory(cause) => {
+                    ApiError::bad_field("cwd", describe_directory_error(&cause))
                 }
-                StartError::Exhausted(_) => ApiError::unavailable(message, FULL_RETRY),
+                StartError::Program(cause) => {
+                    ApiError::bad_field("command", describe_program_error(&cause))
+                }
+                StartError::Credentials(cause) if is_errno(&cause, Errno::EPERM) => {
+                    ApiError::forbidden("the agent may not run programs as another user")
+                }
+                StartError::Exhausted(_) => ApiError::unavailable(message, FULL_RETRY_DELAY),
                 StartError::Credentials(cause) | StartError::Other(cause) => {
                     ApiError::internal(cause)
                 }
@@ -71,34 +78,30 @@ impl From<SpawnError> for ApiError {
     }
 }
 
-fn wrong(field: &'static str, what: impl Into<String>) -> ApiError {
-    ApiError::bad_field(field, what)
-}
-
-fn is(error: &io::Error, errno: Errno) -> bool {
+fn is_errno(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno as i32)
 }
 
-fn not_entered(cause: &io::Error) -> &'static str {
+fn describe_directory_error(cause: &io::Error) -> &'static str {
     match cause.kind() {
-        io::ErrorKind::NotFound => "there is no such directory",
+        io::ErrorKind::NotFound => "does not exist",
         io::ErrorKind::NotADirectory => "is not a directory",
-        io::ErrorKind::PermissionDenied => "may not be entered by that user",
+        io::ErrorKind::PermissionDenied => "permission denied for that user",
         _ => "cannot be entered",
     }
 }
 
-fn not_run(cause: &io::Error) -> &'static str {
+fn describe_program_error(cause: &io::Error) -> &'static str {
     match cause.kind() {
-        io::ErrorKind::NotFound => "there is no such program, or its interpreter is missing",
-        io::ErrorKind::NotADirectory => "goes through something that is no directory",
-        // The kernel says the same of a directory.
-        io::ErrorKind::PermissionDenied => "is not a program that the user may execute",
+        io::ErrorKind::NotFound => "does not exist, or its interpreter is missing",
+        io::ErrorKind::NotADirectory => "has a path component that is not a directory",
+        // The kernel reports a directory in the same way.
+        io::ErrorKind::PermissionDenied => "is not executable by that user",
         io::ErrorKind::ArgumentListTooLong => {
-            "arguments and variables are more than the system takes"
+            "arguments and variables exceed the limit of the system"
         }
-        io::ErrorKind::InvalidFilename => "is longer than the system takes",
-        _ if is(cause, Errno::ENOEXEC) => "is not a program for this system",
+        io::ErrorKind::InvalidFilename => "is longer than the limit of the system",
+        _ if is_errno(cause, Errno::ENOEXEC) => "has a format that this system cannot execute",
         _ => "cannot be executed",
     }
 }
@@ -116,7 +119,7 @@ impl From<StdinError> for ApiError {
 impl From<SignalError> for ApiError {
     fn from(error: SignalError) -> Self {
         match error {
-            SignalError::Survived => ApiError::unavailable(error.to_string(), FULL_RETRY),
+            SignalError::Survived => ApiError::unavailable(error.to_string(), FULL_RETRY_DELAY),
             SignalError::Scan(cause) => ApiError::internal(cause),
         }
     }

@@ -1,11 +1,13 @@
-//! `POST /process/spawn`
+//! `POST /process/spawn`.
+
+use std::sync::Arc;
 
 use axum::extract::State;
 use http::StatusCode;
 
-use super::{TAG, display};
+use super::{TAG, display_access};
 use crate::{
-    agent::Agent,
+    agent::{chromium::Chromium, process::Processes, settings::Config},
     api::{
         ErrorBody,
         process::{SpawnRequest, Spawned},
@@ -15,30 +17,40 @@ use crate::{
 
 /// Start a process
 ///
-/// It leads a session of its own, with a terminal or without, and ends with the agent. Its environment has `PATH`, `HOME`, `USER`,
-/// `LOGNAME`, `SHELL`, language and time zone, `DISPLAY` where the browser has a screen, `TERM` where it has a terminal, and what
-/// `env` says. `XAUTHORITY` lets the agent's own user onto the screen; another one is let onto it by name, with all of that user's
-/// programs, until the screen is started again. Its newest output is kept, 4 MiB of it, whether it is read or not. A process that has
-/// exited can be asked about for two minutes, or until 1024 others have exited, or 128 MiB of output are kept of those that have.
+/// Starts a program in the background, as the leader of a new session, with or without a terminal.
+/// It is ended with the agent.
+///
+/// Its environment has `PATH`, `HOME`, `USER`, `LOGNAME`, `SHELL`, language and time zone,
+/// `DISPLAY` if the browser has a display, `TERM` if it has a terminal, and the variables in `env`.
+/// `XAUTHORITY` gives the agent's own user access to the display. Another user is given access by
+/// name, with all of that user's programs, until the display is restarted.
+///
+/// The newest 4 MiB of its output are stored, whether or not they are read. An exited process can
+/// be queried for two minutes, or until 1,024 others have exited, or until exited processes hold
+/// 128 MiB of output.
 #[utoipa::path(
     post,
     path = "/process/spawn",
     operation_id = "spawn_process",
     tag = TAG,
-    request_body = SpawnRequest,
+    request_body(content = SpawnRequest, example = json!({"command": "bash", "args": ["-l"], "allocate_tty": true, "rows": 24, "cols": 80})),
     responses(
         (status = 201, body = Spawned),
-        (status = 400, body = ErrorBody, description = "a field out of its bounds, no such program, directory or user"),
-        (status = 403, body = ErrorBody, description = "the agent may not run programs as that user"),
-        (status = 429, body = ErrorBody, description = "256 processes run"),
-        (status = 503, body = ErrorBody, description = "the system has no room for another process"),
+        (status = 400, body = ErrorBody, description = "A field is out of bounds, or the program, directory or user does not exist"),
+        (status = 403, body = ErrorBody, description = "The agent may not run programs as that user"),
+        (status = 429, body = ErrorBody, description = "256 processes are running"),
+        (status = 503, body = ErrorBody, description = "The system cannot start another process"),
     )
 )]
 pub async fn spawn(
-    State(agent): State<Agent>,
+    State(processes): State<Processes>,
+    State(chromium): State<Chromium>,
+    State(config): State<Arc<Config>>,
     Json(request): Json<SpawnRequest>,
 ) -> ApiResult<(StatusCode, Json<Spawned>)> {
-    let process = agent.processes.spawn(request, display(&agent)).await?;
+    let process = processes
+        .spawn(request, display_access(&chromium, &config))
+        .await?;
     let spawned = Spawned {
         process_id: process.id,
         pid: process.pid(),

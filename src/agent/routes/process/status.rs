@@ -1,10 +1,10 @@
-//! `GET /process/{process_id}/status`
+//! `GET /process/{process_id}/status`.
 
 use axum::extract::State;
 
 use super::{TAG, find};
 use crate::{
-    agent::Agent,
+    agent::process::Processes,
     api::{
         ErrorBody,
         ids::ProcessId,
@@ -13,25 +13,26 @@ use crate::{
     http::{ApiError, ApiResult, Json, Path},
 };
 
-/// How a process is doing
+/// Get the status of a process
 ///
-/// The sums are over its session: itself and what it has started, but for what has begun a session of its own.
+/// CPU and memory are sums over the session of the process: itself and everything that it started,
+/// except processes that have started a session themselves.
 #[utoipa::path(
     get,
     path = "/process/{process_id}/status",
-    operation_id = "process_status",
+    operation_id = "get_process_status",
     tag = TAG,
-    params(("process_id" = ProcessId, Path)),
+    params(("process_id" = ProcessId, Path, description = "The id of the process", example = "3f0c6a52-9d1e-4b7a-8c55-6f2d1e0b9a47")),
     responses(
         (status = 200, body = ProcessStatus),
-        (status = 404, body = ErrorBody, description = "there is no such process"),
+        (status = 404, body = ErrorBody, description = "The process does not exist"),
     )
 )]
 pub async fn status(
-    State(agent): State<Agent>,
+    State(processes): State<Processes>,
     Path(id): Path<ProcessId>,
 ) -> ApiResult<Json<ProcessStatus>> {
-    let process = find(&agent, &id)?;
+    let process = find(&processes, &id)?;
     let status = process.status().await.map_err(ApiError::internal)?;
     Ok(Json(ProcessStatus {
         state: match status.exit_code {

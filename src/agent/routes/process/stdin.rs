@@ -1,48 +1,48 @@
-//! `POST /process/{process_id}/stdin`
+//! `POST /process/{process_id}/stdin`.
 
 use axum::extract::State;
 
-use super::{TAG, find, wrong};
+use super::{TAG, find};
 use crate::{
-    agent::Agent,
+    agent::process::Processes,
     api::{
         ErrorBody,
         ids::ProcessId,
         process::{StdinRequest, StdinWritten},
     },
-    http::{ApiResult, Json, Path},
+    http::{ApiError, ApiResult, Json, Path},
 };
 
-/// Write to a process
+/// Write to the standard input of a process
 ///
-/// `written_bytes` is less than what was sent where the process did not take it all within five seconds. With `end`, its standard input
-/// ends once all is written.
+/// `written_bytes` is less than the length of the data if the process does not take all of it
+/// within 5 seconds. With `end`, the standard input is closed once all data is written.
 #[utoipa::path(
     post,
     path = "/process/{process_id}/stdin",
-    operation_id = "write_stdin",
+    operation_id = "write_process_stdin",
     tag = TAG,
-    params(("process_id" = ProcessId, Path)),
-    request_body = StdinRequest,
+    params(("process_id" = ProcessId, Path, description = "The id of the process", example = "3f0c6a52-9d1e-4b7a-8c55-6f2d1e0b9a47")),
+    request_body(content = StdinRequest, example = json!({"data_b64": "bHMgLWwK"})),
     responses(
         (status = 200, body = StdinWritten),
-        (status = 400, body = ErrorBody, description = "no data, no base64, or more than 1 MiB"),
-        (status = 404, body = ErrorBody, description = "there is no such process"),
-        (status = 409, body = ErrorBody, description = "it has exited, or its standard input has ended"),
+        (status = 400, body = ErrorBody, description = "The data is missing, is not base64, or is longer than 1 MiB"),
+        (status = 404, body = ErrorBody, description = "The process does not exist"),
+        (status = 409, body = ErrorBody, description = "The process has exited, or its standard input is closed"),
     )
 )]
 pub async fn stdin(
-    State(agent): State<Agent>,
+    State(processes): State<Processes>,
     Path(id): Path<ProcessId>,
     Json(request): Json<StdinRequest>,
 ) -> ApiResult<Json<StdinWritten>> {
-    let process = find(&agent, &id)?;
-    let ends = request.end.unwrap_or_default();
+    let process = find(&processes, &id)?;
+    let is_last = request.end.unwrap_or_default();
     let data = match request.data_b64 {
         Some(data) => data.0,
-        None if ends => bytes::Bytes::new(),
-        None => return Err(wrong("data_b64", "is required")),
+        None if is_last => bytes::Bytes::new(),
+        None => return Err(ApiError::bad_field("data_b64", "is required")),
     };
-    let written_bytes = process.write_stdin(&data, ends).await?;
+    let written_bytes = process.write_stdin(&data, is_last).await?;
     Ok(Json(StdinWritten { written_bytes }))
 }

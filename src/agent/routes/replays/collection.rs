@@ -1,11 +1,11 @@
-//! `GET /replays`, `POST /replays`
+//! `GET /replays` and `POST /replays`.
 
 use axum::extract::State;
 use http::StatusCode;
 
 use super::TAG;
 use crate::{
-    agent::Agent,
+    agent::replays::Replays,
     api::{
         ErrorBody,
         replays::{Replay, ReplayRequest},
@@ -13,9 +13,9 @@ use crate::{
     http::{ApiResult, Json},
 };
 
-/// List recordings
+/// List replays
 ///
-/// All there are, in the order in which they were started, those that earlier agents have left as well.
+/// All replays of this agent, including those of earlier runs, ordered by start time.
 #[utoipa::path(
     get,
     path = "/replays",
@@ -23,33 +23,38 @@ use crate::{
     tag = TAG,
     responses((status = 200, body = Vec<Replay>))
 )]
-pub async fn list(State(agent): State<Agent>) -> Json<Vec<Replay>> {
-    Json(agent.replays.list())
+pub async fn list(State(replays): State<Replays>) -> Json<Vec<Replay>> {
+    Json(replays.list())
 }
 
-/// Record the screen
+/// Start a replay
 ///
-/// The recording plays up to where it is whatever happens to it: `end_reason` says what did. It shows what the screen shows, the cursor included where that is
-/// shown, with a frame when something has changed, once more a second later, and every five seconds else. It keeps the size it begins with; a screen that has another one meanwhile is seen
-/// in the middle, made smaller where it has to be. One that goes is waited for, for 10 seconds, and the next one is recorded.
+/// Starts to record the screen. A recording can be played up to its end whatever interrupts it;
+/// `end_reason` names the cause. It shows what the screen shows, including the pointer if it is
+/// shown. A frame is added when the screen changes, once more a second later, and every 5 seconds
+/// otherwise.
+///
+/// The video keeps the size of the screen at the start; if the screen is resized, its image is
+/// centred, and scaled down if necessary. If the screen goes away, the recording waits up to 10
+/// seconds and continues with the next one.
 #[utoipa::path(
     post,
     path = "/replays",
     operation_id = "start_replay",
     tag = TAG,
-    request_body = ReplayRequest,
+    request_body(content = ReplayRequest, example = json!({"framerate": 15, "max_duration_in_seconds": 600})),
     responses(
         (status = 201, body = Replay),
-        (status = 400, body = ErrorBody, description = "out of bounds"),
-        (status = 409, body = ErrorBody, description = "`no_display`: this browser runs without one; `no_audio`: there is no sound server; `no_encoder`: there is no ffmpeg"),
-        (status = 429, body = ErrorBody, description = "two are being recorded, or those that are kept leave no room"),
-        (status = 503, body = ErrorBody, description = "the display is not up, or the agent is being stopped"),
+        (status = 400, body = ErrorBody, description = "A field is out of bounds"),
+        (status = 409, body = ErrorBody, description = "`no_display`: the browser has no display; `no_audio`: no sound server is running; `no_encoder`: ffmpeg is not installed"),
+        (status = 429, body = ErrorBody, description = "Two replays are being recorded, or the stored replays reach their size limit"),
+        (status = 503, body = ErrorBody, description = "The display is not running, or the agent is stopping"),
     )
 )]
 pub async fn start(
-    State(agent): State<Agent>,
+    State(replays): State<Replays>,
     Json(request): Json<ReplayRequest>,
 ) -> ApiResult<(StatusCode, Json<Replay>)> {
-    let replay = agent.replays.record(request).await?;
+    let replay = replays.record(request).await?;
     Ok((StatusCode::CREATED, Json(replay)))
 }

@@ -1,4 +1,4 @@
-//! `GET /replays/{replay_id}`, `DELETE /replays/{replay_id}`
+//! `GET /replays/{replay_id}` and `DELETE /replays/{replay_id}`.
 
 use std::io::{Seek, SeekFrom};
 
@@ -11,79 +11,82 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::{fs::File, io::AsyncReadExt};
 use tokio_util::io::ReaderStream;
 
-use super::{RECORDING_RETRY, TAG};
+use super::{RECORDING_RETRY_DELAY, TAG};
 use crate::{
-    agent::{Agent, replays::ReplayError},
+    agent::replays::{ReplayError, Replays},
     api::{ErrorBody, ids::ReplayId},
     http::{ApiError, ApiResult, Path, RangedAnswer},
 };
 
-/// Read at a time.
-const CHUNK: usize = 256 << 10;
+/// Bytes per read.
+const CHUNK_SIZE: usize = 256 << 10;
 
-/// Download a recording
+/// Download a replay
 ///
-/// An MP4 with H.264. It never changes.
+/// An MP4 video with H.264. It never changes, and supports range requests.
 #[utoipa::path(
     get,
     path = "/replays/{replay_id}",
     operation_id = "download_replay",
     tag = TAG,
-    params(("replay_id" = String, Path), ("Range" = Option<String>, Header)),
+    params(("replay_id" = String, Path, description = "The id of the replay", example = "rep_01kgc3v7e8r9t0w1x2y3z4a5b6"), ("Range" = Option<String>, Header, description = "The part to return", example = "bytes=0-1048575")),
     responses(
         (status = 200, body = Vec<u8>, content_type = "video/mp4"),
-        (status = 202, description = "it is being recorded; `Retry-After` says when to ask again"),
+        (status = 202, description = "The replay is still being recorded; repeat the request after `Retry-After` seconds"),
         (status = 206, body = Vec<u8>, content_type = "video/mp4"),
-        (status = 404, body = ErrorBody, description = "there is no such replay, or nothing of it was recorded"),
-        (status = 416, body = ErrorBody, description = "the range is not in it"),
+        (status = 404, body = ErrorBody, description = "The replay does not exist, or nothing was recorded"),
+        (status = 416, body = ErrorBody, description = "The range is not satisfiable"),
     )
 )]
 pub async fn download(
-    State(agent): State<Agent>,
+    State(replays): State<Replays>,
     Path(id): Path<ReplayId>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let (replays, wanted) = (agent.replays.clone(), id.clone());
-    let opening = tokio::task::spawn_blocking(move || replays.open(&wanted));
-    let (mut file, length) = match opening.await.map_err(ApiError::internal)? {
+    let replay_id = id.clone();
+    let opened = tokio::task::spawn_blocking(move || replays.open(&replay_id));
+    let (mut file, length) = match opened.await.map_err(ApiError::internal)? {
         Err(ReplayError::Recording) => {
-            let retry = HeaderValue::from(RECORDING_RETRY.as_secs());
+            let retry = HeaderValue::from(RECORDING_RETRY_DELAY.as_secs());
             return Ok((StatusCode::ACCEPTED, [(header::RETRY_AFTER, retry)]).into_response());
         }
-        opened => opened?,
+        result => result?,
     };
     let etag = HeaderValue::try_from(format!("\"{id}\"")).map_err(ApiError::internal)?;
-    let answer = RangedAnswer::to(&headers, length, etag);
-    let body = match answer.range() {
+    let range_response = RangedAnswer::to(&headers, length, etag);
+    let body = match range_response.range() {
         Some(range) => {
             file.seek(SeekFrom::Start(range.start))
                 .map_err(ApiError::internal)?;
             let part = File::from_std(file).take(range.end - range.start);
-            Body::from_stream(ReaderStream::with_capacity(part, CHUNK))
+            Body::from_stream(ReaderStream::with_capacity(part, CHUNK_SIZE))
         }
         None => Body::empty(),
     };
-    let mut response = answer.with(body);
+    let mut response = range_response.with(body);
     let kind = HeaderValue::from_static("video/mp4");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
 }
 
-/// Delete a recording
+/// Delete a replay
 #[utoipa::path(
     delete,
     path = "/replays/{replay_id}",
     operation_id = "delete_replay",
     tag = TAG,
-    params(("replay_id" = String, Path)),
+    params(("replay_id" = String, Path, description = "The id of the replay", example = "rep_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses(
-        (status = 204),
-        (status = 404, body = ErrorBody, description = "there is no such replay"),
-        (status = 409, body = ErrorBody, description = "it is being recorded"),
+        (status = 204, description = "The replay is deleted"),
+        (status = 404, body = ErrorBody, description = "The replay does not exist"),
+        (status = 409, body = ErrorBody, description = "The replay is still being recorded"),
     )
 )]
-pub async fn delete(State(agent): State<Agent>, Path(id): Path<ReplayId>) -> ApiResult<StatusCode> {
-    let deleting = tokio::task::spawn_blocking(move || agent.replays.delete(&id));
-    deleting.await.map_err(ApiError::internal)??;
+pub async fn delete(
+    State(replays): State<Replays>,
+    Path(id): Path<ReplayId>,
+) -> ApiResult<StatusCode> {
+    let deleted = tokio::task::spawn_blocking(move || replays.delete(&id));
+    deleted.await.map_err(ApiError::internal)??;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,8 +1,8 @@
-//! `/replays`
+//! `/replays`.
 
 use std::time::Duration;
 
-use super::{FULL_RETRY, RETRY_AFTER};
+use super::{FULL_RETRY_DELAY, RESTART_RETRY_DELAY};
 use crate::{
     agent::replays::{ReplayError, StartReplayError},
     http::ApiError,
@@ -14,8 +14,8 @@ pub mod stop;
 
 const TAG: &str = crate::api::groups::REPLAYS;
 
-/// How soon to ask again for one that is being recorded.
-const RECORDING_RETRY: Duration = Duration::from_secs(5);
+/// The delay before a client retries the download of a replay that is being recorded.
+const RECORDING_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 impl From<StartReplayError> for ApiError {
     fn from(error: StartReplayError) -> Self {
@@ -27,15 +27,15 @@ impl From<StartReplayError> for ApiError {
             }
             StartReplayError::NoAudio => ApiError::conflict(message).code("no_audio").permanent(),
             StartReplayError::LimitReached | StartReplayError::QuotaExceeded => {
-                ApiError::limit_exceeded(message, FULL_RETRY)
+                ApiError::limit_exceeded(message, FULL_RETRY_DELAY)
             }
-            StartReplayError::ShuttingDown => ApiError::unavailable(message, FULL_RETRY),
+            StartReplayError::ShuttingDown => ApiError::unavailable(message, FULL_RETRY_DELAY),
             StartReplayError::Screen(cause) => {
-                tracing::warn!(%cause, "the screen cannot be recorded");
-                ApiError::unavailable("the screen does not answer", RETRY_AFTER)
+                tracing::warn!(%cause, "cannot record the screen");
+                ApiError::unavailable("the screen does not respond", RESTART_RETRY_DELAY)
             }
             StartReplayError::Io(cause) if cause.kind() == std::io::ErrorKind::StorageFull => {
-                ApiError::limit_exceeded("the disk is full", FULL_RETRY)
+                ApiError::limit_exceeded("the disk is full", FULL_RETRY_DELAY)
             }
             StartReplayError::Io(cause) => ApiError::internal(cause),
         }

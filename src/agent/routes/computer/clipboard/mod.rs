@@ -1,10 +1,10 @@
-//! `/computer/clipboard`
+//! `/computer/clipboard`.
 
 use super::TAG;
 use crate::{
     agent::{
         clipboard::ClipboardError,
-        routes::{FULL_RETRY, RETRY_AFTER},
+        routes::{FULL_RETRY_DELAY, RESTART_RETRY_DELAY},
     },
     http::ApiError,
     system::x11::clipboard::ReadError,
@@ -22,15 +22,15 @@ impl From<ClipboardError> for ApiError {
                 ApiError::payload_too_large(message).detail("text", format!("has {size} bytes"))
             }
             ClipboardError::TooManyReads | ClipboardError::TooManyWrites => {
-                ApiError::limit_exceeded(message, FULL_RETRY)
+                ApiError::limit_exceeded(message, FULL_RETRY_DELAY)
             }
             ClipboardError::NotTaken(_) => ApiError::timeout(message),
             ClipboardError::Read(error) => error.into(),
             ClipboardError::Write(cause) => {
-                tracing::error!(%cause, "the clipboard could not be written");
-                ApiError::unavailable(message, RETRY_AFTER)
+                tracing::error!(%cause, "cannot write the clipboard");
+                ApiError::unavailable(message, RESTART_RETRY_DELAY)
             }
-            ClipboardError::Stopping => ApiError::unavailable(message, RETRY_AFTER),
+            ClipboardError::Stopping => ApiError::unavailable(message, RESTART_RETRY_DELAY),
         }
     }
 }
@@ -40,8 +40,8 @@ impl From<ReadError> for ApiError {
         let message = error.to_string();
         match error {
             ReadError::Display(cause) => {
-                tracing::warn!(%cause, "the clipboard could not be read");
-                ApiError::unavailable("the display cannot be reached", RETRY_AFTER)
+                tracing::warn!(%cause, "cannot read the clipboard");
+                ApiError::unavailable("the display cannot be reached", RESTART_RETRY_DELAY)
             }
             ReadError::NoAnswer(_) => ApiError::timeout(message),
             ReadError::TooLarge => ApiError::payload_too_large(message),

@@ -1,17 +1,17 @@
-//! `POST /computer/clipboard/read`
+//! `POST /computer/clipboard/read`.
 
 use axum::extract::State;
 
 use super::TAG;
 use crate::{
-    agent::Agent,
+    agent::clipboard::Clipboard,
     api::{ErrorBody, clipboard::ReadClipboardResponse},
     http::{ApiResult, Json},
 };
 
-/// Read the clipboard's text
+/// Read the clipboard
 ///
-/// It is what was written here last, or what a page or program has copied since.
+/// Returns the text that was written or copied last, by this API, a page or a program.
 #[utoipa::path(
     post,
     path = "/computer/clipboard/read",
@@ -19,15 +19,15 @@ use crate::{
     tag = TAG,
     responses(
         (status = 200, body = ReadClipboardResponse),
-        (status = 409, body = ErrorBody, description = "`no_display`: the browser is headless"),
-        (status = 413, body = ErrorBody, description = "the text has more than 1 MiB"),
-        (status = 429, body = ErrorBody, description = "16 requests wait for the clipboard's text already"),
-        (status = 502, body = ErrorBody, description = "the program that has the clipboard does not give the text it offers"),
-        (status = 503, body = ErrorBody, description = "the display is being started"),
-        (status = 504, body = ErrorBody, description = "the program that has the clipboard did not answer within 5 s"),
+        (status = 409, body = ErrorBody, description = "`no_display`: the browser has no display"),
+        (status = 413, body = ErrorBody, description = "The text is longer than 1 MiB"),
+        (status = 429, body = ErrorBody, description = "16 other requests wait for the text of the clipboard"),
+        (status = 502, body = ErrorBody, description = "The program that owns the clipboard does not hand over its text"),
+        (status = 503, body = ErrorBody, description = "The display is starting"),
+        (status = 504, body = ErrorBody, description = "The program that owns the clipboard did not respond within 5 s"),
     )
 )]
-pub async fn read(State(agent): State<Agent>) -> ApiResult<Json<ReadClipboardResponse>> {
-    let text = agent.clipboard.read().await?;
+pub async fn read(State(clipboard): State<Clipboard>) -> ApiResult<Json<ReadClipboardResponse>> {
+    let text = clipboard.read().await?;
     Ok(Json(ReadClipboardResponse { text }))
 }

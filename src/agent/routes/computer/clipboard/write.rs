@@ -1,38 +1,38 @@
-//! `POST /computer/clipboard/write`
+//! `POST /computer/clipboard/write`.
 
 use axum::extract::State;
 
 use super::TAG;
 use crate::{
-    agent::Agent,
+    agent::clipboard::Clipboard,
     api::{ErrorBody, agent::Done, clipboard::WriteClipboardRequest},
     http::{ApiResult, Json},
 };
 
-/// Put text on the clipboard
+/// Write the clipboard
 ///
-/// It can be pasted when this answers, and stays until something else is copied; a restart of the browser or of its display
-/// leaves it there.
+/// The text can be pasted as soon as this answers. It stays until something else is copied, also
+/// across restarts of the browser and of its display.
 #[utoipa::path(
     post,
     path = "/computer/clipboard/write",
     operation_id = "write_clipboard",
     tag = TAG,
-    request_body = WriteClipboardRequest,
+    request_body(content = WriteClipboardRequest, example = json!({"text": "Hello, world!"})),
     responses(
-        (status = 200, body = Done, description = "it is on the clipboard"),
-        (status = 400, body = ErrorBody, description = "no text"),
-        (status = 409, body = ErrorBody, description = "`no_display`: the browser is headless"),
-        (status = 413, body = ErrorBody, description = "more than 1 MiB of text, or a body over 10 MiB"),
-        (status = 429, body = ErrorBody, description = "16 texts wait to be written already"),
-        (status = 503, body = ErrorBody, description = "the display is being started"),
-        (status = 504, body = ErrorBody, description = "the clipboard was not taken within 10 s"),
+        (status = 200, body = Done, description = "The text is on the clipboard"),
+        (status = 400, body = ErrorBody, description = "`text` is missing"),
+        (status = 409, body = ErrorBody, description = "`no_display`: the browser has no display"),
+        (status = 413, body = ErrorBody, description = "The text is longer than 1 MiB, or the body is longer than 10 MiB"),
+        (status = 429, body = ErrorBody, description = "16 other texts wait to be written"),
+        (status = 503, body = ErrorBody, description = "The display is starting"),
+        (status = 504, body = ErrorBody, description = "The clipboard could not be written within 10 s"),
     )
 )]
 pub async fn write(
-    State(agent): State<Agent>,
+    State(clipboard): State<Clipboard>,
     Json(request): Json<WriteClipboardRequest>,
 ) -> ApiResult<Json<Done>> {
-    agent.clipboard.write(request.text).await?;
+    clipboard.write(request.text).await?;
     Ok(Json(Done { ok: true }))
 }

@@ -1,11 +1,11 @@
-//! `POST /fs/watch`, `DELETE /fs/watch/{watch_id}`
+//! `POST /fs/watch` and `DELETE /fs/watch/{watch_id}`.
 
 use axum::extract::State;
 use http::StatusCode;
 
 use super::TAG;
 use crate::{
-    agent::Agent,
+    agent::fs::watches::Watches,
     api::{
         ErrorBody,
         fs::{WatchCreated, WatchRequest},
@@ -18,62 +18,68 @@ pub mod events;
 
 /// Watch a directory
 ///
-/// Its events are kept until they are read, within 16 MiB. A watch that nobody reads for ten minutes ends by itself.
+/// Events are stored until they are read, up to 16 MiB. A watch without a reader for 10 minutes
+/// ends.
 ///
-/// With `recursive`, directories that are made or moved there later are watched as well, and what was in them before is told with a
-/// `CREATE` each. One that is moved within is watched anew under its new path before its `RENAME` is told, which stands for all that is
-/// in it; what happens in it between the move and then may be told under its old path, or not at all. Of one that is moved away its
-/// `RENAME` is the last that is told. Links are not followed, and other file
-/// systems that the kernel makes up, as `/proc`, are not watched.
+/// With `recursive`, directories that are created or moved into the tree later are watched as well,
+/// and their content is reported with one `CREATE` each. A directory that is moved within the tree
+/// is watched under its new path before its `RENAME` is reported, which stands for all of its
+/// content; changes inside it between the move and that moment may be reported under the old path,
+/// or not at all. The `RENAME` of a directory that is moved out of the tree is its last event.
+/// Links are not followed, and virtual file systems such as `/proc` are not watched.
 ///
-/// All recursive watches together take 65,536 directories below their own. Where directories that come later reach that limit, or the
-/// system's, an `OVERFLOW` says that not all is seen.
+/// All recursive watches together may watch 65,536 subdirectories. If directories that are created
+/// later exceed this limit, or the system's, an `OVERFLOW` event reports that the watch is
+/// incomplete.
 #[utoipa::path(
     post,
     path = "/fs/watch",
     operation_id = "watch_directory",
     tag = TAG,
-    request_body = WatchRequest,
+    request_body(content = WatchRequest, example = json!({"path": "/tmp/downloads", "recursive": true})),
     responses(
         (status = 201, body = WatchCreated),
-        (status = 400, body = ErrorBody, description = "not an absolute path, or not a directory that can be read"),
-        (status = 404, body = ErrorBody, description = "there is no such directory"),
-        (status = 429, body = ErrorBody, description = "64 directories are watched, or 65,536 below them, or the system has no inotify watch left"),
-        (status = 503, body = ErrorBody, description = "the agent is being stopped"),
+        (status = 400, body = ErrorBody, description = "The path is not absolute, or not a readable directory"),
+        (status = 404, body = ErrorBody, description = "The directory does not exist"),
+        (status = 429, body = ErrorBody, description = "64 directories or 65,536 subdirectories are watched, or the system's limit of inotify watches is reached"),
+        (status = 503, body = ErrorBody, description = "The agent is stopping"),
     )
 )]
 pub async fn start(
-    State(agent): State<Agent>,
+    State(watches): State<Watches>,
     Json(request): Json<WatchRequest>,
 ) -> ApiResult<(StatusCode, Json<WatchCreated>)> {
     let path = request.path.as_path().to_owned();
     let recursive = request.recursive.unwrap_or_default();
-    let watch_id = agent.watches.start(path, recursive).await?;
+    let watch_id = watches.start(path, recursive).await?;
     Ok((StatusCode::CREATED, Json(WatchCreated { watch_id })))
 }
 
-/// End a watch
+/// Stop a watch
 ///
-/// The streams of its readers end.
+/// The event streams of its readers end.
 #[utoipa::path(
     delete,
     path = "/fs/watch/{watch_id}",
-    operation_id = "end_watch",
+    operation_id = "stop_watch",
     tag = TAG,
-    params(("watch_id" = String, Path)),
+    params(("watch_id" = String, Path, description = "The id of the watch", example = "watch_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses(
-        (status = 204),
-        (status = 404, body = ErrorBody, description = "there is no such watch"),
+        (status = 204, description = "The watch is stopped"),
+        (status = 404, body = ErrorBody, description = "The watch does not exist"),
     )
 )]
-pub async fn end(State(agent): State<Agent>, Path(id): Path<WatchId>) -> ApiResult<StatusCode> {
-    if agent.watches.stop(&id) {
+pub async fn stop(
+    State(watches): State<Watches>,
+    Path(id): Path<WatchId>,
+) -> ApiResult<StatusCode> {
+    if watches.stop(&id) {
         Ok(StatusCode::NO_CONTENT)
     } else {
-        Err(no_watch())
+        Err(watch_not_found())
     }
 }
 
-fn no_watch() -> ApiError {
-    ApiError::not_found("there is no such watch")
+fn watch_not_found() -> ApiError {
+    ApiError::not_found("no watch with that id")
 }

@@ -1,26 +1,26 @@
-//! `GET /live/view`
+//! `GET /live/view`.
 
 use axum::{extract::State, response::Response};
 
 use super::{TAG, show};
-use crate::{agent::Agent, api::ErrorBody, http::ApiResult};
+use crate::{agent::live::LiveView, api::ErrorBody, http::ApiResult};
 
 pub mod socket;
 
-/// The live view, to look at alone
+/// Open the read-only live view
 ///
-/// The page of `/live` without hands: nothing that is done on it reaches the browser. `browser_live_view_read_only_url` leads here, with the
-/// token that the page needs.
+/// Returns the page of `/live` without input: nothing that is done on it reaches the browser. The
+/// `browser_live_view_read_only_url` of a browser leads here, with a token for the page.
 #[utoipa::path(
     get,
     path = "/live/view",
-    operation_id = "live_view_read_only",
+    operation_id = "open_live_view_read_only",
     tag = TAG,
     responses(
-        (status = 200, description = "the page", body = String, content_type = "text/html"),
-        (status = 409, body = ErrorBody, description = "the browser has no display"),
+        (status = 200, description = "The page", body = String, content_type = "text/html"),
+        (status = 409, body = ErrorBody, description = "The browser has no display"),
     )
 )]
-pub async fn view(State(agent): State<Agent>) -> ApiResult<Response> {
-    show(&agent)
+pub async fn view(State(live): State<LiveView>) -> ApiResult<Response> {
+    show(&live)
 }

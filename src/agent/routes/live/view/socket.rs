@@ -7,28 +7,34 @@ use axum::{
 
 use crate::{
     agent::{
-        Agent,
+        live::LiveView,
         routes::live::{TAG, socket::connect},
     },
     api::ErrorBody,
     http::ApiResult,
+    shutdown::Shutdown,
 };
 
-/// What the read-only live view's page talks to
+/// Connect the read-only live view
 ///
-/// As `/live/socket`; who sends anything but that a picture was drawn is closed out with 1008.
+/// Like `/live/socket`. A client that sends anything but acknowledgements of frames is disconnected
+/// with close code 1008.
 #[utoipa::path(
     get,
     path = "/live/view/socket",
-    operation_id = "live_view_read_only_socket",
+    operation_id = "connect_live_view_read_only",
     tag = TAG,
     responses(
-        (status = 101, description = "pictures, and what is told about the browser"),
-        (status = 400, body = ErrorBody, description = "not a WebSocket handshake"),
-        (status = 409, body = ErrorBody, description = "the browser has no display"),
-        (status = 429, body = ErrorBody, description = "too many live views"),
+        (status = 101, description = "Frames and the state of the browser"),
+        (status = 400, body = ErrorBody, description = "The request is not a WebSocket handshake"),
+        (status = 409, body = ErrorBody, description = "The browser has no display"),
+        (status = 429, body = ErrorBody, description = "The limit of live views is reached"),
     )
 )]
-pub async fn socket(State(agent): State<Agent>, request: Request) -> ApiResult<Response> {
-    connect(&agent, request, false).await
+pub async fn socket(
+    State(live): State<LiveView>,
+    State(shutdown): State<Shutdown>,
+    request: Request,
+) -> ApiResult<Response> {
+    connect(&live, &shutdown, request, false).await
 }

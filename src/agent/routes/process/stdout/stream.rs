@@ -1,38 +1,43 @@
-//! `GET /process/{process_id}/stdout/stream`
+//! `GET /process/{process_id}/stdout/stream`.
 
 use axum::{extract::State, response::Response};
 
 use super::super::{TAG, find};
 use crate::{
-    agent::Agent,
+    agent::process::Processes,
     api::{ErrorBody, ids::ProcessId, process::ProcessEvent},
     http::{ApiResult, LastEventId, Path, follow},
+    shutdown::Shutdown,
 };
 
-/// Read a process's output
+/// Stream the output of a process
 ///
-/// Server-sent events, each a `ProcessEvent`, in the order in which the output was read. Every reader gets all that is kept, then all
-/// that comes, and the exit as the last; with `Last-Event-ID`, what comes after that event. Who falls behind what is kept gets an
-/// `overflow` event. The exit comes when both outputs have ended; where other programs hold them open, half a second after the
-/// process's end, and says so (`output_open`): what those write later is not kept.
+/// Returns server-sent events, each a `ProcessEvent`, in the order in which the output was read:
+/// first the stored output, then new output as it comes, and last the exit. With `Last-Event-ID`
+/// the stream continues after that event. A reader that falls behind the stored output gets an
+/// `overflow` event.
+///
+/// The exit follows when both outputs have ended. If other programs hold them open, it follows half
+/// a second after the end of the process, with `output_open`; what they write later is not stored.
 #[utoipa::path(
     get,
     path = "/process/{process_id}/stdout/stream",
-    operation_id = "process_output",
+    operation_id = "stream_process_output",
     tag = TAG,
-    params(("process_id" = ProcessId, Path), ("Last-Event-ID" = Option<u64>, Header)),
+    params(("process_id" = ProcessId, Path, description = "The id of the process", example = "3f0c6a52-9d1e-4b7a-8c55-6f2d1e0b9a47"), ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that was received")),
     responses(
         (status = 200, body = ProcessEvent, content_type = "text/event-stream"),
-        (status = 204, description = "nothing comes after `Last-Event-ID`: the stream has ended"),
+        (status = 204, description = "The stream has ended, and no event follows `Last-Event-ID`"),
         (status = 400, body = ErrorBody, description = "`Last-Event-ID` is not a number"),
-        (status = 404, body = ErrorBody, description = "there is no such process"),
+        (status = 404, body = ErrorBody, description = "The process does not exist"),
     )
 )]
 pub async fn stream(
-    State(agent): State<Agent>,
+    State(processes): State<Processes>,
+    State(shutdown): State<Shutdown>,
     Path(id): Path<ProcessId>,
     last: LastEventId,
 ) -> ApiResult<Response> {
-    let reader = find(&agent, &id)?.output(last.into());
-    Ok(follow(reader, ProcessEvent::overflow, &agent.shutdown))
+    let reader = find(&processes, &id)?.output(last.into());
+    Ok(follow(reader, ProcessEvent::overflow, &shutdown))
 }
