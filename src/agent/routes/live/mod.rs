@@ -5,7 +5,7 @@ use axum::{extract::State, response::Response};
 use self::page::PAGE;
 use super::FULL_RETRY_DELAY;
 use crate::{
-    agent::live::{LiveView, LiveViewError},
+    agent::live::{LiveViewError, LiveViews},
     api::ErrorBody,
     http::{ApiError, ApiResult},
 };
@@ -31,12 +31,12 @@ pub const TAG: &str = crate::api::groups::LIVE_VIEW;
         (status = 409, body = ErrorBody, description = "The browser has no display"),
     )
 )]
-pub async fn live(State(live): State<LiveView>) -> ApiResult<Response> {
+pub async fn live(State(live): State<LiveViews>) -> ApiResult<Response> {
     show(&live)
 }
 
 /// Returns the page, unless there is no screen to show.
-fn show(live: &LiveView) -> ApiResult<Response> {
+fn show(live: &LiveViews) -> ApiResult<Response> {
     live.check_available()?;
     Ok(PAGE.answer(&[]))
 }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::TAG;
 use crate::{
-    agent::live::{FrameEvent, InputWorker, LiveView, ViewerInbox, ViewerStream},
+    agent::live::{FrameEvent, InputWorker, LiveViews, ViewerInbox, ViewerStream},
     api::{ErrorBody, live::ViewerMessage},
     http::{ApiError, ApiResult, FieldErrors, closing, see_off, websocket},
     shutdown::Shutdown,
@@ -53,7 +53,7 @@ const INPUT_TIMEOUT: Duration = Duration::from_secs(1);
     )
 )]
 pub async fn socket(
-    State(live): State<LiveView>,
+    State(live): State<LiveViews>,
     State(shutdown): State<Shutdown>,
     request: Request,
 ) -> ApiResult<Response> {
@@ -62,7 +62,7 @@ pub async fn socket(
 
 /// Serves a live view's page. With `control` it also forwards the viewer's input.
 pub async fn connect(
-    live: &LiveView,
+    live: &LiveViews,
     shutdown: &Shutdown,
     request: Request,
     control: bool,

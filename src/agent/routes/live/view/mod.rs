@@ -3,7 +3,7 @@
 use axum::{extract::State, response::Response};
 
 use super::{TAG, show};
-use crate::{agent::live::LiveView, api::ErrorBody, http::ApiResult};
+use crate::{agent::live::LiveViews, api::ErrorBody, http::ApiResult};
 
 pub mod socket;
 
@@ -21,6 +21,6 @@ pub mod socket;
         (status = 409, body = ErrorBody, description = "The browser has no display"),
     )
 )]
-pub async fn view(State(live): State<LiveView>) -> ApiResult<Response> {
+pub async fn view(State(live): State<LiveViews>) -> ApiResult<Response> {
     show(&live)
 }

@@ -7,7 +7,7 @@ use axum::{
 
 use crate::{
     agent::{
-        live::LiveView,
+        live::LiveViews,
         routes::live::{TAG, socket::connect},
     },
     api::ErrorBody,
@@ -32,7 +32,7 @@ use crate::{
     )
 )]
 pub async fn socket(
-    State(live): State<LiveView>,
+    State(live): State<LiveViews>,
     State(shutdown): State<Shutdown>,
     request: Request,
 ) -> ApiResult<Response> {
