@@ -1,4 +1,18 @@
-//! One test binary: `routes` repeats the URL tree, `flows` tells stories, `support` starts the real parts.
+//! The integration tests, as one binary.
+//!
+//! - `routes` has a module for each directory of the URL tree and tests one route at a time
+//! - `flows` tests behaviour across routes and processes
+//! - `architecture` checks rules about the source text and the OpenAPI documents
+//! - `support` starts agents, servers, browsers and clients for the tests
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::expect_used,
+    clippy::too_many_lines,
+    clippy::unwrap_used,
+    reason = "a failed step of a test is a panic; tests run one after the other in their process"
+)]
 
 mod architecture;
 mod flows;

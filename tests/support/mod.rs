@@ -1,4 +1,4 @@
-//! The real parts a test starts.
+//! Starts the real agents, servers, browsers and clients of the tests, and reads their results.
 
 pub mod agent;
 pub mod dev;

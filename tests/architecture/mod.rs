@@ -1,0 +1,8 @@
+//! Rules about the project as a whole, checked against its source text and its OpenAPI documents.
+//!
+//! - `dependencies`: which module may import which, and which crate has a single importer
+//! - `routes`: where the handler of a URL is, and that the documents are complete
+
+mod dependencies;
+mod routes;
+mod source;
