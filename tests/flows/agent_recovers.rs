@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::support::{
     agent::{Start, TestAgent},
     processes,
-    scripts::{begin, returned},
+    scripts::{result_of, start},
     websocket::Client,
 };
 
@@ -234,7 +234,7 @@ async fn no_child_learns_the_token() {
 #[tokio::test]
 async fn an_x_server_killed_under_a_script_is_a_clear_error_and_the_next_call_is_right() {
     let agent = Start::on_screen().ready().await;
-    let running = begin(
+    let running = start(
         &agent,
         "await new Promise(() => {})",
         json!({"timeout_sec": 300}),
@@ -246,6 +246,6 @@ async fn an_x_server_killed_under_a_script_is_a_clear_error_and_the_next_call_is
     let error = answer["error"].as_str().unwrap();
     assert!(error.contains("browser went away"), "{error}");
     let code = "await page.goto('data:text/html,<title>right</title>'); return await page.title()";
-    assert_eq!(returned(&agent, code).await, "right");
+    assert_eq!(result_of(&agent, code).await, "right");
     agent.stop().await;
 }

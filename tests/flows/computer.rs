@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::dev::Dev;
-use crate::support::painter::Picture;
+use crate::support::painter::Image;
 
 #[tokio::test]
 async fn a_form_is_filled_in_by_hand_through_control() {
@@ -144,7 +144,7 @@ async fn each_route_of_mouse_and_keyboard_is_there_through_control() {
             .await
             .unwrap();
         assert_eq!(picture.headers()["content-type"], "image/png");
-        let picture = Picture::of_png(&picture.bytes().await.unwrap());
+        let picture = Image::of_png(&picture.bytes().await.unwrap());
         assert_eq!((picture.width, picture.height), (30, 40));
 
         // What only a display has.

@@ -14,7 +14,7 @@ use tokio::{net::TcpListener, sync::Semaphore, task::JoinHandle};
 
 use crate::support::{
     agent::{Start, TestAgent},
-    scripts::{at_rest, execute, fails, returned},
+    scripts::{error_of, execute, idle_counts, result_of},
     wait::{in_time, until},
 };
 
@@ -71,11 +71,11 @@ async fn file(State(gate): State<Arc<Gate>>, Path(file): Path<String>) -> impl I
     let (name, size) = file.split_once('-').unwrap();
     let content = Bytes::from(content(name, size.parse().unwrap()));
     let held = name == "held";
-    let (begin, rest) = (
+    let (start, rest) = (
         content.slice(..content.len() / 2),
         content.slice(content.len() / 2..),
     );
-    let stream = futures::stream::once(async move { Ok::<_, std::io::Error>(begin) });
+    let stream = futures::stream::once(async move { Ok::<_, std::io::Error>(start) });
     let stream = futures::StreamExt::chain(
         stream,
         futures::stream::once(async move {
@@ -99,7 +99,7 @@ const KEEP: &str =
     "await download.saveAs('kept'); await own.close(); return fs.readFileSync('kept', 'utf8')";
 
 async fn nothing_is_left(agent: &TestAgent) {
-    at_rest(agent, 2).await;
+    idle_counts(agent, 2).await;
     until("an empty folder of downloads", async || {
         let left = fs::read_dir(agent.state_dir().join("downloads")).unwrap();
         (left.count() == 0).then_some(())
@@ -122,8 +122,8 @@ async fn scripts_at_once_get_their_own_downloads() {
         .forget();
     // Others that come and go while it is under way: one that downloads, and one that does not.
     let code = site.download("other-2000") + KEEP;
-    assert_eq!(returned(&agent, &code).await, content("other", 2000));
-    assert_eq!(returned(&agent, "return page.url() !== ''").await, true);
+    assert_eq!(result_of(&agent, &code).await, content("other", 2000));
+    assert_eq!(result_of(&agent, "return page.url() !== ''").await, true);
     assert!(!first.is_finished());
     site.gate.open.add_permits(1);
     let answer = first.await.unwrap();
@@ -136,7 +136,7 @@ async fn scripts_at_once_get_their_own_downloads() {
 async fn a_download_that_nobody_waited_for_is_not_left() {
     let (agent, site) = (Start::headless().ready().await, Site::start().await);
     let code = site.download("held-3000") + "await own.close(); return 1";
-    assert_eq!(returned(&agent, &code).await, 1);
+    assert_eq!(result_of(&agent, &code).await, 1);
     nothing_is_left(&agent).await;
     // An executor's, too, is its call's.
     let code = site.download("one-1000") + KEEP;
@@ -157,7 +157,7 @@ async fn downloads_count_towards_a_scripts_files() {
         .ready()
         .await;
     let site = Site::start().await;
-    let error = fails(&agent, &(site.download("large-2000000") + KEEP), 20).await;
+    let error = error_of(&agent, &(site.download("large-2000000") + KEEP), 20).await;
     assert!(
         error.contains("disk quota exceeded: the download has 2000000 bytes"),
         "{error}"
@@ -165,7 +165,7 @@ async fn downloads_count_towards_a_scripts_files() {
     let code = "fs.writeFileSync('a', 'a'.repeat(600_000)); ".to_owned()
         + &site.download("large-500000")
         + KEEP;
-    let error = fails(&agent, &code, 20).await;
+    let error = error_of(&agent, &code, 20).await;
     assert!(error.contains("may take 448576 bytes more"), "{error}");
     nothing_is_left(&agent).await;
     agent.stop().await;
@@ -190,7 +190,7 @@ async fn removing_gives_back_what_was_taken_and_no_more() {
         fs.rmSync('b');
         seen.push(write('e', 1_100_000), write('e', 1_000_000));
         return seen";
-    let seen = returned(&agent, &code).await;
+    let seen = result_of(&agent, &code).await;
     let expected = json!([
         "EDQUOT", true, "EDQUOT", true, true, "EDQUOT", "EDQUOT", true
     ]);

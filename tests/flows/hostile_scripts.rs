@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{
     agent::{Start, TestAgent},
     processes::{resident_kib, signal},
-    scripts::{at_rest, begin, execute, fails, returned, titles, workers},
+    scripts::{error_of, execute, idle_counts, result_of, start, titles, workers},
     wait::until,
 };
 
@@ -22,7 +22,7 @@ fn hung_tabs(agent: &TestAgent) -> usize {
 
 async fn next_call_is_right(agent: &TestAgent) {
     let code = "await page.goto('data:text/html,<title>right</title>'); return await page.title()";
-    assert_eq!(returned(agent, code).await, "right");
+    assert_eq!(result_of(agent, code).await, "right");
 }
 
 #[tokio::test]
@@ -32,28 +32,28 @@ async fn many_calls_leave_nothing_behind() {
         let calls = (0..8).map(|n| {
             let code = format!("return {round} * 100 + {n} + await page.evaluate(() => 1)");
             let agent = &agent;
-            async move { assert_eq!(returned(agent, &code).await, round * 100 + n + 1) }
+            async move { assert_eq!(result_of(agent, &code).await, round * 100 + n + 1) }
         });
         futures::future::join_all(calls).await;
     };
     burst(0).await;
     for n in 0..20 {
-        assert_eq!(returned(&agent, &format!("return {n}")).await, n);
+        assert_eq!(result_of(&agent, &format!("return {n}")).await, n);
     }
-    let before = at_rest(&agent, 2).await;
+    let before = idle_counts(&agent, 2).await;
     let memory = resident_kib(agent.pid());
     for n in 0..200 {
         let code = match n % 2 {
             0 => format!("return {n}"),
             _ => format!("return {n} + await page.evaluate(() => 0)"),
         };
-        assert_eq!(returned(&agent, &code).await, n);
+        assert_eq!(result_of(&agent, &code).await, n);
     }
     burst(1).await;
     // Connections of others come and go in the table of sockets while it is read: what is left behind is what stays.
     let mut last = None;
     until("the state of before", async || {
-        let mut traces = at_rest(&agent, 2).await;
+        let mut traces = idle_counts(&agent, 2).await;
         // On a machine with much else to do a tab may seem to hang, and a call takes a fresh one.
         traces.tabs -= hung_tabs(&agent).min(traces.tabs.saturating_sub(before.tabs));
         if last.as_ref() != Some(&traces) {
@@ -82,7 +82,7 @@ async fn endless_scripts_end_at_their_time() {
         "try { await new Promise(() => {}) } finally { while (true) {} }",
         "setInterval(() => page.evaluate(() => 1).catch(() => {}), 0); await new Promise(() => {})",
     ] {
-        let error = fails(&agent, code, 1).await;
+        let error = error_of(&agent, code, 1).await;
         assert!(error.contains("1 s"), "{error}\n{code}");
         next_call_is_right(&agent).await;
     }
@@ -92,18 +92,18 @@ async fn endless_scripts_end_at_their_time() {
 #[tokio::test]
 async fn others_do_not_notice_an_endless_script() {
     let agent = Start::headless().ready().await;
-    let endless = begin(&agent, "while (true) {}", json!({"timeout_sec": 300})).await;
+    let endless = start(&agent, "while (true) {}", json!({"timeout_sec": 300})).await;
     for _ in 0..3 {
         next_call_is_right(&agent).await;
         // A new tab, and a pop-up, do not wait for the endless script's debugger.
         let code = "const p = await context.newPage(); await p.goto('data:text/html,<title>new</title>'); \
             const [popup] = await Promise.all([p.waitForEvent('popup'), p.evaluate(() => { window.open('about:blank') })]); \
             await popup.waitForLoadState(); await popup.close(); const t = await p.title(); await p.close(); return t";
-        assert_eq!(returned(&agent, code).await, "new");
+        assert_eq!(result_of(&agent, code).await, "new");
     }
     assert!(!endless.is_finished());
     endless.abort();
-    at_rest(&agent, 2).await;
+    idle_counts(&agent, 2).await;
     agent.stop().await;
 }
 
@@ -111,12 +111,12 @@ async fn others_do_not_notice_an_endless_script() {
 async fn nothing_touches_the_page_after_the_answer() {
     let agent = Start::headless().ready().await;
     let flood = "for (;;) { page.evaluate(() => { window.n = (window.n ?? 0) + 1 }).catch(() => {}); await new Promise(r => setTimeout(r, 0)) }";
-    fails(&agent, flood, 1).await;
-    let first = returned(&agent, "return await page.evaluate(() => window.n)").await;
+    error_of(&agent, flood, 1).await;
+    let first = result_of(&agent, "return await page.evaluate(() => window.n)").await;
     assert!(first.as_i64() > Some(0), "{first}");
     for _ in 0..3 {
         assert_eq!(
-            returned(&agent, "return await page.evaluate(() => window.n)").await,
+            result_of(&agent, "return await page.evaluate(() => window.n)").await,
             first
         );
     }
@@ -134,7 +134,7 @@ async fn a_script_that_eats_memory_fails_alone() {
         "let text = 'x'; for (;;) text += text",
         "const all = []; for (;;) all.push(new Uint8Array(1 << 20).fill(1))",
     ] {
-        fails(&agent, code, 20).await;
+        error_of(&agent, code, 20).await;
         next_call_is_right(&agent).await;
     }
     agent.stop().await;
@@ -153,7 +153,7 @@ async fn a_script_cannot_take_the_worker_down_unnoticed() {
         "await import('node:process').then(p => p.exit(0))",
         "return } ); process.exit(0); (async () => {",
     ] {
-        fails(&agent, code, 5).await;
+        error_of(&agent, code, 5).await;
         next_call_is_right(&agent).await;
     }
     agent.stop().await;
@@ -210,7 +210,7 @@ async fn results_that_are_not_json_do_not_break_the_answer() {
             answer["success"] == true || answer["error"].is_string(),
             "{code}: {answer}"
         );
-        assert_eq!(returned(&agent, "return 1").await, 1);
+        assert_eq!(result_of(&agent, "return 1").await, 1);
     }
     agent.stop().await;
 }
@@ -219,14 +219,14 @@ async fn results_that_are_not_json_do_not_break_the_answer() {
 async fn tabs_that_hang_are_not_seen() {
     let agent = Start::headless().ready().await;
     // A tab whose only navigation was refused, and one that loops for ever.
-    returned(
+    result_of(
         &agent,
         "await page.evaluate(() => { window.open('data:text/html,never') })",
     )
     .await;
     let loops = "const p = await context.newPage(); await p.goto('data:text/html,<title>loops</title>'); \
         await p.evaluate(() => { setTimeout(() => { while (true) {} }, 0) })";
-    returned(&agent, loops).await;
+    result_of(&agent, loops).await;
     for _ in 0..4 {
         next_call_is_right(&agent).await;
     }
@@ -239,7 +239,7 @@ async fn tabs_that_hang_are_not_seen() {
         titles(&agent).await
     );
     assert_eq!(
-        returned(
+        result_of(
             &agent,
             "for (const p of context.pages()) await p.title(); return 1"
         )
@@ -254,19 +254,19 @@ async fn many_tabs_do_not_hinder_the_next_call() {
     let agent = Start::headless().ready().await;
     let code =
         "for (let i = 0; i < 50; i++) await context.newPage(); return context.pages().length";
-    assert_eq!(returned(&agent, code).await, 51);
+    assert_eq!(result_of(&agent, code).await, 51);
     next_call_is_right(&agent).await;
     let code =
         "for (const p of context.pages().slice(1)) await p.close(); return context.pages().length";
-    assert_eq!(returned(&agent, code).await, 1);
+    assert_eq!(result_of(&agent, code).await, 1);
     agent.stop().await;
 }
 
 #[tokio::test]
 async fn a_killed_worker_is_a_clear_error() {
     let agent = Start::headless().ready().await;
-    at_rest(&agent, 2).await;
-    let running = begin(
+    idle_counts(&agent, 2).await;
+    let running = start(
         &agent,
         "console.log('so far'); await own.setContent('<title>said</title>'); await new Promise(() => {})",
         json!({"timeout_sec": 300}),
@@ -299,14 +299,14 @@ async fn a_killed_worker_is_a_clear_error() {
     })
     .await;
     next_call_is_right(&agent).await;
-    at_rest(&agent, 2).await;
+    idle_counts(&agent, 2).await;
     agent.stop().await;
 }
 
 #[tokio::test]
 async fn a_killed_browser_is_a_clear_error_and_comes_back() {
     let agent = Start::headless().ready().await;
-    let running = begin(
+    let running = start(
         &agent,
         "await new Promise(() => {})",
         json!({"timeout_sec": 300}),
@@ -324,14 +324,14 @@ async fn a_killed_browser_is_a_clear_error_and_comes_back() {
         "{answer}"
     );
     next_call_is_right(&agent).await;
-    at_rest(&agent, 2).await;
+    idle_counts(&agent, 2).await;
     agent.stop().await;
 }
 
 #[tokio::test]
 async fn a_stopping_agent_answers_the_script_it_kills() {
     let agent = Start::headless().ready().await;
-    let running = begin(
+    let running = start(
         &agent,
         "await new Promise(() => {})",
         json!({"timeout_sec": 300}),
@@ -349,12 +349,12 @@ async fn a_stopping_agent_answers_the_script_it_kills() {
 #[tokio::test]
 async fn what_a_killed_agent_left_is_cleaned_up() {
     let agent = Start::headless().ready().await;
-    at_rest(&agent, 2).await;
+    idle_counts(&agent, 2).await;
     let folder = agent.kill().await;
     let agent = TestAgent::again(folder).with(["--headless"]).ready().await;
-    at_rest(&agent, 2).await;
+    idle_counts(&agent, 2).await;
     until("a right call", async || {
-        (returned(&agent, "return 1").await == 1).then_some(())
+        (result_of(&agent, "return 1").await == 1).then_some(())
     })
     .await;
     agent.stop().await;

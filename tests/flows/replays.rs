@@ -8,9 +8,9 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::dev::Dev;
-use crate::support::film::Film;
 use crate::support::live::Photo;
-use crate::support::replays::{folder_of, leave, red_then_blue};
+use crate::support::replays::{add_finished, directory_of, red_then_blue};
+use crate::support::video::Video;
 use crate::support::wait::until;
 
 /// What a page that plays a replay shows at some times, and a picture of it while it plays on from the last of them.
@@ -58,7 +58,7 @@ async fn watch(dev: &Dev, viewer: &Value, url: &str, times: &[f64]) -> Value {
 
 /// Whether the page shows the film, which is blue by then, in a good part of its window.
 fn shows_blue(name: &str, result: &Value) {
-    let share = Photo::of(&result["picture"], name).share_of([0, 0, 255]);
+    let share = Photo::of(&result["picture"], name).fraction_of([0, 0, 255]);
     assert!(share > 0.15, "{share} of {name}");
 }
 
@@ -81,7 +81,7 @@ async fn the_link_of_a_replay_plays_and_seeks_in_a_browser() {
         .browser(json!({"viewport": {"width": 1280, "height": 720}}))
         .await;
     let folder = tempfile::tempdir().unwrap();
-    leave(&dev, &recorded, &red_then_blue(folder.path()));
+    add_finished(&dev, &recorded, &red_then_blue(folder.path()));
     let base = format!("/browsers/{}", recorded["session_id"].as_str().unwrap());
     assert_eq!(dev.delete(&base).await.status, 204);
     let listed = dev.get(&format!("{base}/replays")).await.body;
@@ -107,9 +107,9 @@ async fn the_link_of_a_replay_plays_and_seeks_in_a_browser() {
 async fn what_a_killed_control_and_its_agents_have_left_is_kept() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({"name": "ours"})).await;
-    let whole = leave(&dev, &browser, b"whole");
-    let folder = folder_of(&dev, &browser);
-    let part = leave(&dev, &browser, b"");
+    let whole = add_finished(&dev, &browser, b"whole");
+    let folder = directory_of(&dev, &browser);
+    let part = add_finished(&dev, &browser, b"");
     let files = |ending: &str| folder.join(format!("{part}{ending}"));
     let begun = json!({"replay_id": part, "started_at": chrono::Utc::now(), "status": "recording"});
     fs::write(files(".json"), begun.to_string()).unwrap();
@@ -327,7 +327,7 @@ async fn delete_and_watch(dev: &Dev, base: &str) {
     assert_eq!(whole.status(), 200);
     let whole = whole.bytes().await.unwrap();
     assert_eq!(Some(whole.len() as u64), replay["size_bytes"].as_u64());
-    let film = Film::of_bytes(&whole, 316, 296);
+    let film = Video::of_bytes(&whole, 316, 296);
     let (red, blue) = (film.first(0x00ff_0000), film.first(0x0000_00ff));
     assert!(red < blue && red.is_some(), "{film:?}");
     let viewer = dev.browser(json!({})).await;

@@ -11,7 +11,7 @@ use berth::system::script::worker::{MAX_OUTPUT, MAX_RESULT};
 use crate::support::{
     agent::{Start, TestAgent},
     processes,
-    script_worker::{Attached, Ran, engines, request},
+    script_worker::{AttachedWorker, RunResult, engines, request},
     wait::until,
 };
 
@@ -31,8 +31,8 @@ async fn on_each_engine(story: impl AsyncFn(&TestAgent, &Path)) {
     agent.stop().await;
 }
 
-/// What a golden case leaves, as text. Traces are the default engine's: the other names columns and engine frames in its own way.
-fn told(ran: &Ran, scratch: &Path, with_stderr: bool) -> String {
+/// What a golden case leaves, as text. ResourceCounts are the default engine's: the other names columns and engine frames in its own way.
+fn told(ran: &RunResult, scratch: &Path, with_stderr: bool) -> String {
     let outcome = ran.outcome.as_ref().expect("an answer");
     let mut text = match (&outcome.result, &outcome.error) {
         (_, Some(error)) => format!("error: {error}\n"),
@@ -64,7 +64,7 @@ async fn golden_cases() {
         let code = fs::read_to_string(&case).expect("the case can be read");
         let mut answers = Vec::new();
         for (engine, program) in engines() {
-            let mut worker = Attached::to(&agent, &program).await;
+            let mut worker = AttachedWorker::to(&agent, &program).await;
             let ran = worker.run(&code).await;
             let scratch = worker.scratch.path().to_owned();
             if engine == "quickjs" {
@@ -100,7 +100,7 @@ async fn what_does_not_end_is_stopped_near_its_time_and_says_where_it_was() {
             ),
         ];
         for (code, place) in cases {
-            let mut worker = Attached::to(agent, program).await;
+            let mut worker = AttachedWorker::to(agent, program).await;
             let mut request = request(code);
             request.timeout_ms = 700;
             let ran = worker.run_request(request).await;
@@ -128,7 +128,7 @@ async fn a_memory_bomb_ends_as_out_of_memory() {
             "const f = async () => { const big = new Array(1e5).fill(0); await Promise.all([f(), f()]); return big }; await f();",
         ];
         for code in bombs {
-            let mut worker = Attached::to(agent, program).await;
+            let mut worker = AttachedWorker::to(agent, program).await;
             let ran = worker.run(code).await;
             match &ran.outcome {
                 Some(_) => assert!(ran.error().contains("out of memory"), "{code}: {ran:?}"),
@@ -147,7 +147,7 @@ async fn a_memory_bomb_ends_as_out_of_memory() {
 #[tokio::test]
 async fn a_flood_of_output_is_cut_and_said_so() {
     on_each_engine(async |agent, program| {
-        let mut worker = Attached::to(agent, program).await;
+        let mut worker = AttachedWorker::to(agent, program).await;
         let ran = worker
             .run("for (let i = 0; i < 10_000; i++) { console.log('x'.repeat(10_000)); console.error('y'.repeat(200)); } return 'done'")
             .await;
@@ -164,7 +164,7 @@ async fn a_flood_of_output_is_cut_and_said_so() {
 #[tokio::test]
 async fn a_huge_result_is_cut_and_said_so() {
     on_each_engine(async |agent, program| {
-        let mut worker = Attached::to(agent, program).await;
+        let mut worker = AttachedWorker::to(agent, program).await;
         for code in [
             "return '\"'.repeat(20 << 20)",
             "return Array.from({ length: 100_000 }, (_, i) => ({ i, text: 'v'.repeat(200) }))",
@@ -193,7 +193,7 @@ async fn a_huge_result_is_cut_and_said_so() {
 #[tokio::test]
 async fn a_worker_keeps_its_globals_from_script_to_script() {
     on_each_engine(async |agent, program| {
-        let mut worker = Attached::to(agent, program).await;
+        let mut worker = AttachedWorker::to(agent, program).await;
         worker
             .run("globalThis.kept = { n: 41, fail() { throw new Error('from before') } }")
             .await;
@@ -213,7 +213,7 @@ async fn a_worker_keeps_its_globals_from_script_to_script() {
 #[tokio::test]
 async fn the_tab_that_is_named_becomes_the_page() {
     on_each_engine(async |agent, program| {
-        let mut worker = Attached::to(agent, program).await;
+        let mut worker = AttachedWorker::to(agent, program).await;
         let target = worker
             .run("const s = await context.newCDPSession(page); await page.setContent('<title>this one</title>');
                   return (await s.send('Target.getTargetInfo')).targetInfo.targetId")
@@ -237,9 +237,9 @@ async fn the_tab_that_is_named_becomes_the_page() {
 async fn a_worker_ends_with_its_agent_whatever_it_does() {
     on_each_engine(async |agent, program| {
         for code in ["while (true) {}", "await new Promise(() => {})"] {
-            let mut worker = Attached::to(agent, program).await;
+            let mut worker = AttachedWorker::to(agent, program).await;
             let pid = worker.pid();
-            worker.begin(request(code)).await;
+            worker.start(request(code)).await;
             let reaper = worker.abandon();
             until("the end of the worker", async || {
                 (!processes::is_alive(pid)).then_some(())
@@ -263,7 +263,7 @@ async fn a_worker_keeps_nothing_that_was_left_open_for_it() {
     let path = format!("/proc/self/fd/{}", stray.as_raw_fd());
     let stray_link = fs::read_link(path).expect("a pipe");
     on_each_engine(async |agent, program| {
-        let worker = Attached::to(agent, program).await;
+        let worker = AttachedWorker::to(agent, program).await;
         assert!(descriptors("self").contains(&stray_link));
         assert!(!descriptors(&worker.pid().to_string()).contains(&stray_link));
         worker.kill().await;

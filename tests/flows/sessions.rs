@@ -11,14 +11,14 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use crate::support::dev::Dev;
-use crate::support::wait::{PATIENCE, until};
+use crate::support::wait::{WAIT_TIMEOUT, until};
 
 struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Client {
     async fn connect(browser: &Value) -> Self {
         let url = browser["cdp_ws_url"].as_str().unwrap();
-        let connected = timeout(PATIENCE, connect_async(url))
+        let connected = timeout(WAIT_TIMEOUT, connect_async(url))
             .await
             .expect("an answer comes");
         let mut client = Self(connected.unwrap_or_else(|error| panic!("{error}")).0);
@@ -33,7 +33,7 @@ impl Client {
     }
 
     async fn next(&mut self) -> Option<Result<Message, tokio_tungstenite::tungstenite::Error>> {
-        timeout(PATIENCE, self.0.next())
+        timeout(WAIT_TIMEOUT, self.0.next())
             .await
             .expect("something comes")
     }

@@ -1,4 +1,4 @@
-//! A real `berth agent` in a folder of its own, on a free port.
+//! Runs `berth agent` with its own state directory, on a free port.
 
 use std::{
     ffi::OsString,
@@ -23,9 +23,9 @@ use super::{
 
 pub const TOKEN: &str = "the-token-of-the-agent-under-test";
 
-/// How the agent is started.
+/// The options of an agent that is not started yet.
 pub struct Start {
-    folder: TempDir,
+    directory: TempDir,
     arguments: Vec<OsString>,
     token: bool,
     log: &'static str,
@@ -33,7 +33,7 @@ pub struct Start {
     programs: Option<PathBuf>,
 }
 
-/// What the system allows it.
+/// A limit that the operating system sets.
 #[derive(Clone, Copy)]
 enum Limit {
     OpenFiles(u32),
@@ -42,32 +42,32 @@ enum Limit {
     Replays(u32),
 }
 
-/// A running agent; dropping it kills it.
+/// A running agent. Dropping it kills the process.
 pub struct TestAgent {
-    folder: TempDir,
+    directory: TempDir,
     process: Child,
     pub base_url: String,
     pub http: reqwest::Client,
 }
 
 impl Start {
-    /// Chromium without a display, which starts fastest.
+    /// Starts Chromium without a display, which is fastest.
     pub fn headless() -> Self {
         Self::on_screen().with(["--headless"])
     }
 
-    /// For routes that have nothing to do with a browser: what is started in its place ends at once, each time.
+    /// Starts a program that exits at once in place of Chromium: for routes that need no browser.
     pub fn without_browser() -> Self {
         Self::headless().with(["--chromium", "/bin/true"])
     }
 
-    /// Chromium on an X server, as by default.
+    /// Starts Chromium on an X server, as by default.
     pub fn on_screen() -> Self {
         Self {
-            folder: tempfile::Builder::new()
+            directory: tempfile::Builder::new()
                 .prefix("berth-agent-")
                 .tempdir()
-                .expect("a temporary folder"),
+                .expect("a temporary directory"),
             arguments: Vec::new(),
             token: true,
             log: "debug",
@@ -76,7 +76,7 @@ impl Start {
         }
     }
 
-    /// A screen and no browser on it.
+    /// Starts an agent with a screen and without a browser, and waits for the screen.
     pub async fn screen_alone() -> TestAgent {
         let start = Self::on_screen().with(["--chromium", "/bin/true"]);
         let agent = start.listening().await;
@@ -98,47 +98,47 @@ impl Start {
         self
     }
 
-    /// What it logs; by default all but the smallest things.
+    /// Sets the log filter. The default is `debug`.
     pub fn logging(mut self, filter: &'static str) -> Self {
         self.log = filter;
         self
     }
 
-    /// What a shell or a service manager may allow by default.
+    /// Sets the soft limit of open files, as a shell or a service manager does.
     pub fn with_soft_limit_of_open_files(mut self, limit: u32) -> Self {
         self.limit = Some(Limit::OpenFiles(limit));
         self
     }
 
-    /// In a user namespace of its own, so that the limit is nobody else's.
+    /// Runs the agent in its own user namespace, so that the limit applies to it alone.
     pub fn with_limit_of_inotify_watches(mut self, limit: u32) -> Self {
         self.limit = Some(Limit::InotifyWatches(limit));
         self
     }
 
-    /// With a disk of its own for recordings, of so many KiB.
+    /// Mounts a separate file system of this size for recordings.
     pub fn with_room_for_replays(mut self, kib: u32) -> Self {
         self.limit = Some(Limit::Replays(kib));
         self
     }
 
-    /// Programs that are not told by their path are looked for in this folder alone.
-    pub fn with_programs_in(mut self, folder: &Path) -> Self {
-        self.programs = Some(folder.to_owned());
+    /// Sets `PATH` to this directory alone.
+    pub fn with_programs_in(mut self, directory: &Path) -> Self {
+        self.programs = Some(directory.to_owned());
         self
     }
 
-    /// Without what root may do to any file: permissions hold for it as for everybody.
+    /// Drops root's rights over files, so that permissions apply to the agent.
     pub fn without_rights_over_files(mut self) -> Self {
         self.limit = Some(Limit::OwnFiles);
         self
     }
 
     pub fn state_dir(&self) -> PathBuf {
-        self.folder.path().join("state")
+        self.directory.path().join("state")
     }
 
-    /// The command with everything set; its output is the caller's.
+    /// Returns the complete command. The caller decides about its output.
     pub fn command(&self) -> Command {
         let program = env!("CARGO_BIN_EXE_berth");
         let mut command = match self.limit {
@@ -158,16 +158,16 @@ impl Start {
             }
             Some(Limit::Replays(kib)) => {
                 let mut unshare = Command::new("unshare");
-                let folder = self.state_dir().join("replays");
-                let folder = folder.display();
+                let directory = self.state_dir().join("replays");
+                let directory = directory.display();
                 let script = format!(
-                    "mkdir -p {folder} && mount -t tmpfs -o size={kib}k none {folder} && exec \"$0\" \"$@\""
+                    "mkdir -p {directory} && mount -t tmpfs -o size={kib}k none {directory} && exec \"$0\" \"$@\""
                 );
                 unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
                 unshare.arg(script).arg(program);
                 unshare
             }
-            // Only root has them.
+            // Only root has these rights.
             Some(Limit::OwnFiles) if Uid::effective().is_root() => {
                 let mut setpriv = Command::new("setpriv");
                 let rights = "-dac_override,-dac_read_search,-fowner,-fsetid";
@@ -200,12 +200,12 @@ impl Start {
         command
     }
 
-    /// Starts it and waits until it listens.
+    /// Starts the agent and waits until it listens.
     pub async fn listening(self) -> TestAgent {
         let log = fs::File::options()
             .append(true)
             .create(true)
-            .open(self.folder.path().join("agent.log"))
+            .open(self.directory.path().join("agent.log"))
             .expect("a log file");
         let mut process = self
             .command()
@@ -216,27 +216,30 @@ impl Start {
         let mut line = String::new();
         let stdout = process.stdout.take().expect("standard output is piped");
         in_time(
-            "the agent's line",
+            "the agent's first line",
             BufReader::new(stdout).read_line(&mut line),
         )
         .await
         .expect("standard output can be read");
-        let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| {
-            let log = fs::read_to_string(self.folder.path().join("agent.log"));
+        let announced: Value = serde_json::from_str(&line).unwrap_or_else(|_| {
+            let log = fs::read_to_string(self.directory.path().join("agent.log"));
             panic!(
-                "the agent said {line:?} and logged {}",
+                "the agent printed {line:?} and logged {}",
                 log.unwrap_or_default()
             )
         });
         TestAgent {
-            base_url: told["base_url"].as_str().expect("a base URL").to_owned(),
-            folder: self.folder,
+            base_url: announced["base_url"]
+                .as_str()
+                .expect("a base URL")
+                .to_owned(),
+            directory: self.directory,
             process,
             http: reqwest::Client::new(),
         }
     }
 
-    /// Starts it and waits until its Chromium answers.
+    /// Starts the agent and waits until its Chromium answers.
     pub async fn ready(self) -> TestAgent {
         let agent = self.listening().await;
         agent.ready().await;
@@ -249,24 +252,24 @@ impl TestAgent {
         format!("{}{path}", self.base_url)
     }
 
-    /// The URL of a WebSocket route.
+    /// Returns the URL of a WebSocket route.
     pub fn ws_url(&self, path: &str) -> String {
         self.url(path).replacen("http", "ws", 1)
     }
 
     pub fn state_dir(&self) -> PathBuf {
-        self.folder.path().join("state")
+        self.directory.path().join("state")
     }
 
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("agent.log")).unwrap_or_default()
+        fs::read_to_string(self.directory.path().join("agent.log")).unwrap_or_default()
     }
 
     pub fn pid(&self) -> u32 {
         self.process.id().expect("it runs")
     }
 
-    /// A request with the token.
+    /// Returns a request with the agent's token.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, self.url(path)).bearer_auth(TOKEN)
     }
@@ -283,7 +286,7 @@ impl TestAgent {
         self.request(Method::PUT, path)
     }
 
-    /// Sends it and reads status and JSON; an answer that is none is told as a string.
+    /// Sends a request; returns the status and the JSON body, or a body that is not JSON as a string.
     pub async fn answer(&self, request: RequestBuilder) -> (StatusCode, Value) {
         let response = in_time("an answer", request.send())
             .await
@@ -294,7 +297,7 @@ impl TestAgent {
         (status, body)
     }
 
-    /// The answer to a request that must succeed.
+    /// Sends a request, asserts success, and returns the body.
     pub async fn ok(&self, request: RequestBuilder) -> Value {
         let (status, body) = self.answer(request).await;
         assert!(status.is_success(), "{status}: {body}\n{}", self.log());
@@ -306,16 +309,20 @@ impl TestAgent {
         self.ok(self.get("/json/version")).await
     }
 
-    /// `GET /chromium` once `wanted` holds of it.
-    pub async fn chromium_when(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        until(what, async || {
+    /// Polls `GET /chromium` until it matches.
+    pub async fn chromium_when(
+        &self,
+        description: &str,
+        matches: impl Fn(&Value) -> bool,
+    ) -> Value {
+        until(description, async || {
             let status = self.ok(self.get("/chromium")).await;
-            wanted(&status).then_some(status)
+            matches(&status).then_some(status)
         })
         .await
     }
 
-    /// A number in `GET /chromium`, which must be there.
+    /// Returns a numeric field of `GET /chromium` once it has a value.
     pub async fn chromium_number(&self, field: &str) -> u64 {
         let status = self
             .chromium_when("Chromium running", |status| status[field].is_u64())
@@ -323,7 +330,7 @@ impl TestAgent {
         status[field].as_u64().expect("it is a number")
     }
 
-    /// The X server's process, once there is one.
+    /// Waits for the X server and returns its process id.
     pub async fn display_pid(&self) -> u32 {
         let pid = until("a display", async || {
             let health = self.ok(self.get("/health")).await;
@@ -332,37 +339,37 @@ impl TestAgent {
         u32::try_from(pid.await).expect("a process")
     }
 
-    /// Asks it to stop, and asserts that it ends well and leaves no process.
+    /// Sends SIGTERM; asserts that the agent exits successfully and leaves no process.
     pub async fn stop(mut self) {
         processes::signal(self.pid(), Signal::SIGTERM);
-        let status = in_time("the agent's end", self.process.wait())
+        let status = in_time("the agent's exit", self.process.wait())
             .await
             .expect("it can be waited for");
         assert!(status.success(), "{status}\n{}", self.log());
-        self.nothing_left().await;
+        self.assert_no_process_left().await;
     }
 
-    /// As [`Self::stop`]; what it has left is kept.
+    /// Stops the agent like [`Self::stop`] and returns its directory.
     pub async fn stop_keeping(mut self) -> TempDir {
         processes::signal(self.pid(), Signal::SIGTERM);
-        let status = in_time("the agent's end", self.process.wait()).await;
+        let status = in_time("the agent's exit", self.process.wait()).await;
         let status = status.expect("it can be waited for");
         assert!(status.success(), "{status}\n{}", self.log());
-        self.nothing_left().await;
-        self.folder
+        self.assert_no_process_left().await;
+        self.directory
     }
 
-    /// Kills it without a chance to clean up, and asserts that no process is left.
+    /// Kills the agent with SIGKILL, asserts that no process is left, and returns its directory.
     pub async fn kill(mut self) -> TempDir {
         self.process.kill().await.expect("it can be killed");
-        self.nothing_left().await;
-        self.folder
+        self.assert_no_process_left().await;
+        self.directory
     }
 
-    /// Starts an agent again on the folder a killed one has left.
-    pub fn again(folder: TempDir) -> Start {
+    /// Returns options to start another agent in the directory of a stopped one.
+    pub fn again(directory: TempDir) -> Start {
         Start {
-            folder,
+            directory,
             arguments: Vec::new(),
             token: true,
             log: "debug",
@@ -371,7 +378,7 @@ impl TestAgent {
         }
     }
 
-    async fn nothing_left(&self) {
+    async fn assert_no_process_left(&self) {
         until("no process left", async || {
             processes::naming(&self.state_dir())
                 .is_empty()

@@ -1,4 +1,4 @@
-//! A real `berth dev`, in a folder of its own on a free port.
+//! Runs `berth dev` with its own state directory, on a free port.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use tokio::process::{Child, ChildStdout};
 use super::requests::wrong_fields;
 use super::wait::until;
 
-/// Every process that descends from a `berth dev` of ours has it in its environment.
+/// The variable that marks all descendants of a `berth dev` started here.
 const MARK: &str = "TEST_MARK";
 
 pub struct Dev {
@@ -30,7 +30,7 @@ pub struct Dev {
     state: State,
 }
 
-/// A state directory, which a second start may be given.
+/// A state directory, which can be passed on to a second start.
 pub struct State(TempDir);
 
 impl State {
@@ -68,13 +68,13 @@ impl Dev {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).await.unwrap();
-        let Ok(said) = serde_json::from_str::<BTreeMap<String, String>>(&line) else {
+        let Ok(announced) = serde_json::from_str::<BTreeMap<String, String>>(&line) else {
             let log = fs::read_to_string(state.log()).unwrap();
             panic!("berth dev did not start: {line}\n{log}");
         };
         Dev {
-            base_url: said["base_url"].clone(),
-            api_key: said["api_key"].clone(),
+            base_url: announced["base_url"].clone(),
+            api_key: announced["api_key"].clone(),
             http: Client::new(),
             child,
             _stdout: stdout,
@@ -83,12 +83,12 @@ impl Dev {
         }
     }
 
-    /// A request with the key.
+    /// Returns a request with the API key.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.anonymous(method, path).bearer_auth(&self.api_key)
     }
 
-    /// A request without one.
+    /// Returns a request without credentials.
     pub fn anonymous(&self, method: Method, path: &str) -> RequestBuilder {
         self.http
             .request(method, format!("{}{path}", self.base_url))
@@ -110,10 +110,10 @@ impl Dev {
         Answer::of(self.request(Method::DELETE, path)).await
     }
 
-    /// A headless browser that is up.
-    pub async fn browser(&self, mut wishes: Value) -> Value {
-        wishes["headless"] = true.into();
-        let answer = self.post("/browsers", wishes).await;
+    /// Creates a headless browser.
+    pub async fn browser(&self, mut options: Value) -> Value {
+        options["headless"] = true.into();
+        let answer = self.post("/browsers", options).await;
         assert_eq!(
             answer.status,
             StatusCode::CREATED,
@@ -128,7 +128,7 @@ impl Dev {
         self.state.path()
     }
 
-    /// Has the database refuse what would bring a browser's record into `state`, until [`Dev::allow`].
+    /// Makes the database reject updates of a browser to `state` until [`Dev::allow`].
     pub async fn refuse(&self, state: &str) {
         self.sql(&format!(
             "CREATE TRIGGER refuse BEFORE UPDATE ON browsers WHEN NEW.state = '{state}' \
@@ -141,7 +141,7 @@ impl Dev {
         self.sql("DROP TRIGGER refuse").await;
     }
 
-    /// Changes the database beside the server.
+    /// Runs a statement on the server's database.
     pub async fn sql(&self, statement: &str) {
         let file = self.state_dir().join("berth.db");
         let db = sea_orm::Database::connect(format!("sqlite:{}", file.display()))
@@ -159,7 +159,7 @@ impl Dev {
         fs::read_to_string(self.state.log()).unwrap()
     }
 
-    /// Everything it has started and what that has started, with their command lines.
+    /// Returns all descendant processes with their command lines.
     pub fn descendants(&self) -> Vec<(Pid, String)> {
         let own = self.child.id();
         let mut found = marked(&self.mark);
@@ -167,7 +167,7 @@ impl Dev {
         found
     }
 
-    /// The processes whose command line contains `part`.
+    /// Returns the descendants with `part` in their command line.
     pub fn descendants_with(&self, part: &str) -> Vec<Pid> {
         let found = self.descendants().into_iter();
         found
@@ -176,19 +176,19 @@ impl Dev {
             .collect()
     }
 
-    /// Stops it in order; nothing of it is left but its state.
+    /// Sends SIGTERM; asserts that no process and no browser directory is left.
     pub async fn finish(mut self) -> State {
         kill(self.pid(), Signal::SIGTERM).unwrap();
         let status = self.child.wait().await.unwrap();
         assert!(status.success(), "{status}\n{}", self.log());
         self.assert_nothing_left().await;
         let browsers = fs::read_dir(self.state_dir().join("browsers"));
-        let left = browsers.map_or(0, |entries| entries.count());
-        assert_eq!(left, 0, "folders of browsers are left");
+        let remaining = browsers.map_or(0, |entries| entries.count());
+        assert_eq!(remaining, 0, "browser directories are left");
         self.into_state()
     }
 
-    /// Kills it as a crash would; the kernel ends the rest.
+    /// Kills the server with SIGKILL; asserts that its descendants end too.
     pub async fn crash(mut self) -> State {
         self.child.kill().await.unwrap();
         self.assert_nothing_left().await;
@@ -210,19 +210,19 @@ impl Dev {
 
 impl Drop for Dev {
     fn drop(&mut self) {
-        // A test that failed half-way; one that did not has waited for the end.
+        // For tests that failed; the others have awaited the exit.
         let _ = self.child.start_kill();
     }
 }
 
-/// `berth dev` on a free port, not yet started.
+/// Returns the command of `berth dev` on a free port.
 pub fn command(state_dir: &Path, options: &[&str]) -> Command {
     let mut command = berth(&["dev", "--listen", "127.0.0.1:0", "--state-dir"]);
     command.arg(state_dir).args(options);
     command
 }
 
-/// The program, with nothing of ours in its environment.
+/// Returns a command of the program, without Berth's settings in its environment.
 pub fn berth(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
     command.args(arguments).stdin(Stdio::null());
@@ -233,14 +233,14 @@ pub fn berth(arguments: &[&str]) -> Command {
     command
 }
 
-/// What a command printed, and how it ended.
+/// The output and the exit status of a command.
 pub struct Printed {
     pub status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
 }
 
-/// Runs a command to its end.
+/// Runs a command until it exits.
 pub async fn print(command: Command) -> Printed {
     let output = tokio::process::Command::from(command)
         .output()
@@ -253,12 +253,12 @@ pub async fn print(command: Command) -> Printed {
     }
 }
 
-/// An answer with all that tests look at.
+/// A response, read completely.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
     pub headers: reqwest::header::HeaderMap,
-    /// Null where there is none.
+    /// The JSON body, or null if the body is empty.
     pub body: Value,
 }
 
@@ -284,7 +284,7 @@ impl Answer {
             .map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The fields that an error tells about, in order.
+    /// Returns the sorted names of the fields in an error's details.
     pub fn bad_fields(&self) -> Vec<&str> {
         wrong_fields(&self.body)
     }

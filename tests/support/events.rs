@@ -15,7 +15,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Opens the stream; what is sent from now on is not missed.
+    /// Opens the stream. No event after this call is missed.
     pub async fn open(request: RequestBuilder) -> Events {
         let response = in_time("a stream", request.send())
             .await
@@ -36,9 +36,9 @@ impl Events {
         events
     }
 
-    /// The next event and its id; `None` at the end of the stream.
+    /// Returns the next event with its id, or `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<(u64, Value)> {
-        // Comments keep the stream alive, and must not keep a test waiting.
+        // One bound for all: keep-alive comments must not extend the wait.
         let next = async {
             loop {
                 if let Some(event) = self.ready.pop_front() {
@@ -52,19 +52,19 @@ impl Events {
         in_time("an event", next).await
     }
 
-    /// The next so many events, without their ids.
+    /// Returns the next `count` events without their ids.
     pub async fn take(&mut self, count: usize) -> Vec<Value> {
-        let mut taken = Vec::new();
-        while taken.len() < count {
+        let mut events = Vec::new();
+        while events.len() < count {
             match self.next().await {
-                Some((_, event)) => taken.push(event),
-                None => panic!("it ended after {taken:#?}"),
+                Some((_, event)) => events.push(event),
+                None => panic!("the stream ended after {events:#?}"),
             }
         }
-        taken
+        events
     }
 
-    /// Takes what comes next of the stream; `false` at the end.
+    /// Reads the next chunk; returns `false` at the end of the stream.
     async fn fill(&mut self) -> bool {
         let Ok(Some(chunk)) = in_time("a part of the stream", self.response.chunk()).await else {
             return false;
@@ -79,7 +79,7 @@ impl Events {
     }
 }
 
-/// `None` for a comment.
+/// Parses a block; `None` for a comment.
 fn event_of(block: &str) -> Option<(u64, Value)> {
     let field = |name: &str| {
         block

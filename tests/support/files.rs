@@ -1,4 +1,4 @@
-//! Files that tests make and look at.
+//! Helpers to create, list and unpack files.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes that do not compress; always the same ones.
+/// Returns incompressible bytes; the same ones on each call.
 pub fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -22,7 +22,7 @@ pub fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// What there is of one path of a tree.
+/// An entry of a directory tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     Directory { mode: u32 },
@@ -31,12 +31,12 @@ pub enum Node {
     Other,
 }
 
-/// All that is below a directory, by path.
+/// Returns everything below a directory, by relative path.
 pub fn tree(root: &Path) -> BTreeMap<PathBuf, Node> {
     let mut nodes = BTreeMap::new();
-    let mut folders = vec![root.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             let metadata = fs::symlink_metadata(&path).unwrap();
             let mode = metadata.mode() & 0o7777;
@@ -45,7 +45,7 @@ pub fn tree(root: &Path) -> BTreeMap<PathBuf, Node> {
                     target: fs::read_link(&path).unwrap(),
                 },
                 () if metadata.is_dir() => {
-                    folders.push(path.clone());
+                    directories.push(path.clone());
                     Node::Directory { mode }
                 }
                 () if metadata.is_file() => Node::File {
@@ -60,7 +60,7 @@ pub fn tree(root: &Path) -> BTreeMap<PathBuf, Node> {
     nodes
 }
 
-/// The files of a zip archive, by name.
+/// Returns the files of a zip archive by name.
 pub fn unzipped(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
     let mut archive = zip::ZipArchive::new(Cursor::new(archive)).unwrap();
     let mut files = BTreeMap::new();
@@ -73,7 +73,7 @@ pub fn unzipped(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Unpacks a tar archive with the system's own program.
+/// Unpacks a zstd-compressed tar archive with the system's `tar`.
 pub fn untar(archive: &[u8], into: &Path) {
     let tar = zstd::decode_all(archive).unwrap();
     let file = into.with_extension("tar");

@@ -1,4 +1,4 @@
-//! A live view's other side: a client that knows the page's protocol, and the page itself in a real browser.
+//! Clients of a live view: one that implements the page's protocol, and the page in a browser.
 
 use std::{fs, io::Cursor, path::Path};
 
@@ -12,23 +12,23 @@ const HEADER: usize = 18;
 const PNG: u8 = 2;
 const POINTER: u8 = 3;
 
-/// A viewer that draws.
+/// A client that decodes what it receives.
 pub struct Viewer {
     client: Client,
     pub width: u32,
     pub height: u32,
-    /// `0xRRGGBB`; nothing where nothing was drawn, or by an image that loses.
+    /// `0xRRGGBB`; `None` where nothing was drawn, or by a lossy image.
     pixels: Vec<Option<u32>>,
     pub frames: u32,
     pub bytes: usize,
 }
 
-/// What came.
+/// A message of the server, decoded.
 #[derive(Debug)]
-pub enum Came {
-    /// A whole frame, which is to be acknowledged by its number.
+pub enum ViewerEvent {
+    /// A complete frame, to be acknowledged with its sequence number.
     Frame(u32),
-    Told(Value),
+    Message(Value),
     Pointer,
     Closed(u16, String),
 }
@@ -53,74 +53,76 @@ impl Viewer {
         }
     }
 
-    pub async fn say(&mut self, message: Value) {
+    pub async fn send(&mut self, message: Value) {
         self.client.send_text(message.to_string()).await;
     }
 
-    pub async fn seen(&mut self, sequence: u32) {
-        self.say(json!({"type": "seen", "sequence": sequence}))
+    pub async fn acknowledge(&mut self, sequence: u32) {
+        self.send(json!({"type": "seen", "sequence": sequence}))
             .await;
     }
 
-    /// The next there is. What is drawn on the way is not told.
-    pub async fn next(&mut self) -> Came {
+    /// Returns the next event. Parts of frames are drawn and not returned.
+    pub async fn next(&mut self) -> ViewerEvent {
         loop {
             match self.client.next_message().await {
                 Ok(Message::Text(text)) => {
-                    let told: Value = serde_json::from_str(text.as_str()).expect("JSON");
-                    return Came::Told(told);
+                    let message = serde_json::from_str(text.as_str()).expect("JSON");
+                    return ViewerEvent::Message(message);
                 }
-                Ok(Message::Binary(picture)) => match self.draw(&picture) {
+                Ok(Message::Binary(image)) => match self.draw(&image) {
                     Drawn::Part => {}
-                    Drawn::Pointer => return Came::Pointer,
+                    Drawn::Pointer => return ViewerEvent::Pointer,
                     Drawn::Frame(sequence) => {
                         self.frames += 1;
-                        return Came::Frame(sequence);
+                        return ViewerEvent::Frame(sequence);
                     }
                 },
                 Ok(other) => panic!("{other:?}"),
-                Err((code, reason)) => return Came::Closed(code, reason),
+                Err((code, reason)) => return ViewerEvent::Closed(code, reason),
             }
         }
     }
 
-    /// The next that is told of this kind.
-    pub async fn told(&mut self, kind: &str) -> Value {
-        self.told_when(kind, |_| true).await
+    /// Returns the next message of a type.
+    pub async fn message(&mut self, kind: &str) -> Value {
+        self.message_when(kind, |_| true).await
     }
 
-    /// The next that is told of this kind and is as wanted.
-    pub async fn told_when(&mut self, kind: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    /// Returns the next message of a type that matches; acknowledges frames meanwhile.
+    pub async fn message_when(&mut self, kind: &str, matches: impl Fn(&Value) -> bool) -> Value {
         loop {
             match self.next().await {
-                Came::Told(told) if told["type"] == kind && wanted(&told) => return told,
-                Came::Closed(code, reason) => panic!("closed with {code}: {reason}"),
-                Came::Frame(sequence) => self.seen(sequence).await,
-                Came::Told(_) | Came::Pointer => {}
+                ViewerEvent::Message(message) if message["type"] == kind && matches(&message) => {
+                    return message;
+                }
+                ViewerEvent::Closed(code, reason) => panic!("closed with {code}: {reason}"),
+                ViewerEvent::Frame(sequence) => self.acknowledge(sequence).await,
+                ViewerEvent::Message(_) | ViewerEvent::Pointer => {}
             }
         }
     }
 
-    /// The next frame; it is not acknowledged.
+    /// Returns the sequence number of the next frame and does not acknowledge it.
     pub async fn frame(&mut self) -> u32 {
         loop {
             match self.next().await {
-                Came::Frame(sequence) => return sequence,
-                Came::Closed(code, reason) => panic!("closed with {code}: {reason}"),
-                Came::Told(_) | Came::Pointer => {}
+                ViewerEvent::Frame(sequence) => return sequence,
+                ViewerEvent::Closed(code, reason) => panic!("closed with {code}: {reason}"),
+                ViewerEvent::Message(_) | ViewerEvent::Pointer => {}
             }
         }
     }
 
-    /// Takes all frames until what it sees is as wanted.
-    pub async fn watch_until(&mut self, what: &str, wanted: impl Fn(&Self) -> bool) {
+    /// Acknowledges frames until the screen matches.
+    pub async fn watch_until(&mut self, description: &str, matches: impl Fn(&Self) -> bool) {
         let watching = async {
-            while !wanted(self) {
+            while !matches(self) {
                 let sequence = self.frame().await;
-                self.seen(sequence).await;
+                self.acknowledge(sequence).await;
             }
         };
-        in_time(what, watching).await;
+        in_time(description, watching).await;
     }
 
     pub fn at(&self, x: u32, y: u32) -> Option<u32> {
@@ -128,18 +130,18 @@ impl Viewer {
         self.pixels.get(at).copied().flatten()
     }
 
-    /// Reads until the connection ends.
+    /// Reads until the connection ends; returns the close code and reason.
     pub async fn closed(&mut self) -> (u16, String) {
         loop {
-            if let Came::Closed(code, reason) = self.next().await {
+            if let ViewerEvent::Closed(code, reason) = self.next().await {
                 return (code, reason);
             }
         }
     }
 
-    fn draw(&mut self, picture: &[u8]) -> Drawn {
-        self.bytes += picture.len();
-        let (header, image) = picture.split_at(HEADER);
+    fn draw(&mut self, image: &[u8]) -> Drawn {
+        self.bytes += image.len();
+        let (header, image) = image.split_at(HEADER);
         let number = |at: usize| u32::from(u16::from_be_bytes([header[at], header[at + 1]]));
         if header[0] == POINTER {
             return Drawn::Pointer;
@@ -176,18 +178,18 @@ enum Drawn {
     Frame(u32),
 }
 
-/// RGB.
+/// Decodes a PNG to RGB.
 fn decode(png: &[u8]) -> Vec<u8> {
     let mut reader = png::Decoder::new(Cursor::new(png))
         .read_info()
         .expect("a PNG");
     let mut pixels = vec![0; reader.output_buffer_size().expect("of a size")];
-    let info = reader.next_frame(&mut pixels).expect("a picture");
+    let info = reader.next_frame(&mut pixels).expect("a image");
     assert_eq!(info.color_type, png::ColorType::Rgb);
     pixels
 }
 
-/// A picture of what a page looks like, and its pixels. It is kept where somebody wants to see it.
+/// A screenshot of a page. `BERTH_TEST_PICTURES` names a directory to keep screenshots in.
 pub struct Photo {
     width: usize,
     pixels: Vec<u8>,
@@ -201,15 +203,15 @@ impl Photo {
         Self::of(&taken["data"], name)
     }
 
-    /// A PNG in base64; it is kept for whoever wants to look at it.
-    pub fn of(picture: &Value, name: &str) -> Self {
+    /// Decodes a PNG in base64.
+    pub fn of(image: &Value, name: &str) -> Self {
         let png = STANDARD
-            .decode(picture.as_str().expect("a picture"))
+            .decode(image.as_str().expect("a image"))
             .expect("base64");
-        if let Some(folder) = std::env::var_os("BERTH_TEST_PICTURES") {
-            let folder = Path::new(&folder);
-            fs::create_dir_all(folder).expect("a folder");
-            fs::write(folder.join(format!("{name}.png")), &png).expect("it can be written");
+        if let Some(directory) = std::env::var_os("BERTH_TEST_PICTURES") {
+            let directory = Path::new(&directory);
+            fs::create_dir_all(directory).expect("a directory");
+            fs::write(directory.join(format!("{name}.png")), &png).expect("it can be written");
         }
         let mut reader = png::Decoder::new(Cursor::new(&png))
             .read_info()
@@ -219,7 +221,7 @@ impl Photo {
             reader.output_buffer_size().expect("of a size"),
         );
         let mut pixels = vec![0; size];
-        let info = reader.next_frame(&mut pixels).expect("a picture");
+        let info = reader.next_frame(&mut pixels).expect("a image");
         let samples = info.color_type.samples();
         let pixels = pixels
             .chunks_exact(samples)
@@ -228,24 +230,24 @@ impl Photo {
         Self { width, pixels }
     }
 
-    /// How much of it is about this colour, as a part of 1.
-    pub fn share_of(&self, color: [u8; 3]) -> f64 {
+    /// Returns the fraction of the pixels that are similar to the colour.
+    pub fn fraction_of(&self, color: [u8; 3]) -> f64 {
         let pixels = self.pixels.as_chunks::<3>().0;
         let is_alike = |pixel: &&[u8; 3]| {
             let mut pairs = pixel.iter().zip(color);
-            pairs.all(|(seen, wanted)| seen.abs_diff(wanted) < 40)
+            pairs.all(|(a, b)| a.abs_diff(b) < 40)
         };
         pixels.iter().filter(is_alike).count() as f64 / pixels.len() as f64
     }
 
-    /// Red, green, blue.
+    /// Returns red, green and blue.
     pub fn at(&self, x: u32, y: u32) -> [u8; 3] {
         let at = (y as usize * self.width + x as usize) * 3;
         [self.pixels[at], self.pixels[at + 1], self.pixels[at + 2]]
     }
 }
 
-/// Opens an address in an agent's browser, whatever it showed before.
+/// Opens a URL in the agent's front tab.
 pub async fn open(agent: &TestAgent, url: &str) -> Page {
     let mut page = Page::of(agent).await;
     go(&mut page, url).await;
@@ -260,11 +262,12 @@ async fn go(page: &mut Page, url: &str) {
     .await;
 }
 
-/// Notes in `said` what the page says on its connection, which is `connection`.
-const NOTE: &str = "window.said = []; const send = WebSocket.prototype.send; \
-    WebSocket.prototype.send = function (message) { window.connection = this; said.push(JSON.parse(message)); send.call(this, message) };";
+/// Records in `sent` the messages that the page sends on its connection, `connection`.
+const NOTE: &str = "window.sent = []; const send = WebSocket.prototype.send; \
+    WebSocket.prototype.send = function (message) { window.connection = this; sent.push(JSON.parse(message)); send.call(this, message) };";
 
-/// As [`open`]; what the page says is noted in its `said`. The script runs before its own.
+/// Opens a URL like [`open`] and records the page's messages in its `sent`. The script runs
+/// before the page's own.
 pub async fn open_noted(agent: &TestAgent, url: &str, script: &str) -> Page {
     let mut page = Page::of(agent).await;
     page.call("Page.enable", json!({})).await;
@@ -275,7 +278,7 @@ pub async fn open_noted(agent: &TestAgent, url: &str, script: &str) -> Page {
     page
 }
 
-/// Where the page of a live view says that it shows the browser.
+/// Waits until the page of a live view shows the browser.
 pub async fn until_live(page: &mut Page) {
     page.until("document.body.dataset.state", |state| state == "live")
         .await;

@@ -1,10 +1,10 @@
-//! The page in an agent's browser.
+//! A page in an agent's browser, driven over DevTools.
 
 use serde_json::{Value, json};
 
 use super::{agent::TestAgent, wait::until, websocket::Client};
 
-/// A DevTools connection to the tab in front.
+/// A DevTools connection to the front tab.
 pub struct Page(Client);
 
 impl Page {
@@ -16,7 +16,7 @@ impl Page {
         Self(Client::connect(url.expect("an address")).await)
     }
 
-    /// Replaces what the page shows.
+    /// Replaces the page's document.
     pub async fn show(&mut self, html: &str) {
         let write = format!(
             "document.open(); document.write({}); document.close()",
@@ -25,7 +25,7 @@ impl Page {
         self.evaluate(&write).await;
     }
 
-    /// What an expression comes to, as JSON; a promise is waited for.
+    /// Evaluates an expression, awaits it if it is a promise, and returns the JSON value.
     pub async fn evaluate(&mut self, expression: &str) -> Value {
         let params = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let answer = self.call("Runtime.evaluate", params).await;
@@ -33,18 +33,18 @@ impl Page {
         answer["result"]["value"].clone()
     }
 
-    /// Waits until it has been drawn as it is now and has the keyboard: before that Chromium drops input.
+    /// Waits until the page is drawn and has the keyboard focus: before that Chromium drops input.
     pub async fn ready(&mut self) {
         let drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
         self.evaluate(drawn).await;
         self.until("document.hasFocus()", |has| *has == true).await;
     }
 
-    /// Waits until an expression comes to something that is wanted.
-    pub async fn until(&mut self, expression: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    /// Polls an expression until its value matches.
+    pub async fn until(&mut self, expression: &str, matches: impl Fn(&Value) -> bool) -> Value {
         until(expression, async || {
             let value = self.evaluate(expression).await;
-            wanted(&value).then_some(value)
+            matches(&value).then_some(value)
         })
         .await
     }
@@ -56,17 +56,17 @@ impl Page {
         answer["result"].take()
     }
 
-    /// Calls a method a few times without a pause between, and waits until all is done.
-    pub async fn call_in_a_row(&mut self, method: &str, all: impl IntoIterator<Item = Value>) {
+    /// Calls a method several times in a row and awaits the last response.
+    pub async fn call_in_a_row(&mut self, method: &str, calls: impl IntoIterator<Item = Value>) {
         let mut last = None;
-        for params in all {
-            last = Some(self.0.begin_call(method, params).await);
+        for params in calls {
+            last = Some(self.0.start_call(method, params).await);
         }
-        let answer = self.0.answer(last.expect("one call")).await;
+        let answer = self.0.response(last.expect("one call")).await;
         assert!(answer["error"].is_null(), "{method}: {answer}");
     }
 
-    /// Presses a key with Ctrl, which a page takes for this command of its editor.
+    /// Presses Ctrl and a key, with the editing command that Chromium binds to it.
     pub async fn press_ctrl(&mut self, key: char, command: &str) {
         let key_code = u32::from(key.to_ascii_uppercase());
         let event = |kind: &str| json!({"type": kind, "modifiers": 2, "key": key, "windowsVirtualKeyCode": key_code});

@@ -1,4 +1,4 @@
-//! Painting on an agent's screen, and looking at pictures of it.
+//! Draws on an agent's screen and reads screenshots.
 
 use std::io::Cursor;
 
@@ -23,7 +23,7 @@ pub const RED: u32 = 0x00ff_0000;
 pub const GREEN: u32 = 0x0000_ff00;
 pub const BLUE: u32 = 0x0000_00ff;
 
-/// Paints on the root window: for agents without a browser, whose windows would cover it.
+/// Draws on the root window, for agents without a browser: its windows would cover the root.
 pub struct Painter {
     x: RustConnection,
     root: Window,
@@ -31,7 +31,7 @@ pub struct Painter {
 }
 
 impl Painter {
-    /// Connects to the screen once it is up; it has its size then.
+    /// Waits for the screen and connects to it.
     pub async fn on(agent: &TestAgent) -> Self {
         until("the screen", async || {
             let health = agent.ok(agent.get("/health")).await;
@@ -49,7 +49,7 @@ impl Painter {
         let gc = x.generate_id().unwrap();
         x.create_gc(gc, root, &CreateGCAux::new()).unwrap();
         let painter = Self { x, root, gc };
-        // The corner where the least is covered by it.
+        // The corner where the pointer covers the least.
         painter.point_at(0, 0);
         painter
     }
@@ -68,12 +68,12 @@ impl Painter {
     }
 
     pub fn fill_all(&self, color: u32) {
-        // More than the server can reckon with is drawn, and not told as changed.
+        // A larger rectangle overflows in the server: it is drawn without a damage event.
         const SIDE: u16 = 4000;
         self.fill(0, 0, SIDE, SIDE, color);
     }
 
-    /// Fills a corner with what does not compress; another one each time.
+    /// Fills a corner with incompressible pixels, which depend on the seed.
     pub fn noise(&self, seed: u8) {
         const SIDE: u16 = 200;
         let pixels = usize::from(SIDE) * usize::from(SIDE);
@@ -102,14 +102,14 @@ impl Painter {
     }
 }
 
-/// A picture's pixels, RGB.
-pub struct Picture {
+/// An image in RGB.
+pub struct Image {
     pub width: u32,
     pub height: u32,
     pixels: Vec<u8>,
 }
 
-impl Picture {
+impl Image {
     pub fn of_png(bytes: &[u8]) -> Self {
         let mut reader = png::Decoder::new(Cursor::new(bytes)).read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
@@ -122,7 +122,7 @@ impl Picture {
         }
     }
 
-    /// `0xRRGGBB`.
+    /// Returns a pixel as `0xRRGGBB`.
     pub fn at(&self, x: u32, y: u32) -> u32 {
         let at = (y * self.width + x) as usize * 3;
         let [red, green, blue] = self.pixels[at..at + 3] else {
@@ -132,14 +132,14 @@ impl Picture {
     }
 }
 
-/// A screenshot that must succeed; the whole screen for `{}`.
-pub async fn screenshot(agent: &TestAgent, body: &Value) -> Picture {
+/// Takes a screenshot and asserts success. `{}` means the whole screen.
+pub async fn screenshot(agent: &TestAgent, body: &Value) -> Image {
     let request = agent.post("/computer/screenshot").json(body);
     let response = in_time("a screenshot", request.send()).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK, "{}", agent.log());
     assert_eq!(response.headers()["content-type"], "image/png");
-    let bytes = in_time("a picture", response.bytes()).await.unwrap();
-    Picture::of_png(&bytes)
+    let bytes = in_time("an image", response.bytes()).await.unwrap();
+    Image::of_png(&bytes)
 }
 
 pub fn region(x: u32, y: u32, width: u32, height: u32) -> Value {

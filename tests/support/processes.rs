@@ -1,4 +1,4 @@
-//! The machine's processes, as /proc shows them.
+//! The machine's processes, read from /proc.
 
 use std::{fs, path::Path};
 
@@ -13,9 +13,12 @@ pub struct Process {
     pub command: String,
 }
 
-/// All living processes whose command line or first environment names `folder`. A dead one that its parent has not reaped yet is not living.
-pub fn naming(folder: &Path) -> Vec<Process> {
-    let name = folder.to_str().expect("test folders have plain names");
+/// Returns the processes whose command line or initial environment names the directory.
+/// Zombies are not included.
+pub fn naming(directory: &Path) -> Vec<Process> {
+    let name = directory
+        .to_str()
+        .expect("test directories have plain names");
     fs::read_dir("/proc")
         .expect("/proc is there")
         .flatten()
@@ -35,7 +38,7 @@ pub fn naming(folder: &Path) -> Vec<Process> {
 
 pub fn is_alive(pid: u32) -> bool {
     let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name in parentheses may hold anything.
+    // The name in parentheses may contain any character.
     let name_end = stat.windows(2).rposition(|pair| pair == b") ");
     name_end.is_some_and(|at| !matches!(stat.get(at + 2), Some(b'Z' | b'X')))
 }
@@ -50,7 +53,7 @@ pub fn resident_kib(pid: u32) -> u64 {
     memory_kib(pid, "VmRSS:")
 }
 
-/// How much more resident memory a process has had at any one time than it had at the beginning.
+/// The growth of a process's peak resident memory.
 pub struct PeakMemory {
     pid: u32,
     before_kib: u64,
@@ -58,7 +61,7 @@ pub struct PeakMemory {
 
 impl PeakMemory {
     pub fn of(pid: u32) -> Self {
-        // The peak begins anew.
+        // Resets the peak (`man 5 proc`).
         fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("it may be reset");
         let before_kib = resident_kib(pid);
         Self { pid, before_kib }
@@ -75,10 +78,10 @@ fn memory_kib(pid: u32, field: &str) -> u64 {
         .lines()
         .find_map(|line| line.strip_prefix(field))
         .and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
-        .expect("the kernel tells it")
+        .expect("the kernel reports it")
 }
 
-/// How many threads of that name the process has.
+/// Returns the number of the process's threads with this name.
 pub fn threads_named(pid: u32, name: &str) -> usize {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
     threads
@@ -89,7 +92,7 @@ pub fn threads_named(pid: u32, name: &str) -> usize {
         .count()
 }
 
-/// How many living processes were started with that mark of a client's process.
+/// Returns the number of processes that carry the mark of a spawned process.
 pub fn marked(mark: &str) -> usize {
     let variable = format!("SPAWNED_PROCESS={mark}");
     let pids = fs::read_dir("/proc").expect("/proc is there").flatten();

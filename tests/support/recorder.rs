@@ -1,10 +1,10 @@
-//! A page that writes down what mouse and keyboard do to it.
+//! A page that records its mouse and keyboard events.
 
 use serde_json::{Value, json};
 
 use super::{agent::TestAgent, page::Page, wait::until};
 
-/// What the page writes down stays its own: none of it scrolls, opens a menu, zooms or goes back.
+/// The page prevents the default actions: no event scrolls, opens a menu, zooms or navigates.
 const PAGE: &str = r"<!doctype html><meta charset=utf-8><title>recorder</title>
 <style>html, body { margin: 0; height: 100%; overflow: hidden } input, textarea, div { position: fixed; left: 0; width: 600px; height: 60px }
 textarea { top: 80px } div { top: 160px; white-space: pre-wrap }</style>
@@ -25,12 +25,12 @@ addEventListener('auxclick', event => event.preventDefault(), true);
 pub struct Recorder(pub Page);
 
 impl Recorder {
-    /// In the tab in front.
+    /// Opens the page in the front tab.
     pub async fn open(agent: &TestAgent) -> Self {
         Self::with(agent, "").await
     }
 
-    /// With more on the page.
+    /// Opens the page with additional content.
     pub async fn with(agent: &TestAgent, html: &str) -> Self {
         let mut page = Page::of(agent).await;
         page.show(&format!("{PAGE}{html}")).await;
@@ -38,37 +38,41 @@ impl Recorder {
         Self(page)
     }
 
-    /// What has been written down since the last time.
+    /// Removes and returns the recorded events.
     pub async fn take(&mut self) -> Vec<Value> {
         let seen = self.0.evaluate("seen.splice(0)").await;
         seen.as_array().expect("a list").clone()
     }
 
-    /// What has been written down, once it is `wanted`.
-    pub async fn take_when(&mut self, what: &str, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    /// Collects events until they match.
+    pub async fn take_when(
+        &mut self,
+        description: &str,
+        matches: impl Fn(&[Value]) -> bool,
+    ) -> Vec<Value> {
         let mut all = Vec::new();
-        until(what, async || {
+        until(description, async || {
             all.extend(self.take().await);
-            wanted(&all).then(|| std::mem::take(&mut all))
+            matches(&all).then(|| std::mem::take(&mut all))
         })
         .await
     }
 
-    /// What has been written down of these kinds, once there are so many of them.
+    /// Waits for `count` events of these types and returns all of these types.
     pub async fn take_of(&mut self, types: &[&str], count: usize) -> Vec<Value> {
         let of = |event: &&Value| types.contains(&event["type"].as_str().expect("a type"));
-        let what = format!("{count} of {types:?}");
+        let description = format!("{count} of {types:?}");
         let all = self
-            .take_when(&what, |seen| seen.iter().filter(of).count() >= count)
+            .take_when(&description, |seen| seen.iter().filter(of).count() >= count)
             .await;
         all.iter().filter(of).cloned().collect()
     }
 
-    /// Key events as `+Shift -Shift`, down and up, once there are so many.
+    /// Waits for `count` key events and returns them as text, such as `+Shift -Shift`.
     pub async fn keys(&mut self, count: usize) -> String {
         let events = self.take_of(&["keydown", "keyup"], count).await;
-        let told: Vec<String> = events.iter().map(key).collect();
-        told.join(" ")
+        let keys: Vec<String> = events.iter().map(key).collect();
+        keys.join(" ")
     }
 }
 
@@ -77,13 +81,13 @@ fn key(event: &Value) -> String {
     format!("{sign}{}", event["key"].as_str().expect("a key"))
 }
 
-/// One action of a batch.
+/// Returns an action of a batch.
 pub fn action(kind: &str, fields: Value) -> Value {
     json!({"type": kind, kind: fields})
 }
 
-/// Does a batch, which must succeed, and returns its results.
-pub async fn perform(agent: &TestAgent, actions: Vec<Value>) -> Vec<Value> {
+/// Runs a batch, asserts success, and returns its results.
+pub async fn run_batch(agent: &TestAgent, actions: Vec<Value>) -> Vec<Value> {
     let count = actions.len();
     let request = agent.post("/computer/batch");
     let answer = agent.ok(request.json(&json!({"actions": actions}))).await;
@@ -96,13 +100,13 @@ pub async fn perform(agent: &TestAgent, actions: Vec<Value>) -> Vec<Value> {
     results
 }
 
-/// Where the pointer is.
+/// Returns the pointer's position.
 pub async fn position(agent: &TestAgent) -> Value {
     agent.ok(agent.post("/computer/get_mouse_position")).await
 }
 
-/// Does one action by its own route, which must succeed.
-pub async fn act(agent: &TestAgent, route: &str, fields: Value) {
+/// Runs one action with its own route and asserts success.
+pub async fn run_action(agent: &TestAgent, route: &str, fields: Value) {
     let request = agent.post(&format!("/computer/{route}")).json(&fields);
     assert_eq!(agent.ok(request).await, json!({"ok": true}));
 }

@@ -1,8 +1,10 @@
-//! Recordings as an agent leaves them, made without one.
+//! Recordings as an agent stores them, created without an agent.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use berth::api::ids::ReplayId;
 use chrono::{SecondsFormat, TimeDelta, Utc};
@@ -10,20 +12,20 @@ use serde_json::{Value, json};
 
 use super::dev::Dev;
 
-/// Where the agent of a browser keeps its recordings.
-pub fn folder_of(dev: &Dev, browser: &Value) -> PathBuf {
+/// Returns the directory of a browser's recordings.
+pub fn directory_of(dev: &Dev, browser: &Value) -> PathBuf {
     let id = browser["session_id"].as_str().unwrap();
     let browser = dev.state_dir().join("browsers").join(id);
     browser.join("state/replays")
 }
 
-/// Puts a finished recording where the agent has its own; it is found when that ends.
-pub fn leave(dev: &Dev, browser: &Value, content: &[u8]) -> ReplayId {
-    let (folder, id) = (folder_of(dev, browser), ReplayId::generate());
-    fs::create_dir_all(&folder).unwrap();
+/// Adds a finished recording to the browser's directory. Control finds it when the agent ends.
+pub fn add_finished(dev: &Dev, browser: &Value, content: &[u8]) -> ReplayId {
+    let (directory, id) = (directory_of(dev, browser), ReplayId::generate());
+    fs::create_dir_all(&directory).unwrap();
     let finished_at = Utc::now();
     let started_at = finished_at - TimeDelta::seconds(6);
-    let notes = json!({
+    let metadata = json!({
         "replay_id": id,
         "started_at": started_at.to_rfc3339_opts(SecondsFormat::Millis, true),
         "finished_at": finished_at.to_rfc3339_opts(SecondsFormat::Millis, true),
@@ -32,20 +34,20 @@ pub fn leave(dev: &Dev, browser: &Value, content: &[u8]) -> ReplayId {
         "duration_ms": 6000,
         "size_bytes": content.len(),
     });
-    fs::write(folder.join(format!("{id}.json")), notes.to_string()).unwrap();
-    fs::write(folder.join(format!("{id}.mp4")), content).unwrap();
+    fs::write(directory.join(format!("{id}.json")), metadata.to_string()).unwrap();
+    fs::write(directory.join(format!("{id}.mp4")), content).unwrap();
     id
 }
 
-/// What the agent would have written down of it.
-pub fn notes_of(dev: &Dev, browser: &Value, id: &ReplayId) -> Value {
-    let notes = folder_of(dev, browser).join(format!("{id}.json"));
-    serde_json::from_slice(&fs::read(notes).unwrap()).unwrap()
+/// Returns a recording's metadata file.
+pub fn metadata_of(dev: &Dev, browser: &Value, id: &ReplayId) -> Value {
+    let metadata = directory_of(dev, browser).join(format!("{id}.json"));
+    serde_json::from_slice(&fs::read(metadata).unwrap()).unwrap()
 }
 
-/// Three seconds of red, then three of blue.
-pub fn red_then_blue(folder: &Path) -> Vec<u8> {
-    let file = folder.join("red-then-blue.mp4");
+/// Returns a video of three seconds of red and three of blue.
+pub fn red_then_blue(directory: &Path) -> Vec<u8> {
+    let file = directory.join("red-then-blue.mp4");
     let made = Command::new("ffmpeg")
         .args(["-loglevel", "error"])
         .args(["-f", "lavfi", "-i", "color=red:s=320x240:d=3:r=10"])

@@ -1,4 +1,4 @@
-//! What requests are made of, and what their answers tell.
+//! Request bodies, and the details of error responses.
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -6,10 +6,10 @@ use reqwest::Body;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-/// A body that has begun and does not end before the sender is dropped.
-pub fn unfinished(beginning: impl Into<Bytes>) -> (mpsc::Sender<Bytes>, Body) {
+/// Returns a body that starts with `head` and ends when the sender is dropped.
+pub fn unfinished(head: impl Into<Bytes>) -> (mpsc::Sender<Bytes>, Body) {
     let (sender, receiver) = mpsc::channel::<Bytes>(1);
-    let first = stream::iter([Ok::<_, std::io::Error>(beginning.into())]);
+    let first = stream::iter([Ok::<_, std::io::Error>(head.into())]);
     let more = stream::unfold(receiver, |mut receiver| async move {
         let chunk = receiver.recv().await?;
         Some((Ok(chunk), receiver))
@@ -17,9 +17,9 @@ pub fn unfinished(beginning: impl Into<Bytes>) -> (mpsc::Sender<Bytes>, Body) {
     (sender, Body::wrap_stream(first.chain(more)))
 }
 
-/// The fields that an error's details tell of, by name.
-pub fn wrong_fields(answer: &Value) -> Vec<&str> {
-    let details = answer["details"].as_array().expect("details");
+/// Returns the sorted names of the fields in an error's details.
+pub fn wrong_fields(error: &Value) -> Vec<&str> {
+    let details = error["details"].as_array().expect("details");
     let mut fields: Vec<_> = details
         .iter()
         .map(|detail| detail["code"].as_str().expect("a field"))

@@ -29,7 +29,7 @@ use x11rb::{
 
 use super::agent::TestAgent;
 
-/// Connects as any program of the browser's user may.
+/// Connects with the agent's X authority, as the browser does.
 pub async fn connect(agent: &TestAgent) -> RustConnection {
     let health = agent.ok(agent.get("/health")).await;
     let name = health["display"]["name"].as_str().expect("a display");
@@ -39,64 +39,67 @@ pub async fn connect(agent: &TestAgent) -> RustConnection {
     let (stream, _) = DefaultStream::connect(&ConnectAddress::Socket(socket)).expect("an X server");
     let name = b"MIT-MAGIC-COOKIE-1".to_vec();
     RustConnection::connect_to_stream_with_auth_info(stream, 0, name, cookie.to_vec())
-        .expect("it lets us in")
+        .expect("the cookie is accepted")
 }
 
-/// How a program that has the clipboard answers.
-pub enum Answers {
-    /// Not at all.
+/// The replies of a clipboard owner to requests for its content.
+pub enum ClipboardReply {
+    /// No reply.
     Never,
-    /// With this of one kind, and nothing of the others.
-    With(&'static str, Vec<u8>),
-    /// The same in parts of so many bytes; it tells this size first.
-    InParts(&'static str, Vec<u8>, usize, u32),
-    /// It names this kind, and refuses when asked for it.
-    Refusing(&'static str),
+    /// Content of one target; requests for others are refused.
+    Content(&'static str, Vec<u8>),
+    /// Content in parts of this many bytes, after announcing this total size.
+    Incremental(&'static str, Vec<u8>, usize, u32),
+    /// The target is listed, and requests for it are refused.
+    Refused(&'static str),
 }
 
-/// A program that has the clipboard until this is dropped or somebody else takes it.
+/// An X client that owns the clipboard until another client takes it.
 pub struct ClipboardOwner {
-    /// Told when somebody else has taken it.
+    /// Receives a message when another client takes the clipboard.
     pub lost: Receiver<()>,
-    /// How often it was asked.
-    pub asked: Arc<AtomicUsize>,
+    /// The number of requests so far.
+    pub request_count: Arc<AtomicUsize>,
 }
 
 impl ClipboardOwner {
-    pub async fn start(agent: &TestAgent, answers: Answers) -> Self {
+    pub async fn start(agent: &TestAgent, reply: ClipboardReply) -> Self {
         let x = connect(agent).await;
-        let (tell, lost) = sync_channel(1);
-        let program = Program::take(x, answers);
-        let asked = program.asked.clone();
+        let (lost_sender, lost) = sync_channel(1);
+        let owner = Owner::take(x, reply);
+        let request_count = owner.request_count.clone();
         thread::spawn(move || {
-            program.serve();
-            let _ = tell.send(());
+            owner.serve();
+            let _ = lost_sender.send(());
         });
-        Self { lost, asked }
+        Self {
+            lost,
+            request_count,
+        }
     }
 }
 
-struct Program {
+struct Owner {
     x: RustConnection,
-    answers: Answers,
+    reply: ClipboardReply,
     targets: Atom,
     kind: Atom,
     incr: Atom,
-    asked: Arc<AtomicUsize>,
+    request_count: Arc<AtomicUsize>,
 }
 
-impl Program {
-    fn take(x: RustConnection, answers: Answers) -> Self {
+impl Owner {
+    fn take(x: RustConnection, reply: ClipboardReply) -> Self {
         let atom = |name: &str| {
             let cookie = x.intern_atom(false, name.as_bytes()).expect("sent");
             cookie.reply().expect("an atom").atom
         };
         let (clipboard, targets, incr) = (atom("CLIPBOARD"), atom("TARGETS"), atom("INCR"));
-        let kind = match &answers {
-            Answers::Never => NONE,
-            Answers::With(kind, _) | Answers::InParts(kind, ..) | Answers::Refusing(kind) => {
-                atom(kind)
-            }
+        let kind = match &reply {
+            ClipboardReply::Never => NONE,
+            ClipboardReply::Content(kind, _)
+            | ClipboardReply::Incremental(kind, ..)
+            | ClipboardReply::Refused(kind) => atom(kind),
         };
         let window = x.generate_id().expect("an id");
         let root = x.setup().roots[0].root;
@@ -105,16 +108,16 @@ impl Program {
             .expect("sent");
         x.set_selection_owner(window, clipboard, CURRENT_TIME)
             .expect("sent");
-        // Done once the answer to a later question is there.
+        // A reply to a later request means that this one is done.
         let owner = x.get_selection_owner(clipboard).expect("sent").reply();
         assert_eq!(owner.expect("an owner").owner, window);
         Self {
             x,
-            answers,
+            reply,
             targets,
             kind,
             incr,
-            asked: Arc::default(),
+            request_count: Arc::default(),
         }
     }
 
@@ -124,8 +127,8 @@ impl Program {
             match event {
                 Event::SelectionClear(_) => return,
                 Event::SelectionRequest(request) => {
-                    self.asked.fetch_add(1, Ordering::Relaxed);
-                    if let Some(rest) = self.answer(&request) {
+                    self.request_count.fetch_add(1, Ordering::Relaxed);
+                    if let Some(rest) = self.reply_to(&request) {
                         parts = Some((request.requestor, request.property, rest));
                     }
                 }
@@ -135,7 +138,7 @@ impl Program {
                     };
                     if (notice.window, notice.atom) == (*window, *property) {
                         let part = rest.pop_front().unwrap_or_default();
-                        self.give(*window, *property, &part);
+                        self.write_property(*window, *property, &part);
                     }
                 }
                 _ => {}
@@ -143,13 +146,13 @@ impl Program {
         }
     }
 
-    /// Returns what is to be given in parts.
-    fn answer(&self, request: &SelectionRequestEvent) -> Option<VecDeque<Vec<u8>>> {
+    /// Replies to a request; returns the parts of an incremental transfer.
+    fn reply_to(&self, request: &SelectionRequestEvent) -> Option<VecDeque<Vec<u8>>> {
         let (window, property) = (request.requestor, request.property);
-        let wanted = request.target == self.kind;
-        let mut rest = None;
-        let given = match &self.answers {
-            Answers::Never => return None,
+        let is_offered = request.target == self.kind;
+        let mut parts = None;
+        let is_converted = match &self.reply {
+            ClipboardReply::Never => return None,
             _ if request.target == self.targets => {
                 let kinds = [self.targets, self.kind];
                 self.x
@@ -157,20 +160,26 @@ impl Program {
                     .expect("sent");
                 true
             }
-            Answers::With(_, bytes) if wanted => {
-                self.give(window, property, bytes);
+            ClipboardReply::Content(_, bytes) if is_offered => {
+                self.write_property(window, property, bytes);
                 true
             }
-            Answers::InParts(_, bytes, size, told) if wanted => {
+            ClipboardReply::Incremental(_, bytes, size, announced) if is_offered => {
                 let events =
                     ChangeWindowAttributesAux::new().event_mask(EventMask::PROPERTY_CHANGE);
                 self.x
                     .change_window_attributes(window, &events)
                     .expect("sent");
                 self.x
-                    .change_property32(PropMode::REPLACE, window, property, self.incr, &[*told])
+                    .change_property32(
+                        PropMode::REPLACE,
+                        window,
+                        property,
+                        self.incr,
+                        &[*announced],
+                    )
                     .expect("sent");
-                rest = Some(bytes.chunks(*size).map(Vec::from).collect());
+                parts = Some(bytes.chunks(*size).map(Vec::from).collect());
                 true
             }
             _ => false,
@@ -182,16 +191,16 @@ impl Program {
             requestor: window,
             selection: request.selection,
             target: request.target,
-            property: if given { property } else { NONE },
+            property: if is_converted { property } else { NONE },
         };
         self.x
             .send_event(false, window, EventMask::NO_EVENT, answer)
             .expect("sent");
         self.x.flush().expect("sent");
-        rest
+        parts
     }
 
-    fn give(&self, window: Window, property: Atom, bytes: &[u8]) {
+    fn write_property(&self, window: Window, property: Atom, bytes: &[u8]) {
         self.x
             .change_property8(PropMode::REPLACE, window, property, self.kind, bytes)
             .expect("sent");

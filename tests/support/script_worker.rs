@@ -1,4 +1,4 @@
-//! A script worker whose CDP messages go straight to a browser, without the agent's relay in between.
+//! A script worker connected to a browser directly, without the agent's relay.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,7 +23,7 @@ use super::{
     wait::in_time,
 };
 
-/// The worker of this build, with a snapshot that fits it.
+/// The worker program of this build. Its snapshot is created if it is missing or stale.
 static WORKER: LazyLock<PathBuf> = LazyLock::new(|| {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_berth-script"));
     let bundle = Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/dist/playwright.js");
@@ -40,7 +40,7 @@ static WORKER: LazyLock<PathBuf> = LazyLock::new(|| {
     program
 });
 
-/// The workers to test: this build's, and one with the other engine where the environment names it.
+/// Returns the worker programs to test: this build's, and the one of `BERTH_TEST_V8_WORKER`.
 pub fn engines() -> Vec<(&'static str, PathBuf)> {
     let mut engines = vec![("quickjs", WORKER.clone())];
     if let Some(v8) = std::env::var_os("BERTH_TEST_V8_WORKER") {
@@ -49,24 +49,24 @@ pub fn engines() -> Vec<(&'static str, PathBuf)> {
     engines
 }
 
-/// An attached worker.
-pub struct Attached {
+/// A worker that is attached to a browser.
+pub struct AttachedWorker {
     worker: ScriptWorker,
     events: Events,
     browser: WebSocketStream<MaybeTlsStream<TcpStream>>,
     pub scratch: TempDir,
 }
 
-/// What came of a script.
+/// The outcome and the output of a script.
 #[derive(Debug)]
-pub struct Ran {
-    /// `None` where the worker ended without an answer.
+pub struct RunResult {
+    /// `None` if the worker exited before a result.
     pub outcome: Option<RunOutcome>,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Ran {
+impl RunResult {
     pub fn result(&self) -> &str {
         match &self.outcome {
             Some(RunOutcome {
@@ -90,7 +90,7 @@ impl Ran {
     }
 }
 
-/// A script, and how to run it.
+/// A script with its options.
 pub struct Request {
     pub code: String,
     pub page_target: Option<String>,
@@ -105,12 +105,12 @@ pub fn request(code: &str) -> Request {
     }
 }
 
-impl Attached {
-    pub async fn to(agent: &TestAgent, program: &Path) -> Attached {
+impl AttachedWorker {
+    pub async fn to(agent: &TestAgent, program: &Path) -> AttachedWorker {
         let scratch = tempfile::Builder::new()
             .prefix("berth-scratch-")
             .tempdir()
-            .expect("a temporary folder");
+            .expect("a temporary directory");
         let options = SpawnOptions {
             program: program.to_owned(),
             scratch: scratch.path().to_owned(),
@@ -125,7 +125,7 @@ impl Attached {
             .await
             .expect("the browser answers");
         let (worker, events) = ScriptWorker::spawn(&options).await.expect("it starts");
-        let mut attached = Attached {
+        let mut attached = AttachedWorker {
             worker,
             events,
             browser,
@@ -141,12 +141,12 @@ impl Attached {
         self.worker.pid
     }
 
-    pub async fn run(&mut self, code: &str) -> Ran {
+    pub async fn run(&mut self, code: &str) -> RunResult {
         self.run_request(request(code)).await
     }
 
-    /// Starts a script and does not wait for its end.
-    pub async fn begin(&mut self, request: Request) {
+    /// Starts a script without waiting for its result.
+    pub async fn start(&mut self, request: Request) {
         let script = Script {
             code: request.code,
             file_name: "script.ts".to_owned(),
@@ -159,8 +159,8 @@ impl Attached {
         self.send(ToWorker::Run(run)).await;
     }
 
-    pub async fn run_request(&mut self, request: Request) -> Ran {
-        self.begin(request).await;
+    pub async fn run_request(&mut self, request: Request) -> RunResult {
+        self.start(request).await;
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let outcome = loop {
             match self.next().await {
@@ -172,22 +172,22 @@ impl Attached {
             }
         };
         let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
-        Ran {
+        RunResult {
             outcome,
             stdout: text(stdout),
             stderr: text(stderr),
         }
     }
 
-    /// Passes messages of the protocol until the worker says something of its own; `None` once it has ended.
+    /// Relays CDP messages until the worker sends any other message; `None` after its exit.
     async fn next(&mut self) -> Option<FromWorker> {
-        in_time("a word from the worker", async {
+        in_time("a message of the worker", async {
             loop {
                 tokio::select! {
-                    event = self.events.next() => match event.expect("whole frames") {
+                    event = self.events.next() => match event.expect("complete frames") {
                         Some(FromWorker::Cdp(text)) => {
                             let text = String::from_utf8(text.into()).expect("CDP is text");
-                            self.browser.send(Message::Text(text.into())).await.expect("the browser listens");
+                            self.browser.send(Message::Text(text.into())).await.expect("the browser is connected");
                         }
                         event => return event,
                     },
@@ -203,20 +203,21 @@ impl Attached {
     }
 
     async fn send(&mut self, message: ToWorker) {
-        // One that ends meanwhile is noticed where it is read from.
+        // `next` reports a worker that has exited.
         let _ = self.worker.send(message).await;
     }
 
-    /// Waits for its end.
+    /// Waits for the worker to exit.
     pub async fn end(self) -> Exit {
-        in_time("the worker's end", self.worker.wait()).await
+        in_time("the worker's exit", self.worker.wait()).await
     }
 
     pub async fn kill(self) -> Exit {
-        in_time("the worker's end", self.worker.kill()).await
+        in_time("the worker's exit", self.worker.kill()).await
     }
 
-    /// Closes the socket and leaves the process alone, as the death of an agent does. What is returned reaps it.
+    /// Closes the socket without a signal, as the death of an agent does. The returned value reaps
+    /// the process.
     pub fn abandon(self) -> impl Sized {
         self.worker.without_socket()
     }

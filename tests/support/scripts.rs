@@ -1,4 +1,4 @@
-//! Scripts run through an agent.
+//! Runs scripts through an agent.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{
     wait::{in_time, until},
 };
 
-/// The answer to a script, which is 200.
+/// Runs a script, asserts status 200, and returns the response.
 pub async fn execute(agent: &TestAgent, body: Value) -> Value {
     let request = agent.post("/automation/execute").json(&body);
     let (status, answer) = agent.answer(request).await;
@@ -19,15 +19,16 @@ pub async fn execute(agent: &TestAgent, body: Value) -> Value {
     answer
 }
 
-/// What a script returned, which must not fail.
-pub async fn returned(agent: &TestAgent, code: &str) -> Value {
+/// Runs a script, asserts success, and returns its result.
+pub async fn result_of(agent: &TestAgent, code: &str) -> Value {
     let answer = execute(agent, json!({ "code": code })).await;
     assert_eq!(answer["success"], true, "{answer}\n{code}");
     answer["result"].clone()
 }
 
-/// Why a script failed, which it must do at most a second (and what a loaded machine adds) after its time.
-pub async fn fails(agent: &TestAgent, code: &str, timeout_sec: u64) -> String {
+/// Runs a script that must fail, at most a second (plus [`slack`]) after its timeout; returns
+/// the error.
+pub async fn error_of(agent: &TestAgent, code: &str, timeout_sec: u64) -> String {
     let body = json!({ "code": code, "timeout_sec": timeout_sec });
     let bound = Duration::from_secs(timeout_sec) + Duration::from_secs(1);
     let answer = tokio::time::timeout(bound + slack(), execute(agent, body))
@@ -38,17 +39,17 @@ pub async fn fails(agent: &TestAgent, code: &str, timeout_sec: u64) -> String {
     answer["error"].as_str().expect("a reason").to_owned()
 }
 
-/// What an unoptimised build on a shared machine may take besides.
+/// Additional time for an unoptimised build on a loaded machine.
 fn slack() -> Duration {
     Duration::from_secs(5)
 }
 
-/// Begins a script that announces by a tab's title that it runs, and resolves once it does.
-pub async fn begin(agent: &TestAgent, rest: &str, body: Value) -> tokio::task::JoinHandle<Value> {
-    begin_as(agent, "running", rest, body).await
+/// Starts a script and waits until it runs, which it shows by a tab with the title `running`.
+pub async fn start(agent: &TestAgent, rest: &str, body: Value) -> tokio::task::JoinHandle<Value> {
+    start_titled(agent, "running", rest, body).await
 }
 
-pub async fn begin_as(
+pub async fn start_titled(
     agent: &TestAgent,
     title: &str,
     rest: &str,
@@ -82,7 +83,7 @@ pub async fn titles(agent: &TestAgent) -> Vec<String> {
         .collect()
 }
 
-/// The process ids of the agent's script workers.
+/// Returns the process ids of the agent's script workers.
 pub fn workers(agent: &TestAgent) -> Vec<u32> {
     processes::naming(&agent.state_dir())
         .into_iter()
@@ -91,34 +92,34 @@ pub fn workers(agent: &TestAgent) -> Vec<u32> {
         .collect()
 }
 
-/// What a run of scripts could leave behind.
+/// Counts of what scripts could leave behind.
 #[derive(Debug, PartialEq)]
-pub struct Traces {
+pub struct ResourceCounts {
     pub workers: usize,
     pub scratch: usize,
     pub tabs: usize,
     pub descriptors: usize,
 }
 
-/// The traces once the agent has come to rest with so many waiting workers.
-pub async fn at_rest(agent: &TestAgent, waiting: usize) -> Traces {
+/// Waits until the agent is idle with this many warm workers; returns the counts.
+pub async fn idle_counts(agent: &TestAgent, warm_count: usize) -> ResourceCounts {
     let mut last = None;
     until("the pool at rest", async || {
-        let traces = Traces {
+        let counts = ResourceCounts {
             workers: workers(agent).len(),
             scratch: entries(&agent.state_dir().join("scratch")),
             tabs: titles(agent).await.len(),
             descriptors: descriptors(agent),
         };
         let warm = metric(agent, "berth_automation_warm_workers").await;
-        let rested = traces.workers == waiting
-            && traces.scratch == waiting
-            && warm == waiting as f64
-            && last.as_ref() == Some(&traces);
-        if rested {
-            return Some(traces);
+        let is_idle = counts.workers == warm_count
+            && counts.scratch == warm_count
+            && warm == warm_count as f64
+            && last.as_ref() == Some(&counts);
+        if is_idle {
+            return Some(counts);
         }
-        last = Some(traces);
+        last = Some(counts);
         None
     })
     .await
@@ -138,7 +139,7 @@ pub async fn metric(agent: &TestAgent, name: &str) -> f64 {
         .sum()
 }
 
-/// What the agent holds open, but for the connections that this test's own client keeps.
+/// Returns the number of the agent's open descriptors without its connections to clients.
 fn descriptors(agent: &TestAgent) -> usize {
     let all = entries(format!("/proc/{}/fd", agent.pid()).as_ref());
     let port: u16 = agent
@@ -147,7 +148,7 @@ fn descriptors(agent: &TestAgent) -> usize {
         .and_then(|(_, port)| port.parse().ok())
         .expect("a port");
     let sockets = std::fs::read_to_string(format!("/proc/{}/net/tcp", agent.pid()))
-        .expect("the table of sockets");
+        .expect("the socket table");
     let established = format!(":{port:04X} ");
     let clients = sockets
         .lines()
@@ -160,6 +161,6 @@ fn descriptors(agent: &TestAgent) -> usize {
     all.saturating_sub(clients)
 }
 
-fn entries(folder: &std::path::Path) -> usize {
-    std::fs::read_dir(folder).map_or(0, Iterator::count)
+fn entries(directory: &std::path::Path) -> usize {
+    std::fs::read_dir(directory).map_or(0, Iterator::count)
 }

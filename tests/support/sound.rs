@@ -1,4 +1,4 @@
-//! A sound server of a test's own.
+//! Runs a PulseAudio server.
 
 use std::process::Stdio;
 
@@ -10,16 +10,16 @@ use tokio::{
 
 use super::wait::until;
 
-/// PulseAudio with one output, which nobody hears.
+/// PulseAudio with one null sink.
 pub struct SoundServer {
-    folder: TempDir,
+    directory: TempDir,
     child: Child,
 }
 
 impl SoundServer {
     pub async fn start() -> Self {
-        let folder = TempDir::new().unwrap();
-        let socket = folder.path().join("native");
+        let directory = TempDir::new().unwrap();
+        let socket = directory.path().join("native");
         let clients = format!(
             "module-native-protocol-unix auth-anonymous=1 socket={}",
             socket.display()
@@ -32,15 +32,15 @@ impl SoundServer {
                 "--exit-idle-time=-1",
             ])
             .args(["--load=module-null-sink", &format!("--load={clients}")])
-            .env("HOME", folder.path())
-            .env("XDG_RUNTIME_DIR", folder.path())
+            .env("HOME", directory.path())
+            .env("XDG_RUNTIME_DIR", directory.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()
-            .expect("pulseaudio is there");
-        let server = Self { folder, child };
+            .expect("pulseaudio is installed");
+        let server = Self { directory, child };
         until("the sound server", async || {
             UnixStream::connect(&socket).await.ok()
         })
@@ -48,9 +48,9 @@ impl SoundServer {
         server
     }
 
-    /// As in `PULSE_SERVER`.
+    /// Returns the address in the form of `PULSE_SERVER`.
     pub fn address(&self) -> String {
-        format!("unix:{}", self.folder.path().join("native").display())
+        format!("unix:{}", self.directory.path().join("native").display())
     }
 
     pub async fn stop(mut self) {

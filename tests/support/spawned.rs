@@ -1,4 +1,4 @@
-//! Processes started through an agent.
+//! Processes spawned through an agent.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use reqwest::StatusCode;
@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use super::{agent::TestAgent, events::Events, wait::until};
 
-/// A process that was started through an agent.
+/// A process that was spawned through an agent.
 pub struct Spawned<'a> {
     pub agent: &'a TestAgent,
     pub id: String,
     pub pid: u32,
 }
 
-/// All that a process wrote, and how it ended.
+/// The complete output of a process and its exit code.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Output {
     pub stdout: String,
@@ -26,7 +26,7 @@ pub fn decode(event: &Value) -> Vec<u8> {
     STANDARD.decode(data).expect("base64")
 }
 
-/// Starts a process, which must succeed.
+/// Spawns a process and asserts success.
 pub async fn spawn(agent: &TestAgent, body: Value) -> Spawned<'_> {
     let request = agent.post("/process/spawn").json(&body);
     let (status, answer) = agent.answer(request).await;
@@ -38,24 +38,24 @@ pub async fn spawn(agent: &TestAgent, body: Value) -> Spawned<'_> {
     }
 }
 
-/// Starts a line of shell.
+/// Spawns a shell that runs the line.
 pub async fn shell<'a>(agent: &'a TestAgent, line: &str) -> Spawned<'a> {
     spawn(agent, json!({"command": "sh", "args": ["-c", line]})).await
 }
 
-/// Runs a program to its end: the status and the answer.
+/// Runs a program with `exec`; returns the status and the body.
 pub async fn exec(agent: &TestAgent, body: Value) -> (StatusCode, Value) {
     agent.answer(agent.post("/process/exec").json(&body)).await
 }
 
-/// Runs a line of shell to its end, which must be possible.
+/// Runs a line of shell with `exec` and asserts status 200.
 pub async fn exec_shell(agent: &TestAgent, line: &str) -> Output {
     let (status, answer) = exec(agent, json!({"command": "sh", "args": ["-c", line]})).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
     executed(&answer)
 }
 
-/// An answer of exec, decoded.
+/// Decodes a response of `exec`.
 pub fn executed(answer: &Value) -> Output {
     let text = |field: &str| {
         let data = answer[field].as_str().expect("base64");
@@ -73,7 +73,7 @@ impl Spawned<'_> {
         format!("/process/{}/{action}", self.id)
     }
 
-    /// `POST` of an action of it.
+    /// Sends a `POST` request to a route of the process.
     pub async fn post(&self, action: &str, body: Value) -> (StatusCode, Value) {
         let request = self.agent.post(&self.route(action)).json(&body);
         self.agent.answer(request).await
@@ -83,13 +83,13 @@ impl Spawned<'_> {
         self.agent.ok(self.agent.get(&self.route("status"))).await
     }
 
-    /// Sends a signal, which must be possible.
+    /// Sends a signal and asserts success.
     pub async fn kill(&self, signal: &str) {
         let (status, answer) = self.post("kill", json!({"signal": signal})).await;
         assert_eq!((status, answer), (StatusCode::OK, json!({"ok": true})));
     }
 
-    /// Writes to its standard input and returns how much it took.
+    /// Writes to standard input; returns the number of bytes written.
     pub async fn write(&self, data: impl AsRef<[u8]>, end: bool) -> u64 {
         let body = json!({"data_b64": STANDARD.encode(data), "end": end});
         let (status, answer) = self.post("stdin", body).await;
@@ -104,23 +104,23 @@ impl Spawned<'_> {
         assert_eq!((status, answer), (StatusCode::OK, json!({"ok": true})));
     }
 
-    /// A reader of its output, from the oldest that is kept.
+    /// Reads the output from the oldest retained event.
     pub async fn events(&self) -> Events {
         Events::open(self.agent.get(&self.route("stdout/stream"))).await
     }
 
-    /// A reader that goes on after an event.
+    /// Reads the output after an event.
     pub async fn events_after(&self, id: u64) -> Events {
         let request = self.agent.get(&self.route("stdout/stream"));
         Events::open(request.header("Last-Event-ID", id)).await
     }
 
-    /// All that it writes until its exit.
+    /// Reads the complete output until the exit.
     pub async fn output(&self) -> Output {
         rest_of(&mut self.events().await).await
     }
 
-    /// Waits until it has exited, and returns the exit code.
+    /// Waits for the exit and returns the exit code.
     pub async fn exited(&self) -> i64 {
         until("an exit", async || {
             let status = self.status().await;
@@ -129,13 +129,13 @@ impl Spawned<'_> {
         .await
     }
 
-    /// The address of its terminal.
+    /// Returns the URL of the process's terminal.
     pub fn attach_url(&self) -> String {
         self.agent.ws_url(&self.route("attach"))
     }
 }
 
-/// Reads until the exit, after which nothing may come.
+/// Reads until the exit; asserts that the stream ends there.
 pub async fn rest_of(events: &mut Events) -> Output {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     loop {
@@ -156,7 +156,7 @@ pub async fn rest_of(events: &mut Events) -> Output {
     }
 }
 
-/// Reads until standard output has this line, and returns nothing of it.
+/// Reads until standard output contains this line.
 pub async fn until_line(events: &mut Events, line: &str) {
     let mut text = String::new();
     while !text.lines().any(|found| found == line) {

@@ -1,32 +1,31 @@
-//! Waiting for what a test waits for, with an end.
+//! Bounded waits.
 
-use std::future::Future;
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use tokio::time::{interval, timeout};
 
-/// Long enough for a machine with much else to do.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(10);
+/// The bound of every wait: long enough for a loaded machine.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Looks until there is something; panics with `what` after [`PATIENCE`].
-pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let looking = async {
-        let mut ticks = interval(LOOK);
+/// Polls until there is a value; panics with the description after [`WAIT_TIMEOUT`].
+pub async fn until<T>(description: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
+    let polling = async {
+        let mut ticks = interval(POLL_INTERVAL);
         loop {
             ticks.tick().await;
-            if let Some(found) = look().await {
+            if let Some(found) = poll().await {
                 return found;
             }
         }
     };
-    in_time(what, looking).await
+    in_time(description, polling).await
 }
 
-/// Waits for what ends by itself; panics with `what` after [`PATIENCE`].
-pub async fn in_time<T>(what: &str, done: impl Future<Output = T>) -> T {
-    match timeout(PATIENCE, done).await {
+/// Awaits a future; panics with the description after [`WAIT_TIMEOUT`].
+pub async fn in_time<T>(description: &str, future: impl Future<Output = T>) -> T {
+    match timeout(WAIT_TIMEOUT, future).await {
         Ok(output) => output,
-        Err(_) => panic!("waited in vain: {what}"),
+        Err(_) => panic!("timed out waiting for {description}"),
     }
 }

@@ -1,4 +1,4 @@
-//! A client that knows only WebSockets, and the little of DevTools that tests ask for.
+//! A WebSocket client, with calls of DevTools methods.
 
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
@@ -44,13 +44,13 @@ impl Client {
         Ok(Self { socket, next_id: 0 })
     }
 
-    /// One for which the system takes hardly anything that has not been asked for.
-    pub async fn connect_with_little_room(url: &str) -> Self {
+    /// Connects with a small receive buffer, so that unread messages block the sender early.
+    pub async fn connect_with_small_buffer(url: &str) -> Self {
         let request = with_token(url).expect("an address");
         let authority = request.uri().authority().expect("an authority").clone();
         let address = authority.as_str().parse().expect("an address by number");
         let socket = TcpSocket::new_v4().expect("a socket");
-        // Before it is connected: what is said to the peer then never grows.
+        // Set before connecting: the window that is announced to the peer then never grows.
         socket.set_recv_buffer_size(4096).expect("a smaller buffer");
         let handshake = async {
             let stream = socket.connect(address).await?;
@@ -68,13 +68,13 @@ impl Client {
             .expect("it can be sent");
     }
 
-    /// The next text message.
+    /// Returns the next text message.
     pub async fn next_text(&mut self) -> String {
         loop {
             match in_time("a message", self.socket.next()).await {
                 Some(Ok(Message::Text(text))) => return text.as_str().to_owned(),
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-                other => panic!("no text but {other:?}"),
+                other => panic!("expected text, received {other:?}"),
             }
         }
     }
@@ -85,15 +85,15 @@ impl Client {
             .expect("it can be sent");
     }
 
-    /// The next binary message; the Close frame's code and reason at the end.
+    /// Returns the next binary message, or the close code and reason at the end.
     pub async fn next_bytes(&mut self) -> Result<Vec<u8>, (u16, String)> {
         match self.next_message().await? {
             Message::Binary(bytes) => Ok(bytes.into()),
-            other => panic!("no bytes but {other:?}"),
+            other => panic!("expected bytes, received {other:?}"),
         }
     }
 
-    /// The next message of either kind; the Close frame's code and reason at the end.
+    /// Returns the next text or binary message, or the close code and reason at the end.
     pub async fn next_message(&mut self) -> Result<Message, (u16, String)> {
         loop {
             match in_time("a message", self.socket.next()).await {
@@ -102,53 +102,53 @@ impl Client {
                 Some(Ok(Message::Close(Some(frame)))) => {
                     return Err((frame.code.into(), frame.reason.as_str().to_owned()));
                 }
-                // As RFC 6455 numbers the end of a connection without a Close frame.
+                // RFC 6455: the connection ended without a Close frame.
                 None | Some(Err(Error::Io(_) | Error::Protocol(_))) => {
                     return Err((1006, String::new()));
                 }
-                other => panic!("no message but {other:?}"),
+                other => panic!("expected a message, received {other:?}"),
             }
         }
     }
 
-    /// Reads until what has come contains `wanted`, and returns all of it.
-    pub async fn bytes_until(&mut self, wanted: &str) -> String {
-        let mut come = Vec::new();
+    /// Reads until the received bytes contain `expected`, and returns all of them.
+    pub async fn bytes_until(&mut self, expected: &str) -> String {
+        let mut received = Vec::new();
         loop {
             match self.next_bytes().await {
-                Ok(bytes) => come.extend(bytes),
+                Ok(bytes) => received.extend(bytes),
                 Err(close) => panic!(
-                    "closed with {close:?} before {wanted:?} after {}",
-                    String::from_utf8_lossy(&come)
+                    "closed with {close:?} before {expected:?} after {}",
+                    String::from_utf8_lossy(&received)
                 ),
             }
-            let text = String::from_utf8_lossy(&come);
-            if text.contains(wanted) {
+            let text = String::from_utf8_lossy(&received);
+            if text.contains(expected) {
                 return text.into_owned();
             }
         }
     }
 
-    /// Says goodbye, and waits for the answer to that: what came before it is not looked at.
+    /// Sends a Close frame and waits for the peer's; messages before it are discarded.
     pub async fn close(mut self) {
-        let farewell = CloseFrame {
+        let close = CloseFrame {
             code: CloseCode::Normal,
             reason: "".into(),
         };
-        in_time("sending", self.socket.close(Some(farewell)))
+        in_time("sending", self.socket.close(Some(close)))
             .await
             .expect("it can be sent");
-        assert!(self.closed().await.is_some(), "it is answered");
+        assert!(self.closed().await.is_some(), "the peer closes");
     }
 
-    /// Calls a method and returns its whole answer.
+    /// Calls a method and returns its complete response.
     pub async fn call(&mut self, method: &str, params: Value) -> Value {
-        let id = self.begin_call(method, params).await;
-        self.answer(id).await
+        let id = self.start_call(method, params).await;
+        self.response(id).await
     }
 
-    /// Calls a method; its answer is for [`Self::answer`].
-    pub async fn begin_call(&mut self, method: &str, params: Value) -> u64 {
+    /// Calls a method without awaiting its response; see [`Self::response`].
+    pub async fn start_call(&mut self, method: &str, params: Value) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
         let call = json!({"id": id, "method": method, "params": params});
@@ -156,8 +156,8 @@ impl Client {
         id
     }
 
-    /// The answer to a call; those to earlier ones that come before it are lost.
-    pub async fn answer(&mut self, id: u64) -> Value {
+    /// The answer to a call; those to earlier ones that received before it are lost.
+    pub async fn response(&mut self, id: u64) -> Value {
         loop {
             let message: Value =
                 serde_json::from_str(&self.next_text().await).expect("DevTools speaks JSON");
@@ -167,7 +167,7 @@ impl Client {
         }
     }
 
-    /// The Close frame this connection ends with, where it ends with one.
+    /// Reads until the connection ends; returns its Close frame if there is one.
     pub async fn closed(mut self) -> Option<CloseFrame> {
         loop {
             match in_time("the end", self.socket.next()).await {

@@ -1,4 +1,5 @@
-//! What an X server is given by mouse and keyboard, whoever gives it: all of it, where a page is told of the last of many moves alone.
+//! Records the input events of an X server (RECORD extension). Unlike a page, which sees the last
+//! of several pointer moves only, it receives all of them.
 
 use std::{
     sync::mpsc::{Receiver, Sender, channel},
@@ -21,37 +22,38 @@ use x11rb::{
 use super::{agent::TestAgent, screen, wait::until};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Given {
+pub enum Input {
     Key {
         code: u8,
         down: bool,
     },
-    /// With the server's numbers of buttons; 4–7 are the wheel.
+    /// The button's number on the server; 4–7 are the wheel.
     Button {
         number: u8,
         down: bool,
     },
-    /// To there.
+    /// A move to these coordinates.
     Move(i64, i64),
 }
 
-/// With the server's time, in milliseconds.
+/// An input event.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
+    /// The server's time in milliseconds.
     pub at: u32,
-    pub given: Given,
+    pub input: Input,
 }
 
-/// Listens until the server has ended.
+/// A recording, which runs until the server ends.
 pub struct XRecord {
     events: Receiver<Event>,
-    /// What has come and was not taken.
-    come: Vec<Event>,
+    /// Received events that were not taken yet.
+    received: Vec<Event>,
 }
 
 impl XRecord {
     pub async fn on(agent: &TestAgent) -> Self {
-        // One connection is for the events alone, and lives as long as the thread that has it.
+        // The connection for events is used for nothing else.
         let (control, data) = (screen::connect(agent).await, screen::connect(agent).await);
         let context = context(&control);
         let (send, events) = channel();
@@ -63,36 +65,40 @@ impl XRecord {
         is_ready.recv().expect("the server records");
         Self {
             events,
-            come: Vec::new(),
+            received: Vec::new(),
         }
     }
 
-    /// What has come since the last time, once it is `wanted`.
-    pub async fn take_when(&mut self, what: &str, wanted: impl Fn(&[Event]) -> bool) -> Vec<Event> {
-        until(what, async || {
-            self.come.extend(self.events.try_iter());
-            wanted(&self.come).then(|| std::mem::take(&mut self.come))
+    /// Collects events until they match.
+    pub async fn take_when(
+        &mut self,
+        description: &str,
+        matches: impl Fn(&[Event]) -> bool,
+    ) -> Vec<Event> {
+        until(description, async || {
+            self.received.extend(self.events.try_iter());
+            matches(&self.received).then(|| std::mem::take(&mut self.received))
         })
         .await
     }
 }
 
-/// Where the pointer was sent.
-pub fn places(events: &[Event]) -> Vec<(i64, i64)> {
+/// Returns the positions of the pointer.
+pub fn positions(events: &[Event]) -> Vec<(i64, i64)> {
     moves(events).map(|(_, at)| at).collect()
 }
 
-/// From the first place to the last, in milliseconds.
-pub fn took(events: &[Event]) -> u32 {
+/// Returns the time from the first move to the last, in milliseconds.
+pub fn move_duration_ms(events: &[Event]) -> u32 {
     let mut times = moves(events).map(|(time, _)| time);
     let first = times.next().expect("a move");
     times.last().unwrap_or(first) - first
 }
 
 fn moves(events: &[Event]) -> impl Iterator<Item = (u32, (i64, i64))> {
-    events.iter().filter_map(|event| match event.given {
-        Given::Move(x, y) => Some((event.at, (x, y))),
-        Given::Key { .. } | Given::Button { .. } => None,
+    events.iter().filter_map(|event| match event.input {
+        Input::Move(x, y) => Some((event.at, (x, y))),
+        Input::Key { .. } | Input::Button { .. } => None,
     })
 }
 
@@ -123,10 +129,10 @@ fn listen(
     x.flush().expect("sent");
     for reply in replies.map_while(Result::ok) {
         match reply.category {
-            START_OF_DATA => ready.send(()).expect("somebody waits"),
+            START_OF_DATA => ready.send(()).expect("the recorder waits"),
             FROM_SERVER => {
                 for event in reply.data.chunks_exact(32) {
-                    // Nobody may listen any more.
+                    // The recorder may have been dropped.
                     let _ = events.send(read(event));
                 }
             }
@@ -136,22 +142,22 @@ fn listen(
 }
 
 fn read(event: &[u8]) -> Event {
-    // All of these have the same fields.
+    // All of these events have the same layout.
     let (event, _) = KeyPressEvent::try_parse(event).expect("a whole event");
-    let given = match event.response_type {
-        kind @ (KEY_PRESS_EVENT | KEY_RELEASE_EVENT) => Given::Key {
+    let input = match event.response_type {
+        kind @ (KEY_PRESS_EVENT | KEY_RELEASE_EVENT) => Input::Key {
             code: event.detail,
             down: kind == KEY_PRESS_EVENT,
         },
-        kind @ (BUTTON_PRESS_EVENT | BUTTON_RELEASE_EVENT) => Given::Button {
+        kind @ (BUTTON_PRESS_EVENT | BUTTON_RELEASE_EVENT) => Input::Button {
             number: event.detail,
             down: kind == BUTTON_PRESS_EVENT,
         },
-        MOTION_NOTIFY_EVENT => Given::Move(event.root_x.into(), event.root_y.into()),
-        kind => panic!("nobody asked for {kind}"),
+        MOTION_NOTIFY_EVENT => Input::Move(event.root_x.into(), event.root_y.into()),
+        kind => panic!("unexpected event {kind}"),
     };
     Event {
         at: event.time,
-        given,
+        input,
     }
 }

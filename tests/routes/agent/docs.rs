@@ -14,7 +14,7 @@ struct Recorder {
 
 impl Recorder {
     async fn call(&mut self, method: &str, params: Value) -> Value {
-        let id = self.client.begin_call(method, params).await;
+        let id = self.client.start_call(method, params).await;
         let mut response = self.read_until(|message| message["id"] == id).await;
         assert!(response["error"].is_null(), "{method}: {response}");
         response["result"].take()

@@ -10,7 +10,7 @@ use tokio_tungstenite::tungstenite::Error;
 
 use crate::support::{
     agent::{Start, TestAgent},
-    live::{Came, Photo, Viewer, open, open_noted, until_live},
+    live::{Photo, Viewer, ViewerEvent, open, open_noted, until_live},
     page::Page,
     processes,
     wait::until,
@@ -128,11 +128,11 @@ async fn a_viewer_sees_the_screen_and_what_changes_once_it_has_drawn_the_last() 
     paint(&mut page, "#0000ff").await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/view/socket")).await;
     assert_eq!(
-        viewer.told("hello").await,
+        viewer.message("hello").await,
         json!({"type": "hello", "control": false})
     );
     assert_eq!(
-        viewer.told("browser").await,
+        viewer.message("browser").await,
         json!({"type": "browser", "state": "running"})
     );
     viewer
@@ -152,13 +152,13 @@ async fn a_viewer_sees_the_screen_and_what_changes_once_it_has_drawn_the_last() 
             .await;
         loop {
             match viewer.next().await {
-                Came::Told(told) if told["type"] == "pointer" && told["x"] == x => break,
-                Came::Told(_) | Came::Pointer => {}
+                ViewerEvent::Message(told) if told["type"] == "pointer" && told["x"] == x => break,
+                ViewerEvent::Message(_) | ViewerEvent::Pointer => {}
                 other => panic!("{other:?}"),
             }
         }
     }
-    viewer.seen(behind).await;
+    viewer.acknowledge(behind).await;
     viewer
         .watch_until("the latest", |viewer| shows(viewer, 0x00ff00))
         .await;
@@ -206,7 +206,7 @@ async fn who_only_looks_on_is_closed_out_when_it_acts() {
         json!({"type": "release"}),
     ] {
         let mut viewer = Viewer::connect(&agent.ws_url("/live/view/socket")).await;
-        viewer.say(message.clone()).await;
+        viewer.send(message.clone()).await;
         let closed = viewer.closed().await;
         let expected = (1008, "this live view is read-only".to_owned());
         assert_eq!(closed, expected, "{message}");
@@ -223,7 +223,7 @@ async fn what_the_page_never_says_ends_the_connection_and_tells_why() {
         (json!([1]), ""),
     ] {
         let mut viewer = Viewer::connect(&agent.ws_url("/live/view/socket")).await;
-        viewer.say(message.clone()).await;
+        viewer.send(message.clone()).await;
         let (code, told) = viewer.closed().await;
         assert_eq!(code, 1008, "{message}: {told}");
         assert!(told.contains(reason), "{message}: {told}");
@@ -278,11 +278,11 @@ async fn a_browser_that_dies_is_told_of_and_its_successor_is_shown() {
     viewer.frame().await;
     let pid = agent.chromium_number("pid").await;
     processes::signal(u32::try_from(pid).unwrap(), Signal::SIGKILL);
-    let told = viewer.told("browser").await;
+    let told = viewer.message("browser").await;
     assert_eq!(told["state"], "restarting");
     let mut states = vec![told["state"].clone()];
     while states.last() != Some(&json!("running")) {
-        states.push(viewer.told("browser").await["state"].clone());
+        states.push(viewer.message("browser").await["state"].clone());
     }
     let mut page = Page::of(&agent).await;
     paint(&mut page, "#0000ff").await;
@@ -367,7 +367,7 @@ async fn a_real_browser_shows_it_and_may_do_nothing_on_the_read_only_page() {
     until_live(&mut page).await;
     assert_eq!(shown_page.evaluate("events").await, json!([]));
     let said = page
-        .evaluate("[...new Set(said.map(message => message.type))]")
+        .evaluate("[...new Set(sent.map(message => message.type))]")
         .await;
     assert_eq!(said, json!(["seen"]));
     shown.stop().await;
@@ -422,7 +422,7 @@ async fn while_holding<T>(viewer: &mut Viewer, done: impl Future<Output = T>) ->
         let mut ticks = interval(Duration::from_millis(200));
         loop {
             ticks.tick().await;
-            viewer.say(json!({"type": "holding"})).await;
+            viewer.send(json!({"type": "holding"})).await;
         }
     };
     tokio::select! {
@@ -437,7 +437,7 @@ async fn what_a_viewer_does_is_done_there() {
     let mut page = field(&agent).await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
     assert_eq!(
-        viewer.told("hello").await,
+        viewer.message("hello").await,
         json!({"type": "hello", "control": true})
     );
     for message in [
@@ -446,7 +446,7 @@ async fn what_a_viewer_does_is_done_there() {
         json!({"type": "pointer_up", "x": 512, "y": 400, "button": "left"}),
         json!({"type": "wheel", "x": 512, "y": 400, "delta_x": 0, "delta_y": 120}),
     ] {
-        viewer.say(message).await;
+        viewer.send(message).await;
     }
     let clicked = json!([["mousedown", 0], ["mouseup", 0], ["wheel", 1]]);
     events_are(&mut page, clicked).await;
@@ -463,7 +463,7 @@ async fn what_a_viewer_does_is_done_there() {
         key("down", "Enter", "Enter"),
         key("up", "Enter", "Enter"),
     ] {
-        viewer.say(message).await;
+        viewer.send(message).await;
     }
     page.until("field.value", |value| value == "Abé漢😀\n")
         .await;
@@ -475,7 +475,9 @@ async fn what_a_viewer_does_is_done_there() {
         ["keyup", "a"]
     ]);
     assert_eq!(events, expected);
-    let pointer = viewer.told_when("pointer", |told| told["x"] == 512).await;
+    let pointer = viewer
+        .message_when("pointer", |told| told["x"] == 512)
+        .await;
     assert_eq!(pointer["y"], 400);
     agent.stop().await;
 }
@@ -501,12 +503,12 @@ async fn a_short_text_is_written_at_once_and_who_waits_with_a_long_one_sees_on()
         json!({"type": "key_up", "code": "KeyA"}),
         json!({"type": "key_up", "code": "ShiftLeft"}),
     ] {
-        viewer.say(message).await;
+        viewer.send(message).await;
     }
     page.until("field.value", |value| value == "7/é漢😀 TextA")
         .await;
     let long = "long ".repeat(100);
-    viewer.say(json!({"type": "text", "text": long})).await;
+    viewer.send(json!({"type": "text", "text": long})).await;
     for (color, number) in [("#00ff00", 0x00ff00), ("#0000ff", 0x0000ff)] {
         let paint = format!("field.value = ''; field.style.background = '{color}'; 0");
         page.evaluate(&paint).await;
@@ -532,7 +534,7 @@ async fn what_is_held_by_one_who_is_not_heard_of_is_released() {
         json!({"type": "key_down", "code": "ShiftLeft", "key": "Shift"}),
         json!({"type": "key_down", "code": "KeyA", "key": "A"}),
     ] {
-        viewer.say(message).await;
+        viewer.send(message).await;
     }
     // It is there and answers pings, but its page says nothing.
     let silent = async {
@@ -564,8 +566,8 @@ async fn what_is_wrong_with_a_text_is_told() {
             "The text has a character that cannot be typed, at 1.",
         ),
     ] {
-        viewer.say(json!({"type": "text", "text": text})).await;
-        assert_eq!(viewer.told("notice").await["message"], reason);
+        viewer.send(json!({"type": "text", "text": text})).await;
+        assert_eq!(viewer.message("notice").await["message"], reason);
     }
     agent.stop().await;
 }
@@ -579,7 +581,7 @@ async fn what_a_viewer_holds_is_released_when_it_leaves() {
         json!({"type": "pointer_down", "x": 512, "y": 400, "button": "left"}),
         json!({"type": "key_down", "code": "ControlLeft", "key": "Control"}),
     ] {
-        viewer.say(message).await;
+        viewer.send(message).await;
     }
     let pressed = json!([["mousedown", 0], ["keydown", "Control"]]);
     while_holding(&mut viewer, events_are(&mut page, pressed)).await;
@@ -592,11 +594,11 @@ async fn what_a_viewer_holds_is_released_when_it_leaves() {
     page.evaluate("events = []; 0").await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
     viewer
-        .say(json!({"type": "key_down", "code": "AltLeft", "key": "Alt"}))
+        .send(json!({"type": "key_down", "code": "AltLeft", "key": "Alt"}))
         .await;
     let pressed = json!([["keydown", "Alt"]]);
     while_holding(&mut viewer, events_are(&mut page, pressed)).await;
-    viewer.say(json!({"type": "release"})).await;
+    viewer.send(json!({"type": "release"})).await;
     events_are(&mut page, json!([["keydown", "Alt"], ["keyup", "Alt"]])).await;
     agent.stop().await;
 }
@@ -607,7 +609,7 @@ async fn the_clipboard_goes_both_ways() {
     let mut page = field(&agent).await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
     viewer
-        .say(json!({"type": "paste", "text": "pasted wörds"}))
+        .send(json!({"type": "paste", "text": "pasted wörds"}))
         .await;
     page.until("field.value", |value| value == "pasted wörds")
         .await;
@@ -620,9 +622,9 @@ async fn the_clipboard_goes_both_ways() {
         json!({"type": "key_up", "code": "KeyC"}),
         json!({"type": "key_up", "code": "ControlLeft"}),
     ] {
-        viewer.say(message).await;
+        viewer.send(message).await;
     }
-    let told = viewer.told("clipboard").await;
+    let told = viewer.message("clipboard").await;
     assert_eq!(told["text"], "to be copied");
     // The same once more is news as well; where nothing is selected, there is none.
     let press_copy = || {
@@ -640,14 +642,14 @@ async fn the_clipboard_goes_both_ways() {
     ] {
         page.evaluate(&format!("{selection}; 0")).await;
         for message in press_copy() {
-            viewer.say(message).await;
+            viewer.send(message).await;
         }
         let answers = ["clipboard", "nothing_copied"].map(Value::from);
         let told = loop {
             match viewer.next().await {
-                Came::Told(told) if answers.contains(&told["type"]) => break told,
-                Came::Frame(sequence) => viewer.seen(sequence).await,
-                Came::Told(_) | Came::Pointer => {}
+                ViewerEvent::Message(told) if answers.contains(&told["type"]) => break told,
+                ViewerEvent::Frame(sequence) => viewer.acknowledge(sequence).await,
+                ViewerEvent::Message(_) | ViewerEvent::Pointer => {}
                 other => panic!("{other:?}"),
             }
         };
@@ -655,7 +657,7 @@ async fn the_clipboard_goes_both_ways() {
     }
     // Without a text of its own it pastes what was copied there.
     page.evaluate("field.value = ''; 0").await;
-    viewer.say(json!({"type": "paste"})).await;
+    viewer.send(json!({"type": "paste"})).await;
     page.until("field.value", |value| value == "to be copied")
         .await;
     agent.stop().await;
@@ -671,14 +673,14 @@ async fn nothing_that_is_typed_or_copied_is_in_the_log() {
         .await;
     let mut page = field(&agent).await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
-    viewer.say(json!({"type": "paste", "text": CANARY})).await;
+    viewer.send(json!({"type": "paste", "text": CANARY})).await;
     page.until("field.value", |value| value == CANARY).await;
-    viewer.say(json!({"type": "text", "text": CANARY})).await;
+    viewer.send(json!({"type": "text", "text": CANARY})).await;
     let twice = format!("{CANARY}{CANARY}");
     page.until("field.value", |value| value == twice.as_str())
         .await;
     viewer
-        .say(json!({"type": "key_down", "code": CANARY.repeat(9), "key": CANARY}))
+        .send(json!({"type": "key_down", "code": CANARY.repeat(9), "key": CANARY}))
         .await;
     let (code, reason) = viewer.closed().await;
     assert_eq!(code, 1008);
@@ -817,7 +819,7 @@ async fn a_real_browser_has_hands_there() {
 /// Strikes keys as the page is told of them. What it then says comes from `news()`, but for what it says all the time.
 const KEYS: &str = "window.strike = (type, init) => document.getElementById('keys').dispatchEvent( \
     new KeyboardEvent(type, {bubbles: true, cancelable: true, ...init})); \
-    window.news = () => said.splice(0).filter(message => !['seen', 'holding', 'pointer_move'].includes(message.type));";
+    window.news = () => sent.splice(0).filter(message => !['seen', 'holding', 'pointer_move'].includes(message.type));";
 
 /// What the page says when these keys are struck.
 async fn said(page: &mut Page, strikes: &[(&str, Value)]) -> Value {

@@ -15,12 +15,12 @@ use tempfile::TempDir;
 
 use crate::support::{
     agent::{Start, TestAgent},
-    film::{Film, first_sound, frame_count, loudness, stream_count, whole_parts},
     page::Page,
     painter::{BLUE, GREEN, Painter, RED, region, screenshot},
     processes,
     requests::wrong_fields,
     sound::SoundServer,
+    video::{Video, complete_fragments, first_sound, frame_count, loudness, stream_count},
     wait::{in_time, until},
 };
 
@@ -74,10 +74,10 @@ async fn download(agent: &TestAgent, id: &str) -> Vec<u8> {
 }
 
 /// Looks at a finished replay as a client gets it.
-async fn film(agent: &TestAgent, replay: &Value) -> Film {
+async fn film(agent: &TestAgent, replay: &Value) -> Video {
     let bytes = download(agent, replay["replay_id"].as_str().unwrap()).await;
     assert_eq!(replay["size_bytes"], bytes.len());
-    let film = Film::of_bytes(&bytes, SPOT.0, SPOT.1);
+    let film = Video::of_bytes(&bytes, SPOT.0, SPOT.1);
     let told = replay["duration_ms"].as_f64().unwrap() / 1000.0;
     assert!((film.duration - told).abs() < 0.1, "{replay} {film:?}");
     film
@@ -319,7 +319,7 @@ async fn what_a_page_plays_is_heard_where_that_is_wanted() {
         assert_eq!(stream_count(&path), streams);
         if streams == 2 {
             assert!(loudness(&path) > -40.0);
-            let film = Film::of(&path, SPOT.0, SPOT.1);
+            let film = Video::of(&path, SPOT.0, SPOT.1);
             let (seen, heard) = (film.first(WHITE).unwrap(), first_sound(&path));
             println!("seen at {seen}, heard at {heard}");
             assert!((seen - heard).abs() < 1.0, "{seen} {heard} {film:?}");
@@ -512,7 +512,7 @@ async fn what_was_recorded_before_the_agent_was_killed_plays_and_so_does_the_fil
     let copy = TempDir::new().unwrap();
     let copied = copy.path().join("left.mp4");
     std::fs::copy(&left, &copied).unwrap();
-    let raw = Film::of(&copied, SPOT.0, SPOT.1);
+    let raw = Video::of(&copied, SPOT.0, SPOT.1);
     assert_eq!(raw.first(GREEN), Some(0.0));
     assert!(raw.first(RED).is_some(), "{raw:?}");
 
@@ -663,7 +663,7 @@ async fn what_was_recorded_before_the_disk_was_full_plays() {
     assert_eq!(replay["size_bytes"], bytes.len());
     assert!(bytes.len() > 3_000_000, "{}", bytes.len());
     // Up to where it breaks off.
-    let (parts, frames) = (whole_parts(&bytes), frame_count(&path));
+    let (parts, frames) = (complete_fragments(&bytes), frame_count(&path));
     assert!(parts > 1 && frames >= parts, "{frames} of {parts}");
     a_browser_plays(&path).await;
     agent.stop().await;
@@ -681,7 +681,7 @@ async fn an_agent_that_is_stopped_finishes_what_it_records() {
     let noted: Value = serde_json::from_slice(&noted).unwrap();
     assert_eq!(noted["status"], "finished", "{noted}");
     assert_eq!(noted["end_reason"], "agent_ended", "{noted}");
-    let film = Film::of(&file(".mp4"), SPOT.0, SPOT.1);
+    let film = Video::of(&file(".mp4"), SPOT.0, SPOT.1);
     assert_eq!(film.first(BLUE), Some(0.0));
     assert!(!file(".part.mp4").exists());
 }
@@ -738,7 +738,7 @@ async fn another_size_and_another_screen_are_recorded_on() {
     );
 
     let (_folder, path) = downloaded(&agent, &id).await;
-    let (middle, border) = (Film::of(&path, 316, 296), Film::of(&path, 20, 240));
+    let (middle, border) = (Video::of(&path, 316, 296), Video::of(&path, 20, 240));
     assert_eq!((middle.width, middle.height), (640, 480));
     // The smaller screen is seen in the middle, with nothing around it.
     let mut frames = middle.frames.iter().zip(&border.frames);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use crate::support::{
     agent::{Start, TestAgent},
     requests::wrong_fields,
-    scripts::{at_rest, begin, execute, fails, metric, returned, titles},
+    scripts::{error_of, execute, idle_counts, metric, result_of, start, titles},
     wait::until,
 };
 
@@ -38,7 +38,7 @@ async fn what_a_script_returns_prints_and_throws() {
     ] {
         // The empty script stands for one of comments alone; none at all is refused.
         let code = if code.is_empty() { "// nothing" } else { code };
-        assert_eq!(returned(&agent, code).await, result, "{code}");
+        assert_eq!(result_of(&agent, code).await, result, "{code}");
     }
 
     let answer = execute(
@@ -68,7 +68,7 @@ async fn what_a_script_returns_prints_and_throws() {
         "{answer}"
     );
 
-    let error = fails(&agent, "await new Promise(() => {})", 1).await;
+    let error = error_of(&agent, "await new Promise(() => {})", 1).await;
     assert!(error.contains("1 s"), "{error}");
 
     let alias = agent
@@ -162,7 +162,7 @@ async fn a_script_may_be_as_long_as_is_said() {
     let agent = Start::headless().ready().await;
     let mut code = "return 3 //".to_owned();
     code.push_str(&"x".repeat((1 << 20) - code.len()));
-    assert_eq!(returned(&agent, &code).await, 3);
+    assert_eq!(result_of(&agent, &code).await, 3);
     agent.stop().await;
 }
 
@@ -172,7 +172,7 @@ async fn more_scripts_than_may_run_are_refused() {
         .with(["--max-executes", "1"])
         .ready()
         .await;
-    let running = begin(
+    let running = start(
         &agent,
         "await new Promise(() => {})",
         json!({"timeout_sec": 300}),
@@ -196,7 +196,7 @@ async fn more_scripts_than_may_run_are_refused() {
         (status == StatusCode::OK).then(|| assert_eq!(answer["result"], 5, "{answer}"))
     })
     .await;
-    at_rest(&agent, 2).await;
+    idle_counts(&agent, 2).await;
     agent.stop().await;
 }
 
@@ -223,8 +223,8 @@ async fn without_warm_workers_a_call_waits_for_one_to_start() {
         .with(["--warm-workers", "0"])
         .ready()
         .await;
-    assert_eq!(returned(&agent, "return 1").await, 1);
-    at_rest(&agent, 0).await;
+    assert_eq!(result_of(&agent, "return 1").await, 1);
+    idle_counts(&agent, 0).await;
     agent.stop().await;
 }
 
@@ -237,21 +237,21 @@ async fn the_page_is_the_tab_in_front() {
         )
     };
     for title in ["one", "two"] {
-        assert_eq!(returned(&agent, &open(title)).await, title);
-        assert_eq!(returned(&agent, "return await page.title()").await, title);
+        assert_eq!(result_of(&agent, &open(title)).await, title);
+        assert_eq!(result_of(&agent, "return await page.title()").await, title);
     }
     let to_front =
         "const one = context.pages().find(p => p.url().includes('one')); await one.bringToFront()";
-    returned(&agent, to_front).await;
-    assert_eq!(returned(&agent, "return await page.title()").await, "one");
+    result_of(&agent, to_front).await;
+    assert_eq!(result_of(&agent, "return await page.title()").await, "one");
     // A page that refuses what scripts do is none, and neither is no page.
-    returned(&agent, "for (const p of context.pages().slice(1)) await p.close(); await page.goto('chrome://newtab/').catch(() => {})").await;
+    result_of(&agent, "for (const p of context.pages().slice(1)) await p.close(); await page.goto('chrome://newtab/').catch(() => {})").await;
     assert_ne!(
-        returned(&agent, "return page.url()").await,
+        result_of(&agent, "return page.url()").await,
         "chrome://newtab/"
     );
     assert_eq!(
-        returned(
+        result_of(
             &agent,
             "await page.setContent('<p>hi'); return await page.innerText('p')"
         )
@@ -264,7 +264,7 @@ async fn the_page_is_the_tab_in_front() {
         .as_array()
         .unwrap()
         .len();
-    returned(&agent, "return 1").await;
+    result_of(&agent, "return 1").await;
     assert_eq!(
         agent
             .ok(agent.get("/json/list"))
@@ -280,11 +280,11 @@ async fn the_page_is_the_tab_in_front() {
 #[tokio::test]
 async fn a_script_without_a_browser_waits_for_no_tab_and_opens_none() {
     let agent = Start::headless().ready().await;
-    returned(&agent, "for (const p of context.pages()) await p.close()").await;
-    assert_eq!(returned(&agent, "return 6 * 7").await, 42);
+    result_of(&agent, "for (const p of context.pages()) await p.close()").await;
+    assert_eq!(result_of(&agent, "return 6 * 7").await, 42);
     assert_eq!(titles(&agent).await.len(), 0);
     assert_eq!(
-        returned(&agent, "return page.url()").await,
+        result_of(&agent, "return page.url()").await,
         json!("about:blank")
     );
     assert_eq!(titles(&agent).await.len(), 1);
@@ -294,21 +294,21 @@ async fn a_script_without_a_browser_waits_for_no_tab_and_opens_none() {
 #[tokio::test]
 async fn workers_that_wait_do_not_interfere() {
     let agent = Start::headless().ready().await;
-    at_rest(&agent, 2).await;
+    idle_counts(&agent, 2).await;
     let prompt = "page.on('dialog', dialog => setTimeout(() => dialog.accept('typed'), 100)); return await page.evaluate(() => prompt('?'))";
-    assert_eq!(returned(&agent, prompt).await, "typed");
+    assert_eq!(result_of(&agent, prompt).await, "typed");
     // A dialog that a script leaves open does not keep the next one from its page.
     let left = "await page.goto('data:text/html,<title>kept</title>'); await page.evaluate(() => { setTimeout(() => alert('left'), 0) })";
-    returned(&agent, left).await;
-    assert_eq!(returned(&agent, "return await page.title()").await, "kept");
+    result_of(&agent, left).await;
+    assert_eq!(result_of(&agent, "return await page.title()").await, "kept");
     // Nor does a page collect worlds with the calls.
     let count = "const session = await context.newCDPSession(page); let n = 0; \
         session.on('Runtime.executionContextCreated', () => n++); await session.send('Runtime.enable'); return n";
-    let before = returned(&agent, count).await;
+    let before = result_of(&agent, count).await;
     for _ in 0..10 {
-        returned(&agent, "return await page.title()").await;
+        result_of(&agent, "return await page.title()").await;
     }
-    assert_eq!(returned(&agent, count).await, before);
+    assert_eq!(result_of(&agent, count).await, before);
     agent.stop().await;
 }
 
@@ -317,7 +317,7 @@ async fn workers_that_wait_do_not_interfere() {
 async fn it_works_on_a_screen_as_well() {
     let agent: TestAgent = Start::on_screen().ready().await;
     assert_eq!(
-        returned(&agent, "await page.goto('data:text/html,<button onclick=document.title=7>x</button>'); await page.getByRole('button').click(); return await page.title()").await,
+        result_of(&agent, "await page.goto('data:text/html,<button onclick=document.title=7>x</button>'); await page.getByRole('button').click(); return await page.title()").await,
         "7"
     );
     agent.stop().await;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     agent::{Start, TestAgent},
-    scripts::{at_rest, begin_as, execute, workers},
+    scripts::{execute, idle_counts, start_titled, workers},
     wait::until,
 };
 
@@ -139,7 +139,7 @@ async fn an_idle_executor_makes_room_and_busy_ones_do_not() {
         // The eighth takes the place of the idle one.
         let body = json!({"executor": format!("busy{n}"), "timeout_sec": 300});
         running.push(
-            begin_as(
+            start_titled(
                 &agent,
                 &format!("run{n}"),
                 "await new Promise(() => {})",
@@ -157,7 +157,7 @@ async fn an_idle_executor_makes_room_and_busy_ones_do_not() {
     for call in &running {
         call.abort();
     }
-    at_rest(&agent, 2).await;
+    idle_counts(&agent, 2).await;
     assert_eq!(
         result(&agent, "idle", "return typeof globalThis.n").await,
         "undefined"
@@ -202,7 +202,7 @@ async fn those_who_wait_for_an_executor_take_no_place_of_others() {
         .with(["--max-executes", "2"])
         .ready()
         .await;
-    let running = begin_as(
+    let running = start_titled(
         &agent,
         "first",
         "await new Promise(() => {})",
@@ -240,7 +240,7 @@ async fn an_executor_that_would_be_one_too_many_is_refused() {
         .with(["--max-executes", "1"])
         .ready()
         .await;
-    let running = begin_as(
+    let running = start_titled(
         &agent,
         "running",
         "await new Promise(() => {})",

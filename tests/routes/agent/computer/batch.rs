@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{
     agent::Start,
     processes,
-    recorder::{Recorder, action, perform, position},
+    recorder::{Recorder, action, position, run_batch},
     requests::wrong_fields,
     wait::until,
 };
@@ -15,7 +15,7 @@ use crate::support::{
 #[tokio::test]
 async fn results_tell_of_each_action() {
     let agent = Start::screen_alone().await;
-    let results = perform(
+    let results = run_batch(
         &agent,
         vec![
             action("move_mouse", json!({"x": 100, "y": 100})),
@@ -50,7 +50,7 @@ async fn a_bad_batch_has_one_detail_for_each_bad_action_and_moves_nothing() {
         (agent.answer(request).await.0 == StatusCode::BAD_REQUEST).then_some(())
     })
     .await;
-    perform(&agent, vec![action("move_mouse", json!({"x": 7, "y": 8}))]).await;
+    run_batch(&agent, vec![action("move_mouse", json!({"x": 7, "y": 8}))]).await;
     let good = action("move_mouse", json!({"x": 100, "y": 100}));
     let a_drag = |path: Value| action("drag_mouse", json!({"path": path}));
     let too_much = || action("sleep", json!({"duration_ms": 30_000}));
@@ -227,7 +227,7 @@ async fn no_option_is_taken_beyond_its_bounds() {
 async fn a_thousand_actions_are_done() {
     let agent = Start::screen_alone().await;
     let moves = (1..=1000).map(|x| action("move_mouse", json!({"x": x, "y": 1000 - x})));
-    perform(&agent, moves.collect()).await;
+    run_batch(&agent, moves.collect()).await;
     assert_eq!(position(&agent).await, json!({"x": 1000, "y": 0}));
     agent.stop().await;
 }
@@ -262,7 +262,7 @@ async fn batches_of_two_clients_are_whole() {
         for _ in 0..ROUNDS {
             let press = || action("press_key", json!({"keys": [key]}));
             let pause = || action("sleep", json!({"duration_ms": 2}));
-            perform(&agent, vec![press(), pause(), press(), pause(), press()]).await;
+            run_batch(&agent, vec![press(), pause(), press(), pause(), press()]).await;
         }
     };
     tokio::join!(client("a"), client("b"), client("c"));
@@ -306,7 +306,7 @@ async fn a_browser_that_has_gone_is_waited_for() {
     agent
         .chromium_when("its end noticed", |status| status["pid"] != chromium)
         .await;
-    perform(&agent, vec![action("move_mouse", json!({"x": 5, "y": 6}))]).await;
+    run_batch(&agent, vec![action("move_mouse", json!({"x": 5, "y": 6}))]).await;
     let status = agent.ok(agent.get("/chromium")).await;
     assert_eq!(status["generation"], 2, "{status}");
     agent.stop().await;
@@ -353,7 +353,7 @@ async fn a_screen_that_goes_away_ends_it_and_the_next_one_is_worked_on() {
     agent
         .chromium_when("the next Chromium", |status| status["generation"] == 2)
         .await;
-    perform(&agent, vec![action("move_mouse", json!({"x": 5, "y": 6}))]).await;
+    run_batch(&agent, vec![action("move_mouse", json!({"x": 5, "y": 6}))]).await;
     assert_eq!(position(&agent).await, json!({"x": 5, "y": 6}));
     agent.stop().await;
 }

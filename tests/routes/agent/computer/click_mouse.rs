@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     agent::Start,
-    recorder::{Recorder, act},
+    recorder::{Recorder, run_action},
 };
 
 /// Kind, place, button and held keys of an event.
@@ -30,7 +30,7 @@ async fn every_button_is_pressed_where_it_should_be() {
         ("forward", 4),
     ] {
         let (x, y) = (300 + number * 10, 400);
-        act(
+        run_action(
             &agent,
             "click_mouse",
             json!({"x": x, "y": y, "button": name}),
@@ -51,7 +51,7 @@ async fn clicks_are_counted_and_keys_held_meanwhile() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::open(&agent).await;
     let click = json!({"x": 300, "y": 400, "num_clicks": 3, "hold_keys": ["Shift", "ctrl"]});
-    act(&agent, "click_mouse", click).await;
+    run_action(&agent, "click_mouse", click).await;
     let seen = recorder
         .take_of(&["mousedown", "dblclick", "keydown", "keyup"], 8)
         .await;
@@ -87,14 +87,14 @@ async fn a_button_stays_down_until_a_later_call_releases_it() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::open(&agent).await;
     let press = |x: i32, how: &str| json!({"x": x, "y": 400, "click_type": how});
-    act(&agent, "click_mouse", press(300, "down")).await;
-    act(&agent, "move_mouse", json!({"x": 350, "y": 400})).await;
-    act(&agent, "press_key", json!({"keys": ["a"]})).await;
+    run_action(&agent, "click_mouse", press(300, "down")).await;
+    run_action(&agent, "move_mouse", json!({"x": 350, "y": 400})).await;
+    run_action(&agent, "press_key", json!({"keys": ["a"]})).await;
     let seen = recorder
         .take_of(&["mousedown", "mouseup", "keyup"], 2)
         .await;
     assert_eq!(seen.len(), 2, "{seen:?}");
-    act(&agent, "click_mouse", press(400, "up")).await;
+    run_action(&agent, "click_mouse", press(400, "up")).await;
     let seen = recorder.take_of(&["mousedown", "mouseup"], 1).await;
     assert_eq!(told(&seen[0]), json!(["mouseup", 400, 400, 0, ""]));
     agent.stop().await;

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::support::{
     agent::Start,
     painter::{BLUE, Painter, region, screenshot},
-    recorder::act,
+    recorder::run_action,
     requests::wrong_fields,
 };
 
@@ -15,14 +15,14 @@ async fn it_is_hidden_and_shown_as_often_as_is_asked_for() {
     let agent = Start::screen_alone().await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(BLUE);
-    act(&agent, "move_mouse", json!({"x": 300, "y": 200})).await;
+    run_action(&agent, "move_mouse", json!({"x": 300, "y": 200})).await;
     let is_seen = async || {
         let picture = screenshot(&agent, &region(290, 190, 20, 20)).await;
         (0..20).any(|x| (0..20).any(|y| picture.at(x, y) != BLUE))
     };
     assert!(is_seen().await);
     for hidden in [true, true, false, false, true] {
-        act(&agent, "cursor", json!({"hidden": hidden})).await;
+        run_action(&agent, "cursor", json!({"hidden": hidden})).await;
         assert_eq!(is_seen().await, !hidden);
     }
     for body in [json!({}), json!({"hidden": "yes"})] {

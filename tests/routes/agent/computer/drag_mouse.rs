@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::support::{
     agent::{Start, TestAgent},
-    recorder::{Recorder, act},
-    xrecord::{Event, Given, XRecord, places, took},
+    recorder::{Recorder, run_action},
+    xrecord::{Event, Input, XRecord, move_duration_ms, positions},
 };
 
 fn told(event: &Value) -> (&str, i64, i64) {
@@ -46,7 +46,7 @@ async fn it_goes_from_point_to_point_with_the_button_held() {
         "path": [[300, 300], [400, 300], [400, 500]], "button": "right", "delay": 50,
         "steps_per_segment": 2, "step_delay_ms": 120, "hold_keys": ["Shift"],
     });
-    act(&agent, "drag_mouse", drag).await;
+    run_action(&agent, "drag_mouse", drag).await;
     let seen = recorder.take_when("the release", released).await;
     let ways = ways(&seen);
     let presses: Vec<_> = ways.iter().filter(|way| way.0 != "mousemove").collect();
@@ -79,10 +79,10 @@ async fn it_goes_from_point_to_point_with_the_button_held() {
 
 /// What the server is given of a drag with the left button.
 async fn given(agent: &TestAgent, record: &mut XRecord, drag: Value) -> Vec<Event> {
-    act(agent, "drag_mouse", drag).await;
+    run_action(agent, "drag_mouse", drag).await;
     let is_over = |events: &[Event]| {
-        let last = events.last().map(|event| event.given);
-        last == Some(Given::Button {
+        let last = events.last().map(|event| event.input);
+        last == Some(Input::Button {
             number: 1,
             down: false,
         })
@@ -93,8 +93,8 @@ async fn given(agent: &TestAgent, record: &mut XRecord, drag: Value) -> Vec<Even
 /// Between the press and each move after it, in milliseconds; both were waited for, and rounded down.
 fn pauses(events: &[Event]) -> Vec<u32> {
     let pressed = events.iter().position(|event| {
-        event.given
-            == Given::Button {
+        event.input
+            == Input::Button {
                 number: 1,
                 down: true,
             }
@@ -115,7 +115,7 @@ async fn its_steps_and_pauses_are_those_that_were_asked_for() {
         "path": [[100, 100], [200, 100], [200, 300]], "delay": 80, "steps_per_segment": 4, "step_delay_ms": 30,
     });
     let seen = given(&agent, &mut record, drag).await;
-    let way = places(&seen);
+    let way = positions(&seen);
     let across = (0..=4).map(|step| (100 + 25 * step, 100));
     let down = (1..=4).map(|step| (200, 100 + 50 * step));
     assert_eq!(way, across.chain(down).collect::<Vec<_>>());
@@ -130,7 +130,7 @@ async fn its_steps_and_pauses_are_those_that_were_asked_for() {
         json!({"path": [[100, 100], [200, 200]]}),
     )
     .await;
-    let way = places(&seen);
+    let way = positions(&seen);
     let line = (0..=10).map(|step| (100 + 10 * step, 100 + 10 * step));
     assert_eq!(way, line.collect::<Vec<_>>());
     let waits = pauses(&seen);
@@ -146,14 +146,14 @@ async fn a_smooth_one_goes_along_curves_and_takes_its_time() {
     for (duration, least) in [(Some(4000), 4000), (None, 1000)] {
         let drag = json!({"path": [[100, 500], [500, 500], [900, 500]], "smooth": true, "duration_ms": duration});
         let seen = given(&agent, &mut record, drag).await;
-        let way = places(&seen);
+        let way = positions(&seen);
         assert_eq!(way.first(), Some(&(100, 500)));
         assert!(way.contains(&(500, 500)), "{way:?}");
         assert_eq!(way.last(), Some(&(900, 500)));
         assert!(way.is_sorted_by_key(|(x, _)| *x), "{way:?}");
         assert!(way.len() > 50, "{way:?}");
         assert!(way.iter().any(|(_, y)| y.abs_diff(500) > 8), "{way:?}");
-        let took = took(&seen);
+        let took = move_duration_ms(&seen);
         assert!(took + 1 >= least, "{took} ms");
     }
     agent.stop().await;
@@ -170,7 +170,7 @@ async fn what_is_draggable_is_dropped_where_it_should_be() {
     let y = top.as_i64().unwrap() + 320;
     let drag =
         json!({"path": [[10, y], [200, y + 30], [400, y]], "smooth": true, "duration_ms": 500});
-    act(&agent, "drag_mouse", drag).await;
+    run_action(&agent, "drag_mouse", drag).await;
     recorder.take_when("the release", released).await;
     recorder
         .0

@@ -14,7 +14,7 @@ use x11rb::{
 use crate::support::{
     agent::{Start, TestAgent},
     page::Page,
-    recorder::act,
+    recorder::run_action,
     screen,
     wait::until,
 };
@@ -32,13 +32,13 @@ async fn a_new_browsers_page_hears_what_is_typed() {
     let agent = Start::on_screen().ready().await;
     let mut page = Page::of(&agent).await;
     show_field(&mut page).await;
-    act(&agent, "type", json!({"text": "first"})).await;
+    run_action(&agent, "type", json!({"text": "first"})).await;
     page.until("field.value", |value| value == "first").await;
     // So it is after a restart.
     agent.ok(agent.post("/chromium/restart")).await;
     let mut page = Page::of(&agent).await;
     show_field(&mut page).await;
-    act(&agent, "type", json!({"text": "again"})).await;
+    run_action(&agent, "type", json!({"text": "again"})).await;
     page.until("field.value", |value| value == "again").await;
     agent.stop().await;
 }
@@ -51,12 +51,12 @@ async fn the_newest_window_has_it_and_then_the_one_below() {
     let open = "onclick = () => { window.other = open('about:blank', 'other', 'left=200,top=200,width=600,height=400'); \
         other.document.write('<title>second</title><input id=field>'); other.document.close(); other.field.focus(); }";
     page.evaluate(open).await;
-    act(&agent, "click_mouse", json!({"x": 100, "y": 300})).await;
+    run_action(&agent, "click_mouse", json!({"x": 100, "y": 300})).await;
     page.until("window.other?.document.hasFocus()", |has| *has == true)
         .await;
     let drawn = "new Promise(done => other.requestAnimationFrame(() => other.requestAnimationFrame(() => done(true))))";
     page.evaluate(drawn).await;
-    act(&agent, "type", json!({"text": "second"})).await;
+    run_action(&agent, "type", json!({"text": "second"})).await;
     page.until("other.field.value", |value| value == "second")
         .await;
     // Once it leaves room for it, a click at the one below brings that up.
@@ -64,10 +64,10 @@ async fn the_newest_window_has_it_and_then_the_one_below() {
     page.until("other.outerHeight", |height| *height == 400)
         .await;
     page.evaluate("onclick = null").await;
-    act(&agent, "click_mouse", json!({"x": 100, "y": 900})).await;
+    run_action(&agent, "click_mouse", json!({"x": 100, "y": 900})).await;
     page.until("document.hasFocus()", |has| *has == true).await;
     page.evaluate("field.focus()").await;
-    act(&agent, "type", json!({"text": "below"})).await;
+    run_action(&agent, "type", json!({"text": "below"})).await;
     page.until("field.value", |value| value == "below").await;
     // And back, and then the one on top closes.
     page.evaluate("other.close()").await;
@@ -77,7 +77,7 @@ async fn the_newest_window_has_it_and_then_the_one_below() {
     })
     .await;
     page.until("document.hasFocus()", |has| *has == true).await;
-    act(&agent, "type", json!({"text": "!"})).await;
+    run_action(&agent, "type", json!({"text": "!"})).await;
     page.until("field.value", |value| value == "below!").await;
     agent.stop().await;
 }
@@ -89,13 +89,13 @@ async fn where_the_one_that_has_it_closes_the_other_gets_it() {
     show_field(&mut page).await;
     page.evaluate("onclick = () => window.other = open('about:blank', 'other', 'left=200,top=200,width=600,height=400')")
         .await;
-    act(&agent, "click_mouse", json!({"x": 100, "y": 300})).await;
+    run_action(&agent, "click_mouse", json!({"x": 100, "y": 300})).await;
     page.until("window.other?.document.hasFocus()", |has| *has == true)
         .await;
     page.evaluate("other.close()").await;
     page.until("document.hasFocus()", |has| *has == true).await;
     page.evaluate("field.focus()").await;
-    act(&agent, "type", json!({"text": "left"})).await;
+    run_action(&agent, "type", json!({"text": "left"})).await;
     page.until("field.value", |value| value == "left").await;
     agent.stop().await;
 }
@@ -175,7 +175,7 @@ async fn a_click_beside_a_dialog_does_not_bury_it() {
     let inner = windows
         .show(200, 100, |window| windows.belongs_to(window, dialog))
         .await;
-    let click = async |at: i64| act(&agent, "click_mouse", json!({"x": at, "y": at})).await;
+    let click = async |at: i64| run_action(&agent, "click_mouse", json!({"x": at, "y": at})).await;
     // One that its owner does not wait for leaves it the keyboard, and stays in sight.
     click(20).await;
     windows.has_focus(owner).await;
@@ -204,14 +204,14 @@ async fn a_file_chooser_hears_keys_after_a_click_beside_it() {
     page.show(FILE).await;
     page.ready().await;
     let before = windows.stacked().len();
-    act(&agent, "click_mouse", json!({"x": 600, "y": 900})).await;
+    run_action(&agent, "click_mouse", json!({"x": 600, "y": 900})).await;
     page.until("document.hasFocus()", |has| *has == false).await;
     until("the file chooser", async || {
         (windows.stacked().len() > before).then_some(())
     })
     .await;
-    act(&agent, "click_mouse", json!({"x": 5, "y": 1070})).await;
-    act(&agent, "press_key", json!({"keys": ["Escape"]})).await;
+    run_action(&agent, "click_mouse", json!({"x": 5, "y": 1070})).await;
+    run_action(&agent, "press_key", json!({"keys": ["Escape"]})).await;
     page.until("document.title", |title| title == "cancelled")
         .await;
     agent.stop().await;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::support::{
     agent::Start,
-    recorder::{act, action, position},
+    recorder::{action, position, run_action},
     wait::{in_time, until},
 };
 
@@ -13,7 +13,7 @@ use crate::support::{
 async fn tells_where_the_pointer_is() {
     let agent = Start::screen_alone().await;
     for (x, y) in [(0, 0), (100, 200), (1919, 1079)] {
-        act(&agent, "move_mouse", json!({"x": x, "y": y})).await;
+        run_action(&agent, "move_mouse", json!({"x": x, "y": y})).await;
         assert_eq!(position(&agent).await, json!({"x": x, "y": y}));
     }
     agent.stop().await;
@@ -44,7 +44,7 @@ async fn a_batch_that_sleeps_holds_nothing_up() {
     // Once its client has left, it is the next one's turn.
     in_time(
         "the next one's turn",
-        act(&agent, "move_mouse", json!({"x": 5, "y": 5})),
+        run_action(&agent, "move_mouse", json!({"x": 5, "y": 5})),
     )
     .await;
     agent.stop().await;

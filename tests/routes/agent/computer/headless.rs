@@ -10,7 +10,7 @@ use crate::support::{
     page::Page,
     painter::{BLUE, RED, region, screenshot},
     processes,
-    recorder::{act, action, perform, position},
+    recorder::{action, position, run_action, run_batch},
     requests::wrong_fields,
     wait::{in_time, until},
 };
@@ -140,7 +140,7 @@ async fn a_page_sees_what_it_would_see_on_a_screen() {
         .await;
     let mut page = recorder(&on_screen).await;
     let top = page.evaluate("outerHeight - innerHeight").await;
-    perform(&on_screen, all_sorts(top.as_i64().unwrap())).await;
+    run_batch(&on_screen, all_sorts(top.as_i64().unwrap())).await;
     let (expected, turned) = all_seen(&mut page).await;
     let value = page.evaluate("a.value").await;
     on_screen.stop().await;
@@ -148,7 +148,7 @@ async fn a_page_sees_what_it_would_see_on_a_screen() {
 
     let agent = headless().await;
     let mut page = recorder(&agent).await;
-    perform(&agent, all_sorts(0)).await;
+    run_batch(&agent, all_sorts(0)).await;
     let (seen, turned_here) = all_seen(&mut page).await;
     for (index, expected) in expected.iter().enumerate() {
         assert_eq!(seen.get(index), Some(expected), "event {index}");
@@ -169,10 +169,10 @@ async fn text_of_any_script_is_typed() {
     let text = TEXT.replace('\t', " ");
     for (field, content) in [("a", "a.value"), ("b", "b.textContent")] {
         page.evaluate(&format!("{field}.focus()")).await;
-        act(&agent, "type", json!({"text": text})).await;
+        run_action(&agent, "type", json!({"text": text})).await;
         assert_eq!(page.evaluate(content).await, text);
     }
-    act(&agent, "type", json!({"text": "ab", "delay": 1})).await;
+    run_action(&agent, "type", json!({"text": "ab", "delay": 1})).await;
     assert_eq!(page.evaluate("b.textContent").await, format!("{text}ab"));
     agent.stop().await;
 }
@@ -182,14 +182,14 @@ async fn caps_lock_changes_no_text_and_stays_on_when_its_client_leaves() {
     let agent = headless().await;
     let mut page = recorder(&agent).await;
     page.evaluate("a.focus()").await;
-    act(&agent, "press_key", json!({"keys": ["Caps_Lock"]})).await;
+    run_action(&agent, "press_key", json!({"keys": ["Caps_Lock"]})).await;
     let text = json!({"text": "abcdef", "delay": 10_000});
     let leaving = tokio::spawn(agent.post("/computer/type").json(&text).send());
     page.until("a.value", |value| value == "a").await;
     leaving.abort();
-    act(&agent, "press_key", json!({"keys": ["b"]})).await;
-    act(&agent, "type", json!({"text": "cD"})).await;
-    act(
+    run_action(&agent, "press_key", json!({"keys": ["b"]})).await;
+    run_action(&agent, "type", json!({"text": "cD"})).await;
+    run_action(
         &agent,
         "press_key",
         json!({"keys": ["e", "Caps_Lock", "f"]}),
@@ -205,9 +205,9 @@ async fn what_is_typed_is_in_no_log() {
     let agent = Start::headless().logging("trace,hyper=info").ready().await;
     let mut page = recorder(&agent).await;
     page.evaluate("a.focus()").await;
-    act(&agent, "type", json!({"text": SECRET})).await;
+    run_action(&agent, "type", json!({"text": SECRET})).await;
     assert_eq!(page.evaluate("a.value").await, SECRET);
-    act(&agent, "press_key", json!({"keys": ["Ctrl+a", "é"]})).await;
+    run_action(&agent, "press_key", json!({"keys": ["Ctrl+a", "é"]})).await;
     let log = agent.log();
     assert!(log.contains("TRACE"), "all is logged that may be");
     for trace in ["horse", "é", "dispatchKeyEvent", "keyDown", "KeyA"] {
@@ -236,7 +236,7 @@ async fn a_smooth_way_ends_where_it_is_to() {
     let mut page = recorder(&agent).await;
     assert_eq!(position(&agent).await, json!({"x": 0, "y": 0}));
     let way = json!({"x": 900, "y": 600, "smooth": true, "duration_ms": 2000});
-    act(&agent, "move_mouse", way).await;
+    run_action(&agent, "move_mouse", way).await;
     assert_eq!(position(&agent).await, json!({"x": 900, "y": 600}));
     let moves = page.until("seen", |seen| {
         seen.as_array()
@@ -338,7 +338,7 @@ async fn what_is_held_is_released_when_its_client_leaves() {
     );
     // The next one begins with empty hands.
     page.evaluate("seen = []").await;
-    act(&agent, "click_mouse", json!({"x": 10, "y": 600})).await;
+    run_action(&agent, "click_mouse", json!({"x": 10, "y": 600})).await;
     let down = "seen.find(event => event[0] == 'mousedown')";
     let down = page.until(down, |down| down.is_array()).await;
     assert_eq!(
@@ -369,7 +369,7 @@ async fn batches_are_whole_and_hold_up_nothing_else() {
     let batches = words.map(|word| {
         let letter = action("press_key", json!({"keys": [&word[..1]]}));
         let agent = &agent;
-        async move { perform(agent, vec![letter; 4]).await }
+        async move { run_batch(agent, vec![letter; 4]).await }
     });
     join_all(batches).await;
     let value = page.evaluate("a.value").await;
@@ -394,7 +394,7 @@ async fn batches_are_whole_and_hold_up_nothing_else() {
     assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
     assert!(!sleeper.is_finished());
     sleeper.abort();
-    act(&agent, "move_mouse", json!({"x": 1, "y": 2})).await;
+    run_action(&agent, "move_mouse", json!({"x": 1, "y": 2})).await;
     agent.stop().await;
 }
 
@@ -439,12 +439,12 @@ async fn a_tab_that_goes_away_ends_its_batch_and_no_other() {
     assert!(results[..index].iter().all(|result| result["ok"] == true));
     assert_eq!(results[index]["ok"], false);
     // The one behind it is in front now.
-    act(&agent, "click_mouse", json!({"x": 700, "y": 300})).await;
+    run_action(&agent, "click_mouse", json!({"x": 700, "y": 300})).await;
     page.until("seen.some(event => event[0] == 'click')", |is| *is == true)
         .await;
     agent.ok(agent.post("/chromium/restart")).await;
     let mut page = recorder(&agent).await;
-    act(&agent, "click_mouse", json!({"x": 700, "y": 300})).await;
+    run_action(&agent, "click_mouse", json!({"x": 700, "y": 300})).await;
     page.until("seen.some(event => event[0] == 'click')", |is| *is == true)
         .await;
     agent.stop().await;

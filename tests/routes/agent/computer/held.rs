@@ -12,7 +12,7 @@ use x11rb::{
 use crate::support::{
     agent::{Start, TestAgent},
     processes,
-    recorder::{act, action, perform, position},
+    recorder::{action, position, run_action, run_batch},
     screen,
     wait::{in_time, until},
 };
@@ -81,7 +81,7 @@ async fn an_action_that_fails_leaves_nothing_down() {
     let agent = Start::on_screen().ready().await;
     let x = screen::connect(&agent).await;
     let press = json!({"x": 300, "y": 300, "click_type": "down"});
-    act(&agent, "click_mouse", press).await;
+    run_action(&agent, "click_mouse", press).await;
     assert_eq!(down(&x).0, KeyButMask::BUTTON1.bits());
     // More keys than the keyboard has room for at once, and nobody to take them.
     let text: String = ('\u{4e00}'..'\u{4e80}').collect();
@@ -148,7 +148,7 @@ async fn a_screen_that_stands_still_for_a_while_is_left_with_nothing_down() {
         (keyboard(&x) == before).then_some(())
     })
     .await;
-    perform(&agent, vec![action("type_text", json!({"text": "a漢é"}))]).await;
+    run_batch(&agent, vec![action("type_text", json!({"text": "a漢é"}))]).await;
     assert_eq!(down(&x), NOTHING);
     assert_eq!(keyboard(&x), before);
     agent.stop().await;

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::support::{
     agent::Start,
-    recorder::{Recorder, act},
-    xrecord::{Event, Given, XRecord, places, took},
+    recorder::{Recorder, run_action},
+    xrecord::{Event, Input, XRecord, move_duration_ms, positions},
 };
 
 fn place(event: &Value) -> (i64, i64) {
@@ -17,7 +17,7 @@ async fn it_goes_at_once_or_as_a_hand_would() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::open(&agent).await;
     let at_once = json!({"x": 200, "y": 300, "hold_keys": ["Alt"]});
-    act(&agent, "move_mouse", at_once).await;
+    run_action(&agent, "move_mouse", at_once).await;
     let seen = recorder
         .take_when("the move", |seen| {
             seen.last().is_some_and(|event| event["type"] == "keyup")
@@ -36,7 +36,7 @@ async fn it_goes_at_once_or_as_a_hand_would() {
     assert!(!moves.is_empty());
 
     let smooth = json!({"x": 1200, "y": 900, "smooth": true, "duration_ms": 5000});
-    act(&agent, "move_mouse", smooth).await;
+    run_action(&agent, "move_mouse", smooth).await;
     let seen = recorder
         .take_when("the end of the way", |seen| {
             seen.last().is_some_and(|event| place(event) == (1200, 900))
@@ -58,17 +58,17 @@ async fn a_smooth_move_takes_its_time_and_the_same_way_each_time() {
     let mut ways = Vec::new();
     // As long as a hand takes, longer, and that once more.
     for (duration, least) in [(None, 500), (Some(2000), 2000), (Some(2000), 2000)] {
-        act(&agent, "move_mouse", json!({"x": 100, "y": 100})).await;
+        run_action(&agent, "move_mouse", json!({"x": 100, "y": 100})).await;
         let to = json!({"x": 900, "y": 500, "smooth": true, "duration_ms": duration});
-        act(&agent, "move_mouse", to).await;
-        act(&agent, "press_key", json!({"keys": ["F9"]})).await;
-        let is_over = |event: &Event| matches!(event.given, Given::Key { down, .. } if !down);
+        run_action(&agent, "move_mouse", to).await;
+        run_action(&agent, "press_key", json!({"keys": ["F9"]})).await;
+        let is_over = |event: &Event| matches!(event.input, Input::Key { down, .. } if !down);
         let seen = record
             .take_when("the end of the way", |events| events.iter().any(is_over))
             .await;
-        let took = took(&seen);
+        let took = move_duration_ms(&seen);
         assert!(took + 1 >= least, "{took} ms");
-        let way = places(&seen);
+        let way = positions(&seen);
         assert!(way.len() > 50 && way.is_sorted(), "{way:?}");
         // The straight way would be y = x / 2 + 50.
         let off = |(x, y): &(i64, i64)| (x / 2 + 50 - y).abs();

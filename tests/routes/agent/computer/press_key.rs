@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::support::{
     agent::Start,
-    recorder::{Recorder, act},
+    recorder::{Recorder, run_action},
     requests::wrong_fields,
 };
 
@@ -35,7 +35,7 @@ async fn keys_and_combinations_are_pressed_and_released() {
         ),
         (json!(["space", "!"]), 6, "+  -  +Shift +! -! -Shift"),
     ] {
-        act(&agent, "press_key", json!({"keys": keys})).await;
+        run_action(&agent, "press_key", json!({"keys": keys})).await;
         assert_eq!(recorder.keys(count).await, expected, "{keys}");
     }
     agent.stop().await;
@@ -46,11 +46,11 @@ async fn keys_are_held_for_a_time_and_others_meanwhile() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::open(&agent).await;
     let held = json!({"keys": ["a", "Ctrl+b"], "duration": 100, "hold_keys": ["Alt", "ctrl"]});
-    act(&agent, "press_key", held).await;
+    run_action(&agent, "press_key", held).await;
     let expected = "+Alt +Control +a +b -b -a -Control -Alt";
     assert_eq!(recorder.keys(8).await, expected);
     // As on any keyboard, a key that is held long enough repeats itself.
-    act(
+    run_action(
         &agent,
         "press_key",
         json!({"keys": ["x"], "duration": 1500}),
@@ -71,7 +71,7 @@ async fn a_key_the_keyboard_does_not_have_is_pressed_all_the_same() {
     let field = "<input id=field autofocus><script>window.editing = true; field.focus()</script>";
     let mut recorder = Recorder::with(&agent, field).await;
     let keys = json!({"keys": ["eacute", "U20AC", "漢", "KP_7", "Greek_alpha"]});
-    act(&agent, "press_key", keys).await;
+    run_action(&agent, "press_key", keys).await;
     recorder
         .0
         .until("field.value", |value| value == "é€漢7α")
@@ -137,7 +137,7 @@ async fn where_the_keyboard_has_no_room_for_so_many_at_once_none_stays_down() {
     assert_eq!(seen.len(), 2 * SPARE_KEYS, "{seen:?}");
     // There is room for others again.
     let others = json!({"keys": strange('\u{5e00}', SPARE_KEYS as u32), "duration": 1});
-    act(&agent, "press_key", others).await;
+    run_action(&agent, "press_key", others).await;
     assert_eq!(
         recorder.keys(2 * SPARE_KEYS).await.split(' ').count(),
         2 * SPARE_KEYS

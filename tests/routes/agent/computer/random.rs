@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::support::{
     agent::{Start, TestAgent},
-    recorder::{Recorder, act, action, perform},
-    xrecord::{Event, Given, XRecord},
+    recorder::{Recorder, action, run_action, run_batch},
+    xrecord::{Event, Input, XRecord},
 };
 
 /// How many batches there are; the variable asks for more.
@@ -445,18 +445,18 @@ impl Seen {
 }
 
 /// All that was given but keys that repeat themselves because they are down for long.
-fn without_repeats(events: &[Event]) -> impl Iterator<Item = Given> {
+fn without_repeats(events: &[Event]) -> impl Iterator<Item = Input> {
     let mut down = BTreeSet::new();
     events.iter().filter_map(move |event| {
-        let is_new = match event.given {
-            Given::Key { code, down: true } => down.insert(code),
-            Given::Key { code, down: false } => {
+        let is_new = match event.input {
+            Input::Key { code, down: true } => down.insert(code),
+            Input::Key { code, down: false } => {
                 down.remove(&code);
                 true
             }
-            Given::Button { .. } | Given::Move(..) => true,
+            Input::Button { .. } | Input::Move(..) => true,
         };
-        is_new.then_some(event.given)
+        is_new.then_some(event.input)
     })
 }
 
@@ -465,12 +465,12 @@ fn compare(events: &[Event], wanted: &[Wanted], mut at: Place) {
     let mut given = without_repeats(events).enumerate().peekable();
     for (index, wanted) in wanted.iter().enumerate() {
         if let Wanted::Move(along @ Move::Along(_, to)) = wanted {
-            let is_on_the_way = |given: &(usize, Given)| matches!(given.1, Given::Move(x, y) if (x, y) != *to && along.passes((x, y)));
+            let is_on_the_way = |given: &(usize, Input)| matches!(given.1, Input::Move(x, y) if (x, y) != *to && along.passes((x, y)));
             while given.next_if(is_on_the_way).is_some() {}
             continue;
         }
         if let Wanted::Move(Move::To(to)) = wanted {
-            let is_there = |given: &(usize, Given)| given.1 == Given::Move(to.0, to.1);
+            let is_there = |given: &(usize, Input)| given.1 == Input::Move(to.0, to.1);
             let mut came = at == *to;
             // A way that is slow at its end may be there for a while.
             while given.next_if(is_there).is_some() {
@@ -482,10 +482,10 @@ fn compare(events: &[Event], wanted: &[Wanted], mut at: Place) {
         }
         let found = given.next();
         let fits = match (wanted, found.map(|(_, given)| given)) {
-            (Wanted::Button(wanted, wanted_down), Some(Given::Button { number, down })) => {
+            (Wanted::Button(wanted, wanted_down), Some(Input::Button { number, down })) => {
                 (*wanted, *wanted_down) == (number, down)
             }
-            (Wanted::Key(wanted_down), Some(Given::Key { down, .. })) => *wanted_down == down,
+            (Wanted::Key(wanted_down), Some(Input::Key { down, .. })) => *wanted_down == down,
             _ => false,
         };
         assert!(fits, "{index}: {wanted:?}, not {found:?}");
@@ -501,14 +501,14 @@ async fn check(
     at: Place,
 ) {
     const LAST: &str = "F9";
-    perform(agent, vec![action("press_key", json!({"keys": [LAST]}))]).await;
+    run_batch(agent, vec![action("press_key", json!({"keys": [LAST]}))]).await;
     expected.tap(LAST);
     let count = |wanted: &&Wanted| matches!(wanted, Wanted::Key(false));
     let releases = expected.given.iter().filter(count).count();
     let given = record
         .take_when("all that was given", |events| {
             let released = without_repeats(events)
-                .filter(|given| matches!(given, Given::Key { down: false, .. }));
+                .filter(|given| matches!(given, Input::Key { down: false, .. }));
             released.count() >= releases
         })
         .await;
@@ -585,7 +585,7 @@ async fn random_batches_are_seen_as_they_were_made() {
     let mut recorder = Recorder::open(&agent).await;
     let mut dice = Dice(4);
     let mut at = (100, 200);
-    act(&agent, "move_mouse", json!({"x": at.0, "y": at.1})).await;
+    run_action(&agent, "move_mouse", json!({"x": at.0, "y": at.1})).await;
     let mut record = XRecord::on(&agent).await;
     for _ in 0..batches.div_ceil(TOGETHER) {
         let mut expected = Expected {
@@ -595,7 +595,7 @@ async fn random_batches_are_seen_as_they_were_made() {
         for _ in 0..TOGETHER {
             let actions =
                 (0..=dice.below(4)).flat_map(|_| random_actions(&mut dice, &mut expected));
-            perform(&agent, actions.collect()).await;
+            run_batch(&agent, actions.collect()).await;
         }
         let before = std::mem::replace(&mut at, expected.at);
         check(&agent, (&mut record, &mut recorder), expected, before).await;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     agent::Start,
-    recorder::{Recorder, act},
+    recorder::{Recorder, run_action},
 };
 
 /// What all of it comes to.
@@ -20,7 +20,7 @@ async fn the_wheel_turns_by_its_notches() {
     let mut recorder = Recorder::open(&agent).await;
     for (across, down) in [(0, 1), (0, -4), (3, 0), (-2, 5)] {
         let turn = json!({"x": 300, "y": 400, "delta_x": across, "delta_y": down});
-        act(&agent, "scroll", turn).await;
+        run_action(&agent, "scroll", turn).await;
         let seen = recorder
             .take_when("all notches", |seen| {
                 sum(seen, "dy") == NOTCH * f64::from(down)
@@ -35,7 +35,7 @@ async fn the_wheel_turns_by_its_notches() {
         );
     }
     let held = json!({"x": 300, "y": 400, "delta_y": 3, "hold_keys": ["Ctrl"]});
-    act(&agent, "scroll", held).await;
+    run_action(&agent, "scroll", held).await;
     let seen = recorder
         .take_when("all notches", |seen| sum(seen, "dy") == NOTCH * 3.0)
         .await;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::held::keyboard;
 use crate::support::{
     agent::Start,
-    recorder::{Recorder, act},
+    recorder::{Recorder, run_action},
     requests::wrong_fields,
     wait::until,
 };
@@ -61,7 +61,7 @@ async fn two_thousand_characters_arrive_as_they_were_sent() {
     ] {
         let mut recorder = Recorder::with(&agent, FIELDS).await;
         recorder.0.evaluate(&format!("{focus}.focus()")).await;
-        act(&agent, "type", json!({"text": typed})).await;
+        run_action(&agent, "type", json!({"text": typed})).await;
         let length = Value::from(expected.encode_utf16().count());
         recorder
             .0
@@ -84,7 +84,7 @@ async fn a_delay_is_kept_and_tab_goes_on_to_the_next_field() {
     let mut recorder = Recorder::with(&agent, FIELDS).await;
     recorder.0.evaluate("input.focus()").await;
     let begun = std::time::Instant::now();
-    act(&agent, "type", json!({"text": "ab\tcd", "delay": 50})).await;
+    run_action(&agent, "type", json!({"text": "ab\tcd", "delay": 50})).await;
     assert!(begun.elapsed().as_millis() >= 200);
     recorder
         .0
@@ -98,9 +98,9 @@ async fn caps_lock_changes_nothing_and_stays_as_it_is() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::with(&agent, FIELDS).await;
     recorder.0.evaluate("area.focus()").await;
-    act(&agent, "press_key", json!({"keys": ["Caps_Lock"]})).await;
-    act(&agent, "type", json!({"text": "aB é"})).await;
-    act(&agent, "press_key", json!({"keys": ["c"]})).await;
+    run_action(&agent, "press_key", json!({"keys": ["Caps_Lock"]})).await;
+    run_action(&agent, "type", json!({"text": "aB é"})).await;
+    run_action(&agent, "press_key", json!({"keys": ["c"]})).await;
     recorder.0.until("area.value", |now| now == "aB éC").await;
     agent.stop().await;
 }
@@ -110,7 +110,7 @@ async fn the_keyboard_is_left_as_it_was_found() {
     let agent = Start::on_screen().ready().await;
     let x = crate::support::screen::connect(&agent).await;
     let before = keyboard(&x);
-    act(&agent, "type", json!({"text": sample(200)})).await;
+    run_action(&agent, "type", json!({"text": sample(200)})).await;
     assert_eq!(keyboard(&x), before);
     agent.stop().await;
 }
@@ -134,7 +134,7 @@ async fn nothing_is_typed_twice_where_the_screen_is_slow() {
     // Whoever holds a key down has it repeated again.
     typing.abort();
     repeats(AutoRepeatMode::ON).await;
-    act(&agent, "type", json!({"text": "c"})).await;
+    run_action(&agent, "type", json!({"text": "c"})).await;
     repeats(AutoRepeatMode::ON).await;
     agent.stop().await;
 }
@@ -143,8 +143,8 @@ async fn nothing_is_typed_twice_where_the_screen_is_slow() {
 async fn what_is_typed_is_in_no_log() {
     const SECRET: &str = "correct-horse-battery-staple-é";
     let agent = Start::on_screen().logging("trace,hyper=info").ready().await;
-    act(&agent, "type", json!({"text": SECRET})).await;
-    act(&agent, "press_key", json!({"keys": ["Ctrl+q", "é"]})).await;
+    run_action(&agent, "type", json!({"text": SECRET})).await;
+    run_action(&agent, "press_key", json!({"keys": ["Ctrl+q", "é"]})).await;
     let (status, answer) = agent
         .answer(
             agent

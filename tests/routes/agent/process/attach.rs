@@ -89,7 +89,7 @@ async fn all_who_are_attached_see_the_same_and_one_who_stops_holds_nobody_up() {
     let mut first = Client::connect(&process.attach_url()).await;
     first.bytes_until("prompt> ").await;
     // It takes nothing from here on.
-    let mut stopped = Client::connect_with_little_room(&process.attach_url()).await;
+    let mut stopped = Client::connect_with_small_buffer(&process.attach_url()).await;
     first
         .send_bytes(b"seq 3000000; echo e''nd\r".to_vec())
         .await;

@@ -9,7 +9,7 @@ use tokio::{
 use crate::support::{
     agent::{Start, TestAgent},
     spawned::{Spawned, rest_of, shell, spawn, until_line},
-    wait::{PATIENCE, in_time},
+    wait::{WAIT_TIMEOUT, in_time},
 };
 
 async fn agent() -> TestAgent {
@@ -59,7 +59,7 @@ async fn a_thousand_sizes_arrive_while_it_writes() {
         let (rows, cols) = (1 + round % 200, 1 + round % 333);
         process.resize(rows, cols).await;
         questions.write_all(b"?\n").await.unwrap();
-        let size = timeout(PATIENCE * 5, answers.next_line()).await;
+        let size = timeout(WAIT_TIMEOUT * 5, answers.next_line()).await;
         let size = size.expect("a size").unwrap();
         assert_eq!(size, Some(format!("{rows} {cols}")));
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::id;
 use crate::support::dev::{Answer, Dev, berth, print};
-use crate::support::replays::{folder_of, leave, notes_of};
+use crate::support::replays::{add_finished, directory_of, metadata_of};
 use crate::support::wait::until;
 
 const CONTENT: &[u8] = b"0123456789";
@@ -26,8 +26,8 @@ async fn what_was_recorded_outlives_its_browser_and_control() {
     let browser = dev.browser(json!({"name": "ours"})).await;
     let base = format!("/browsers/{}", id(&browser));
     assert_eq!(dev.get(&format!("{base}/replays")).await.body, json!([]));
-    let replay = leave(&dev, &browser, CONTENT);
-    let expected = notes_of(&dev, &browser, &replay);
+    let replay = add_finished(&dev, &browser, CONTENT);
+    let expected = metadata_of(&dev, &browser, &replay);
     assert_eq!(dev.delete(&base).await.status, 204);
 
     let state = {
@@ -70,7 +70,7 @@ fn header<'a>(answer: &'a Response, name: &str) -> &'a str {
 async fn a_file_comes_in_parts() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
-    let replay = leave(&dev, &browser, CONTENT);
+    let replay = add_finished(&dev, &browser, CONTENT);
     let base = format!("/browsers/{}", id(&browser));
     dev.delete(&base).await;
     let path = format!("{base}/replays/{replay}");
@@ -137,8 +137,8 @@ async fn a_replays_link_opens_it_and_nothing_else() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let (ours, other) = (
-        leave(&dev, &browser, CONTENT),
-        leave(&dev, &browser, CONTENT),
+        add_finished(&dev, &browser, CONTENT),
+        add_finished(&dev, &browser, CONTENT),
     );
     let base = format!("/browsers/{}", id(&browser));
     dev.delete(&base).await;
@@ -210,7 +210,7 @@ async fn nobody_else_finds_a_replay() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({"name": "ours"})).await;
     let elsewhere = dev.browser(json!({})).await;
-    let replay = leave(&dev, &browser, CONTENT);
+    let replay = add_finished(&dev, &browser, CONTENT);
     let base = format!("/browsers/{}", id(&browser));
     dev.delete(&base).await;
 
@@ -267,7 +267,7 @@ async fn where_those_that_are_kept_leave_no_room_none_is_started() {
     let path = format!("/browsers/{}/replays", id(&next));
     let headless = dev.post(&path, json!({})).await;
     headless.assert_error(409, "no_display");
-    leave(&dev, &full, &vec![0; 1 << 20]);
+    add_finished(&dev, &full, &vec![0; 1 << 20]);
     assert_eq!(
         dev.delete(&format!("/browsers/{}", id(&full))).await.status,
         204
@@ -314,8 +314,8 @@ async fn of_one_browser_only_so_many_are_kept() {
 async fn one_that_is_lost_is_listed_and_says_so() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
-    let replay = leave(&dev, &browser, CONTENT);
-    fs::remove_file(folder_of(&dev, &browser).join(format!("{replay}.mp4"))).unwrap();
+    let replay = add_finished(&dev, &browser, CONTENT);
+    fs::remove_file(directory_of(&dev, &browser).join(format!("{replay}.mp4"))).unwrap();
     let base = format!("/browsers/{}", id(&browser));
     assert_eq!(dev.delete(&base).await.status, 204);
     let listed = until("it is known to be lost", async || {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{
     agent::{Start, TestAgent},
     page::Page,
-    screen::{Answers, ClipboardOwner},
+    screen::{ClipboardOwner, ClipboardReply},
     wait::until,
 };
 
@@ -87,27 +87,36 @@ async fn text_of_every_kind_is_read_and_what_is_none_is_empty() {
     let agent = Start::screen_alone().await;
     let long = "0123456789abcdef".repeat(MAX_TEXT / 16);
     let in_parts = |size: usize, told: u32| {
-        Answers::InParts("UTF8_STRING", long.clone().into_bytes(), size, told)
+        ClipboardReply::Incremental("UTF8_STRING", long.clone().into_bytes(), size, told)
     };
     for (answers, expected) in [
         (
-            Answers::With("UTF8_STRING", "a\0b 😀".into()),
+            ClipboardReply::Content("UTF8_STRING", "a\0b 😀".into()),
             text("a\0b 😀"),
         ),
         (
-            Answers::With("text/plain;charset=utf-8", "漢".into()),
+            ClipboardReply::Content("text/plain;charset=utf-8", "漢".into()),
             text("漢"),
         ),
-        (Answers::With("STRING", b"caf\xe9".to_vec()), text("café")),
         (
-            Answers::With("UTF8_STRING", b"a\xffb".to_vec()),
+            ClipboardReply::Content("STRING", b"caf\xe9".to_vec()),
+            text("café"),
+        ),
+        (
+            ClipboardReply::Content("UTF8_STRING", b"a\xffb".to_vec()),
             text("a\u{fffd}b"),
         ),
-        (Answers::With("UTF8_STRING", Vec::new()), text("")),
-        (Answers::With("image/png", b"\x89PNG".to_vec()), text("")),
+        (ClipboardReply::Content("UTF8_STRING", Vec::new()), text("")),
+        (
+            ClipboardReply::Content("image/png", b"\x89PNG".to_vec()),
+            text(""),
+        ),
         (in_parts(60_000, 1), text(&long)),
         (in_parts(MAX_TEXT, 0), text(&long)),
-        (Answers::InParts("UTF8_STRING", Vec::new(), 1, 0), text("")),
+        (
+            ClipboardReply::Incremental("UTF8_STRING", Vec::new(), 1, 0),
+            text(""),
+        ),
     ] {
         let owner = ClipboardOwner::start(&agent, answers).await;
         assert_eq!(read(&agent).await, expected);
@@ -115,19 +124,22 @@ async fn text_of_every_kind_is_read_and_what_is_none_is_empty() {
     }
     for (answers, expected) in [
         (
-            Answers::With("UTF8_STRING", vec![b'x'; MAX_TEXT + 1]),
+            ClipboardReply::Content("UTF8_STRING", vec![b'x'; MAX_TEXT + 1]),
             StatusCode::PAYLOAD_TOO_LARGE,
         ),
         (
-            Answers::With("STRING", vec![0xe9; MAX_TEXT]),
+            ClipboardReply::Content("STRING", vec![0xe9; MAX_TEXT]),
             StatusCode::PAYLOAD_TOO_LARGE,
         ),
         (in_parts(60_000, u32::MAX), StatusCode::PAYLOAD_TOO_LARGE),
         (
-            Answers::InParts("UTF8_STRING", vec![b'x'; MAX_TEXT + 1], 60_000, 0),
+            ClipboardReply::Incremental("UTF8_STRING", vec![b'x'; MAX_TEXT + 1], 60_000, 0),
             StatusCode::PAYLOAD_TOO_LARGE,
         ),
-        (Answers::Refusing("UTF8_STRING"), StatusCode::BAD_GATEWAY),
+        (
+            ClipboardReply::Refused("UTF8_STRING"),
+            StatusCode::BAD_GATEWAY,
+        ),
     ] {
         let owner = ClipboardOwner::start(&agent, answers).await;
         let (status, answer) = read(&agent).await;
@@ -140,7 +152,7 @@ async fn text_of_every_kind_is_read_and_what_is_none_is_empty() {
 #[tokio::test]
 async fn a_program_that_does_not_answer_costs_its_readers_a_while_and_nobody_else() {
     let agent = Start::screen_alone().await;
-    let owner = ClipboardOwner::start(&agent, Answers::Never).await;
+    let owner = ClipboardOwner::start(&agent, ClipboardReply::Never).await;
     // Each waits for its own answer, and no longer.
     let readers = async { tokio::join!(read(&agent), read(&agent), read(&agent)) };
     for (status, answer) in <[_; 3]>::from(readers.await) {
@@ -165,13 +177,13 @@ async fn only_so_many_read_at_once() {
     const READERS: usize = 16;
     const ROUNDS: usize = 3;
     let agent = Start::screen_alone().await;
-    let owner = ClipboardOwner::start(&agent, Answers::Never).await;
+    let owner = ClipboardOwner::start(&agent, ClipboardReply::Never).await;
     let mut refused = false;
     for round in 1..=ROUNDS {
         let readers = join_all((0..READERS).map(|_| read(&agent)));
         let one_more = async {
             until("all asking", async || {
-                (owner.asked.load(Ordering::Relaxed) >= round * READERS).then_some(())
+                (owner.request_count.load(Ordering::Relaxed) >= round * READERS).then_some(())
             })
             .await;
             read(&agent).await
@@ -186,7 +198,7 @@ async fn only_so_many_read_at_once() {
         }
         // It came when the first of them had already left, which a slow machine may do to it.
         assert_eq!(status, StatusCode::GATEWAY_TIMEOUT, "{answer}");
-        owner.asked.fetch_sub(1, Ordering::Relaxed);
+        owner.request_count.fetch_sub(1, Ordering::Relaxed);
     }
     assert!(refused, "more than {READERS} were taken, again and again");
     agent.stop().await;

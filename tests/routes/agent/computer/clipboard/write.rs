@@ -21,7 +21,7 @@ use crate::support::{
     processes,
     recorder::{action, position},
     requests::wrong_fields,
-    screen::{Answers, ClipboardOwner},
+    screen::{ClipboardOwner, ClipboardReply},
     wait::until,
 };
 
@@ -218,7 +218,8 @@ async fn it_outlives_the_process_that_offers_it() {
 async fn what_somebody_else_has_copied_since_stays() {
     let agent = Start::screen_alone().await;
     write(&agent, "old").await;
-    let other = ClipboardOwner::start(&agent, Answers::With("UTF8_STRING", "new".into())).await;
+    let other =
+        ClipboardOwner::start(&agent, ClipboardReply::Content("UTF8_STRING", "new".into())).await;
     let first = owner_of(&agent).expect("an owner");
     processes::signal(first, Signal::SIGKILL);
     // Another one may be started, where this one could not tell of its loss any more.
@@ -250,7 +251,8 @@ async fn what_is_written_stays_where_somebody_else_has_copied_just_before() {
     for round in 0..20 {
         // It is told of both at once.
         processes::signal(owner, Signal::SIGSTOP);
-        let other = ClipboardOwner::start(&agent, Answers::With("UTF8_STRING", "x".into())).await;
+        let other =
+            ClipboardOwner::start(&agent, ClipboardReply::Content("UTF8_STRING", "x".into())).await;
         let text = format!("written {round}");
         let written = async {
             until("the request", async || {
@@ -341,7 +343,11 @@ async fn no_text_is_logged_or_named() {
     const WRITTEN: &str = "canary-of-the-clipboard";
     const COPIED: &str = "canary-of-the-page";
     let agent = Start::on_screen().logging("trace,hyper=info").ready().await;
-    let other = ClipboardOwner::start(&agent, Answers::With("UTF8_STRING", COPIED.into())).await;
+    let other = ClipboardOwner::start(
+        &agent,
+        ClipboardReply::Content("UTF8_STRING", COPIED.into()),
+    )
+    .await;
     assert_eq!(read(&agent).await, COPIED);
     write(&agent, WRITTEN).await;
     other.lost.recv().expect("it was told");
