@@ -1,4 +1,4 @@
-//! Logs of a browser's host, through control.
+//! Logs of a browser's host, through the control plane.
 
 use std::{fs::OpenOptions, io::Write};
 
@@ -9,15 +9,15 @@ use tempfile::TempDir;
 use crate::support::{dev::Dev, events::Events};
 
 #[tokio::test]
-async fn a_log_is_followed_through_control() {
+async fn log_is_followed_through_control() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let route = |query: &str| {
         let id = browser["session_id"].as_str().unwrap();
         format!("/browsers/{id}/logs/stream?{query}")
     };
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("log");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("log");
     let query = route(&format!("source=path&path={}", path.display()));
     let mut events = Events::open(dev.request(Method::GET, &query)).await;
     let mut file = OpenOptions::new()
@@ -33,25 +33,29 @@ async fn a_log_is_followed_through_control() {
     }
 
     let query = route("source=supervisor&supervisor_process=agent&follow=false");
-    let mut own = Events::open(dev.request(Method::GET, &query)).await;
+    let mut agent_log = Events::open(dev.request(Method::GET, &query)).await;
     let mut lines = Vec::new();
-    while let Some((_, event)) = own.next().await {
+    while let Some((_, event)) = agent_log.next().await {
         lines.push(event);
     }
-    let answers = |line: &&serde_json::Value| {
+    let is_ready_message = |line: &&serde_json::Value| {
         let message = line["message"].as_str().unwrap();
         message.contains("Chromium answers")
     };
-    assert_eq!(lines.iter().filter(answers).count(), 1, "{lines:#?}");
+    assert_eq!(
+        lines.iter().filter(is_ready_message).count(),
+        1,
+        "{lines:#?}"
+    );
     assert_eq!(lines.last().unwrap()["event"], "end");
 
-    let answer = dev
+    let response = dev
         .get(&route("source=supervisor&supervisor_process=x&path=/y"))
         .await;
-    answer.assert_error(400, "bad_request");
-    assert_eq!(answer.bad_fields(), ["path", "supervisor_process"]);
+    response.assert_error(400, "bad_request");
+    assert_eq!(response.bad_fields(), ["path", "supervisor_process"]);
 
-    // The stream ends with the browser.
+    // The stream ends when the browser is deleted.
     let id = browser["session_id"].as_str().unwrap();
     dev.delete(&format!("/browsers/{id}")).await;
     while events.next().await.is_some() {}

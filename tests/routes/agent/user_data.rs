@@ -14,7 +14,7 @@ use crate::support::{
     wait::{in_time, until},
 };
 
-const OF_THE_PROCESS: [&str; 4] = [
+const PROCESS_FILES: [&str; 4] = [
     "SingletonLock",
     "SingletonCookie",
     "SingletonSocket",
@@ -37,7 +37,7 @@ async fn archive(agent: &TestAgent, query: &str) -> Vec<u8> {
     let response = in_time("an archive", request.send()).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(response.headers()["content-type"], "application/zstd");
-    let archive = in_time("its content", response.bytes()).await.unwrap();
+    let archive = in_time("the content", response.bytes()).await.unwrap();
     archive.into()
 }
 
@@ -56,91 +56,102 @@ async fn first_text(db: &DatabaseConnection, query: &str) -> String {
     row.try_get_by_index(0).unwrap()
 }
 
-/// Looks through the profile in an archive: every database is whole, and nothing of the process is there.
-async fn assert_sound(archive: &[u8]) -> TempDir {
-    let folder = TempDir::new().unwrap();
-    let profile = folder.path().join("profile");
+/// Unpacks the profile in an archive. Checks that every database is intact and that the files of
+/// the process are missing.
+async fn unpack_valid_profile(archive: &[u8]) -> TempDir {
+    let directory = TempDir::new().unwrap();
+    let profile = directory.path().join("profile");
     untar(archive, &profile);
-    for name in OF_THE_PROCESS {
+    for name in PROCESS_FILES {
         assert!(fs::symlink_metadata(profile.join(name)).is_err(), "{name}");
     }
     let mut databases = 0;
-    let mut folders = vec![profile.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
+    let mut directories = vec![profile.clone()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                folders.push(path);
-            // Opening a database may remove the journal beside it.
+                directories.push(path);
+            // Opening a database may remove its journal.
             } else if fs::read(&path).is_ok_and(|file| file.starts_with(b"SQLite format 3\0")) {
                 let db = open(&path).await;
-                let found = first_text(&db, "PRAGMA integrity_check").await;
-                assert_eq!(found, "ok", "{}", path.display());
+                let result = first_text(&db, "PRAGMA integrity_check").await;
+                assert_eq!(result, "ok", "{}", path.display());
                 db.close().await.unwrap();
                 databases += 1;
             }
         }
     }
     assert!(databases > 5, "{databases} databases");
-    folder
+    directory
 }
 
-/// What is only there while something is being done.
-fn work_left(agent: &TestAgent) -> usize {
+/// Returns the number of entries in the directory for temporary files.
+fn work_entries(agent: &TestAgent) -> usize {
     fs::read_dir(agent.state_dir().join("work"))
         .unwrap()
         .count()
 }
 
 #[tokio::test]
-async fn a_login_survives_an_archive_and_its_restoration_elsewhere() {
+async fn login_survives_archive_and_restore_on_other_agent() {
     let site = Site::serve().await;
-    let one = Start::headless().ready().await;
-    visit(&one, &site, "/login").await;
-    let before = one.chromium_number("generation").await;
-    let archive = archive(&one, "").await;
-    assert_sound(&archive).await;
-    // It is there again, with what it had.
-    one.chromium_when("the next Chromium", |status| {
-        status["generation"].as_u64() > Some(before)
-    })
-    .await;
-    let back = visit(&one, &site, "/check").await;
-    assert_eq!((&*back["cookie"], &*back["stored"]), ("login=now", "here"));
-    assert_eq!(work_left(&one), 0);
-    one.stop().await;
+    let source = Start::headless().ready().await;
+    visit(&source, &site, "/login").await;
+    let before = source.chromium_number("generation").await;
+    let archive = archive(&source, "").await;
+    unpack_valid_profile(&archive).await;
+    // Chromium is running again, with its profile.
+    source
+        .chromium_when("the next Chromium", |status| {
+            status["generation"].as_u64() > Some(before)
+        })
+        .await;
+    let restored = visit(&source, &site, "/check").await;
+    assert_eq!(
+        (&*restored["cookie"], &*restored["stored"]),
+        ("login=now", "here")
+    );
+    assert_eq!(work_entries(&source), 0);
+    source.stop().await;
 
     let other = Start::headless().ready().await;
-    let stranger = visit(&other, &site, "/check").await;
-    assert_eq!((&*stranger["cookie"], &*stranger["stored"]), ("", ""));
+    let before_restore = visit(&other, &site, "/check").await;
+    assert_eq!(
+        (&*before_restore["cookie"], &*before_restore["stored"]),
+        ("", "")
+    );
     let before = other.chromium_number("generation").await;
-    let (status, answer) = restore(&other, archive).await;
-    assert_eq!(status, StatusCode::OK, "{answer}");
+    let (status, response) = restore(&other, archive).await;
+    assert_eq!(status, StatusCode::OK, "{response}");
     other
         .chromium_when("the next Chromium", |status| {
             status["generation"].as_u64() > Some(before)
         })
         .await;
-    let back = visit(&other, &site, "/check").await;
-    assert_eq!((&*back["cookie"], &*back["stored"]), ("login=now", "here"));
-    assert_eq!(work_left(&other), 0);
+    let restored = visit(&other, &site, "/check").await;
+    assert_eq!(
+        (&*restored["cookie"], &*restored["stored"]),
+        ("login=now", "here")
+    );
+    assert_eq!(work_entries(&other), 0);
     assert!(!other.state_dir().join("user-data.old").exists());
     other.stop().await;
 }
 
 #[tokio::test]
-async fn a_cookie_that_was_just_set_is_in_the_archive_of_a_living_browser() {
+async fn live_archive_contains_cookie_set_just_before() {
     let site = Site::serve().await;
     let agent = Start::headless().ready().await;
     let running = agent.ok(agent.get("/chromium")).await;
     visit(&agent, &site, "/login").await;
     let archive = archive(&agent, "?live=true&compression_level=1").await;
-    let profile = assert_sound(&archive).await;
+    let profile = unpack_valid_profile(&archive).await;
     let cookies = open(&profile.path().join("profile/Default/Cookies")).await;
     let query = "SELECT count(*) || '' FROM cookies WHERE name = 'login'";
     assert_eq!(first_text(&cookies, query).await, "1");
     cookies.close().await.unwrap();
-    // It is the same Chromium, and it goes on.
+    // Chromium was not restarted.
     let after = visit(&agent, &site, "/check").await;
     assert_eq!(
         (&*after["cookie"], &*after["stored"]),
@@ -149,13 +160,13 @@ async fn a_cookie_that_was_just_set_is_in_the_archive_of_a_living_browser() {
     let status = agent.ok(agent.get("/chromium")).await;
     assert_eq!(status["pid"], running["pid"]);
     assert_eq!(status["generation"], running["generation"]);
-    until("the end of the copy", async || {
-        (work_left(&agent) == 0).then_some(())
+    until("the removal of the copy", async || {
+        (work_entries(&agent) == 0).then_some(())
     })
     .await;
 
-    let (status, answer) = restore(&agent, archive).await;
-    assert_eq!(status, StatusCode::OK, "{answer}");
+    let (status, response) = restore(&agent, archive).await;
+    assert_eq!(status, StatusCode::OK, "{response}");
     agent
         .chromium_when("the next Chromium", |status| {
             status["generation"].as_u64() > running["generation"].as_u64()
@@ -166,34 +177,34 @@ async fn a_cookie_that_was_just_set_is_in_the_archive_of_a_living_browser() {
 }
 
 #[tokio::test]
-async fn a_profile_is_archived_whole_or_not_at_all() {
+async fn archive_of_incomplete_profile_fails() {
     let agent = Start::headless().ready().await;
     let odd = agent.state_dir().join("user-data/odd");
     nix::unistd::mkfifo(&odd, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let request = agent.get("/user_data?live=true").send();
-    let answer = in_time("a refusal", request).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    // The reason is no client's business; the log has it.
-    until("the reason", async || {
-        agent.log().contains("odd: it is a FIFO").then_some(())
+    let response = in_time("an error", request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    // The reason is logged, and not in the response.
+    until("the reason in the log", async || {
+        agent.log().contains("odd: is a FIFO").then_some(())
     })
     .await;
     let request = agent.get("/user_data").send();
-    let answer = in_time("an archive", request).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::OK);
-    let content = in_time("its end", answer.bytes()).await;
-    assert!(content.is_err(), "it looks whole");
+    let response = in_time("an archive", request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let content = in_time("the end of the archive", response.bytes()).await;
+    assert!(content.is_err(), "the archive looks complete");
 
     fs::remove_file(&odd).unwrap();
-    assert_sound(&archive(&agent, "").await).await;
-    until("the end of the copies", async || {
-        (work_left(&agent) == 0).then_some(())
+    unpack_valid_profile(&archive(&agent, "").await).await;
+    until("the removal of the copies", async || {
+        (work_entries(&agent) == 0).then_some(())
     })
     .await;
     agent.stop().await;
 }
 
-/// An entry, whatever its name is.
+/// Returns an entry of a tar archive. Its name is not checked.
 fn entry(kind: EntryType, name: &str, link: &str, content: &[u8]) -> Vec<u8> {
     let mut header = Header::new_gnu();
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
@@ -226,24 +237,24 @@ fn compressed(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_bad_archive_changes_nothing() {
+async fn invalid_archive_changes_nothing() {
     let agent = Start::headless().ready().await;
     let marker = agent.state_dir().join("user-data/marker");
     fs::write(&marker, "of the old profile").unwrap();
     let before = agent.ok(agent.get("/chromium")).await;
     let link = |name, to| entry(EntryType::Symlink, name, to, b"");
-    let good = packed(&[file("file", b"content")]);
+    let valid = packed(&[file("file", b"content")]);
     let long_name = vec![b'x'; 2 << 20];
-    for (what, archive, status) in [
+    for (case, archive, status) in [
         ("nothing", Vec::new(), 400),
         ("no archive", b"not at all".to_vec(), 400),
         ("no tar", compressed(&[7; 5000]), 400),
         ("no entry", packed(&[]), 400),
-        ("cut", good[..good.len() - 5].to_vec(), 400),
-        ("no end", compressed(&file("file", b"content")), 400),
+        ("cut", valid[..valid.len() - 5].to_vec(), 400),
+        ("no end marker", compressed(&file("file", b"content")), 400),
         (
-            "more behind its end",
-            [&good[..], &compressed(&[7; 5 << 20])].concat(),
+            "data after the end",
+            [&valid[..], &compressed(&[7; 5 << 20])].concat(),
             400,
         ),
         ("dots", packed(&[file("../file", b"")]), 400),
@@ -303,16 +314,16 @@ async fn a_bad_archive_changes_nothing() {
         ),
         ("bomb", packed(&[file("bomb", &vec![0; 66 << 20])]), 413),
     ] {
-        let (found, answer) = restore(&agent, archive).await;
-        assert_eq!(found.as_u16(), status, "{what}: {answer}");
+        let (actual, response) = restore(&agent, archive).await;
+        assert_eq!(actual.as_u16(), status, "{case}: {response}");
         if status == 400 {
-            assert_eq!(answer["details"][0]["code"], "body", "{what}: {answer}");
+            assert_eq!(response["details"][0]["code"], "body", "{case}: {response}");
         }
-        assert_eq!(work_left(&agent), 0, "{what}");
+        assert_eq!(work_entries(&agent), 0, "{case}");
     }
     for query in ["?live=yes", "?compression_level=20"] {
-        let (status, answer) = agent.answer(agent.get(&format!("/user_data{query}"))).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        let (status, response) = agent.answer(agent.get(&format!("/user_data{query}"))).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{response}");
     }
     assert_eq!(fs::read(&marker).unwrap(), b"of the old profile");
     assert_eq!(agent.ok(agent.get("/chromium")).await, before);
@@ -320,34 +331,34 @@ async fn a_bad_archive_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_restoration_that_breaks_off_leaves_nothing() {
+async fn aborted_restore_leaves_no_files() {
     let agent = Start::without_browser().listening().await;
-    let mut archive = packed(&[file("first", b"has come"), file("second", &noise(4 << 20))]);
+    let mut archive = packed(&[file("first", b"received"), file("second", &noise(4 << 20))]);
     archive.truncate(archive.len() / 2);
     for killed in [false, true] {
         let (sender, body) = unfinished(archive.clone());
         let restoring = tokio::spawn(agent.put("/user_data").body(body).send());
         until("a first file", async || {
             let work = fs::read_dir(agent.state_dir().join("work")).unwrap();
-            let mut folders = work.map(|folder| folder.unwrap().path());
-            folders.find(|folder| folder.join("user-data/first").exists())
+            let mut directories = work.map(|directory| directory.unwrap().path());
+            directories.find(|directory| directory.join("user-data/first").exists())
         })
         .await;
-        let (status, answer) = agent.answer(agent.get("/user_data")).await;
-        assert_eq!(status, StatusCode::CONFLICT, "{answer}");
+        let (status, response) = agent.answer(agent.get("/user_data")).await;
+        assert_eq!(status, StatusCode::CONFLICT, "{response}");
         if killed {
-            let folder = agent.kill().await;
-            let agent = TestAgent::again(folder)
+            let directory = agent.kill().await;
+            let agent = TestAgent::again(directory)
                 .with(["--headless", "--chromium", "/bin/true"])
                 .listening()
                 .await;
-            assert_eq!(work_left(&agent), 0);
+            assert_eq!(work_entries(&agent), 0);
             agent.stop().await;
             return;
         }
         restoring.abort();
-        until("the end of it", async || {
-            (work_left(&agent) == 0).then_some(())
+        until("the removal of the unpacked files", async || {
+            (work_entries(&agent) == 0).then_some(())
         })
         .await;
         drop(sender);
@@ -355,22 +366,22 @@ async fn a_restoration_that_breaks_off_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn an_exchange_that_was_broken_off_leaves_one_profile_whole() {
-    for (current, old, found) in [
+async fn interrupted_profile_swap_leaves_one_complete_profile() {
+    for (current, old, expected) in [
         (None, Some("old"), "old"),
         (Some("new"), Some("old"), "new"),
     ] {
         let start = Start::without_browser();
-        for (folder, content) in [("user-data", current), ("user-data.old", old)] {
+        for (directory, content) in [("user-data", current), ("user-data.old", old)] {
             if let Some(content) = content {
-                let folder = start.state_dir().join(folder);
-                fs::create_dir_all(&folder).unwrap();
-                fs::write(folder.join("marker"), content).unwrap();
+                let directory = start.state_dir().join(directory);
+                fs::create_dir_all(&directory).unwrap();
+                fs::write(directory.join("marker"), content).unwrap();
             }
         }
         let agent = start.listening().await;
         let marker = agent.state_dir().join("user-data/marker");
-        assert_eq!(fs::read_to_string(marker).unwrap(), found);
+        assert_eq!(fs::read_to_string(marker).unwrap(), expected);
         assert!(!agent.state_dir().join("user-data.old").exists());
         agent.stop().await;
     }

@@ -22,7 +22,7 @@ async fn agent() -> TestAgent {
     Start::without_browser().listening().await
 }
 
-fn at(agent: &TestAgent, method: Method, route: &str, path: &Path) -> RequestBuilder {
+fn path_request(agent: &TestAgent, method: Method, route: &str, path: &Path) -> RequestBuilder {
     let path = path.to_str().expect("UTF-8");
     agent.request(method, &query(route, &[("path", path)]))
 }
@@ -40,27 +40,30 @@ async fn put(agent: &TestAgent, route: &str, body: Value) -> (StatusCode, Value)
 }
 
 async fn read(agent: &TestAgent, path: &Path) -> Vec<u8> {
-    let response = in_time("a file", at(agent, Method::GET, "read_file", path).send())
-        .await
-        .unwrap();
+    let response = in_time(
+        "a file",
+        path_request(agent, Method::GET, "read_file", path).send(),
+    )
+    .await
+    .unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(
         response.headers()["content-type"],
         "application/octet-stream"
     );
-    in_time("its content", response.bytes())
+    in_time("the content", response.bytes())
         .await
         .unwrap()
         .into()
 }
 
 async fn write(agent: &TestAgent, path: &Path, body: impl Into<Body>) -> StatusCode {
-    let request = at(agent, Method::PUT, "write_file", path).body(body);
+    let request = path_request(agent, Method::PUT, "write_file", path).body(body);
     agent.answer(request).await.0
 }
 
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<_> = fs::read_dir(folder)
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
@@ -69,16 +72,16 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_written_is_read_again() {
+async fn written_file_is_read_back() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
+    let directory = TempDir::new().unwrap();
     let every_byte: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
     for (name, content) in [
         ("empty", &b""[..]),
         ("every byte", &every_byte),
         ("ünïcode 😀 & %2F?#", b"text"),
     ] {
-        let path = folder.path().join(name);
+        let path = directory.path().join(name);
         assert_eq!(
             write(&agent, &path, content.to_vec()).await,
             StatusCode::CREATED
@@ -87,50 +90,56 @@ async fn what_is_written_is_read_again() {
         assert!(read(&agent, &path).await == content, "{name}");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o644);
     }
-    // Files whose length only their end tells: one says 0, the other that it fills a page.
-    let told = read(&agent, Path::new("/proc/self/cmdline")).await;
-    assert!(String::from_utf8_lossy(&told).contains("agent"));
+    // Generated files without a real length: one claims 0, the other a full page.
+    let content = read(&agent, Path::new("/proc/self/cmdline")).await;
+    assert!(String::from_utf8_lossy(&content).contains("agent"));
     let mtu = Path::new("/sys/class/net/lo/mtu");
     assert_eq!(read(&agent, mtu).await, fs::read(mtu).unwrap());
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_a_link_leads_to_is_made() {
+async fn dangling_link_target_is_created() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    fs::create_dir(at("sub")).unwrap();
-    symlink("sub/new", at("link")).unwrap();
-    symlink("../link", at("sub/link")).unwrap();
+    let directory = TempDir::new().unwrap();
+    let path_of = |name: &str| directory.path().join(name);
+    fs::create_dir(path_of("sub")).unwrap();
+    symlink("sub/new", path_of("link")).unwrap();
+    symlink("../link", path_of("sub/link")).unwrap();
     assert_eq!(
-        write(&agent, &at("sub/link"), "1").await,
+        write(&agent, &path_of("sub/link"), "1").await,
         StatusCode::CREATED
     );
-    assert_eq!(fs::read(at("sub/new")).unwrap(), b"1");
-    fs::remove_file(at("sub/new")).unwrap();
+    assert_eq!(fs::read(path_of("sub/new")).unwrap(), b"1");
+    fs::remove_file(path_of("sub/new")).unwrap();
     let form = reqwest::multipart::Form::new()
-        .text("files.0.dest_path", at("link").to_str().unwrap().to_owned())
+        .text(
+            "files.0.dest_path",
+            path_of("link").to_str().unwrap().to_owned(),
+        )
         .text("files.0.file", "2");
     agent.ok(agent.post("/fs/upload").multipart(form)).await;
-    assert_eq!(fs::read(at("sub/new")).unwrap(), b"2");
+    assert_eq!(fs::read(path_of("sub/new")).unwrap(), b"2");
     for link in ["link", "sub/link"] {
-        assert!(fs::symlink_metadata(at(link)).unwrap().is_symlink());
+        assert!(fs::symlink_metadata(path_of(link)).unwrap().is_symlink());
     }
-    fs::remove_dir_all(at("sub")).unwrap();
-    assert_eq!(write(&agent, &at("link"), "3").await, StatusCode::NOT_FOUND);
-    assert_eq!(names(folder.path()), ["link"]);
+    fs::remove_dir_all(path_of("sub")).unwrap();
+    assert_eq!(
+        write(&agent, &path_of("link"), "3").await,
+        StatusCode::NOT_FOUND
+    );
+    assert_eq!(names(directory.path()), ["link"]);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn set_user_bits_outlast_the_writing() {
+async fn set_user_id_bit_survives_write() {
     let agent = Start::without_browser()
         .without_rights_over_files()
         .listening()
         .await;
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("program");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("program");
     let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
     let pairs = [("path", path.to_str().unwrap()), ("mode", "4755")];
     let request = agent.put(&query("write_file", &pairs)).body("new");
@@ -143,10 +152,10 @@ async fn set_user_bits_outlast_the_writing() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_replaced_keeps_its_mode_and_its_links() {
+async fn replaced_file_keeps_mode_and_links() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let (path, link) = (folder.path().join("file"), folder.path().join("link"));
+    let directory = TempDir::new().unwrap();
+    let (path, link) = (directory.path().join("file"), directory.path().join("link"));
     fs::write(&path, "old").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
     symlink("file", &link).unwrap();
@@ -159,27 +168,27 @@ async fn a_file_that_is_replaced_keeps_its_mode_and_its_links() {
     let request = agent.put(&query("write_file", &pairs)).body("newer");
     assert_eq!(agent.answer(request).await.0, StatusCode::CREATED);
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
-    assert_eq!(names(folder.path()), ["file", "link"]);
+    assert_eq!(names(directory.path()), ["file", "link"]);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_write_that_breaks_off_changes_nothing() {
+async fn aborted_write_changes_nothing() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("file");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("file");
     fs::write(&path, "old").unwrap();
     let (_sender, body) = unfinished("half");
-    let request = at(&agent, Method::PUT, "write_file", &path).body(body);
+    let request = path_request(&agent, Method::PUT, "write_file", &path).body(body);
     let writing = tokio::spawn(request.send());
-    until("the draft", async || {
-        (names(folder.path()).len() == 2).then_some(())
+    until("the temporary file", async || {
+        (names(directory.path()).len() == 2).then_some(())
     })
     .await;
     assert_eq!(read(&agent, &path).await, b"old");
     writing.abort();
-    until("the end of the draft", async || {
-        (names(folder.path()) == ["file"]).then_some(())
+    until("the removal of the temporary file", async || {
+        (names(directory.path()) == ["file"]).then_some(())
     })
     .await;
     assert_eq!(fs::read(&path).unwrap(), b"old");
@@ -187,20 +196,20 @@ async fn a_write_that_breaks_off_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_large_file_passes_through_little_memory() {
+async fn large_file_transfer_uses_little_memory() {
     const CHUNK: usize = 1 << 20;
     const CHUNKS: usize = 512;
-    const MOST_KIB: u64 = 24 << 10;
+    const LIMIT_KIB: u64 = 24 << 10;
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("large");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("large");
     write(&agent, &path, vec![1; CHUNK]).await;
     let memory = PeakMemory::of(agent.pid());
     let chunk = Bytes::from(vec![7; CHUNK]);
     let chunks = stream::iter((0..CHUNKS).map(move |_| Ok::<_, std::io::Error>(chunk.clone())));
     let body = Body::wrap_stream(chunks);
     assert_eq!(write(&agent, &path, body).await, StatusCode::CREATED);
-    let response = at(&agent, Method::GET, "read_file", &path)
+    let response = path_request(&agent, Method::GET, "read_file", &path)
         .send()
         .await
         .unwrap();
@@ -210,15 +219,15 @@ async fn a_large_file_passes_through_little_memory() {
     }
     assert_eq!(length, CHUNK * CHUNKS);
     let grown = memory.grown_kib();
-    assert!(grown < MOST_KIB, "grown by {grown} KiB");
+    assert!(grown < LIMIT_KIB, "grew by {grown} KiB");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn directories_are_made_listed_and_removed() {
+async fn directories_are_created_listed_and_removed() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let deep = folder.path().join("a/b");
+    let directory = TempDir::new().unwrap();
+    let deep = directory.path().join("a/b");
     for _ in 0..2 {
         let (status, _) = put(
             &agent,
@@ -232,7 +241,9 @@ async fn directories_are_made_listed_and_removed() {
     fs::write(deep.join("file"), "four").unwrap();
     symlink("nowhere", deep.join("link")).unwrap();
     fs::create_dir(deep.join("sub")).unwrap();
-    let listed = agent.ok(at(&agent, Method::GET, "list_files", &deep)).await;
+    let listed = agent
+        .ok(path_request(&agent, Method::GET, "list_files", &deep))
+        .await;
     let listed = listed.as_array().unwrap();
     let field = |name: &str| {
         listed
@@ -245,7 +256,7 @@ async fn directories_are_made_listed_and_removed() {
     assert_eq!(field("mode"), ["-rw-r--r--", "lrwxrwxrwx", "drwxr-xr-x"]);
     assert_eq!(listed[0]["size_bytes"], 4);
     assert_eq!(listed[0]["path"], json!(deep.join("file")));
-    let info = at(&agent, Method::GET, "file_info", &deep.join("file"));
+    let info = path_request(&agent, Method::GET, "file_info", &deep.join("file"));
     let info = agent.ok(info).await;
     assert_eq!(info, listed[0]);
     let modified = fs::metadata(deep.join("file")).unwrap().modified().unwrap();
@@ -260,46 +271,46 @@ async fn directories_are_made_listed_and_removed() {
     let (status, _) = put(
         &agent,
         "delete_directory",
-        json!({"path": folder.path().join("a")}),
+        json!({"path": directory.path().join("a")}),
     )
     .await;
     assert_eq!(status, StatusCode::OK);
-    assert!(names(folder.path()).is_empty());
+    assert!(names(directory.path()).is_empty());
 
-    // By whatever name, it goes with what is in it.
-    let target = folder.path().join("target");
-    symlink("target", folder.path().join("link")).unwrap();
+    // Every form of its path removes the directory with its content.
+    let target = directory.path().join("target");
+    symlink("target", directory.path().join("link")).unwrap();
     for name in ["target/", "target/.", "target//", "link/", "link/."] {
         fs::create_dir_all(target.join("full")).unwrap();
-        let path = format!("{}/{name}", folder.path().display());
-        let (status, answer) = put(&agent, "delete_directory", json!({"path": path})).await;
-        assert_eq!(status, StatusCode::OK, "{name}: {answer}");
-        assert_eq!(names(folder.path()), ["link"], "{name}");
+        let path = format!("{}/{name}", directory.path().display());
+        let (status, response) = put(&agent, "delete_directory", json!({"path": path})).await;
+        assert_eq!(status, StatusCode::OK, "{name}: {response}");
+        assert_eq!(names(directory.path()), ["link"], "{name}");
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn files_are_moved_within_a_file_system_and_to_another() {
+async fn move_works_within_and_across_file_systems() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    // The one that is in memory, unless temporary files are there as well.
+    let directory = TempDir::new().unwrap();
+    // The in-memory file system, unless the temporary directory is also on it.
     let device = |path: &Path| fs::metadata(path).unwrap().dev();
-    let elsewhere = ["/dev/shm", env!("CARGO_TARGET_TMPDIR")].map(Path::new);
-    let elsewhere = elsewhere
+    let candidates = ["/dev/shm", env!("CARGO_TARGET_TMPDIR")].map(Path::new);
+    let other_file_system = candidates
         .into_iter()
-        .find(|path| device(path) != device(folder.path()))
+        .find(|path| device(path) != device(directory.path()))
         .expect("a second file system");
-    let other = TempDir::new_in(elsewhere).unwrap();
-    for target in [folder.path().join("moved"), other.path().join("moved")] {
-        let source = folder.path().join("tree");
+    let other = TempDir::new_in(other_file_system).unwrap();
+    for target in [directory.path().join("moved"), other.path().join("moved")] {
+        let source = directory.path().join("tree");
         fs::create_dir_all(source.join("sub")).unwrap();
         fs::write(source.join("sub/file"), "content").unwrap();
         fs::set_permissions(source.join("sub/file"), fs::Permissions::from_mode(0o600)).unwrap();
         symlink("sub/file", source.join("link")).unwrap();
         let body = json!({"src_path": source, "dest_path": target});
-        let (status, answer) = put(&agent, "move", body).await;
-        assert_eq!(status, StatusCode::OK, "{answer}");
+        let (status, response) = put(&agent, "move", body).await;
+        assert_eq!(status, StatusCode::OK, "{response}");
         assert!(!source.exists());
         assert_eq!(fs::read(target.join("link")).unwrap(), b"content");
         assert_eq!(
@@ -317,39 +328,38 @@ async fn files_are_moved_within_a_file_system_and_to_another() {
 }
 
 #[tokio::test]
-async fn permissions_and_owners_are_set() {
+async fn permissions_and_owner_are_set() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("file");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("file");
     fs::write(&path, "").unwrap();
     let own = fs::metadata(&path).unwrap();
     let body = json!({"path": path, "mode": "4711", "owner": own.uid().to_string(), "group": own.gid().to_string()});
-    let (status, answer) = put(&agent, "set_file_permissions", body).await;
-    assert_eq!(status, StatusCode::OK, "{answer}");
+    let (status, response) = put(&agent, "set_file_permissions", body).await;
+    assert_eq!(status, StatusCode::OK, "{response}");
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o4711);
-    let body =
-        json!({"path": path, "mode": "600", "owner": "nobody-of-that-name", "group": "root"});
-    let (status, answer) = put(&agent, "set_file_permissions", body).await;
+    let body = json!({"path": path, "mode": "600", "owner": "no-such-user", "group": "root"});
+    let (status, response) = put(&agent, "set_file_permissions", body).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert_eq!(answer["details"][0]["code"], "owner");
+    assert_eq!(response["details"][0]["code"], "owner");
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o4711);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn bad_requests_are_refused_field_by_field() {
+async fn invalid_file_request_names_each_invalid_field() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    fs::write(at("file"), "x").unwrap();
-    fs::create_dir_all(at("dir/full")).unwrap();
-    symlink("dir", at("link")).unwrap();
+    let directory = TempDir::new().unwrap();
+    let path_of = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path_of("file"), "x").unwrap();
+    fs::create_dir_all(path_of("dir/full")).unwrap();
+    symlink("dir", path_of("link")).unwrap();
     nix::unistd::mkfifo(
-        folder.path().join("fifo").as_path(),
+        directory.path().join("fifo").as_path(),
         nix::sys::stat::Mode::S_IRWXU,
     )
     .unwrap();
-    let before = tree(folder.path());
+    let before = tree(directory.path());
 
     let long = format!("/{}", "x".repeat(5000));
     let component = format!("/{}", "x".repeat(300));
@@ -359,37 +369,37 @@ async fn bad_requests_are_refused_field_by_field() {
         ("/tmp\0", 400),
         (long.as_str(), 400),
         (component.as_str(), 400),
-        (&at("none"), 404),
-        (&at("dir"), 400),
-        (&at("fifo"), 400),
-        (&at("file/below"), 400),
+        (&path_of("none"), 404),
+        (&path_of("dir"), 400),
+        (&path_of("fifo"), 400),
+        (&path_of("file/below"), 400),
         ("/dev/zero", 400),
     ] {
         let request = agent.get(&query("read_file", &[("path", path)]));
-        let (found, answer) = agent.answer(request).await;
-        assert_eq!(found.as_u16(), status, "{path}: {answer}");
+        let (actual, response) = agent.answer(request).await;
+        assert_eq!(actual.as_u16(), status, "{path}: {response}");
         if status == 400 {
-            assert_eq!(answer["details"][0]["code"], "path", "{answer}");
+            assert_eq!(response["details"][0]["code"], "path", "{response}");
         }
     }
     for (path, mode, status, field) in [
-        (at("new"), "9", 400, "mode"),
-        (at("new"), "00644", 400, "mode"),
-        (at("dir"), "644", 400, "path"),
-        (at("fifo"), "644", 400, "path"),
-        (at("none/new"), "644", 404, ""),
-        (at("file/new"), "644", 400, "path"),
-        (at("new/"), "644", 400, "path"),
-        (at("new/."), "644", 400, "path"),
+        (path_of("new"), "9", 400, "mode"),
+        (path_of("new"), "00644", 400, "mode"),
+        (path_of("dir"), "644", 400, "path"),
+        (path_of("fifo"), "644", 400, "path"),
+        (path_of("none/new"), "644", 404, ""),
+        (path_of("file/new"), "644", 400, "path"),
+        (path_of("new/"), "644", 400, "path"),
+        (path_of("new/."), "644", 400, "path"),
         ("/".to_owned(), "644", 400, "path"),
     ] {
         let request = agent
             .put(&query("write_file", &[("path", &path), ("mode", mode)]))
             .body("x");
-        let (found, answer) = agent.answer(request).await;
-        assert_eq!(found.as_u16(), status, "{path}: {answer}");
+        let (actual, response) = agent.answer(request).await;
+        assert_eq!(actual.as_u16(), status, "{path}: {response}");
         if status == 400 {
-            assert_eq!(answer["details"][0]["code"], field, "{answer}");
+            assert_eq!(response["details"][0]["code"], field, "{response}");
         }
     }
     for (route, body, status, fields) in [
@@ -400,26 +410,36 @@ async fn bad_requests_are_refused_field_by_field() {
             400,
             vec!["mode", "path"],
         ),
-        ("create_directory", json!({"path": at("file")}), 409, vec![]),
         (
             "create_directory",
-            json!({"path": at("file/below")}),
+            json!({"path": path_of("file")}),
             409,
             vec![],
         ),
         (
             "create_directory",
-            json!({"path": at("file/below/deeper")}),
+            json!({"path": path_of("file/below")}),
+            409,
+            vec![],
+        ),
+        (
+            "create_directory",
+            json!({"path": path_of("file/below/deeper")}),
             409,
             vec![],
         ),
         (
             "delete_directory",
-            json!({"path": at("file")}),
+            json!({"path": path_of("file")}),
             400,
             vec!["path"],
         ),
-        ("delete_directory", json!({"path": at("none")}), 404, vec![]),
+        (
+            "delete_directory",
+            json!({"path": path_of("none")}),
+            404,
+            vec![],
+        ),
         ("delete_directory", json!({"path": "/"}), 400, vec!["path"]),
         (
             "delete_directory",
@@ -429,18 +449,23 @@ async fn bad_requests_are_refused_field_by_field() {
         ),
         (
             "delete_directory",
-            json!({"path": at("dir/full/..")}),
+            json!({"path": path_of("dir/full/..")}),
             400,
             vec!["path"],
         ),
         (
             "delete_directory",
-            json!({"path": at("link")}),
+            json!({"path": path_of("link")}),
             400,
             vec!["path"],
         ),
-        ("delete_file", json!({"path": at("dir")}), 400, vec!["path"]),
-        ("delete_file", json!({"path": at("none")}), 404, vec![]),
+        (
+            "delete_file",
+            json!({"path": path_of("dir")}),
+            400,
+            vec!["path"],
+        ),
+        ("delete_file", json!({"path": path_of("none")}), 404, vec![]),
         (
             "move",
             json!({"src_path": 1}),
@@ -449,37 +474,37 @@ async fn bad_requests_are_refused_field_by_field() {
         ),
         (
             "move",
-            json!({"src_path": at("none"), "dest_path": at("new")}),
+            json!({"src_path": path_of("none"), "dest_path": path_of("new")}),
             404,
             vec![],
         ),
         (
             "move",
-            json!({"src_path": at("file"), "dest_path": at("none/new")}),
+            json!({"src_path": path_of("file"), "dest_path": path_of("none/new")}),
             404,
             vec![],
         ),
         (
             "move",
-            json!({"src_path": at("dir"), "dest_path": at("dir/full/in")}),
+            json!({"src_path": path_of("dir"), "dest_path": path_of("dir/full/in")}),
             400,
             vec!["dest_path"],
         ),
         (
             "move",
-            json!({"src_path": at("file"), "dest_path": at("dir")}),
+            json!({"src_path": path_of("file"), "dest_path": path_of("dir")}),
             400,
             vec!["dest_path"],
         ),
         (
             "move",
-            json!({"src_path": at("dir"), "dest_path": at("file")}),
+            json!({"src_path": path_of("dir"), "dest_path": path_of("file")}),
             400,
             vec!["dest_path"],
         ),
         (
             "set_file_permissions",
-            json!({"path": at("file")}),
+            json!({"path": path_of("file")}),
             400,
             vec!["mode"],
         ),
@@ -491,21 +516,25 @@ async fn bad_requests_are_refused_field_by_field() {
         ),
         (
             "set_file_permissions",
-            json!({"path": at("file"), "mode": "644", "group": "no-such-group"}),
+            json!({"path": path_of("file"), "mode": "644", "group": "no-such-group"}),
             400,
             vec!["group"],
         ),
         (
             "set_file_permissions",
-            json!({"path": at("none"), "mode": "644"}),
+            json!({"path": path_of("none"), "mode": "644"}),
             404,
             vec![],
         ),
     ] {
-        let (found, answer) = put(&agent, route, body.clone()).await;
-        assert_eq!(found.as_u16(), status, "{route} {body}: {answer}");
-        assert_eq!(wrong_fields(&answer), fields, "{route} {body}: {answer}");
+        let (actual, response) = put(&agent, route, body.clone()).await;
+        assert_eq!(actual.as_u16(), status, "{route} {body}: {response}");
+        assert_eq!(
+            wrong_fields(&response),
+            fields,
+            "{route} {body}: {response}"
+        );
     }
-    assert_eq!(tree(folder.path()), before);
+    assert_eq!(tree(directory.path()), before);
     agent.stop().await;
 }

@@ -37,8 +37,8 @@ fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// The beginning of a form: where the first file goes, and some of its content.
-fn half_a_form(path: &Path) -> String {
+/// Returns the start of a form: the destination of the first file, and part of its content.
+fn partial_form(path: &Path) -> String {
     format!(
         "--x\r\nContent-Disposition: form-data; name=\"files.0.dest_path\"\r\n\r\n{}\r\n\
          --x\r\nContent-Disposition: form-data; name=\"files.0.file\"; filename=\"f\"\r\n\r\nhalf",
@@ -46,71 +46,71 @@ fn half_a_form(path: &Path) -> String {
     )
 }
 
-fn entries(folder: &Path) -> usize {
-    fs::read_dir(folder).unwrap().count()
+fn entries(directory: &Path) -> usize {
+    fs::read_dir(directory).unwrap().count()
 }
 
-fn no_work_left(agent: &TestAgent) {
+fn assert_no_temp_files(agent: &TestAgent) {
     assert_eq!(entries(&agent.state_dir().join("work")), 0);
     assert_eq!(entries(&agent.state_dir().join("run/drafts")), 0);
 }
 
 #[tokio::test]
-async fn files_come_in_any_order_and_under_any_of_their_names() {
+async fn upload_accepts_parts_in_any_order_and_naming() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let at = |name: &str| folder.path().join(name);
+    let directory = TempDir::new().unwrap();
+    let path_of = |name: &str| directory.path().join(name);
     let large = noise(3 << 20);
-    fs::write(at("replaced"), "old").unwrap();
-    fs::set_permissions(at("replaced"), fs::Permissions::from_mode(0o640)).unwrap();
-    symlink("replaced", at("link")).unwrap();
+    fs::write(path_of("replaced"), "old").unwrap();
+    fs::set_permissions(path_of("replaced"), fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("replaced", path_of("link")).unwrap();
     let form = Form::new()
         .part("files.7.file", content(large.clone()))
-        .text("files.0.dest_path", text(&at("empty")))
-        .text("ignored", "whatever")
+        .text("files.0.dest_path", text(&path_of("empty")))
+        .text("ignored", "any")
         .part("files.0.file", content(""))
-        .text("files[1].dest_path", text(&at("ünïcode 😀")))
+        .text("files[1].dest_path", text(&path_of("ünïcode 😀")))
         .part("files[1][file]", content("text"))
-        .text("files.7.dest_path", text(&at("large")))
+        .text("files.7.dest_path", text(&path_of("large")))
         .part("files[2].file", content("new"))
-        .text("files[2].dest_path", text(&at("link")));
-    let (status, answer) = upload(&agent, form).await;
-    assert_eq!(status, StatusCode::CREATED, "{answer}");
-    assert!(fs::read(at("large")).unwrap() == large);
-    assert_eq!(fs::read(at("empty")).unwrap(), b"");
-    assert_eq!(fs::read(at("ünïcode 😀")).unwrap(), b"text");
-    assert_eq!(fs::read(at("replaced")).unwrap(), b"new");
-    let mode = |name: &str| fs::symlink_metadata(at(name)).unwrap().mode() & 0o7777;
+        .text("files[2].dest_path", text(&path_of("link")));
+    let (status, response) = upload(&agent, form).await;
+    assert_eq!(status, StatusCode::CREATED, "{response}");
+    assert!(fs::read(path_of("large")).unwrap() == large);
+    assert_eq!(fs::read(path_of("empty")).unwrap(), b"");
+    assert_eq!(fs::read(path_of("ünïcode 😀")).unwrap(), b"text");
+    assert_eq!(fs::read(path_of("replaced")).unwrap(), b"new");
+    let mode = |name: &str| fs::symlink_metadata(path_of(name)).unwrap().mode() & 0o7777;
     assert_eq!((mode("large"), mode("replaced")), (0o644, 0o640));
-    assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
-    assert_eq!(entries(folder.path()), 5);
+    assert!(fs::symlink_metadata(path_of("link")).unwrap().is_symlink());
+    assert_eq!(entries(directory.path()), 5);
 
     let form = Form::new()
-        .text("files[][dest_path]", text(&at("one")))
+        .text("files[][dest_path]", text(&path_of("one")))
         .part("files[][file]", content("1"))
-        .text("files[][dest_path]", text(&at("two")))
+        .text("files[][dest_path]", text(&path_of("two")))
         .part("files[][file]", content("2"));
-    let (status, answer) = upload(&agent, form).await;
-    assert_eq!(status, StatusCode::CREATED, "{answer}");
-    assert_eq!(fs::read(at("one")).unwrap(), b"1");
-    assert_eq!(fs::read(at("two")).unwrap(), b"2");
-    no_work_left(&agent);
+    let (status, response) = upload(&agent, form).await;
+    assert_eq!(status, StatusCode::CREATED, "{response}");
+    assert_eq!(fs::read(path_of("one")).unwrap(), b"1");
+    assert_eq!(fs::read(path_of("two")).unwrap(), b"2");
+    assert_no_temp_files(&agent);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_request_that_is_wrong_in_one_thing_changes_nothing() {
+async fn invalid_upload_changes_nothing() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let at = |name: &str| text(&folder.path().join(name));
-    fs::write(at("file"), "old").unwrap();
-    fs::create_dir(at("dir")).unwrap();
-    nix::unistd::mkfifo(at("fifo").as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let before = tree(folder.path());
+    let directory = TempDir::new().unwrap();
+    let path_of = |name: &str| text(&directory.path().join(name));
+    fs::write(path_of("file"), "old").unwrap();
+    fs::create_dir(path_of("dir")).unwrap();
+    nix::unistd::mkfifo(path_of("fifo").as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let before = tree(directory.path());
     let long = format!("/{}", "x".repeat(5000));
-    let good = || {
+    let valid = || {
         Form::new()
-            .text("files.0.dest_path", at("file"))
+            .text("files.0.dest_path", path_of("file"))
             .part("files.0.file", content("new"))
     };
     for (path, status) in [
@@ -118,67 +118,67 @@ async fn a_request_that_is_wrong_in_one_thing_changes_nothing() {
         ("", 400),
         ("/tmp\0", 400),
         (long.as_str(), 400),
-        (&at("dir"), 400),
-        (&at("fifo"), 400),
-        (&at("file/below"), 400),
-        (&at("none/new"), 404),
-        (&at("file"), 400),
+        (&path_of("dir"), 400),
+        (&path_of("fifo"), 400),
+        (&path_of("file/below"), 400),
+        (&path_of("none/new"), 404),
+        (&path_of("file"), 400),
         ("/proc/self/new", 404),
         ("/", 400),
     ] {
         for form in [
-            good()
+            valid()
                 .text("files.1.dest_path", path.to_owned())
                 .part("files.1.file", content("x")),
-            good()
+            valid()
                 .part("files.1.file", content("x"))
                 .text("files.1.dest_path", path.to_owned()),
         ] {
-            let (found, answer) = upload(&agent, form).await;
-            assert_eq!(found.as_u16(), status, "{path}: {answer}");
+            let (actual, response) = upload(&agent, form).await;
+            assert_eq!(actual.as_u16(), status, "{path}: {response}");
             if status == 400 {
                 assert_eq!(
-                    wrong_fields(&answer),
+                    wrong_fields(&response),
                     ["files.1.dest_path"],
-                    "{path}: {answer}"
+                    "{path}: {response}"
                 );
             }
         }
     }
-    for (form, wrong) in [
+    for (form, fields) in [
         (
             Form::new().text("other", "x"),
             vec!["files.0.dest_path", "files.0.file"],
         ),
         (
-            good().part("files.1.path", content("x")),
+            valid().part("files.1.path", content("x")),
             vec!["files.1.path"],
         ),
         (
-            good().text("files.99999999999.dest_path", at("new")),
+            valid().text("files.99999999999.dest_path", path_of("new")),
             vec!["files.99999999999.dest_path"],
         ),
-        (good().part("file", content("x")), vec!["file"]),
+        (valid().part("file", content("x")), vec!["file"]),
         (
-            good().text("files.1.dest_path", at("new")),
+            valid().text("files.1.dest_path", path_of("new")),
             vec!["files.1.file"],
         ),
         (
-            good().part("files.1.file", content("x")),
+            valid().part("files.1.file", content("x")),
             vec!["files.1.dest_path"],
         ),
         (
-            good().part("files.0.file", content("x")),
+            valid().part("files.0.file", content("x")),
             vec!["files.0.file"],
         ),
         (
-            good().text("files.0.dest_path", at("new")),
+            valid().text("files.0.dest_path", path_of("new")),
             vec!["files.0.dest_path"],
         ),
         (
-            good()
+            valid()
                 .text("files.1.dest_path", "x")
-                .text("files.2.dest_path", at("dir"))
+                .text("files.2.dest_path", path_of("dir"))
                 .part("files.3.file", content("x")),
             vec![
                 "files.1.dest_path",
@@ -189,17 +189,17 @@ async fn a_request_that_is_wrong_in_one_thing_changes_nothing() {
             ],
         ),
     ] {
-        let (status, answer) = upload(&agent, form).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
-        assert_eq!(wrong_fields(&answer), wrong, "{answer}");
+        let (status, response) = upload(&agent, form).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{response}");
+        assert_eq!(wrong_fields(&response), fields, "{response}");
     }
     let many = (0..=1000).fold(Form::new(), |form, number| {
-        let path = at(&format!("new{number}"));
+        let path = path_of(&format!("new{number}"));
         form.text(format!("files.{number}.dest_path"), path)
     });
-    let (status, answer) = upload(&agent, many).await;
+    let (status, response) = upload(&agent, many).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert_eq!(wrong_fields(&answer), ["files.1000.dest_path"]);
+    assert_eq!(wrong_fields(&response), ["files.1000.dest_path"]);
 
     let request = agent.post("/fs/upload").body("x");
     assert_eq!(
@@ -217,71 +217,72 @@ async fn a_request_that_is_wrong_in_one_thing_changes_nothing() {
         "",
         "x",
         "--x\r\n",
-        &half_a_form(Path::new(&at("new"))),
+        &partial_form(Path::new(&path_of("new"))),
         &endless_head,
     ] {
-        let (status, answer) = agent.answer(form(body.to_owned())).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        let (status, response) = agent.answer(form(body.to_owned())).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{response}");
     }
-    assert_eq!(tree(folder.path()), before);
-    no_work_left(&agent);
+    assert_eq!(tree(directory.path()), before);
+    assert_no_temp_files(&agent);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn an_upload_that_breaks_off_leaves_nothing() {
+async fn aborted_upload_leaves_no_files() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("new");
-    let (sender, body) = unfinished(half_a_form(&path));
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("new");
+    let (sender, body) = unfinished(partial_form(&path));
     let request = agent
         .post("/fs/upload")
         .header("content-type", "multipart/form-data; boundary=x")
         .body(body);
     let uploading = tokio::spawn(request.send());
-    until("the draft", async || {
-        (entries(folder.path()) == 1).then_some(())
+    until("the temporary file", async || {
+        (entries(directory.path()) == 1).then_some(())
     })
     .await;
     assert!(!path.exists());
     uploading.abort();
-    let records = agent.state_dir().join("run/drafts");
-    until("the end of the draft and of its record", async || {
-        (entries(folder.path()) + entries(&records) == 0).then_some(())
-    })
+    let journal = agent.state_dir().join("run/drafts");
+    until(
+        "the removal of the temporary file and its journal entry",
+        async || (entries(directory.path()) + entries(&journal) == 0).then_some(()),
+    )
     .await;
     drop(sender);
-    no_work_left(&agent);
+    assert_no_temp_files(&agent);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_a_killed_agent_was_writing_is_removed_by_the_next() {
+async fn next_agent_removes_temp_files_of_killed_agent() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let (_sender, body) = unfinished(half_a_form(&folder.path().join("new")));
+    let directory = TempDir::new().unwrap();
+    let (_sender, body) = unfinished(partial_form(&directory.path().join("new")));
     let request = agent
         .post("/fs/upload")
         .header("content-type", "multipart/form-data; boundary=x")
         .body(body);
     let uploading = tokio::spawn(request.send());
-    until("the draft", async || {
-        (entries(folder.path()) == 1).then_some(())
+    until("the temporary file", async || {
+        (entries(directory.path()) == 1).then_some(())
     })
     .await;
-    fs::write(folder.path().join(".berth-of-somebody-else"), "").unwrap();
+    fs::write(directory.path().join(".berth-foreign"), "").unwrap();
     let state = agent.kill().await;
     let _ = uploading.await;
-    assert_eq!(entries(folder.path()), 2);
+    assert_eq!(entries(directory.path()), 2);
     let agent = TestAgent::again(state)
         .with(["--headless", "--chromium", "/bin/true"])
         .listening()
         .await;
-    until("the end of the draft", async || {
-        (entries(folder.path()) == 1).then_some(())
+    until("the removal of the temporary file", async || {
+        (entries(directory.path()) == 1).then_some(())
     })
     .await;
-    until("the end of its record", async || {
+    until("the removal of its journal entry", async || {
         (entries(&agent.state_dir().join("run/drafts")) == 0).then_some(())
     })
     .await;
@@ -289,44 +290,44 @@ async fn what_a_killed_agent_was_writing_is_removed_by_the_next() {
 }
 
 #[tokio::test]
-async fn large_files_pass_through_little_memory() {
+async fn upload_of_large_files_uses_little_memory() {
     const CHUNK: usize = 1 << 20;
     const CHUNKS: usize = 128;
-    const MOST_KIB: u64 = 32 << 10;
+    const LIMIT_KIB: u64 = 32 << 10;
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
+    let directory = TempDir::new().unwrap();
     let large = || {
         let chunk = Bytes::from(vec![7; CHUNK]);
         let chunks = (0..CHUNKS).map(move |_| Ok::<_, std::io::Error>(chunk.clone()));
         Part::stream(Body::wrap_stream(stream::iter(chunks))).file_name("name")
     };
-    let at = |name: &str| folder.path().join(name);
+    let path_of = |name: &str| directory.path().join(name);
     let form = Form::new()
-        .text("files.0.dest_path", text(&at("small")))
+        .text("files.0.dest_path", text(&path_of("small")))
         .part("files.0.file", content(vec![1; CHUNK]));
     upload(&agent, form).await;
     let memory = PeakMemory::of(agent.pid());
-    // What is small and comes first is not handed on with much of what comes after it.
+    // Small parts must not keep the large buffers that they were received in.
     let mut form = Form::new();
     for number in 2..500 {
         form = form
             .text(
                 format!("files.{number}.dest_path"),
-                text(&at(&number.to_string())),
+                text(&path_of(&number.to_string())),
             )
             .part(format!("files.{number}.file"), content("small"));
     }
     let form = form
-        .text("files.0.dest_path", text(&at("first")))
+        .text("files.0.dest_path", text(&path_of("first")))
         .part("files.0.file", large())
         .part("files.1.file", large())
-        .text("files.1.dest_path", text(&at("last")));
-    let (status, answer) = upload(&agent, form).await;
-    assert_eq!(status, StatusCode::CREATED, "{answer}");
+        .text("files.1.dest_path", text(&path_of("last")));
+    let (status, response) = upload(&agent, form).await;
+    assert_eq!(status, StatusCode::CREATED, "{response}");
     let length = |path: PathBuf| fs::metadata(path).unwrap().len() as usize;
-    assert_eq!(length(at("first")), CHUNK * CHUNKS);
-    assert_eq!(length(at("last")), CHUNK * CHUNKS);
+    assert_eq!(length(path_of("first")), CHUNK * CHUNKS);
+    assert_eq!(length(path_of("last")), CHUNK * CHUNKS);
     let grown = memory.grown_kib();
-    assert!(grown < MOST_KIB, "grown by {grown} KiB");
+    assert!(grown < LIMIT_KIB, "grew by {grown} KiB");
     agent.stop().await;
 }

@@ -53,47 +53,48 @@ fn link(writer: &mut Writer, name: &str, target: &str) {
     writer.add_symlink(name, target, options()).unwrap();
 }
 
-/// The archive with all that is `from` replaced by as many bytes `to`.
+/// Replaces every occurrence of `from` in an archive by `to`, which has the same length.
 fn patched(mut archive: Vec<u8>, from: &[u8], to: &[u8]) -> Vec<u8> {
     assert_eq!(from.len(), to.len());
-    let mut found = false;
-    for at in 0..=archive.len() - from.len() {
-        if &archive[at..at + from.len()] == from {
-            archive[at..at + to.len()].copy_from_slice(to);
-            found = true;
+    let mut is_found = false;
+    for offset in 0..=archive.len() - from.len() {
+        if &archive[offset..offset + from.len()] == from {
+            archive[offset..offset + to.len()].copy_from_slice(to);
+            is_found = true;
         }
     }
-    assert!(found);
+    assert!(is_found);
     archive
 }
 
-/// The archive with two bytes of each header changed: those at `local` of the file's own, at `central` of the directory's.
+/// Overwrites two bytes of each header: at offset `local` in local headers, at offset `central` in
+/// those of the central directory.
 fn with_headers(mut archive: Vec<u8>, local: usize, central: usize, value: u16) -> Vec<u8> {
-    for at in 0..archive.len() - 4 {
-        let offset = match &archive[at..at + 4] {
-            b"PK\x03\x04" => local,
-            b"PK\x01\x02" => central,
+    for header in 0..archive.len() - 4 {
+        let field = match &archive[header..header + 4] {
+            b"PK\x03\x04" => header + local,
+            b"PK\x01\x02" => header + central,
             _ => continue,
         };
-        archive[at + offset..at + offset + 2].copy_from_slice(&value.to_le_bytes());
+        archive[field..field + 2].copy_from_slice(&value.to_le_bytes());
     }
     archive
 }
 
-fn nothing_left(agent: &TestAgent) {
-    for folder in ["work", "run/drafts"] {
-        let left = fs::read_dir(agent.state_dir().join(folder))
+fn assert_no_temp_files(agent: &TestAgent) {
+    for directory in ["work", "run/drafts"] {
+        let remaining = fs::read_dir(agent.state_dir().join(directory))
             .unwrap()
             .count();
-        assert_eq!(left, 0, "{folder}");
+        assert_eq!(remaining, 0, "{directory}");
     }
 }
 
 #[tokio::test]
-async fn a_directory_comes_back_as_it_was_downloaded() {
+async fn downloaded_directory_is_restored_by_upload() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let root = folder.path().join("tree");
+    let directory = TempDir::new().unwrap();
+    let root = directory.path().join("tree");
     fs::create_dir_all(root.join("sub/empty")).unwrap();
     fs::write(root.join("sub/ünïcode 😀"), noise(1 << 20)).unwrap();
     fs::write(root.join("empty file"), "").unwrap();
@@ -110,36 +111,36 @@ async fn a_directory_comes_back_as_it_was_downloaded() {
     let route = format!("/fs/download_dir_zip?path={}", root.display());
     let archive = agent.get(&route).send().await.unwrap();
     let archive = archive.bytes().await.unwrap().to_vec();
-    let copy = folder.path().join("missing/parents/copy");
-    let (status, answer) = upload(&agent, archive, &copy).await;
-    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let copy = directory.path().join("missing/parents/copy");
+    let (status, response) = upload(&agent, archive, &copy).await;
+    assert_eq!(status, StatusCode::CREATED, "{response}");
     assert_eq!(tree(&copy), tree(&root));
     assert_eq!(fs::metadata(&copy).unwrap().mode() & 0o7777, 0o755);
-    let kept = fs::metadata(copy.join("empty file")).unwrap();
-    assert_eq!(kept.modified().unwrap(), modified);
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
-    nothing_left(&agent);
+    let metadata = fs::metadata(copy.join("empty file")).unwrap();
+    assert_eq!(metadata.modified().unwrap(), modified);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    assert_no_temp_files(&agent);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_there_is_replaced_file_by_file() {
+async fn existing_files_are_replaced_and_others_stay() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    fs::create_dir_all(at("sub")).unwrap();
-    fs::set_permissions(at("sub"), fs::Permissions::from_mode(0o700)).unwrap();
+    let directory = TempDir::new().unwrap();
+    let path_of = |name: &str| directory.path().join(name);
+    fs::create_dir_all(path_of("sub")).unwrap();
+    fs::set_permissions(path_of("sub"), fs::Permissions::from_mode(0o700)).unwrap();
     for name in ["kept", "replaced", "sub/kept", "sub/replaced"] {
-        fs::write(at(name), "old").unwrap();
+        fs::write(path_of(name), "old").unwrap();
     }
-    symlink("kept", at("link")).unwrap();
+    symlink("kept", path_of("link")).unwrap();
     let archive = zipped(|writer| {
         for name in ["replaced", "sub/replaced", "sub/new", "new/new", "link"] {
             file(writer, name, b"new");
         }
     });
-    let (status, answer) = upload(&agent, archive, folder.path()).await;
-    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let (status, response) = upload(&agent, archive, directory.path()).await;
+    assert_eq!(status, StatusCode::CREATED, "{response}");
     for (name, content) in [
         ("kept", "old"),
         ("sub/kept", "old"),
@@ -149,32 +150,36 @@ async fn what_is_there_is_replaced_file_by_file() {
         ("new/new", "new"),
         ("link", "new"),
     ] {
-        assert_eq!(fs::read_to_string(at(name)).unwrap(), content, "{name}");
+        assert_eq!(
+            fs::read_to_string(path_of(name)).unwrap(),
+            content,
+            "{name}"
+        );
     }
-    // A link is replaced, not followed.
-    assert!(fs::symlink_metadata(at("link")).unwrap().is_file());
-    let mode = |name: &str| fs::metadata(at(name)).unwrap().mode() & 0o7777;
+    // Links are replaced, not followed.
+    assert!(fs::symlink_metadata(path_of("link")).unwrap().is_file());
+    let mode = |name: &str| fs::metadata(path_of(name)).unwrap().mode() & 0o7777;
     assert_eq!(mode("sub"), 0o700);
-    // The archive says nothing of it.
+    // The archive does not list this directory.
     assert_eq!(mode("new"), 0o755);
-    assert_eq!(tree(folder.path()).len(), 9);
+    assert_eq!(tree(directory.path()).len(), 9);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_bad_archive_changes_nothing() {
+async fn invalid_archive_changes_nothing() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let root = folder.path().join("root");
+    let directory = TempDir::new().unwrap();
+    let root = directory.path().join("root");
     fs::create_dir_all(root.join("dir")).unwrap();
     fs::write(root.join("file"), "old").unwrap();
-    symlink(folder.path(), root.join("out")).unwrap();
-    let before = tree(folder.path());
+    symlink(directory.path(), root.join("out")).unwrap();
+    let before = tree(directory.path());
 
     let one = zipped(|writer| file(writer, "new", b"content"));
     let noisy = zipped(|writer| file(writer, "new", &noise(1000)));
     let mode = |mode: u32| options().external_attributes(mode << 16);
-    let evil = [
+    let invalid_archives = [
         ("no archive", b"PK, or is it?".to_vec()),
         ("empty", Vec::new()),
         ("cut", one[..one.len() - 10].to_vec()),
@@ -207,7 +212,7 @@ async fn a_bad_archive_changes_nothing() {
             }),
         ),
         (
-            "link out through what is not there yet",
+            "link out through a missing directory",
             zipped(|writer| {
                 link(writer, "dir/up", "..");
                 link(writer, "new", "dir/up/missing/../../..");
@@ -229,7 +234,7 @@ async fn a_bad_archive_changes_nothing() {
             }),
         ),
         (
-            "behind a file",
+            "below a file",
             zipped(|writer| {
                 file(writer, "new", b"");
                 file(writer, "new/below", b"");
@@ -270,17 +275,20 @@ async fn a_bad_archive_changes_nothing() {
         ),
         ("encrypted", with_headers(one.clone(), 6, 8, 1)),
         ("unknown compression", with_headers(one.clone(), 8, 10, 98)),
-        ("too many", large_count(&zipped(|_| {}), 1_000_000)),
+        ("too many", with_claimed_count(&zipped(|_| {}), 1_000_000)),
     ];
-    for (what, archive) in evil {
-        for path in [&root, &folder.path().join("fresh")] {
-            let (status, answer) = upload(&agent, archive.clone(), path).await;
-            assert_eq!(status, StatusCode::BAD_REQUEST, "{what}: {answer}");
-            assert_eq!(answer["details"][0]["code"], "zip_file", "{what}: {answer}");
-            assert_eq!(tree(folder.path()), before, "{what}");
+    for (case, archive) in invalid_archives {
+        for path in [&root, &directory.path().join("fresh")] {
+            let (status, response) = upload(&agent, archive.clone(), path).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{case}: {response}");
+            assert_eq!(
+                response["details"][0]["code"], "zip_file",
+                "{case}: {response}"
+            );
+            assert_eq!(tree(directory.path()), before, "{case}");
         }
     }
-    for (what, archive) in [
+    for (case, archive) in [
         (
             "file over directory",
             zipped(|writer| file(writer, "dir", b"")),
@@ -294,55 +302,56 @@ async fn a_bad_archive_changes_nothing() {
             zipped(|writer| file(writer, "out/new", b"")),
         ),
     ] {
-        let (status, answer) = upload(&agent, archive, &root).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{what}: {answer}");
+        let (status, response) = upload(&agent, archive, &root).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{case}: {response}");
         assert_eq!(
-            answer["details"][0]["code"], "dest_path",
-            "{what}: {answer}"
+            response["details"][0]["code"], "dest_path",
+            "{case}: {response}"
         );
-        assert_eq!(tree(folder.path()), before, "{what}");
+        assert_eq!(tree(directory.path()), before, "{case}");
     }
-    nothing_left(&agent);
+    assert_no_temp_files(&agent);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_may_not_be_written_keeps_all_from_its_place() {
+async fn unwritable_directory_prevents_all_changes() {
     let agent = Start::without_browser()
         .without_rights_over_files()
         .listening()
         .await;
-    let folder = TempDir::new().unwrap();
-    let at = |name: &str| folder.path().join(name);
+    let directory = TempDir::new().unwrap();
+    let path_of = |name: &str| directory.path().join(name);
     for name in ["a", "closed", "passage/open"] {
-        fs::create_dir_all(at(name)).unwrap();
+        fs::create_dir_all(path_of(name)).unwrap();
     }
-    let set = |name: &str, mode| fs::set_permissions(at(name), fs::Permissions::from_mode(mode));
+    let set =
+        |name: &str, mode| fs::set_permissions(path_of(name), fs::Permissions::from_mode(mode));
     set("passage", 0o555).unwrap();
-    // What is in it is not to be seen, or is, but takes nothing.
+    // The first mode prevents access to the entries, the second only new entries.
     for mode in [0o600, 0o555] {
         set("closed", mode).unwrap();
-        let before = tree(folder.path());
+        let before = tree(directory.path());
         let archive = zipped(|writer| {
             for name in ["a/new", "closed/new", "z/new"] {
                 file(writer, name, b"new");
             }
         });
-        let (status, answer) = upload(&agent, archive, folder.path()).await;
-        assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
-        assert_eq!(tree(folder.path()), before);
+        let (status, response) = upload(&agent, archive, directory.path()).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{response}");
+        assert_eq!(tree(directory.path()), before);
     }
-    // A directory that gets no entry itself need not be writable.
+    // Directories that get no new entries need not be writable.
     let archive = zipped(|writer| file(writer, "passage/open/new", b"new"));
-    let (status, answer) = upload(&agent, archive, folder.path()).await;
-    assert_eq!(status, StatusCode::CREATED, "{answer}");
-    assert_eq!(fs::read(at("passage/open/new")).unwrap(), b"new");
-    nothing_left(&agent);
+    let (status, response) = upload(&agent, archive, directory.path()).await;
+    assert_eq!(status, StatusCode::CREATED, "{response}");
+    assert_eq!(fs::read(path_of("passage/open/new")).unwrap(), b"new");
+    assert_no_temp_files(&agent);
     agent.stop().await;
 }
 
-/// An archive whose (64-bit) end says that it has so many entries.
-fn large_count(empty: &[u8], count: u64) -> Vec<u8> {
+/// Returns an archive whose zip64 end record claims `count` entries.
+fn with_claimed_count(empty: &[u8], count: u64) -> Vec<u8> {
     let mut archive = Vec::new();
     archive.extend(b"PK\x06\x06");
     archive.extend(44_u64.to_le_bytes());
@@ -362,11 +371,11 @@ fn large_count(empty: &[u8], count: u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_looks_like_something_else_is_a_file() {
+async fn nested_archive_and_trailing_backslash_are_plain_files() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    // An archive of the larger form, stored: its end is no end of the one it is in.
-    let inner = large_count(&zipped(|_| {}), 1);
+    let directory = TempDir::new().unwrap();
+    // A stored zip64 archive: its end record must not be taken for that of the outer archive.
+    let inner = with_claimed_count(&zipped(|_| {}), 1);
     let archive = zipped(|writer| {
         file(writer, "back!", b"content");
         let stored = options().compression_method(zip::CompressionMethod::Stored);
@@ -374,24 +383,24 @@ async fn what_looks_like_something_else_is_a_file() {
         writer.write_all(&inner).unwrap();
     });
     let archive = patched(archive, b"back!", b"back\\");
-    let (status, answer) = upload(&agent, archive, &folder.path().join("new")).await;
-    assert_eq!(status, StatusCode::CREATED, "{answer}");
-    let content = |name: &str| fs::read(folder.path().join("new").join(name)).unwrap();
+    let (status, response) = upload(&agent, archive, &directory.path().join("new")).await;
+    assert_eq!(status, StatusCode::CREATED, "{response}");
+    let content = |name: &str| fs::read(directory.path().join("new").join(name)).unwrap();
     assert_eq!(content("back\\"), b"content");
     assert!(content("inner.zip") == inner);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_bomb_does_not_go_off() {
+async fn decompression_bomb_is_413() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
+    let directory = TempDir::new().unwrap();
     let archive = zipped(|writer| {
         file(writer, "small", &vec![0; 1 << 20]);
         file(writer, "bomb", &vec![0; 66 << 20]);
     });
     assert!(archive.len() < 1 << 20);
-    // Directories that no entry names take room as well.
+    // Directories that no entry lists count as well.
     let directories = zipped(|writer| {
         for number in 0..140 {
             let name = format!("{number}/{}file", "d/".repeat(126));
@@ -399,24 +408,24 @@ async fn a_bomb_does_not_go_off() {
         }
     });
     for archive in [archive, directories] {
-        let path = folder.path().join("new");
-        let (status, answer) = upload(&agent, archive, &path).await;
-        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{answer}");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let path = directory.path().join("new");
+        let (status, response) = upload(&agent, archive, &path).await;
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{response}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
-    nothing_left(&agent);
+    assert_no_temp_files(&agent);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn bad_requests_are_refused_field_by_field() {
+async fn invalid_zip_upload_names_each_invalid_field() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    fs::write(at("file"), "x").unwrap();
-    symlink("nowhere", at("link")).unwrap();
-    nix::unistd::mkfifo(at("fifo").as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let before = tree(folder.path());
+    let directory = TempDir::new().unwrap();
+    let path_of = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path_of("file"), "x").unwrap();
+    symlink("nowhere", path_of("link")).unwrap();
+    nix::unistd::mkfifo(path_of("fifo").as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let before = tree(directory.path());
     let archive = || Part::bytes(zipped(|writer| file(writer, "new", b"")));
     let long = format!("/{}", "x".repeat(5000));
     for (path, status) in [
@@ -424,30 +433,33 @@ async fn bad_requests_are_refused_field_by_field() {
         ("", 400),
         ("/tmp\0", 400),
         (long.as_str(), 400),
-        (&at("file"), 400),
-        (&at("file/below"), 400),
-        (&at("fifo"), 400),
-        (&at("link"), 404),
-        (&at("none/../new"), 404),
+        (&path_of("file"), 400),
+        (&path_of("file/below"), 400),
+        (&path_of("fifo"), 400),
+        (&path_of("link"), 404),
+        (&path_of("none/../new"), 404),
         ("/proc/new", 404),
     ] {
         let form = Form::new()
             .text("dest_path", path.to_owned())
             .part("zip_file", archive());
         let request = agent.post("/fs/upload_zip").multipart(form);
-        let (found, answer) = agent.answer(request).await;
-        assert_eq!(found.as_u16(), status, "{path}: {answer}");
+        let (actual, response) = agent.answer(request).await;
+        assert_eq!(actual.as_u16(), status, "{path}: {response}");
         if status == 400 {
-            assert_eq!(answer["details"][0]["code"], "dest_path", "{answer}");
+            assert_eq!(response["details"][0]["code"], "dest_path", "{response}");
         }
     }
-    for (form, due) in [
+    for (form, expected) in [
         (
             Form::new().text("other", "x"),
             vec!["dest_path", "zip_file"],
         ),
         (Form::new().part("zip_file", archive()), vec!["dest_path"]),
-        (Form::new().text("dest_path", at("new")), vec!["zip_file"]),
+        (
+            Form::new().text("dest_path", path_of("new")),
+            vec!["zip_file"],
+        ),
         (
             Form::new()
                 .part("zip_file", archive())
@@ -456,22 +468,22 @@ async fn bad_requests_are_refused_field_by_field() {
         ),
         (
             Form::new()
-                .text("dest_path", at("new"))
-                .text("dest_path", at("new")),
+                .text("dest_path", path_of("new"))
+                .text("dest_path", path_of("new")),
             vec!["dest_path"],
         ),
     ] {
         let request = agent.post("/fs/upload_zip").multipart(form);
-        let (status, answer) = agent.answer(request).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
-        assert_eq!(wrong_fields(&answer), due, "{answer}");
+        let (status, response) = agent.answer(request).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{response}");
+        assert_eq!(wrong_fields(&response), expected, "{response}");
     }
     let request = agent.post("/fs/upload_zip").body("x");
     assert_eq!(
         agent.answer(request).await.0,
         StatusCode::UNSUPPORTED_MEDIA_TYPE
     );
-    assert_eq!(tree(folder.path()), before);
-    nothing_left(&agent);
+    assert_eq!(tree(directory.path()), before);
+    assert_no_temp_files(&agent);
     agent.stop().await;
 }

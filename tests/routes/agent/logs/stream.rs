@@ -29,7 +29,7 @@ fn request(agent: &TestAgent, pairs: &[(&str, &str)]) -> RequestBuilder {
     agent.get(&format!("/logs/stream?{query}"))
 }
 
-fn of_file(agent: &TestAgent, path: &Path, follow: &str) -> RequestBuilder {
+fn file_request(agent: &TestAgent, path: &Path, follow: &str) -> RequestBuilder {
     let path = path.to_str().expect("UTF-8");
     request(
         agent,
@@ -37,7 +37,7 @@ fn of_file(agent: &TestAgent, path: &Path, follow: &str) -> RequestBuilder {
     )
 }
 
-fn of_program(agent: &TestAgent, name: &str, follow: &str) -> RequestBuilder {
+fn program_request(agent: &TestAgent, name: &str, follow: &str) -> RequestBuilder {
     let pairs = [
         ("source", "supervisor"),
         ("supervisor_process", name),
@@ -46,8 +46,8 @@ fn of_program(agent: &TestAgent, name: &str, follow: &str) -> RequestBuilder {
     request(agent, &pairs)
 }
 
-/// The kind and message of each event, with `…` where the line goes on.
-fn told(event: &Value) -> String {
+/// Formats an event: the text of a line, with `…` if it is partial, or the kind in brackets.
+fn describe(event: &Value) -> String {
     let kind = event["event"].as_str().expect("a kind");
     let message = event["message"].as_str().expect("a message");
     assert!(event["timestamp"].is_string(), "{event}");
@@ -58,16 +58,16 @@ fn told(event: &Value) -> String {
     }
 }
 
-async fn all(mut events: Events) -> Vec<(u64, String)> {
+async fn read_all(mut events: Events) -> Vec<(u64, String)> {
     let mut all = Vec::new();
     while let Some((id, event)) = events.next().await {
-        all.push((id, told(&event)));
+        all.push((id, describe(&event)));
     }
     all
 }
 
-/// The whole lines up to one, and what else was told, in order.
-async fn up_to(events: &mut Events, last: &str) -> Vec<String> {
+/// Reads up to the line `last`. Returns the complete lines and other events in order.
+async fn read_up_to(events: &mut Events, last: &str) -> Vec<String> {
     let (mut lines, mut line) = (Vec::new(), String::new());
     loop {
         let (_, event) = events.next().await.expect("more events");
@@ -78,7 +78,7 @@ async fn up_to(events: &mut Events, last: &str) -> Vec<String> {
             }
         } else {
             assert_eq!(line, "", "cut off by {event}");
-            line = told(&event);
+            line = describe(&event);
         }
         let is_last = line == last;
         lines.push(std::mem::take(&mut line));
@@ -98,17 +98,17 @@ fn append(path: &Path, text: &str) {
 }
 
 #[tokio::test]
-async fn a_file_is_told_line_by_line_from_wherever_its_reader_is() {
+async fn file_is_read_by_line_from_any_position() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("ünïcode & log");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("ünïcode & log");
     let long = "é".repeat(40 << 10);
     let mut content = format!("one\n\ntwo\r\n{long}\n").into_bytes();
     content.extend(b"not \xff UTF-8\nthe last has no end");
     fs::write(&path, content).unwrap();
 
-    let events = Events::open(of_file(&agent, &path, "false")).await;
-    let whole = all(events).await;
+    let events = Events::open(file_request(&agent, &path, "false")).await;
+    let whole = read_all(events).await;
     let lines: Vec<_> = whole.iter().map(|(_, line)| line.as_str()).collect();
     let (first, second) = long.split_at(64 << 10);
     assert_eq!(lines[..3], ["one", "", "two\r"]);
@@ -119,58 +119,61 @@ async fn a_file_is_told_line_by_line_from_wherever_its_reader_is() {
     );
 
     for (at, (id, _)) in whole.iter().enumerate() {
-        let request = of_file(&agent, &path, "false").header("Last-Event-ID", id.to_string());
-        let rest = all(Events::open(request).await).await;
-        let wanted = whole.get(at + 1..).filter(|rest| !rest.is_empty());
-        assert_eq!(rest, wanted.unwrap_or(&whole[at..]), "behind {at}");
+        let request = file_request(&agent, &path, "false").header("Last-Event-ID", id.to_string());
+        let rest = read_all(Events::open(request).await).await;
+        let expected = whole.get(at + 1..).filter(|rest| !rest.is_empty());
+        assert_eq!(rest, expected.unwrap_or(&whole[at..]), "behind {at}");
     }
 
-    // Behind an event of another file: it begins anew, and that is said.
+    // With the position of another file, reading starts over with a `restart` event.
     let (id, _) = whole[1];
-    let another = folder.path().join("another");
+    let another = directory.path().join("another");
     fs::write(&another, "a\nb\nc\nd\n").unwrap();
-    let request = of_file(&agent, &another, "false").header("Last-Event-ID", id.to_string());
-    let lines = all(Events::open(request).await).await;
+    let request = file_request(&agent, &another, "false").header("Last-Event-ID", id.to_string());
+    let lines = read_all(Events::open(request).await).await;
     let lines: Vec<_> = lines.iter().map(|(_, line)| line.as_str()).collect();
     assert_eq!(lines, ["[restart]", "a", "b", "c", "d", "[end]"]);
 
-    let empty = folder.path().join("empty");
+    let empty = directory.path().join("empty");
     File::create(&empty).unwrap();
-    let lines = all(Events::open(of_file(&agent, &empty, "false")).await).await;
+    let lines = read_all(Events::open(file_request(&agent, &empty, "false")).await).await;
     assert_eq!(lines.len(), 1);
     assert_eq!(lines[0].1, "[end]");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_appended_is_told_as_it_comes() {
+async fn appended_lines_are_sent_immediately() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("log");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("log");
     append(&path, "before\n");
     let mut readers = [
-        Events::open(of_file(&agent, &path, "true")).await,
-        Events::open(of_file(&agent, &path, "true")).await,
+        Events::open(file_request(&agent, &path, "true")).await,
+        Events::open(file_request(&agent, &path, "true")).await,
     ];
     for events in &mut readers {
-        assert_eq!(up_to(events, "before").await, ["before"]);
+        assert_eq!(read_up_to(events, "before").await, ["before"]);
     }
     for n in 0..100 {
-        append(&path, &format!("{n} beg"));
-        append(&path, "un\n");
+        append(&path, &format!("{n} star"));
+        append(
+            &path, "ted
+",
+        );
     }
-    let wanted: Vec<_> = (0..100).map(|n| format!("{n} begun")).collect();
+    let expected: Vec<_> = (0..100).map(|n| format!("{n} started")).collect();
     for events in &mut readers {
-        assert_eq!(up_to(events, "99 begun").await, wanted);
+        assert_eq!(read_up_to(events, "99 started").await, expected);
     }
-    // A line whose end does not come is not held back for ever.
+    // An incomplete line is sent after a delay.
     append(&path, "Password: ");
     let [events, _] = &mut readers;
     let (_, event) = events.next().await.unwrap();
-    assert_eq!(told(&event), "Password: …");
+    assert_eq!(describe(&event), "Password: …");
     append(&path, "\n");
     let (_, event) = events.next().await.unwrap();
-    assert_eq!(told(&event), "");
+    assert_eq!(describe(&event), "");
     // The streams end with the agent.
     let [mut one, mut other] = readers;
     agent.stop().await;
@@ -179,229 +182,243 @@ async fn what_is_appended_is_told_as_it_comes() {
 }
 
 #[tokio::test]
-async fn a_file_is_followed_by_its_name() {
+async fn file_is_followed_by_name() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    let path = at("log");
-    // It is waited for.
-    let mut events = Events::open(of_file(&agent, &path, "true")).await;
+    let directory = TempDir::new().unwrap();
+    let path_of = |name: &str| directory.path().join(name);
+    let path = path_of("log");
+    // The file does not exist yet.
+    let mut events = Events::open(file_request(&agent, &path, "true")).await;
     append(&path, "first\n");
-    assert_eq!(up_to(&mut events, "first").await, ["first"]);
+    assert_eq!(read_up_to(&mut events, "first").await, ["first"]);
 
     OpenOptions::new()
         .write(true)
         .truncate(true)
         .open(&path)
         .unwrap();
-    assert_eq!(up_to(&mut events, "[restart]").await, ["[restart]"]);
+    assert_eq!(read_up_to(&mut events, "[restart]").await, ["[restart]"]);
     append(&path, "after it was truncated\n");
-    assert_eq!(up_to(&mut events, "after it was truncated").await.len(), 1);
+    assert_eq!(
+        read_up_to(&mut events, "after it was truncated")
+            .await
+            .len(),
+        1
+    );
 
-    // What is written to the old one until there is a new one belongs to it.
+    // Lines written to the renamed file are read until a new file has the name.
     for round in 0..10 {
-        let old = at(&format!("log.{round}"));
+        let old = path_of(&format!("log.{round}"));
         fs::rename(&path, &old).unwrap();
         append(&old, "still the old one\n");
-        assert_eq!(up_to(&mut events, "still the old one").await.len(), 1);
+        assert_eq!(read_up_to(&mut events, "still the old one").await.len(), 1);
         append(&old, "its last\n");
         append(&path, &format!("new {round}\n"));
         let new = format!("new {round}");
-        let lines = up_to(&mut events, &new).await;
+        let lines = read_up_to(&mut events, &new).await;
         assert_eq!(lines, ["its last", "[restart]", &new]);
     }
 
-    // Nor is anything lost that its writer has still to write while the new one waits for it.
-    fs::rename(&path, at("log.old")).unwrap();
+    // While the new file is empty, lines that the writer still adds to the old one are read.
+    fs::rename(&path, path_of("log.old")).unwrap();
     File::create(&path).unwrap();
-    append(&at("log.old"), "has not heard of it\n");
-    assert_eq!(up_to(&mut events, "has not heard of it").await.len(), 1);
-    append(&path, "now it has\n");
-    let lines = up_to(&mut events, "now it has").await;
-    assert_eq!(lines, ["[restart]", "now it has"]);
+    append(&path_of("log.old"), "before its writer notices\n");
+    assert_eq!(
+        read_up_to(&mut events, "before its writer notices")
+            .await
+            .len(),
+        1
+    );
+    append(&path, "after its writer noticed\n");
+    let lines = read_up_to(&mut events, "after its writer noticed").await;
+    assert_eq!(lines, ["[restart]", "after its writer noticed"]);
 
     fs::remove_file(&path).unwrap();
-    assert_eq!(up_to(&mut events, "[restart]").await, ["[restart]"]);
+    assert_eq!(read_up_to(&mut events, "[restart]").await, ["[restart]"]);
     append(&path, "made again\n");
-    assert_eq!(up_to(&mut events, "made again").await, ["made again"]);
+    assert_eq!(read_up_to(&mut events, "made again").await, ["made again"]);
 
-    // Something else in its place.
-    fs::rename(&path, at("aside")).unwrap();
+    // A directory takes the name.
+    fs::rename(&path, path_of("aside")).unwrap();
     fs::create_dir(&path).unwrap();
-    assert_eq!(up_to(&mut events, "[restart]").await, ["[restart]"]);
+    assert_eq!(read_up_to(&mut events, "[restart]").await, ["[restart]"]);
     fs::remove_dir(&path).unwrap();
     append(&path, "a file again\n");
-    let lines = up_to(&mut events, "a file again").await;
+    let lines = read_up_to(&mut events, "a file again").await;
     assert_eq!(lines, ["[restart]", "a file again"]);
 
-    // Its directory goes, and comes again.
-    fs::remove_dir_all(folder.path()).unwrap();
-    assert_eq!(up_to(&mut events, "[restart]").await, ["[restart]"]);
-    fs::create_dir(folder.path()).unwrap();
+    // The directory is removed and created again.
+    fs::remove_dir_all(directory.path()).unwrap();
+    assert_eq!(read_up_to(&mut events, "[restart]").await, ["[restart]"]);
+    fs::create_dir(directory.path()).unwrap();
     append(&path, "in a new directory\n");
-    let lines = up_to(&mut events, "in a new directory").await;
+    let lines = read_up_to(&mut events, "in a new directory").await;
     assert_eq!(lines, ["in a new directory"]);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_reader_that_comes_back_while_there_is_no_file_is_told_that_the_next_is_another() {
+async fn resumed_reader_of_missing_file_gets_restart_when_new_file_appears() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("log");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("log");
     append(&path, "one\n");
-    let whole = all(Events::open(of_file(&agent, &path, "false")).await).await;
-    // Kept, so that its number is not given to the next.
-    fs::rename(&path, folder.path().join("old")).unwrap();
-    let request = of_file(&agent, &path, "true").header("Last-Event-ID", whole[0].0.to_string());
+    let whole = read_all(Events::open(file_request(&agent, &path, "false")).await).await;
+    // Renamed and not removed, so that its inode number is not reused.
+    fs::rename(&path, directory.path().join("old")).unwrap();
+    let request =
+        file_request(&agent, &path, "true").header("Last-Event-ID", whole[0].0.to_string());
     let mut events = Events::open(request).await;
     append(&path, "two\n");
-    assert_eq!(up_to(&mut events, "two").await, ["[restart]", "two"]);
+    assert_eq!(read_up_to(&mut events, "two").await, ["[restart]", "two"]);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_link_is_followed_wherever_it_leads() {
+async fn changed_link_target_is_followed() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let at = |name: &str| folder.path().join(name);
+    let directory = TempDir::new().unwrap();
+    let path_of = |name: &str| directory.path().join(name);
     for name in ["one", "two", "links"] {
-        fs::create_dir(at(name)).unwrap();
+        fs::create_dir(path_of(name)).unwrap();
     }
-    symlink("../one/log", at("links/inner")).unwrap();
-    symlink("links/inner", at("log")).unwrap();
-    // It leads nowhere as yet.
-    let mut events = Events::open(of_file(&agent, &at("log"), "true")).await;
-    append(&at("one/log"), "in one\n");
-    assert_eq!(up_to(&mut events, "in one").await, ["in one"]);
-    append(&at("two/log"), "in two\n");
-    symlink("../two/log", at("links/new")).unwrap();
-    fs::rename(at("links/new"), at("links/inner")).unwrap();
-    let lines = up_to(&mut events, "in two").await;
+    symlink("../one/log", path_of("links/inner")).unwrap();
+    symlink("links/inner", path_of("log")).unwrap();
+    // The link is still dangling.
+    let mut events = Events::open(file_request(&agent, &path_of("log"), "true")).await;
+    append(&path_of("one/log"), "in one\n");
+    assert_eq!(read_up_to(&mut events, "in one").await, ["in one"]);
+    append(&path_of("two/log"), "in two\n");
+    symlink("../two/log", path_of("links/new")).unwrap();
+    fs::rename(path_of("links/new"), path_of("links/inner")).unwrap();
+    let lines = read_up_to(&mut events, "in two").await;
     assert_eq!(lines, ["[restart]", "in two"]);
-    append(&at("two/log"), "more\n");
-    assert_eq!(up_to(&mut events, "more").await, ["more"]);
+    append(&path_of("two/log"), "more\n");
+    assert_eq!(read_up_to(&mut events, "more").await, ["more"]);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_directory_that_is_a_link_may_come_to_lead_elsewhere() {
+async fn changed_directory_link_is_followed() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let at = |name: &str| folder.path().join(name);
+    let directory = TempDir::new().unwrap();
+    let path_of = |name: &str| directory.path().join(name);
     for release in ["v1", "v2"] {
-        fs::create_dir(at(release)).unwrap();
-        append(&at(release).join("log"), &format!("in {release}\n"));
+        fs::create_dir(path_of(release)).unwrap();
+        append(&path_of(release).join("log"), &format!("in {release}\n"));
     }
-    symlink("v1", at("current")).unwrap();
-    let mut events = Events::open(of_file(&agent, &at("current/log"), "true")).await;
-    assert_eq!(up_to(&mut events, "in v1").await, ["in v1"]);
-    symlink("v2", at("next")).unwrap();
-    fs::rename(at("next"), at("current")).unwrap();
-    let lines = up_to(&mut events, "in v2").await;
+    symlink("v1", path_of("current")).unwrap();
+    let mut events = Events::open(file_request(&agent, &path_of("current/log"), "true")).await;
+    assert_eq!(read_up_to(&mut events, "in v1").await, ["in v1"]);
+    symlink("v2", path_of("next")).unwrap();
+    fs::rename(path_of("next"), path_of("current")).unwrap();
+    let lines = read_up_to(&mut events, "in v2").await;
     assert_eq!(lines, ["[restart]", "in v2"]);
-    // It leads nowhere for a while.
-    fs::remove_file(at("current")).unwrap();
-    append(&at("v1/log"), "again in v1\n");
-    symlink("v1", at("current")).unwrap();
-    let lines = up_to(&mut events, "again in v1").await;
+    // The link is missing for a moment.
+    fs::remove_file(path_of("current")).unwrap();
+    append(&path_of("v1/log"), "again in v1\n");
+    symlink("v1", path_of("current")).unwrap();
+    let lines = read_up_to(&mut events, "again in v1").await;
     assert_eq!(lines, ["[restart]", "in v1", "again in v1"]);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_reader_that_stands_still_costs_little_and_one_that_reads_gets_all() {
+async fn idle_readers_use_little_memory_and_active_reader_gets_all() {
     const LINES: usize = 8 << 10;
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("log");
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("log");
     let line = "x".repeat(1023);
     let text = format!("{line}\n").repeat(LINES);
     fs::write(&path, &text).unwrap();
     let memory = PeakMemory::of(agent.pid());
-    // None of them reads.
+    // These readers never read.
     let mut idle = Vec::new();
     for _ in 0..16 {
-        idle.push(Events::open(of_file(&agent, &path, "true")).await);
+        idle.push(Events::open(file_request(&agent, &path, "true")).await);
     }
-    let mut events = Events::open(of_file(&agent, &path, "false")).await;
+    let mut events = Events::open(file_request(&agent, &path, "false")).await;
     for _ in 0..LINES {
         let (_, event) = events.next().await.expect("more lines");
         assert!(event["message"] == line.as_str());
     }
     let (_, event) = events.next().await.unwrap();
-    assert_eq!(told(&event), "[end]");
+    assert_eq!(describe(&event), "[end]");
     let grown = memory.grown_kib();
-    assert!(grown < 32 << 10, "grown by {grown} KiB");
+    assert!(grown < 32 << 10, "grew by {grown} KiB");
     agent.stop().await;
 }
 
-/// A program that can be told to be Chromium.
-fn program(folder: &TempDir, lines: &str) -> PathBuf {
-    let path = folder.path().join("program");
+/// Creates a script that the agent runs as Chromium.
+fn program(directory: &TempDir, lines: &str) -> PathBuf {
+    let path = directory.path().join("program");
     fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
 
 #[tokio::test]
-async fn what_a_program_prints_is_kept_while_it_comes_and_goes() {
-    let folder = TempDir::new().unwrap();
-    let program = program(&folder, "echo \"out $$\"\necho \"err $$\" >&2");
+async fn program_output_is_kept_across_restarts() {
+    let directory = TempDir::new().unwrap();
+    let program = program(&directory, "echo \"out $$\"\necho \"err $$\" >&2");
     let start = Start::headless().with(["--chromium", program.to_str().unwrap()]);
     let agent = start.listening().await;
-    let mut events = Events::open(of_program(&agent, "chromium", "true")).await;
-    // Two runs of it, each with all it printed, in whichever order its two streams are read.
+    let mut events = Events::open(program_request(&agent, "chromium", "true")).await;
+    // Two complete runs. The order of the two output streams is not defined.
     let (mut seen, mut last) = (Vec::new(), 0);
-    let is_whole = |seen: &[String], pid: &str| {
+    let is_complete = |seen: &[String], pid: &str| {
         ["out", "err"]
             .iter()
             .all(|stream| seen.contains(&format!("{stream} {pid}")))
     };
-    let whole_runs = |seen: &[String]| {
+    let complete_runs = |seen: &[String]| {
         let pids: BTreeSet<_> = seen.iter().map(|line| &line[4..]).collect();
-        pids.into_iter().filter(|pid| is_whole(seen, pid)).count()
+        pids.into_iter()
+            .filter(|pid| is_complete(seen, pid))
+            .count()
     };
-    while whole_runs(&seen) < 2 {
+    while complete_runs(&seen) < 2 {
         let (id, event) = events.next().await.unwrap();
-        seen.push(told(&event));
+        seen.push(describe(&event));
         last = id;
     }
     let read = seen.len();
 
-    // Another reader finds the same, and goes on where the first one stopped.
-    let found = all(Events::open(of_program(&agent, "chromium", "false")).await).await;
+    // Another reader gets the same lines, and can resume where the first one stopped.
+    let found = read_all(Events::open(program_request(&agent, "chromium", "false")).await).await;
     let lines: Vec<_> = found.iter().map(|(_, line)| line.clone()).collect();
     assert_eq!(lines[..read], seen);
     assert_eq!(lines.last().unwrap(), "[end]");
-    let request = of_program(&agent, "chromium", "false").header("Last-Event-ID", last.to_string());
-    let rest = all(Events::open(request).await).await;
-    // More may have come since, before the end.
+    let request =
+        program_request(&agent, "chromium", "false").header("Last-Event-ID", last.to_string());
+    let rest = read_all(Events::open(request).await).await;
+    // Lines may have been added since.
     let since = &found[read..found.len() - 1];
     assert_eq!(rest[..since.len()], *since);
-    // Behind a line of another run of the agent: all of this one's, and that is said.
-    let request = of_program(&agent, "chromium", "false").header("Last-Event-ID", "4");
-    let rest = all(Events::open(request).await).await;
+    // With a position of another run of the agent, all lines follow a `restart` event.
+    let request = program_request(&agent, "chromium", "false").header("Last-Event-ID", "4");
+    let rest = read_all(Events::open(request).await).await;
     assert_eq!(rest[0].1, "[restart]");
     assert_eq!(rest[1..5], found[..4]);
 
     // There is no X server.
-    let found = all(Events::open(of_program(&agent, "xvfb", "false")).await).await;
+    let found = read_all(Events::open(program_request(&agent, "xvfb", "false")).await).await;
     assert_eq!(found.len(), 1);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn the_agents_own_log_is_told_without_what_libraries_say_and_without_secrets() {
+async fn agent_log_contains_no_library_messages_and_no_secrets() {
     let agent = agent().await;
-    let mut events = Events::open(of_program(&agent, "agent", "true")).await;
+    let mut events = Events::open(program_request(&agent, "agent", "true")).await;
     let (status, _) = agent
         .answer(agent.get("/no/such/route?secret=s3cr3t"))
         .await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     loop {
         let (_, event) = events.next().await.unwrap();
-        let line = told(&event);
+        let line = describe(&event);
         let words: Vec<_> = line.split_whitespace().collect();
         assert!(
             ["ERROR", "WARN", "INFO", "DEBUG"].contains(&words[0]),
@@ -418,17 +435,17 @@ async fn the_agents_own_log_is_told_without_what_libraries_say_and_without_secre
 }
 
 #[tokio::test]
-async fn a_bad_request_says_which_parameter_is_wrong() {
+async fn invalid_log_request_names_each_invalid_parameter() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    mkfifo(at("fifo").as_str(), Mode::S_IRWXU).unwrap();
-    fs::write(at("file"), "").unwrap();
-    symlink("loop", at("loop")).unwrap();
+    let directory = TempDir::new().unwrap();
+    let path_of = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    mkfifo(path_of("fifo").as_str(), Mode::S_IRWXU).unwrap();
+    fs::write(path_of("file"), "").unwrap();
+    symlink("loop", path_of("loop")).unwrap();
     let deep = format!("/{}", "x".repeat(5000));
-    let (missing, lost) = (at("missing"), at("missing/file"));
-    let (fifo, below_file, endless) = (at("fifo"), at("file/below"), at("loop"));
-    let directory = folder.path().to_str().unwrap();
+    let (missing, lost) = (path_of("missing"), path_of("missing/file"));
+    let (fifo, below_file, endless) = (path_of("fifo"), path_of("file/below"), path_of("loop"));
+    let directory = directory.path().to_str().unwrap();
 
     let path = |path: &str| vec![("source", "path".to_owned()), ("path", path.to_owned())];
     let cases = [
@@ -473,41 +490,41 @@ async fn a_bad_request_says_which_parameter_is_wrong() {
         (path("/sys/kernel/notes"), 400, &["path"]),
         (path(&lost), 404, &[]),
     ];
-    for (pairs, wanted, fields) in cases {
+    for (pairs, expected, fields) in cases {
         for follow in ["true", "false"] {
             let mut pairs: Vec<_> = pairs.iter().map(|(k, v)| (*k, v.as_str())).collect();
             if !pairs.iter().any(|(name, _)| *name == "follow") {
                 pairs.push(("follow", follow));
             }
             let (status, body) = agent.answer(request(&agent, &pairs)).await;
-            assert_eq!(status, wanted, "{pairs:?}: {body}");
+            assert_eq!(status, expected, "{pairs:?}: {body}");
             let details = body["details"].as_array().expect("details");
-            let mut told: Vec<_> = details
+            let mut codes: Vec<_> = details
                 .iter()
                 .map(|detail| detail["code"].as_str().unwrap())
                 .collect();
-            told.sort_unstable();
-            assert_eq!(told, fields, "{pairs:?}: {body}");
+            codes.sort_unstable();
+            assert_eq!(codes, fields, "{pairs:?}: {body}");
         }
     }
     let (status, body) = agent
-        .answer(of_file(&agent, Path::new(&missing), "false"))
+        .answer(file_request(&agent, Path::new(&missing), "false"))
         .await;
     assert_eq!(status, StatusCode::NOT_FOUND, "{body}");
-    let request = of_program(&agent, "agent", "false").header("Last-Event-ID", "x");
+    let request = program_request(&agent, "agent", "false").header("Last-Event-ID", "x");
     assert_eq!(agent.answer(request).await.0, StatusCode::BAD_REQUEST);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn readers_are_limited_and_make_room_when_they_leave() {
+async fn readers_are_limited_until_one_disconnects() {
     let agent = agent().await;
     let mut readers = Vec::new();
     for _ in 0..64 {
-        readers.push(Events::open(of_program(&agent, "xvfb", "true")).await);
+        readers.push(Events::open(program_request(&agent, "xvfb", "true")).await);
     }
-    let request = || of_program(&agent, "xvfb", "true");
-    let refused = in_time("an answer", request().send()).await.unwrap();
+    let request = || program_request(&agent, "xvfb", "true");
+    let refused = in_time("an response", request().send()).await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(refused.headers().contains_key("retry-after"));
     readers.pop();
