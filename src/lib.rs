@@ -12,5 +12,6 @@ pub mod http;
 pub mod lines;
 pub mod request_scope;
 pub mod shutdown;
+mod state_dir;
 pub mod streams;
 pub mod system;

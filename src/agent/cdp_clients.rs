@@ -101,7 +101,7 @@ impl CdpClients {
         let remaining_time = deadline.at.saturating_duration_since(Instant::now());
         let successor = self.chromium.ready_after(dead.generation, remaining_time);
         successor.await.map_err(|error| match error {
-            NotReady::Deadline(_) => NotReady::Deadline(deadline.timeout),
+            NotReady::Timeout(_) => NotReady::Timeout(deadline.timeout),
             error => error,
         })
     }

@@ -1,11 +1,12 @@
-//! Whether the cursor is shown on the screen.
+//! The visibility of the cursor on the screen.
 
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
 };
 
-/// Clones tell of the same cursor. The X server hides it without telling others, so that those who draw it by themselves ask here.
+/// Whether the cursor is visible. Clones share the value. The X server does not report that the
+/// agent has hidden the cursor, so code that draws the cursor itself asks here.
 #[derive(Clone, Debug)]
 pub struct CursorShown(Arc<AtomicBool>);
 
@@ -20,7 +21,7 @@ impl CursorShown {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub fn set(&self, shown: bool) {
+    pub(super) fn set(&self, shown: bool) {
         self.0.store(shown, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! The screen: an Xvfb of our own, reachable only with our cookie.
+//! The screen: an Xvfb process of the agent, accessible only with its cookie.
 
 use std::{
     fs, io,
@@ -25,86 +25,98 @@ use crate::{
     },
 };
 
-const START_DEADLINE: Duration = Duration::from_secs(20);
-const END_GRACE: Duration = Duration::from_secs(2);
-/// For a server to let somebody in, which takes it a millisecond.
-const ADMIT_LIMIT: Duration = Duration::from_secs(5);
-/// One at a time: where a server answers nobody, the thread that asks it stays, whoever has stopped waiting.
-static ADMISSION: Semaphore = Semaphore::const_new(1);
+/// The longest time for a server to start, or to change its mode.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time between SIGTERM and SIGKILL.
+const TERMINATE_GRACE_PERIOD: Duration = Duration::from_secs(2);
+/// The longest time for a server to admit a user, which takes it about a millisecond.
+const ADMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Limits admissions to one at a time: the blocking thread remains while a server does not answer,
+/// even after its caller has timed out.
+static ADMISSION_PERMIT: Semaphore = Semaphore::const_new(1);
+/// The color depth in bits.
 const DEPTH: u32 = 24;
-/// Where X servers have their sockets.
-const SOCKETS: &str = "/tmp/.X11-unix";
-/// The least frame buffer, which is the most a screen can grow to while it runs: 16 MB buy sizes up to this without a restart.
-/// Room for every size that is allowed would be 42 MB more of every browser: the server touches all of it.
-const ROOM: (u32, u32) = (2560, 1600);
+/// The directory of the sockets of X servers.
+const SOCKET_DIR: &str = "/tmp/.X11-unix";
+/// The smallest reserved frame buffer, to which a screen can grow without a restart. It takes 16
+/// MB. A frame buffer for every permitted size would take 42 MB more of each browser, because the
+/// server touches all of it.
+const RESERVED_SIZE: (u32, u32) = (2560, 1600);
 
+/// Why the X server is not usable.
 #[derive(Debug, thiserror::Error)]
-pub enum DisplayError {
-    #[error("the X server could not be started: {0}")]
+pub(super) enum DisplayError {
+    #[error("cannot start the X server: {0}")]
     Spawn(#[from] io::Error),
     #[error("the X server ended while starting ({status})")]
     Ended {
         status: String,
-        /// The last it printed; for the log alone.
+        /// The last output, for the log only.
         tail: String,
     },
-    #[error("the screen could not be set: {0}")]
+    #[error("cannot set the screen size: {0}")]
     Mode(#[from] X11Error),
-    #[error("the X server was not ready within {} s", START_DEADLINE.as_secs())]
-    Deadline,
+    #[error("the X server was not ready within {} s", START_TIMEOUT.as_secs())]
+    Timeout,
 }
 
 /// A running X server.
-pub struct Display {
+pub(super) struct Display {
     child: Child,
-    /// `:0`.
+    /// The display name, such as `:0`.
     name: String,
     authority: PathBuf,
     access: DisplayAccess,
-    /// What it can be resized to without a restart.
-    largest: (u32, u32),
+    /// The size of the frame buffer: the largest screen without a restart.
+    max_size: (u32, u32),
 }
 
 impl Display {
-    /// Starts a server with a frame buffer for `viewport`, and for more where `room` says so.
+    /// Starts a server with a frame buffer for `viewport`, or a larger one if `reserve` is set.
     ///
-    /// It takes connections when this returns, and answers them a little later: who connects meanwhile need not wait for its start.
-    pub async fn start(
+    /// The server accepts connections when this returns, and answers them a little later, so that
+    /// clients can start at the same time.
+    pub(super) async fn start(
         config: &Config,
         viewport: Viewport,
-        room: bool,
+        reserve: bool,
         listener: Listener,
     ) -> Result<Self, DisplayError> {
-        let largest = if room {
-            (viewport.width.max(ROOM.0), viewport.height.max(ROOM.1))
+        let max_size = if reserve {
+            (
+                viewport.width.max(RESERVED_SIZE.0),
+                viewport.height.max(RESERVED_SIZE.1),
+            )
         } else {
             (viewport.width, viewport.height)
         };
         let authority = config.state_dir.display_authority();
         let cookie = write_authority(&authority)?;
-        remove_dead_locks(Path::new("/tmp"));
+        remove_stale_locks(Path::new("/tmp"));
         let mut command = Command::new(&config.xvfb);
         command
-            // The server picks a free number itself and says it: two that start at once cannot meet.
+            // The server chooses a free number and prints it, so that two concurrent starts cannot
+            // conflict.
             .args(["-displayfd", "1"])
             .args(["-screen", "0"])
-            .arg(format!("{}x{}x{DEPTH}", largest.0, largest.1))
-            // Without the GL extension, which would load a whole software renderer that Chromium makes no use of.
+            .arg(format!("{}x{}x{DEPTH}", max_size.0, max_size.1))
+            // The GL extension would load a software renderer that Chromium does not use.
             .args(["-extension", "GLX"])
             .args(["-nolisten", "tcp", "-noreset", "-auth"])
             .arg(&authority);
         let (mut child, stdout) = Child::spawn("xvfb", command, Stdout::Pipe, listener).await?;
         let stdout = stdout.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        // It says its number when it is ready; its socket is there, and bears its process's number, much earlier.
-        let (pid, mut said) = (child.pid(), tokio::spawn(read_number(stdout)));
+        // The server prints its number when it is ready. Its socket, which shows its process id,
+        // exists much earlier.
+        let (pid, mut printed) = (child.pid(), tokio::spawn(read_number(stdout)));
         let number = tokio::select! {
-            said = time::timeout(START_DEADLINE, &mut said) => match said {
+            printed = time::timeout(START_TIMEOUT, &mut printed) => match printed {
                 Ok(Ok(Ok(number))) => Ok(number),
                 Ok(Ok(Err(error))) => Err(error.to_string()),
                 Ok(Err(panic)) => Err(panic.to_string()),
-                Err(_) => return Err(DisplayError::Deadline),
+                Err(_) => return Err(DisplayError::Timeout),
             },
-            number = socket_of(pid) => Ok(number),
+            number = number_from_socket(pid) => Ok(number),
             status = child.wait() => Err(describe_exit(status)),
         };
         let number = number.map_err(|status| DisplayError::Ended {
@@ -116,76 +128,77 @@ impl Display {
             name: format!(":{number}"),
             authority,
             access: DisplayAccess { number, cookie },
-            largest,
+            max_size,
         })
     }
 
-    /// Whether [`Self::set_mode`] can give it this size.
-    pub fn has_room_for(&self, viewport: Viewport) -> bool {
-        viewport.width <= self.largest.0 && viewport.height <= self.largest.1
+    /// Whether [`Self::set_mode`] supports this size.
+    pub(super) fn has_room_for(&self, viewport: Viewport) -> bool {
+        viewport.width <= self.max_size.0 && viewport.height <= self.max_size.1
     }
 
-    pub async fn set_mode(&self, viewport: Viewport) -> Result<(), DisplayError> {
+    pub(super) async fn set_mode(&self, viewport: Viewport) -> Result<(), DisplayError> {
         let access = self.access.clone();
         let set = tokio::task::spawn_blocking(move || server::set_mode(&access, viewport));
-        match time::timeout(START_DEADLINE, set).await {
+        match time::timeout(START_TIMEOUT, set).await {
             Ok(Ok(set)) => set?,
             Ok(Err(panic)) => return Err(io::Error::other(panic).into()),
-            Err(_) => return Err(DisplayError::Deadline),
+            Err(_) => return Err(DisplayError::Timeout),
         }
         Ok(())
     }
 
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// What its clients need.
-    pub fn access(&self) -> &DisplayAccess {
+    /// Returns the credentials of its clients.
+    pub(super) fn access(&self) -> &DisplayAccess {
         &self.access
     }
 
-    pub fn authority(&self) -> &Path {
+    pub(super) fn authority(&self) -> &Path {
         &self.authority
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(super) fn pid(&self) -> u32 {
         self.child.pid()
     }
 
-    pub fn has_ended(&mut self) -> bool {
+    pub(super) fn has_ended(&mut self) -> bool {
         self.child.has_ended()
     }
 
-    /// Resolves with the reason when the server ends.
-    pub async fn ended(&mut self) -> String {
+    /// Waits until the server ends, and returns the reason.
+    pub(super) async fn ended(&mut self) -> String {
         let status = self.child.wait().await;
         format!("the X server ended ({})", describe_exit(status))
     }
 
-    pub async fn end(self) {
-        let _ = self.child.terminate(END_GRACE).await;
+    pub(super) async fn terminate(self) {
+        let _ = self.child.terminate(TERMINATE_GRACE_PERIOD).await;
     }
 }
 
-/// Lets a user's programs onto the screen of that name, whose authority file that user cannot read.
-pub async fn admit(name: &str, authority: &Path, uid: u32) -> Result<(), X11Error> {
+/// Admits the programs of a user, who cannot read the authority file, to the display with that
+/// name.
+pub(super) async fn admit(name: &str, authority: &Path, uid: u32) -> Result<(), X11Error> {
     let access = access(name, authority)?;
-    let asked = async {
-        let turn = ADMISSION.acquire().await.map_err(io::Error::other)?;
-        let asking = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+    let admission = async {
+        let permit = ADMISSION_PERMIT.acquire().await.map_err(io::Error::other)?;
+        let admitted = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
             server::admit_user(&access, uid)
         });
-        asking.await.map_err(io::Error::other)?
+        admitted.await.map_err(io::Error::other)?
     };
-    match time::timeout(ADMIT_LIMIT, asked).await {
-        Ok(answer) => answer,
+    match time::timeout(ADMIT_TIMEOUT, admission).await {
+        Ok(result) => result,
         Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
     }
 }
 
-/// What a client of the screen of that name needs.
+/// Returns the credentials of a client of the display with that name.
 fn access(name: &str, authority: &Path) -> io::Result<DisplayAccess> {
     Ok(DisplayAccess {
         number: number_of(name)?,
@@ -198,10 +211,10 @@ fn number_of(name: &str) -> io::Result<u32> {
     number.ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// The number of the display whose socket the process listens on, as soon as there is one.
-async fn socket_of(pid: u32) -> u32 {
-    let looking = async {
-        let mut watch = DirectoryWatch::new(Path::new(SOCKETS))?;
+/// Waits until the process listens on a display's socket, and returns the display's number.
+async fn number_from_socket(pid: u32) -> u32 {
+    let search = async {
+        let mut watch = DirectoryWatch::new(Path::new(SOCKET_DIR))?;
         loop {
             for number in display_numbers() {
                 if listens_on(pid, number).await {
@@ -211,9 +224,9 @@ async fn socket_of(pid: u32) -> u32 {
             watch.changed().await?;
         }
     };
-    match looking.await {
+    match search.await {
         Ok(number) => number,
-        // Where the folder cannot be watched, the server's own word is waited for.
+        // If the directory cannot be watched, the caller uses the number that the server prints.
         Err(error) => {
             let _: io::Error = error;
             std::future::pending().await
@@ -222,7 +235,7 @@ async fn socket_of(pid: u32) -> u32 {
 }
 
 fn display_numbers() -> Vec<u32> {
-    let entries = fs::read_dir(SOCKETS).into_iter().flatten().flatten();
+    let entries = fs::read_dir(SOCKET_DIR).into_iter().flatten().flatten();
     let number = |name: &str| name.strip_prefix('X')?.parse().ok();
     entries
         .filter_map(|entry| number(entry.file_name().to_str()?))
@@ -230,26 +243,30 @@ fn display_numbers() -> Vec<u32> {
 }
 
 async fn listens_on(pid: u32, number: u32) -> bool {
-    let socket = UnixStream::connect(format!("{SOCKETS}/X{number}")).await;
+    let socket = UnixStream::connect(format!("{SOCKET_DIR}/X{number}")).await;
     socket
         .and_then(|socket| socket.peer_cred())
         .is_ok_and(|server| server.pid().and_then(|server| u32::try_from(server).ok()) == Some(pid))
 }
 
-/// The number on the first line; what may follow is read on, so that the server never waits for us.
+/// Reads the display number from the first line. A task discards later output, so that the server
+/// never blocks on its pipe.
 async fn read_number(stdout: ChildStdout) -> io::Result<u32> {
-    const LONGEST: u64 = 16;
+    const MAX_LINE: u64 = 16;
     let mut reader = BufReader::new(stdout);
     let mut line = String::new();
-    (&mut reader).take(LONGEST).read_line(&mut line).await?;
+    (&mut reader).take(MAX_LINE).read_line(&mut line).await?;
     let number = line.trim().parse().map_err(|_| {
-        io::Error::other(format!("it told no display number but `{}`", line.trim()))
+        io::Error::other(format!(
+            "it printed `{}`, which is no display number",
+            line.trim()
+        ))
     })?;
     tokio::spawn(async move { tokio::io::copy(&mut reader, &mut tokio::io::sink()).await });
     Ok(number)
 }
 
-/// A fresh cookie for any display number: the file holds no other.
+/// Writes an authority file with one new cookie, valid for any display number.
 fn write_authority(path: &Path) -> io::Result<[u8; 16]> {
     use io::Write;
     const FAMILY_WILD: u16 = 0xffff;
@@ -258,12 +275,12 @@ fn write_authority(path: &Path) -> io::Result<[u8; 16]> {
     getrandom::fill(&mut cookie).map_err(io::Error::other)?;
 
     let mut entry = FAMILY_WILD.to_be_bytes().to_vec();
-    // Address and display number are empty: they match all.
+    // An empty address and display number match all.
     for part in [&[][..], &[], NAME, &cookie] {
         entry.extend((part.len() as u16).to_be_bytes());
         entry.extend(part);
     }
-    // Removed first: a file that was left open to others would stay so.
+    // The file is removed first: an existing one would keep its permissions.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -277,17 +294,17 @@ fn write_authority(path: &Path) -> io::Result<[u8; 16]> {
     Ok(cookie)
 }
 
-/// The cookie that [`write_authority`] has written, which is the last of it.
+/// Reads the cookie written by [`write_authority`], which is at the end of the file.
 fn read_authority(path: &Path) -> io::Result<[u8; 16]> {
     let entry = fs::read(path)?;
     let cookie = entry.last_chunk().copied();
     cookie.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-/// Removes lock files whose process is gone or is no X server any more. The server itself removes only those of the first kind, and
-/// gives up on a number that was given to another process since.
-fn remove_dead_locks(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+/// Removes lock files whose process has gone or is not an X server. The server itself removes only
+/// the former, and skips a display number whose process id now belongs to another process.
+fn remove_stale_locks(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let is_lock = name.to_str().is_some_and(|name| {
             name.strip_prefix(".X")
@@ -305,11 +322,11 @@ fn remove_dead_locks(folder: &Path) {
 
 fn held_by_x_server(lock: &Path) -> bool {
     let Ok(content) = fs::read_to_string(lock) else {
-        // Not ours to judge.
+        // An unreadable lock belongs to another user.
         return true;
     };
     let Ok(pid) = content.trim().parse::<u32>() else {
-        // Being written at this moment, or torn by a crash; the server treats it well itself.
+        // The lock is being written, or was torn by a crash. The server handles both.
         return true;
     };
     fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with('X'))
@@ -329,41 +346,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_answers_nobody_is_asked_once() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let authority = folder.path().join("authority");
+    async fn unresponsive_server_is_queried_by_one_thread_at_a_time() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let authority = directory.path().join("authority");
         write_authority(&authority).unwrap();
-        if fs::create_dir(SOCKETS).is_ok() {
-            fs::set_permissions(SOCKETS, fs::Permissions::from_mode(0o1777)).unwrap();
+        if fs::create_dir(SOCKET_DIR).is_ok() {
+            fs::set_permissions(SOCKET_DIR, fs::Permissions::from_mode(0o1777)).unwrap();
         }
         let own = std::process::id();
-        // No real server has so high a number.
+        // No real server has such a high number.
         let number = 1_000_000 + own;
-        let (name, socket) = (format!(":{number}"), format!("{SOCKETS}/X{number}"));
+        let (name, socket) = (format!(":{number}"), format!("{SOCKET_DIR}/X{number}"));
         let _ = fs::remove_file(&socket);
         let server = UnixListener::bind(&socket).unwrap();
 
-        let mut asking = Vec::new();
+        let mut clients = Vec::new();
         let accept = async {
             loop {
                 let (client, _) = server.accept().await.unwrap();
-                // Whoever starts a screen meanwhile looks at every socket there is.
+                // A concurrent test that starts a display connects to every socket.
                 if client.peer_cred().unwrap().pid() == i32::try_from(own).ok() {
-                    asking.push(client);
+                    clients.push(client);
                 }
             }
         };
-        let asked = [1, 2, 3].map(|uid| admit(&name, &authority, uid));
+        let admissions = [1, 2, 3].map(|uid| admit(&name, &authority, uid));
         let answers = tokio::select! {
-            answers = join_all(asked) => answers,
+            answers = join_all(admissions) => answers,
             () = accept => Vec::new(),
         };
         fs::remove_file(&socket).unwrap();
         assert_eq!(answers.len(), 3);
         assert!(answers.iter().all(|a| a.as_ref().is_err_and(is_timeout)));
-        assert!(asking.len() <= 1, "{}", asking.len());
+        assert!(clients.len() <= 1, "{}", clients.len());
 
-        drop((server, asking));
+        drop((server, clients));
         let next = admit(&name, &authority, 1).await.unwrap_err();
         assert!(!is_timeout(&next), "{next}");
     }

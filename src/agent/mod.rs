@@ -31,6 +31,7 @@ use utoipa::openapi::OpenApi;
 use crate::{
     http::{Metrics, StaticToken, require_static_token, serve},
     shutdown::Shutdown,
+    state_dir::FileLock,
     system::{cdp::devtools::DevtoolsHttp, files::watcher::SharedWatcher},
 };
 
@@ -65,7 +66,6 @@ use process::Processes;
 use replays::Replays;
 use screenshots::Screenshots;
 use settings::Config;
-use state_dir::Claim;
 use user_data::UserData;
 
 /// The most connections at once, far above what the clients of one browser open.
@@ -166,7 +166,7 @@ pub struct Started {
     agent: Agent,
     listener: TcpListener,
     metrics: Metrics,
-    _lock: Claim,
+    _lock: FileLock,
 }
 
 /// Locks the state directory, listens, and starts the services. Chromium comes up meanwhile.
@@ -175,7 +175,7 @@ pub async fn start(
     own_log: ProgramLog,
     shutdown: Shutdown,
 ) -> Result<Started, AgentError> {
-    let lock = config.state_dir.claim();
+    let lock = config.state_dir.lock();
     let lock = lock.map_err(|source| AgentError::StateDir {
         path: config.state_dir.root().display().to_string(),
         source,

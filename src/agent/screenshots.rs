@@ -61,7 +61,7 @@ impl Screenshots {
 
     /// Returns a PNG of the region, or of the complete screen, with the cursor unless it is hidden.
     pub async fn take(&self, region: Option<Rect>) -> Result<Vec<u8>, ScreenshotError> {
-        let access = self.chromium.screen_if_any()?;
+        let access = self.chromium.optional_screen()?;
         let lock = time::timeout(QUEUE_TIMEOUT, self.connection.clone().lock_owned());
         let mut connection = lock.await.map_err(|_| ScreenshotError::Busy)?;
         let Some(access) = access else {

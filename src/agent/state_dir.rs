@@ -1,28 +1,27 @@
-//! The folder everything of one agent lies in.
+//! The state directory of an agent: its layout, its lock, and the replacement of the profile.
 
 use std::{
-    fs::{self, File, OpenOptions, Permissions},
-    io,
-    os::unix::fs::PermissionsExt,
+    fs, io,
     path::{Path, PathBuf},
 };
 
-use nix::fcntl::{Flock, FlockArg};
-
-use crate::system::{
-    files::remove::{remove_all, remove_or_warn},
-    media::recorder,
+use crate::{
+    state_dir::{FileLock, LockError, PRIVATE_DIRECTORY, set_mode},
+    system::{
+        files::remove::{remove_all, remove_or_warn},
+        media::recorder,
+    },
 };
 
-/// Paths inside the state folder. Making one of these touches nothing; [`StateDir::claim`] does.
+/// The mode of a directory that all users can pass through, but only its owner can list.
+const PASSABLE_DIRECTORY: u32 = 0o711;
+
+/// The paths inside the state directory. Creating this value does not access the directory; use
+/// [`StateDir::lock`] for that.
 #[derive(Clone, Debug)]
 pub struct StateDir {
     root: PathBuf,
 }
-
-/// Held as long as the agent uses the folder; the kernel lets go of it with the process.
-#[derive(Debug)]
-pub struct Claim(#[allow(dead_code, reason = "held for its lock")] Flock<File>);
 
 impl StateDir {
     pub fn new(root: &Path) -> io::Result<Self> {
@@ -42,13 +41,13 @@ impl StateDir {
         self.root.join("user-data")
     }
 
-    /// The profile that another one replaces, for as long as that takes.
+    /// The profile that is being replaced, during the replacement.
     fn replaced_user_data(&self) -> PathBuf {
         self.root.join("user-data.old")
     }
 
-    /// Puts another profile in the place of Chromium's, which must not run, and removes that. Wherever this is broken off, the next
-    /// [`StateDir::claim`] finds the one or the other, whole.
+    /// Replaces Chromium's profile. Chromium must not run. If this is interrupted, the next
+    /// [`StateDir::lock`] restores either the old or the new profile, complete.
     pub fn replace_user_data(&self, new: &Path) -> io::Result<()> {
         let (current, old) = (self.user_data(), self.replaced_user_data());
         remove_all(&old)?;
@@ -57,12 +56,12 @@ impl StateDir {
             fs::rename(&old, &current)?;
             return Err(error);
         }
-        // The new one is in its place whatever becomes of this.
+        // The replacement is complete even if this fails.
         remove_or_warn(&old);
         Ok(())
     }
 
-    /// Ends what a killed agent had begun.
+    /// Completes or undoes the replacement of the profile by an agent that was killed.
     fn recover_user_data(&self) -> io::Result<()> {
         let (current, old) = (self.user_data(), self.replaced_user_data());
         if !old.exists() {
@@ -72,16 +71,17 @@ impl StateDir {
             remove_or_warn(&old);
             return Ok(());
         }
-        tracing::warn!("a profile is back in its place that was just to be replaced");
+        tracing::warn!("restored the profile after an interrupted replacement");
         fs::rename(old, current)
     }
 
-    /// Chromium's disk cache, outside the profile so that an archive of that stays small.
+    /// Chromium's disk cache. It is outside the profile, so that an archive of the profile is
+    /// small.
     pub fn cache(&self) -> PathBuf {
         self.root.join("cache")
     }
 
-    /// One folder per script.
+    /// The scratch directories of scripts.
     pub fn scratch(&self) -> PathBuf {
         self.root.join("scratch")
     }
@@ -95,12 +95,12 @@ impl StateDir {
         self.root.join(recorder::files::DIRECTORY)
     }
 
-    /// What is only there while something is being done: nothing of it outlives the agent.
+    /// Files of operations in progress. The next agent removes them.
     pub fn work(&self) -> PathBuf {
         self.root.join("work")
     }
 
-    /// Records of running children, locks, the display's cookie.
+    /// Run files: records of child processes, the lock, the display's cookie.
     pub fn run(&self) -> PathBuf {
         self.root.join("run")
     }
@@ -110,49 +110,45 @@ impl StateDir {
         self.run().join("tmp")
     }
 
-    /// What lets programs onto the display.
+    /// The authority file of the display.
     pub fn display_authority(&self) -> PathBuf {
         self.run().join("Xauthority")
     }
 
-    /// Makes the folders and takes the folder for this process; a second agent on the same folder is refused.
-    pub fn claim(&self) -> io::Result<Claim> {
-        // Scripts run as another user and must be able to pass through to their own folder; the others are private.
-        for (folder, mode) in [
-            (self.root.clone(), 0o711),
-            (self.scratch(), 0o711),
-            (self.cache(), 0o700),
-            (self.downloads(), 0o700),
-            (self.replays(), 0o700),
-            (self.run(), 0o700),
-            (self.work(), 0o700),
+    /// Creates the directories, locks the state directory for this process, and recovers from a
+    /// killed agent. Fails if another agent uses the directory.
+    pub(super) fn lock(&self) -> io::Result<FileLock> {
+        // Scripts run as another user, and must be able to reach their own directory.
+        for directory in [self.root.clone(), self.scratch()] {
+            create_directory(&directory, PASSABLE_DIRECTORY)?;
+        }
+        for directory in [
+            self.cache(),
+            self.downloads(),
+            self.replays(),
+            self.run(),
+            self.work(),
         ] {
-            make_folder(&folder, mode)?;
+            create_directory(&directory, PRIVATE_DIRECTORY)?;
         }
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(self.run().join("lock"))?;
-        match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => {
-                for left in fs::read_dir(self.work())? {
-                    remove_or_warn(&left?.path());
-                }
-                self.recover_user_data()?;
-                make_folder(&self.user_data(), 0o700)?;
-                Ok(Claim(lock))
+        let lock = match FileLock::try_acquire(&self.run().join("lock")) {
+            Ok(lock) => lock,
+            Err(LockError::InUse(_)) => {
+                let message = format!("another agent uses {}", self.root.display());
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
             }
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                format!("another agent uses {}", self.root.display()),
-            )),
-            Err((_, error)) => Err(error.into()),
+            Err(LockError::Io(error)) => return Err(error),
+        };
+        for entry in fs::read_dir(self.work())? {
+            remove_or_warn(&entry?.path());
         }
+        self.recover_user_data()?;
+        create_directory(&self.user_data(), PRIVATE_DIRECTORY)?;
+        Ok(lock)
     }
 }
 
-fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
+fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir_all(path)?;
-    fs::set_permissions(path, Permissions::from_mode(mode))
+    set_mode(path, mode)
 }

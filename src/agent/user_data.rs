@@ -27,7 +27,7 @@ use tokio::{
 };
 
 use super::{
-    chromium::{Chromium, Hold, HoldError, NotReady, OF_THE_PROCESS},
+    chromium::{Chromium, LeaseError, LeaseMode, NotReady, PROCESS_FILES},
     state_dir::StateDir,
 };
 use crate::{
@@ -50,7 +50,7 @@ pub enum UserDataError {
     #[error("the user data is being archived or restored")]
     Busy,
     #[error(transparent)]
-    Hold(#[from] HoldError),
+    Lease(#[from] LeaseError),
     #[error("Chromium did not exit cleanly; its profile may be incomplete")]
     UncleanExit,
     #[error(transparent)]
@@ -148,9 +148,9 @@ impl UserData {
         let reason = "its user data is archived";
         let held = self
             .chromium
-            .hold(Hold::Closed, reason, HOLD_TIMEOUT)
+            .lease_profile(LeaseMode::Closed, reason, HOLD_TIMEOUT)
             .await?;
-        if !held.in_order {
+        if !held.closed_cleanly {
             return Err(UserDataError::UncleanExit);
         }
         let source = open_source(&self.state.user_data())?;
@@ -170,26 +170,26 @@ impl UserData {
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, UserDataError> {
         let user_data = self.state.user_data();
         let flushed = self.chromium.flush_cookies(&user_data).await;
-        if !flushed.map_err(HoldError::from)? {
+        if !flushed.map_err(LeaseError::from)? {
             tracing::warn!("the archive may lack cookies set within the last 30 s");
         }
         let reason = "its user data is copied";
         let held = self
             .chromium
-            .hold(Hold::Frozen, reason, HOLD_TIMEOUT)
+            .lease_profile(LeaseMode::Frozen, reason, HOLD_TIMEOUT)
             .await?;
         let source = open_source(&user_data)?;
         let copy = self.create_directory()?;
         // The blocking task owns the lock and the copy, in case the client disconnects.
         let copying = spawn_blocking(move || {
             let copied = archive::copy(&source, copy.path());
-            let was_held = held.holds();
+            let was_held = held.is_valid();
             // Before anything slow, such as the removal of an incomplete copy.
             drop(held);
             copied?;
             match was_held {
                 true => Ok((copy, lock)),
-                false => Err(UserDataError::Hold(NotReady::Stopped.into())),
+                false => Err(UserDataError::Lease(NotReady::Stopped.into())),
             }
         });
         let (copy, lock) = copying.await.map_err(io::Error::other)??;
@@ -265,7 +265,7 @@ impl Restore {
         let reason = "its user data is replaced";
         let held = user_data
             .chromium
-            .hold(Hold::Closed, reason, HOLD_TIMEOUT)
+            .lease_profile(LeaseMode::Closed, reason, HOLD_TIMEOUT)
             .await?;
         let replacing = spawn_blocking(move || {
             let replaced = user_data.state.replace_user_data(&new);
@@ -308,5 +308,5 @@ fn log_failure(archived: &io::Result<SkippedEntries>) {
 
 /// Returns whether a path in the profile belongs to the running process and not to the profile.
 fn is_process_file(path: &Path) -> bool {
-    OF_THE_PROCESS.iter().any(|name| path == Path::new(name))
+    PROCESS_FILES.iter().any(|name| path == Path::new(name))
 }

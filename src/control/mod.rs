@@ -18,6 +18,7 @@ use crate::{
     api::ids::ProjectId,
     http::{App, Metrics, document as join_documents, serve},
     shutdown::Shutdown,
+    state_dir::FileLock,
 };
 
 pub mod activity;
@@ -44,7 +45,7 @@ use proxy::Proxy;
 use replays::{ReplayError, Replays};
 use session_token::SessionTokens;
 use settings::{Config, Settings, SettingsError};
-use state_dir::{StateDir, StateDirError, StateLock};
+use state_dir::{StateDir, StateDirError};
 use store::{Store, StoreError};
 
 /// The name of the project that requests are about where they name none.
@@ -118,7 +119,7 @@ pub struct Started {
     agent: OpenApi,
     listener: TcpListener,
     shutdown: Shutdown,
-    _lock: StateLock,
+    _lock: FileLock,
 }
 
 /// Opens the database and brings it up to date; makes the default project at the first time.

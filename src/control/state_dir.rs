@@ -1,13 +1,17 @@
 //! The folder control keeps its state in: the database, its secrets, one folder per local browser.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File},
     io::{self, Read, Seek, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
 use secrecy::SecretString;
+
+use crate::state_dir::{
+    FileLock, LockError, PRIVATE_DIRECTORY, PRIVATE_FILE, open_private_file, set_mode,
+};
 
 /// Secrets read from a file are a line of text; more is not one of ours.
 const MAX_SECRET_BYTES: u64 = 4096;
@@ -38,12 +42,6 @@ pub enum StateDirError {
     NoHome,
 }
 
-/// Held as long as a process uses the folder; the kernel lets go of it when the process ends, however it ends.
-#[derive(Debug)]
-pub struct StateLock {
-    _file: File,
-}
-
 impl StateDir {
     /// `$XDG_STATE_HOME/berth`, else `~/.local/state/berth`.
     pub fn default_path(
@@ -64,7 +62,7 @@ impl StateDir {
         let absolute = std::path::absolute(root).map_err(|source| io_error(root, source))?;
         DirBuilder::new()
             .recursive(true)
-            .mode(0o700)
+            .mode(PRIVATE_DIRECTORY)
             .create(&absolute)
             .map_err(|source| io_error(&absolute, source))?;
         make_private(&absolute)?;
@@ -82,10 +80,10 @@ impl StateDir {
     /// Sees to it that only its owner can read the database; the files SQLite makes beside it take after it.
     pub fn prepare_database(&self) -> Result<PathBuf, StateDirError> {
         let database = self.database();
-        open_private(&database)?;
+        open_private_file(&database).map_err(|source| io_error(&database, source))?;
         for name in [DATABASE, "berth.db-wal", "berth.db-shm"] {
             let path = self.root.join(name);
-            match fs::set_permissions(&path, fs::Permissions::from_mode(0o600)) {
+            match set_mode(&path, PRIVATE_FILE) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 set => set.map_err(|source| io_error(&path, source))?,
             }
@@ -108,45 +106,36 @@ impl StateDir {
         self.root.join("left-replays")
     }
 
-    /// Takes the folder for this process.
-    pub fn lock(&self) -> Result<StateLock, StateDirError> {
+    /// Locks the directory for this process.
+    pub(crate) fn lock(&self) -> Result<FileLock, StateDirError> {
         let path = self.root.join(LOCK);
-        let mut file = open_private(&path)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut owner = String::new();
-                let _ = (&mut file).take(32).read_to_string(&mut owner);
-                let by = match owner.trim().parse::<u32>() {
-                    Ok(pid) => format!(" by process {pid}"),
-                    Err(_) => String::new(),
-                };
+        let mut lock = match FileLock::try_acquire(&path) {
+            Ok(lock) => lock,
+            Err(LockError::InUse(file)) => {
                 let path = self.root.display().to_string();
-                return Err(StateDirError::InUse { path, by });
+                return Err(StateDirError::InUse {
+                    path,
+                    by: describe_lock_owner(file),
+                });
             }
-            Err(TryLockError::Error(source)) => return Err(io_error(&path, source)),
-        }
-        // Only for the message above; the lock itself is the kernel's.
+            Err(LockError::Io(source)) => return Err(io_error(&path, source)),
+        };
+        // The process id is only for the error message of another process.
+        let file = lock.file();
         file.set_len(0)
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .map_err(|source| io_error(&path, source))?;
-        Ok(StateLock { _file: file })
+        Ok(lock)
     }
 
-    /// Waits until no other process is bringing the database up to date.
-    pub async fn store_lock(&self) -> Result<StateLock, StateDirError> {
+    /// Waits until no other process migrates the database.
+    pub(crate) async fn store_lock(&self) -> Result<FileLock, StateDirError> {
         let path = self.root.join("berth.db.lock");
-        let file = open_private(&path)?;
-        let waiting = tokio::task::spawn_blocking(move || file.lock().map(|()| file));
-        match waiting
-            .await
-            .map_err(io::Error::other)
-            .and_then(|file| file)
-        {
-            Ok(file) => Ok(StateLock { _file: file }),
-            Err(source) => Err(io_error(&path, source)),
-        }
+        let lock_path = path.clone();
+        let locked = tokio::task::spawn_blocking(move || FileLock::acquire(&lock_path)).await;
+        let locked = locked.map_err(io::Error::other).and_then(|lock| lock);
+        locked.map_err(|source| io_error(&path, source))
     }
 
     /// The secret kept in the file `name`, if there is one.
@@ -212,18 +201,17 @@ fn make_private(folder: &Path) -> Result<(), StateDirError> {
     if !ours && fs::read_dir(folder).map_err(told)?.next().is_some() {
         return Err(StateDirError::Shared { path: path() });
     }
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(told)
+    set_mode(folder, PRIVATE_DIRECTORY).map_err(told)
 }
 
-fn open_private(path: &Path) -> Result<File, StateDirError> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .map_err(|source| io_error(path, source))
+/// Returns " by process N" if the file of the lock contains a process id.
+fn describe_lock_owner(file: File) -> String {
+    let mut content = String::new();
+    let _ = file.take(32).read_to_string(&mut content);
+    match content.trim().parse::<u32>() {
+        Ok(pid) => format!(" by process {pid}"),
+        Err(_) => String::new(),
+    }
 }
 
 fn io_error(path: &Path, source: io::Error) -> StateDirError {

@@ -40,7 +40,7 @@ async fn log_is_followed_through_control() {
     }
     let is_ready_message = |line: &&serde_json::Value| {
         let message = line["message"].as_str().unwrap();
-        message.contains("Chromium answers")
+        message.contains("Chromium is ready")
     };
     assert_eq!(
         lines.iter().filter(is_ready_message).count(),

@@ -1,4 +1,4 @@
-//! Starting one Chromium, up to the moment its DevTools answers.
+//! A Chromium process: its command line, its start until DevTools answers, and its end.
 
 use std::{
     ffi::OsString,
@@ -17,34 +17,40 @@ use crate::{
     agent::{display::Display, settings::Config},
     api::viewport::Viewport,
     system::{
-        cdp::connection::{Cdp, CdpError},
-        cdp::devtools::{DevtoolsError, DevtoolsHttp},
+        cdp::{
+            connection::{Cdp, CdpError},
+            devtools::{DevtoolsError, DevtoolsHttp},
+        },
         files::wait::{DirectoryWatch, wait_for_file},
         process::child::{Child, Listener, Stdout},
     },
 };
 
-const START_DEADLINE: Duration = Duration::from_secs(30);
-/// For the agent's own calls to DevTools.
-pub const CALL_DEADLINE: Duration = Duration::from_secs(5);
-/// For Chromium to write its profile and end after being asked.
-const CLOSE_GRACE: Duration = Duration::from_secs(5);
-/// The same where somebody is to have its profile next: whoever waits for that has more patience than a restart needs.
-const CLOSE_WELL_GRACE: Duration = Duration::from_secs(30);
-/// For the cookies to be written.
-const FLUSH_DEADLINE: Duration = Duration::from_secs(5);
-/// How often a running one is asked whether it still answers, and after how many missed answers it is given up.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
-const MISSED_ANSWERS: u32 = 3;
-const TERM_GRACE: Duration = Duration::from_secs(2);
-/// Where the kernel has graphics cards, if there are any. What draws has a name of this kind; one that only shows, as many a VM has, has none.
-const GRAPHICS_CARDS: &str = "/dev/dri";
-const RENDER_NODE: &[u8] = b"renderD";
-/// With less shared memory than this its tabs crash; it then uses files instead.
+/// The longest time from the start of the process until DevTools answers.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// The timeout of each DevTools call of the agent itself.
+pub(super) const CDP_CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time that Chromium has to write its profile and end.
+const CLOSE_GRACE_PERIOD: Duration = Duration::from_secs(5);
+/// The same before a profile lease, which needs a complete profile more than a fast restart.
+const PATIENT_CLOSE_GRACE_PERIOD: Duration = Duration::from_secs(30);
+/// The longest wait for cookies to be written.
+const COOKIE_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// The interval of the watchdog's health checks, and the consecutive failures that count as a hang.
+const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+const MAX_FAILED_HEALTH_CHECKS: u32 = 3;
+/// The time between SIGTERM and SIGKILL.
+const TERMINATE_GRACE_PERIOD: Duration = Duration::from_secs(2);
+/// The directory of the kernel's graphics devices. A GPU that can render has a render node; a
+/// display-only one, as many virtual machines have, has none.
+const GPU_DEVICES: &str = "/dev/dri";
+const RENDER_NODE_PREFIX: &[u8] = b"renderD";
+/// The shared memory in bytes below which tabs crash, so that Chromium uses files instead.
 const MIN_SHARED_MEMORY: u64 = 512 * 1024 * 1024;
 
-/// What calls home, changes pages by itself, or is a page of Chromium's own beside the user's (the address bar's suggestions are one, with a
-/// process of some 150 MB, and stand among the tabs in a client's list).
+/// Features that call home, change pages, or add pages of Chromium itself to those of the user.
+/// (The address bar's suggestions are such a page: a process of about 150 MB, and an entry among
+/// the tabs in a client's list.)
 const DISABLED_FEATURES: [&str; 9] = [
     "Translate",
     "MediaRouter",
@@ -57,14 +63,15 @@ const DISABLED_FEATURES: [&str; 9] = [
     "WebUIOmniboxFullPopup",
 ];
 
-/// Never in the user's interest here: traffic of its own, questions nobody answers, slowing of tabs that are not in front.
+/// Flags that disable background traffic, prompts that no user answers, and the throttling of tabs
+/// that are not in front.
 const FLAGS: [&str; 22] = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
     "--disable-quic",
-    // Going back to a cached page never ends for a DevTools client.
+    // For a DevTools client, a navigation back to a cached page never completes.
     "--disable-back-forward-cache",
     "--no-default-browser-check",
     "--disable-default-apps",
@@ -81,38 +88,39 @@ const FLAGS: [&str; 22] = [
     "--disable-renderer-backgrounding",
     "--metrics-recording-only",
     "--no-pings",
-    // The profile must be readable on another machine, which has no such key ring.
+    // The profile must be readable on another machine, which lacks this machine's key ring.
     "--password-store=basic",
 ];
 
+/// Why Chromium did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    #[error("Chromium could not be started: {0}")]
+pub(super) enum LaunchError {
+    #[error("cannot start Chromium: {0}")]
     Io(#[from] io::Error),
     #[error("Chromium ended while starting ({status})")]
     Ended {
         status: String,
-        /// The last it printed; for the log alone.
+        /// The last output, for the log only.
         tail: String,
     },
-    #[error("Chromium's DevTools did not answer within {} s", START_DEADLINE.as_secs())]
-    Deadline,
+    #[error("Chromium's DevTools did not answer within {} s", START_TIMEOUT.as_secs())]
+    Timeout,
     #[error(transparent)]
     Devtools(#[from] DevtoolsError),
     #[error(transparent)]
     Cdp(#[from] CdpError),
 }
 
-/// A Chromium that answers.
-pub struct Process {
+/// A Chromium process whose DevTools has answered.
+pub(super) struct Process {
     child: Child,
-    pub devtools: Arc<Devtools>,
-    /// After the child, whose end comes first.
+    pub(super) devtools: Arc<Devtools>,
+    /// Declared after the child, so that it is dropped after the process has ended.
     _temporary: TemporaryDir,
 }
 
 impl Process {
-    pub async fn start(
+    pub(super) async fn start(
         config: &Config,
         viewport: Viewport,
         display: Option<&Display>,
@@ -121,11 +129,11 @@ impl Process {
     ) -> Result<Self, LaunchError> {
         let user_data = config.state_dir.user_data();
         leftovers::clear_profile(&user_data)?;
-        let temporary = TemporaryDir::fresh(config.state_dir.temporary())?;
+        let temporary = TemporaryDir::create(config.state_dir.temporary())?;
         let mut command = Command::new(&config.chromium);
         command
             .args(arguments(config, viewport))
-            .env("TMPDIR", temporary.name())
+            .env("TMPDIR", temporary.short_path())
             .env_remove("DISPLAY")
             .env_remove("WAYLAND_DISPLAY");
         if let Some(server) = &config.pulse_server {
@@ -138,15 +146,15 @@ impl Process {
         }
         let (mut child, _) = Child::spawn("chromium", command, Stdout::Log, listener).await?;
         leftovers::record(&config.state_dir.run().join("chromium.pid"), child.pid())?;
-        let answering = async {
+        let ready = async {
             let active_port = user_data.join("DevToolsActivePort");
             let (addr, browser_path) = wait_for_file(&active_port, parse_active_port).await?;
             let version = DevtoolsHttp::default().version(addr).await?;
             Ok::<_, LaunchError>((addr, browser_path, version.browser))
         };
         let (addr, browser_path, version) = tokio::select! {
-            answering = time::timeout(START_DEADLINE, answering) => {
-                answering.map_err(|_| LaunchError::Deadline)??
+            ready = time::timeout(START_TIMEOUT, ready) => {
+                ready.map_err(|_| LaunchError::Timeout)??
             }
             status = child.wait() => {
                 let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
@@ -167,8 +175,8 @@ impl Process {
         })
     }
 
-    /// Resolves with the reason when it ends.
-    pub async fn ended(&mut self) -> String {
+    /// Waits until Chromium ends, and returns the reason.
+    pub(super) async fn ended(&mut self) -> String {
         match self.child.wait().await {
             Ok(status) => format!("Chromium ended ({status})"),
             Err(error) => format!("Chromium ended ({error})"),
@@ -176,94 +184,100 @@ impl Process {
     }
 
     async fn cdp(&self) -> Result<Cdp, CdpError> {
-        Cdp::connect(&self.devtools.browser_url(), CALL_DEADLINE).await
+        Cdp::connect(&self.devtools.browser_url(), CDP_CALL_TIMEOUT).await
     }
 
-    /// Makes its windows follow the screen.
-    pub async fn fill_screen(&self, viewport: Viewport) -> Result<(), CdpError> {
+    /// Resizes Chromium's windows to fill the screen.
+    pub(super) async fn fill_screen(&self, viewport: Viewport) -> Result<(), CdpError> {
         self.cdp()
             .await?
             .fill_screen(viewport.width, viewport.height)
             .await
     }
 
-    pub async fn kill(self) {
+    pub(super) async fn kill(self) {
         let _ = self.child.kill().await;
     }
 
-    /// Ends it so that the profile is written: asks over DevTools, then by SIGTERM, then kills.
-    pub async fn close(self) {
-        self.close_within(CLOSE_GRACE).await;
+    /// Ends Chromium so that it writes its profile: by a DevTools command, then by SIGTERM, then by
+    /// SIGKILL.
+    pub(super) async fn close(self) {
+        self.close_within(CLOSE_GRACE_PERIOD).await;
     }
 
-    /// As [`Self::close`], with more patience; says whether it ended by itself.
-    pub async fn close_well(self) -> bool {
-        self.close_within(CLOSE_WELL_GRACE).await
+    /// Ends Chromium like [`Self::close`], with a longer grace period. Returns whether it ended
+    /// without an error.
+    pub(super) async fn close_patiently(self) -> bool {
+        self.close_within(PATIENT_CLOSE_GRACE_PERIOD).await
     }
 
     async fn close_within(mut self, grace: Duration) -> bool {
         let closing = async {
             if let Ok(cdp) = self.cdp().await {
-                // It may go without an answer.
+                // Chromium may end without a reply.
                 let _ = cdp.close_browser().await;
             }
         };
-        let _ = time::timeout(CLOSE_GRACE, closing).await;
+        let _ = time::timeout(CLOSE_GRACE_PERIOD, closing).await;
         let status = match time::timeout(grace, self.child.wait()).await {
             Ok(status) => status,
-            Err(_) => self.child.terminate(TERM_GRACE).await,
+            Err(_) => self.child.terminate(TERMINATE_GRACE_PERIOD).await,
         };
         status.is_ok_and(|status| status.success())
     }
 }
 
-/// Has the cookies written, and waits until they are; `false` where that was not to be seen in time.
-pub async fn flush_cookies(devtools: &Devtools, user_data: &Path) -> Result<bool, LaunchError> {
-    let folder = user_data.join("Default");
-    // Without a profile folder there is no cookie.
-    let mut watch = DirectoryWatch::new(&folder)?;
+/// Makes Chromium write its cookies. Returns whether the write was observed in time.
+pub(super) async fn flush_cookies(
+    devtools: &Devtools,
+    user_data: &Path,
+) -> Result<bool, LaunchError> {
+    let directory = user_data.join("Default");
+    // Without the directory there are no cookies.
+    let mut watch = DirectoryWatch::new(&directory)?;
     let last_write = || {
-        let file = std::fs::metadata(folder.join("Cookies"));
+        let file = std::fs::metadata(directory.join("Cookies"));
         file.and_then(|file| file.modified()).ok()
     };
-    // The journal is empty once what it is for is done.
-    let is_done = || {
-        std::fs::metadata(folder.join("Cookies-journal")).map_or(true, |journal| journal.len() == 0)
+    // The journal is empty after a completed transaction.
+    let is_committed = || {
+        std::fs::metadata(directory.join("Cookies-journal"))
+            .map_or(true, |journal| journal.len() == 0)
     };
     let before = last_write();
-    let cdp = Cdp::connect(&devtools.browser_url(), CALL_DEADLINE).await?;
+    let cdp = Cdp::connect(&devtools.browser_url(), CDP_CALL_TIMEOUT).await?;
     cdp.flush_cookies().await?;
     let written = async {
-        while last_write() == before || !is_done() {
+        while last_write() == before || !is_committed() {
             watch.changed().await?;
         }
         Ok::<_, io::Error>(())
     };
-    match time::timeout(FLUSH_DEADLINE, written).await {
+    match time::timeout(COOKIE_FLUSH_TIMEOUT, written).await {
         Ok(written) => Ok(written.map(|()| true)?),
         Err(_) => Ok(false),
     }
 }
 
-/// Resolves with the reason once Chromium lives but has not answered several times in a row.
-pub async fn hung(devtools: &Devtools) -> String {
+/// Waits until Chromium runs but fails several health checks in a row, and returns the reason.
+pub(super) async fn wait_for_hang(devtools: &Devtools) -> String {
     let http = DevtoolsHttp::default();
-    let mut missed = 0;
-    while missed < MISSED_ANSWERS {
-        time::sleep(LOOK_EVERY).await;
-        missed = match http.version(devtools.addr).await {
+    let mut failed = 0;
+    while failed < MAX_FAILED_HEALTH_CHECKS {
+        time::sleep(HEALTH_CHECK_INTERVAL).await;
+        failed = match http.version(devtools.addr).await {
             Ok(_) => 0,
-            Err(_) => missed + 1,
+            Err(_) => failed + 1,
         };
     }
-    format!("Chromium did not answer {missed} times in a row")
+    format!("Chromium failed {failed} health checks in a row")
 }
 
 fn parse_active_port(content: &str) -> Option<(SocketAddr, String)> {
     let mut lines = content.lines();
     let port = lines.next()?.parse().ok()?;
     let path = lines.next()?;
-    // The path is written last; half of it is not the file yet.
+    // Chromium writes the path last. An incomplete path means that the file is incomplete.
     let id = path.strip_prefix("/devtools/browser/")?;
     (id.len() == 36).then(|| {
         (
@@ -297,22 +311,23 @@ fn arguments(config: &Config, viewport: Viewport) -> Vec<OsString> {
         ));
     } else {
         own.push("--ozone-platform=x11".to_owned());
-        // Else it starts a process for the graphics card twice in vain, and what is clicked when that ends is lost.
-        if !can_draw(Path::new(GRAPHICS_CARDS)) {
+        // Without a render node, Chromium's GPU process fails twice, and clicks made at that time
+        // are lost.
+        if !has_render_node(Path::new(GPU_DEVICES)) {
             own.push("--disable-gpu".to_owned());
         }
     }
     if nix::unistd::geteuid().is_root() {
-        // Chromium refuses its sandbox to root; the second flag spares the bar that warns of the first.
+        // Chromium has no sandbox for root. The second flag hides the warning about the first.
         own.extend(["--no-sandbox".to_owned(), "--test-type".to_owned()]);
     }
-    if shared_memory().is_some_and(|bytes| bytes < MIN_SHARED_MEMORY) {
+    if available_shared_memory().is_some_and(|bytes| bytes < MIN_SHARED_MEMORY) {
         own.push("--disable-dev-shm-usage".to_owned());
     }
     for flag in &config.chromium_flags {
         match flag.strip_prefix("--disable-features=") {
-            // Chromium heeds only the last of these.
-            Some(more) => features = format!("{features},{more}"),
+            // Chromium uses only the last of these flags.
+            Some(additional) => features = format!("{features},{additional}"),
             None => own.push(flag.clone()),
         }
     }
@@ -322,15 +337,15 @@ fn arguments(config: &Config, viewport: Viewport) -> Vec<OsString> {
     arguments
 }
 
-fn shared_memory() -> Option<u64> {
-    let found = nix::sys::statvfs::statvfs("/dev/shm").ok()?;
-    Some(found.blocks_available() * found.fragment_size())
+fn available_shared_memory() -> Option<u64> {
+    let stat = nix::sys::statvfs::statvfs("/dev/shm").ok()?;
+    Some(stat.blocks_available() * stat.fragment_size())
 }
 
-/// Whether one of the graphics cards in this folder draws.
-fn can_draw(cards: &Path) -> bool {
+/// Whether a GPU in this directory can render.
+fn has_render_node(cards: &Path) -> bool {
     let mut cards = fs::read_dir(cards).into_iter().flatten().flatten();
-    cards.any(|card| card.file_name().as_bytes().starts_with(RENDER_NODE))
+    cards.any(|card| card.file_name().as_bytes().starts_with(RENDER_NODE_PREFIX))
 }
 
 #[cfg(test)]
@@ -338,12 +353,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_that_only_shows_does_not_draw() {
+    fn display_only_gpu_has_no_render_node() {
         let cards = tempfile::tempdir().unwrap();
-        assert!(!can_draw(&cards.path().join("none")));
+        assert!(!has_render_node(&cards.path().join("none")));
         fs::write(cards.path().join("card0"), "").unwrap();
-        assert!(!can_draw(cards.path()));
+        assert!(!has_render_node(cards.path()));
         fs::write(cards.path().join("renderD128"), "").unwrap();
-        assert!(can_draw(cards.path()));
+        assert!(has_render_node(cards.path()));
     }
 }

@@ -1,4 +1,21 @@
-//! Chromium, kept running: one task owns it and its display, everyone else watches.
+//! Chromium: started, watched, and restarted when it dies.
+//!
+//! ```text
+//! services, routes --Chromium (handle)--Request--> supervisor task --> Display (X server process)
+//!        ^                                               |      \--> Process (Chromium)
+//!        +--------- BrowserState, Status (watch) --------+
+//! ```
+//!
+//! The supervisor task owns the processes, the viewport and the start URL. All others hold the
+//! handle [`Chromium`]: they watch the published state and send requests.
+//!
+//! | file | job |
+//! |---|---|
+//! | `supervisor` | the state machine of starts, runs and restarts |
+//! | `launch` | one Chromium process: its command line, readiness, and orderly end |
+//! | `front` | the tab in front |
+//! | `leftovers` | traces of a crash: orphaned processes, profile locks, torn files |
+//! | `temporary` | Chromium's directory of temporary files |
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -13,32 +30,31 @@ use crate::{
     system::{cdp::connection::CdpError, process::freeze::FreezeError, x11::server::DisplayAccess},
 };
 
-mod backoff;
 pub mod front;
 mod launch;
 mod leftovers;
 mod supervisor;
 mod temporary;
 
-pub use leftovers::OF_THE_PROCESS;
-pub use supervisor::start;
+pub(super) use self::{leftovers::PROCESS_FILES, supervisor::start};
 
-/// For Chromium to come back, where it is being started, before mouse, keyboard or a screenshot are given up.
-const BACK_LIMIT: Duration = Duration::from_secs(10);
-/// For a page to get the keyboard: what is typed a little early is not held up by one that hangs.
-const FOCUS_LIMIT: Duration = Duration::from_secs(5);
+/// The longest wait of input and screenshots for a Chromium that is restarting.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest wait for a page to get the keyboard focus. A page that hangs delays typing by no
+/// more than this.
+const FOCUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a running Chromium answers.
+/// The DevTools endpoint of a running Chromium.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Devtools {
-    /// `127.0.0.1:port`.
+    /// The address, `127.0.0.1:port`.
     pub addr: SocketAddr,
-    /// `/devtools/browser/<uuid>`.
+    /// The path of the browser's WebSocket, `/devtools/browser/<uuid>`.
     pub browser_path: String,
-    /// Counts the starts of Chromium under this agent, from 1.
+    /// The number of this Chromium among those that the agent has started, from 1.
     pub generation: u64,
     pub pid: u32,
-    /// `Chrome/156.0.8078.79`.
+    /// The product and version, such as `Chrome/156.0.8078.79`.
     pub version: String,
 }
 
@@ -48,16 +64,17 @@ impl Devtools {
     }
 }
 
+/// The state of the browser, as clients see it.
 #[derive(Clone, Debug)]
 pub enum BrowserState {
-    /// It has not answered yet since the agent began.
+    /// No Chromium has answered since the agent started.
     Starting,
     Running(Arc<Devtools>),
-    /// It ended, or is being ended, and will be started again.
+    /// Chromium has ended or is being closed, and will be started again.
     Restarting {
         reason: Arc<str>,
     },
-    /// It ended with the agent and does not come back.
+    /// The agent is shutting down.
     Stopped,
 }
 
@@ -79,7 +96,7 @@ impl BrowserState {
     }
 }
 
-/// What is known of Chromium beyond the state.
+/// The state of Chromium and its display, for status reports.
 #[derive(Clone, Debug)]
 pub struct Status {
     pub state: BrowserState,
@@ -89,6 +106,7 @@ pub struct Status {
     pub viewport: Viewport,
 }
 
+/// The state of the display.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum DisplayStatus {
     Headless,
@@ -100,36 +118,39 @@ pub enum DisplayStatus {
     },
 }
 
+/// Why no running Chromium is available.
 #[derive(Debug, thiserror::Error)]
 pub enum NotReady {
     #[error("Chromium did not answer within {} s", .0.as_secs())]
-    Deadline(Duration),
-    #[error("Chromium is being restarted")]
+    Timeout(Duration),
+    #[error("Chromium is restarting")]
     Restarting,
-    #[error("the agent is being stopped")]
+    #[error("the agent is shutting down")]
     Stopped,
 }
 
-/// Why there is no screen to work on.
+/// Why no screen is available.
 #[derive(Debug, thiserror::Error)]
 pub enum NoScreen {
     #[error("this browser runs without a display")]
     Headless,
-    #[error("the display is being started")]
+    #[error("the display is starting")]
     Down,
 }
 
+/// Why the screen was not resized.
 #[derive(Debug, thiserror::Error)]
 pub enum ResizeError {
     #[error(transparent)]
     NotReady(#[from] NotReady),
-    #[error("the display could not be resized: {0}")]
+    #[error("cannot resize the display: {0}")]
     Failed(String),
 }
 
+/// A request to the supervisor.
 enum Request {
     Restart {
-        /// The last one the asker knew of: a later one is not ended.
+        /// The generation that the requester knows. A later Chromium is not restarted.
         generation: u64,
         reason: Arc<str>,
     },
@@ -137,48 +158,50 @@ enum Request {
         viewport: Viewport,
         reply: oneshot::Sender<Result<(), ResizeError>>,
     },
-    /// What every Chromium from now on opens first.
+    /// Sets the page that every later Chromium opens first.
     StartUrl(Option<url::Url>),
-    Hold {
-        how: Hold,
+    /// Leases the profile.
+    Lease {
+        mode: LeaseMode,
         reason: Arc<str>,
-        reply: oneshot::Sender<Result<Held, HoldError>>,
+        reply: oneshot::Sender<Result<ProfileLease, LeaseError>>,
     },
 }
 
-/// How Chromium is kept from its profile.
+/// The way in which Chromium is kept from its profile during a lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Hold {
-    /// It is closed, and started again afterwards. Its clients are held meanwhile as on any restart.
+pub enum LeaseMode {
+    /// Chromium is closed, and started again afterwards. Clients are held as on any restart.
     Closed,
-    /// It is stopped where it is, with all its processes, and goes on afterwards.
+    /// All processes of Chromium are stopped, and continue afterwards.
     Frozen,
 }
 
-/// Chromium does not touch its profile as long as this is there.
+/// A lease of the profile: Chromium does not access it until this is dropped.
 #[derive(Debug)]
-pub struct Held {
-    /// Whether it has written all it had to: it was not killed, and had not crashed.
-    pub in_order: bool,
+pub struct ProfileLease {
+    /// Whether the profile is complete: Chromium has neither crashed nor been killed.
+    pub closed_cleanly: bool,
     release: oneshot::Sender<()>,
 }
 
-impl Held {
-    /// Whether it still holds: at a stop Chromium is not kept waiting.
-    pub fn holds(&self) -> bool {
+impl ProfileLease {
+    /// Whether the lease is still valid. A shutdown revokes it.
+    pub fn is_valid(&self) -> bool {
         !self.release.is_closed()
     }
 }
 
+/// Why the profile was not leased.
 #[derive(Debug, thiserror::Error)]
-pub enum HoldError {
+pub enum LeaseError {
     #[error(transparent)]
     NotReady(#[from] NotReady),
-    #[error("Chromium could not be frozen: {0}")]
+    #[error("cannot freeze Chromium: {0}")]
     Freeze(#[from] FreezeError),
 }
 
-/// The handle; the supervisor owns the processes.
+/// The handle of the supervisor, which owns the processes.
 #[derive(Clone)]
 pub struct Chromium {
     state: watch::Receiver<BrowserState>,
@@ -200,7 +223,7 @@ impl Chromium {
         self.status.borrow().clone()
     }
 
-    /// The screen Chromium is on, as its clients reach it. After a restart of the display it is another one.
+    /// Returns the access to Chromium's screen. A restart of the display replaces the screen.
     pub fn screen(&self) -> Result<DisplayAccess, NoScreen> {
         match &self.status.borrow().display {
             DisplayStatus::Headless => Err(NoScreen::Headless),
@@ -209,8 +232,8 @@ impl Chromium {
         }
     }
 
-    /// The same; nothing where Chromium runs without one.
-    pub fn screen_if_any(&self) -> Result<Option<DisplayAccess>, NoScreen> {
+    /// Returns the access to Chromium's screen, or `None` if the configuration has no display.
+    pub fn optional_screen(&self) -> Result<Option<DisplayAccess>, NoScreen> {
         match self.screen() {
             Ok(access) => Ok(Some(access)),
             Err(NoScreen::Headless) => Ok(None),
@@ -218,35 +241,35 @@ impl Chromium {
         }
     }
 
-    /// Resolves once the page of a Chromium that has just been started has the keyboard, or has not got it in time.
-    pub async fn focused(&self) {
+    /// Waits until the page of a new Chromium has the keyboard focus, or for [`FOCUS_TIMEOUT`].
+    pub async fn wait_until_focused(&self) {
         let Some(devtools) = self.current().devtools().cloned() else {
             return;
         };
         let mut focused = self.focused.clone();
-        let by_now = focused.wait_for(|generation| *generation >= devtools.generation);
-        let _ = tokio::time::timeout(FOCUS_LIMIT, by_now).await;
+        let reached = focused.wait_for(|generation| *generation >= devtools.generation);
+        let _ = tokio::time::timeout(FOCUS_TIMEOUT, reached).await;
     }
 
-    /// Resolves at once, but where Chromium was there and has gone: then once the next one answers.
-    pub async fn back(&self) -> Result<(), NotReady> {
-        let was_there = self.status.borrow().restarts > 0;
-        if was_there && matches!(self.current(), BrowserState::Restarting { .. }) {
-            self.ready(BACK_LIMIT).await?;
+    /// Waits for the next Chromium if an earlier one has gone. Returns at once otherwise.
+    pub async fn wait_for_restart(&self) -> Result<(), NotReady> {
+        let has_run = self.status.borrow().restarts > 0;
+        if has_run && matches!(self.current(), BrowserState::Restarting { .. }) {
+            self.ready(RESTART_TIMEOUT).await?;
         }
         Ok(())
     }
 
-    /// Resolves once Chromium answers.
-    pub async fn ready(&self, deadline: Duration) -> Result<Arc<Devtools>, NotReady> {
-        self.ready_after(0, deadline).await
+    /// Waits until Chromium answers.
+    pub async fn ready(&self, timeout: Duration) -> Result<Arc<Devtools>, NotReady> {
+        self.ready_after(0, timeout).await
     }
 
-    /// Ends Chromium in order and resolves once the next one answers. One that is waiting to be started is started at once.
+    /// Closes Chromium and waits until the next one answers. A delayed start happens at once.
     pub async fn restart(
         &self,
         reason: &str,
-        deadline: Duration,
+        timeout: Duration,
     ) -> Result<Arc<Devtools>, NotReady> {
         let generation = self
             .current()
@@ -256,91 +279,93 @@ impl Chromium {
             generation,
             reason: reason.into(),
         };
-        self.send(request, deadline).await?;
-        self.ready_after(generation, deadline).await
+        self.send(request, timeout).await?;
+        self.ready_after(generation, timeout).await
     }
 
-    /// Changes the screen's size while it runs; Chromium's windows follow.
-    pub async fn resize(&self, viewport: Viewport, deadline: Duration) -> Result<(), ResizeError> {
-        self.ready(deadline).await?;
+    /// Changes the size of the screen, and of Chromium's windows.
+    pub async fn resize(&self, viewport: Viewport, timeout: Duration) -> Result<(), ResizeError> {
+        self.ready(timeout).await?;
         let (reply, resized) = oneshot::channel();
-        self.send(Request::Resize { viewport, reply }, deadline)
+        self.send(Request::Resize { viewport, reply }, timeout)
             .await?;
-        match tokio::time::timeout(deadline, resized).await {
+        match tokio::time::timeout(timeout, resized).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(NotReady::Stopped.into()),
-            Err(_) => Err(NotReady::Deadline(deadline).into()),
+            Err(_) => Err(NotReady::Timeout(timeout).into()),
         }
     }
 
-    /// Opens `url` in the tab in front and after every later start of Chromium. A page that does not load is seen in the tab and is no error.
-    pub async fn open_start_url(&self, url: url::Url, deadline: Duration) -> Result<(), NotReady> {
-        let devtools = self.ready(deadline).await?;
+    /// Opens `url` in the tab in front, and after every later start of Chromium. A page that does
+    /// not load is no error: the tab shows it.
+    pub async fn open_start_url(&self, url: url::Url, timeout: Duration) -> Result<(), NotReady> {
+        let devtools = self.ready(timeout).await?;
         let request = Request::StartUrl(Some(url.clone()));
-        self.send(request, deadline).await?;
-        match front::open_in_front(&devtools, &url, launch::CALL_DEADLINE).await {
-            // The navigation goes on while its page keeps us waiting.
+        self.send(request, timeout).await?;
+        match front::open_in_front(&devtools, &url, launch::CDP_CALL_TIMEOUT).await {
+            // The navigation continues after the timeout.
             Ok(()) | Err(CdpError::Deadline { .. }) | Err(CdpError::Refused { .. }) => Ok(()),
             Err(error) => {
-                tracing::warn!(%error, "the start page could not be opened");
+                tracing::warn!(%error, "cannot open the start page");
                 Err(NotReady::Restarting)
             }
         }
     }
 
-    /// Keeps Chromium from its profile until what this returns is dropped. One that is being started is waited for.
-    pub async fn hold(
+    /// Leases the profile. Waits for a Chromium that is starting.
+    pub async fn lease_profile(
         &self,
-        how: Hold,
+        mode: LeaseMode,
         reason: &str,
-        deadline: Duration,
-    ) -> Result<Held, HoldError> {
-        let (reply, held) = oneshot::channel();
-        let request = Request::Hold {
-            how,
+        timeout: Duration,
+    ) -> Result<ProfileLease, LeaseError> {
+        let (reply, lease) = oneshot::channel();
+        let request = Request::Lease {
+            mode,
             reason: reason.into(),
             reply,
         };
-        self.send(request, deadline).await?;
-        match tokio::time::timeout(deadline, held).await {
-            Ok(Ok(held)) => held,
+        self.send(request, timeout).await?;
+        match tokio::time::timeout(timeout, lease).await {
+            Ok(Ok(lease)) => lease,
             Ok(Err(_)) => Err(NotReady::Stopped.into()),
-            Err(_) => Err(NotReady::Deadline(deadline).into()),
+            Err(_) => Err(NotReady::Timeout(timeout).into()),
         }
     }
 
-    /// The queue is full while the profile is held for long.
-    async fn send(&self, request: Request, deadline: Duration) -> Result<(), NotReady> {
-        match tokio::time::timeout(deadline, self.requests.send(request)).await {
+    /// Queues a request. The queue may be full while the profile is leased.
+    async fn send(&self, request: Request, timeout: Duration) -> Result<(), NotReady> {
+        match tokio::time::timeout(timeout, self.requests.send(request)).await {
             Ok(sent) => sent.map_err(|_| NotReady::Stopped),
-            Err(_) => Err(NotReady::Deadline(deadline)),
+            Err(_) => Err(NotReady::Timeout(timeout)),
         }
     }
 
-    /// Has Chromium write the cookies it holds in memory to its profile, and waits until it has; `false` where that could not be seen.
+    /// Makes Chromium write the cookies in its memory to the profile. Returns whether the write was
+    /// observed.
     pub async fn flush_cookies(&self, user_data: &Path) -> Result<bool, NotReady> {
-        let devtools = self.ready(launch::CALL_DEADLINE).await?;
+        let devtools = self.ready(launch::CDP_CALL_TIMEOUT).await?;
         match launch::flush_cookies(&devtools, user_data).await {
             Ok(written) => Ok(written),
             Err(error) => {
-                tracing::warn!(%error, "the cookies could not be written");
+                tracing::warn!(%error, "cannot flush the cookies");
                 Ok(false)
             }
         }
     }
 
-    /// Resolves once a Chromium later than `generation` answers.
+    /// Waits until a Chromium later than `generation` answers.
     pub async fn ready_after(
         &self,
         generation: u64,
-        deadline: Duration,
+        timeout: Duration,
     ) -> Result<Arc<Devtools>, NotReady> {
-        tokio::time::timeout(deadline, self.answering_after(generation))
+        tokio::time::timeout(timeout, self.accepting_after(generation))
             .await
-            .map_err(|_| NotReady::Deadline(deadline))?
+            .map_err(|_| NotReady::Timeout(timeout))?
     }
 
-    async fn answering_after(&self, mut generation: u64) -> Result<Arc<Devtools>, NotReady> {
+    async fn accepting_after(&self, mut generation: u64) -> Result<Arc<Devtools>, NotReady> {
         let mut state = self.watch();
         loop {
             let devtools = state
@@ -352,7 +377,7 @@ impl Chromium {
                 .ok()
                 .and_then(|state| state.devtools().cloned())
                 .ok_or(NotReady::Stopped)?;
-            // A process that is killed closes its sockets well before its parent can know of its end.
+            // A killed process closes its sockets well before its parent can notice its end.
             match TcpStream::connect(devtools.addr).await {
                 Ok(_) => return Ok(devtools),
                 Err(_) => generation = devtools.generation,

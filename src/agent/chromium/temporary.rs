@@ -1,4 +1,4 @@
-//! Chromium's temporary files, which go with the Chromium that made them.
+//! Chromium's temporary files, which are removed with their Chromium.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -7,33 +7,34 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What Chromium appends for the socket by which it finds itself.
-const SOCKET: &str = "/org.chromium.Chromium.XXXXXX/SingletonSocket";
-/// The longest path of a socket; Chromium does not start on a longer one.
+/// The suffix that Chromium appends for the socket that finds a running instance.
+const SOCKET_SUFFIX: &str = "/org.chromium.Chromium.XXXXXX/SingletonSocket";
+/// The longest path of a Unix socket. Chromium does not start if it exceeds this.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// A directory that is empty at first and removed when this is dropped; what a killed agent leaves, the next one clears.
+/// A directory that is emptied at the start, also of the leftovers of a killed agent, and removed
+/// on drop.
 #[derive(Debug)]
-pub struct TemporaryDir {
+pub(super) struct TemporaryDir {
     path: PathBuf,
-    /// Through which it has a short name.
-    opened: File,
+    /// Keeps the short name below `/proc` valid.
+    handle: File,
 }
 
 impl TemporaryDir {
-    pub fn fresh(path: PathBuf) -> io::Result<Self> {
+    pub(super) fn create(path: PathBuf) -> io::Result<Self> {
         clear(&path)?;
         DirBuilder::new().mode(0o700).create(&path)?;
-        let opened = File::open(&path)?;
-        Ok(TemporaryDir { path, opened })
+        let handle = File::open(&path)?;
+        Ok(TemporaryDir { path, handle })
     }
 
-    /// What Chromium is to call it.
-    pub fn name(&self) -> PathBuf {
-        if self.path.as_os_str().len() + SOCKET.len() <= MAX_SOCKET_PATH {
+    /// Returns a path of the directory that is short enough for Chromium's socket.
+    pub(super) fn short_path(&self) -> PathBuf {
+        if self.path.as_os_str().len() + SOCKET_SUFFIX.len() <= MAX_SOCKET_PATH {
             return self.path.clone();
         }
-        let (process, descriptor) = (std::process::id(), self.opened.as_raw_fd());
+        let (process, descriptor) = (std::process::id(), self.handle.as_raw_fd());
         format!("/proc/{process}/fd/{descriptor}").into()
     }
 }
@@ -41,7 +42,7 @@ impl TemporaryDir {
 impl Drop for TemporaryDir {
     fn drop(&mut self) {
         if let Err(error) = clear(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "temporary files stay behind");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove temporary files");
         }
     }
 }
@@ -60,14 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_fits_in_however_deep_it_lies() {
+    fn socket_fits_in_a_directory_at_any_depth() {
         let folder = tempfile::tempdir().unwrap();
         for depth in [0, 40, 200] {
             let path = folder.path().join("x".repeat(depth)).join("tmp");
             fs::create_dir_all(path.join("left by another")).unwrap();
-            let temporary = TemporaryDir::fresh(path.clone()).unwrap();
+            let temporary = TemporaryDir::create(path.clone()).unwrap();
             assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
-            let own = temporary.name().join("org.chromium.Chromium.XXXXXX");
+            let own = temporary.short_path().join("org.chromium.Chromium.XXXXXX");
             fs::create_dir(&own).unwrap();
             UnixListener::bind(own.join("SingletonSocket")).unwrap();
             assert!(path.join("org.chromium.Chromium.XXXXXX").exists());

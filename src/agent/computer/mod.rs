@@ -153,7 +153,7 @@ impl Computer {
     }
 
     fn surface(&self) -> Result<Surface, NoScreen> {
-        let access = self.chromium.screen_if_any()?;
+        let access = self.chromium.optional_screen()?;
         Ok(access.map_or(Surface::Page, Surface::Screen))
     }
 
@@ -223,8 +223,8 @@ impl Computer {
         }
         if let Surface::Screen(_) = surface {
             // Nobody would see what is done while it is away.
-            self.chromium.back().await?;
-            self.chromium.focused().await;
+            self.chromium.wait_for_restart().await?;
+            self.chromium.wait_until_focused().await;
             // It may have come back on another one.
             surface = self.surface()?;
         }

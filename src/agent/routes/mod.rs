@@ -167,7 +167,7 @@ impl From<NotReady> for ApiError {
     fn from(error: NotReady) -> Self {
         let message = error.to_string();
         match error {
-            NotReady::Deadline(_) | NotReady::Restarting | NotReady::Stopped => {
+            NotReady::Timeout(_) | NotReady::Restarting | NotReady::Stopped => {
                 ApiError::unavailable(message, RESTART_RETRY_DELAY)
             }
         }

@@ -8,7 +8,7 @@ use http::{HeaderValue, header};
 use super::fs::unpack_error;
 use crate::{
     agent::{
-        chromium::HoldError,
+        chromium::LeaseError,
         user_data::{RestoreError, UserData, UserDataError},
     },
     api::{
@@ -106,8 +106,8 @@ impl From<UserDataError> for ApiError {
         let message = error.to_string();
         match error {
             UserDataError::Busy => ApiError::conflict(message),
-            UserDataError::Hold(HoldError::NotReady(error)) => error.into(),
-            UserDataError::Hold(HoldError::Freeze(_)) | UserDataError::UncleanExit => {
+            UserDataError::Lease(LeaseError::NotReady(error)) => error.into(),
+            UserDataError::Lease(LeaseError::Freeze(_)) | UserDataError::UncleanExit => {
                 ApiError::unavailable(message, RETRY_DELAY)
             }
             UserDataError::Unpack(error) => unpack_error("body", error),

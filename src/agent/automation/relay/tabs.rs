@@ -154,8 +154,8 @@ impl Relay {
     }
 
     /// Chooses the tab in front. `order` is Chromium's order of activity (target ids), or `None` if
-    /// it is unknown or there is one tab at most; `is_hung` recognizes tabs known to hang. Each tab that
-    /// may still answer gets [`SETTLE_TIMEOUT`]; the one in front gets [`HUNG_TAB_TIMEOUT`].
+    /// it is unknown or there is one tab at most; `is_hung` is true for tabs known to hang. A tab
+    /// that may still answer gets [`SETTLE_TIMEOUT`]; the one in front gets [`HUNG_TAB_TIMEOUT`].
     pub(crate) fn choose_page(
         &self,
         order: Option<&[String]>,

@@ -18,9 +18,10 @@ use crate::{
 };
 
 /// The time that a dead worker's last commands have to complete before the caller gets its report.
-/// They have as long again after the code that they run in a page was stopped.
+/// The same time follows after the code that they run in a page was stopped.
 const QUIESCE_TIMEOUT: Duration = Duration::from_millis(150);
-/// The longest time for which a killed worker's output is read. Its end of the socket closes when it dies.
+/// The longest time for which a killed worker's output is read. Its end of the socket closes when
+/// it dies.
 const DRAIN_OUTPUT_TIMEOUT: Duration = Duration::from_millis(100);
 /// The longest wait of a report for the exit status of a dead process.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);

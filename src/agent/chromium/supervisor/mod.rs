@@ -1,0 +1,261 @@
+//! The supervisor: the task that owns the display and Chromium, and starts them again.
+//!
+//! ```text
+//! Starting --DevTools answers--> Running --crash, hang, display gone--> Restarting --delay--+
+//!    ^                              |  \--restart, resize, profile lease--> Restarting ----+ |
+//!    |                              |                                                      | |
+//!    |                              +--shutdown--> Stopped                                 | |
+//!    +-------------------------------------------------------------------------------------+-+
+//! ```
+//!
+//! | file | job |
+//! |---|---|
+//! | `mod` | the loop of starts and runs; publishes the state |
+//! | `start` | one start of the display and of Chromium |
+//! | `attend` | one run of Chromium: watches it, and handles requests |
+//! | `restart_delay` | the back-off between starts |
+
+mod attend;
+mod restart_delay;
+mod start;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use chrono::Utc;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time,
+};
+use url::Url;
+
+use self::{attend::RunEnd, restart_delay::RestartDelay};
+use super::{
+    BrowserState, Chromium, DisplayStatus, LeaseError, LeaseMode, NotReady, ProfileLease, Request,
+    ResizeError, Status, leftovers,
+};
+use crate::{
+    agent::{display::Display, logs::Logs, settings::Config},
+    api::viewport::Viewport,
+    shutdown::Shutdown,
+};
+
+/// The most requests queued for the supervisor.
+const REQUEST_QUEUE: usize = 16;
+
+struct Supervisor {
+    config: Arc<Config>,
+    logs: Logs,
+    shutdown: Shutdown,
+    requests: mpsc::Receiver<Request>,
+    state: watch::Sender<BrowserState>,
+    status: watch::Sender<Status>,
+    /// The generation of the last Chromium whose page got the keyboard focus.
+    focused: watch::Sender<u64>,
+    viewport: Viewport,
+    start_url: Option<Url>,
+    generation: u64,
+    restart_delay: RestartDelay,
+    display: Option<Display>,
+    /// Whether displays start with a larger frame buffer, so that they can be resized at run time.
+    reserves_frame_buffer: bool,
+    /// The reply to a resize that restarts Chromium, sent when the next one runs.
+    resize_reply: Option<oneshot::Sender<Result<(), ResizeError>>>,
+}
+
+/// Starts the supervisor, and returns the handle at once.
+pub(in crate::agent) fn start(config: Arc<Config>, logs: Logs, shutdown: &Shutdown) -> Chromium {
+    let (requests_sender, requests) = mpsc::channel(REQUEST_QUEUE);
+    let (state, state_receiver) = watch::channel(BrowserState::Starting);
+    let (status, status_receiver) = watch::channel(Status {
+        state: BrowserState::Starting,
+        since: Utc::now(),
+        restarts: 0,
+        display: if config.headless {
+            DisplayStatus::Headless
+        } else {
+            DisplayStatus::Down
+        },
+        viewport: config.viewport,
+    });
+    let (focused, focused_receiver) = watch::channel(0);
+    let supervisor = Supervisor {
+        shutdown: shutdown.clone(),
+        requests,
+        state,
+        status,
+        focused,
+        viewport: config.viewport,
+        start_url: config.start_url.clone(),
+        generation: 0,
+        restart_delay: RestartDelay::new(),
+        display: None,
+        reserves_frame_buffer: true,
+        resize_reply: None,
+        config,
+        logs,
+    };
+    shutdown.spawn(supervisor.run());
+    Chromium {
+        state: state_receiver,
+        status: status_receiver,
+        focused: focused_receiver,
+        requests: requests_sender,
+    }
+}
+
+impl Supervisor {
+    async fn run(mut self) {
+        self.kill_orphans();
+        self.run_until_shutdown().await;
+        if let Some(display) = self.display.take() {
+            display.terminate().await;
+        }
+        self.publish_display();
+        self.publish(BrowserState::Stopped);
+    }
+
+    /// Kills the processes that an earlier agent left running.
+    fn kill_orphans(&self) {
+        for name in ["chromium.pid", "xvfb.pid"] {
+            if let Err(error) = leftovers::kill_recorded(&self.config.state_dir.run().join(name)) {
+                tracing::warn!(%error, name, "cannot read a process record of an earlier agent");
+            }
+        }
+    }
+
+    async fn run_until_shutdown(&mut self) {
+        let shutdown = self.shutdown.clone();
+        loop {
+            let started = tokio::select! {
+                biased;
+                () = shutdown.stopped() => return,
+                started = self.start_chromium() => started,
+            };
+            let started_at = Instant::now();
+            let end = match started {
+                Ok(process) => self.attend(process).await,
+                Err(error) => {
+                    if let Some(tail) = error.output_tail() {
+                        tracing::error!(%error, tail, "start failed");
+                    }
+                    self.recover_from_failed_start();
+                    RunEnd::Failed(error.to_string().into())
+                }
+            };
+            let (reason, delay) = match end {
+                RunEnd::Shutdown => return,
+                RunEnd::Requested(reason) => (reason, None),
+                RunEnd::Failed(reason) => {
+                    let delay = self.restart_delay.after_failure(started_at.elapsed());
+                    tracing::warn!(
+                        %reason,
+                        delay_ms = delay.as_millis() as u64,
+                        "restarting Chromium"
+                    );
+                    (reason, Some(delay))
+                }
+            };
+            self.publish(BrowserState::Restarting { reason });
+            // A requested restart has no delay, not even zero: a lease that is granted during the
+            // delay would report that Chromium has not closed cleanly.
+            let Some(delay) = delay else { continue };
+            tokio::select! {
+                biased;
+                () = shutdown.stopped() => return,
+                () = self.wait_before_restart(delay) => {}
+            }
+        }
+    }
+
+    /// Waits before the next start, and handles requests. A request to restart ends the wait.
+    async fn wait_before_restart(&mut self, delay: Duration) {
+        let sleep = time::sleep(delay);
+        tokio::pin!(sleep);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut sleep => return,
+                request = self.requests.recv() => match request {
+                    None | Some(Request::Restart { .. }) => return,
+                    Some(Request::StartUrl(url)) => self.start_url = url,
+                    Some(Request::Resize { reply, .. }) => {
+                        let _ = reply.send(Err(NotReady::Restarting.into()));
+                    }
+                    Some(Request::Lease { reply, .. }) if reply.is_closed() => {}
+                    Some(Request::Lease { mode: LeaseMode::Frozen, reply, .. }) => {
+                        let _ = reply.send(Err(NotReady::Restarting.into()));
+                    }
+                    Some(Request::Lease { mode: LeaseMode::Closed, reply, .. }) => {
+                        self.grant_lease(reply, false).await;
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Grants a lease of the profile, and waits until it ends.
+    async fn grant_lease(
+        &self,
+        reply: oneshot::Sender<Result<ProfileLease, LeaseError>>,
+        closed_cleanly: bool,
+    ) {
+        let (release, released) = oneshot::channel();
+        // If the caller has gone, this drops the lease, which ends it at once.
+        let _ = reply.send(Ok(ProfileLease {
+            closed_cleanly,
+            release,
+        }));
+        tokio::select! {
+            _ = released => {}
+            () = self.shutdown.stopped() => {}
+        }
+    }
+
+    /// Removes possible causes of a failed start.
+    fn recover_from_failed_start(&mut self) {
+        if let Some(reply) = self.resize_reply.take() {
+            let _ = reply.send(Err(NotReady::Restarting.into()));
+        }
+        let user_data = self.config.state_dir.user_data();
+        for path in leftovers::set_torn_preferences_aside(&user_data) {
+            tracing::warn!(path = %path.display(), "moved a torn file of the profile aside");
+        }
+    }
+
+    fn publish_restarting(&self, reason: &Arc<str>) {
+        self.publish(BrowserState::Restarting {
+            reason: reason.clone(),
+        });
+    }
+
+    fn publish(&self, state: BrowserState) {
+        self.status.send_modify(|status| {
+            let was_up = status.state.devtools().is_some();
+            let is_restarting = matches!(state, BrowserState::Restarting { .. });
+            status.since = Utc::now();
+            status.viewport = self.viewport;
+            status.restarts += u64::from(was_up && is_restarting);
+            status.state = state.clone();
+        });
+        metrics::gauge!("berth_chromium_up").set(u8::from(state.devtools().is_some()));
+        metrics::counter!("berth_chromium_restarts_total").absolute(self.status.borrow().restarts);
+        self.state.send_replace(state);
+    }
+
+    fn publish_display(&self) {
+        let display = match &self.display {
+            _ if self.config.headless => DisplayStatus::Headless,
+            None => DisplayStatus::Down,
+            Some(display) => DisplayStatus::Up {
+                name: display.name().into(),
+                pid: display.pid(),
+                access: display.access().clone(),
+            },
+        };
+        self.status.send_modify(|status| status.display = display);
+    }
+}

@@ -1,0 +1,86 @@
+//! The parts shared by the state directories of both servers: private files, and locks that allow
+//! one process per directory.
+//!
+//! The layout of a state directory is with its server, in `agent/state_dir.rs` and
+//! `control/state_dir.rs`.
+
+use std::{
+    fs::{self, File, OpenOptions, Permissions, TryLockError},
+    io,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::Path,
+};
+
+/// The mode of a directory that only its owner can enter.
+pub(crate) const PRIVATE_DIRECTORY: u32 = 0o700;
+/// The mode of a file that only its owner can access.
+pub(crate) const PRIVATE_FILE: u32 = 0o600;
+
+/// An exclusive lock on a file. The kernel releases it when the process ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct FileLock(File);
+
+/// Why a lock was not acquired.
+#[derive(Debug)]
+pub(crate) enum LockError {
+    /// Another process holds the lock. The content of the file may describe it.
+    InUse(File),
+    Io(io::Error),
+}
+
+impl FileLock {
+    /// Acquires the lock, or fails at once if another process holds it.
+    pub(crate) fn try_acquire(path: &Path) -> Result<Self, LockError> {
+        let file = open_private_file(path).map_err(LockError::Io)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => Err(LockError::InUse(file)),
+            Err(TryLockError::Error(error)) => Err(LockError::Io(error)),
+        }
+    }
+
+    /// Waits until no other process holds the lock, and acquires it. Blocks.
+    pub(crate) fn acquire(path: &Path) -> io::Result<Self> {
+        let file = open_private_file(path)?;
+        file.lock()?;
+        Ok(Self(file))
+    }
+
+    /// Returns the locked file.
+    pub(crate) fn file(&mut self) -> &mut File {
+        &mut self.0
+    }
+}
+
+/// Opens a file for reading and writing. Creates it with [`PRIVATE_FILE`] if it is missing.
+pub(crate) fn open_private_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(PRIVATE_FILE)
+        .open(path)
+}
+
+pub(crate) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn second_lock_of_a_file_is_in_use_until_the_first_is_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let first = FileLock::try_acquire(&path).unwrap();
+        let second = FileLock::try_acquire(&path).unwrap_err();
+        assert!(matches!(second, LockError::InUse(_)));
+        drop(first);
+        FileLock::acquire(&path).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, PRIVATE_FILE);
+    }
+}
