@@ -1,16 +1,20 @@
-//! `berth dev`: starting, starting again, and what is left when it or a part of it dies.
+//! `berth dev`: start, restart, and recovery after crashes of it or of an agent.
 
 use nix::sys::signal::{Signal, kill};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
-use crate::support::dev::{Answer, Dev, State, command, print};
-use crate::support::wait::until;
+use crate::support::{
+    dev::{Answer, Dev, State, command, print},
+    wait::until,
+};
 
 #[tokio::test]
-async fn a_second_start_finds_its_state() {
+async fn restart_keeps_state() {
     let dev = Dev::start().await;
     let key = dev.api_key.clone();
     let browser = dev.browser(json!({"name": "n"})).await;
@@ -26,7 +30,7 @@ async fn a_second_start_finds_its_state() {
 }
 
 #[tokio::test]
-async fn a_key_that_was_deleted_is_replaced_at_the_next_start() {
+async fn deleted_dev_key_is_replaced_on_restart() {
     let dev = Dev::start().await;
     let key = dev.api_key.clone();
     let own = dev.get("/auth/context").await.body["api_key"]["id"]
@@ -42,25 +46,25 @@ async fn a_key_that_was_deleted_is_replaced_at_the_next_start() {
 }
 
 #[tokio::test]
-async fn one_state_directory_has_one_user() {
+async fn second_process_on_state_directory_is_refused() {
     let dev = Dev::start().await;
     let second = print(command(&dev.state_dir(), &["--json"])).await;
     assert_eq!(
         (second.status.code(), second.stdout.as_str()),
         (Some(1), "")
     );
-    let told = format!("is in use by process {}", dev.pid());
-    assert!(second.stderr.contains(&told), "{}", second.stderr);
+    let message = format!("is in use by process {}", dev.pid());
+    assert!(second.stderr.contains(&message), "{}", second.stderr);
     assert_eq!(dev.get("/browsers").await.status, StatusCode::OK);
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_says_so_in_one_line() {
+async fn invalid_start_reports_the_error() {
     let state = State::new();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    for (options, told) in [
+    let occupied = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = occupied.local_addr().unwrap().to_string();
+    for (options, message) in [
         (
             &["--agent-program", "/nowhere"][..],
             "--agent-program: /nowhere is not a file",
@@ -71,28 +75,28 @@ async fn what_cannot_be_started_says_so_in_one_line() {
         ),
         (&["--max-browsers", "0"], "--max-browsers"),
     ] {
-        let printed = print(command(&state.path(), options)).await;
+        let output = print(command(&state.path(), options)).await;
         assert!(
-            !printed.status.success() && printed.stderr.contains(told),
+            !output.status.success() && output.stderr.contains(message),
             "{}",
-            printed.stderr
+            output.stderr
         );
     }
     let mut command = crate::support::dev::berth(&["dev", "--listen", &address, "--state-dir"]);
     command.arg(state.path());
-    let printed = print(command).await;
-    assert_eq!(printed.status.code(), Some(1));
+    let output = print(command).await;
+    assert_eq!(output.status.code(), Some(1));
     assert!(
-        printed
+        output
             .stderr
             .contains(&format!("cannot listen on {address}")),
         "{}",
-        printed.stderr
+        output.stderr
     );
 }
 
 #[tokio::test]
-async fn it_tells_people_how_to_begin() {
+async fn start_prints_instructions() {
     let state = State::new();
     let child = tokio::process::Command::from(command(&state.path(), &[]))
         .stdout(std::process::Stdio::piped())
@@ -101,23 +105,23 @@ async fn it_tells_people_how_to_begin() {
         .unwrap();
     let pid = nix::unistd::Pid::from_raw(child.id().unwrap().cast_signed());
     let lock = state.path().join("dev-key");
-    until("it has started", async || lock.exists().then_some(())).await;
+    until("the start", async || lock.exists().then_some(())).await;
     kill(pid, Signal::SIGTERM).unwrap();
     let output = child.wait_with_output().await.unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
     for part in ["http://127.0.0.1:", "berth_", "/docs/", "curl -X POST"] {
-        assert!(told.contains(part), "{told}");
+        assert!(text.contains(part), "{text}");
     }
 }
 
 #[tokio::test]
-async fn a_crash_leaves_no_process_and_its_browsers_are_gone() {
+async fn crash_leaves_no_process_and_no_active_browser() {
     let dev = Dev::start().await;
     let headless = dev.browser(json!({"name": "a"})).await;
     let headful = dev.post("/browsers", json!({"name": "b"})).await;
     assert_eq!(headful.status, StatusCode::CREATED, "{}", headful.body);
     assert!(!dev.descendants_with("Xvfb").is_empty());
-    // Waits until nothing of it is left.
+    // Waits until no process is left.
     let state = dev.crash().await;
     assert_ne!(
         std::fs::read_dir(state.path().join("browsers"))
@@ -141,13 +145,13 @@ async fn a_crash_leaves_no_process_and_its_browsers_are_gone() {
 }
 
 #[tokio::test]
-async fn a_crash_in_the_middle_of_a_start_leaves_nothing() {
+async fn crash_during_browser_start_leaves_nothing() {
     let dev = Dev::start().await;
     let request = dev
         .request(reqwest::Method::POST, "/browsers")
         .json(&json!({"name": "a"}));
     let starting = tokio::spawn(request.send());
-    until("an agent is starting", async || {
+    until("the start of an agent", async || {
         (!dev.descendants_with(" agent ").is_empty()).then_some(())
     })
     .await;
@@ -159,28 +163,28 @@ async fn a_crash_in_the_middle_of_a_start_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_stop_in_the_middle_of_a_start_is_told_and_leaves_nothing() {
+async fn shutdown_during_browser_start_is_503_and_leaves_nothing() {
     let dev = Dev::start().await;
     let request = dev
         .request(reqwest::Method::POST, "/browsers")
         .json(&json!({"name": "a"}));
     let starting = tokio::spawn(Answer::of(request));
-    until("an agent is starting", async || {
+    until("the start of an agent", async || {
         (!dev.descendants_with(" agent ").is_empty()).then_some(())
     })
     .await;
-    // Waits until nothing of it is left.
+    // Waits until no process is left.
     let state = dev.finish().await;
-    let told = starting.await.unwrap();
-    told.assert_error(503, "unavailable");
-    assert_ne!(told.header("retry-after"), "");
+    let refused = starting.await.unwrap();
+    refused.assert_error(503, "unavailable");
+    assert_ne!(refused.header("retry-after"), "");
     let dev = Dev::start_in(state, &[]).await;
     assert_eq!(dev.get("/browsers?status=all").await.body, json!([]));
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn an_agent_that_is_killed_comes_back_with_its_data() {
+async fn killed_agent_is_restarted_with_its_data() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let path = format!("/browsers/{}", browser["session_id"].as_str().unwrap());
@@ -188,32 +192,32 @@ async fn an_agent_that_is_killed_comes_back_with_its_data() {
         panic!("one agent");
     };
     let marker = dev.state_dir().join("browsers");
-    let folder = std::fs::read_dir(&marker)
+    let directory = std::fs::read_dir(&marker)
         .unwrap()
         .next()
         .unwrap()
         .unwrap()
         .path();
-    let data = folder.join("state/user-data/kept");
+    let data = directory.join("state/user-data/kept");
     std::fs::write(&data, "x").unwrap();
 
     kill(agent, Signal::SIGKILL).unwrap();
-    until("another agent runs", async || {
+    until("another agent", async || {
         let agents = dev.descendants_with(" agent ");
         (agents.len() == 1 && agents[0] != agent).then_some(())
     })
     .await;
-    // The first call may still meet the dead one: it is told so, and never waits for ever.
-    let version = until("it answers again", async || {
-        let answer = dev.get(&format!("{path}/json/version")).await;
-        if answer.status != StatusCode::OK {
+    // A call may still reach the dead agent: it gets an error and does not hang.
+    let version = until("a response of the new agent", async || {
+        let response = dev.get(&format!("{path}/json/version")).await;
+        if response.status != StatusCode::OK {
             assert!(
-                matches!(answer.status.as_u16(), 502 | 503),
+                matches!(response.status.as_u16(), 502 | 503),
                 "{}",
-                answer.body
+                response.body
             );
         }
-        (answer.status == StatusCode::OK).then_some(answer.body)
+        (response.status == StatusCode::OK).then_some(response.body)
     })
     .await;
     assert!(version["Browser"].is_string());
@@ -222,21 +226,21 @@ async fn an_agent_that_is_killed_comes_back_with_its_data() {
 }
 
 #[tokio::test]
-async fn an_agent_that_dies_again_and_again_is_given_up() {
+async fn browser_of_repeatedly_dying_agent_is_deleted() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let path = format!(
         "/browsers/{}?status=deleted",
         browser["session_id"].as_str().unwrap()
     );
-    until("it is given up", async || {
+    until("the deletion of the browser", async || {
         for agent in dev.descendants_with(" agent ") {
             let _ = kill(agent, Signal::SIGKILL);
         }
         (dev.get(&path).await.status == StatusCode::OK).then_some(())
     })
     .await;
-    until("its processes are gone", async || {
+    until("the end of the processes", async || {
         dev.descendants().is_empty().then_some(())
     })
     .await;
@@ -244,10 +248,10 @@ async fn an_agent_that_dies_again_and_again_is_given_up() {
 }
 
 #[tokio::test]
-async fn settings_are_checked_without_starting_anything() {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state");
-    let config = folder.path().join("berth.toml");
+async fn check_command_validates_settings_without_starting() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    let config = directory.path().join("berth.toml");
     std::fs::write(&config, "[dev]\nmax-browsers = 0\n").unwrap();
     let check = |arguments: &[&str]| {
         let mut command = crate::support::dev::berth(&["check"]);
@@ -255,14 +259,16 @@ async fn settings_are_checked_without_starting_anything() {
         print(command)
     };
     for server in ["control", "dev"] {
-        let good = check(&[server, "--listen", "127.0.0.1:0"]).await;
-        assert!(good.status.success(), "{}", good.stderr);
-        let bad = check(&[server, "--chromium", "/nowhere"]).await;
-        assert_eq!(bad.status.code(), Some(1));
+        let valid = check(&[server, "--listen", "127.0.0.1:0"]).await;
+        assert!(valid.status.success(), "{}", valid.stderr);
+        let invalid = check(&[server, "--chromium", "/nowhere"]).await;
+        assert_eq!(invalid.status.code(), Some(1));
         assert!(
-            bad.stderr.contains("--chromium: /nowhere is not a file"),
+            invalid
+                .stderr
+                .contains("--chromium: /nowhere is not a file"),
             "{}",
-            bad.stderr
+            invalid.stderr
         );
     }
     let file = check(&["dev", "--config", config.to_str().unwrap()]).await;
@@ -275,43 +281,43 @@ async fn settings_are_checked_without_starting_anything() {
 }
 
 #[tokio::test]
-async fn half_sent_requests_do_not_keep_it_from_stopping() {
+async fn incomplete_requests_do_not_delay_shutdown() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let id = browser["session_id"].as_str().unwrap();
     let address = dev.base_url.trim_start_matches("http://");
     let key = &dev.api_key;
-    let body_to_come = |path: &str| {
+    let head_without_body = |path: &str| {
         format!(
             "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: 9\r\n\r\n{{"
         )
     };
-    let mut held = Vec::new();
+    let mut connections = Vec::new();
     for part in [
         "GET /health HTT".to_owned(),
-        body_to_come("/browsers"),
-        // This one is the agent's to give up.
-        body_to_come(&format!("/browsers/{id}/automation/execute")),
+        head_without_body("/browsers"),
+        // The agent must abort this one.
+        head_without_body(&format!("/browsers/{id}/automation/execute")),
     ] {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(part.as_bytes()).await.unwrap();
-        held.push(stream);
+        connections.push(stream);
     }
-    // Connections are taken in their order.
+    // Connections are accepted in order.
     assert_eq!(dev.get("/browsers").await.status, 200);
     dev.finish().await;
-    let mut answer = String::new();
-    let _ = held[2].read_to_string(&mut answer).await;
-    // 502 where the agent was stopped before it had read the head.
+    let mut response = String::new();
+    let _ = connections[2].read_to_string(&mut response).await;
+    // 502 if the agent was stopped before it read the head.
     let refused = ["HTTP/1.1 503 ", "HTTP/1.1 502 "];
     assert!(
-        refused.iter().any(|status| answer.starts_with(status)),
-        "{answer}"
+        refused.iter().any(|status| response.starts_with(status)),
+        "{response}"
     );
 }
 
 #[tokio::test]
-async fn what_agents_log_is_in_its_log_by_request_and_browser() {
+async fn agent_logs_are_included_with_request_and_browser() {
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
     let traceparent = format!("00-{TRACE}-00f067aa0ba902b7-01");
     let dev = Dev::with(&["--script-worker", "/bin/false"]).await;
@@ -323,26 +329,34 @@ async fn what_agents_log_is_in_its_log_by_request_and_browser() {
     let execute = execute
         .header("x-request-id", "running-1")
         .header("traceparent", traceparent);
-    let answer = Answer::of(execute.json(&json!({"code": "return 'typed-secret'"}))).await;
-    answer.assert_error(503, "unavailable");
-    let told = |parts: &[&str]| {
+    let response = Answer::of(execute.json(&json!({"code": "return 'typed-secret'"}))).await;
+    response.assert_error(503, "unavailable");
+    let find_line = |parts: &[&str]| {
         let log = dev.log();
-        let found = log
+        let is_found = log
             .lines()
             .any(|line| parts.iter().all(|part| line.contains(part)));
-        found.then_some(())
+        is_found.then_some(())
     };
     let trace = format!("trace=\"{TRACE}\"");
     for parts in [
-        // Its own level, and what it says.
-        &["ERROR", "cannot start a script worker", "request=\"running-1\"", &trace][..],
-        // What control itself asked of it.
+        // With its own level and message.
+        &[
+            "ERROR",
+            "cannot start a script worker",
+            "request=\"running-1\"",
+            &trace,
+        ][..],
+        // A request of the control plane itself.
         &["INFO", "answered", "request=\"making-1\"", "/json/version"],
-        // Outside of any request.
+        // Not part of a request.
         &["WARN", "a script worker did not start"],
     ] {
         let parts = [&["berth_agent", id], parts].concat();
-        until(&format!("a line with {parts:?}"), async || told(&parts)).await;
+        until(&format!("a line with {parts:?}"), async || {
+            find_line(&parts)
+        })
+        .await;
     }
     let log = dev.log();
     assert!(!log.contains("typed-secret") && !log.contains(&dev.api_key));
@@ -350,39 +364,40 @@ async fn what_agents_log_is_in_its_log_by_request_and_browser() {
 }
 
 #[tokio::test]
-async fn agents_follow_their_table_of_the_configuration_file_and_requests_win_over_it() {
+async fn agents_use_configuration_file_and_request_overrides_it() {
     let state = State::new();
     std::fs::create_dir(state.path()).unwrap();
     let file = state.path().with_file_name("berth.toml");
     std::fs::write(
         &file,
         "[dev]\nmax-browsers = 3\n[control]\nkeep-days = 1\n[agent]\nheadless = true\n\
-         chromium-flag = [\"--user-agent=Told by the file\"]\n",
+         chromium-flag = [\"--user-agent=From the file\"]\n",
     )
     .unwrap();
     let dev = Dev::start_in(state, &["--config", file.to_str().unwrap()]).await;
-    let made = dev.post("/browsers", json!({"name": "a"})).await;
-    assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
+    let created = dev.post("/browsers", json!({"name": "a"})).await;
+    assert_eq!(created.status, StatusCode::CREATED, "{}", created.body);
     assert!(!dev.descendants_with("Xvfb").is_empty());
     let version = dev.get("/browsers/a/json/version").await.body;
-    assert_eq!(version["User-Agent"], "Told by the file");
+    assert_eq!(version["User-Agent"], "From the file");
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn flags_for_chromium_are_checked_before_it_starts() {
-    let checked = |flag: &str| {
+async fn chromium_flags_are_validated_at_start() {
+    let check_flag = |flag: &str| {
         let option = format!("--chromium-flag={flag}");
         print(crate::support::dev::berth(&["check", "control", &option]))
     };
-    let good = checked("--user-agent=My Agent").await;
-    assert!(good.status.success(), "{}", good.stderr);
-    let bad = checked("--user-data-dir=/tmp").await;
-    assert_eq!(bad.status.code(), Some(1));
+    let valid = check_flag("--user-agent=My Agent").await;
+    assert!(valid.status.success(), "{}", valid.stderr);
+    let invalid = check_flag("--user-data-dir=/tmp").await;
+    assert_eq!(invalid.status.code(), Some(1));
     assert!(
-        bad.stderr
+        invalid
+            .stderr
             .contains("--chromium-flag: --user-data-dir is set by the agent itself"),
         "{}",
-        bad.stderr
+        invalid.stderr
     );
 }

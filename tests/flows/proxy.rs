@@ -1,28 +1,31 @@
-//! What passes through the proxy, seen from both ends: a client that speaks raw HTTP and an upstream that records.
+//! The proxy, tested from both ends: a client that writes raw HTTP, and an upstream served by the
+//! test.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::Router;
-use axum::extract::Request;
-use axum::response::IntoResponse;
-use berth::control::activity::Activity;
-use berth::control::proxy::{Agent, Proxy, ProxyError, SessionPath};
-use berth::http::ApiError;
-use berth::shutdown::Shutdown;
+use axum::{Router, extract::Request, response::IntoResponse};
+use berth::{
+    control::{
+        activity::Activity,
+        proxy::{Agent, Proxy, ProxyError, SessionPath},
+    },
+    http::ApiError,
+    shutdown::Shutdown,
+};
 use futures::StreamExt;
 use secrecy::SecretString;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const AGENT_TOKEN: &str = "the-agents-own-token";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// One end of a connection, read piece by piece.
+/// A connection whose bytes the test reads and writes.
 struct Wire(TcpStream);
 
 impl Wire {
@@ -36,35 +39,36 @@ impl Wire {
 
     /// Reads up to and including `end`.
     async fn read_until(&mut self, end: &str) -> String {
-        let mut read = Vec::new();
+        let mut received = Vec::new();
         let reading = async {
-            while !read.ends_with(end.as_bytes()) {
+            while !received.ends_with(end.as_bytes()) {
                 match self.0.read_u8().await {
-                    Ok(byte) => read.push(byte),
+                    Ok(byte) => received.push(byte),
                     Err(_) => break,
                 }
             }
         };
-        if timeout(DEADLINE, reading).await.is_err() {
+        if timeout(TIMEOUT, reading).await.is_err() {
             panic!(
-                "{end:?} does not come, only {:?}",
-                String::from_utf8_lossy(&read)
+                "expected {end:?}, received {:?}",
+                String::from_utf8_lossy(&received)
             );
         }
-        String::from_utf8(read).unwrap()
+        String::from_utf8(received).unwrap()
     }
 
     async fn read_head(&mut self) -> String {
         self.read_until("\r\n\r\n").await
     }
 
-    async fn at_end(&mut self) -> bool {
-        let read = timeout(DEADLINE, self.0.read_u8()).await;
+    /// Waits for the end of the connection; `false` if more data arrives instead.
+    async fn is_closed(&mut self) -> bool {
+        let read = timeout(TIMEOUT, self.0.read_u8()).await;
         read.expect("the connection ends").is_err()
     }
 }
 
-/// The agent's end: a listener whose connections the test serves by hand.
+/// The agent's end: a listener whose connections the test serves.
 struct Upstream(TcpListener);
 
 impl Upstream {
@@ -77,23 +81,24 @@ impl Upstream {
     }
 
     async fn accept(&self) -> Wire {
-        let accepted = timeout(DEADLINE, self.0.accept()).await;
-        Wire(accepted.expect("a connection comes").unwrap().0)
+        let accepted = timeout(TIMEOUT, self.0.accept()).await;
+        Wire(accepted.expect("a connection").unwrap().0)
     }
 }
 
-struct Front {
+/// The proxy under test.
+struct ProxyServer {
     addr: SocketAddr,
     activity: Arc<Activity>,
     _shutdown: Shutdown,
 }
 
-impl Front {
+impl ProxyServer {
     async fn to(upstream: SocketAddr) -> Self {
-        Self::patient(upstream, DEADLINE).await
+        Self::with_response_timeout(upstream, TIMEOUT).await
     }
 
-    async fn patient(upstream: SocketAddr, answer_timeout: Duration) -> Self {
+    async fn with_response_timeout(upstream: SocketAddr, answer_timeout: Duration) -> Self {
         let shutdown = Shutdown::new();
         let activity = Arc::new(Activity::new());
         let agent = Agent {
@@ -130,12 +135,12 @@ impl Front {
         format!("http://{}/browsers/b{path}", self.addr)
     }
 
-    /// Waits until nothing is under way any more.
-    async fn rests(&self) {
-        let rest = self.activity.idle_at_least(Duration::ZERO);
-        timeout(DEADLINE, rest)
+    /// Waits until no request is in progress.
+    async fn wait_until_idle(&self) {
+        let idle = self.activity.idle_at_least(Duration::ZERO);
+        timeout(TIMEOUT, idle)
             .await
-            .expect("nothing is under way any more");
+            .expect("no request in progress");
     }
 }
 
@@ -158,10 +163,10 @@ fn header<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn the_agent_sees_its_own_token_and_nothing_of_the_callers() {
+async fn agent_receives_its_token_and_no_credentials_of_the_client() {
     let upstream = Upstream::start().await;
-    let front = Front::to(upstream.addr()).await;
-    let mut client = Wire::connect(front.addr).await;
+    let proxy_server = ProxyServer::to(upstream.addr()).await;
+    let mut client = Wire::connect(proxy_server.addr).await;
     client
         .send(
             "DELETE /browsers/b/fs/x%20y?a=1&jwt=session.token&b=%2F HTTP/1.1\r\nHost: public.example\r\n\
@@ -183,7 +188,7 @@ async fn the_agent_sees_its_own_token_and_nothing_of_the_callers() {
         [format!("Bearer {AGENT_TOKEN}")]
     );
     assert_eq!(header(&head, "host"), [upstream.addr().to_string()]);
-    for gone in [
+    for removed in [
         "cookie",
         "referer",
         "x-project-id",
@@ -195,7 +200,7 @@ async fn the_agent_sees_its_own_token_and_nothing_of_the_callers() {
         "te",
         "connection",
     ] {
-        assert!(header(&head, gone).is_empty(), "{gone} in {head}");
+        assert!(header(&head, removed).is_empty(), "{removed} in {head}");
     }
     for secret in ["callers-key", "session.token"] {
         assert!(!head.contains(secret), "{head}");
@@ -218,10 +223,10 @@ async fn the_agent_sees_its_own_token_and_nothing_of_the_callers() {
 }
 
 #[tokio::test]
-async fn connections_to_the_agent_are_used_again() {
+async fn connections_to_agent_are_reused() {
     let upstream = Upstream::start().await;
-    let front = Front::to(upstream.addr()).await;
-    let mut client = Wire::connect(front.addr).await;
+    let proxy_server = ProxyServer::to(upstream.addr()).await;
+    let mut client = Wire::connect(proxy_server.addr).await;
     client
         .send("GET /browsers/b/fs/1 HTTP/1.1\r\nHost: x\r\n\r\n")
         .await;
@@ -249,10 +254,10 @@ async fn connections_to_the_agent_are_used_again() {
 }
 
 #[tokio::test]
-async fn an_event_arrives_while_the_answer_is_still_open() {
+async fn event_is_forwarded_before_response_ends() {
     let upstream = Upstream::start().await;
-    let front = Front::to(upstream.addr()).await;
-    let mut client = Wire::connect(front.addr).await;
+    let proxy_server = ProxyServer::to(upstream.addr()).await;
+    let mut client = Wire::connect(proxy_server.addr).await;
     client
         .send("GET /browsers/b/logs/stream HTTP/1.1\r\nHost: x\r\n\r\n")
         .await;
@@ -266,21 +271,25 @@ async fn an_event_arrives_while_the_answer_is_still_open() {
             .send(&format!("{:x}\r\n{event}\r\n", event.len()))
             .await;
         assert!(client.read_until("\n\n\r\n").await.contains(event));
-        assert_eq!(front.activity.idle_for(), None, "an open answer is use");
+        assert_eq!(
+            proxy_server.activity.idle_for(),
+            None,
+            "an open response counts as activity"
+        );
     }
     agent.send("0\r\n\r\n").await;
     assert_eq!(client.read_until("0\r\n\r\n").await, "0\r\n\r\n");
-    front.rests().await;
+    proxy_server.wait_until_idle().await;
 }
 
 #[tokio::test]
-async fn bodies_of_any_size_pass_in_both_directions() {
+async fn large_bodies_are_forwarded_in_both_directions() {
     const SIZE: u64 = 256 << 20;
     let upstream = Upstream::start().await;
-    let front = Front::to(upstream.addr()).await;
-    let url = front.url("/fs/echo");
-    // Once with its length told and once in chunks of unknown number.
-    for length_known in [true, false] {
+    let proxy_server = ProxyServer::to(upstream.addr()).await;
+    let url = proxy_server.url("/fs/echo");
+    // With a known length, and chunked.
+    for has_length in [true, false] {
         let piece = bytes::Bytes::from(vec![0xa5; 1 << 20]);
         let pieces = futures::stream::iter(
             (0..SIZE >> 20).map(move |_| Ok::<_, std::io::Error>(piece.clone())),
@@ -288,7 +297,7 @@ async fn bodies_of_any_size_pass_in_both_directions() {
         let mut request = reqwest::Client::new()
             .put(&url)
             .body(reqwest::Body::wrap_stream(pieces));
-        if length_known {
+        if has_length {
             request = request.header("content-length", SIZE);
         }
         let echo = async {
@@ -296,11 +305,12 @@ async fn bodies_of_any_size_pass_in_both_directions() {
             let head = agent.read_head().await;
             assert_eq!(
                 header(&head, "content-length").is_empty(),
-                !length_known,
+                !has_length,
                 "{head}"
             );
-            // What comes is sent back as it is, chunks and all: the proxy must read and write at once.
-            let framing = if length_known {
+            // The raw bytes are echoed, chunk headers included: the proxy must read and write
+            // concurrently.
+            let framing = if has_length {
                 format!("Content-Length: {SIZE}")
             } else {
                 "Transfer-Encoding: chunked".to_owned()
@@ -309,7 +319,7 @@ async fn bodies_of_any_size_pass_in_both_directions() {
                 .send(&format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n"))
                 .await;
             let (mut from, mut to) = agent.0.into_split();
-            if length_known {
+            if has_length {
                 tokio::io::copy(&mut from.take(SIZE), &mut to)
                     .await
                     .unwrap();
@@ -318,43 +328,43 @@ async fn bodies_of_any_size_pass_in_both_directions() {
             }
         };
         let count = async {
-            let mut answer = request.send().await.unwrap().bytes_stream();
-            let mut got = 0;
-            while let Some(bytes) = answer.next().await {
+            let mut response = request.send().await.unwrap().bytes_stream();
+            let mut received = 0;
+            while let Some(bytes) = response.next().await {
                 let bytes = bytes.unwrap();
                 assert!(bytes.iter().all(|&byte| byte == 0xa5));
-                got += bytes.len() as u64;
+                received += bytes.len() as u64;
             }
-            got
+            received
         };
-        let got = tokio::select! {
-            got = count => got,
-            () = async { echo.await; std::future::pending().await } => unreachable!("it waits for ever"),
+        let received = tokio::select! {
+            received = count => received,
+            () = async { echo.await; std::future::pending().await } => unreachable!("the echo never ends the test"),
         };
-        assert_eq!(got, SIZE);
+        assert_eq!(received, SIZE);
     }
 }
 
 #[tokio::test]
-async fn nothing_is_held_for_a_side_that_does_not_read() {
-    // What the kernel takes for four sockets, and two buffers of ours; far below what is offered.
+async fn proxy_buffers_little_when_receiver_does_not_read() {
+    // The kernel buffers of four sockets and two buffers of the proxy; far below the size offered.
     const BOUND: usize = 48 << 20;
     let upstream = Upstream::start().await;
-    let front = Front::to(upstream.addr()).await;
+    let proxy_server = ProxyServer::to(upstream.addr()).await;
 
     async fn offer(wire: &mut TcpStream) -> usize {
         let piece = vec![7; 1 << 20];
-        let mut taken = 0;
-        while taken < 2 * BOUND {
+        let mut accepted = 0;
+        while accepted < 2 * BOUND {
             match timeout(Duration::from_secs(1), wire.write(&piece)).await {
-                Ok(written) => taken += written.unwrap(),
+                Ok(written) => accepted += written.unwrap(),
                 Err(_) => break,
             }
         }
-        taken
+        accepted
     }
 
-    let mut up = Wire::connect(front.addr).await;
+    let mut up = Wire::connect(proxy_server.addr).await;
     up.send(
         "PUT /browsers/b/fs/write_file HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999\r\n\r\n",
     )
@@ -363,7 +373,7 @@ async fn nothing_is_held_for_a_side_that_does_not_read() {
     agent.read_head().await;
     assert!(offer(&mut up.0).await < BOUND);
 
-    let mut down = Wire::connect(front.addr).await;
+    let mut down = Wire::connect(proxy_server.addr).await;
     down.send("GET /browsers/b/fs/read_file HTTP/1.1\r\nHost: x\r\n\r\n")
         .await;
     let mut agent = upstream.accept().await;
@@ -375,10 +385,10 @@ async fn nothing_is_held_for_a_side_that_does_not_read() {
 }
 
 #[tokio::test]
-async fn trailers_pass_both_ways() {
+async fn trailers_are_forwarded_in_both_directions() {
     let upstream = Upstream::start().await;
-    let front = Front::to(upstream.addr()).await;
-    let mut client = Wire::connect(front.addr).await;
+    let proxy_server = ProxyServer::to(upstream.addr()).await;
+    let mut client = Wire::connect(proxy_server.addr).await;
     client
         .send(
             "PUT /browsers/b/fs/write_file HTTP/1.1\r\nHost: x\r\nTE: trailers\r\nConnection: TE\r\nTrailer: X-Sum\r\n\
@@ -407,24 +417,24 @@ async fn trailers_pass_both_ways() {
 }
 
 #[tokio::test]
-async fn the_agent_decides_whether_a_body_is_wanted() {
+async fn expect_continue_is_decided_by_agent() {
     let upstream = Upstream::start().await;
-    let front = Front::to(upstream.addr()).await;
+    let proxy_server = ProxyServer::to(upstream.addr()).await;
     const REQUEST: &str = "PUT /browsers/b/fs/write_file HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
 
-    let mut wanted = Wire::connect(front.addr).await;
-    wanted.send(REQUEST).await;
+    let mut accepted = Wire::connect(proxy_server.addr).await;
+    accepted.send(REQUEST).await;
     let mut agent = upstream.accept().await;
     assert_eq!(header(&agent.read_head().await, "expect"), ["100-continue"]);
     agent.send("HTTP/1.1 100 Continue\r\n\r\n").await;
-    assert!(wanted.read_head().await.starts_with("HTTP/1.1 100 "));
-    wanted.send("body").await;
+    assert!(accepted.read_head().await.starts_with("HTTP/1.1 100 "));
+    accepted.send("body").await;
     assert_eq!(agent.read_until("body").await, "body");
     agent.send(OK).await;
-    assert!(wanted.read_head().await.starts_with("HTTP/1.1 200 "));
+    assert!(accepted.read_head().await.starts_with("HTTP/1.1 200 "));
     drop(agent);
 
-    let mut refused = Wire::connect(front.addr).await;
+    let mut refused = Wire::connect(proxy_server.addr).await;
     refused.send(REQUEST).await;
     let mut agent = upstream.accept().await;
     agent.read_head().await;
@@ -439,78 +449,81 @@ async fn the_agent_decides_whether_a_body_is_wanted() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_there_is_a_bad_gateway() {
+async fn unreachable_agent_is_502() {
     let upstream = Upstream::start().await;
     let nowhere = upstream.addr();
     drop(upstream);
-    let front = Front::to(nowhere).await;
-    let response = reqwest::get(front.url("/fs/read_file")).await.unwrap();
+    let proxy_server = ProxyServer::to(nowhere).await;
+    let response = reqwest::get(proxy_server.url("/fs/read_file"))
+        .await
+        .unwrap();
     assert_eq!(response.status(), 502);
     let body: serde_json::Value = response.json().await.unwrap();
     assert_eq!(body["code"], "bad_gateway");
-    front.rests().await;
+    proxy_server.wait_until_idle().await;
 }
 
 #[tokio::test]
-async fn an_agent_that_breaks_off_before_its_answer_is_a_bad_gateway() {
+async fn agent_closing_before_response_is_502() {
     let upstream = Upstream::start().await;
-    let front = Front::to(upstream.addr()).await;
+    let proxy_server = ProxyServer::to(upstream.addr()).await;
     for cut in ["", "HTTP/1.1 200 OK\r\nContent-Le"] {
-        let asking = tokio::spawn(reqwest::get(front.url("/fs/read_file")));
+        let request = tokio::spawn(reqwest::get(proxy_server.url("/fs/read_file")));
         let mut agent = upstream.accept().await;
         agent.read_head().await;
         agent.send(cut).await;
         drop(agent);
-        assert_eq!(asking.await.unwrap().unwrap().status(), 502);
+        assert_eq!(request.await.unwrap().unwrap().status(), 502);
     }
 }
 
 #[tokio::test]
-async fn an_agent_that_says_nothing_is_a_timeout() {
+async fn silent_agent_is_504() {
     let upstream = Upstream::start().await;
-    let front = Front::patient(upstream.addr(), Duration::from_secs(1)).await;
-    let asking = tokio::spawn(reqwest::get(front.url("/fs/read_file")));
+    let proxy_server =
+        ProxyServer::with_response_timeout(upstream.addr(), Duration::from_secs(1)).await;
+    let request = tokio::spawn(reqwest::get(proxy_server.url("/fs/read_file")));
     let mut agent = upstream.accept().await;
     agent.read_head().await;
-    assert_eq!(asking.await.unwrap().unwrap().status(), 504);
-    assert!(agent.at_end().await, "the request is given up");
+    assert_eq!(request.await.unwrap().unwrap().status(), 504);
+    assert!(agent.is_closed().await, "the request is aborted");
 }
 
 #[tokio::test]
-async fn an_agent_that_dies_in_its_answer_leaves_it_broken_off() {
+async fn agent_closing_during_response_truncates_it() {
     let upstream = Upstream::start().await;
-    let front = Front::to(upstream.addr()).await;
+    let proxy_server = ProxyServer::to(upstream.addr()).await;
     for part in [
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart",
     ] {
-        let asking = tokio::spawn(reqwest::get(front.url("/fs/read_file")));
+        let request = tokio::spawn(reqwest::get(proxy_server.url("/fs/read_file")));
         let mut agent = upstream.accept().await;
         agent.read_head().await;
         agent.send(part).await;
-        let answer = asking.await.unwrap().unwrap();
+        let response = request.await.unwrap().unwrap();
         drop(agent);
-        assert!(answer.bytes().await.is_err(), "{part}");
-        front.rests().await;
+        assert!(response.bytes().await.is_err(), "{part}");
+        proxy_server.wait_until_idle().await;
     }
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_takes_its_request_along() {
+async fn disconnected_client_aborts_request_to_agent() {
     let upstream = Upstream::start().await;
-    let front = Front::to(upstream.addr()).await;
+    let proxy_server = ProxyServer::to(upstream.addr()).await;
 
-    let mut waiting = Wire::connect(front.addr).await;
+    let mut waiting = Wire::connect(proxy_server.addr).await;
     waiting
         .send("GET /browsers/b/fs/read_file HTTP/1.1\r\nHost: x\r\n\r\n")
         .await;
     let mut agent = upstream.accept().await;
     agent.read_head().await;
     drop(waiting);
-    assert!(agent.at_end().await);
-    front.rests().await;
+    assert!(agent.is_closed().await);
+    proxy_server.wait_until_idle().await;
 
-    let mut reading = Wire::connect(front.addr).await;
+    let mut reading = Wire::connect(proxy_server.addr).await;
     reading
         .send("GET /browsers/b/logs/stream HTTP/1.1\r\nHost: x\r\n\r\n")
         .await;
@@ -521,10 +534,10 @@ async fn a_client_that_goes_away_takes_its_request_along() {
         .await;
     reading.read_head().await;
     drop(reading);
-    assert!(agent.at_end().await);
-    front.rests().await;
+    assert!(agent.is_closed().await);
+    proxy_server.wait_until_idle().await;
 
-    let mut writing = Wire::connect(front.addr).await;
+    let mut writing = Wire::connect(proxy_server.addr).await;
     writing
         .send("PUT /browsers/b/fs/write_file HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf")
         .await;
@@ -533,21 +546,21 @@ async fn a_client_that_goes_away_takes_its_request_along() {
     agent.read_until("half").await;
     drop(writing);
     assert!(
-        agent.at_end().await,
-        "half a body does not pass for a whole one"
+        agent.is_closed().await,
+        "an incomplete body must not look complete"
     );
-    front.rests().await;
+    proxy_server.wait_until_idle().await;
 }
 
 #[tokio::test]
-async fn methods_pass_but_for_those_that_are_not_for_an_agent() {
+async fn methods_are_forwarded_except_trace() {
     let upstream = Upstream::start().await;
-    let front = Front::to(upstream.addr()).await;
+    let proxy_server = ProxyServer::to(upstream.addr()).await;
     for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PURGE"] {
-        let asking = reqwest::Client::new()
-            .request(method.parse().unwrap(), front.url("/fs/x"))
+        let request = reqwest::Client::new()
+            .request(method.parse().unwrap(), proxy_server.url("/fs/x"))
             .send();
-        let asking = tokio::spawn(asking);
+        let request = tokio::spawn(request);
         let mut agent = upstream.accept().await;
         assert!(
             agent
@@ -556,14 +569,14 @@ async fn methods_pass_but_for_those_that_are_not_for_an_agent() {
                 .starts_with(&format!("{method} /fs/x "))
         );
         agent.send(OK).await;
-        assert_eq!(asking.await.unwrap().unwrap().status(), 200);
+        assert_eq!(request.await.unwrap().unwrap().status(), 200);
     }
-    let trace = reqwest::Client::new().request("TRACE".parse().unwrap(), front.url("/fs/x"));
+    let trace = reqwest::Client::new().request("TRACE".parse().unwrap(), proxy_server.url("/fs/x"));
     assert_eq!(trace.send().await.unwrap().status(), 405);
 }
 
 #[tokio::test]
-async fn a_refusal_reaches_a_client_that_is_still_sending() {
+async fn early_error_response_reaches_client_that_is_still_sending() {
     const SIZE: usize = 64 << 20;
     let shutdown = Shutdown::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -574,19 +587,22 @@ async fn a_refusal_reaches_a_client_that_is_still_sending() {
             .await
             .unwrap()
     });
-    let front = Front::to(refusing).await;
+    let proxy_server = ProxyServer::to(refusing).await;
 
-    for url in [format!("http://{refusing}/"), front.url("/fs/write_file")] {
+    for url in [
+        format!("http://{refusing}/"),
+        proxy_server.url("/fs/write_file"),
+    ] {
         for round in 0..10 {
             let request = reqwest::Client::new().put(&url).body(vec![7; SIZE]);
-            let answer = request
+            let response = request
                 .send()
                 .await
                 .unwrap_or_else(|error| panic!("{round} {url}: {error:?}"));
-            assert_eq!(answer.status(), 413);
-            let body: serde_json::Value = answer.json().await.unwrap();
+            assert_eq!(response.status(), 413);
+            let body: serde_json::Value = response.json().await.unwrap();
             assert_eq!(body["code"], "payload_too_large");
         }
     }
-    front.rests().await;
+    proxy_server.wait_until_idle().await;
 }

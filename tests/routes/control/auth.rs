@@ -1,11 +1,11 @@
-//! Who may ask, and for which project.
+//! Authentication, and the project a key gives access to.
 
 use reqwest::Method;
 use serde_json::json;
 
 use crate::support::dev::{Answer, Dev, berth, print};
 
-/// A key bound to a project of its own, and that project.
+/// Creates a project and a key bound to it. Returns the key and the project's id.
 async fn bound_key(dev: &Dev, project: &str) -> (String, String) {
     let mut command = berth(&[
         "key",
@@ -17,14 +17,16 @@ async fn bound_key(dev: &Dev, project: &str) -> (String, String) {
         "--state-dir",
     ]);
     command.arg(dev.state_dir());
-    let made = print(command).await;
-    assert!(made.status.success(), "{}", made.stderr);
+    let created = print(command).await;
+    assert!(created.status.success(), "{}", created.stderr);
     assert!(
-        made.stderr.contains(&format!("made the project {project}")),
+        created
+            .stderr
+            .contains(&format!("made the project {project}")),
         "{}",
-        made.stderr
+        created.stderr
     );
-    let key = made.stdout.trim().to_owned();
+    let key = created.stdout.trim().to_owned();
     let context = Answer::of(
         dev.anonymous(Method::GET, "/auth/context")
             .bearer_auth(&key),
@@ -34,7 +36,7 @@ async fn bound_key(dev: &Dev, project: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn nobody_passes_without_a_good_key() {
+async fn request_without_valid_key_is_401() {
     let dev = Dev::start().await;
     let routes = [
         (Method::POST, "/browsers"),
@@ -59,59 +61,62 @@ async fn nobody_passes_without_a_good_key() {
         let wrong = dev.anonymous(method.clone(), path).bearer_auth(&wrong);
         let jwt = dev.anonymous(method.clone(), &format!("{path}?jwt=x.y.z"));
         for request in [none, basic, wrong, jwt] {
-            let answer = Answer::of(request).await;
-            answer.assert_error(401, "unauthorized");
+            let response = Answer::of(request).await;
+            response.assert_error(401, "unauthorized");
             assert_eq!(
-                answer.header("www-authenticate"),
+                response.header("www-authenticate"),
                 "Bearer",
                 "{method} {path}"
             );
         }
     }
-    for open in ["/health", "/openapi.json", "/docs/"] {
-        let answer = dev.anonymous(Method::GET, open).send().await.unwrap();
-        assert_eq!(answer.status(), 200, "{open}");
+    for public in ["/health", "/openapi.json", "/docs/"] {
+        let response = dev.anonymous(Method::GET, public).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{public}");
     }
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn a_key_speaks_for_its_project() {
+async fn key_gives_access_to_its_project_only() {
     let dev = Dev::start().await;
     let (key, project) = bound_key(&dev, "a project").await;
     let (_, other) = bound_key(&dev, "another").await;
     let default = dev.get("/auth/context").await.body["project_id"].clone();
     assert_ne!(default, project.as_str());
 
-    let ask = |key: &str, header: Option<(&str, &str)>| {
+    let request_context = |key: &str, header: Option<(&str, &str)>| {
         let request = dev.anonymous(Method::GET, "/auth/context").bearer_auth(key);
         match header {
             Some((name, value)) => Answer::of(request.header(name, value)),
             None => Answer::of(request.header("x-nothing", "")),
         }
     };
-    // A bound key needs no header, and may name its own project alone.
-    assert_eq!(ask(&key, None).await.body["project_id"], project.as_str());
+    // A bound key needs no header, and accepts only its own project in one.
     assert_eq!(
-        ask(&key, None).await.body["api_key"]["project_id"],
+        request_context(&key, None).await.body["project_id"],
         project.as_str()
     );
-    let same = ask(&key, Some(("x-project-id", &project))).await;
+    assert_eq!(
+        request_context(&key, None).await.body["api_key"]["project_id"],
+        project.as_str()
+    );
+    let same = request_context(&key, Some(("x-project-id", &project))).await;
     assert_eq!(same.body["project_id"], project.as_str());
     for header in ["x-project-id", "x-kernel-project-id"] {
-        ask(&key, Some((header, &other)))
+        request_context(&key, Some((header, &other)))
             .await
             .assert_error(403, "forbidden");
-        // An org-wide key takes any project there is.
-        let taken = ask(&dev.api_key, Some((header, &other))).await;
-        assert_eq!(taken.body["project_id"], other.as_str());
-        let unknown = ask(
+        // An organization-wide key accepts any existing project.
+        let accepted = request_context(&dev.api_key, Some((header, &other))).await;
+        assert_eq!(accepted.body["project_id"], other.as_str());
+        let unknown = request_context(
             &dev.api_key,
             Some((header, "proj_00000000000000000000000000")),
         )
         .await;
         unknown.assert_error(404, "not_found");
-        let malformed = ask(&dev.api_key, Some((header, "other"))).await;
+        let malformed = request_context(&dev.api_key, Some((header, "other"))).await;
         malformed.assert_error(400, "bad_request");
         assert_eq!(malformed.bad_fields(), [header]);
     }
@@ -119,13 +124,13 @@ async fn a_key_speaks_for_its_project() {
 }
 
 #[tokio::test]
-async fn a_key_from_the_command_line_opens_at_once_and_is_nowhere_in_the_clear() {
+async fn key_from_command_line_works_at_once_and_is_stored_hashed() {
     let dev = Dev::start().await;
     let (key, _) = bound_key(&dev, "p").await;
     assert!(key.starts_with("berth_"));
     let secret = key.rsplit('_').next().unwrap();
-    let made = dev.post("/org/api_keys", json!({"name": "second"})).await;
-    let second = made.body["key"].as_str().unwrap().to_owned();
+    let created = dev.post("/org/api_keys", json!({"name": "second"})).await;
+    let second = created.body["key"].as_str().unwrap().to_owned();
     assert_eq!(
         Answer::of(dev.anonymous(Method::GET, "/browsers").bearer_auth(&second))
             .await
@@ -151,10 +156,10 @@ async fn a_key_from_the_command_line_opens_at_once_and_is_nowhere_in_the_clear()
 }
 
 #[tokio::test]
-async fn what_the_command_line_says_wrong_is_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().to_str().unwrap();
-    for (arguments, told) in [
+async fn invalid_key_command_reports_the_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().to_str().unwrap();
+    for (arguments, message) in [
         (&["--name", "a b"][..], "must have 1 to 255 characters"),
         (&["--name", "a", "--project", "a/b"], "none of them / or %"),
         (
@@ -165,8 +170,8 @@ async fn what_the_command_line_says_wrong_is_told() {
     ] {
         let mut command = berth(&["key", "create", "--state-dir", state]);
         command.args(arguments);
-        let printed = print(command).await;
-        assert!(!printed.status.success());
-        assert!(printed.stderr.contains(told), "{}", printed.stderr);
+        let output = print(command).await;
+        assert!(!output.status.success());
+        assert!(output.stderr.contains(message), "{}", output.stderr);
     }
 }

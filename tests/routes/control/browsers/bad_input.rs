@@ -1,4 +1,4 @@
-//! What is refused, before anything is started.
+//! Invalid requests, which are refused before anything is started.
 
 use reqwest::Method;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::support::dev::{Answer, Dev};
 
 #[tokio::test]
-async fn every_bad_field_of_a_new_browser_has_its_detail() {
+async fn invalid_create_request_names_each_invalid_field() {
     let dev = Dev::start().await;
     let too_many: serde_json::Map<_, _> = (0..51).map(|n| (n.to_string(), json!(""))).collect();
     for (body, fields) in [
@@ -61,7 +61,7 @@ async fn every_bad_field_of_a_new_browser_has_its_detail() {
         (json!({"start_url": "example.com"}), &["start_url"]),
         (json!({"start_url": "javascript:alert(1)"}), &["start_url"]),
         (json!({"start_url": 1}), &["start_url"]),
-        // Within the bound as it is written, beyond it as a browser is given it.
+        // Within the limit as written, beyond it when percent-encoded.
         (
             json!({"start_url": format!("https://example.com/{}", "é".repeat(30_000))}),
             &["start_url"],
@@ -75,15 +75,15 @@ async fn every_bad_field_of_a_new_browser_has_its_detail() {
             &["headless", "name", "start_url", "timeout_seconds"],
         ),
     ] {
-        let answer = dev.post("/browsers", body.clone()).await;
-        answer.assert_error(400, "bad_request");
-        assert_eq!(answer.bad_fields(), fields, "{body}");
+        let response = dev.post("/browsers", body.clone()).await;
+        response.assert_error(400, "bad_request");
+        assert_eq!(response.bad_fields(), fields, "{body}");
     }
-    for (key, fits) in [("", false), (&"k".repeat(256)[..], false)] {
+    for (key, is_valid) in [("", false), (&"k".repeat(256)[..], false)] {
         let request = dev.request(Method::POST, "/browsers").json(&json!({}));
-        let answer = Answer::of(request.header("idempotency-key", key)).await;
-        assert_eq!(answer.status == 201, fits);
-        assert_eq!(answer.bad_fields(), ["idempotency-key"]);
+        let response = Answer::of(request.header("idempotency-key", key)).await;
+        assert_eq!(response.status == 201, is_valid);
+        assert_eq!(response.bad_fields(), ["idempotency-key"]);
     }
     let not_json = dev
         .request(Method::POST, "/browsers")
@@ -96,7 +96,7 @@ async fn every_bad_field_of_a_new_browser_has_its_detail() {
 }
 
 #[tokio::test]
-async fn every_bad_field_of_a_change_has_its_detail() {
+async fn invalid_update_request_names_each_invalid_field() {
     let dev = Dev::start().await;
     for (body, fields) in [
         (json!("x"), &["body"][..]),
@@ -120,15 +120,15 @@ async fn every_bad_field_of_a_change_has_its_detail() {
             &["start_url", "viewport.height", "viewport.width"],
         ),
     ] {
-        let answer = dev.patch("/browsers/none", body.clone()).await;
-        answer.assert_error(400, "bad_request");
-        assert_eq!(answer.bad_fields(), fields, "{body}");
+        let response = dev.patch("/browsers/none", body.clone()).await;
+        response.assert_error(400, "bad_request");
+        assert_eq!(response.bad_fields(), fields, "{body}");
     }
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn every_bad_parameter_of_the_list_has_its_detail() {
+async fn invalid_list_request_names_each_invalid_parameter() {
     let dev = Dev::start().await;
     let long = "x".repeat(256);
     for (query, fields) in [
@@ -146,9 +146,9 @@ async fn every_bad_parameter_of_the_list_has_its_detail() {
             &["limit", "offset", "status", "tags."],
         ),
     ] {
-        let answer = dev.get(&format!("/browsers?{query}")).await;
-        answer.assert_error(400, "bad_request");
-        assert_eq!(answer.bad_fields(), fields, "{query}");
+        let response = dev.get(&format!("/browsers?{query}")).await;
+        response.assert_error(400, "bad_request");
+        assert_eq!(response.bad_fields(), fields, "{query}");
     }
     let item = dev.get("/browsers/x?status=x").await;
     assert_eq!(item.bad_fields(), ["status"]);
@@ -156,10 +156,10 @@ async fn every_bad_parameter_of_the_list_has_its_detail() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
+async fn unknown_browser_is_404() {
     let dev = Dev::start().await;
     for id in [
-        "nobody",
+        "unknown",
         "brw_00000000000000000000000000",
         "%2F",
         &"x".repeat(1000),

@@ -4,15 +4,14 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use super::id;
-use crate::support::dev::Dev;
-use crate::support::wait::until;
+use crate::support::{dev::Dev, wait::until};
 
 #[tokio::test]
-async fn what_is_asked_for_changes_and_the_rest_stays() {
+async fn update_changes_given_fields_and_keeps_others() {
     let dev = Dev::start().await;
-    let wishes = json!({"name": "a", "tags": {"x": "1"}, "viewport": {"width": 1024, "height": 768, "refresh_rate": 10}});
-    let made = dev.post("/browsers", wishes).await.body;
-    let path = format!("/browsers/{}", id(&made));
+    let options = json!({"name": "a", "tags": {"x": "1"}, "viewport": {"width": 1024, "height": 768, "refresh_rate": 10}});
+    let created = dev.post("/browsers", options).await.body;
+    let path = format!("/browsers/{}", id(&created));
 
     let same = dev.patch(&path, json!({"name": null, "unknown": 1})).await;
     assert_eq!(
@@ -38,7 +37,7 @@ async fn what_is_asked_for_changes_and_the_rest_stays() {
         json!({"width": 800, "height": 600, "refresh_rate": 10})
     );
     let tabs = format!("{path}/json/list");
-    until("the tab in front is there", async || {
+    until("the front tab", async || {
         let tabs = dev.get(&tabs).await.body;
         (tabs[0]["title"] == "hi").then_some(())
     })
@@ -51,21 +50,21 @@ async fn what_is_asked_for_changes_and_the_rest_stays() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_taken_changes_nothing() {
+async fn update_to_used_name_is_409_and_changes_nothing() {
     let dev = Dev::start().await;
     let first = dev.browser(json!({"name": "a"})).await;
     dev.browser(json!({"name": "b"})).await;
-    let clash = dev
+    let conflict = dev
         .patch(
             &format!("/browsers/{}", id(&first)),
             json!({"name": "b", "tags": {"x": "1"}}),
         )
         .await;
-    clash.assert_error(409, "conflict");
-    assert_eq!(clash.header("x-should-retry"), "false");
+    conflict.assert_error(409, "conflict");
+    assert_eq!(conflict.header("x-should-retry"), "false");
     let seen = dev.get("/browsers/a").await.body;
     assert_eq!((&seen["name"], &seen["tags"]), (&json!("a"), &json!({})));
-    // Its own name is no clash.
+    // The browser's own name is not a conflict.
     assert_eq!(
         dev.patch("/browsers/a", json!({"name": "a"})).await.status,
         StatusCode::OK
@@ -74,33 +73,33 @@ async fn a_name_that_is_taken_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_change_goes_on_when_its_client_leaves_and_its_record_says_so() {
+async fn update_completes_after_client_disconnects() {
     let dev = Dev::start().await;
-    let made = dev
+    let created = dev
         .post(
             "/browsers",
             json!({"name": "a", "viewport": {"width": 800, "height": 600}}),
         )
         .await
         .body;
-    let path = format!("/browsers/{}", id(&made));
+    let path = format!("/browsers/{}", id(&created));
     let before = dev.descendants_with("Xvfb");
     assert!(!before.is_empty());
-    // Larger than there was room for: the screen is started anew, which takes its time.
+    // Larger than the X server allows: it is restarted, which takes some time.
     let change = json!({"name": "b", "viewport": {"width": 3840, "height": 2160}});
     let request = dev.request(reqwest::Method::PATCH, &path).json(&change);
     let client = tokio::spawn(request.send());
-    until("the change has begun", async || {
+    until("the start of the update", async || {
         (dev.descendants_with("Xvfb") != before).then_some(())
     })
     .await;
     client.abort();
-    until("the change is recorded", async || {
+    until("the update in the record", async || {
         let seen = dev.get(&path).await.body;
-        let whole = seen["name"] == "b" && seen["viewport"]["width"] == 3840;
-        // Its parts become visible together.
-        assert!(whole || (seen["name"] == "a" && seen["viewport"]["width"] == 800));
-        whole.then_some(())
+        let is_complete = seen["name"] == "b" && seen["viewport"]["width"] == 3840;
+        // Both fields become visible together.
+        assert!(is_complete || (seen["name"] == "a" && seen["viewport"]["width"] == 800));
+        is_complete.then_some(())
     })
     .await;
     dev.finish().await;

@@ -1,18 +1,19 @@
 //! `POST /browsers`.
 
-use std::collections::HashSet;
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use futures::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::id;
-use crate::support::dev::{Answer, Dev};
-use crate::support::wait::until;
+use crate::support::{
+    dev::{Answer, Dev},
+    wait::until,
+};
 
 #[tokio::test]
-async fn a_browser_answers_as_soon_as_it_is_told_of() {
+async fn created_browser_responds_immediately() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let id = id(&browser);
@@ -65,14 +66,14 @@ async fn a_browser_answers_as_soon_as_it_is_told_of() {
 }
 
 #[tokio::test]
-async fn every_wish_is_kept() {
+async fn every_option_is_applied() {
     let dev = Dev::start().await;
-    let wishes = json!({
+    let options = json!({
         "name": "mine", "tags": {"team": "a", "ümlaut": "✓"}, "timeout_seconds": 259_200, "kiosk_mode": true,
         "viewport": {"width": 1024, "height": 768, "refresh_rate": 10}, "start_url": "about:blank",
         "stealth": false, "profile": null, "extensions": [], "unknown": {"is": "ignored"},
     });
-    let browser = dev.post("/browsers", wishes.clone()).await.body;
+    let browser = dev.post("/browsers", options.clone()).await.body;
     for field in [
         "name",
         "tags",
@@ -81,7 +82,7 @@ async fn every_wish_is_kept() {
         "viewport",
         "start_url",
     ] {
-        assert_eq!(browser[field], wishes[field], "{field}");
+        assert_eq!(browser[field], options[field], "{field}");
     }
     let base_url = browser["base_url"].as_str().unwrap();
     for (field, path) in [
@@ -107,23 +108,23 @@ async fn every_wish_is_kept() {
 }
 
 #[tokio::test]
-async fn its_urls_are_where_the_client_reached_the_server() {
+async fn urls_use_host_of_request_or_public_url() {
     let urls = |browser: &Value| {
         let cdp = browser["cdp_ws_url"].as_str().unwrap().split_once('?');
         (browser["base_url"].clone(), cdp.unwrap().0.to_owned())
     };
     let dev = Dev::start().await;
-    let made = dev.browser(json!({})).await;
-    let path = format!("/browsers/{}", id(&made));
+    let created = dev.browser(json!({})).await;
+    let path = format!("/browsers/{}", id(&created));
     let request = dev.request(Method::GET, &path);
     let seen = Answer::of(request.header("host", "berth.test:99"))
         .await
         .body;
-    let there = (
+    let expected = (
         json!(format!("http://berth.test:99{path}")),
         format!("ws://berth.test:99{path}/cdp"),
     );
-    assert_eq!(urls(&seen), there);
+    assert_eq!(urls(&seen), expected);
     dev.finish().await;
 
     let dev = Dev::with(&["--public-url", "https://berth.test/here/"]).await;
@@ -132,34 +133,34 @@ async fn its_urls_are_where_the_client_reached_the_server() {
 }
 
 #[tokio::test]
-async fn many_come_and_go_at_once() {
+async fn browsers_are_created_and_deleted_concurrently() {
     let dev = Dev::start().await;
     for _ in 0..2 {
-        let made = join_all((0..4).map(|_| dev.browser(json!({})))).await;
-        let ids: HashSet<&str> = made.iter().map(id).collect();
+        let created = join_all((0..4).map(|_| dev.browser(json!({})))).await;
+        let ids: HashSet<&str> = created.iter().map(id).collect();
         assert_eq!(ids.len(), 4);
-        let ends = made.iter().map(|browser| async {
+        let deletions = created.iter().map(|browser| async {
             let path = format!("/browsers/{}", id(browser));
             assert_eq!(dev.delete(&path).await.status, StatusCode::NO_CONTENT);
         });
-        join_all(ends).await;
+        join_all(deletions).await;
         assert_eq!(dev.descendants(), []);
     }
-    let folders = dev.state_dir().join("browsers");
-    assert_eq!(std::fs::read_dir(folders).unwrap().count(), 0);
+    let directories = dev.state_dir().join("browsers");
+    assert_eq!(std::fs::read_dir(directories).unwrap().count(), 0);
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn a_name_is_taken_while_its_browser_lives() {
+async fn name_of_active_browser_is_409() {
     let dev = Dev::start().await;
     let first = dev.browser(json!({"name": "n"})).await;
-    let clash = dev
+    let conflict = dev
         .post("/browsers", json!({"name": "n", "headless": true}))
         .await;
-    clash.assert_error(409, "conflict");
-    assert_eq!(clash.header("x-should-retry"), "false");
-    assert_eq!(clash.bad_fields(), ["name"]);
+    conflict.assert_error(409, "conflict");
+    assert_eq!(conflict.header("x-should-retry"), "false");
+    assert_eq!(conflict.bad_fields(), ["name"]);
     assert_eq!(
         dev.delete("/browsers/n").await.status,
         StatusCode::NO_CONTENT
@@ -170,17 +171,17 @@ async fn a_name_is_taken_while_its_browser_lives() {
 }
 
 #[tokio::test]
-async fn the_same_idempotency_key_makes_one_browser() {
+async fn repeated_idempotency_key_creates_one_browser() {
     let dev = Dev::start().await;
-    let make = |key: &'static str, body: serde_json::Value| {
+    let create = |key: &'static str, body: serde_json::Value| {
         let request = dev.request(Method::POST, "/browsers").json(&body);
         Answer::of(request.header("idempotency-key", key))
     };
-    let wishes = json!({"headless": true, "timeout_seconds": 60});
-    // The same wishes in other words, and at the same time.
+    let options = json!({"headless": true, "timeout_seconds": 60});
+    // The same request in another form, sent concurrently.
     let (first, second) = tokio::join!(
-        make("k", wishes.clone()),
-        make("k", json!({"headless": true}))
+        create("k", options.clone()),
+        create("k", json!({"headless": true}))
     );
     assert_eq!(
         (first.status, second.status),
@@ -189,13 +190,13 @@ async fn the_same_idempotency_key_makes_one_browser() {
     assert_eq!(id(&first.body), id(&second.body));
     assert_eq!(dev.get("/browsers").await.body.as_array().unwrap().len(), 1);
 
-    let other = make("k", json!({"headless": true, "timeout_seconds": 61})).await;
+    let other = create("k", json!({"headless": true, "timeout_seconds": 61})).await;
     other.assert_error(409, "conflict");
     assert_eq!(other.header("x-should-retry"), "false");
 
-    // The result stays the same after the browser's end.
+    // The response stays the same after the browser is deleted.
     dev.delete(&format!("/browsers/{}", id(&first.body))).await;
-    let again = make("k", wishes).await;
+    let again = create("k", options).await;
     assert_eq!(
         (again.status, id(&again.body)),
         (StatusCode::CREATED, id(&first.body))
@@ -205,7 +206,7 @@ async fn the_same_idempotency_key_makes_one_browser() {
 }
 
 #[tokio::test]
-async fn no_more_browsers_than_the_machine_may_have() {
+async fn create_above_browser_limit_is_429() {
     let dev = Dev::with(&["--max-browsers", "1"]).await;
     let browser = dev.browser(json!({})).await;
     let full = dev.post("/browsers", json!({"headless": true})).await;
@@ -217,47 +218,47 @@ async fn no_more_browsers_than_the_machine_may_have() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_leaves_nothing() {
+async fn disconnected_client_leaves_no_browser() {
     let dev = Dev::start().await;
     let body = json!({"headless": true, "name": "abandoned"});
     let request = dev.request(Method::POST, "/browsers").json(&body).send();
     let mut request = Box::pin(request);
-    // It goes away once the agent is starting.
-    let started = until("an agent is starting", async || {
+    // It disconnects once the agent is starting.
+    let started = until("the start of an agent", async || {
         (!dev.descendants_with(" agent ").is_empty()).then_some(())
     });
     tokio::select! {
-        _ = &mut request => panic!("the browser was up before its agent"),
+        _ = &mut request => panic!("the browser started before its agent"),
         () = started => {}
     }
     drop(request);
-    until("its processes are gone", async || {
+    until("the end of the processes", async || {
         dev.descendants().is_empty().then_some(())
     })
     .await;
-    let folders = dev.state_dir().join("browsers");
-    until("its folder is gone", async || {
-        (std::fs::read_dir(&folders).unwrap().count() == 0).then_some(())
+    let directories = dev.state_dir().join("browsers");
+    until("the removal of the directory", async || {
+        (std::fs::read_dir(&directories).unwrap().count() == 0).then_some(())
     })
     .await;
     assert_eq!(dev.get("/browsers?status=all").await.body, json!([]));
-    // Its name is free.
+    // The name can be used again.
     dev.browser(json!({"name": "abandoned"})).await;
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn a_browser_that_does_not_come_up_is_told_and_cleared_away() {
+async fn failed_start_is_503_and_leaves_nothing() {
     for program in ["/bin/false", "/bin/cat"] {
-        // The first ends at once, the second neither ends nor becomes a browser.
+        // The first exits at once; the second keeps running, but is not a browser.
         let dev = Dev::with(&["--chromium", program, "--start-seconds", "3"]).await;
-        let answer = dev
+        let response = dev
             .post("/browsers", json!({"headless": true, "name": "n"}))
             .await;
-        answer.assert_error(503, "unavailable");
-        assert_eq!(answer.body["inner_error"]["code"], "start_failed");
-        assert!(!answer.body.to_string().contains(program));
-        until("its processes are gone", async || {
+        response.assert_error(503, "unavailable");
+        assert_eq!(response.body["inner_error"]["code"], "start_failed");
+        assert!(!response.body.to_string().contains(program));
+        until("the end of the processes", async || {
             dev.descendants().is_empty().then_some(())
         })
         .await;
@@ -267,20 +268,20 @@ async fn a_browser_that_does_not_come_up_is_told_and_cleared_away() {
 }
 
 #[tokio::test]
-async fn nobody_using_it_ends_a_browser_and_a_connection_is_use() {
+async fn idle_browser_is_deleted_and_connected_one_is_not() {
     let dev = Dev::start().await;
     let used = dev.browser(json!({"timeout_seconds": 10})).await;
     let url = used["cdp_ws_url"].as_str().unwrap();
     let (connection, _) = tokio_tungstenite::connect_async(url).await.unwrap();
     let unused = dev.browser(json!({"timeout_seconds": 10})).await;
     let ended = |browser: &Value| {
-        // Reading the list is no use of it, nor is looking among the ended ones.
+        // Neither listing browsers nor reading a deleted one counts as use.
         let path = format!("/browsers/{}?status=deleted", id(browser));
         let dev = &dev;
         async move {
-            until("the idle end", async || {
-                let answer = dev.get(&path).await;
-                (answer.status == StatusCode::OK).then_some(answer.body)
+            until("the deletion of the idle browser", async || {
+                let response = dev.get(&path).await;
+                (response.status == StatusCode::OK).then_some(response.body)
             })
             .await
         }
@@ -294,14 +295,14 @@ async fn nobody_using_it_ends_a_browser_and_a_connection_is_use() {
         .await
         .assert_error(404, "not_found");
 
-    // The other is older, and its client still there.
+    // The other browser is older, but still has a client.
     assert_eq!(
         dev.get("/browsers").await.body[0]["session_id"],
         used["session_id"]
     );
     drop(connection);
     ended(&used).await;
-    until("its processes are gone", async || {
+    until("the end of the processes", async || {
         dev.descendants().is_empty().then_some(())
     })
     .await;
@@ -309,7 +310,7 @@ async fn nobody_using_it_ends_a_browser_and_a_connection_is_use() {
 }
 
 #[tokio::test]
-async fn a_browser_that_cannot_be_recorded_leaves_its_name_and_its_key_free() {
+async fn failed_insert_releases_name_and_idempotency_key() {
     let dev = Dev::start().await;
     let create = async || {
         let body = json!({"name": "n", "headless": true});
@@ -321,7 +322,7 @@ async fn a_browser_that_cannot_be_recorded_leaves_its_name_and_its_key_free() {
     assert_eq!(dev.descendants(), []);
     assert_eq!(dev.get("/browsers?status=all").await.body, json!([]));
     dev.allow().await;
-    let made = create().await;
-    assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
+    let created = create().await;
+    assert_eq!(created.status, StatusCode::CREATED, "{}", created.body);
     dev.finish().await;
 }

@@ -1,22 +1,24 @@
-//! `DELETE /browsers/{id}`, and whose browser it is.
+//! `DELETE /browsers/{id}`, and access from other projects.
 
 use futures::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 use super::id;
-use crate::support::dev::{Answer, Dev};
-use crate::support::wait::until;
+use crate::support::{
+    dev::{Answer, Dev},
+    wait::until,
+};
 
 #[tokio::test]
-async fn nothing_is_left_and_the_record_stays() {
+async fn deletion_keeps_only_the_record() {
     let dev = Dev::start().await;
-    let made = dev.browser(json!({"name": "n"})).await;
-    let path = format!("/browsers/{}", id(&made));
+    let created = dev.browser(json!({"name": "n"})).await;
+    let path = format!("/browsers/{}", id(&created));
     let answers = join_all((0..3).map(|_| dev.delete(&path))).await;
     let mut codes: Vec<u16> = answers
         .iter()
-        .map(|answer| answer.status.as_u16())
+        .map(|response| response.status.as_u16())
         .collect();
     codes.sort_unstable();
     assert_eq!(codes, [204, 404, 404]);
@@ -34,16 +36,16 @@ async fn nothing_is_left_and_the_record_stays() {
     assert!(record.body["deleted_at"].is_string());
     assert_eq!(
         dev.get("/browsers/n?status=deleted").await.body["session_id"],
-        made["session_id"]
+        created["session_id"]
     );
     assert_eq!(dev.descendants(), []);
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn another_projects_browser_is_not_found() {
+async fn browser_of_another_project_is_404() {
     let dev = Dev::start().await;
-    let made = dev.browser(json!({"name": "n"})).await;
+    let created = dev.browser(json!({"name": "n"})).await;
     let mut command = crate::support::dev::berth(&[
         "key",
         "create",
@@ -54,48 +56,52 @@ async fn another_projects_browser_is_not_found() {
         "--state-dir",
     ]);
     command.arg(dev.state_dir());
-    let printed = crate::support::dev::print(command).await;
-    let stranger = |method: Method, path: &str| {
+    let output = crate::support::dev::print(command).await;
+    let other_project = |method: Method, path: &str| {
         let request = dev
             .anonymous(method, path)
-            .bearer_auth(printed.stdout.trim());
+            .bearer_auth(output.stdout.trim());
         Answer::of(request.json(&json!({})))
     };
-    for name in [id(&made), "n"] {
+    for name in [id(&created), "n"] {
         let path = format!("/browsers/{name}");
         for method in [Method::GET, Method::PATCH, Method::DELETE] {
-            stranger(method, &path).await.assert_error(404, "not_found");
+            other_project(method, &path)
+                .await
+                .assert_error(404, "not_found");
         }
-        stranger(Method::GET, &format!("{path}/json/version"))
+        other_project(Method::GET, &format!("{path}/json/version"))
             .await
             .assert_error(404, "not_found");
-        stranger(Method::GET, &format!("{path}?status=all"))
+        other_project(Method::GET, &format!("{path}?status=all"))
             .await
             .assert_error(404, "not_found");
     }
     assert_eq!(
-        stranger(Method::GET, "/browsers?status=all").await.body,
+        other_project(Method::GET, "/browsers?status=all")
+            .await
+            .body,
         json!([])
     );
-    // The name is free in the other project.
+    // The other project can use the same name.
     let own = dev
         .anonymous(Method::POST, "/browsers")
-        .bearer_auth(printed.stdout.trim());
+        .bearer_auth(output.stdout.trim());
     let own = Answer::of(own.json(&json!({"name": "n", "headless": true}))).await;
     assert_eq!(own.status, StatusCode::CREATED, "{}", own.body);
     assert_eq!(
         dev.get("/browsers/n").await.body["session_id"],
-        made["session_id"]
+        created["session_id"]
     );
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn an_end_that_cannot_be_recorded_at_once_is_an_end_all_the_same() {
+async fn deletion_succeeds_although_database_refuses_it() {
     for state in ["deleting", "deleted"] {
         let dev = Dev::start().await;
-        let made = dev.browser(json!({"name": "n"})).await;
-        let path = format!("/browsers/{}", id(&made));
+        let created = dev.browser(json!({"name": "n"})).await;
+        let path = format!("/browsers/{}", id(&created));
         dev.refuse(state).await;
         let deleted = dev.delete(&path).await;
         assert_eq!(deleted.status, StatusCode::NO_CONTENT, "{}", deleted.body);
@@ -106,7 +112,7 @@ async fn an_end_that_cannot_be_recorded_at_once_is_an_end_all_the_same() {
         assert_eq!(dev.get("/browsers").await.body, json!([]));
         assert_eq!(dev.descendants(), []);
         dev.allow().await;
-        until("the end is recorded", async || {
+        until("the deletion in the record", async || {
             let record = dev.get(&format!("{path}?status=deleted")).await;
             record.body["deleted_at"].is_string().then_some(())
         })

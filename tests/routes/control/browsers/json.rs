@@ -1,27 +1,26 @@
-//! `/browsers/{id}/json/…`
+//! `/browsers/{id}/json/…`: the DevTools HTTP endpoints.
 
 use futures::{SinkExt, StreamExt};
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio_tungstenite::connect_async;
-use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{connect_async, tungstenite::Message};
 
 use super::id;
 use crate::support::dev::{Answer, Dev};
 
-/// Asks the DevTools at `url` something.
-async fn ask(url: &str, method: &str) -> Value {
+/// Sends a command to the DevTools at `url` and returns the result.
+async fn send_command(url: &str, method: &str) -> Value {
     let (mut socket, _) = connect_async(url)
         .await
         .unwrap_or_else(|error| panic!("{url}: {error}"));
-    let question = json!({ "id": 1, "method": method }).to_string();
-    socket.send(Message::text(question)).await.unwrap();
-    let answer = socket.next().await.unwrap().unwrap();
-    serde_json::from_str::<Value>(answer.to_text().unwrap()).unwrap()["result"].take()
+    let command = json!({ "id": 1, "method": method }).to_string();
+    socket.send(Message::text(command)).await.unwrap();
+    let response = socket.next().await.unwrap().unwrap();
+    serde_json::from_str::<Value>(response.to_text().unwrap()).unwrap()["result"].take()
 }
 
 #[tokio::test]
-async fn the_addresses_in_the_answers_work_from_outside() {
+async fn debugger_urls_work_from_outside() {
     let dev = Dev::start().await;
     let browser = dev
         .browser(json!({ "start_url": "data:text/html,<title>One</title>" }))
@@ -34,7 +33,7 @@ async fn the_addresses_in_the_answers_work_from_outside() {
         let url = version.body["webSocketDebuggerUrl"].as_str().unwrap();
         let public = format!("{}{base}/cdp?jwt=", dev.base_url.replacen("http", "ws", 1));
         assert!(url.starts_with(&public), "{url}");
-        let product = ask(url, "Browser.getVersion").await;
+        let product = send_command(url, "Browser.getVersion").await;
         assert_eq!(product["product"], version.body["Browser"]);
     }
 
@@ -49,14 +48,14 @@ async fn the_addresses_in_the_answers_work_from_outside() {
             .find(|target| target["type"] == "page")
             .unwrap();
         let url = page["webSocketDebuggerUrl"].as_str().unwrap();
-        let tree = ask(url, "Page.getFrameTree").await;
+        let tree = send_command(url, "Page.getFrameTree").await;
         assert_eq!(tree["frameTree"]["frame"]["url"], page["url"]);
     }
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn the_addresses_follow_what_the_client_calls_the_server() {
+async fn debugger_urls_use_host_of_request() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let path = format!("/browsers/{}/json/version", id(&browser));

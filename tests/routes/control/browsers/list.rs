@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::id;
 use crate::support::dev::{Answer, Dev};
 
-fn names(answer: &Answer) -> Vec<&str> {
-    let browsers = answer.body.as_array().expect("a list");
+fn names(response: &Answer) -> Vec<&str> {
+    let browsers = response.body.as_array().expect("a list");
     browsers
         .iter()
         .map(|b| b["name"].as_str().unwrap())
@@ -14,7 +14,7 @@ fn names(answer: &Answer) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn browsers_are_found_by_state_text_tag_and_page() {
+async fn list_filters_by_state_text_tag_and_page() {
     let dev = Dev::start().await;
     let tags = |pairs: &[(&str, &str)]| -> Value {
         pairs
@@ -38,7 +38,7 @@ async fn browsers_are_found_by_state_text_tag_and_page() {
         ("status=deleted", &["Two"]),
         ("status=all", &["oneXa", "Two", "one_a"]),
         ("query=ONE", &["oneXa", "one_a"]),
-        // Wildcards of the database are none here.
+        // The wildcards of SQL are plain characters.
         ("query=one_", &["one_a"]),
         ("query=%25", &[]),
         ("tags[team]=red", &["one_a"]),

@@ -11,7 +11,7 @@ mod session;
 
 use serde_json::Value;
 
-/// A browser's id.
+/// Returns a browser's id.
 fn id(browser: &Value) -> &str {
     browser["session_id"].as_str().unwrap()
 }

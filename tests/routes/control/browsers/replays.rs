@@ -1,4 +1,4 @@
-//! `/browsers/{id}/replays`: what is kept of a browser that has gone, and for whom.
+//! `/browsers/{id}/replays`: the stored replays of a deleted browser, and access to them.
 
 use std::fs;
 
@@ -7,13 +7,15 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::id;
-use crate::support::dev::{Answer, Dev, berth, print};
-use crate::support::replays::{add_finished, directory_of, metadata_of};
-use crate::support::wait::until;
+use crate::support::{
+    dev::{Answer, Dev, berth, print},
+    replays::{add_finished, directory_of, metadata_of},
+    wait::until,
+};
 
 const CONTENT: &[u8] = b"0123456789";
 
-/// The path and the token of a link.
+/// Returns the path and the token of a replay's link.
 fn link<'a>(dev: &Dev, replay: &'a Value) -> (&'a str, &'a str) {
     let url = replay["replay_view_url"].as_str().unwrap();
     let path = url.strip_prefix(&dev.base_url).unwrap();
@@ -21,7 +23,7 @@ fn link<'a>(dev: &Dev, replay: &'a Value) -> (&'a str, &'a str) {
 }
 
 #[tokio::test]
-async fn what_was_recorded_outlives_its_browser_and_control() {
+async fn replay_survives_deletion_of_browser_and_restart_of_control() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({"name": "ours"})).await;
     let base = format!("/browsers/{}", id(&browser));
@@ -40,7 +42,7 @@ async fn what_was_recorded_outlives_its_browser_and_control() {
             listed[0].as_object_mut().unwrap().remove("replay_view_url");
             assert_eq!(listed[0], expected);
         }
-        // It has been stopped long ago.
+        // Stopping a finished replay succeeds.
         let stop = format!("{base}/replays/{replay}/stop");
         let stopped = dev.post(&stop, json!({})).await;
         assert_eq!(stopped.status, 200);
@@ -59,22 +61,22 @@ async fn what_was_recorded_outlives_its_browser_and_control() {
     dev.finish().await;
 }
 
-fn header<'a>(answer: &'a Response, name: &str) -> &'a str {
-    answer
+fn header<'a>(response: &'a Response, name: &str) -> &'a str {
+    response
         .headers()
         .get(name)
         .map_or("", |value| value.to_str().unwrap())
 }
 
 #[tokio::test]
-async fn a_file_comes_in_parts() {
+async fn replay_file_supports_range_requests() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let replay = add_finished(&dev, &browser, CONTENT);
     let base = format!("/browsers/{}", id(&browser));
     dev.delete(&base).await;
     let path = format!("{base}/replays/{replay}");
-    let asked = async |method: Method, headers: &[(&str, &str)]| {
+    let send = async |method: Method, headers: &[(&str, &str)]| {
         let mut request = dev.request(method, &path);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -82,8 +84,8 @@ async fn a_file_comes_in_parts() {
         request.send().await.unwrap()
     };
 
-    let whole = asked(Method::GET, &[]).await;
-    assert_eq!(whole.status(), 200);
+    let complete = send(Method::GET, &[]).await;
+    assert_eq!(complete.status(), 200);
     for (name, value) in [
         ("content-type", "video/mp4"),
         ("content-length", "10"),
@@ -91,23 +93,23 @@ async fn a_file_comes_in_parts() {
         ("cache-control", "private, no-cache"),
         ("x-content-type-options", "nosniff"),
     ] {
-        assert_eq!(header(&whole, name), value, "{name}");
+        assert_eq!(header(&complete, name), value, "{name}");
     }
-    let etag = header(&whole, "etag").to_owned();
+    let etag = header(&complete, "etag").to_owned();
     assert!(etag.starts_with('"') && etag.ends_with('"'), "{etag}");
-    assert_eq!(whole.bytes().await.unwrap(), CONTENT);
+    assert_eq!(complete.bytes().await.unwrap(), CONTENT);
 
     for (range, content_range, content) in [
         ("bytes=2-4", "bytes 2-4/10", &CONTENT[2..5]),
         ("bytes=7-", "bytes 7-9/10", &CONTENT[7..]),
         ("bytes=-2", "bytes 8-9/10", &CONTENT[8..]),
     ] {
-        let part = asked(Method::GET, &[("range", range), ("if-range", &etag)]).await;
+        let part = send(Method::GET, &[("range", range), ("if-range", &etag)]).await;
         assert_eq!(part.status(), 206, "{range}");
         assert_eq!(header(&part, "content-range"), content_range);
         assert_eq!(part.bytes().await.unwrap(), content);
     }
-    let other = asked(
+    let other = send(
         Method::GET,
         &[("range", "bytes=2-4"), ("if-range", "\"x\"")],
     );
@@ -115,28 +117,28 @@ async fn a_file_comes_in_parts() {
     assert_eq!(other.status(), 200);
     assert_eq!(other.bytes().await.unwrap(), CONTENT);
 
-    let beyond = asked(Method::GET, &[("range", "bytes=10-")]).await;
+    let beyond = send(Method::GET, &[("range", "bytes=10-")]).await;
     assert_eq!(beyond.status(), 416);
     assert_eq!(header(&beyond, "content-range"), "bytes */10");
     assert_eq!(beyond.json::<Value>().await.unwrap()["code"], "bad_request");
 
-    let known = asked(Method::GET, &[("if-none-match", &etag)]).await;
+    let known = send(Method::GET, &[("if-none-match", &etag)]).await;
     assert_eq!(known.status(), 304);
-    let head = asked(Method::HEAD, &[("range", "bytes=0-3")]).await;
+    let head = send(Method::HEAD, &[("range", "bytes=0-3")]).await;
     assert_eq!(head.status(), 206);
     assert_eq!(header(&head, "content-length"), "4");
     assert_eq!(head.bytes().await.unwrap(), "");
     for method in [Method::PUT, Method::DELETE] {
-        assert_eq!(asked(method, &[]).await.status(), 405);
+        assert_eq!(send(method, &[]).await.status(), 405);
     }
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn a_replays_link_opens_it_and_nothing_else() {
+async fn replay_link_gives_access_to_that_replay_only() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
-    let (ours, other) = (
+    let (own, other) = (
         add_finished(&dev, &browser, CONTENT),
         add_finished(&dev, &browser, CONTENT),
     );
@@ -146,50 +148,50 @@ async fn a_replays_link_opens_it_and_nothing_else() {
     let replay = listed.as_array().unwrap().iter();
     let replay = replay
         .clone()
-        .find(|replay| replay["replay_id"] == json!(ours))
+        .find(|replay| replay["replay_id"] == json!(own))
         .unwrap();
     let (page, token) = link(&dev, replay);
-    let asked = async |method: Method, path: &str| {
+    let send = async |method: Method, path: &str| {
         let request = dev.anonymous(method, &format!("{path}?jwt={token}"));
         request.send().await.unwrap()
     };
 
-    // A token that is given now would be another one.
-    let given_at = Utc::now().timestamp();
+    // A token issued now would be a different one.
+    let issued_at = Utc::now().timestamp();
     until("the next second", async || {
-        (Utc::now().timestamp() > given_at).then_some(())
+        (Utc::now().timestamp() > issued_at).then_some(())
     })
     .await;
-    let answer = asked(Method::GET, page).await;
-    assert_eq!(answer.status(), 200);
+    let response = send(Method::GET, page).await;
+    assert_eq!(response.status(), 200);
     for (name, value) in [
         ("content-type", "text/html; charset=utf-8"),
         ("cache-control", "no-store"),
         ("referrer-policy", "no-referrer"),
         ("x-content-type-options", "nosniff"),
     ] {
-        assert_eq!(header(&answer, name), value, "{name}");
+        assert_eq!(header(&response, name), value, "{name}");
     }
-    let policy = header(&answer, "content-security-policy").to_owned();
+    let policy = header(&response, "content-security-policy").to_owned();
     assert!(policy.starts_with("default-src 'none'; "), "{policy}");
     assert!(
         !policy.contains("unsafe") && !policy.contains('*'),
         "{policy}"
     );
-    let html = answer.text().await.unwrap();
+    let html = response.text().await.unwrap();
     assert!(html.contains("<video"), "{html}");
-    // It is good for no longer than the link.
-    let source = format!("src=\"../{ours}?jwt={token}\"");
+    // The page uses the link's token, so the video is accessible no longer than the link.
+    let source = format!("src=\"../{own}?jwt={token}\"");
     assert!(html.contains(&source), "{html}");
-    let file = asked(Method::GET, &format!("{base}/replays/{ours}")).await;
+    let file = send(Method::GET, &format!("{base}/replays/{own}")).await;
     assert_eq!(file.bytes().await.unwrap(), CONTENT);
 
     for (method, path) in [
         (Method::GET, format!("{base}/replays")),
         (Method::POST, format!("{base}/replays")),
-        (Method::POST, format!("{base}/replays/{ours}/stop")),
-        (Method::GET, format!("{base}/replays/{ours}/")),
-        (Method::DELETE, format!("{base}/replays/{ours}")),
+        (Method::POST, format!("{base}/replays/{own}/stop")),
+        (Method::GET, format!("{base}/replays/{own}/")),
+        (Method::DELETE, format!("{base}/replays/{own}")),
         (Method::GET, format!("{base}/replays/{other}")),
         (Method::GET, format!("{base}/replays/{other}/view")),
         (Method::GET, format!("{base}/live")),
@@ -197,8 +199,8 @@ async fn a_replays_link_opens_it_and_nothing_else() {
         (Method::GET, base.clone()),
         (Method::GET, "/browsers".to_owned()),
     ] {
-        let answer = asked(method.clone(), &path).await;
-        assert_eq!(answer.status(), 401, "{method} {path}");
+        let response = send(method.clone(), &path).await;
+        assert_eq!(response.status(), 401, "{method} {path}");
     }
     let signature = token.rsplit_once('.').unwrap().1;
     assert!(!dev.log().contains(signature), "a token is in the log");
@@ -206,17 +208,17 @@ async fn a_replays_link_opens_it_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn nobody_else_finds_a_replay() {
+async fn replay_is_404_for_other_projects_and_401_without_key() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({"name": "ours"})).await;
-    let elsewhere = dev.browser(json!({})).await;
+    let second_browser = dev.browser(json!({})).await;
     let replay = add_finished(&dev, &browser, CONTENT);
     let base = format!("/browsers/{}", id(&browser));
     dev.delete(&base).await;
 
     let mut command = berth(&["key", "create", "--name", "k", "--project", "other"]);
     command.arg("--state-dir").arg(dev.state_dir());
-    let stranger = print(command).await.stdout;
+    let other_project = print(command).await.stdout;
     for base in [&base[..], "/browsers/ours"] {
         for (method, path) in [
             (Method::GET, "/replays".to_owned()),
@@ -227,31 +229,31 @@ async fn nobody_else_finds_a_replay() {
         ] {
             let path = format!("{base}{path}");
             let request = dev.anonymous(method.clone(), &path);
-            let answer = Answer::of(request.bearer_auth(stranger.trim())).await;
-            answer.assert_error(404, "not_found");
-            let nobody = Answer::of(dev.anonymous(method, &path)).await;
-            nobody.assert_error(401, "unauthorized");
+            let response = Answer::of(request.bearer_auth(other_project.trim())).await;
+            response.assert_error(404, "not_found");
+            let anonymous = Answer::of(dev.anonymous(method, &path)).await;
+            anonymous.assert_error(401, "unauthorized");
         }
     }
-    // The token of the browser's own URLs ends with it.
+    // The session token is valid only while the browser exists.
     let session = browser["cdp_ws_url"].as_str().unwrap();
     let session = session.split_once("?jwt=").unwrap().1;
     for path in ["/replays".to_owned(), format!("/replays/{replay}")] {
         let request = dev.anonymous(Method::GET, &format!("{base}{path}?jwt={session}"));
         Answer::of(request).await.assert_error(404, "not_found");
     }
-    let elsewhere = format!("/browsers/{}", id(&elsewhere));
+    let second_base = format!("/browsers/{}", id(&second_browser));
     for path in [
-        "/browsers/nobody/replays".to_owned(),
+        "/browsers/unknown/replays".to_owned(),
         "/browsers/brw_01jd0000000000000000000000/replays".to_owned(),
         format!("{base}/replays/rep_01jd0000000000000000000000"),
         format!("{base}/replays/nothing"),
-        format!("{elsewhere}/replays/{replay}"),
-        format!("{elsewhere}/replays/{replay}/view"),
-        // Nothing else below it is passed on to an agent.
-        format!("{elsewhere}/replays/{replay}/"),
-        format!("{elsewhere}/replays/{replay}/else"),
-        format!("{elsewhere}/replays/"),
+        format!("{second_base}/replays/{replay}"),
+        format!("{second_base}/replays/{replay}/view"),
+        // Other paths below are not forwarded to the agent.
+        format!("{second_base}/replays/{replay}/"),
+        format!("{second_base}/replays/{replay}/else"),
+        format!("{second_base}/replays/"),
     ] {
         dev.get(&path).await.assert_error(404, "not_found");
     }
@@ -261,7 +263,7 @@ async fn nobody_else_finds_a_replay() {
 }
 
 #[tokio::test]
-async fn where_those_that_are_kept_leave_no_room_none_is_started() {
+async fn recording_is_429_when_stored_replays_fill_the_quota() {
     let dev = Dev::with(&["--replays-mb", "1"]).await;
     let [full, next] = [dev.browser(json!({})).await, dev.browser(json!({})).await];
     let path = format!("/browsers/{}/replays", id(&next));
@@ -274,13 +276,13 @@ async fn where_those_that_are_kept_leave_no_room_none_is_started() {
     );
     let refused = dev.post(&path, json!({})).await;
     refused.assert_error(429, "limit_exceeded");
-    let nobody = dev.post("/browsers/nobody/replays", json!({})).await;
-    nobody.assert_error(404, "not_found");
+    let anonymous = dev.post("/browsers/unknown/replays", json!({})).await;
+    anonymous.assert_error(404, "not_found");
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn of_one_browser_only_so_many_are_kept() {
+async fn replays_per_browser_are_limited() {
     let dev = Dev::start().await;
     let [full, other] = [dev.browser(json!({})).await, dev.browser(json!({})).await];
     dev.sql(&format!(
@@ -303,7 +305,7 @@ async fn of_one_browser_only_so_many_are_kept() {
             .unwrap()
             .contains("browser")
     );
-    // It would have been started but for that.
+    // The other browser is below the limit.
     start(&other).await.assert_error(409, "no_display");
     let listed = dev.get(&format!("/browsers/{}/replays", id(&full))).await;
     assert_eq!(listed.body.as_array().unwrap().len(), 1000);
@@ -311,14 +313,14 @@ async fn of_one_browser_only_so_many_are_kept() {
 }
 
 #[tokio::test]
-async fn one_that_is_lost_is_listed_and_says_so() {
+async fn lost_replay_is_listed_and_its_file_is_410() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let replay = add_finished(&dev, &browser, CONTENT);
     fs::remove_file(directory_of(&dev, &browser).join(format!("{replay}.mp4"))).unwrap();
     let base = format!("/browsers/{}", id(&browser));
     assert_eq!(dev.delete(&base).await.status, 204);
-    let listed = until("it is known to be lost", async || {
+    let listed = until("the replay to be marked as lost", async || {
         let listed = dev.get(&format!("{base}/replays")).await.body;
         (listed[0]["end_reason"] == "lost").then_some(listed)
     })

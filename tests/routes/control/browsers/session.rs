@@ -1,9 +1,11 @@
-//! `/browsers/{id}/…`: who may use a session's routes, and how far they lead.
+//! `/browsers/{id}/…`: access to the routes of a session, and the limits of their paths.
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use super::id;
 use crate::support::dev::{Answer, Dev, berth, print};
@@ -14,67 +16,63 @@ fn token(browser: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn a_session_token_opens_its_own_browser_and_nothing_else() {
+async fn session_token_gives_access_to_its_browser_only() {
     let dev = Dev::start().await;
-    let ours = dev.browser(json!({ "name": "ours" })).await;
+    let own = dev.browser(json!({ "name": "ours" })).await;
     let other = dev.browser(json!({})).await;
     let with = |method: Method, path: String, token: &str| {
         Answer::of(dev.anonymous(method, &format!("{path}?jwt={token}")))
     };
     let version = |browser: &Value| format!("/browsers/{}/json/version", id(browser));
 
-    let answer = with(Method::GET, version(&ours), token(&ours)).await;
-    assert_eq!(answer.status, 200, "{}", answer.body);
+    let response = with(Method::GET, version(&own), token(&own)).await;
+    assert_eq!(response.status, 200, "{}", response.body);
 
-    let forged = format!("{}x", token(&ours));
+    let forged = format!("{}x", token(&own));
     for (method, path, token) in [
-        (Method::GET, version(&other), token(&ours)),
-        (Method::GET, version(&ours), token(&other)),
+        (Method::GET, version(&other), token(&own)),
+        (Method::GET, version(&own), token(&other)),
         (
             Method::GET,
             "/browsers/ours/json/version".to_owned(),
             forged.as_str(),
         ),
-        (Method::GET, version(&ours), forged.as_str()),
-        (Method::GET, version(&ours), ""),
-        (Method::GET, "/browsers".to_owned(), token(&ours)),
-        (Method::POST, "/browsers".to_owned(), token(&ours)),
-        (
-            Method::GET,
-            format!("/browsers/{}", id(&ours)),
-            token(&ours),
-        ),
+        (Method::GET, version(&own), forged.as_str()),
+        (Method::GET, version(&own), ""),
+        (Method::GET, "/browsers".to_owned(), token(&own)),
+        (Method::POST, "/browsers".to_owned(), token(&own)),
+        (Method::GET, format!("/browsers/{}", id(&own)), token(&own)),
         (
             Method::DELETE,
-            format!("/browsers/{}", id(&ours)),
-            token(&ours),
+            format!("/browsers/{}", id(&own)),
+            token(&own),
         ),
-        (Method::GET, "/org/api_keys".to_owned(), token(&ours)),
-        (Method::GET, "/metrics".to_owned(), token(&ours)),
+        (Method::GET, "/org/api_keys".to_owned(), token(&own)),
+        (Method::GET, "/metrics".to_owned(), token(&own)),
     ] {
-        let answer = with(method.clone(), path.clone(), token).await;
-        answer.assert_error(401, "unauthorized");
+        let response = with(method.clone(), path.clone(), token).await;
+        response.assert_error(401, "unauthorized");
         assert_eq!(
-            answer.header("www-authenticate"),
+            response.header("www-authenticate"),
             "Bearer",
             "{method} {path}"
         );
     }
-    let nobody = Answer::of(dev.anonymous(Method::GET, &version(&ours))).await;
-    nobody.assert_error(401, "unauthorized");
+    let anonymous = Answer::of(dev.anonymous(Method::GET, &version(&own))).await;
+    anonymous.assert_error(401, "unauthorized");
 
     let by_name = dev.get("/browsers/ours/json/version").await;
     assert_eq!(by_name.status, 200, "{}", by_name.body);
 
     assert_eq!(
-        dev.delete(&format!("/browsers/{}", id(&ours))).await.status,
+        dev.delete(&format!("/browsers/{}", id(&own))).await.status,
         204
     );
-    let ended = with(Method::GET, version(&ours), token(&ours)).await;
+    let ended = with(Method::GET, version(&own), token(&own)).await;
     ended.assert_error(404, "not_found");
 
     let log = dev.log();
-    for browser in [&ours, &other] {
+    for browser in [&own, &other] {
         let signature = token(browser).rsplit_once('.').unwrap().1;
         assert!(!log.contains(signature), "a token is in the log");
     }
@@ -82,27 +80,27 @@ async fn a_session_token_opens_its_own_browser_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn the_live_views_tokens_open_the_live_view_and_nothing_else() {
+async fn live_view_tokens_give_access_to_live_view_only() {
     let dev = Dev::start().await;
-    let made = dev.post("/browsers", json!({ "name": "ours" })).await;
-    assert_eq!(made.status, 201, "{}", made.body);
-    let ours = made.body;
+    let created = dev.post("/browsers", json!({ "name": "ours" })).await;
+    assert_eq!(created.status, 201, "{}", created.body);
+    let own = created.body;
     let other = dev.browser(json!({})).await;
     let link = |field: &str| {
-        let url = ours[field].as_str().unwrap();
+        let url = own[field].as_str().unwrap();
         url.split_once("?jwt=").unwrap().1
     };
     let (live, view) = (
         link("browser_live_view_url"),
         link("browser_live_view_read_only_url"),
     );
-    let asked = async |method: &Method, path: &str, token: &str| {
+    let send = async |method: &Method, path: &str, token: &str| {
         let request = dev.anonymous(method.clone(), &format!("{path}?jwt={token}"));
         request.send().await.unwrap()
     };
-    let base = format!("/browsers/{}", id(&ours));
+    let base = format!("/browsers/{}", id(&own));
     let foreign = format!("/browsers/{}", id(&other));
-    for (path, opened) in [
+    for (path, accepted) in [
         ("/live", &[live][..]),
         ("/live/socket", &[live]),
         ("/live/view", &[live, view]),
@@ -118,15 +116,15 @@ async fn the_live_views_tokens_open_the_live_view_and_nothing_else() {
         ("/lively", &[]),
     ] {
         for token in [live, view] {
-            let answer = asked(&Method::GET, &format!("{base}{path}"), token).await;
-            let refused = answer.status() == 401;
-            assert_eq!(refused, !opened.contains(&token), "{path}: {answer:?}");
+            let response = send(&Method::GET, &format!("{base}{path}"), token).await;
+            let refused = response.status() == 401;
+            assert_eq!(refused, !accepted.contains(&token), "{path}: {response:?}");
             assert_eq!(
-                answer.headers().contains_key("referrer-policy"),
+                response.headers().contains_key("referrer-policy"),
                 !refused,
                 "{path}"
             );
-            let elsewhere = asked(&Method::GET, &format!("{foreign}{path}"), token).await;
+            let elsewhere = send(&Method::GET, &format!("{foreign}{path}"), token).await;
             assert_eq!(elsewhere.status(), 401, "{path}");
         }
     }
@@ -135,7 +133,7 @@ async fn the_live_views_tokens_open_the_live_view_and_nothing_else() {
         ("/live/view/%2e%2e/%2e%2e/fs/list_files", view),
         ("/live/view/../socket", view),
     ] {
-        let (status, _) = sent(&dev, &format!("{base}{path}?jwt={token}"), "").await;
+        let (status, _) = send_unresolved(&dev, &format!("{base}{path}?jwt={token}"), "").await;
         assert_eq!(status, 400, "{path}");
     }
     for (method, path) in [
@@ -143,8 +141,8 @@ async fn the_live_views_tokens_open_the_live_view_and_nothing_else() {
         (Method::DELETE, "/live/view"),
         (Method::DELETE, ""),
     ] {
-        let answer = asked(&method, &format!("{base}{path}"), live).await;
-        assert_eq!(answer.status(), 401, "{method} {path}");
+        let response = send(&method, &format!("{base}{path}"), live).await;
+        assert_eq!(response.status(), 401, "{method} {path}");
     }
     for path in [
         "/browsers",
@@ -152,15 +150,11 @@ async fn the_live_views_tokens_open_the_live_view_and_nothing_else() {
         "/org/api_keys",
         "/metrics",
     ] {
-        assert_eq!(
-            asked(&Method::GET, path, live).await.status(),
-            401,
-            "{path}"
-        );
+        assert_eq!(send(&Method::GET, path, live).await.status(), 401, "{path}");
     }
 
     assert_eq!(dev.delete(&base).await.status, 204);
-    let ended = asked(&Method::GET, &format!("{base}/live"), live).await;
+    let ended = send(&Method::GET, &format!("{base}/live"), live).await;
     assert_eq!(ended.status(), 404);
     let record = dev.get(&format!("{base}?status=deleted")).await.body;
     for field in ["browser_live_view_url", "browser_live_view_read_only_url"] {
@@ -174,30 +168,31 @@ async fn the_live_views_tokens_open_the_live_view_and_nothing_else() {
     dev.finish().await;
 }
 
-/// A request whose path is sent as it is written, where a tidy client would resolve it.
-async fn as_written(dev: &Dev, path: &str) -> (u16, Value) {
+/// Sends a GET request with a path that an HTTP client would normalize, with the key.
+async fn get_unresolved(dev: &Dev, path: &str) -> (u16, Value) {
     let key = format!("Authorization: Bearer {}\r\n", dev.api_key);
-    sent(dev, path, &key).await
+    send_unresolved(dev, path, &key).await
 }
 
-async fn sent(dev: &Dev, path: &str, header: &str) -> (u16, Value) {
+/// Sends a GET request without normalizing its path.
+async fn send_unresolved(dev: &Dev, path: &str, header: &str) -> (u16, Value) {
     let host = dev.base_url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(host).await.unwrap();
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{header}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (
         status,
-        serde_json::from_str(body).unwrap_or_else(|_| panic!("{path}: {answer}")),
+        serde_json::from_str(body).unwrap_or_else(|_| panic!("{path}: {response}")),
     )
 }
 
 #[tokio::test]
-async fn the_agents_own_routes_cannot_be_reached() {
+async fn internal_routes_of_agent_are_unreachable() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let base = format!("/browsers/{}", id(&browser));
@@ -213,7 +208,7 @@ async fn the_agents_own_routes_cannot_be_reached() {
         "/Fs/read_file",
         "/%66s/read_file",
     ] {
-        let (status, body) = as_written(&dev, &format!("{base}{path}")).await;
+        let (status, body) = get_unresolved(&dev, &format!("{base}{path}")).await;
         assert_eq!(
             (status, body["code"].as_str()),
             (404, Some("not_found")),
@@ -233,7 +228,7 @@ async fn the_agents_own_routes_cannot_be_reached() {
         "/fs/x%00y",
         "/fs/x%0d%0ay",
     ] {
-        let (status, body) = as_written(&dev, &format!("{base}{path}")).await;
+        let (status, body) = get_unresolved(&dev, &format!("{base}{path}")).await;
         assert_eq!(
             (status, body["code"].as_str()),
             (400, Some("bad_request")),
@@ -244,24 +239,24 @@ async fn the_agents_own_routes_cannot_be_reached() {
 }
 
 #[tokio::test]
-async fn an_unknown_browser_has_no_session_routes() {
+async fn session_routes_of_unknown_browser_are_404() {
     let dev = Dev::start().await;
-    for id in ["nobody", "brw_01jd0000000000000000000000"] {
-        let answer = dev
+    for id in ["unknown", "brw_01jd0000000000000000000000"] {
+        let response = dev
             .post(
                 &format!("/browsers/{id}/automation/execute"),
                 json!({ "code": "" }),
             )
             .await;
-        answer.assert_error(404, "not_found");
-        let answer = dev.get(&format!("/browsers/{id}/json/version")).await;
-        answer.assert_error(404, "not_found");
+        response.assert_error(404, "not_found");
+        let response = dev.get(&format!("/browsers/{id}/json/version")).await;
+        response.assert_error(404, "not_found");
     }
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn another_projects_key_does_not_find_the_browser() {
+async fn session_routes_are_404_for_key_of_another_project() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({ "name": "ours" })).await;
     let mut command = berth(&[
@@ -274,13 +269,13 @@ async fn another_projects_key_does_not_find_the_browser() {
         "--state-dir",
     ]);
     command.arg(dev.state_dir());
-    let made = print(command).await;
-    assert!(made.status.success(), "{}", made.stderr);
+    let created = print(command).await;
+    assert!(created.status.success(), "{}", created.stderr);
     for id in [id(&browser), "ours"] {
         for path in ["json/version", "cdp", "automation/execute", "fs/read_file"] {
             let request = dev.anonymous(Method::GET, &format!("/browsers/{id}/{path}"));
-            let answer = Answer::of(request.bearer_auth(made.stdout.trim())).await;
-            answer.assert_error(404, "not_found");
+            let response = Answer::of(request.bearer_auth(created.stdout.trim())).await;
+            response.assert_error(404, "not_found");
         }
     }
     dev.finish().await;

@@ -9,23 +9,23 @@ fn id(key: &Value) -> &str {
     key["id"].as_str().unwrap()
 }
 
-async fn opens(dev: &Dev, key: &str) -> bool {
-    let answer = Answer::of(dev.anonymous(Method::GET, "/browsers").bearer_auth(key)).await;
-    answer.status == StatusCode::OK
+async fn is_accepted(dev: &Dev, key: &str) -> bool {
+    let response = Answer::of(dev.anonymous(Method::GET, "/browsers").bearer_auth(key)).await;
+    response.status == StatusCode::OK
 }
 
 #[tokio::test]
-async fn a_key_is_shown_once_listed_masked_rotated_and_deleted() {
+async fn key_is_shown_once_then_masked_rotated_and_deleted() {
     let dev = Dev::start().await;
-    let made = dev
+    let created = dev
         .post("/org/api_keys", json!({"name": "ci", "days_to_expire": 1}))
         .await;
-    assert_eq!(made.status, StatusCode::CREATED);
-    let key = made.body["key"].as_str().unwrap().to_owned();
-    assert!(made.body["expires_at"].is_string());
-    assert!(opens(&dev, &key).await);
+    assert_eq!(created.status, StatusCode::CREATED);
+    let key = created.body["key"].as_str().unwrap().to_owned();
+    assert!(created.body["expires_at"].is_string());
+    assert!(is_accepted(&dev, &key).await);
 
-    let path = format!("/org/api_keys/{}", id(&made.body));
+    let path = format!("/org/api_keys/{}", id(&created.body));
     let seen = dev.get(&path).await;
     assert_eq!(seen.body.get("key"), None);
     let masked = seen.body["masked_key"].as_str().unwrap();
@@ -40,13 +40,13 @@ async fn a_key_is_shown_once_listed_masked_rotated_and_deleted() {
     let rotated = dev.post(&format!("{path}/rotate"), json!({})).await;
     assert_eq!(
         (rotated.status, id(&rotated.body)),
-        (StatusCode::OK, id(&made.body))
+        (StatusCode::OK, id(&created.body))
     );
     let fresh = rotated.body["key"].as_str().unwrap();
-    assert!(!opens(&dev, &key).await && opens(&dev, fresh).await);
+    assert!(!is_accepted(&dev, &key).await && is_accepted(&dev, fresh).await);
 
     assert_eq!(dev.delete(&path).await.status, StatusCode::NO_CONTENT);
-    assert!(!opens(&dev, fresh).await);
+    assert!(!is_accepted(&dev, fresh).await);
     dev.delete(&path).await.assert_error(404, "not_found");
     dev.get(&path).await.assert_error(404, "not_found");
     dev.post(&format!("{path}/rotate"), json!({}))
@@ -59,7 +59,7 @@ async fn a_key_is_shown_once_listed_masked_rotated_and_deleted() {
 }
 
 #[tokio::test]
-async fn every_bad_field_has_its_detail() {
+async fn invalid_key_request_names_each_invalid_field() {
     let dev = Dev::start().await;
     for (body, fields) in [
         (json!({}), &["name"][..]),
@@ -92,12 +92,12 @@ async fn every_bad_field_has_its_detail() {
         ),
         (json!([]), &["body"]),
     ] {
-        let answer = dev.post("/org/api_keys", body.clone()).await;
-        answer.assert_error(400, "bad_request");
-        assert_eq!(answer.bad_fields(), fields, "{body}");
+        let response = dev.post("/org/api_keys", body.clone()).await;
+        response.assert_error(400, "bad_request");
+        assert_eq!(response.bad_fields(), fields, "{body}");
     }
-    let nowhere = json!({"name": "a", "project_id": "proj_00000000000000000000000000"});
-    dev.post("/org/api_keys", nowhere)
+    let unknown_project = json!({"name": "a", "project_id": "proj_00000000000000000000000000"});
+    dev.post("/org/api_keys", unknown_project)
         .await
         .assert_error(404, "not_found");
     for (query, fields) in [
@@ -105,30 +105,30 @@ async fn every_bad_field_has_its_detail() {
         ("limit=101", &["limit"]),
         ("limit=x&offset=-1", &["limit", "offset"]),
     ] {
-        let answer = dev.get(&format!("/org/api_keys?{query}")).await;
-        answer.assert_error(400, "bad_request");
-        assert_eq!(answer.bad_fields(), fields);
+        let response = dev.get(&format!("/org/api_keys?{query}")).await;
+        response.assert_error(400, "bad_request");
+        assert_eq!(response.bad_fields(), fields);
     }
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn the_list_is_read_page_by_page() {
+async fn keys_are_listed_in_pages() {
     let dev = Dev::start().await;
     let mut expected = vec![id(&dev.get("/org/api_keys").await.body[0]).to_owned()];
     for n in 0..4 {
-        let made = dev
+        let created = dev
             .post("/org/api_keys", json!({"name": format!("k{n}")}))
             .await;
-        expected.insert(0, id(&made.body).to_owned());
+        expected.insert(0, id(&created.body).to_owned());
     }
-    let (mut found, mut offset) = (Vec::new(), 0);
+    let (mut listed, mut offset) = (Vec::new(), 0);
     loop {
         let page = dev
             .get(&format!("/org/api_keys?limit=2&offset={offset}"))
             .await;
         let ids = page.body.as_array().unwrap().iter().map(id);
-        found.extend(ids.map(str::to_owned));
+        listed.extend(ids.map(str::to_owned));
         offset = page.header("x-next-offset").parse().unwrap();
         assert_eq!(
             page.header("x-has-more"),
@@ -138,13 +138,13 @@ async fn the_list_is_read_page_by_page() {
             break;
         }
     }
-    assert_eq!(found, expected);
+    assert_eq!(listed, expected);
     assert_eq!(dev.get("/org/api_keys?offset=9").await.body, json!([]));
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn a_bound_key_sees_and_makes_keys_of_its_project_alone() {
+async fn bound_key_manages_keys_of_its_project_only() {
     let dev = Dev::start().await;
     let default = dev.get("/auth/context").await.body["project_id"].clone();
     let bound = dev
@@ -170,9 +170,9 @@ async fn a_bound_key_sees_and_makes_keys_of_its_project_alone() {
             .await
             .assert_error(404, "not_found");
     }
-    let made =
+    let created =
         Answer::of(as_bound(Method::POST, "/org/api_keys").json(&json!({"name": "child"}))).await;
-    assert_eq!(made.body["project_id"], default);
+    assert_eq!(created.body["project_id"], default);
     let elsewhere = json!({"name": "child", "project_id": "proj_00000000000000000000000000"});
     let refused = Answer::of(as_bound(Method::POST, "/org/api_keys").json(&elsewhere)).await;
     refused.assert_error(403, "forbidden");
