@@ -15,8 +15,11 @@ pub struct Health {
     version: &'static str,
 }
 
-/// Whether the server can do its work.
-#[utoipa::path(get, path = "/health", tag = crate::api::groups::SERVER, responses((status = 200, body = Health)))]
+/// Check the health of the server
+///
+/// Succeeds if the server can reach its database.
+#[utoipa::path(get, path = "/health",
+    operation_id = "get_health", tag = crate::api::groups::SERVER, responses((status = 200, body = Health)))]
 pub async fn health(State(control): State<Control>) -> ApiResult<Json<Health>> {
     control.store.ping().await.map_err(ApiError::internal)?;
     Ok(Json(Health {

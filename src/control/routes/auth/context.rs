@@ -7,10 +7,13 @@ use crate::{
     http::{ApiResult, Json},
 };
 
-/// Who is asking, and for which project.
+/// Get the authentication context
+///
+/// Returns the API key of the request, and the project that the request applies to.
 #[utoipa::path(
     get,
     path = "/auth/context",
+    operation_id = "get_auth_context",
     tag = crate::api::groups::AUTHENTICATION,
     responses((status = 200, body = AuthContext), (status = 401, body = ErrorBody))
 )]

@@ -22,19 +22,26 @@ use crate::{
     http::{ApiError, ApiResult, Json, Query},
 };
 
-/// Starts a browser; answers once its DevTools do.
+/// Create a browser
+///
+/// Starts a browser, and answers once it accepts DevTools connections. It ends when it is deleted,
+/// or after `timeout_seconds` without use (60 by default): connections and requests count as use.
+///
+/// With an `idempotency-key`, a request that is repeated within 10 minutes returns the browser of
+/// the first one. A client that disconnects before the response cancels the creation.
 #[utoipa::path(
     post,
     path = "/browsers",
+    operation_id = "create_browser",
     tag = TAG,
-    params(("idempotency-key" = Option<String>, Header, description = "A request that is repeated with the same key within 10 minutes has the same result")),
-    request_body = CreateBrowser,
+    params(("idempotency-key" = Option<String>, Header, description = "Makes the request safe to repeat for 10 minutes", example = "7c9e6679-7425-40de-944b-e07fc1f90ae7")),
+    request_body(content = CreateBrowser, example = json!({"name": "checkout-test", "timeout_seconds": 600, "viewport": {"width": 1280, "height": 800}, "start_url": "https://example.com", "tags": {"team": "qa"}})),
     responses(
         (status = 201, body = Browser),
         (status = 400, body = ErrorBody),
-        (status = 409, body = ErrorBody, description = "The name is taken, or the idempotency key came with another request"),
-        (status = 429, body = ErrorBody, description = "As many browsers live as may at once"),
-        (status = 503, body = ErrorBody, description = "The browser did not come up; nothing of it is left"),
+        (status = 409, body = ErrorBody, description = "The name is taken, or the idempotency key was used for a different request or one that is still in progress"),
+        (status = 429, body = ErrorBody, description = "The limit of browsers is reached"),
+        (status = 503, body = ErrorBody, description = "The browser did not start; nothing is left behind"),
     )
 )]
 pub async fn create(
@@ -53,10 +60,13 @@ pub async fn create(
     Ok((StatusCode::CREATED, Json(show(&control, &base_url, row))))
 }
 
-/// Lists browsers, newest first.
+/// List browsers
+///
+/// Newest first. By default only active browsers are listed.
 #[utoipa::path(
     get,
     path = "/browsers",
+    operation_id = "list_browsers",
     tag = TAG,
     params(ListBrowsers, Page),
     responses((status = 200, body = Vec<Browser>), (status = 400, body = ErrorBody))

@@ -15,12 +15,15 @@ use crate::{
     http::{ApiResult, Json, Path, Query},
 };
 
-/// One browser, by its id or its name.
+/// Get a browser
+///
+/// By its id, or by its name among the browsers of the project.
 #[utoipa::path(
     get,
     path = "/browsers/{id}",
+    operation_id = "get_browser",
     tag = TAG,
-    params(("id" = String, Path, description = "Id or name"), GetBrowser),
+    params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6"), GetBrowser),
     responses((status = 200, body = Browser), (status = 404, body = ErrorBody))
 )]
 pub async fn get(
@@ -38,22 +41,26 @@ pub async fn get(
     Ok(Json(show(&control, &base_url, row)))
 }
 
-/// Changes a live browser.
+/// Update a browser
 ///
-/// A viewport beyond 2560 × 1600, and beyond the one it began with, restarts it: its tabs are lost.
+/// Changes an active browser. Fields that are absent or null stay unchanged.
+///
+/// A viewport beyond 2560 × 1600 that is also larger than the one that the browser started with
+/// restarts Chromium: its tabs are lost.
 #[utoipa::path(
     patch,
     path = "/browsers/{id}",
+    operation_id = "update_browser",
     tag = TAG,
-    params(("id" = String, Path, description = "Id or name")),
-    request_body = UpdateBrowser,
+    params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6")),
+    request_body(content = UpdateBrowser, example = json!({"name": "checkout-test-2", "tags": {"team": "qa", "run": "42"}})),
     responses(
         (status = 200, body = Browser),
         (status = 400, body = ErrorBody),
         (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody, description = "The name is taken"),
-        (status = 502, body = ErrorBody, description = "The browser did not do it"),
-        (status = 503, body = ErrorBody, description = "The browser does not answer; the request may be repeated"),
+        (status = 502, body = ErrorBody, description = "The browser rejected the change"),
+        (status = 503, body = ErrorBody, description = "The browser does not respond; the request may be repeated"),
     )
 )]
 pub async fn update(
@@ -76,13 +83,16 @@ pub async fn update(
     Ok(Json(show(&control, &base_url, row)))
 }
 
-/// Ends a browser; answers once nothing is left of it.
+/// Delete a browser
+///
+/// Answers once its processes and files are gone. Its replays remain.
 #[utoipa::path(
     delete,
     path = "/browsers/{id}",
+    operation_id = "delete_browser",
     tag = TAG,
-    params(("id" = String, Path, description = "Id or name")),
-    responses((status = 204), (status = 404, body = ErrorBody))
+    params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6")),
+    responses((status = 204, description = "The browser is deleted"), (status = 404, body = ErrorBody))
 )]
 pub async fn delete(
     State(control): State<Control>,

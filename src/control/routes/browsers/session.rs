@@ -63,7 +63,7 @@ fn browser_parameter() -> Parameter {
         .name("browser")
         .parameter_in(ParameterIn::Path)
         .required(Required::True)
-        .description(Some("The browser's id or name"))
+        .description(Some("The id or name of the browser"))
         .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
         .build()
 }

@@ -13,16 +13,20 @@ use crate::{
     http::{ApiResult, Path},
 };
 
-/// The browser's tabs and other targets, each with the address of its DevTools
+/// List tabs and other targets
+///
+/// Chromium's own list, one object per target. `webSocketDebuggerUrl` leads through this server and
+/// has a session token, so that it works as it is.
 #[utoipa::path(
     get,
     path = "/browsers/{id}/json/list",
+    operation_id = "list_targets",
     tag = TAG,
-    params(("id" = String, Path, description = "Id or name")),
+    params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses(
         (status = 200, body = Vec<Value>),
         (status = 404, body = ErrorBody),
-        (status = 503, body = ErrorBody, description = "The browser is being restarted"),
+        (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
 pub async fn list(
@@ -35,18 +39,19 @@ pub async fn list(
     ask(&control, &principal, &base_url, &id, request).await
 }
 
-/// The browser's tabs and other targets, each with the address of its DevTools
+/// List tabs and other targets (alias)
 ///
-/// Another name of `/browsers/{id}/json/list`.
+/// The same as `GET /browsers/{id}/json/list`.
 #[utoipa::path(
     get,
     path = "/browsers/{id}/json",
+    operation_id = "list_targets_alias",
     tag = TAG,
-    params(("id" = String, Path, description = "Id or name")),
+    params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses(
         (status = 200, body = Vec<Value>),
         (status = 404, body = ErrorBody),
-        (status = 503, body = ErrorBody, description = "The browser is being restarted"),
+        (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
 pub async fn root(

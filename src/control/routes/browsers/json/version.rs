@@ -13,18 +13,20 @@ use crate::{
     http::{ApiResult, Path},
 };
 
-/// The browser's version and the address of its DevTools
+/// Get the browser's version and DevTools address
 ///
-/// What a DevTools client asks for when it is given this browser's HTTP address.
+/// DevTools clients that are given the HTTP address of a browser request this first.
+/// `webSocketDebuggerUrl` leads through this server and has a session token.
 #[utoipa::path(
     get,
     path = "/browsers/{id}/json/version",
+    operation_id = "get_devtools_version",
     tag = TAG,
-    params(("id" = String, Path, description = "Id or name")),
+    params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses(
         (status = 200, body = Value),
         (status = 404, body = ErrorBody),
-        (status = 503, body = ErrorBody, description = "The browser is being restarted"),
+        (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
 pub async fn version(
@@ -37,18 +39,19 @@ pub async fn version(
     ask(&control, &principal, &base_url, &id, request).await
 }
 
-/// The browser's version and the address of its DevTools
+/// Get the browser's version and DevTools address (alias)
 ///
-/// Another spelling of `/browsers/{id}/json/version`, which some clients use.
+/// The same as `GET /browsers/{id}/json/version`. Some clients add the trailing slash.
 #[utoipa::path(
     get,
     path = "/browsers/{id}/json/version/",
+    operation_id = "get_devtools_version_alias",
     tag = TAG,
-    params(("id" = String, Path, description = "Id or name")),
+    params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses(
         (status = 200, body = Value),
         (status = 404, body = ErrorBody),
-        (status = 503, body = ErrorBody, description = "The browser is being restarted"),
+        (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
 pub async fn version_slash(

@@ -23,14 +23,15 @@ const LOOK: Duration = Duration::from_secs(2);
 /// When there may be room again: old replays are removed every hour.
 const ROOM_RETRY: Duration = Duration::from_secs(60);
 
-/// Lists all replays of a browser, as they were started
+/// List replays
 ///
-/// Those of a browser that has ended as well.
+/// All replays of a browser, also of a deleted one, ordered by start time.
 #[utoipa::path(
     get,
     path = "/browsers/{id}/replays",
+    operation_id = "list_replays",
     tag = TAG,
-    params(("id" = String, Path, description = "Id or name")),
+    params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses(
         (status = 200, body = Vec<Replay>),
         (status = 401, body = ErrorBody),
@@ -79,22 +80,29 @@ async fn look(control: &Control, principal: &Principal, id: &str) {
     }
 }
 
-/// Starts a recording of the screen
+/// Start a replay
 ///
-/// It ends when it is stopped, at its longest duration, or with its browser, and is kept then.
+/// Starts to record the screen. The recording ends when it is stopped, at its maximum duration, or
+/// with the browser, and is then stored.
+///
+/// The video shows what the screen shows, including the pointer if it is shown. A frame is added
+/// when the screen changes, once more a second later, and every 5 seconds otherwise. The video
+/// keeps the size of the screen at the start.
 #[utoipa::path(
     post,
     path = "/browsers/{id}/replays",
+    operation_id = "start_replay",
     tag = TAG,
-    params(("id" = String, Path, description = "Id or name")),
+    params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6")),
+    request_body(content = crate::api::replays::ReplayRequest, example = json!({"framerate": 15, "max_duration_in_seconds": 600})),
     responses(
         (status = 201, body = Replay),
         (status = 400, body = ErrorBody),
         (status = 401, body = ErrorBody),
         (status = 404, body = ErrorBody),
-        (status = 409, body = ErrorBody, description = "`no_display`: the browser is headless; `no_audio`: there is no sound to record"),
-        (status = 429, body = ErrorBody, description = "As many recordings as may be at once, or of one browser (1000), or the replays that are kept leave no room for another one"),
-        (status = 503, body = ErrorBody, description = "The browser is being started again"),
+        (status = 409, body = ErrorBody, description = "`no_display`: the browser has no display; `no_audio`: no sound server is running"),
+        (status = 429, body = ErrorBody, description = "The limit of concurrent recordings, of replays per browser (1,000) or of the size of all stored replays is reached"),
+        (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
 pub async fn start(

@@ -17,27 +17,29 @@ use crate::{
     http::{ApiResult, Path},
 };
 
-/// A replay's file
+/// Download a replay
 ///
-/// In whole or in part (`Range`, `If-Range`); it does not change any more.
+/// An MP4 video with H.264. It never changes. Supports range and conditional requests (`Range`,
+/// `If-Range`, `If-None-Match`).
 #[utoipa::path(
     get,
     path = "/browsers/{id}/replays/{replay_id}",
+    operation_id = "download_replay",
     tag = TAG,
     params(
-        ("id" = String, Path, description = "Id or name"),
-        ("replay_id" = ReplayId, Path),
+        ("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6"),
+        ("replay_id" = ReplayId, Path, description = "The id of the replay", example = "rep_01kgc3v7e8r9t0w1x2y3z4a5b6"),
     ),
     responses(
         (status = 200, body = Vec<u8>, content_type = "video/mp4"),
-        (status = 202, description = "It is being recorded; `Retry-After` says when to ask again"),
+        (status = 202, description = "The replay is still being recorded or stored; repeat the request after `Retry-After` seconds"),
         (status = 206, body = Vec<u8>, content_type = "video/mp4"),
-        (status = 304, description = "The client has it"),
+        (status = 304, description = "The client's copy is current"),
         (status = 401, body = ErrorBody),
         (status = 404, body = ErrorBody),
-        (status = 410, body = ErrorBody, description = "It is lost"),
-        (status = 416, body = ErrorBody, description = "The part is not there"),
-        (status = 503, body = ErrorBody, description = "The browser is being started again"),
+        (status = 410, body = ErrorBody, description = "The recording is lost"),
+        (status = 416, body = ErrorBody, description = "The range is not satisfiable"),
+        (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
 pub async fn get(

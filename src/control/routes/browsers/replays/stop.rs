@@ -15,22 +15,24 @@ use crate::{
     request_scope::inherit,
 };
 
-/// Ends a recording; answers once it can be played
+/// Stop a replay
 ///
-/// One that has ended stays as it is.
+/// Ends the recording, and answers once it can be played. A replay that has already ended is
+/// returned unchanged.
 #[utoipa::path(
     post,
     path = "/browsers/{id}/replays/{replay_id}/stop",
+    operation_id = "stop_replay",
     tag = TAG,
     params(
-        ("id" = String, Path, description = "Id or name"),
-        ("replay_id" = ReplayId, Path),
+        ("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6"),
+        ("replay_id" = ReplayId, Path, description = "The id of the replay", example = "rep_01kgc3v7e8r9t0w1x2y3z4a5b6"),
     ),
     responses(
         (status = 200, body = Replay),
         (status = 401, body = ErrorBody),
         (status = 404, body = ErrorBody),
-        (status = 503, body = ErrorBody, description = "The browser is being started again"),
+        (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
 pub async fn stop(

@@ -27,22 +27,24 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| {
     Page::new(DOCUMENT, STYLE, SCRIPT, also)
 });
 
-/// A page that plays a replay
+/// Open the player of a replay
 ///
-/// `replay_view_url` leads here, with a token that opens this replay and nothing else.
+/// Returns a web page that plays the replay. `replay_view_url` leads here, with a token that is
+/// valid for this replay only.
 #[utoipa::path(
     get,
     path = "/browsers/{id}/replays/{replay_id}/view",
+    operation_id = "open_replay_player",
     tag = TAG,
     params(
-        ("id" = String, Path, description = "Id or name"),
-        ("replay_id" = ReplayId, Path),
+        ("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6"),
+        ("replay_id" = ReplayId, Path, description = "The id of the replay", example = "rep_01kgc3v7e8r9t0w1x2y3z4a5b6"),
     ),
     responses(
         (status = 200, body = String, content_type = "text/html"),
         (status = 401, body = ErrorBody),
         (status = 404, body = ErrorBody),
-        (status = 410, body = String, content_type = "text/html", description = "It is lost"),
+        (status = 410, body = String, content_type = "text/html", description = "The recording is lost"),
     )
 )]
 pub async fn view(

@@ -16,17 +16,21 @@ use crate::{
     http::{ApiError, ApiResult, Json, Query},
 };
 
-/// Makes a key. It is in this answer, and never shown again.
+/// Create an API key
+///
+/// The response has the secret of the key, which is not shown again. A key that is bound to a
+/// project can create only keys of that project.
 #[utoipa::path(
     post,
     path = "/org/api_keys",
+    operation_id = "create_api_key",
     tag = TAG,
-    request_body = CreateApiKey,
+    request_body(content = CreateApiKey, example = json!({"name": "ci", "days_to_expire": 90})),
     responses(
         (status = 201, body = FreshApiKey),
         (status = 400, body = ErrorBody),
-        (status = 403, body = ErrorBody, description = "The asking key belongs to another project"),
-        (status = 404, body = ErrorBody, description = "There is no such project"),
+        (status = 403, body = ErrorBody, description = "The credential is bound to another project"),
+        (status = 404, body = ErrorBody, description = "The project does not exist"),
     )
 )]
 pub async fn create(
@@ -50,10 +54,13 @@ pub async fn create(
     Ok((StatusCode::CREATED, Json(show_fresh(fresh))))
 }
 
-/// Lists keys, newest first, without their secrets.
+/// List API keys
+///
+/// Newest first, without their secrets.
 #[utoipa::path(
     get,
     path = "/org/api_keys",
+    operation_id = "list_api_keys",
     tag = TAG,
     params(Page),
     responses((status = 200, body = Vec<ApiKey>), (status = 400, body = ErrorBody))

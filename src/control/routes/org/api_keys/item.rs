@@ -8,12 +8,15 @@ use crate::{
     http::{ApiResult, Json, Path},
 };
 
-/// One key, without its secret.
+/// Get an API key
+///
+/// Without its secret.
 #[utoipa::path(
     get,
     path = "/org/api_keys/{id}",
+    operation_id = "get_api_key",
     tag = TAG,
-    params(("id" = KeyId, Path)),
+    params(("id" = KeyId, Path, description = "The id of the key", example = "key_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses((status = 200, body = ApiKey), (status = 404, body = ErrorBody))
 )]
 pub async fn get(
@@ -25,13 +28,17 @@ pub async fn get(
     Ok(Json(show(control.keys.get(scope, &id).await?)))
 }
 
-/// Deletes a key; it stops working at once.
+/// Delete an API key
+///
+/// Requests with the key fail from now on; other server processes on the same database may accept
+/// it for up to 2 seconds.
 #[utoipa::path(
     delete,
     path = "/org/api_keys/{id}",
+    operation_id = "delete_api_key",
     tag = TAG,
-    params(("id" = KeyId, Path)),
-    responses((status = 204), (status = 404, body = ErrorBody))
+    params(("id" = KeyId, Path, description = "The id of the key", example = "key_01kgc3v7e8r9t0w1x2y3z4a5b6")),
+    responses((status = 204, description = "The key is deleted"), (status = 404, body = ErrorBody))
 )]
 pub async fn delete(
     State(control): State<Control>,

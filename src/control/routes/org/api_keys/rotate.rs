@@ -7,12 +7,15 @@ use crate::{
     http::{ApiResult, Json, Path},
 };
 
-/// Gives a key a new secret; the old one stops working at once.
+/// Rotate an API key
+///
+/// Gives the key a new secret, which is not shown again. The old secret stops working.
 #[utoipa::path(
     post,
     path = "/org/api_keys/{id}/rotate",
+    operation_id = "rotate_api_key",
     tag = TAG,
-    params(("id" = KeyId, Path)),
+    params(("id" = KeyId, Path, description = "The id of the key", example = "key_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses((status = 200, body = FreshApiKey), (status = 404, body = ErrorBody))
 )]
 pub async fn rotate(
