@@ -1,4 +1,4 @@
-//! The worker's socket: frames in, frames out, both bounded.
+//! The worker's socket: bounded queues of frames in both directions.
 
 use std::{
     cell::RefCell,
@@ -12,52 +12,54 @@ use tokio::{net::UnixStream, sync::Notify};
 
 use crate::script_protocol::{self, Frame, FrameError, FromWorker, MAX_PAYLOAD, ToWorker};
 
-/// How much may wait for an agent that does not read, beyond the message that crosses the line.
-const MAX_WAITING_OUT: usize = 64 << 20;
-/// How much may wait for a script that does not yield; the socket's own buffers hold back the agent after that.
-const MAX_WAITING_IN: usize = 2 * MAX_PAYLOAD;
+/// Bytes that may be queued for an agent that does not read, before sends are rejected.
+const MAX_QUEUED_OUT: usize = 64 << 20;
+/// Bytes that may be queued for a script that does not yield. Beyond that, the socket's buffers
+/// slow the agent down.
+const MAX_QUEUED_IN: usize = 2 * MAX_PAYLOAD;
 
-/// Messages to the agent. A send never waits: it writes what the socket takes and queues the rest.
-pub struct Sender {
+/// Sends messages to the agent. A send never waits: it writes as much as the socket takes and
+/// queues the rest.
+pub(crate) struct Sender {
     stream: Rc<UnixStream>,
     queued: RefCell<BytesMut>,
-    /// Something has been queued.
-    waiting: Notify,
+    /// Notified when bytes are queued.
+    has_queued: Notify,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum SendError {
-    #[error("the script sends messages to the browser faster than they can be delivered")]
+pub(crate) enum SendError {
+    #[error("the script sends messages faster than the browser receives them")]
     TooFast,
     #[error(transparent)]
     Frame(#[from] FrameError),
 }
 
 impl Sender {
-    pub fn new(stream: Rc<UnixStream>) -> Self {
+    pub(crate) fn new(stream: Rc<UnixStream>) -> Self {
         Sender {
             stream,
             queued: RefCell::default(),
-            waiting: Notify::new(),
+            has_queued: Notify::new(),
         }
     }
 
-    /// For what a script sends: refused while the agent is far behind.
-    pub fn send(&self, message: FromWorker) -> Result<(), SendError> {
-        if self.queued.borrow().len() > MAX_WAITING_OUT {
+    /// Sends a message of a script. Fails while the agent is far behind.
+    pub(crate) fn send(&self, message: FromWorker) -> Result<(), SendError> {
+        if self.queued.borrow().len() > MAX_QUEUED_OUT {
             return Err(SendError::TooFast);
         }
         Ok(self.push(message)?)
     }
 
-    /// For what the worker itself has to say, which is little and never refused.
-    pub fn push(&self, message: FromWorker) -> Result<(), FrameError> {
+    /// Sends a message of the worker itself. These are small, and never rejected.
+    pub(crate) fn push(&self, message: FromWorker) -> Result<(), FrameError> {
         let (kind, payload) = message.encode()?;
         let header = script_protocol::header(kind, &payload)?;
         let mut queued = self.queued.borrow_mut();
         let mut frame = header.as_slice().chain(payload);
         if queued.is_empty() {
-            // Whatever goes wrong here goes wrong again, and is seen, where the loop flushes.
+            // An error here occurs again, and is handled, when the loop flushes.
             let written = self
                 .stream
                 .try_write_vectored(&[
@@ -69,28 +71,28 @@ impl Sender {
         }
         if frame.has_remaining() {
             queued.put(frame);
-            self.waiting.notify_one();
+            self.has_queued.notify_one();
         }
         Ok(())
     }
 
-    fn has_queued(&self) -> bool {
+    fn is_pending(&self) -> bool {
         !self.queued.borrow().is_empty()
     }
 
-    /// Writes what is queued, now and whenever there is something, until the socket fails.
-    pub async fn keep_flushing(&self) -> io::Error {
+    /// Writes queued bytes until the socket fails, and returns its error.
+    pub(crate) async fn keep_flushing(&self) -> io::Error {
         loop {
             if let Err(err) = self.flush().await {
                 return err;
             }
-            self.waiting.notified().await;
+            self.has_queued.notified().await;
         }
     }
 
-    /// Waits until everything queued is written.
-    pub async fn flush(&self) -> io::Result<()> {
-        while self.has_queued() {
+    /// Writes all queued bytes.
+    pub(crate) async fn flush(&self) -> io::Result<()> {
+        while self.is_pending() {
             self.stream.writable().await?;
             let mut queued = self.queued.borrow_mut();
             match self.stream.try_write(&queued) {
@@ -103,30 +105,30 @@ impl Sender {
     }
 }
 
-/// Messages from the agent.
-pub struct Receiver {
+/// Receives messages from the agent.
+pub(crate) struct Receiver {
     stream: Rc<UnixStream>,
     buffer: BytesMut,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum ReceiveError {
-    #[error("the agent's socket: {0}")]
+pub(crate) enum ReceiveError {
+    #[error("agent socket: {0}")]
     Io(#[from] io::Error),
-    #[error("the agent's socket: {0}")]
+    #[error("agent socket: {0}")]
     Frame(#[from] FrameError),
 }
 
 impl Receiver {
-    pub fn new(stream: Rc<UnixStream>) -> Self {
+    pub(crate) fn new(stream: Rc<UnixStream>) -> Self {
         Receiver {
             stream,
             buffer: BytesMut::with_capacity(16 << 10),
         }
     }
 
-    /// The next message; `None` once the agent has closed its end. Cancel-safe.
-    pub async fn next(&mut self) -> Result<Option<ToWorker>, ReceiveError> {
+    /// Returns the next message, or `None` once the agent has closed the socket. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Result<Option<ToWorker>, ReceiveError> {
         loop {
             if let Some(message) = script_protocol::take(&mut self.buffer)? {
                 return Ok(Some(message));
@@ -143,9 +145,9 @@ impl Receiver {
     }
 }
 
-/// CDP messages on their way into the engine.
+/// A queue of CDP messages for the engine.
 #[derive(Default)]
-pub struct Inbox {
+pub(crate) struct Inbox {
     state: RefCell<InboxState>,
     arrived: Notify,
 }
@@ -157,7 +159,7 @@ struct InboxState {
 }
 
 impl Inbox {
-    pub fn push(&self, message: Bytes) {
+    pub(crate) fn push(&self, message: Bytes) {
         let mut state = self.state.borrow_mut();
         state.bytes += message.len();
         state.messages.push_back(message);
@@ -165,17 +167,17 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    pub fn is_full(&self) -> bool {
-        self.state.borrow().bytes > MAX_WAITING_IN
+    pub(crate) fn is_full(&self) -> bool {
+        self.state.borrow().bytes > MAX_QUEUED_IN
     }
 
-    /// All that has come, at least one.
-    pub async fn receive(&self) -> Vec<String> {
+    /// Waits for messages and returns all that are queued.
+    pub(crate) async fn receive(&self) -> Vec<String> {
         while self.state.borrow().messages.is_empty() {
             self.arrived.notified().await;
         }
         let InboxState { messages, .. } = self.state.take();
-        // Chromium sends UTF-8; what is not would be a broken message whichever way it is read.
+        // Chromium sends UTF-8. Other bytes would be an invalid message in any case.
         messages
             .into_iter()
             .map(|message| String::from_utf8_lossy(&message).into_owned())

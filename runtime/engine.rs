@@ -1,4 +1,4 @@
-//! The JavaScript engine with Playwright in it.
+//! The JavaScript engine, with Playwright restored from a snapshot.
 
 use std::{
     borrow::Cow,
@@ -22,23 +22,24 @@ use deno_error::JsErrorBox;
 use crate::{
     ops::{self, Host},
     script_protocol::Page,
-    stop::Frame,
-    typescript::Compiled,
+    typescript::CompiledScript,
+    watchdog::Frame,
 };
 
-/// How stack traces name the bundle. Playwright knows its own frames by this folder.
+/// The bundle's file name in stack traces. Playwright recognizes its own frames by this directory.
 const BUNDLE_NAME: &str = "/playwright-core/lib/playwright.js";
 
-/// Runs after the snapshot is restored and before anything else. Takes the bundle's functions and removes all that leads to the
-/// engine's own, so that a script finds a plain JavaScript realm. What blocks the thread without an interrupt, or runs code
-/// that the watchdog cannot stop, goes as well.
-const TAKE_OVER: &str = r#"(() => {
-    // The timers' clock starts anew, the time of the next wake-up comes with the snapshot: it would keep later ones from being set.
+/// Runs right after the snapshot is restored. Returns the bundle's functions and removes everything
+/// that leads to the engine's own, so that scripts run in a plain JavaScript realm. Also removes
+/// what blocks the thread without an interrupt, or runs code that the watchdog cannot stop.
+const BOOTSTRAP_JS: &str = r#"(() => {
+    // The clock of timers restarts, but the snapshot contains the time of the next wake-up, which
+    // would keep later ones from being set.
     Deno.core.ops.op_timer_schedule(0);
-    // The time zone's file is read once, and out of reach later.
+    // Loads the time zone file, which is out of reach later.
     new Date().getTimezoneOffset();
     const { attach, run, pendingCalls, scope } = globalThis.__berth;
-    // QuickJS's Intl looks this one up by name; it computes local times and no more.
+    // QuickJS's Intl looks this function up by name. It only computes local times.
     const kept = "__v8xTemporalTimeZone";
     const hidden = ["Deno", "gc", "Atomics", "SharedArrayBuffer", "WebAssembly", "ShadowRealm"];
     for (const name of Object.getOwnPropertyNames(globalThis)) {
@@ -47,8 +48,8 @@ const TAKE_OVER: &str = r#"(() => {
     return [attach, run, pendingCalls, scope.join()];
 })()"#;
 
-/// Loads the bundle and returns the engine's heap.
-pub fn snapshot(bundle: String) -> Result<Box<[u8]>, String> {
+/// Loads the bundle and returns a snapshot of the heap.
+pub(crate) fn snapshot(bundle: String) -> Result<Box<[u8]>, String> {
     let mut runtime = JsRuntimeForSnapshot::new(RuntimeOptions {
         extensions: ops::extensions(),
         ..RuntimeOptions::default()
@@ -56,7 +57,7 @@ pub fn snapshot(bundle: String) -> Result<Box<[u8]>, String> {
     runtime
         .execute_script(BUNDLE_NAME, bundle)
         .map_err(|err| err.to_string())?;
-    // What the bundle has put off must be over: the engine's books of it do not survive the snapshot, its queue does.
+    // Runs all pending jobs: the queue would survive the snapshot, the engine's records of it not.
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -66,42 +67,47 @@ pub fn snapshot(bundle: String) -> Result<Box<[u8]>, String> {
     Ok(runtime.snapshot())
 }
 
-pub struct Engine {
+/// A JavaScript runtime with Playwright.
+pub(crate) struct Engine {
     runtime: JsRuntime,
-    sources: Rc<Sources>,
+    sources: Rc<SourceMaps>,
     attach: v8::Global<v8::Function>,
     run: v8::Global<v8::Function>,
     pending_calls: v8::Global<v8::Function>,
     heap_is_full: Arc<AtomicBool>,
-    /// The names that a script finds in scope.
-    pub scope: Vec<String>,
+    /// The names that are in scope of a script.
+    pub(crate) scope: Vec<String>,
 }
 
-/// A script that the engine has taken in.
+/// A script that the engine has loaded.
 #[derive(Debug)]
-pub struct Function(v8::Global<v8::Value>);
+pub(crate) struct Function(v8::Global<v8::Value>);
 
-/// The engine did not do what it was told. It must not be used again.
+/// An error of the engine, after which it must not be used again.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct EngineError(String);
+pub(crate) struct EngineError(String);
 
 impl EngineError {
-    pub fn new(err: impl std::fmt::Display) -> Self {
+    pub(crate) fn new(err: impl std::fmt::Display) -> Self {
         EngineError(err.to_string())
     }
 }
 
 impl Engine {
-    pub fn start(heap: &'static [u8], heap_mb: u32, host: Rc<Host>) -> Result<Engine, EngineError> {
-        let sources = Rc::new(Sources::default());
+    /// Starts the engine from the snapshot `heap`, with at most `heap_mb` MiB of heap.
+    pub(crate) fn start(
+        heap: &'static [u8],
+        heap_mb: u32,
+        host: Rc<Host>,
+    ) -> Result<Engine, EngineError> {
+        let sources = Rc::new(SourceMaps::default());
+        let heap_limit = (heap_mb as usize) << 20;
         let mut runtime = JsRuntime::try_new(RuntimeOptions {
             extensions: ops::extensions(),
             startup_snapshot: Some(heap),
             module_loader: Some(sources.clone()),
-            create_params: Some(
-                v8::CreateParams::default().heap_limits(0, (heap_mb as usize) << 20),
-            ),
+            create_params: Some(v8::CreateParams::default().heap_limits(0, heap_limit)),
             ..RuntimeOptions::default()
         })
         .map_err(EngineError::new)?;
@@ -110,42 +116,12 @@ impl Engine {
         #[cfg(feature = "v8")]
         stop_at_heap_limit(&mut runtime, heap_is_full.clone());
 
-        let taken = runtime
-            .execute_script("berth:start", TAKE_OVER)
+        let entry_points = runtime
+            .execute_script("berth:start", BOOTSTRAP_JS)
             .map_err(EngineError::new)?;
-        let (attach, run, pending_calls, scope) = {
-            deno_core::scope!(scope, &mut runtime);
-            let taken = v8::Local::new(scope, taken);
-            let entry = |scope: &mut v8::PinScope, index| {
-                let list = v8::Local::<v8::Array>::try_from(taken).ok()?;
-                list.get_index(scope, index)
-                    .map(|value| v8::Global::new(scope, value))
-            };
-            let function = |scope: &mut v8::PinScope, index| {
-                let value = entry(scope, index)?;
-                let value = v8::Local::new(scope, value);
-                let function = v8::Local::<v8::Function>::try_from(value).ok()?;
-                Some(v8::Global::new(scope, function))
-            };
-            let names = entry(scope, 3).map(|names| {
-                v8::Local::new(scope, names)
-                    .to_rust_string_lossy(scope)
-                    .split(',')
-                    .map(str::to_owned)
-                    .collect()
-            });
-            match (
-                function(scope, 0),
-                function(scope, 1),
-                function(scope, 2),
-                names,
-            ) {
-                (Some(attach), Some(run), Some(pending), Some(names)) => {
-                    (attach, run, pending, names)
-                }
-                _ => return Err(EngineError::new("the bundle has not got its functions")),
-            }
-        };
+        let (functions, scope) = read_entry_points(&mut runtime, &entry_points)
+            .ok_or_else(|| EngineError::new("the bundle lacks its entry points"))?;
+        let [attach, run, pending_calls] = functions;
         Ok(Engine {
             runtime,
             sources,
@@ -157,14 +133,18 @@ impl Engine {
         })
     }
 
-    /// Starts to connect Playwright; `Host::attached` says when it has.
-    pub fn attach(&mut self) {
-        // The promise's end shows in the host or in `poll`.
+    /// Starts to connect Playwright. `Host::attached` is set when it has connected.
+    pub(crate) fn attach(&mut self) {
+        // The result of the promise shows in the host or in `poll`.
         drop(self.runtime.call(&self.attach));
     }
 
-    /// Takes a script in. None of it runs yet.
-    pub fn load(&mut self, name: &str, script: Compiled) -> Result<Function, EngineError> {
+    /// Loads a script without running it.
+    pub(crate) fn load(
+        &mut self,
+        name: &str,
+        script: CompiledScript,
+    ) -> Result<Function, EngineError> {
         self.sources
             .maps
             .borrow_mut()
@@ -175,13 +155,13 @@ impl Engine {
             .map_err(EngineError::new)
     }
 
-    /// Starts a script; `Host::run` says how it ends.
-    pub fn run(&mut self, script: Function, page: &Page) -> Result<(), EngineError> {
+    /// Starts a script. `Host::run` records how it ends.
+    pub(crate) fn run(&mut self, script: Function, page: &Page) -> Result<(), EngineError> {
         let target = {
             deno_core::scope!(scope, &mut self.runtime);
             let target: v8::Local<v8::Value> = match page {
                 Page::Tab(target) => v8::String::new(scope, target)
-                    .ok_or_else(|| EngineError::new("the tab's id is too long"))?
+                    .ok_or_else(|| EngineError::new("the id of the tab is too long"))?
                     .into(),
                 Page::Fresh => v8::null(scope).into(),
                 Page::Unused => v8::undefined(scope).into(),
@@ -192,15 +172,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets the engine do what there is to do. Ready when nothing is left that could wake it, or on what nobody caught.
-    pub fn poll(&mut self, context: &mut Context) -> Poll<Result<(), EngineError>> {
+    /// Runs the event loop. Ready when nothing can wake it any more, or on an uncaught error.
+    pub(crate) fn poll(&mut self, context: &mut Context) -> Poll<Result<(), EngineError>> {
         self.runtime
             .poll_event_loop(context, PollEventLoopOptions::default())
             .map_err(EngineError::new)
     }
 
-    /// What the script waits for, in the form of a stack trace.
-    pub fn pending_calls(&mut self) -> String {
+    /// Returns the calls that the script waits for, in the form of a stack trace.
+    pub(crate) fn pending_calls(&mut self) -> String {
         deno_core::scope!(scope, &mut self.runtime);
         v8::tc_scope!(let scope, scope);
         let function = v8::Local::new(scope, &self.pending_calls);
@@ -211,17 +191,19 @@ impl Engine {
             .unwrap_or_default()
     }
 
-    /// Stack frames as text, in the caller's lines, without the bundle's.
-    pub fn describe(&self, frames: &[Frame]) -> String {
+    /// Formats stack frames with the line numbers of the TypeScript code, without those of the
+    /// bundle.
+    pub(crate) fn describe(&self, frames: &[Frame]) -> String {
         let mapper = self.runtime.source_mapper();
         let mut mapper = mapper.borrow_mut();
         let lines = frames
             .iter()
-            // An engine that is stopped between two instructions does not always know where; QuickJS names the frame then, if at all.
+            // An engine that is stopped between two instructions does not always know its position;
+            // QuickJS then names the frame at best.
             .filter(|frame| frame.file != BUNDLE_NAME && frame.line > 0)
             .map(|frame| {
                 let mapped = mapper.apply_source_map(&frame.file, frame.line, frame.column.max(1));
-                let place = match mapped {
+                let position = match mapped {
                     SourceMapApplication::Unchanged => frame.file.clone(),
                     SourceMapApplication::LineAndColumn {
                         line_number: line,
@@ -234,30 +216,55 @@ impl Engine {
                     } => format!("{}:{line}:{column}", frame.file),
                 };
                 match frame.function.as_str() {
-                    "" => format!("    at {place}"),
-                    function => format!("    at {function} ({place})"),
+                    "" => format!("    at {position}"),
+                    function => format!("    at {function} ({position})"),
                 }
             })
             .collect::<Vec<_>>();
         lines.join("\n")
     }
 
-    pub fn handle(&mut self) -> v8::IsolateHandle {
+    pub(crate) fn handle(&mut self) -> v8::IsolateHandle {
         self.runtime.v8_isolate().thread_safe_handle()
     }
 
-    pub fn context(&mut self) -> v8::Global<v8::Context> {
+    pub(crate) fn context(&mut self) -> v8::Global<v8::Context> {
         self.runtime.main_context()
     }
 
-    /// Whether the engine has been stopped in the middle: for want of memory, where nobody else has done so.
-    pub fn is_stopped(&mut self) -> bool {
+    /// Whether the engine was stopped while it ran code: for lack of memory, unless the watchdog
+    /// did it.
+    pub(crate) fn is_stopped(&mut self) -> bool {
         self.heap_is_full.load(Ordering::Acquire)
             || self.runtime.v8_isolate().is_execution_terminating()
     }
 }
 
-/// V8 ends the process when its heap is full. This stops the script a little earlier, with room to say so. QuickJS stops it by itself.
+/// Reads the array that [`BOOTSTRAP_JS`] returns: the functions `attach`, `run` and `pendingCalls`,
+/// and the names in scope.
+fn read_entry_points(
+    runtime: &mut JsRuntime,
+    entry_points: &v8::Global<v8::Value>,
+) -> Option<([v8::Global<v8::Function>; 3], Vec<String>)> {
+    deno_core::scope!(scope, runtime);
+    let entry_points = v8::Local::new(scope, entry_points);
+    let list = v8::Local::<v8::Array>::try_from(entry_points).ok()?;
+    let function = |scope: &mut v8::PinScope, index| {
+        let value = list.get_index(scope, index)?;
+        let function = v8::Local::<v8::Function>::try_from(value).ok()?;
+        Some(v8::Global::new(scope, function))
+    };
+    let functions = [
+        function(scope, 0)?,
+        function(scope, 1)?,
+        function(scope, 2)?,
+    ];
+    let names = list.get_index(scope, 3)?.to_rust_string_lossy(scope);
+    Some((functions, names.split(',').map(str::to_owned).collect()))
+}
+
+/// Stops the script shortly before the heap is full, with room for the error message: V8 would end
+/// the process. QuickJS stops the script by itself.
 #[cfg(feature = "v8")]
 fn stop_at_heap_limit(runtime: &mut JsRuntime, is_full: Arc<AtomicBool>) {
     const ROOM: usize = 32 << 20;
@@ -269,28 +276,29 @@ fn stop_at_heap_limit(runtime: &mut JsRuntime, is_full: Arc<AtomicBool>) {
     });
 }
 
-/// The scripts' source maps, by which the engine gives stack traces in the caller's lines. And the refusal of modules.
+/// The source maps of scripts, for line numbers in stack traces. As the module loader it rejects
+/// all imports.
 #[derive(Default)]
-struct Sources {
+struct SourceMaps {
     maps: RefCell<HashMap<String, Vec<u8>>>,
 }
 
-impl Sources {
-    fn refusal(specifier: &str) -> JsErrorBox {
+impl SourceMaps {
+    fn rejection(specifier: &str) -> JsErrorBox {
         JsErrorBox::type_error(format!(
             "import({specifier:?}) is not available in a script"
         ))
     }
 }
 
-impl ModuleLoader for Sources {
+impl ModuleLoader for SourceMaps {
     fn resolve(
         &self,
         specifier: &str,
         _referrer: &str,
         _kind: ResolutionKind,
     ) -> ModuleResolveResponse {
-        Err(Self::refusal(specifier))
+        Err(Self::rejection(specifier))
     }
 
     fn load(
@@ -299,8 +307,8 @@ impl ModuleLoader for Sources {
         _referrer: Option<&ModuleLoadReferrer>,
         _options: ModuleLoadOptions,
     ) -> ModuleLoadResponse {
-        let refused: Result<_, ModuleLoaderError> = Err(Self::refusal(specifier.as_str()));
-        ModuleLoadResponse::Sync(refused)
+        let rejected: Result<_, ModuleLoaderError> = Err(Self::rejection(specifier.as_str()));
+        ModuleLoadResponse::Sync(rejected)
     }
 
     fn get_source_map(&self, file_name: &str) -> Option<Cow<'_, [u8]>> {

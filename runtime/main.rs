@@ -1,7 +1,24 @@
-//! `berth-script`: runs one caller's TypeScript beside Playwright, in a process of its own.
+//! `berth-script`: runs TypeScript with Playwright in a separate, confined process.
 //!
-//! The agent starts it as `worker`, with a socket as standard input that carries CDP messages and scripts
-//! (`script_protocol`). Playwright comes out of a snapshot that lies beside the executable and that `snapshot` makes.
+//! The agent starts `berth-script worker` with a socket as its standard input, which carries CDP
+//! messages and scripts ([`script_protocol`]). Playwright is restored from a heap snapshot beside
+//! the executable, which `berth-script snapshot` creates at build time.
+//!
+//! ```text
+//! snapshot:  playwright.js ── engine ── berth-script.snapshot
+//!
+//! worker:    agent ── socket ── channel ── worker ── engine (JavaScript, Playwright)
+//!                                  │          │         │
+//!                                  └── ops ◄──┼─────────┘  CDP, files, output, result
+//!                                          watchdog (thread): deadline, end of the agent
+//! ```
+//!
+//! - `worker` owns the event loop of a worker: messages, the engine, and the deadline of a script.
+//! - `engine` owns the JavaScript runtime; `typescript` compiles scripts for it.
+//! - `ops` are the functions that JavaScript may call; `Host` is their state.
+//! - `channel` is the socket; `outcome` bounds output and results.
+//! - `sandbox` confines the process before it runs a script.
+//! - `watchdog` stops a script that holds the engine, and the process when the agent is gone.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -15,12 +32,12 @@ mod sandbox;
 #[path = "../src/system/script/protocol.rs"]
 mod script_protocol;
 mod snapshot;
-mod stop;
 mod typescript;
+mod watchdog;
 mod worker;
 
 #[derive(Parser)]
-#[command(version, about = "Runs TypeScript beside Playwright for berth's agent")]
+#[command(version, about = "Run TypeScript with Playwright for the Berth agent")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -28,17 +45,17 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make the snapshot that `worker` starts from.
+    /// Create the snapshot that `worker` starts from
     Snapshot {
-        /// Only where there is none that this executable made from this bundle.
+        /// Do nothing if the snapshot is of this executable and this bundle
         #[arg(long)]
         if_stale: bool,
-        /// Playwright as one script (`runtime/dist/playwright.js`).
+        /// The Playwright bundle (`runtime/dist/playwright.js`)
         bundle: PathBuf,
-        /// Where to write it; beside the executable by default.
+        /// The file to write [default: beside the executable]
         out: Option<PathBuf>,
     },
-    /// Serve scripts over standard input; the agent starts this.
+    /// Run scripts that arrive on standard input (started by the agent)
     Worker(worker::Options),
 }
 
@@ -54,8 +71,8 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            // The agent keeps the last of a worker's standard error for its log.
-            #[allow(clippy::print_stderr, reason = "a command's own error")]
+            // The agent logs the end of a worker's standard error.
+            #[allow(clippy::print_stderr, reason = "a command reports its error")]
             {
                 eprintln!("berth-script: {message}");
             }

@@ -1,21 +1,21 @@
-//! What a script leaves behind: its result, its output, how it ended. All of it bounded while it is written.
+//! A script's output, result and end, all bounded while they are written.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::script_protocol::{FromWorker, MAX_OUTPUT, MAX_RESULT, RunOutcome};
 
-/// One output stream of one script.
+/// The state of one output stream of a script.
 #[derive(Default)]
-pub struct Output {
+pub(crate) struct Output {
     written: usize,
     full: bool,
 }
 
 impl Output {
-    /// What of `text` is to be sent. The line that says that the stream was cut is sent when it happens, not at the end: a
-    /// script that writes without end is killed before its end.
-    pub fn take(&mut self, name: &str, text: &str) -> Option<String> {
+    /// Returns the part of `text` to send. When the limit is reached, the part ends with a notice,
+    /// sent at once: a script that writes endlessly is killed, so its end would be too late.
+    pub(crate) fn accept(&mut self, name: &str, text: &str) -> Option<String> {
         if self.full {
             return None;
         }
@@ -31,61 +31,62 @@ impl Output {
             "\n"
         };
         Some(format!(
-            "{kept}{newline}[{name} was cut here: it is over {} MiB]\n",
+            "{kept}{newline}[{name} truncated: the limit of {} MiB is reached]\n",
             MAX_OUTPUT >> 20
         ))
     }
 
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.full
     }
 }
 
-/// The result's JSON while it is written.
+/// The JSON of a result while it is written.
 #[derive(Default)]
-pub struct ResultText {
+pub(crate) struct ResultText {
     json: String,
     truncated: bool,
 }
 
 impl ResultText {
-    /// False once it is full.
-    pub fn push(&mut self, json: &str) -> bool {
-        let room = MAX_RESULT - self.json.len();
-        if json.len() <= room {
+    /// Appends `json`. Returns false once the limit is reached.
+    pub(crate) fn push(&mut self, json: &str) -> bool {
+        let remaining = MAX_RESULT - self.json.len();
+        if json.len() <= remaining {
             self.json.push_str(json);
             return true;
         }
-        self.json.push_str(&json[..json.floor_char_boundary(room)]);
+        self.json
+            .push_str(&json[..json.floor_char_boundary(remaining)]);
         self.truncated = true;
         false
     }
 }
 
-/// How the script said it ended.
-pub enum Ending {
+/// The end of a script.
+pub(crate) enum Ending {
     Succeeded,
     Failed { error: String, stack: String },
 }
 
-/// Turns an ending into the messages for the agent.
-pub fn messages(
+/// Converts an ending to the messages for the agent.
+pub(crate) fn messages(
     ending: Ending,
     result: ResultText,
     stderr: &mut Output,
     reusable: bool,
 ) -> Vec<FromWorker> {
     let mut messages = Vec::new();
-    let mut say = |text: &str| {
-        if let Some(text) = stderr.take("stderr", text) {
+    let mut write_stderr = |text: &str| {
+        if let Some(text) = stderr.accept("stderr", text) {
             messages.push(FromWorker::Stderr(Bytes::from(text)));
         }
     };
     let outcome = match ending {
         Ending::Succeeded => {
             if result.truncated {
-                say(&format!(
-                    "[the result was cut: as JSON it is over {} MiB, so `result` is a string with its beginning]\n",
+                write_stderr(&format!(
+                    "[result truncated: its JSON exceeds {} MiB, so `result` is a string with its head]\n",
                     MAX_RESULT >> 20
                 ));
             }
@@ -103,7 +104,7 @@ pub fn messages(
         }
         Ending::Failed { error, stack } => {
             if !stack.is_empty() {
-                say(&format!("{}\n", stack.trim_end()));
+                write_stderr(&format!("{}\n", stack.trim_end()));
             }
             failure(error, reusable)
         }
@@ -112,13 +113,14 @@ pub fn messages(
     messages
 }
 
-/// How much of an error's message is kept; the call log of a long retry is the longest of the usual ones.
+/// The maximum length of an error message, in bytes. Call logs of long retries are the longest
+/// usual ones.
 const MAX_ERROR: usize = 64 << 10;
 
 fn failure(mut error: String, reusable: bool) -> RunOutcome {
     if error.len() > MAX_ERROR {
         error.truncate(error.floor_char_boundary(MAX_ERROR));
-        error.push_str("… [cut]");
+        error.push_str("… [truncated]");
     }
     RunOutcome {
         success: false,
@@ -133,7 +135,7 @@ fn result_value(result: ResultText) -> serde_json::Result<Box<RawValue>> {
     if !result.truncated {
         return RawValue::from_string(result.json);
     }
-    // As a string of JSON inside JSON it grows by its escapes; keep what fits.
+    // As a JSON string, the JSON grows by its escapes: keeps the head that fits.
     let mut length = 2;
     let end = result
         .json

@@ -1,4 +1,4 @@
-//! What the process gives up before it runs a caller's code.
+//! Confines the process before it runs a script: user, file system, resources and system calls.
 
 use std::{
     collections::BTreeMap,
@@ -17,44 +17,45 @@ use nix::{
     },
     unistd::{self, Gid, Uid, User, chroot, fchdir, fchownat, setgroups, setresgid, setresuid},
 };
-
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
 };
 
 #[derive(Debug, thiserror::Error)]
-pub enum SandboxError {
-    #[error("there is no user {0:?} to run scripts as")]
+pub(crate) enum SandboxError {
+    #[error("user {0:?} for scripts does not exist")]
     NoSuchUser(String),
     #[error("cannot restrict system calls: {0}")]
     Filter(String),
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {step}: {source}")]
     Step {
-        what: &'static str,
+        step: &'static str,
         source: nix::Error,
     },
 }
 
-/// Open files beside the socket: directories and the one file at work.
+/// The limit of open files: the socket, directories and the file in use.
 const MAX_OPEN_FILES: u64 = 128;
-/// The last of the standard descriptors.
+/// The highest of the standard descriptors.
 const STDERR: RawFd = 2;
 
-/// Closes what whoever started this process left open: no script is to find a way to it. Before anything else is opened.
-pub fn close_inherited() -> io::Result<()> {
+/// Closes inherited descriptors, so that no script can use them. Must run before any other is
+/// opened.
+pub(crate) fn close_inherited() -> io::Result<()> {
     let open: Vec<RawFd> = fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     for descriptor in open.into_iter().filter(|descriptor| *descriptor > STDERR) {
-        // The one that this list was read from is closed already.
+        // The descriptor that the list was read from is already closed.
         let _ = unistd::close(descriptor);
     }
     Ok(())
 }
 
-/// Becomes `user`, where the process is root, with the scratch directory as the only one there is; and hands it to that user.
-pub fn become_user(user: &str, scratch: &Dir) -> Result<(), SandboxError> {
+/// Changes to `user` if the process is root. The scratch directory becomes the root directory, and
+/// belongs to that user.
+pub(crate) fn become_user(user: &str, scratch: &Dir) -> Result<(), SandboxError> {
     if !Uid::effective().is_root() {
         return Ok(());
     }
@@ -63,26 +64,29 @@ pub fn become_user(user: &str, scratch: &Dir) -> Result<(), SandboxError> {
         .flatten()
         .ok_or_else(|| SandboxError::NoSuchUser(user.to_owned()))?;
     let (uid, gid): (Uid, Gid) = (found.uid, found.gid);
-    let given = fchownat(scratch.as_fd(), ".", Some(uid), Some(gid), AtFlags::empty());
-    step("give the scratch directory away", given)?;
-    let enclosed = fchdir(scratch.as_fd()).and_then(|()| chroot("."));
-    // Some containers' root may not; the user's own rights and the open directory have to do there.
-    if enclosed != Err(nix::Error::EPERM) {
-        step("make the scratch directory the root", enclosed)?;
+    let chowned = fchownat(scratch.as_fd(), ".", Some(uid), Some(gid), AtFlags::empty());
+    check("change the owner of the scratch directory", chowned)?;
+    let chrooted = fchdir(scratch.as_fd()).and_then(|()| chroot("."));
+    // The root user of some containers may not do this. File permissions and the open directory
+    // confine the script there.
+    if chrooted != Err(nix::Error::EPERM) {
+        check("change the root directory", chrooted)?;
     }
-    step("leave root's groups", setgroups(&[]))?;
-    step("change the group", setresgid(gid, gid, gid))?;
-    step("change the user", setresuid(uid, uid, uid))
+    check("drop the groups of root", setgroups(&[]))?;
+    check("change the group", setresgid(gid, gid, gid))?;
+    check("change the user", setresuid(uid, uid, uid))
 }
 
-/// What the process may write to in memory beyond what it has: the engine's heap, as much again for its buffers, and room to report.
-pub fn memory_bound(heap_mb: u32) -> u64 {
+/// Returns the limit of writable memory in bytes: the current use, the engine's heap, as much again
+/// for its buffers, and a reserve for error reports.
+pub(crate) fn memory_limit(heap_mb: u32) -> u64 {
     (in_use_kb() << 10) + ((u64::from(heap_mb) * 2 + 64) << 20)
 }
 
-/// Bounds memory, files and what the process may become. `memory` is beyond the engine's own bound, which is meant to be met first.
-pub fn limit(memory: u64, scratch_mb: u32) -> Result<(), SandboxError> {
-    step("give up new privileges", prctl::set_no_new_privs())?;
+/// Limits memory, files and privileges. `memory` exceeds the engine's own limit, which should be
+/// reached first.
+pub(crate) fn set_limits(memory: u64, scratch_mb: u32) -> Result<(), SandboxError> {
+    check("disable new privileges", prctl::set_no_new_privs())?;
     umask(Mode::from_bits_truncate(0o077));
     let limits = [
         (Resource::RLIMIT_DATA, memory),
@@ -91,14 +95,15 @@ pub fn limit(memory: u64, scratch_mb: u32) -> Result<(), SandboxError> {
         (Resource::RLIMIT_FSIZE, u64::from(scratch_mb) << 20),
     ];
     for (resource, limit) in limits {
-        step("set a resource limit", setrlimit(resource, limit, limit))?;
+        check("set a resource limit", setrlimit(resource, limit, limit))?;
     }
     Ok(())
 }
 
-/// From here on the kernel refuses all but what the engine and the open socket need: no new process, program, thread or
-/// connection, no look at other processes. A list of what is allowed, since nobody can list what is harmful.
-pub fn refuse_other_system_calls() -> Result<(), SandboxError> {
+/// Makes the kernel reject all system calls except those that the engine and the open socket need:
+/// no new process, program, thread or connection, and no access to other processes. This is an
+/// allow-list, since a list of harmful calls could not be complete.
+pub(crate) fn restrict_system_calls() -> Result<(), SandboxError> {
     let filter = filter().map_err(|err| SandboxError::Filter(err.to_string()))?;
     seccompiler::apply_filter_all_threads(&filter)
         .map_err(|err| SandboxError::Filter(err.to_string()))
@@ -138,7 +143,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_ppoll,
-    // Memory, time, chance, and the thread's own affairs.
+    // Memory, time, random numbers, and the thread itself.
     libc::SYS_brk,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -169,17 +174,17 @@ const ALLOWED: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
-/// Older names of some of them, which only this architecture has.
+/// Older variants of some of them, which only this architecture has.
 #[cfg(target_arch = "x86_64")]
-const ALLOWED_HERE: &[i64] = &[libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_access];
+const ALLOWED_ON_ARCH: &[i64] = &[libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_access];
 #[cfg(not(target_arch = "x86_64"))]
-const ALLOWED_HERE: &[i64] = &[];
+const ALLOWED_ON_ARCH: &[i64] = &[];
 
-/// V8 writes machine code at run time.
+/// Whether the engine writes machine code at run time.
 #[cfg(feature = "v8")]
-const MAKES_CODE: bool = true;
+const NEEDS_EXECUTABLE_MEMORY: bool = true;
 #[cfg(not(feature = "v8"))]
-const MAKES_CODE: bool = false;
+const NEEDS_EXECUTABLE_MEMORY: bool = false;
 
 fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let condition = |argument, operator, value| {
@@ -187,11 +192,11 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     };
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED
         .iter()
-        .chain(ALLOWED_HERE)
+        .chain(ALLOWED_ON_ARCH)
         .map(|call| (*call, Vec::new()))
         .collect();
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        let rule = if MAKES_CODE {
+        let rule = if NEEDS_EXECUTABLE_MEMORY {
             Vec::new()
         } else {
             let executable = libc::PROT_EXEC as u64;
@@ -200,16 +205,16 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         };
         rules.insert(call, rule);
     }
-    if MAKES_CODE {
+    if NEEDS_EXECUTABLE_MEMORY {
         rules.insert(libc::SYS_pkey_mprotect, Vec::new());
     }
-    // Ending itself is all that it may send signals for.
+    // It may send signals only to itself.
     let own = u64::from(std::process::id());
     for call in [libc::SYS_kill, libc::SYS_tgkill] {
-        let itself = condition(0, SeccompCmpOp::Eq, own)?;
-        rules.insert(call, vec![SeccompRule::new(vec![itself])?]);
+        let to_itself = condition(0, SeccompCmpOp::Eq, own)?;
+        rules.insert(call, vec![SeccompRule::new(vec![to_itself])?]);
     }
-    // Its own limits alone, which it names as nobody's or by its own id.
+    // It may change only its own limits, which it names by 0 or by its own id.
     let own_limits = [0, own]
         .map(|process| SeccompRule::new(vec![condition(0, SeccompCmpOp::Eq, process)?]))
         .into_iter()
@@ -224,7 +229,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     .try_into()
 }
 
-/// What counts towards `RLIMIT_DATA` already.
+/// Returns the memory in KiB that already counts towards `RLIMIT_DATA`.
 fn in_use_kb() -> u64 {
     fs::read_to_string("/proc/self/status")
         .ok()
@@ -235,6 +240,6 @@ fn in_use_kb() -> u64 {
         .unwrap_or(0)
 }
 
-fn step(what: &'static str, result: nix::Result<()>) -> Result<(), SandboxError> {
-    result.map_err(|source| SandboxError::Step { what, source })
+fn check(step: &'static str, result: nix::Result<()>) -> Result<(), SandboxError> {
+    result.map_err(|source| SandboxError::Step { step, source })
 }

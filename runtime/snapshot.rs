@@ -1,7 +1,8 @@
-//! The engine's heap with Playwright loaded, as a file: starting from it costs a tenth of loading the bundle.
+//! The snapshot file: the engine's heap with Playwright loaded. Starting from it takes a tenth of
+//! the time of loading the bundle.
 //!
-//! A snapshot refers to the engine's and our functions by position, so it only fits the executable that made it. Its head
-//! carries a fingerprint of that executable (and of the bundle, for `--if-stale`).
+//! A snapshot refers to functions by position, so it fits only the executable that made it. Its
+//! header has a fingerprint of that executable, and of the bundle for `--if-stale`.
 
 use std::{
     fs::{self, File},
@@ -15,31 +16,34 @@ use sha2::{Digest, Sha256};
 use crate::engine;
 
 const MAGIC: &[u8; 8] = b"berth\0\0\x01";
-/// Magic, the executable's fingerprint, the bundle's. The engine's part starts aligned.
-const HEAD: usize = 128;
+/// The size of the header: magic, fingerprint of the executable, fingerprint of the bundle, and
+/// padding that aligns the heap.
+const HEADER_LEN: usize = 128;
 
 type Fingerprint = [u8; 32];
 
 #[derive(Debug, thiserror::Error)]
-pub enum SnapshotError {
+pub(crate) enum SnapshotError {
     #[error("cannot read {path}: {source}")]
     Read { path: PathBuf, source: io::Error },
     #[error("cannot write {path}: {source}")]
     Write { path: PathBuf, source: io::Error },
-    #[error(
-        "there is no snapshot at {0}: make it with `berth-script snapshot <bundle>` (make build does)"
-    )]
+    #[error("no snapshot at {0}: create it with `make build` or `berth-script snapshot BUNDLE`")]
     Missing(PathBuf),
     #[error(
-        "the snapshot {0} was made by another build of berth-script: make it anew with `berth-script snapshot <bundle>` (make build does)"
+        "the snapshot {0} is of another build of berth-script: create it with `make build` or `berth-script snapshot BUNDLE`"
     )]
     Stale(PathBuf),
-    #[error("the bundle does not load: {0}")]
+    #[error("cannot load the bundle: {0}")]
     Bundle(String),
 }
 
-/// Makes the snapshot of `bundle`.
-pub fn make(bundle: &Path, out: Option<PathBuf>, if_stale: bool) -> Result<(), SnapshotError> {
+/// Creates the snapshot of `bundle`.
+pub(crate) fn make(
+    bundle: &Path,
+    out: Option<PathBuf>,
+    if_stale: bool,
+) -> Result<(), SnapshotError> {
     let out = match out {
         Some(out) => out,
         None => beside_executable()?,
@@ -48,28 +52,29 @@ pub fn make(bundle: &Path, out: Option<PathBuf>, if_stale: bool) -> Result<(), S
         path: bundle.to_owned(),
         source,
     })?;
-    let head = head(executable_fingerprint()?, Sha256::digest(&source).into());
-    if if_stale && read_head(&out).is_some_and(|found| found == head) {
+    let header = header(executable_fingerprint()?, Sha256::digest(&source).into());
+    if if_stale && read_header(&out).is_some_and(|found| found == header) {
         return Ok(());
     }
     let heap = engine::snapshot(source).map_err(SnapshotError::Bundle)?;
 
-    // Renamed into place: workers that start meanwhile see the old one or the new one, and those that have the old one mapped keep it.
-    let write = |source| SnapshotError::Write {
+    // Renamed into place: workers that start meanwhile see the old or the new file, and workers
+    // that have mapped the old one keep it.
+    let write_error = |source| SnapshotError::Write {
         path: out.clone(),
         source,
     };
     let partial = out.with_extension(format!("{}.partial", std::process::id()));
-    let mut file = File::create(&partial).map_err(write)?;
-    file.write_all(&head)
+    let mut file = File::create(&partial).map_err(write_error)?;
+    file.write_all(&header)
         .and_then(|()| file.write_all(&heap))
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&partial, &out))
-        .map_err(write)
+        .map_err(write_error)
 }
 
-/// The heap of the snapshot beside the executable.
-pub fn load() -> Result<&'static [u8], SnapshotError> {
+/// Returns the heap of the snapshot beside the executable.
+pub(crate) fn load() -> Result<&'static [u8], SnapshotError> {
     let path = beside_executable()?;
     let file = File::open(&path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => SnapshotError::Missing(path.clone()),
@@ -83,16 +88,18 @@ pub fn load() -> Result<&'static [u8], SnapshotError> {
         source,
     })?;
     let expected = executable_fingerprint()?;
-    match mapped.split_at_checked(HEAD) {
-        Some((head, heap)) if head.starts_with(MAGIC) && head[8..40] == expected => Ok(heap),
+    match mapped.split_at_checked(HEADER_LEN) {
+        Some((header, heap)) if header.starts_with(MAGIC) && header[8..40] == expected => Ok(heap),
         _ => Err(SnapshotError::Stale(path)),
     }
 }
 
-/// Maps the file for the rest of the process's life, so that all workers share its pages and touch only those they need.
+/// Maps the file until the process ends, so that all workers share its pages and load only those
+/// that they use.
 #[allow(unsafe_code, reason = "memory-maps the snapshot")]
 fn map(file: &File) -> io::Result<&'static [u8]> {
-    // SAFETY: `make` never writes to a file that has its final name, it replaces it; the mapping is private and read-only.
+    // SAFETY: `make` replaces the file and never writes to one with the final name; the mapping is
+    // private and read-only.
     let map = unsafe { memmap2::Mmap::map(file)? };
     Ok(Box::leak(Box::new(map)))
 }
@@ -109,29 +116,30 @@ fn executable() -> Result<PathBuf, SnapshotError> {
     })
 }
 
-fn head(executable: Fingerprint, bundle: Fingerprint) -> Vec<u8> {
-    let mut head = [&MAGIC[..], &executable, &bundle].concat();
-    head.resize(HEAD, 0);
-    head
+fn header(executable: Fingerprint, bundle: Fingerprint) -> Vec<u8> {
+    let mut header = [&MAGIC[..], &executable, &bundle].concat();
+    header.resize(HEADER_LEN, 0);
+    header
 }
 
-fn read_head(path: &Path) -> Option<Vec<u8>> {
-    let mut head = vec![0; HEAD];
-    File::open(path).ok()?.read_exact_at(&mut head, 0).ok()?;
-    Some(head)
+fn read_header(path: &Path) -> Option<Vec<u8>> {
+    let mut header = vec![0; HEADER_LEN];
+    File::open(path).ok()?.read_exact_at(&mut header, 0).ok()?;
+    Some(header)
 }
 
-/// The linker's build id, which costs two small reads; the hash of the whole file where there is none.
+/// Returns a fingerprint of the executable: the hash of the linker's build id, which takes two
+/// small reads, or without one the hash of the file.
 fn executable_fingerprint() -> Result<Fingerprint, SnapshotError> {
     let path = executable()?;
-    let read = |source| SnapshotError::Read {
+    let read_error = |source| SnapshotError::Read {
         path: path.clone(),
         source,
     };
-    let file = File::open(&path).map_err(read)?;
+    let file = File::open(&path).map_err(read_error)?;
     let identity = match build_id(&file) {
         Some(id) => id,
-        None => fs::read(&path).map_err(read)?,
+        None => fs::read(&path).map_err(read_error)?,
     };
     Ok(Sha256::digest(identity).into())
 }

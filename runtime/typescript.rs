@@ -1,8 +1,8 @@
-//! TypeScript to JavaScript.
+//! Compiles TypeScript to JavaScript.
 //!
-//! The code is parsed as what stands between a function's braces, on its own and not inside a wrapper: so positions are the
-//! caller's, and a stray `}` is a syntax error and not a way out of the function. What is printed from the parsed tree is
-//! wrapped afterwards.
+//! The code is parsed as the body of a function, without a wrapper: so positions are those of the
+//! original code, and a stray `}` is a syntax error instead of an escape from the function. The
+//! JavaScript that is printed from the syntax tree is wrapped afterwards.
 
 use std::path::Path;
 
@@ -17,27 +17,31 @@ use oxc::{
     transformer::{TransformOptions, Transformer},
 };
 
-/// A script as the engine takes it.
-pub struct Compiled {
+/// A compiled script.
+pub(crate) struct CompiledScript {
     /// An expression: one async function.
-    pub javascript: String,
-    /// From `javascript` to the caller's code, as JSON.
-    pub source_map: String,
+    pub(crate) javascript: String,
+    /// Maps positions in `javascript` to the original code, as JSON.
+    pub(crate) source_map: String,
 }
 
-/// Code that cannot be run, in the caller's own line numbers.
+/// A syntax error, with line numbers of the original code.
 #[derive(Debug, PartialEq)]
-pub struct CodeError {
-    /// One line.
-    pub message: String,
-    /// The message with the line it is about.
-    pub detail: String,
+pub(crate) struct CodeError {
+    /// A single line.
+    pub(crate) message: String,
+    /// The message with the line of code.
+    pub(crate) detail: String,
 }
 
-/// Makes `code`, the body of an async function with `parameters`, ready to run.
-pub fn compile(code: &str, file_name: &str, parameters: &[String]) -> Result<Compiled, CodeError> {
+/// Compiles `code`, the body of an async function with `parameters`.
+pub(crate) fn compile(
+    code: &str,
+    file_name: &str,
+    parameters: &[String],
+) -> Result<CompiledScript, CodeError> {
     let allocator = Allocator::default();
-    // A module's rules: strict, with `await`. TypeScript is written so.
+    // The rules of modules: strict mode, with `await`.
     let source_type = SourceType::ts().with_module(true);
     let parsed = Parser::new(&allocator, code, source_type)
         .with_options(ParseOptions {
@@ -46,8 +50,8 @@ pub fn compile(code: &str, file_name: &str, parameters: &[String]) -> Result<Com
             ..ParseOptions::default()
         })
         .parse();
-    let fail = |diagnostics: &[OxcDiagnostic]| describe(diagnostics, code, file_name);
-    if let Some(error) = fail(&parsed.diagnostics) {
+    let first_error = |diagnostics: &[OxcDiagnostic]| describe(diagnostics, code, file_name);
+    if let Some(error) = first_error(&parsed.diagnostics) {
         return Err(error);
     }
     let mut program = parsed.program;
@@ -56,7 +60,7 @@ pub fn compile(code: &str, file_name: &str, parameters: &[String]) -> Result<Com
         .with_excess_capacity(2.0)
         .with_enum_eval(true)
         .build(&program);
-    if let Some(error) = fail(&analysed.diagnostics) {
+    if let Some(error) = first_error(&analysed.diagnostics) {
         return Err(error);
     }
     let scoping = analysed.semantic.into_scoping();
@@ -66,10 +70,10 @@ pub fn compile(code: &str, file_name: &str, parameters: &[String]) -> Result<Com
         &TransformOptions::default(),
     )
     .build_with_scoping(scoping, &mut program);
-    if let Some(error) = fail(&transformed.diagnostics) {
+    if let Some(error) = first_error(&transformed.diagnostics) {
         return Err(error);
     }
-    refuse_module_syntax(&mut program, code, file_name)?;
+    reject_module_syntax(&mut program, code, file_name)?;
 
     let printed = Codegen::new()
         .with_options(CodegenOptions {
@@ -77,7 +81,8 @@ pub fn compile(code: &str, file_name: &str, parameters: &[String]) -> Result<Com
             ..CodegenOptions::default()
         })
         .build(&program);
-    // The head is one line, hence one more line without mappings. The inner block lets a script declare a `page` of its own.
+    // The first line is added, so the source map starts with a line without mappings. The inner
+    // block lets a script declare its own `page`.
     let javascript = format!(
         "(async function ({}) {{ \"use strict\"; {{\n{}\n}}}})",
         parameters.join(", "),
@@ -87,25 +92,31 @@ pub fn compile(code: &str, file_name: &str, parameters: &[String]) -> Result<Com
         .map
         .map(|map| map.to_json().mappings)
         .unwrap_or_default();
+    Ok(CompiledScript {
+        javascript,
+        source_map: source_map(file_name, &mappings),
+    })
+}
+
+/// Returns the source map of the wrapped code, which has one more line at the start.
+fn source_map(file_name: &str, mappings: &str) -> String {
     let source_map = serde_json::json!({
         "version": 3,
         "sources": [file_name],
         "names": [],
         "mappings": format!(";{mappings}"),
     });
-    Ok(Compiled {
-        javascript,
-        source_map: source_map.to_string(),
-    })
+    source_map.to_string()
 }
 
-/// Imports of types are gone by now. What is left asks for modules, which a function body has none of.
-fn refuse_module_syntax(
+/// Rejects imports and exports, which a function body cannot have. Imports of types are already
+/// removed.
+fn reject_module_syntax(
     program: &mut Program,
     code: &str,
     file_name: &str,
 ) -> Result<(), CodeError> {
-    // The transformer leaves an empty `export {}` to mark a module that had imports.
+    // The transformer leaves an empty `export {}` in a module that had imports.
     program.body.retain(|statement| {
         !matches!(statement, Statement::ExportNamedDeclaration(export)
             if export.specifiers.is_empty())
@@ -117,14 +128,14 @@ fn refuse_module_syntax(
     {
         None => Ok(()),
         Some(statement) => {
-            let what = if matches!(statement, Statement::ImportDeclaration(_)) {
+            let keyword = if matches!(statement, Statement::ImportDeclaration(_)) {
                 "import"
             } else {
                 "export"
             };
-            Err(at(
+            Err(error_at(
                 &format!(
-                    "{what} is not available in a script, which is the body of a function: page, context, browser, playwright and fs are in scope"
+                    "{keyword} is not available in a script, which is the body of a function: page, context, browser, playwright and fs are in scope"
                 ),
                 statement.span().start as usize,
                 code,
@@ -144,17 +155,17 @@ fn describe(diagnostics: &[OxcDiagnostic], code: &str, file_name: &str) -> Optio
         Some(help) => format!("{}. {help}", diagnostic.message.trim_end_matches('.')),
         None => diagnostic.message.to_string(),
     };
-    Some(at(&message, offset, code, file_name))
+    Some(error_at(&message, offset, code, file_name))
 }
 
-fn at(message: &str, offset: usize, code: &str, file_name: &str) -> CodeError {
+fn error_at(message: &str, offset: usize, code: &str, file_name: &str) -> CodeError {
     let before = code.get(..offset).unwrap_or(code);
     let line = before.matches('\n').count() + 1;
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let column = before[line_start..].chars().count() + 1;
     let text = code[line_start..].lines().next().unwrap_or_default();
     let message = format!("SyntaxError: {message} ({file_name}:{line}:{column})");
-    // A very long line is shown around the place it is about.
+    // Of a very long line, only the part around the error is shown.
     let shown_from = column.saturating_sub(80);
     let shown: String = text.chars().skip(shown_from).take(160).collect();
     let gutter = format!("{line} | ");
@@ -169,20 +180,20 @@ fn at(message: &str, offset: usize, code: &str, file_name: &str) -> CodeError {
 mod tests {
     use super::*;
 
-    fn compiled(code: &str) -> Result<Compiled, CodeError> {
+    fn compile_script(code: &str) -> Result<CompiledScript, CodeError> {
         compile(code, "script.ts", &["page".to_owned(), "fs".to_owned()])
     }
 
-    fn refusal(code: &str) -> String {
-        match compiled(code) {
-            Ok(script) => panic!("{code} became {}", script.javascript),
+    fn syntax_error(code: &str) -> String {
+        match compile_script(code) {
+            Ok(script) => panic!("{code} compiled to {}", script.javascript),
             Err(err) => err.message,
         }
     }
 
     #[test]
-    fn types_go_and_the_rest_stands_in_one_async_function() {
-        let script = compiled("const a: number = 1;\nreturn await page.title() as string;")
+    fn types_are_removed_and_code_is_wrapped_in_async_function() {
+        let script = compile_script("const a: number = 1;\nreturn await page.title() as string;")
             .expect("compiles");
         assert_eq!(
             script.javascript,
@@ -192,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn no_brace_leads_out_of_the_function() {
+    fn stray_brace_is_syntax_error() {
         for code in [
             "}",
             "} async function more() {",
@@ -202,7 +213,7 @@ mod tests {
             "`${'}'}` }",
             "(",
         ] {
-            assert!(refusal(code).starts_with("SyntaxError: "), "{code}");
+            assert!(syntax_error(code).starts_with("SyntaxError: "), "{code}");
         }
         for code in [
             "// no newline at the end",
@@ -213,29 +224,34 @@ mod tests {
             "<!-- x",
             "--> x",
         ] {
-            if let Ok(script) = compiled(code) {
+            if let Ok(script) = compile_script(code) {
                 assert!(script.javascript.ends_with("\n}})"), "{code}");
             }
         }
     }
 
     #[test]
-    fn errors_name_the_callers_own_place() {
+    fn syntax_error_has_position_in_original_code() {
         assert_eq!(
-            refusal("const a = 1;\nconst é = ;"),
+            syntax_error("const a = 1;\nconst é = ;"),
             "SyntaxError: Unexpected token (script.ts:2:11)"
         );
         let long = format!("{}const = 1", "x; ".repeat(1000));
-        let err = compiled(&long).err().expect("is refused");
+        let err = compile_script(&long).err().expect("a syntax error");
         assert!(err.detail.len() < 500, "{}", err.detail);
     }
 
     #[test]
-    fn modules_are_refused_and_types_from_them_are_not() {
-        assert!(compiled("import type { Page } from 'playwright'; const p: Page = page;").is_ok());
+    fn modules_are_rejected_but_type_imports_are_not() {
         assert!(
-            refusal("import x from 'x'; x();").starts_with("SyntaxError: import is not available")
+            compile_script("import type { Page } from 'playwright'; const p: Page = page;").is_ok()
         );
-        assert!(refusal("export const a = 1;").starts_with("SyntaxError: export is not available"));
+        assert!(
+            syntax_error("import x from 'x'; x();")
+                .starts_with("SyntaxError: import is not available")
+        );
+        assert!(
+            syntax_error("export const a = 1;").starts_with("SyntaxError: export is not available")
+        );
     }
 }

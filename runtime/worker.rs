@@ -1,4 +1,13 @@
-//! The worker: attaches Playwright to the browser behind the socket, then runs what it is given, one script after the other.
+//! The worker: connects Playwright to the browser over the socket, then runs scripts one at a time.
+//!
+//! ```text
+//! start ── attach ── warm-up ── Attached ─┬─ Prepare ── Run ── Done ─┐
+//!             │                           └──────────────────────────┘
+//!             └── Failed (exit)      deadline, out of memory: Done (exit)
+//! ```
+//!
+//! [`Worker`] owns all state. It waits in one loop for the deadline, the socket, the engine and
+//! messages.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,45 +30,47 @@ use crate::{
     sandbox::{self, SandboxError},
     script_protocol::{DOWNLOADS, FromWorker, Page, RunRequest, Script, ToWorker},
     snapshot::{self, SnapshotError},
-    stop::Stopper,
     typescript,
+    watchdog::Watchdog,
 };
 
 #[derive(Debug, clap::Args)]
-pub struct Options {
-    /// The directory whose files scripts may use.
+pub(crate) struct Options {
+    /// The directory whose files scripts may use
     #[arg(long)]
     scratch: PathBuf,
-    /// The bound of the engine's heap.
+    /// The limit of the engine's heap, in MiB
     #[arg(long, default_value_t = 256)]
     heap_mb: u32,
-    /// The bound of what scripts may write in their directory.
+    /// The limit of the files in that directory, in MiB
     #[arg(long, default_value_t = 256)]
     scratch_mb: u32,
-    /// Who to become when started as root.
+    /// The user to change to when started as root
     #[arg(long, default_value = "nobody")]
     user: String,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum WorkerError {
+pub(crate) enum WorkerError {
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    #[error("the engine does not start: {0}")]
+    #[error("cannot start the engine: {0}")]
     Engine(#[from] EngineError),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    #[error("Playwright does not attach to the browser: {0}")]
+    #[error("cannot connect Playwright to the browser: {0}")]
     Attach(String),
-    #[error("{what}: {source}")]
-    Io { what: String, source: io::Error },
+    #[error("{subject}: {source}")]
+    Io { subject: String, source: io::Error },
 }
 
-const REHEARSAL: &str =
+/// Runs before a worker is announced, so that the code and data that the first script needs are
+/// already in memory.
+const WARMUP_SCRIPT: &str =
     "const list: string[] = []; for (const one of [1]) list.push(`${one}`); return { list };";
-const REHEARSAL_NAME: &str = "rehearsal.ts";
+const WARMUP_FILE_NAME: &str = "warm-up.ts";
 
 fn failed(error: EngineError) -> Ending {
     Ending::Failed {
@@ -68,14 +79,15 @@ fn failed(error: EngineError) -> Ending {
     }
 }
 
-fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> WorkerError {
-    let what = what.into();
-    move |source| WorkerError::Io { what, source }
+fn io_error(subject: impl Into<String>) -> impl FnOnce(io::Error) -> WorkerError {
+    let subject = subject.into();
+    move |source| WorkerError::Io { subject, source }
 }
 
-pub fn run(options: Options) -> Result<(), WorkerError> {
+/// Runs a worker until the agent closes the socket.
+pub(crate) fn run(options: Options) -> Result<(), WorkerError> {
     let started = Instant::now();
-    sandbox::close_inherited().map_err(io_error("the inherited descriptors"))?;
+    sandbox::close_inherited().map_err(io_error("inherited descriptors"))?;
     let socket: OwnedFd = io::stdin()
         .as_fd()
         .try_clone_to_owned()
@@ -86,7 +98,7 @@ pub fn run(options: Options) -> Result<(), WorkerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(io_error("the event loop"))?;
+        .map_err(io_error("event loop"))?;
     runtime.block_on(async {
         let stream = std::os::unix::net::UnixStream::from(
             socket.try_clone().map_err(io_error("standard input"))?,
@@ -105,29 +117,29 @@ pub fn run(options: Options) -> Result<(), WorkerError> {
             run: RefCell::default(),
         });
         let mut engine = Engine::start(heap, options.heap_mb, host.clone())?;
-        let stopper = Stopper::start(socket, engine.handle(), engine.context())
-            .map_err(io_error("the watching thread"))?;
+        let watchdog = Watchdog::start(socket, engine.handle(), engine.context())
+            .map_err(io_error("watchdog thread"))?;
 
-        // From here on nothing needs more than the socket and one open directory.
-        let memory = sandbox::memory_bound(options.heap_mb);
+        // From here on, only the socket and one open directory are needed.
+        let memory = sandbox::memory_limit(options.heap_mb);
         sandbox::become_user(&options.user, host.files.borrow().directory())?;
-        sandbox::limit(memory, options.scratch_mb)?;
+        sandbox::set_limits(memory, options.scratch_mb)?;
         host.files
             .borrow()
             .directory()
             .create_dir(DOWNLOADS)
             .map_err(io_error(DOWNLOADS))?;
-        sandbox::refuse_other_system_calls()?;
+        sandbox::restrict_system_calls()?;
 
         Worker {
             engine,
             host,
-            stopper,
+            watchdog,
             receiver: Receiver::new(stream),
             heap_mb: options.heap_mb,
             running: None,
             prepared: None,
-            runs: 0,
+            scripts: 0,
             announced: false,
         }
         .serve()
@@ -138,27 +150,28 @@ pub fn run(options: Options) -> Result<(), WorkerError> {
 struct Worker {
     engine: Engine,
     host: Rc<Host>,
-    stopper: Stopper,
+    watchdog: Watchdog,
     receiver: Receiver,
     heap_mb: u32,
-    running: Option<Running>,
-    /// The script that runs next.
+    running: Option<RunningScript>,
+    /// The next script, or why it cannot run.
     prepared: Option<Result<Function, Ending>>,
-    /// How many scripts there have been.
-    runs: u64,
-    /// Whether the agent knows that Playwright is connected.
+    /// The number of scripts that were prepared.
+    scripts: u64,
+    /// Whether `Attached` was sent to the agent.
     announced: bool,
 }
 
-struct Running {
+/// The time limit of the running script.
+struct RunningScript {
     timeout: Duration,
     deadline: Instant,
 }
 
-/// What happened in one turn of the loop.
-enum Turn {
+/// An event of the loop.
+enum Event {
     Message(Option<ToWorker>),
-    /// And whether there is more for it to do or to wait for.
+    /// The engine is idle or has made progress; whether it has more to do or to wait for.
     Engine(Result<bool, EngineError>),
     Deadline,
 }
@@ -169,37 +182,37 @@ impl Worker {
         // Whether the engine has something to do or to wait for.
         let mut engine_busy = true;
         loop {
-            match self.turn(engine_busy).await? {
-                Turn::Message(None) => return Ok(()),
-                Turn::Message(Some(message)) => {
+            match self.next_event(engine_busy).await? {
+                Event::Message(None) => return Ok(()),
+                Event::Message(Some(message)) => {
                     engine_busy = true;
-                    if let Some(ending) = self.accept(message) {
+                    if let Some(ending) = self.handle_message(message) {
                         self.finish(ending, self.is_reusable())?;
                     }
                 }
-                Turn::Engine(Ok(more)) => engine_busy = more,
-                Turn::Engine(Err(err)) => {
+                Event::Engine(Ok(more)) => engine_busy = more,
+                Event::Engine(Err(err)) => {
                     if !self.announced {
-                        return self.give_up(err.to_string()).await;
+                        return self.fail(err.to_string()).await;
                     }
                 }
-                Turn::Deadline => {
-                    let ending = self.overdue();
-                    return self.finish_for_good(ending).await;
+                Event::Deadline => {
+                    let ending = self.timed_out();
+                    return self.finish_last(ending).await;
                 }
             }
-            if self.stopper.has_fired() {
-                let ending = self.overdue();
-                return self.finish_for_good(ending).await;
+            if self.watchdog.has_fired() {
+                let ending = self.timed_out();
+                return self.finish_last(ending).await;
             }
             if self.engine.is_stopped() {
-                return self.finish_for_good(self.out_of_memory()).await;
+                return self.finish_last(self.out_of_memory()).await;
             }
             self.announce()?;
             let ending = self.host.run.borrow_mut().ending.take();
             match ending {
                 Some(Ending::Failed { error, stack }) if !self.announced => {
-                    return self.give_up(format!("{error}\n{stack}")).await;
+                    return self.fail(format!("{error}\n{stack}")).await;
                 }
                 Some(ending) => self.finish(ending, self.is_reusable())?,
                 None => {}
@@ -207,7 +220,8 @@ impl Worker {
         }
     }
 
-    async fn turn(&mut self, engine_busy: bool) -> Result<Turn, WorkerError> {
+    /// Waits for the next event.
+    async fn next_event(&mut self, engine_busy: bool) -> Result<Event, WorkerError> {
         let Worker {
             engine,
             host,
@@ -224,20 +238,20 @@ impl Worker {
         };
         Ok(tokio::select! {
             biased;
-            // Ahead of the engine, so that a flood of messages cannot hide that a script is over its time.
-            () = sleep => Turn::Deadline,
-            err = host.sender.keep_flushing() => return Err(io_error("the agent's socket")(err)),
+            // Before the engine, so that a flood of messages cannot delay the deadline.
+            () = sleep => Event::Deadline,
+            err = host.sender.keep_flushing() => return Err(io_error("agent socket")(err)),
             result = poll_fn(|context| match engine.poll(context) {
-                // The engine goes on to wait for the browser; what it has just told the host is to be looked at now.
-                Poll::Pending if host.has_news() || engine.is_stopped() => Poll::Ready(Ok(true)),
+                // The engine still waits for the browser, but the host has an event to handle now.
+                Poll::Pending if host.has_events() || engine.is_stopped() => Poll::Ready(Ok(true)),
                 poll => poll.map_ok(|()| false),
-            }), if engine_busy => Turn::Engine(result),
-            message = receiver.next(), if !host.inbox.is_full() => Turn::Message(message?),
+            }), if engine_busy => Event::Engine(result),
+            message = receiver.next(), if !host.inbox.is_full() => Event::Message(message?),
         })
     }
 
-    /// Takes a message; an ending where it is a script that does not even start.
-    fn accept(&mut self, message: ToWorker) -> Option<Ending> {
+    /// Handles a message. Returns an ending if it is a script that cannot start.
+    fn handle_message(&mut self, message: ToWorker) -> Option<Ending> {
         match message {
             ToWorker::Cdp(text) => self.host.inbox.push(text),
             ToWorker::Prepare(script) => self.prepared = Some(self.prepare(&script)),
@@ -247,9 +261,9 @@ impl Worker {
     }
 
     fn prepare(&mut self, script: &Script) -> Result<Function, Ending> {
-        self.runs += 1;
-        // Traces of an executor's earlier scripts must not be read with this one's source map.
-        let name = match (self.runs, script.file_name.rsplit_once('.')) {
+        self.scripts += 1;
+        // Unique, so that stack traces of an executor's earlier scripts do not use this source map.
+        let name = match (self.scripts, script.file_name.rsplit_once('.')) {
             (1, _) => script.file_name.clone(),
             (n, Some((stem, extension))) => format!("{stem}-{n}.{extension}"),
             (n, None) => format!("{}-{n}", script.file_name),
@@ -268,18 +282,18 @@ impl Worker {
         *self.host.run.borrow_mut() = RunState::default();
         let timeout = Duration::from_millis(request.timeout_ms);
         let deadline = Instant::now() + timeout;
-        self.running = Some(Running { timeout, deadline });
-        self.stopper.set_deadline(Some(deadline));
-        let nothing = || Err(failed(EngineError::new("there is no script to run")));
-        let script = self.prepared.take().unwrap_or_else(nothing)?;
+        self.running = Some(RunningScript { timeout, deadline });
+        self.watchdog.set_deadline(Some(deadline));
+        let missing = || Err(failed(EngineError::new("no script was prepared")));
+        let script = self.prepared.take().unwrap_or_else(missing)?;
         self.engine.run(script, &request.page).map_err(failed)
     }
 
-    /// Goes the way of a script that does nothing: what the first one touches is in memory then, and costs it no time.
-    fn rehearse(&mut self) -> Result<(), EngineError> {
-        let script = typescript::compile(REHEARSAL, REHEARSAL_NAME, &self.engine.scope)
+    /// Starts [`WARMUP_SCRIPT`].
+    fn warm_up(&mut self) -> Result<(), EngineError> {
+        let script = typescript::compile(WARMUP_SCRIPT, WARMUP_FILE_NAME, &self.engine.scope)
             .map_err(|err| EngineError::new(err.message))?;
-        let script = self.engine.load(REHEARSAL_NAME, script)?;
+        let script = self.engine.load(WARMUP_FILE_NAME, script)?;
         self.engine.run(script, &Page::Unused)
     }
 
@@ -287,20 +301,21 @@ impl Worker {
         !self.host.detached.get()
     }
 
+    /// Once Playwright has connected, warms up and sends `Attached`.
     fn announce(&mut self) -> Result<(), WorkerError> {
         if self.host.attached.take() {
-            self.rehearse()?;
+            self.warm_up()?;
             self.announced = true;
-            self.say(FromWorker::Attached)?;
+            self.send(FromWorker::Attached)?;
         }
         Ok(())
     }
 
-    /// Tells the agent how the script ended.
+    /// Reports to the agent how the script ended.
     fn finish(&mut self, ending: Ending, reusable: bool) -> Result<(), WorkerError> {
-        self.stopper.set_deadline(None);
+        self.watchdog.set_deadline(None);
         if self.running.take().is_none() {
-            // Without a script there is nobody to tell; what happened shows in the exit.
+            // The warm-up, or no script at all: an error shows in the exit.
             return Ok(());
         }
         let state = std::mem::take(&mut *self.host.run.borrow_mut());
@@ -308,33 +323,36 @@ impl Worker {
             result, mut stderr, ..
         } = state;
         for message in outcome::messages(ending, result, &mut stderr, reusable) {
-            self.say(message)?;
+            self.send(message)?;
         }
         Ok(())
     }
 
-    /// The same for the last script of this worker: its engine was stopped somewhere, or is out of memory.
-    async fn finish_for_good(&mut self, ending: Ending) -> Result<(), WorkerError> {
+    /// Reports the end of the last script: the engine was stopped while it ran, or is out of
+    /// memory.
+    async fn finish_last(&mut self, ending: Ending) -> Result<(), WorkerError> {
         self.finish(ending, false)?;
-        self.say_the_rest().await
+        self.drain().await
     }
 
-    async fn give_up(&mut self, reason: String) -> Result<(), WorkerError> {
-        self.say(FromWorker::Failed(reason.clone()))?;
-        self.say_the_rest().await?;
+    /// Reports that the worker cannot connect to the browser, and ends it.
+    async fn fail(&mut self, reason: String) -> Result<(), WorkerError> {
+        self.send(FromWorker::Failed(reason.clone()))?;
+        self.drain().await?;
         Err(WorkerError::Attach(reason))
     }
 
-    fn say(&self, message: FromWorker) -> Result<(), WorkerError> {
+    fn send(&self, message: FromWorker) -> Result<(), WorkerError> {
         let failed = |err| WorkerError::Receive(ReceiveError::Frame(err));
         self.host.sender.push(message).map_err(failed)
     }
 
-    /// Waits until all is written. What comes in meanwhile is let go, so that neither side waits for the other.
-    async fn say_the_rest(&mut self) -> Result<(), WorkerError> {
+    /// Writes all queued messages. Messages that arrive meanwhile are dropped, so that the two
+    /// sides cannot wait for each other.
+    async fn drain(&mut self) -> Result<(), WorkerError> {
         loop {
             tokio::select! {
-                result = self.host.sender.flush() => return result.map_err(io_error("the agent's socket")),
+                result = self.host.sender.flush() => return result.map_err(io_error("agent socket")),
                 message = self.receiver.next() => if message?.is_none() {
                     return Ok(());
                 },
@@ -342,22 +360,24 @@ impl Worker {
         }
     }
 
-    fn overdue(&mut self) -> Ending {
+    /// Returns the ending of a script that has exceeded its timeout.
+    fn timed_out(&mut self) -> Ending {
         let seconds = self
             .running
             .as_ref()
             .map_or(0.0, |running| running.timeout.as_secs_f64());
-        let error = format!("the script ran longer than its {seconds} seconds and was stopped");
-        // It was at work and was stopped there, or it waits for a call of Playwright's, or for something of its own.
-        let frames = self.stopper.frames();
-        let (doing, place) = if self.stopper.has_fired() {
+        let error = format!("the script exceeded its timeout of {seconds} s and was stopped");
+        // It was stopped while it ran code, or it waits for a call into Playwright or for something
+        // else.
+        let frames = self.watchdog.frames();
+        let (state, stack) = if self.watchdog.has_fired() {
             ("It was running:", self.engine.describe(&frames))
         } else {
             ("It was waiting for:", self.engine.pending_calls())
         };
-        let stack = match place.as_str() {
+        let stack = match stack.as_str() {
             "" => String::new(),
-            place => format!("{error}\n{doing}\n{place}"),
+            stack => format!("{error}\n{state}\n{stack}"),
         };
         Ending::Failed { error, stack }
     }
@@ -365,7 +385,7 @@ impl Worker {
     fn out_of_memory(&self) -> Ending {
         Ending::Failed {
             error: format!(
-                "out of memory: the script used more than its {} MB of heap",
+                "out of memory: the script exceeded its heap limit of {} MiB",
                 self.heap_mb
             ),
             stack: String::new(),

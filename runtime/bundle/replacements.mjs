@@ -1,5 +1,5 @@
-// What a client attached over CDP never needs, module by module: `replacements` are new bodies for a module's initialiser
-// (which assigns the names that the module declares), `patches` are single edits. Both fail the build when upstream moves.
+// Removes the parts of Playwright that a client attached over CDP never needs. `replacements` are new bodies for the initialisers
+// of modules (which assign the names that the module declares); `patches` are single edits. Both fail the build if upstream changes.
 const core = 'packages/playwright-core/src/';
 const utils = 'packages/utils/';
 const refuse = (what) => `throw new Error(${JSON.stringify(`${what} is not available in a script`)});`;
@@ -86,7 +86,7 @@ export const replacements = {
   [`${utils}comparators.ts`]: ``,
   [`${utils}webp/webp.ts`]: ``,
 
-  // Facts about a host that is not there.
+  // Facts about the host, which scripts cannot see.
   [`${utils}hostPlatform.ts`]: `hostPlatform = 'ubuntu24.04-x64'; isOfficiallySupportedPlatform = true;`,
   [`${utils}linuxUtils.ts`]: ``,
   [`${core}server/userAgent.ts`]: `cachedUserAgent = 'Playwright/%VERSION%';`,
@@ -95,11 +95,11 @@ export const replacements = {
 };
 
 export const patches = {
-  // The agent says why a download is not there.
+  // The agent passes on why a download is missing.
   [`${core}server/chromium/crBrowser.ts`]: [
     [`this.downloadFinished(payload.guid, this._closeReason || "canceled");`, `this.downloadFinished(payload.guid, payload.reason || this._closeReason || "canceled");`],
   ],
-  // Every call of a script into Playwright passes here: `src/calls.ts` keeps the list of those that are under way.
+  // Every call of a script into Playwright passes here; `src/calls.ts` lists the pending ones.
   [`${core}client/channelOwner.ts`]: [
     [
       `const result2 = await currentZone().with("apiZone", apiZone).run(async () => await func(apiZone));`,

@@ -1,5 +1,5 @@
-// playwright-core's coreBundle.js is an esbuild bundle of lazily initialised CommonJS-like modules. This turns it into one
-// ES module that esbuild can shake, with some of its modules replaced. Every step checks that it found what it came for.
+// playwright-core's coreBundle.js is an esbuild bundle of lazily initialised CommonJS-like modules. This converts it into one
+// ES module for tree shaking, with some of its modules replaced. Every step fails if it does not find its target.
 import fs from 'node:fs';
 
 const moduleHeading = /^\/\/ ((?:packages|node_modules|[\w.\-@]+)\/[^\n]*\.(?:ts|tsx|js|cjs|mjs|json))$/gm;
@@ -7,20 +7,20 @@ const initialiser = /^var (init_\w+) = __esm\(\{\n {2}("[^"]+")\(\) \{/m;
 
 export function sliceCoreBundle(file, { replacements, patches, version }) {
   const parts = splitModules(withoutExports(fs.readFileSync(file, 'utf8')));
-  const unseen = new Set([...Object.keys(replacements), ...Object.keys(patches)]);
+  const missing = new Set([...Object.keys(replacements), ...Object.keys(patches)]);
   const out = [];
   for (const [name, source] of parts) {
-    unseen.delete(name);
+    missing.delete(name);
     let code = source;
     if (patches[name]) code = patch(name, code, patches[name]);
     if (name in replacements) code = replaceBody(name, code, replacements[name].replaceAll('%VERSION%', version));
     out.push(shakable(name, code));
   }
-  if (unseen.size) throw new Error(`coreBundle.js has no such modules any more: ${[...unseen].join(', ')}`);
+  if (missing.size) throw new Error(`coreBundle.js lacks the modules: ${[...missing].join(', ')}`);
   return `${out.join('')}\n${entry}`;
 }
 
-/** The bundle's own exports hold everything alive, so they go; ours is `entry`. */
+/** Removes the exports of the bundle, which would keep everything alive. `entry` is the only export. */
 function withoutExports(source) {
   const exportsAt = source.indexOf('\n__export(coreBundle_exports, {');
   const end = source.lastIndexOf('var coreBundle_exports', exportsAt + 5);
@@ -38,7 +38,7 @@ function splitModules(source) {
     name = match[1];
   }
   parts.push([name, source.slice(start)]);
-  if (parts.length < 300) throw new Error(`coreBundle.js has ${parts.length} modules, which is too few to be right`);
+  if (parts.length < 300) throw new Error(`coreBundle.js has ${parts.length} modules, expected at least 300`);
   return parts;
 }
 
@@ -50,7 +50,7 @@ function patch(name, code, edits) {
   return code;
 }
 
-/** Keeps the module's declarations, so that others may still name them, and gives its initialiser another body. */
+/** Gives the initialiser of a module another body. The declarations stay, since other modules refer to them. */
 function replaceBody(name, code, body) {
   const match = initialiser.exec(code);
   const end = match ? code.indexOf('\n});\n', match.index) : -1;
@@ -59,14 +59,14 @@ function replaceBody(name, code, body) {
   return `${code.slice(0, match.index)}var ${init} = __esm({\n  ${path}() {\n${body}\n  }\n});\n${code.slice(end + 5)}`;
 }
 
-/** Marks what has no effect until it is called, so that what nobody calls falls away. */
+/** Marks functions without side effects as pure, so that unused modules are removed. */
 function shakable(name, code) {
   code = code
     .replace(/^var (init_\w+) = __esm\(/gm, 'var $1 = /* @__PURE__ */ __esm(')
     .replace(/^var (require_\w+) = __commonJS\(/gm, 'var $1 = /* @__PURE__ */ __commonJS(')
     .replace(/^var (\w+_exports) = \{\};\n__export\(\1, \{/gm, 'var $1 = /* @__PURE__ */ __exports({');
   if (name === '<prelude>') code += '\nvar __exports = (all) => { const target = {}; __export(target, all); return target; };\n';
-  // A direct eval could see every name, so it would keep them all.
+  // A direct eval could use every name, and would keep all modules.
   if (name.includes('/tools/')) code = code.replace(/(?<![\w$.'"\\])eval\(/g, '(0, eval)(');
   return code;
 }

@@ -1,4 +1,4 @@
-//! Conversions that JavaScript would do slowly.
+//! Conversions that would be slow in JavaScript.
 
 use base64::{
     Engine, alphabet,
@@ -10,21 +10,22 @@ use sha2::Digest;
 
 #[op2]
 #[string]
-pub fn op_base64_to_string(#[buffer] bytes: &[u8]) -> String {
+pub(crate) fn op_base64_to_string(#[buffer] bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// As lenient as Node's: either alphabet, with or without padding, white space anywhere, and it ends at what is none of these.
+/// Decodes base64 as leniently as Node: either alphabet, with or without padding, white space
+/// anywhere, up to the first other character.
 #[op2]
 #[buffer]
-pub fn op_base64_to_bytes(#[string] text: &str) -> Vec<u8> {
+pub(crate) fn op_base64_to_bytes(#[string] text: &str) -> Vec<u8> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,
         GeneralPurposeConfig::new()
             .with_decode_padding_mode(DecodePaddingMode::Indifferent)
             .with_decode_allow_trailing_bits(true),
     );
-    // What Chromium sends is plain; only a script's own text takes the slow path.
+    // Chromium sends plain base64; only text of scripts takes the slow path.
     if let Ok(bytes) = LENIENT.decode(text) {
         return bytes;
     }
@@ -38,7 +39,7 @@ pub fn op_base64_to_bytes(#[string] text: &str) -> Vec<u8> {
             _ => None,
         })
         .collect();
-    // A single left-over character has not got the bits of a byte.
+    // A single remaining character has too few bits for a byte.
     if plain.len() % 4 == 1 {
         plain.pop();
     }
@@ -47,18 +48,21 @@ pub fn op_base64_to_bytes(#[string] text: &str) -> Vec<u8> {
 
 #[op2]
 #[buffer]
-pub fn op_hash(#[string] algorithm: &str, #[buffer] bytes: &[u8]) -> Result<Vec<u8>, JsErrorBox> {
+pub(crate) fn op_hash(
+    #[string] algorithm: &str,
+    #[buffer] bytes: &[u8],
+) -> Result<Vec<u8>, JsErrorBox> {
     match algorithm {
         "sha1" => Ok(sha1::Sha1::digest(bytes).to_vec()),
         "sha256" => Ok(sha2::Sha256::digest(bytes).to_vec()),
         "sha512" => Ok(sha2::Sha512::digest(bytes).to_vec()),
         other => Err(JsErrorBox::generic(format!(
-            "the hash {other} is not available in a script"
+            "the hash algorithm {other} is not available in a script"
         ))),
     }
 }
 
 #[op2(fast)]
-pub fn op_random(#[buffer] bytes: &mut [u8]) -> Result<(), JsErrorBox> {
+pub(crate) fn op_random(#[buffer] bytes: &mut [u8]) -> Result<(), JsErrorBox> {
     getrandom::fill(bytes).map_err(|err| JsErrorBox::generic(err.to_string()))
 }

@@ -10,7 +10,10 @@ use super::Host;
 use crate::script_protocol::FromWorker;
 
 #[op2(fast)]
-pub fn op_cdp_send(state: &mut OpState, #[string] message: String) -> Result<(), JsErrorBox> {
+pub(crate) fn op_cdp_send(
+    state: &mut OpState,
+    #[string] message: String,
+) -> Result<(), JsErrorBox> {
     state
         .borrow::<Rc<Host>>()
         .sender
@@ -20,17 +23,17 @@ pub fn op_cdp_send(state: &mut OpState, #[string] message: String) -> Result<(),
 
 #[op2]
 #[serde]
-pub async fn op_cdp_receive(state: Rc<RefCell<OpState>>) -> Vec<String> {
+pub(crate) async fn op_cdp_receive(state: Rc<RefCell<OpState>>) -> Vec<String> {
     let inbox = state.borrow().borrow::<Rc<Host>>().inbox.clone();
     inbox.receive().await
 }
 
 #[op2(fast)]
-pub fn op_attached(state: &mut OpState) {
+pub(crate) fn op_attached(state: &mut OpState) {
     state.borrow::<Rc<Host>>().attached.set(true);
 }
 
 #[op2(fast)]
-pub fn op_detached(state: &mut OpState) {
+pub(crate) fn op_detached(state: &mut OpState) {
     state.borrow::<Rc<Host>>().detached.set(true);
 }

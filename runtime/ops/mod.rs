@@ -1,4 +1,4 @@
-//! What the bundle may ask of the process. `src/host.ts` is the other side of every function here.
+//! The functions that the bundle may call. `src/host.ts` declares each of them in TypeScript.
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,35 +19,35 @@ mod cdp;
 mod files;
 mod script;
 
-pub use files::Files;
+pub(crate) use files::Files;
 
-/// What the functions act on; the worker's loop holds the same.
-pub struct Host {
-    pub sender: Rc<Sender>,
-    pub inbox: Rc<Inbox>,
-    pub files: RefCell<Files>,
-    pub started: Instant,
-    /// Playwright is connected, and the loop has not seen it yet.
-    pub attached: Cell<bool>,
-    /// The script has closed the connection: none can run after it.
-    pub detached: Cell<bool>,
-    pub run: RefCell<RunState>,
+/// The state of the functions, shared with the worker's loop.
+pub(crate) struct Host {
+    pub(crate) sender: Rc<Sender>,
+    pub(crate) inbox: Rc<Inbox>,
+    pub(crate) files: RefCell<Files>,
+    pub(crate) started: Instant,
+    /// Playwright has connected, and the loop has not announced it yet.
+    pub(crate) attached: Cell<bool>,
+    /// The script has closed the connection: no other script can run.
+    pub(crate) detached: Cell<bool>,
+    pub(crate) run: RefCell<RunState>,
 }
 
 impl Host {
-    /// Whether there is something for the worker's loop.
-    pub fn has_news(&self) -> bool {
+    /// Whether the worker's loop has an event to handle.
+    pub(crate) fn has_events(&self) -> bool {
         self.attached.get() || self.run.borrow().ending.is_some()
     }
 }
 
-/// What belongs to the script that runs.
+/// The state of the running script.
 #[derive(Default)]
-pub struct RunState {
-    pub stdout: Output,
-    pub stderr: Output,
-    pub result: ResultText,
-    pub ending: Option<Ending>,
+pub(crate) struct RunState {
+    pub(crate) stdout: Output,
+    pub(crate) stderr: Output,
+    pub(crate) result: ResultText,
+    pub(crate) ending: Option<Ending>,
 }
 
 deno_core::extension!(
@@ -76,12 +76,12 @@ deno_core::extension!(
         script::op_result,
         script::op_succeeded,
     ],
-    middleware = without_ambient_powers,
+    middleware = disable_ambient_authority,
 );
 
-/// Switches off the engine's own functions that reach past the script: its standard streams, its resources, its panic.
-/// Scripts get hold of none of them; this is for the day when one does.
-fn without_ambient_powers(op: OpDecl) -> OpDecl {
+/// Disables the engine's functions that reach beyond the script: standard streams, resources and
+/// panic. Scripts cannot name any of them; this is a second line of defence.
+fn disable_ambient_authority(op: OpDecl) -> OpDecl {
     match op.name {
         "op_print"
         | "op_panic"
@@ -101,8 +101,8 @@ fn without_ambient_powers(op: OpDecl) -> OpDecl {
     }
 }
 
-/// The engine's extensions, the same for a snapshot and for what starts from it.
-pub fn extensions() -> Vec<Extension> {
+/// Returns the engine's extensions. They must be the same for a snapshot and for its users.
+pub(crate) fn extensions() -> Vec<Extension> {
     vec![
         deno_webidl::deno_webidl::init(),
         deno_web::deno_web::init(

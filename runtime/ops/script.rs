@@ -1,4 +1,4 @@
-//! What a script says: its output, its result, its end.
+//! A script's output, result and end.
 
 use std::rc::Rc;
 
@@ -9,16 +9,16 @@ use deno_error::JsErrorBox;
 use super::Host;
 use crate::{outcome::Ending, script_protocol::FromWorker};
 
-/// Milliseconds since the worker started.
+/// Returns the milliseconds since the worker started.
 #[op2(fast)]
-pub fn op_clock(state: &mut OpState) -> f64 {
+pub(crate) fn op_clock(state: &mut OpState) -> f64 {
     state
         .try_borrow::<Rc<Host>>()
         .map_or(0.0, |host| host.started.elapsed().as_secs_f64() * 1000.0)
 }
 
 #[op2(fast)]
-pub fn op_output(
+pub(crate) fn op_output(
     state: &mut OpState,
     #[smi] stream: i32,
     #[string] text: &str,
@@ -29,7 +29,7 @@ pub fn op_output(
         1 => (&mut run.stdout, "stdout", FromWorker::Stdout),
         _ => (&mut run.stderr, "stderr", FromWorker::Stderr),
     };
-    if let Some(text) = output.take(name, text) {
+    if let Some(text) = output.accept(name, text) {
         host.sender
             .send(message(Bytes::from(text)))
             .map_err(|err| JsErrorBox::generic(err.to_string()))?;
@@ -38,7 +38,7 @@ pub fn op_output(
 }
 
 #[op2(fast)]
-pub fn op_result(state: &mut OpState, #[string] json: &str) -> bool {
+pub(crate) fn op_result(state: &mut OpState, #[string] json: &str) -> bool {
     state
         .borrow::<Rc<Host>>()
         .run
@@ -48,16 +48,16 @@ pub fn op_result(state: &mut OpState, #[string] json: &str) -> bool {
 }
 
 #[op2(fast)]
-pub fn op_succeeded(state: &mut OpState) {
+pub(crate) fn op_succeeded(state: &mut OpState) {
     end(state, Ending::Succeeded);
 }
 
 #[op2(fast)]
-pub fn op_failed(state: &mut OpState, #[string] error: String, #[string] stack: String) {
+pub(crate) fn op_failed(state: &mut OpState, #[string] error: String, #[string] stack: String) {
     end(state, Ending::Failed { error, stack });
 }
 
-/// The first word counts.
+/// Records how the script ended. Only the first ending counts.
 fn end(state: &mut OpState, ending: Ending) {
     state
         .borrow::<Rc<Host>>()

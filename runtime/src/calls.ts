@@ -1,5 +1,5 @@
-// The script's calls into Playwright that are under way. When the script is stopped they say where it waited; once a script has
-// answered, what it left running can start none.
+// The pending calls of a script into Playwright. When the script is stopped, they show what it was waiting for. After its end, code
+// that it left running cannot start new ones.
 
 interface ApiZone {
   apiName: string;
@@ -7,28 +7,28 @@ interface ApiZone {
   frames: { file: string; line: number; column: number; function?: string }[];
 }
 
-const underWay = new Set<ApiZone>();
-let open = true;
+const pending = new Set<ApiZone>();
+let allowed = true;
 
 export const calls = {
   begin(zone: ApiZone) {
     if (zone.internal) return;
-    if (!open) throw new Error('the script that started this has ended');
-    underWay.add(zone);
+    if (!allowed) throw new Error('the script that started this call has ended');
+    pending.add(zone);
   },
   end(zone: ApiZone) {
-    underWay.delete(zone);
+    pending.delete(zone);
   },
 };
 
-export function allowCalls(allowed: boolean): void {
-  open = allowed;
-  if (allowed) underWay.clear();
+export function allowCalls(allow: boolean): void {
+  allowed = allow;
+  if (allow) pending.clear();
 }
 
-/** One line for each call that is under way, in the form of a stack trace. */
+/** Formats the pending calls like a stack trace, one per line. */
 export function pendingCalls(): string {
-  return [...underWay]
+  return [...pending]
     .filter(({ apiName }) => apiName)
     .map(({ apiName, frames: [frame] }) => `    at ${apiName}${frame ? ` (${frame.file}:${frame.line}:${frame.column})` : ''}`)
     .join('\n');

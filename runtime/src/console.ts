@@ -1,4 +1,4 @@
-// `console` and `util.inspect`, close to what Node prints. Output goes to the call's stdout and stderr.
+// `console` and `util.inspect`, with output close to Node's. It goes to the stdout and stderr of the call.
 import { ops } from './host.ts';
 
 const customInspect = Symbol.for('nodejs.util.inspect.custom');
@@ -17,7 +17,7 @@ export function inspect(value: unknown, options: InspectOptions = {}): string {
 inspect.custom = customInspect;
 
 class Inspector {
-  // The objects that are being shown, outermost first.
+  // The objects that are being printed, outermost first.
   #open: object[] = [];
   constructor(readonly maxDepth: number) {}
 
@@ -92,8 +92,8 @@ class Inspector {
   #properties(value: object, depth: number, keys: string[]): string[] {
     return keys.slice(0, maxItems + 1).map((key) => {
       const shownKey = /^[A-Za-z_$][\w$]*$/.test(key) ? key : quoted(key);
-      const { get, set, value: held } = Object.getOwnPropertyDescriptor(value, key) ?? {};
-      const shown = get ? (set ? '[Getter/Setter]' : '[Getter]') : set ? '[Setter]' : this.show(held, depth + 1);
+      const { get, set, value: data } = Object.getOwnPropertyDescriptor(value, key) ?? {};
+      const shown = get ? (set ? '[Getter/Setter]' : '[Getter]') : set ? '[Setter]' : this.show(data, depth + 1);
       return `${shownKey}: ${shown}`;
     });
   }
@@ -113,7 +113,7 @@ class Inspector {
 
 const nameOf = (value: object): string => {
   const constructor: unknown = value.constructor;
-  // Upstream's bundler numbers classes that share a name.
+  // The bundler of Playwright numbers classes that share a name.
   return typeof constructor === 'function' ? constructor.name.replace(/^([A-Z]\D*)\d$/, '$1') : '';
 };
 
@@ -143,7 +143,7 @@ function group(prefix: string, open: string, items: string[], close: string, dep
 export function format(...args: unknown[]): string {
   let rest = args;
   let out = '';
-  // Like Node: directives count only where there is something to fill in.
+  // Like Node: directives are replaced only if there are arguments for them.
   if (typeof args[0] === 'string' && args.length > 1) {
     let next = 1;
     out = args[0].replace(/%[sdifjoOc%]/g, (directive) => {
@@ -218,7 +218,7 @@ export const console = {
   },
 };
 
-/** The stack's lines that are the script's own: neither Playwright's, nor the engine's. */
+/** Returns the stack frames of the script, without those of Playwright and of the engine. */
 export function framesOf(error: Error): string {
   return String(error.stack ?? '')
     .split('\n')

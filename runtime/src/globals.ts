@@ -1,4 +1,4 @@
-// What a script and Playwright find on `globalThis` beside the language itself.
+// The globals of scripts and of Playwright, beside those of the language itself.
 import { core, loadWeb, ops } from './host.ts';
 import { console } from './console.ts';
 
@@ -16,7 +16,7 @@ const { AbortController, AbortSignal } = loadWeb('03_abort_signal.js');
 const { atob, btoa } = loadWeb('05_base64.js');
 const { TextDecoder, TextEncoder } = loadWeb('08_text_encoding.js');
 
-// Timers are Node's: objects with `unref`, and each callback runs in the async context that set it.
+// Timers as in Node: objects with `unref`. Each callback runs in the async context that created the timer.
 class Timeout {
   constructor(readonly timer: object) {}
   ref() {
@@ -39,7 +39,7 @@ const timers = new Map<number, Timeout>();
 const ids = new WeakMap<Timeout, number>();
 let lastId = 0;
 
-// Most callers keep the object; a number is only made for those who ask for one.
+// Most callers keep the object; a number is created only on request.
 function idOf(timeout: Timeout): number {
   let id = ids.get(timeout);
   if (id === undefined) {
@@ -90,7 +90,7 @@ class Immediate {
 const exit = () => {
   throw new Error('process.exit() is not available in a script: return or throw instead');
 };
-const itself = (value: unknown) => () => value;
+const constant = (value: unknown) => () => value;
 const hrtime = Object.assign(
   () => {
     const now = ops.op_clock();
@@ -105,7 +105,7 @@ const process: Record<string, unknown> = {
   execArgv: [],
   platform: 'linux',
   arch: 'x64',
-  // Playwright asks for Node's version; a script runs on no Node.
+  // Playwright reads the version of Node, although there is no Node.
   version: 'v20.0.0',
   versions: { node: '20.0.0' },
   pid: 1,
@@ -117,19 +117,19 @@ const process: Record<string, unknown> = {
   chdir() {
     throw new Error('process.chdir() is not available in a script');
   },
-  emit: itself(false),
+  emit: constant(false),
   emitWarning() {},
   nextTick: (callback: (...args: unknown[]) => void, ...args: unknown[]) => queueMicrotask(inContext(callback, args)),
   hrtime,
   uptime: () => ops.op_clock() / 1000,
-  umask: itself(0),
-  memoryUsage: itself({ rss: 0, heapTotal: 0, heapUsed: 0, external: 0, arrayBuffers: 0 }),
+  umask: constant(0),
+  memoryUsage: constant({ rss: 0, heapTotal: 0, heapUsed: 0, external: 0, arrayBuffers: 0 }),
   stdout: { isTTY: false, columns: 80, write: (text: unknown) => ops.op_output(1, String(text)) },
   stderr: { isTTY: false, columns: 80, write: (text: unknown) => ops.op_output(2, String(text)) },
 };
-for (const name of ['on', 'once', 'off', 'addListener', 'removeListener', 'removeAllListeners']) process[name] = itself(process);
+for (const name of ['on', 'once', 'off', 'addListener', 'removeListener', 'removeAllListeners']) process[name] = constant(process);
 
-// Both are of the process that runs the script, not of the one that made the snapshot.
+// Both belong to the process that runs the script, not to the one that created the snapshot.
 let started = 0;
 const performance = { now: () => ops.op_clock() - started, timeOrigin: 0, mark() {}, measure() {} };
 export function startClock() {
@@ -183,6 +183,6 @@ define({
   performance,
   crypto: { getRandomValues, randomUUID },
   fetch: async () => {
-    throw new Error('fetch() is not available in a script, which has no network of its own: use page.evaluate(() => fetch(…)) to fetch in the page');
+    throw new Error('fetch() is not available in a script, which has no network access: use page.evaluate(() => fetch(…)) to fetch in the page');
   },
 });

@@ -1,5 +1,5 @@
-// The engine's own functions and ours in Rust (`runtime/ops`), taken once while the snapshot is made. Scripts never see them:
-// everything that names an engine's object is deleted before a script runs, and nothing here hands one out.
+// The functions of the engine and those in Rust (`runtime/ops`), captured while the snapshot is created. Scripts never see them:
+// every global that refers to the engine is deleted before a script runs, and nothing here exposes one.
 
 interface Core {
   ops: Record<string, never> & Ops;
@@ -24,7 +24,7 @@ interface Core {
 interface Ops {
   /** Queues one message for the browser. */
   op_cdp_send(message: string): void;
-  /** The messages that have come since, at least one. */
+  /** Waits for messages of the browser, and returns all that are queued. */
   op_cdp_receive(): Promise<string[]>;
   /** Writes to the script's standard output (1) or error (2); false once that stream is full. */
   op_output(stream: number, text: string): boolean;
@@ -53,7 +53,7 @@ interface Ops {
 declare const Deno: { core: Core };
 
 export const core = Deno.core;
-// Copies, so that what is called later cannot be exchanged on the engine's object.
+// A copy, so that later changes of the engine's object have no effect.
 export const ops: Ops = { ...core.ops };
 
 export const loadWeb = (file: string) => core.loadExtScript(`ext:deno_web/${file}`);

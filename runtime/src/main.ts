@@ -1,4 +1,4 @@
-// The bundle's entry: it runs once, while the snapshot is made. What it leaves on `globalThis.__berth` is taken by the worker.
+// The entry of the bundle. It runs once, while the snapshot is created. The worker's BOOTSTRAP_JS reads the functions that it puts on `globalThis.__berth`.
 import { startClock } from './globals.ts';
 import { Buffer } from './node/buffer.ts';
 import * as fs from './node/fs.ts';
@@ -16,12 +16,12 @@ const toServer = (object: any) => playwright._connection.toImpl(object);
 playwright._connection.scriptCalls = calls;
 let browser: any;
 
-/** Connects Playwright to the browser behind the host. */
+/** Connects Playwright to the browser through the host. */
 async function attach() {
   try {
     startClock();
     browser = await playwright.chromium.connectOverCDP(new HostTransport(), { noDefaults: true, artifactsDir: downloads() });
-    // Files go over the connection: the browser may run as another user, and must not be told to open paths of a script's choice.
+    // Sends files over the connection: the browser may run as another user, and must not open paths that a script chooses.
     toServer(browser)._isBrowserCollocatedWithServer = false;
     ops.op_attached();
   } catch (error) {
@@ -29,26 +29,26 @@ async function attach() {
   }
 }
 
-/** Where scripts find the downloads of this call: the agent puts them there, from the one folder that the browser has for all. */
+/** The directory of the downloads of this call. The agent links them there, from the one directory that the browser has for all. */
 const downloads = () => `${ops.op_scratch_path()}/.downloads`;
 
 /**
- * Has the browser tell us of downloads. The agent sees to it that they are saved, and where; a client of the browser may have
- * changed that since, so a script asks when it begins and again when it listens for downloads. Nobody needs to wait, the browser
- * takes messages in order.
+ * Subscribes to the browser's download events. The agent decides where downloads are saved. Another client of the browser may
+ * have changed the setting, so a script subscribes when it starts and again when it listens for downloads. No need to wait: the
+ * browser handles messages in order.
  */
-function claimDownloads() {
+function subscribeToDownloads() {
   const params = { behavior: 'allowAndName', downloadPath: downloads(), eventsEnabled: true };
   toServer(browser)._session.send('Browser.setDownloadBehavior', params).catch(() => {});
 }
 
 type Script = (...scope: unknown[]) => Promise<unknown>;
-/** The names of what a script finds in scope, in the order in which `run` passes them. */
+/** The names in scope of a script, in the order in which `run` passes their values. */
 const scope = ['page', 'context', 'browser', 'playwright', 'fs'];
 
 /**
- * Runs one compiled script and tells the host how it ended. Its `page` is the tab of that CDP target, a fresh one for `null`; a
- * script with `undefined` names nothing of the browser's.
+ * Runs one compiled script and reports its end to the host. Its `page` is the tab of the CDP target, or a new tab for `null`;
+ * with `undefined` the script uses nothing of the browser.
  */
 async function run(script: Script, target: string | null | undefined) {
   try {
@@ -83,43 +83,43 @@ function describeThrown(thrown: unknown) {
   return { message: title + thrown.message, stack: `${thrown.name}: ${thrown.message}${frames ? `\n${frames}` : ''}${cause}` };
 }
 
-/** How long a tab may take to show up after the agent has named it. */
-const tabPatience = 5_000;
+/** The time in milliseconds for a tab to appear after the agent has named it. */
+const tabTimeout = 5_000;
 
 async function pageOf(target: string | null): Promise<any> {
-  claimDownloads();
+  subscribeToDownloads();
   if (target === null) return await browser.contexts()[0].newPage();
   const find = () => browser.contexts().flatMap((context: any) => context.pages()).find((page: any) => targetOf(page) === target);
-  const found = find();
-  if (found) return found;
+  const existing = find();
+  if (existing) return existing;
   const context = browser.contexts()[0];
-  const deadline = Date.now() + tabPatience;
+  const deadline = Date.now() + tabTimeout;
   for (;;) {
     const remaining = deadline - Date.now();
-    if (remaining <= 0) throw new Error('the tab that the script was to run in is gone');
+    if (remaining <= 0) throw new Error('the tab of the script is gone');
     await context.waitForEvent('page', { timeout: remaining }).catch(() => {});
     const page = find();
     if (page) return page;
   }
 }
 
-/** What nobody caught: it is told, and the script goes on. */
-const tell = (what: string, error: unknown) => ops.op_output(2, `${what}: ${describeThrown(error).stack || inspect(error)}\n`);
-core.setReportExceptionCallback((error) => tell('Uncaught', error));
+/** Reports an uncaught error on standard error. The script continues. */
+const reportUncaught = (title: string, error: unknown) => ops.op_output(2, `${title}: ${describeThrown(error).stack || inspect(error)}\n`);
+core.setReportExceptionCallback((error) => reportUncaught('Uncaught', error));
 core.setUnhandledPromiseRejectionHandler((_promise, reason) => {
-  tell('Uncaught (in promise)', reason);
+  reportUncaught('Uncaught (in promise)', reason);
   return true;
 });
 
 const targetOf = (page: any): string | undefined => toServer(page)?.delegate?._targetId;
 
-// Playwright's objects are a graph of the whole connection; printed, they are their name.
+// Playwright's objects refer to the complete connection, so they print as their name.
 const channelOwner = Object.getPrototypeOf(Object.getPrototypeOf(playwright.chromium));
 const { on, addListener } = channelOwner;
-Object.assign(channelOwner, { on: claiming(on), addListener: claiming(addListener) });
-function claiming(listen: (...args: unknown[]) => unknown) {
+Object.assign(channelOwner, { on: subscribing(on), addListener: subscribing(addListener) });
+function subscribing(listen: (...args: unknown[]) => unknown) {
   return function (this: unknown, event: unknown, ...args: unknown[]) {
-    if (event === 'download') claimDownloads();
+    if (event === 'download') subscribeToDownloads();
     return listen.call(this, event, ...args);
   };
 }

@@ -1,9 +1,9 @@
-// Stand-ins for what a script has not got.
+// Stand-ins for features that scripts do not have.
 
 const network = ['http', 'https', 'http2', 'net', 'tls', 'dns'];
-const hint = ', which has no network of its own: use page.evaluate(() => fetch(…)) to fetch in the page';
+const hint = ', which has no network access: use page.evaluate(() => fetch(…)) to fetch in the page';
 
-/** A module of Node's whose every function throws, naming itself. Classes may be extended and constants read, since libraries do so while they load. */
+/** A module of Node in which every function throws an error with its name. Classes can be extended and constants read, since libraries do so while they load. */
 export function refusedModule(name: string): object {
   class Agent {
     destroy() {}
@@ -29,10 +29,10 @@ export function refusedModule(name: string): object {
   });
 }
 
-/** A value that throws as soon as anything is done with it. */
-export function refusedValue(what: string): any {
+/** A value that throws when it is used. */
+export function refusedValue(feature: string): any {
   const refuse = () => {
-    throw new Error(`${what} is not available in a script`);
+    throw new Error(`${feature} is not available in a script`);
   };
   return new Proxy(refuse, { get: refuse, apply: refuse, construct: refuse });
 }

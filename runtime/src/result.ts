@@ -1,20 +1,20 @@
-// What a script returns, as JSON. It is written piece by piece, so that a huge value costs its bound and not its size.
+// Serializes the result of a script as JSON, in pieces, so that a huge value takes memory up to the limit and not up to its size.
 import { ops } from './host.ts';
 
-/** The value has a part that JSON cannot say. */
+/** The value has a part that JSON cannot represent. */
 export class UnserializableError extends Error {
   override name = 'UnserializableError';
-  constructor(path: string, what: string) {
-    super(`the script returned ${what} at ${path}, which cannot be sent as JSON`);
+  constructor(path: string, description: string) {
+    super(`the script returned ${description} at ${path}, which cannot be sent as JSON`);
   }
 }
 
-/** The host has taken all that it will take. */
-class Full extends Error {}
+/** The limit of the host is reached. */
+class LimitReached extends Error {}
 
 const chunk = 64 * 1024;
 const maxDepth = 500;
-// Playwright's objects: those with a counterpart in the browser, and locators.
+// Whether a value is an object of Playwright: one with a counterpart in the browser, or a locator.
 const isHandle = (value: any) => (typeof value._guid === 'string' && value._connection !== undefined) || (value._frame !== undefined && value._selector !== undefined);
 
 class Writer {
@@ -22,7 +22,7 @@ class Writer {
   #open = new Set<object>();
 
   write(text: string) {
-    // A single long string is passed in slices: doubling it first could exhaust the heap that just held it.
+    // A long string is passed in slices: a copy could exhaust the heap.
     for (let at = 0; at < text.length; at += chunk) {
       this.#pending += text.length > chunk ? text.slice(at, at + chunk) : text;
       if (this.#pending.length >= chunk) this.flush();
@@ -30,11 +30,11 @@ class Writer {
   }
 
   flush() {
-    if (this.#pending && !ops.op_result(this.#pending)) throw new Full();
+    if (this.#pending && !ops.op_result(this.#pending)) throw new LimitReached();
     this.#pending = '';
   }
 
-  /** Writes `value`; false, and nothing written, where JSON leaves it out. */
+  /** Writes `value`. Returns false, and writes nothing, if JSON omits it. */
   value(value: any, path: string, depth: number): boolean {
     switch (typeof value) {
       case 'string':
@@ -62,7 +62,7 @@ class Writer {
     this.write('"');
     for (let at = 0; at < value.length; ) {
       let end = Math.min(at + chunk, value.length);
-      // Not between the halves of a surrogate pair.
+      // Does not split a surrogate pair.
       const last = value.charCodeAt(end - 1);
       if (end < value.length && last >= 0xd800 && last <= 0xdbff) end -= 1;
       this.write(JSON.stringify(value.slice(at, end)).slice(1, -1));
@@ -102,7 +102,7 @@ class Writer {
     this.write(']');
   }
 
-  /** An object where every key is a string, else a list of pairs. */
+  /** An object if every key is a string, else a list of pairs. */
   #map(map: Map<unknown, unknown>, path: string, depth: number) {
     const keys = [...map.keys()];
     if (keys.every((key) => typeof key === 'string')) this.#members(keys as string[], (key) => map.get(key), path, depth);
@@ -123,7 +123,7 @@ class Writer {
 
   #bytes(bytes: Uint8Array) {
     this.write('{"type":"base64","data":"');
-    // A multiple of three, so that the pieces' base64 joins.
+    // A multiple of three, so that the base64 of the pieces can be concatenated.
     for (let at = 0; at < bytes.length; at += 49_152) this.write(ops.op_base64_to_string(bytes.subarray(at, at + 49_152)));
     this.write('"}');
   }
@@ -137,27 +137,27 @@ class Writer {
   }
 }
 
-/** How results and `console` name Playwright's objects, whose insides are of no use to anyone. */
+/** Returns the name of an object of Playwright for results and `console`; its fields are internal. */
 export function describeHandle(value: any): string {
-  // Upstream's bundler adds underscores and numbers to the classes' names.
+  // The bundler of Playwright adds underscores and numbers to the classes' names.
   const name = String(value.constructor?.name ?? 'Handle').replace(/^_+/, '').replace(/\d+$/, '');
   if (value._selector !== undefined) return `[${name} ${String(value)}]`;
   let url: unknown;
   try {
     url = typeof value.url === 'function' ? value.url() : undefined;
   } catch {
-    // Named without it.
+    // The name has no URL then.
   }
   return typeof url === 'string' && url ? `[${name} ${url}]` : `[${name}]`;
 }
 
-/** Hands the value to the host as JSON, up to the host's bound. */
+/** Passes the value to the host as JSON, up to the limit of the host. */
 export function writeResult(value: unknown): void {
   const writer = new Writer();
   try {
     if (!writer.value(value, 'result', 0)) writer.write('null');
     writer.flush();
   } catch (error) {
-    if (!(error instanceof Full)) throw error;
+    if (!(error instanceof LimitReached)) throw error;
   }
 }

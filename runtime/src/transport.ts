@@ -1,6 +1,6 @@
 import { ops } from './host.ts';
 
-/** Playwright's end of the CDP connection. The agent holds the browser's, and ends the worker where the browser goes away. */
+/** Playwright's end of the CDP connection. The agent holds the other end, and ends the worker if the browser disconnects. */
 export class HostTransport {
   onmessage?: (message: object) => void;
   onclose?: () => void;
@@ -14,7 +14,7 @@ export class HostTransport {
     for (;;) {
       const messages = await ops.op_cdp_receive();
       if (this.#closed) return;
-      // One turn of the event loop each, as from a WebSocket: Playwright counts on its promises to settle in between.
+      // Delivers each message in a separate turn of the event loop, like a WebSocket: Playwright relies on promises settling in between.
       for (const message of messages) setImmediate(() => this.onmessage?.(JSON.parse(message)));
     }
   }

@@ -1,4 +1,4 @@
-// What Playwright takes from its bundle of third-party utilities, cut down to what an attached client uses.
+// Replaces Playwright's bundle of third-party utilities with the few that an attached client uses.
 import { refusedValue } from './refuse.ts';
 
 const plain = (text: string) => text;
@@ -26,11 +26,11 @@ export const onExit = () => {};
 export const jpegjs = refusedValue('decoding JPEG');
 export const PNG = refusedValue('decoding PNG');
 export const yaml = refusedValue('YAML');
-export const ws = refusedValue('a WebSocket of your own');
+export const ws = refusedValue('opening a WebSocket');
 export const wsServer = ws;
 export const wsReceiver = ws;
 export const wsSender = ws;
-export const HttpsProxyAgent = refusedValue('a proxy of your own');
+export const HttpsProxyAgent = refusedValue('using a proxy');
 export const SocksProxyAgent = HttpsProxyAgent;
 export const yazl = refusedValue('writing ZIP files');
 export const yauzl = refusedValue('reading ZIP files');

@@ -106,7 +106,7 @@ async fn what_does_not_end_is_stopped_near_its_time_and_says_where_it_was() {
             let ran = worker.run_request(request).await;
             assert_eq!(
                 ran.error(),
-                "the script ran longer than its 0.7 seconds and was stopped",
+                "the script exceeded its timeout of 0.7 s and was stopped",
                 "{code}"
             );
             assert!(ran.stderr.contains(place), "{code}: {}", ran.stderr);
@@ -153,9 +153,9 @@ async fn a_flood_of_output_is_cut_and_said_so() {
             .await;
         assert_eq!(ran.result(), "\"done\"");
         assert!(ran.stdout.len() < MAX_OUTPUT + 100);
-        assert!(ran.stdout.ends_with("[stdout was cut here: it is over 1 MiB]\n"));
+        assert!(ran.stdout.ends_with("[stdout truncated: the limit of 1 MiB is reached]\n"));
         assert!(ran.stderr.len() < MAX_OUTPUT + 100);
-        assert!(ran.stderr.ends_with("[stderr was cut here: it is over 1 MiB]\n"));
+        assert!(ran.stderr.ends_with("[stderr truncated: the limit of 1 MiB is reached]\n"));
         worker.kill().await;
     })
     .await;
@@ -179,7 +179,7 @@ async fn a_huge_result_is_cut_and_said_so() {
             );
             assert!(
                 ran.stderr
-                    .starts_with("[the result was cut: as JSON it is over 8 MiB"),
+                    .starts_with("[result truncated: its JSON exceeds 8 MiB"),
                 "{code}: {}",
                 ran.stderr
             );

@@ -1,6 +1,6 @@
 import { core } from '../host.ts';
 
-/** Node's `AsyncLocalStorage` over the engine's async context, which promises, timers and immediates carry along. */
+/** Node's `AsyncLocalStorage`, built on the engine's async context, which promises, timers and immediates inherit. */
 export class AsyncLocalStorage<T> {
   #variable = new core.AsyncVariable();
 

@@ -1,4 +1,4 @@
-// The npm package, with the conversions that every screenshot and response body passes through done by the host.
+// The npm package, with the conversions of screenshots and response bodies done by the host, which is faster.
 import { core, ops } from '../host.ts';
 import * as npm from 'buffer';
 

@@ -1,10 +1,10 @@
-// Node's `fs`, as far as Playwright's `path:` options and a script's own files need it: the one directory of the call. The host
-// checks every path; these functions only shape what it says.
+// The part of Node's `fs` that Playwright's `path:` options and the files of a script need, limited to the directory of the call.
+// The host checks every path; these functions only convert arguments and results.
 import { Buffer } from './buffer.ts';
 import { ops as raw } from '../host.ts';
 
-/** The host's words as an error of Node's kind. */
-const asNode =
+/** Converts errors of the host to errors like Node's. */
+const withNodeErrors =
   <A extends unknown[], R>(operation: (...args: A) => R) =>
   (...args: A): R => {
     try {
@@ -18,14 +18,14 @@ const asNode =
     }
   };
 const ops = {
-  op_file_copy: asNode(raw.op_file_copy),
-  op_file_list: asNode(raw.op_file_list),
-  op_file_make_directory: asNode(raw.op_file_make_directory),
-  op_file_read: asNode(raw.op_file_read),
-  op_file_remove: asNode(raw.op_file_remove),
-  op_file_rename: asNode(raw.op_file_rename),
-  op_file_stat: asNode(raw.op_file_stat),
-  op_file_write: asNode(raw.op_file_write),
+  op_file_copy: withNodeErrors(raw.op_file_copy),
+  op_file_list: withNodeErrors(raw.op_file_list),
+  op_file_make_directory: withNodeErrors(raw.op_file_make_directory),
+  op_file_read: withNodeErrors(raw.op_file_read),
+  op_file_remove: withNodeErrors(raw.op_file_remove),
+  op_file_rename: withNodeErrors(raw.op_file_rename),
+  op_file_stat: withNodeErrors(raw.op_file_stat),
+  op_file_write: withNodeErrors(raw.op_file_write),
 };
 
 type Encoding = BufferEncoding | { encoding?: BufferEncoding | null; flag?: string } | null | undefined;
@@ -129,38 +129,38 @@ export const openSync = refuse('openSync');
 export const symlinkSync = refuse('symlinkSync');
 export const watch = refuse('watch');
 
-/** The same, as functions that return promises. */
-const later =
-  <A extends unknown[], R>(now: (...args: A) => R) =>
+/** Converts a function to one that returns a promise. */
+const toAsync =
+  <A extends unknown[], R>(callee: (...args: A) => R) =>
   async (...args: A) =>
-    now(...args);
+    callee(...args);
 
 export const promises = {
-  access: later(accessSync),
-  appendFile: later(appendFileSync),
-  copyFile: later(copyFileSync),
-  lstat: later(lstatSync),
-  mkdir: later(mkdirSync),
-  mkdtemp: later(refuse('mkdtemp')),
-  open: later(refuse('open')),
-  readFile: later(readFileSync),
-  readdir: later(readdirSync),
-  rename: later(renameSync),
-  rm: later(rmSync),
-  rmdir: later(rmdirSync),
-  stat: later(statSync),
-  symlink: later(symlinkSync),
-  unlink: later(unlinkSync),
-  writeFile: later(writeFileSync),
+  access: toAsync(accessSync),
+  appendFile: toAsync(appendFileSync),
+  copyFile: toAsync(copyFileSync),
+  lstat: toAsync(lstatSync),
+  mkdir: toAsync(mkdirSync),
+  mkdtemp: toAsync(refuse('mkdtemp')),
+  open: toAsync(refuse('open')),
+  readFile: toAsync(readFileSync),
+  readdir: toAsync(readdirSync),
+  rename: toAsync(renameSync),
+  rm: toAsync(rmSync),
+  rmdir: toAsync(rmdirSync),
+  stat: toAsync(statSync),
+  symlink: toAsync(symlinkSync),
+  unlink: toAsync(unlinkSync),
+  writeFile: toAsync(writeFileSync),
 };
 
-/** The same once more, with callbacks. */
+/** Converts a function that returns a promise to one that takes a callback. */
 const withCallback =
-  (later: (...args: any[]) => Promise<unknown>) =>
+  (callee: (...args: any[]) => Promise<unknown>) =>
   (...args: any[]) => {
     const callback = args.pop();
     if (typeof callback !== 'function') throw new TypeError('The "cb" argument must be of type function.');
-    later(...args).then(
+    callee(...args).then(
       (value) => callback(null, value),
       (error) => callback(error),
     );

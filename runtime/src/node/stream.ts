@@ -1,4 +1,4 @@
-// Classes to extend and construct; nothing flows. What Playwright streams goes to or comes from a remote server, which there is none of.
+// Classes that can be extended and constructed, but do not transfer data: Playwright streams only to and from remote servers.
 import { EventEmitter } from 'events';
 
 const refuse = () => {

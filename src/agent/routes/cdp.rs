@@ -22,7 +22,7 @@ use crate::{
     shutdown::Shutdown,
 };
 
-pub const TAG: &str = groups::DEVTOOLS;
+pub(crate) const TAG: &str = groups::DEVTOOLS;
 
 const NO_HANDSHAKE: &str = "this route requires a WebSocket handshake";
 
@@ -45,13 +45,16 @@ const NO_HANDSHAKE: &str = "this route requires a WebSocket handshake";
         (status = 503, body = ErrorBody, description = "Chromium is not running"),
     )
 )]
-pub async fn cdp(State(connector): State<CdpConnector>, request: Request) -> ApiResult<Response> {
+pub(crate) async fn cdp(
+    State(connector): State<CdpConnector>,
+    request: Request,
+) -> ApiResult<Response> {
     connector.connect(request, None).await
 }
 
 /// The services that connect a client to Chromium's DevTools.
 #[derive(Clone)]
-pub struct CdpConnector {
+pub(crate) struct CdpConnector {
     clients: CdpClients,
     shutdown: Shutdown,
 }
@@ -68,8 +71,13 @@ impl FromRef<Agent> for CdpConnector {
 impl CdpConnector {
     /// Connects the client to `path` of Chromium's DevTools, or without a path to the browser.
     ///
-    /// Waits while Chromium starts. If Chromium ends during the handshake, connects to the next one.
-    pub async fn connect(self, mut request: Request, path: Option<String>) -> ApiResult<Response> {
+    /// Waits while Chromium starts. If Chromium ends during the handshake, connects to the next
+    /// one.
+    pub(crate) async fn connect(
+        self,
+        mut request: Request,
+        path: Option<String>,
+    ) -> ApiResult<Response> {
         if !is_websocket_upgrade(&request) {
             return Err(ApiError::bad_request(NO_HANDSHAKE));
         }

@@ -29,7 +29,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "Chromium is not running"),
     )
 )]
-pub async fn display(
+pub(crate) async fn display(
     State(chromium): State<Chromium>,
     Json(request): Json<ViewportRequest>,
 ) -> ApiResult<Json<Viewport>> {

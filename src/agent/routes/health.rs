@@ -19,7 +19,7 @@ use crate::{
 
 /// The services that the health of the agent is read from.
 #[derive(Clone)]
-pub struct AgentStatus {
+pub(crate) struct AgentStatus {
     chromium: Chromium,
     started_at: Instant,
 }
@@ -38,7 +38,7 @@ impl FromRef<Agent> for AgentStatus {
 /// The state of the agent, of Chromium and of the display. The agent answers before its browser is
 /// up.
 #[utoipa::path(get, path = "/health", operation_id = "get_health", tag = groups::SERVER, responses((status = 200, body = Health)))]
-pub async fn health(State(status): State<AgentStatus>) -> Json<Health> {
+pub(crate) async fn health(State(status): State<AgentStatus>) -> Json<Health> {
     let AgentStatus {
         chromium,
         started_at,

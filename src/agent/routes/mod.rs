@@ -146,7 +146,7 @@ fn process_routes() -> OpenApiRouter<Agent> {
 }
 
 /// Returns the routes with their state.
-pub fn app(agent: &Agent) -> App {
+pub(crate) fn app(agent: &Agent) -> App {
     App {
         info: API_INFO,
         open: open().with_state(agent.clone()),
@@ -155,7 +155,7 @@ pub fn app(agent: &Agent) -> App {
 }
 
 /// Returns the OpenAPI document of all routes.
-pub fn document() -> OpenApi {
+pub(crate) fn document() -> OpenApi {
     http::document(
         API_INFO,
         open().get_openapi().clone(),

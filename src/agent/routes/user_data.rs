@@ -54,7 +54,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
         (status = 503, body = ErrorBody, description = "Chromium is not running or did not close in an orderly way, or the agent is stopping"),
     )
 )]
-pub async fn archive(
+pub(crate) async fn archive(
     State(user_data): State<UserData>,
     Query(query): Query<UserDataQuery>,
 ) -> ApiResult<Response> {
@@ -92,7 +92,10 @@ pub async fn archive(
         (status = 503, body = ErrorBody, description = "Chromium did not close"),
     )
 )]
-pub async fn restore(State(user_data): State<UserData>, body: RawBody) -> ApiResult<Json<Done>> {
+pub(crate) async fn restore(
+    State(user_data): State<UserData>,
+    body: RawBody,
+) -> ApiResult<Json<Done>> {
     let restore = user_data.begin_restore()?;
     match restore.run(body).await {
         Ok(()) => Ok(Json(Done { ok: true })),

@@ -38,7 +38,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The browser is down"),
     )
 )]
-pub async fn execute(
+pub(crate) async fn execute(
     State(automation): State<Automation>,
     Json(request): Json<ExecuteRequest>,
 ) -> ApiResult<Json<ExecuteResponse>> {
@@ -73,7 +73,7 @@ pub async fn execute(
     request_body(content = ExecuteRequest, example = json!({"code": "return await page.title()"})),
     responses((status = 200, body = ExecuteResponse), (status = "default", body = ErrorBody, description = "See `/automation/execute`"))
 )]
-pub async fn execute_as_playwright(
+pub(crate) async fn execute_as_playwright(
     automation: State<Automation>,
     request: Json<ExecuteRequest>,
 ) -> ApiResult<Json<ExecuteResponse>> {

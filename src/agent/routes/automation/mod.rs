@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{agent::automation::ExecuteError, http::ApiError};
 
-pub mod execute;
+pub(crate) mod execute;
 
 const TAG: &str = crate::api::groups::AUTOMATION;
 

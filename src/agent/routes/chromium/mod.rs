@@ -10,25 +10,25 @@ use crate::{
     http::Json,
 };
 
-pub mod restart;
-pub mod start_url;
+pub(crate) mod restart;
+pub(crate) mod start_url;
 
-pub const TAG: &str = crate::api::groups::CHROMIUM;
+pub(crate) const TAG: &str = crate::api::groups::CHROMIUM;
 
 /// The time that a change to Chromium may take, including a restart.
-pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Get the state of Chromium
 ///
 /// Answers at once, whether or not Chromium runs.
 #[utoipa::path(get, path = "/chromium",
     operation_id = "get_chromium_status", tag = TAG, responses((status = 200, body = ChromiumStatus)))]
-pub async fn status(State(chromium): State<Chromium>) -> Json<ChromiumStatus> {
+pub(crate) async fn status(State(chromium): State<Chromium>) -> Json<ChromiumStatus> {
     Json(describe(&chromium.status()))
 }
 
 /// Converts a status to its wire type.
-pub fn describe(status: &Status) -> ChromiumStatus {
+pub(crate) fn describe(status: &Status) -> ChromiumStatus {
     let devtools = status.state.devtools();
     ChromiumStatus {
         state: status.state.name().to_owned(),

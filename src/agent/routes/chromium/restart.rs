@@ -24,7 +24,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "Chromium did not come up within 60 s"),
     )
 )]
-pub async fn restart(State(chromium): State<Chromium>) -> ApiResult<Json<ChromiumStatus>> {
+pub(crate) async fn restart(State(chromium): State<Chromium>) -> ApiResult<Json<ChromiumStatus>> {
     chromium.restart("requested", CHANGE_TIMEOUT).await?;
     Ok(Json(describe(&chromium.status())))
 }

@@ -30,7 +30,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "Chromium is not running"),
     )
 )]
-pub async fn start_url(
+pub(crate) async fn start_url(
     State(chromium): State<Chromium>,
     State(config): State<Arc<Config>>,
     Json(request): Json<StartUrlRequest>,

@@ -43,7 +43,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The display or the browser is starting, or another client used mouse and keyboard for 60 s"),
     )
 )]
-pub async fn batch(
+pub(crate) async fn batch(
     State(computer): State<Computer>,
     Json(request): Json<BatchRequest>,
 ) -> ApiResult<Json<BatchResponse>> {

@@ -31,7 +31,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The display or the browser is starting, or another client used mouse and keyboard for 60 s"),
     )
 )]
-pub async fn click_mouse(
+pub(crate) async fn click_mouse(
     State(computer): State<Computer>,
     Json(request): Json<ClickMouse>,
 ) -> ApiResult<Json<Done>> {

@@ -31,7 +31,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The display or the browser is starting, or another client used mouse and keyboard for 60 s"),
     )
 )]
-pub async fn cursor(
+pub(crate) async fn cursor(
     State(computer): State<Computer>,
     Json(request): Json<SetCursor>,
 ) -> ApiResult<Json<Done>> {

@@ -23,7 +23,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The display is starting"),
     )
 )]
-pub async fn get_mouse_position(
+pub(crate) async fn get_mouse_position(
     State(computer): State<Computer>,
 ) -> ApiResult<Json<MousePosition>> {
     let position = computer.position().await?;

@@ -15,17 +15,17 @@ use crate::{
     system::x11::input::{InputError, PlayError},
 };
 
-pub mod batch;
-pub mod click_mouse;
-pub mod clipboard;
-pub mod cursor;
-pub mod drag_mouse;
-pub mod get_mouse_position;
-pub mod move_mouse;
-pub mod press_key;
-pub mod screenshot;
-pub mod scroll;
-pub mod r#type;
+pub(crate) mod batch;
+pub(crate) mod click_mouse;
+pub(crate) mod clipboard;
+pub(crate) mod cursor;
+pub(crate) mod drag_mouse;
+pub(crate) mod get_mouse_position;
+pub(crate) mod move_mouse;
+pub(crate) mod press_key;
+pub(crate) mod screenshot;
+pub(crate) mod scroll;
+pub(crate) mod r#type;
 
 const TAG: &str = crate::api::groups::COMPUTER;
 

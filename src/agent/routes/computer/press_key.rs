@@ -30,7 +30,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The display or the browser is starting, or another client used mouse and keyboard for 60 s"),
     )
 )]
-pub async fn press_key(
+pub(crate) async fn press_key(
     State(computer): State<Computer>,
     Json(request): Json<PressKey>,
 ) -> ApiResult<Json<Done>> {

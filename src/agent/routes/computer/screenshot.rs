@@ -33,7 +33,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The display is not running or does not respond"),
     )
 )]
-pub async fn screenshot(
+pub(crate) async fn screenshot(
     State(screenshots): State<Screenshots>,
     Json(request): Json<ScreenshotRequest>,
 ) -> ApiResult<Response> {

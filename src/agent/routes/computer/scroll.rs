@@ -29,7 +29,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The display or the browser is starting, or another client used mouse and keyboard for 60 s"),
     )
 )]
-pub async fn scroll(
+pub(crate) async fn scroll(
     State(computer): State<Computer>,
     Json(request): Json<Scroll>,
 ) -> ApiResult<Json<Done>> {

@@ -30,7 +30,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The display or the browser is starting, or another client used mouse and keyboard for 60 s"),
     )
 )]
-pub async fn type_text(
+pub(crate) async fn type_text(
     State(computer): State<Computer>,
     Json(request): Json<TypeText>,
 ) -> ApiResult<Json<Done>> {

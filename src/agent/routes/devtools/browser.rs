@@ -30,7 +30,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "Chromium is not running"),
     )
 )]
-pub async fn browser(
+pub(crate) async fn browser(
     State(connector): State<CdpConnector>,
     Path(id): Path<String>,
     request: Request,

@@ -1,8 +1,8 @@
 //! `/devtools`: the paths of Chromium's own DevTools server, for clients that discover targets
 //! through `/json/version` and `/json/list`.
 
-pub mod browser;
-pub mod page;
+pub(crate) mod browser;
+pub(crate) mod page;
 
 /// Whether `id` has the form of Chromium's ids. Other characters could change the path.
 fn is_id(id: &str) -> bool {

@@ -30,7 +30,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "Chromium is not running"),
     )
 )]
-pub async fn page(
+pub(crate) async fn page(
     State(connector): State<CdpConnector>,
     Path(id): Path<String>,
     request: Request,

@@ -25,7 +25,7 @@ use crate::{
         (status = 409, body = ErrorBody, description = "The path or one of its parents is a file"),
     )
 )]
-pub async fn create_directory(
+pub(crate) async fn create_directory(
     Json(request): Json<CreateDirectoryRequest>,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
     blocking_on("path", move || {

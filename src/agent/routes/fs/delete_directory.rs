@@ -24,7 +24,7 @@ use crate::{
         (status = 404, body = ErrorBody, description = "The directory does not exist"),
     )
 )]
-pub async fn delete_directory(Json(request): Json<PathRequest>) -> ApiResult<Json<Done>> {
+pub(crate) async fn delete_directory(Json(request): Json<PathRequest>) -> ApiResult<Json<Done>> {
     blocking_on("path", move || {
         files::delete_directory(request.path.as_path())
     })

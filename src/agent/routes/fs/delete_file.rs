@@ -9,7 +9,7 @@ use crate::{
 
 /// Delete a file
 ///
-/// Of a symbolic link, the link itself is deleted.
+/// Deletes a symbolic link itself, not its target.
 #[utoipa::path(
     put,
     path = "/fs/delete_file",
@@ -23,7 +23,7 @@ use crate::{
         (status = 404, body = ErrorBody, description = "The file does not exist"),
     )
 )]
-pub async fn delete_file(Json(request): Json<PathRequest>) -> ApiResult<Json<Done>> {
+pub(crate) async fn delete_file(Json(request): Json<PathRequest>) -> ApiResult<Json<Done>> {
     blocking_on("path", move || files::delete_file(request.path.as_path())).await?;
     Ok(Json(Done { ok: true }))
 }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Returns a response that sends the directory `path` as an archive.
-pub async fn download(
+pub(crate) async fn download(
     archives: &Archives,
     path: GuestPath,
     format: ArchiveFormat,
@@ -39,7 +39,7 @@ pub async fn download(
 }
 
 /// Returns a body of chunks. An error among them closes the connection early.
-pub fn body(mut chunks: ArchiveChunks) -> Body {
+pub(crate) fn body(mut chunks: ArchiveChunks) -> Body {
     Body::from_stream(stream::poll_fn(move |context| chunks.poll_recv(context)))
 }
 

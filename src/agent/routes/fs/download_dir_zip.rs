@@ -37,7 +37,7 @@ use crate::{
         (status = 429, body = ErrorBody, description = "4 archives are already being made or unpacked"),
     )
 )]
-pub async fn download_dir_zip(
+pub(crate) async fn download_dir_zip(
     State(archives): State<Archives>,
     Query(query): Query<PathQuery>,
 ) -> ApiResult<Response> {

@@ -37,7 +37,7 @@ use crate::{
         (status = 429, body = ErrorBody, description = "4 archives are already being made or unpacked"),
     )
 )]
-pub async fn download_dir_zstd(
+pub(crate) async fn download_dir_zstd(
     State(archives): State<Archives>,
     Query(query): Query<DownloadQuery>,
 ) -> ApiResult<Response> {

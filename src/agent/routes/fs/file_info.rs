@@ -12,7 +12,8 @@ use crate::{
 
 /// Get information on a file
 ///
-/// Of a file, a directory or anything else with a path. Of a symbolic link, the link itself.
+/// Describes a file, a directory or anything else with a path; a symbolic link itself, not its
+/// target.
 #[utoipa::path(
     get,
     path = "/fs/file_info",
@@ -26,7 +27,7 @@ use crate::{
         (status = 404, body = ErrorBody, description = "The path does not exist"),
     )
 )]
-pub async fn file_info(Query(query): Query<PathQuery>) -> ApiResult<Json<FileInfo>> {
+pub(crate) async fn file_info(Query(query): Query<PathQuery>) -> ApiResult<Json<FileInfo>> {
     let info = blocking_on("path", move || files::info(query.path.as_path())).await?;
     Ok(Json(info))
 }

@@ -26,7 +26,7 @@ use crate::{
         (status = 404, body = ErrorBody, description = "The directory does not exist"),
     )
 )]
-pub async fn list_files(Query(query): Query<PathQuery>) -> ApiResult<Json<Vec<FileInfo>>> {
+pub(crate) async fn list_files(Query(query): Query<PathQuery>) -> ApiResult<Json<Vec<FileInfo>>> {
     let entries = blocking_on("path", move || files::list(query.path.as_path())).await?;
     Ok(Json(entries))
 }

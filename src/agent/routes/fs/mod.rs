@@ -13,22 +13,22 @@ use crate::{
     system::{files::archive::unpack::UnpackError, files::watcher::WatchError},
 };
 
-pub mod create_directory;
-pub mod delete_directory;
-pub mod delete_file;
+pub(crate) mod create_directory;
+pub(crate) mod delete_directory;
+pub(crate) mod delete_file;
 mod download;
-pub mod download_dir_zip;
-pub mod download_dir_zstd;
-pub mod file_info;
-pub mod list_files;
-pub mod r#move;
-pub mod read_file;
+pub(crate) mod download_dir_zip;
+pub(crate) mod download_dir_zstd;
+pub(crate) mod file_info;
+pub(crate) mod list_files;
+pub(crate) mod r#move;
+pub(crate) mod read_file;
 mod receive;
-pub mod set_file_permissions;
-pub mod upload;
-pub mod upload_zip;
-pub mod watch;
-pub mod write_file;
+pub(crate) mod set_file_permissions;
+pub(crate) mod upload;
+pub(crate) mod upload_zip;
+pub(crate) mod watch;
+pub(crate) mod write_file;
 
 const TAG: &str = crate::api::groups::FILES;
 
@@ -78,7 +78,7 @@ fn unzip_error(error: UnzipError) -> ApiError {
 }
 
 /// Maps an error of an uploaded archive, attributed to the field that it came in.
-pub fn unpack_error(field: &str, error: UnpackError) -> ApiError {
+pub(crate) fn unpack_error(field: &str, error: UnpackError) -> ApiError {
     let reason = error.to_string();
     let message = format!("{field}: {reason}");
     match error {

@@ -30,7 +30,7 @@ use crate::{
         (status = 409, body = ErrorBody, description = "The destination is a directory that is not empty"),
     )
 )]
-pub async fn move_file(
+pub(crate) async fn move_file(
     State(temp_files): State<TempFileJournal>,
     Json(request): Json<MoveRequest>,
 ) -> ApiResult<Json<Done>> {

@@ -32,7 +32,7 @@ const CHUNK_SIZE: usize = 256 << 10;
         (status = 404, body = ErrorBody, description = "The file does not exist"),
     )
 )]
-pub async fn read_file(Query(query): Query<PathQuery>) -> ApiResult<Response> {
+pub(crate) async fn read_file(Query(query): Query<PathQuery>) -> ApiResult<Response> {
     let (file, length) =
         blocking_on("path", move || files::open_regular(query.path.as_path())).await?;
     let file = File::from_std(file).take(length.unwrap_or(u64::MAX));

@@ -16,7 +16,7 @@ use crate::{
 const MAX_FILE_SIZE: u64 = 64 << 30;
 
 /// Writes a body to a file, chunk by chunk.
-pub struct BodyWriter {
+pub(crate) struct BodyWriter {
     file: File,
     received: u64,
     /// The request's field that errors are attributed to.
@@ -24,7 +24,7 @@ pub struct BodyWriter {
 }
 
 impl BodyWriter {
-    pub fn new(file: std::fs::File, field: impl Into<String>) -> Self {
+    pub(crate) fn new(file: std::fs::File, field: impl Into<String>) -> Self {
         BodyWriter {
             file: File::from_std(file),
             received: 0,
@@ -32,7 +32,7 @@ impl BodyWriter {
         }
     }
 
-    pub async fn write(&mut self, chunk: &Bytes) -> ApiResult<()> {
+    pub(crate) async fn write(&mut self, chunk: &Bytes) -> ApiResult<()> {
         self.received += chunk.len() as u64;
         if self.received > MAX_FILE_SIZE {
             return Err(ApiError::payload_too_large(format!(
@@ -44,7 +44,7 @@ impl BodyWriter {
         written.map_err(|error| self.error(error))
     }
 
-    pub async fn finish(mut self) -> ApiResult<()> {
+    pub(crate) async fn finish(mut self) -> ApiResult<()> {
         let flushed = self.file.flush().await;
         flushed.map_err(|error| self.error(error))
     }
@@ -55,7 +55,7 @@ impl BodyWriter {
 }
 
 /// Writes the content of a part to `file`. Errors are attributed to `field`.
-pub async fn receive_part(
+pub(crate) async fn receive_part(
     mut part: Part<'_>,
     file: std::fs::File,
     field: impl Into<String>,
@@ -68,7 +68,7 @@ pub async fn receive_part(
 }
 
 /// Reads a part that is a path. The inner error says why it is not one.
-pub async fn read_path(part: Part<'_>) -> ApiResult<Result<GuestPath, String>> {
+pub(crate) async fn read_path(part: Part<'_>) -> ApiResult<Result<GuestPath, String>> {
     Ok(match part.text(MAX_PATH).await? {
         Some(text) => GuestPath::parse(text),
         None => Err(format!("must be UTF-8 of at most {MAX_PATH} bytes")),

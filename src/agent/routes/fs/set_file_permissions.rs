@@ -23,7 +23,7 @@ use crate::{
         (status = 404, body = ErrorBody, description = "The file does not exist"),
     )
 )]
-pub async fn set_file_permissions(
+pub(crate) async fn set_file_permissions(
     Json(request): Json<PermissionsRequest>,
 ) -> ApiResult<Json<Done>> {
     blocking_on("path", move || {

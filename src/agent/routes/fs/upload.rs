@@ -54,7 +54,7 @@ use crate::{
         (status = 415, body = ErrorBody, description = "The body is not multipart/form-data"),
     )
 )]
-pub async fn upload(
+pub(crate) async fn upload(
     State(temp_files): State<TempFileJournal>,
     State(config): State<Arc<Config>>,
     mut parts: Multipart,

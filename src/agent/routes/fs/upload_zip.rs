@@ -63,7 +63,7 @@ const DUPLICATE: &str = "is duplicate";
         (status = 503, body = ErrorBody, description = "The agent is stopping; nothing was changed"),
     )
 )]
-pub async fn upload_zip(
+pub(crate) async fn upload_zip(
     State(archives): State<Archives>,
     State(temp_files): State<TempFileJournal>,
     State(config): State<Arc<Config>>,

@@ -33,7 +33,7 @@ use crate::{
         (status = 413, body = ErrorBody, description = "The body exceeds 64 GiB, or the space on the disk"),
     )
 )]
-pub async fn write_file(
+pub(crate) async fn write_file(
     State(temp_files): State<TempFileJournal>,
     Query(query): Query<WriteQuery>,
     mut body: RawBody,

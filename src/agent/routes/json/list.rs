@@ -22,7 +22,7 @@ use crate::{
     tag = TAG,
     responses((status = 200, body = Vec<Value>), (status = 503, body = ErrorBody, description = "Chromium is not running"))
 )]
-pub async fn list(
+pub(crate) async fn list(
     State(queries): State<DevtoolsQueries>,
     headers: HeaderMap,
 ) -> ApiResult<Json<Value>> {
@@ -39,6 +39,9 @@ pub async fn list(
     tag = TAG,
     responses((status = 200, body = Vec<Value>), (status = 503, body = ErrorBody, description = "Chromium is not running"))
 )]
-pub async fn root(queries: State<DevtoolsQueries>, headers: HeaderMap) -> ApiResult<Json<Value>> {
+pub(crate) async fn root(
+    queries: State<DevtoolsQueries>,
+    headers: HeaderMap,
+) -> ApiResult<Json<Value>> {
     list(queries, headers).await
 }

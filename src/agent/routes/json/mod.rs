@@ -14,15 +14,15 @@ use crate::{
     system::cdp::devtools::{DevtoolsError, DevtoolsHttp},
 };
 
-pub mod list;
-pub mod version;
+pub(crate) mod list;
+pub(crate) mod version;
 
 /// The fields that hold addresses of Chromium's own server.
 const ADDRESS_FIELDS: [&str; 2] = ["webSocketDebuggerUrl", "devtoolsFrontendUrl"];
 
 /// The services that query Chromium's DevTools server over HTTP.
 #[derive(Clone)]
-pub struct DevtoolsQueries {
+pub(crate) struct DevtoolsQueries {
     chromium: Chromium,
     clients: CdpClients,
     config: Arc<Config>,

@@ -23,7 +23,7 @@ use crate::{
     tag = TAG,
     responses((status = 200, body = Value), (status = 503, body = ErrorBody, description = "Chromium is not running"))
 )]
-pub async fn version(
+pub(crate) async fn version(
     State(queries): State<DevtoolsQueries>,
     headers: HeaderMap,
 ) -> ApiResult<Json<Value>> {
@@ -40,7 +40,7 @@ pub async fn version(
     tag = TAG,
     responses((status = 200, body = Value), (status = 503, body = ErrorBody, description = "Chromium is not running"))
 )]
-pub async fn version_slash(
+pub(crate) async fn version_slash(
     queries: State<DevtoolsQueries>,
     headers: HeaderMap,
 ) -> ApiResult<Json<Value>> {

@@ -11,10 +11,10 @@ use crate::{
 };
 
 mod page;
-pub mod socket;
-pub mod view;
+pub(crate) mod socket;
+pub(crate) mod view;
 
-pub const TAG: &str = crate::api::groups::LIVE_VIEW;
+pub(crate) const TAG: &str = crate::api::groups::LIVE_VIEW;
 
 /// Open the live view
 ///
@@ -31,7 +31,7 @@ pub const TAG: &str = crate::api::groups::LIVE_VIEW;
         (status = 409, body = ErrorBody, description = "The browser has no display"),
     )
 )]
-pub async fn live(State(live): State<LiveViews>) -> ApiResult<Response> {
+pub(crate) async fn live(State(live): State<LiveViews>) -> ApiResult<Response> {
     show(&live)
 }
 

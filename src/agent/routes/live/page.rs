@@ -10,7 +10,7 @@ const STYLE: &str = include_str!("page/live.css");
 
 /// The page with its style and script. Its images come through the socket. It may be embedded in
 /// other pages.
-pub static PAGE: LazyLock<Page> = LazyLock::new(|| {
+pub(crate) static PAGE: LazyLock<Page> = LazyLock::new(|| {
     let additional = "img-src blob: data:; connect-src 'self'";
     Page::new(DOCUMENT, STYLE, SCRIPT, additional)
 });

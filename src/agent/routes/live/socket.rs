@@ -52,7 +52,7 @@ const INPUT_TIMEOUT: Duration = Duration::from_secs(1);
         (status = 429, body = ErrorBody, description = "The limit of live views is reached"),
     )
 )]
-pub async fn socket(
+pub(crate) async fn socket(
     State(live): State<LiveViews>,
     State(shutdown): State<Shutdown>,
     request: Request,
@@ -61,7 +61,7 @@ pub async fn socket(
 }
 
 /// Serves a live view's page. With `control` it also forwards the viewer's input.
-pub async fn connect(
+pub(crate) async fn connect(
     live: &LiveViews,
     shutdown: &Shutdown,
     request: Request,

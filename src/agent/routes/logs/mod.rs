@@ -6,7 +6,7 @@ use crate::{
     http::ApiError,
 };
 
-pub mod stream;
+pub(crate) mod stream;
 
 const TAG: &str = crate::api::groups::LOGS;
 

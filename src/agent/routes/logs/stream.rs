@@ -51,7 +51,7 @@ use crate::{
         (status = 429, body = ErrorBody, description = "64 logs are being read, or the system's limit of inotify watches is reached"),
     )
 )]
-pub async fn stream(
+pub(crate) async fn stream(
     State(logs): State<Logs>,
     State(shutdown): State<Shutdown>,
     Query(query): Query<LogQuery>,

@@ -57,7 +57,7 @@ const MESSAGE_OVERHEAD: u32 = 64;
         (status = 404, body = ErrorBody, description = "The process does not exist"),
     )
 )]
-pub async fn attach(
+pub(crate) async fn attach(
     State(processes): State<Processes>,
     State(shutdown): State<Shutdown>,
     Path(id): Path<ProcessId>,

@@ -50,7 +50,7 @@ const FIXED_RESPONSE_BYTES: usize = 512;
         (status = 503, body = ErrorBody, description = "The system cannot start another process"),
     )
 )]
-pub async fn exec(
+pub(crate) async fn exec(
     State(processes): State<Processes>,
     State(chromium): State<Chromium>,
     State(config): State<Arc<Config>>,

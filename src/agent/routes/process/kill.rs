@@ -31,7 +31,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "Some processes survived `KILL` for 5 s; the agent continues to kill them"),
     )
 )]
-pub async fn kill(
+pub(crate) async fn kill(
     State(processes): State<Processes>,
     Path(id): Path<ProcessId>,
     Json(request): Json<KillRequest>,

@@ -21,14 +21,14 @@ use crate::{
     system::process::session::StartError,
 };
 
-pub mod attach;
-pub mod exec;
-pub mod kill;
-pub mod resize;
-pub mod spawn;
-pub mod status;
-pub mod stdin;
-pub mod stdout;
+pub(crate) mod attach;
+pub(crate) mod exec;
+pub(crate) mod kill;
+pub(crate) mod resize;
+pub(crate) mod spawn;
+pub(crate) mod status;
+pub(crate) mod stdin;
+pub(crate) mod stdout;
 
 const TAG: &str = crate::api::groups::PROCESSES;
 

@@ -27,7 +27,7 @@ use crate::{
         (status = 409, body = ErrorBody, description = "The process has exited"),
     )
 )]
-pub async fn resize(
+pub(crate) async fn resize(
     State(processes): State<Processes>,
     Path(id): Path<ProcessId>,
     Json(request): Json<ResizeRequest>,

@@ -17,8 +17,8 @@ use crate::{
 
 /// Start a process
 ///
-/// Starts a program in the background, as the leader of a new session, with or without a terminal.
-/// It is ended with the agent.
+/// Starts a program in the background, as the leader of a new session, with or without a terminal,
+/// that ends with the agent.
 ///
 /// Its environment has `PATH`, `HOME`, `USER`, `LOGNAME`, `SHELL`, language and time zone,
 /// `DISPLAY` if the browser has a display, `TERM` if it has a terminal, and the variables in `env`.
@@ -42,7 +42,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The system cannot start another process"),
     )
 )]
-pub async fn spawn(
+pub(crate) async fn spawn(
     State(processes): State<Processes>,
     State(chromium): State<Chromium>,
     State(config): State<Arc<Config>>,

@@ -28,7 +28,7 @@ use crate::{
         (status = 404, body = ErrorBody, description = "The process does not exist"),
     )
 )]
-pub async fn status(
+pub(crate) async fn status(
     State(processes): State<Processes>,
     Path(id): Path<ProcessId>,
 ) -> ApiResult<Json<ProcessStatus>> {

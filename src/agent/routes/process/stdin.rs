@@ -31,7 +31,7 @@ use crate::{
         (status = 409, body = ErrorBody, description = "The process has exited, or its standard input is closed"),
     )
 )]
-pub async fn stdin(
+pub(crate) async fn stdin(
     State(processes): State<Processes>,
     Path(id): Path<ProcessId>,
     Json(request): Json<StdinRequest>,

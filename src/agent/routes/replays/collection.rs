@@ -23,7 +23,7 @@ use crate::{
     tag = TAG,
     responses((status = 200, body = Vec<Replay>))
 )]
-pub async fn list(State(replays): State<Replays>) -> Json<Vec<Replay>> {
+pub(crate) async fn list(State(replays): State<Replays>) -> Json<Vec<Replay>> {
     Json(replays.list())
 }
 
@@ -51,7 +51,7 @@ pub async fn list(State(replays): State<Replays>) -> Json<Vec<Replay>> {
         (status = 503, body = ErrorBody, description = "The display is not running, or the agent is stopping"),
     )
 )]
-pub async fn start(
+pub(crate) async fn start(
     State(replays): State<Replays>,
     Json(request): Json<ReplayRequest>,
 ) -> ApiResult<(StatusCode, Json<Replay>)> {

@@ -38,7 +38,7 @@ const CHUNK_SIZE: usize = 256 << 10;
         (status = 416, body = ErrorBody, description = "The range is not satisfiable"),
     )
 )]
-pub async fn download(
+pub(crate) async fn download(
     State(replays): State<Replays>,
     Path(id): Path<ReplayId>,
     headers: HeaderMap,
@@ -82,7 +82,7 @@ pub async fn download(
         (status = 409, body = ErrorBody, description = "The replay is still being recorded"),
     )
 )]
-pub async fn delete(
+pub(crate) async fn delete(
     State(replays): State<Replays>,
     Path(id): Path<ReplayId>,
 ) -> ApiResult<StatusCode> {

@@ -8,9 +8,9 @@ use crate::{
     http::ApiError,
 };
 
-pub mod collection;
-pub mod item;
-pub mod stop;
+pub(crate) mod collection;
+pub(crate) mod item;
+pub(crate) mod stop;
 
 const TAG: &str = crate::api::groups::REPLAYS;
 

@@ -24,7 +24,7 @@ use crate::{
         (status = 404, body = ErrorBody, description = "The replay does not exist"),
     )
 )]
-pub async fn stop(
+pub(crate) async fn stop(
     State(replays): State<Replays>,
     Path(id): Path<ReplayId>,
 ) -> ApiResult<Json<Replay>> {

@@ -10,8 +10,8 @@ use crate::{
     system::x11::clipboard::ReadError,
 };
 
-pub mod read;
-pub mod write;
+pub(crate) mod read;
+pub(crate) mod write;
 
 impl From<ClipboardError> for ApiError {
     fn from(error: ClipboardError) -> Self {

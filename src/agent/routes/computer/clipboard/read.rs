@@ -27,7 +27,9 @@ use crate::{
         (status = 504, body = ErrorBody, description = "The program that owns the clipboard did not respond within 5 s"),
     )
 )]
-pub async fn read(State(clipboard): State<Clipboard>) -> ApiResult<Json<ReadClipboardResponse>> {
+pub(crate) async fn read(
+    State(clipboard): State<Clipboard>,
+) -> ApiResult<Json<ReadClipboardResponse>> {
     let text = clipboard.read().await?;
     Ok(Json(ReadClipboardResponse { text }))
 }

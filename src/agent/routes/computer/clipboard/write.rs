@@ -29,7 +29,7 @@ use crate::{
         (status = 504, body = ErrorBody, description = "The clipboard could not be written within 10 s"),
     )
 )]
-pub async fn write(
+pub(crate) async fn write(
     State(clipboard): State<Clipboard>,
     Json(request): Json<WriteClipboardRequest>,
 ) -> ApiResult<Json<Done>> {

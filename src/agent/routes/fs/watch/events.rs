@@ -34,7 +34,7 @@ use crate::{
         (status = 404, body = ErrorBody, description = "The watch does not exist"),
     )
 )]
-pub async fn events(
+pub(crate) async fn events(
     State(watches): State<Watches>,
     State(shutdown): State<Shutdown>,
     Path(id): Path<WatchId>,

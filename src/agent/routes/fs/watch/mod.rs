@@ -14,7 +14,7 @@ use crate::{
     http::{ApiError, ApiResult, Json, Path},
 };
 
-pub mod events;
+pub(crate) mod events;
 
 /// Watch a directory
 ///
@@ -45,7 +45,7 @@ pub mod events;
         (status = 503, body = ErrorBody, description = "The agent is stopping"),
     )
 )]
-pub async fn start(
+pub(crate) async fn start(
     State(watches): State<Watches>,
     Json(request): Json<WatchRequest>,
 ) -> ApiResult<(StatusCode, Json<WatchCreated>)> {
@@ -69,7 +69,7 @@ pub async fn start(
         (status = 404, body = ErrorBody, description = "The watch does not exist"),
     )
 )]
-pub async fn stop(
+pub(crate) async fn stop(
     State(watches): State<Watches>,
     Path(id): Path<WatchId>,
 ) -> ApiResult<StatusCode> {

@@ -5,7 +5,7 @@ use axum::{extract::State, response::Response};
 use super::{TAG, show};
 use crate::{agent::live::LiveViews, api::ErrorBody, http::ApiResult};
 
-pub mod socket;
+pub(crate) mod socket;
 
 /// Open the read-only live view
 ///
@@ -21,6 +21,6 @@ pub mod socket;
         (status = 409, body = ErrorBody, description = "The browser has no display"),
     )
 )]
-pub async fn view(State(live): State<LiveViews>) -> ApiResult<Response> {
+pub(crate) async fn view(State(live): State<LiveViews>) -> ApiResult<Response> {
     show(&live)
 }

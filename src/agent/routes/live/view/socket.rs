@@ -31,7 +31,7 @@ use crate::{
         (status = 429, body = ErrorBody, description = "The limit of live views is reached"),
     )
 )]
-pub async fn socket(
+pub(crate) async fn socket(
     State(live): State<LiveViews>,
     State(shutdown): State<Shutdown>,
     request: Request,

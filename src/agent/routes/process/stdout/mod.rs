@@ -1,3 +1,3 @@
 //! `/process/{process_id}/stdout`.
 
-pub mod stream;
+pub(crate) mod stream;

@@ -32,7 +32,7 @@ use crate::{
         (status = 404, body = ErrorBody, description = "The process does not exist"),
     )
 )]
-pub async fn stream(
+pub(crate) async fn stream(
     State(processes): State<Processes>,
     State(shutdown): State<Shutdown>,
     Path(id): Path<ProcessId>,
