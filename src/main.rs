@@ -15,7 +15,7 @@ const LAST_GRACE: Duration = Duration::from_secs(1);
 fn main() -> ExitCode {
     // A part of an agent and no command of its own. It has no log: what it holds may be a secret.
     if std::env::args_os().nth(1).as_deref() == Some(clipboard::COMMAND.as_ref()) {
-        return match clipboard::own() {
+        return match clipboard::run_owner() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
         };

@@ -1,8 +1,17 @@
 //! The clipboard of the browser's screen.
 //!
-//! What was written is kept by one task, which has a child process offer it and starts that again when it dies, or when the screen is
-//! another one. Reading asks whoever has the clipboard, each time on a connection of its own: an owner that does not answer
-//! keeps nobody waiting but those who read from it, and these not for ever.
+//! The last written text is owned by one task. It has a child process offer the text, and restarts
+//! that process when it dies or when the screen changes.
+//!
+//! ```text
+//!  write ──► queue ──► OfferTask ──► OwnerProcess ──► X server ◄── read, watch
+//!                         ▲  │
+//!          browser state ─┘  └──► OfferedText: the fallback for reads while nothing owns the
+//!                                 clipboard
+//! ```
+//!
+//! Each read asks the current owner over its own connection: an owner that does not respond delays
+//! only those who read from it, and these up to a timeout.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -16,66 +25,71 @@ use tokio::{
 use super::chromium::{BrowserState, Chromium, NoScreen};
 use crate::{
     api::clipboard::MAX_TEXT,
+    backoff::Backoff,
     shutdown::Shutdown,
     system::{
         sync::waker::WakeOnDrop,
-        x11::clipboard::{Changes, Offer, Offered, Owner, OwnerError, ReadError, Selection, read},
+        x11::clipboard::{
+            ClipboardContent, OfferMode, OwnerError, OwnerProcess, Ownership, ReadError,
+            SelectionWatch, read,
+        },
     },
 };
 
-/// How long the program that has the clipboard may take to give what is on it.
-pub const READ_LIMIT: Duration = Duration::from_secs(5);
-/// Beyond that, for what is done before and after it.
-const READ_MARGIN: Duration = Duration::from_secs(1);
-/// Texts that are read at once. Each has a thread until its time is over.
+/// How long the clipboard's owner may take to send its text.
+pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// Additional time to connect and clean up.
+const READ_GRACE_PERIOD: Duration = Duration::from_secs(1);
+/// The number of concurrent reads. Each occupies a thread until its timeout.
 pub const MAX_READS: usize = 16;
-/// For a process to start and take the clipboard, which are some ten milliseconds.
-const WRITE_LIMIT: Duration = Duration::from_secs(10);
-/// Texts that may wait to be written, each for the one before it.
+/// How long the child process may take to start and own the clipboard, normally some ten
+/// milliseconds.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The number of queued writes.
 pub const MAX_WRITES: usize = 16;
-/// Between attempts to offer again what is not offered any more.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The delays between attempts to offer the text again.
+const FIRST_RESTORE_DELAY: Duration = Duration::from_millis(100);
+const MAX_RESTORE_DELAY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClipboardError {
     #[error(transparent)]
     NoScreen(#[from] NoScreen),
-    #[error("the clipboard takes {MAX_TEXT} bytes of text at most")]
+    #[error("the text is larger than {MAX_TEXT} bytes")]
     TooLarge(usize),
-    #[error("{MAX_READS} requests are reading the clipboard already")]
+    #[error("concurrent clipboard read limit reached ({MAX_READS})")]
     TooManyReads,
-    #[error("{MAX_WRITES} texts wait to be written to the clipboard already")]
+    #[error("the clipboard write queue is full ({MAX_WRITES})")]
     TooManyWrites,
-    #[error("the clipboard was not taken within {} s", .0.as_secs())]
-    NotTaken(Duration),
+    #[error("the clipboard was not acquired within {} s", .0.as_secs())]
+    WriteTimeout(Duration),
     #[error(transparent)]
     Read(#[from] ReadError),
-    #[error("the clipboard could not be written")]
+    #[error("cannot write the clipboard")]
     Write(#[source] OwnerError),
-    #[error("the agent is being stopped")]
-    Stopping,
+    #[error("the agent is shutting down")]
+    ShuttingDown,
 }
 
-/// The handle; a task owns what was written.
+/// The handle of the clipboard. Clones share it.
 #[derive(Clone)]
 pub struct Clipboard {
     chromium: Chromium,
     reads: Arc<Semaphore>,
-    writes: mpsc::Sender<Write>,
-    offered: SharedText,
+    writes: mpsc::Sender<WriteRequest>,
+    offered: OfferedText,
 }
 
-struct Write {
+struct WriteRequest {
     text: Arc<str>,
     reply: oneshot::Sender<Result<(), ClipboardError>>,
 }
 
-/// What was written last, as long as nothing else has been on the clipboard since.
+/// The last written text, until something else is put on the clipboard.
 #[derive(Clone, Default)]
-struct SharedText(Arc<Mutex<Option<Arc<str>>>>);
+struct OfferedText(Arc<Mutex<Option<Arc<str>>>>);
 
-impl SharedText {
+impl OfferedText {
     fn get(&self) -> Option<Arc<str>> {
         self.0.lock().clone()
     }
@@ -86,21 +100,23 @@ impl SharedText {
 }
 
 impl Clipboard {
-    /// Begins to keep what is written. `authority` is the file with the screen's cookie.
+    /// Starts the task that owns the written text. `authority` is the file with the display's
+    /// cookie.
     pub fn start(chromium: Chromium, authority: &Path, shutdown: &Shutdown) -> Self {
-        let (writes, queue) = mpsc::channel(MAX_WRITES);
-        let offered = SharedText::default();
-        let keeper = Keeper {
+        let (writes, write_receiver) = mpsc::channel(MAX_WRITES);
+        let offered = OfferedText::default();
+        let task = OfferTask {
             state: chromium.watch(),
             chromium: chromium.clone(),
             authority: authority.into(),
             shutdown: shutdown.clone(),
-            writes: queue,
+            writes: write_receiver,
             offered: offered.clone(),
             owner: None,
-            again: None,
+            retry_at: None,
+            backoff: Backoff::new(FIRST_RESTORE_DELAY, MAX_RESTORE_DELAY),
         };
-        shutdown.spawn(keeper.run());
+        shutdown.spawn(task.run());
         Self {
             chromium,
             reads: Arc::new(Semaphore::new(MAX_READS)),
@@ -109,41 +125,41 @@ impl Clipboard {
         }
     }
 
-    /// The text on the clipboard; empty where there is none.
+    /// Returns the text on the clipboard, or an empty string if there is none.
     pub async fn read(&self) -> Result<String, ClipboardError> {
-        let screen = self.chromium.screen()?;
-        let turn = self.reads.clone().try_acquire_owned();
-        let turn = turn.map_err(|_| ClipboardError::TooManyReads)?;
+        let access = self.chromium.screen()?;
+        let permit = self.reads.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| ClipboardError::TooManyReads)?;
         let reading = spawn_blocking(move || {
-            let _turn = turn;
-            read(&screen, READ_LIMIT)
+            let _permit = permit;
+            read(&access, READ_TIMEOUT)
         });
-        // A screen that does not even take a connection keeps the thread, and its turn.
-        match timeout(READ_LIMIT + READ_MARGIN, reading).await {
-            Ok(Ok(Ok(Selection::Text(text)))) => Ok(text),
-            Ok(Ok(Ok(Selection::NoText))) => Ok(String::new()),
-            // What was written is about to be offered again.
-            Ok(Ok(Ok(Selection::Nobodys))) => {
+        // If even connecting blocks, the thread keeps running, and keeps its permit.
+        match timeout(READ_TIMEOUT + READ_GRACE_PERIOD, reading).await {
+            Ok(Ok(Ok(ClipboardContent::Text(text)))) => Ok(text),
+            Ok(Ok(Ok(ClipboardContent::NotText))) => Ok(String::new()),
+            // The written text is about to be offered again.
+            Ok(Ok(Ok(ClipboardContent::Unowned))) => {
                 Ok(self.offered.get().as_deref().unwrap_or("").into())
             }
             Ok(Ok(Err(error))) => Err(error.into()),
-            Ok(Err(_)) => Err(ClipboardError::Stopping),
-            Err(_) => Err(ReadError::NoAnswer(READ_LIMIT).into()),
+            Ok(Err(_)) => Err(ClipboardError::ShuttingDown),
+            Err(_) => Err(ReadError::Timeout(READ_TIMEOUT).into()),
         }
     }
 
-    /// Has what is put on the clipboard from now on told, whoever does that.
-    pub async fn watch(&self) -> Result<Watch, ClipboardError> {
-        let screen = self.chromium.screen()?;
-        let opening = spawn_blocking(move || Changes::open(&screen));
-        match timeout(READ_LIMIT + READ_MARGIN, opening).await {
-            Ok(Ok(Ok(changes))) => Ok(Watch {
+    /// Starts watching for what any program puts on the clipboard from now on.
+    pub async fn watch(&self) -> Result<ClipboardWatch, ClipboardError> {
+        let access = self.chromium.screen()?;
+        let opening = spawn_blocking(move || SelectionWatch::open(&access));
+        match timeout(READ_TIMEOUT + READ_GRACE_PERIOD, opening).await {
+            Ok(Ok(Ok(selection))) => Ok(ClipboardWatch {
                 clipboard: self.clone(),
-                changes,
+                selection,
             }),
             Ok(Ok(Err(error))) => Err(ReadError::from(error).into()),
-            Ok(Err(_)) => Err(ClipboardError::Stopping),
-            Err(_) => Err(ReadError::NoAnswer(READ_LIMIT).into()),
+            Ok(Err(_)) => Err(ClipboardError::ShuttingDown),
+            Err(_) => Err(ReadError::Timeout(READ_TIMEOUT).into()),
         }
     }
 
@@ -152,66 +168,71 @@ impl Clipboard {
         if text.len() > MAX_TEXT {
             return Err(ClipboardError::TooLarge(text.len()));
         }
-        let (reply, written) = oneshot::channel();
+        let (reply, result) = oneshot::channel();
         let text = text.into();
         self.writes
-            .try_send(Write { text, reply })
+            .try_send(WriteRequest { text, reply })
             .map_err(|error| match error {
                 mpsc::error::TrySendError::Full(_) => ClipboardError::TooManyWrites,
-                mpsc::error::TrySendError::Closed(_) => ClipboardError::Stopping,
+                mpsc::error::TrySendError::Closed(_) => ClipboardError::ShuttingDown,
             })?;
-        written.await.unwrap_or(Err(ClipboardError::Stopping))
+        result.await.unwrap_or(Err(ClipboardError::ShuttingDown))
     }
 }
 
-/// What is put on the clipboard.
-pub struct Watch {
+/// Watches for the next text on the clipboard.
+pub struct ClipboardWatch {
     clipboard: Clipboard,
-    changes: Changes,
+    selection: SelectionWatch,
 }
 
-impl Watch {
-    /// The text that is put there next, empty where it is no text; nothing where nothing is put there within `limit`.
+impl ClipboardWatch {
+    /// Returns the next text that is put on the clipboard (empty if it is not text), or `None` if
+    /// there is none within `limit`.
     pub async fn next(self, limit: Duration) -> Result<Option<String>, ClipboardError> {
-        let Self { clipboard, changes } = self;
-        // Once nobody waits for it any more, the thread that does is to end.
-        let _bell = WakeOnDrop(changes.waker());
-        let waiting = spawn_blocking(move || changes.wait(limit));
+        let Self {
+            clipboard,
+            selection,
+        } = self;
+        // Ends the waiting thread if this future is dropped.
+        let _wake = WakeOnDrop(selection.waker());
+        let waiting = spawn_blocking(move || selection.wait(limit));
         match waiting.await {
             Ok(Ok(true)) => clipboard.read().await.map(Some),
             Ok(Ok(false)) => Ok(None),
             Ok(Err(error)) => Err(ReadError::from(error).into()),
-            Err(_) => Err(ClipboardError::Stopping),
+            Err(_) => Err(ClipboardError::ShuttingDown),
         }
     }
 }
 
-/// The task: the one that starts, asks and ends the process that owns the clipboard.
-struct Keeper {
+/// The task that owns the child process, and with it the written text.
+struct OfferTask {
     chromium: Chromium,
     state: watch::Receiver<BrowserState>,
     authority: Arc<Path>,
     shutdown: Shutdown,
-    writes: mpsc::Receiver<Write>,
-    offered: SharedText,
-    owner: Option<Owner>,
-    /// When to try again to offer the text, and how long to wait after that.
-    again: Option<(Instant, Duration)>,
+    writes: mpsc::Receiver<WriteRequest>,
+    offered: OfferedText,
+    owner: Option<OwnerProcess>,
+    /// When to try again to offer the text.
+    retry_at: Option<Instant>,
+    backoff: Backoff,
 }
 
-impl Keeper {
+impl OfferTask {
     async fn run(mut self) {
         let shutdown = self.shutdown.clone();
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.stopped() => break,
-                told = next(&mut self.owner) => self.told(told),
+                event = next_event(&mut self.owner) => self.handle_event(event),
                 write = self.writes.recv() => match write {
                     Some(write) => self.write(write).await,
                     None => break,
                 },
-                () = due(self.again) => self.restore().await,
+                () = sleep_until_some(self.retry_at) => self.restore().await,
                 changed = self.state.changed() => match changed {
                     Ok(()) => self.restore().await,
                     Err(_) => break,
@@ -223,105 +244,111 @@ impl Keeper {
         }
     }
 
-    fn told(&mut self, told: Result<Offered, OwnerError>) {
-        match told {
-            Ok(Offered::Ours) => {}
-            Ok(Offered::Lost) => self.offered.set(None),
+    fn handle_event(&mut self, event: Result<Ownership, OwnerError>) {
+        match event {
+            Ok(Ownership::Acquired) => {}
+            Ok(Ownership::Lost) => self.offered.set(None),
             Err(error) => {
-                tracing::warn!(%error, "the clipboard's owner has gone");
+                tracing::warn!(%error, "clipboard owner process exited");
                 self.owner = None;
-                self.again = Some((Instant::now(), FIRST_PAUSE));
+                self.backoff.reset();
+                self.retry_at = Some(Instant::now());
             }
         }
     }
 
-    async fn write(&mut self, write: Write) {
-        // Nobody waits for it any more, and nobody was told that it is there.
+    async fn write(&mut self, write: WriteRequest) {
+        // The caller has gone, so nobody relies on the text.
         if write.reply.is_closed() {
             return;
         }
         let shutdown = self.shutdown.clone();
-        let written = tokio::select! {
-            written = self.take(&write.text) => written,
-            () = shutdown.stopped() => Err(ClipboardError::Stopping),
+        let result = tokio::select! {
+            result = self.replace(&write.text) => result,
+            () = shutdown.stopped() => Err(ClipboardError::ShuttingDown),
         };
-        if written.is_ok() {
+        if result.is_ok() {
             self.offered.set(Some(write.text));
         }
-        let _ = write.reply.send(written);
+        let _ = write.reply.send(result);
     }
 
-    async fn take(&mut self, text: &str) -> Result<(), ClipboardError> {
-        let had_one = self.owner.is_some();
-        match self.offer(text, Offer::Take).await {
-            // It may have been dead for a moment.
-            Err(ClipboardError::Write(_)) if had_one => self.offer(text, Offer::Take).await,
-            taken => taken,
+    async fn replace(&mut self, text: &str) -> Result<(), ClipboardError> {
+        let had_process = self.owner.is_some();
+        match self.offer(text, OfferMode::Replace).await {
+            // The process may have died unnoticed before. A new one is started.
+            Err(ClipboardError::Write(_)) if had_process => {
+                self.offer(text, OfferMode::Replace).await
+            }
+            result => result,
         }
         .map(drop)
     }
 
-    /// Offers again what nobody has replaced, where the process that did so has died or the screen is another one.
+    /// Offers the text again after its process has died or the screen has changed, unless something
+    /// else was copied since.
     async fn restore(&mut self) {
-        let pause = self.again.take().map_or(FIRST_PAUSE, |(_, pause)| pause);
+        if self.retry_at.take().is_none() {
+            self.backoff.reset();
+        }
         let Some(text) = self.offered.get() else {
             return;
         };
-        // The next screen is told by the browser's state.
-        let Ok(screen) = self.chromium.screen() else {
+        // The next change of the browser's state leads here again.
+        let Ok(access) = self.chromium.screen() else {
             return;
         };
         if self
             .owner
             .as_ref()
-            .is_some_and(|owner| *owner.screen() == screen)
+            .is_some_and(|owner| *owner.access() == access)
         {
             return;
         }
-        match self.offer(&text, Offer::Restore).await {
-            Ok(Offered::Ours) => {}
-            Ok(Offered::Lost) => self.offered.set(None),
+        match self.offer(&text, OfferMode::Restore).await {
+            Ok(Ownership::Acquired) => {}
+            Ok(Ownership::Lost) => self.offered.set(None),
             Err(error) => {
-                tracing::warn!(%error, "the clipboard's text cannot be offered again yet");
-                let next = (pause * 2).min(LONGEST_PAUSE);
-                self.again = Some((Instant::now() + pause, next));
+                tracing::warn!(%error, "cannot offer the clipboard text again yet");
+                self.retry_at = Some(Instant::now() + self.backoff.next_delay());
             }
         }
     }
 
-    /// Has the owner of this screen offer `text`; one is started where there is none. One that failed is ended.
-    async fn offer(&mut self, text: &str, how: Offer) -> Result<Offered, ClipboardError> {
-        let screen = self.chromium.screen()?;
-        let fitting = self.owner.take().filter(|owner| *owner.screen() == screen);
-        let offering = async {
-            let mut owner = match fitting {
+    /// Offers `text` on the current screen. Starts a process if there is none, and ends one that
+    /// failed.
+    async fn offer(&mut self, text: &str, mode: OfferMode) -> Result<Ownership, ClipboardError> {
+        let access = self.chromium.screen()?;
+        let existing = self.owner.take().filter(|owner| *owner.access() == access);
+        let offer = async {
+            let mut owner = match existing {
                 Some(owner) => owner,
-                None => Owner::start(screen, &self.authority).await?,
+                None => OwnerProcess::start(access, &self.authority).await?,
             };
-            let offered = owner.offer(text, how).await?;
-            Ok((owner, offered))
+            let ownership = owner.offer(text, mode).await?;
+            Ok((owner, ownership))
         };
-        match timeout(WRITE_LIMIT, offering).await {
-            Ok(Ok((owner, offered))) => {
+        match timeout(WRITE_TIMEOUT, offer).await {
+            Ok(Ok((owner, ownership))) => {
                 self.owner = Some(owner);
-                Ok(offered)
+                Ok(ownership)
             }
             Ok(Err(error)) => Err(ClipboardError::Write(error)),
-            Err(_) => Err(ClipboardError::NotTaken(WRITE_LIMIT)),
+            Err(_) => Err(ClipboardError::WriteTimeout(WRITE_TIMEOUT)),
         }
     }
 }
 
-async fn next(owner: &mut Option<Owner>) -> Result<Offered, OwnerError> {
+async fn next_event(owner: &mut Option<OwnerProcess>) -> Result<Ownership, OwnerError> {
     match owner {
         Some(owner) => owner.next().await,
         None => std::future::pending().await,
     }
 }
 
-async fn due(again: Option<(Instant, Duration)>) {
-    match again {
-        Some((when, _)) => sleep_until(when).await,
+async fn sleep_until_some(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,
     }
 }

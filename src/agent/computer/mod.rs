@@ -17,8 +17,8 @@ use crate::{
     shutdown::Shutdown,
     system::{
         x11::input::{
-            self, Budget, Input, InputError, Notch, PlayError, Played, Point, SessionId, Size,
-            Step, View,
+            self, Input, InputError, Notch, PlayError, PlayResult, Point, ScreenState, SessionId,
+            Size, Step, TimeBudget,
         },
         x11::server::DisplayAccess,
     },
@@ -125,7 +125,7 @@ impl Computer {
         results
             .into_iter()
             .next()
-            .ok_or_else(|| InputError::Ended.into())
+            .ok_or_else(|| InputError::Terminated.into())
     }
 
     /// Does one action after the other, and nothing else in between. None is begun unless all can be done; all that cannot are told.
@@ -189,7 +189,7 @@ impl Computer {
         problems
     }
 
-    async fn view(&self, surface: Surface) -> Result<View, ComputerError> {
+    async fn view(&self, surface: Surface) -> Result<ScreenState, ComputerError> {
         let looking = async {
             match surface {
                 Surface::Screen(access) => Ok(self.input.view(access).await?),
@@ -230,7 +230,7 @@ impl Computer {
         }
         let kinds: Vec<ActionType> = actions.iter().map(Action::kind).collect();
         let slack = match surface {
-            Surface::Screen(_) => input::SLACK,
+            Surface::Screen(_) => input::BATCH_GRACE_PERIOD,
             Surface::Page => page::SLACK,
         };
         // Set once it is its turn.
@@ -239,7 +239,9 @@ impl Computer {
         let wants_pointer = wants_pointer(&actions);
         let plan = move |size, pointer| {
             let steps = planned(&actions, size, pointer, name);
-            let takes = steps.as_ref().map(|steps| Budget::of(steps, slack).total());
+            let takes = steps
+                .as_ref()
+                .map(|steps| TimeBudget::new(steps, slack).total());
             let _ = set_due.set(Due::after(takes.unwrap_or_default() + MARGIN));
             steps
         };
@@ -317,9 +319,9 @@ fn named(problem: plan::Problem, index: usize, kind: ActionType) -> Problem {
     }
 }
 
-fn outcome(kinds: &[ActionType], played: Played) -> Result<Vec<ActionResult>, ComputerError> {
+fn outcome(kinds: &[ActionType], played: PlayResult) -> Result<Vec<ActionResult>, ComputerError> {
     let micros = |took: Duration| u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    let done = kinds.iter().zip(&played.took).enumerate();
+    let done = kinds.iter().zip(&played.durations).enumerate();
     let mut results: Vec<ActionResult> = done
         .map(|(index, (kind, took))| ActionResult {
             index,
@@ -405,7 +407,7 @@ impl LiveInput {
 
 impl Drop for LiveInput {
     fn drop(&mut self) {
-        self.computer.input.end(self.session);
+        self.computer.input.end_session(self.session);
     }
 }
 

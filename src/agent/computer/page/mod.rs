@@ -27,7 +27,8 @@ use crate::{
         cdp::connection::{CdpError, Sent},
         cdp::tab::{MouseEvent, TabSession},
         x11::input::{
-            Batch, Begun, Budget, Notch, PlayError, Played, Point, Progress, Size, Step, View,
+            Batch, Notch, PlayError, PlayResult, Point, Progress, ScreenState, Size, StartedBatch,
+            Step, TimeBudget,
         },
     },
 };
@@ -109,10 +110,10 @@ impl PageInput {
     }
 
     /// What there is at this moment, whatever is being played.
-    pub async fn view(&self) -> Result<View, PageError> {
+    pub async fn view(&self) -> Result<ScreenState, PageError> {
         let page = self.chromium.front_page().await?;
         let size = size_of(&page).await?;
-        Ok(View {
+        Ok(ScreenState {
             size,
             pointer: self.position().clamped(size),
         })
@@ -123,7 +124,7 @@ impl PageInput {
     pub async fn play<E: Send + 'static>(
         &self,
         plan: impl FnOnce(Size, Option<Point>) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
-    ) -> Result<Result<Played, E>, PageError> {
+    ) -> Result<Result<PlayResult, E>, PageError> {
         let (batch, outcome) = Batch::new(plan);
         let sent = self.batches.try_send(batch);
         sent.map_err(|error| match error {
@@ -201,12 +202,12 @@ impl Player {
             return;
         }
         let view = self.look().await;
-        let found = view.map(|View { size, pointer }| (size, Some(pointer)));
-        let Some(Begun { actions, mut reply }) = batch.begin(found) else {
+        let found = view.map(|ScreenState { size, pointer }| (size, Some(pointer)));
+        let Some(StartedBatch { actions, mut reply }) = batch.start(found) else {
             return;
         };
-        let budget = Budget::of(&actions, SLACK);
-        let (mut progress, mut began) = (Progress::of(actions.len()), Instant::now());
+        let budget = TimeBudget::new(&actions, SLACK);
+        let (mut progress, mut began) = (Progress::new(actions.len()), Instant::now());
         let shutdown = self.shutdown.clone();
         let playing = timeout(
             budget.total(),
@@ -214,11 +215,11 @@ impl Player {
         );
         let error = tokio::select! {
             biased;
-            () = reply.closed() => Some(PlayError::Screen("nobody waits for it".to_owned())),
-            () = shutdown.stopped() => Some(PlayError::Screen("the agent is being stopped".to_owned())),
+            () = reply.closed() => Some(PlayError::ScreenLost("nobody waits for it".to_owned())),
+            () = shutdown.stopped() => Some(PlayError::ScreenLost("the agent is being stopped".to_owned())),
             played = playing => match played {
                 Ok(played) => played.err(),
-                Err(_) => Some(PlayError::TooLong(budget.beyond)),
+                Err(_) => Some(PlayError::Overrun(budget.grace_period)),
             },
         };
         let longer = began.elapsed();
@@ -237,7 +238,7 @@ impl Player {
     }
 
     /// Turns to the page in front.
-    async fn look(&mut self) -> Result<View, PageError> {
+    async fn look(&mut self) -> Result<ScreenState, PageError> {
         let size = match &self.page {
             Some(page) if self.chromium.is_in_front(page).await? => {
                 // Its connection may have ended meanwhile.
@@ -252,7 +253,7 @@ impl Player {
         // A place that was on the page may not be so any more.
         let pointer = self.pointer.borrow().clamped(size);
         self.pointer.send_replace(pointer);
-        Ok(View { size, pointer })
+        Ok(ScreenState { size, pointer })
     }
 
     async fn turn_to_front(&mut self) -> Result<Size, PageError> {
@@ -277,7 +278,7 @@ impl Player {
             for step in steps {
                 self.step(step).await?;
             }
-            progress.done(began.elapsed(), self.given);
+            progress.action_played(began.elapsed(), self.given);
         }
         *began = Instant::now();
         self.settle().await
@@ -465,7 +466,7 @@ impl Player {
 
     fn session(&self) -> Result<&TabSession, PlayError> {
         let page = self.page.as_ref();
-        let none = || PlayError::Screen("there is no page".to_owned());
+        let none = || PlayError::ScreenLost("there is no page".to_owned());
         Ok(&page.ok_or_else(none)?.session)
     }
 
@@ -486,7 +487,7 @@ impl Player {
         };
         let released = match timeout(RELEASE_LIMIT, releasing).await {
             Ok(released) => released,
-            Err(_) => Err(PlayError::NotTaken(RELEASE_LIMIT)),
+            Err(_) => Err(PlayError::Unresponsive(RELEASE_LIMIT)),
         };
         self.hands.with_shift.clear();
         if let Err(error) = released {
@@ -500,10 +501,10 @@ impl Player {
 
 fn failed(error: CdpError) -> PlayError {
     match error {
-        CdpError::Deadline { after, .. } => PlayError::NotTaken(after),
+        CdpError::Deadline { after, .. } => PlayError::Unresponsive(after),
         CdpError::Connect(_)
         | CdpError::Closed
         | CdpError::Refused { .. }
-        | CdpError::Answer { .. } => PlayError::Screen(error.to_string()),
+        | CdpError::Answer { .. } => PlayError::ScreenLost(error.to_string()),
     }
 }

@@ -59,9 +59,8 @@ impl From<ComputerError> for ApiError {
             }
             // Some of its actions may have been run.
             ComputerError::Endless(_) => ApiError::internal(message).permanent(),
-            ComputerError::Input(InputError::Ended) | ComputerError::Page(PageError::Ended) => {
-                ApiError::internal(message)
-            }
+            ComputerError::Input(InputError::Terminated)
+            | ComputerError::Page(PageError::Ended) => ApiError::internal(message),
             ComputerError::Page(PageError::Full) => {
                 ApiError::unavailable(message, FULL_RETRY_DELAY)
             }
@@ -92,10 +91,10 @@ fn batch_failure(failure: &Failure) -> ApiError {
     let (index, kind) = (failure.index, failure.kind.name());
     let cause = failure.cause.to_string();
     let (code, reason) = match failure.cause {
-        PlayError::Screen(_) => ("screen_lost", "the screen, or the page, is gone".to_owned()),
-        PlayError::NotTaken(_) => ("not_taken", cause),
-        PlayError::NoKey => ("no_key", cause),
-        PlayError::TooLong(_) => ("too_long", cause),
+        PlayError::ScreenLost(_) => ("screen_lost", "the screen, or the page, is gone".to_owned()),
+        PlayError::Unresponsive(_) => ("not_taken", cause),
+        PlayError::NoSpareKeycode => ("no_key", cause),
+        PlayError::Overrun(_) => ("too_long", cause),
     };
     ApiError::internal(failure)
         .message(format!("action {index} ({kind}) failed"))

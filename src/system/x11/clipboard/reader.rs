@@ -1,4 +1,4 @@
-//! Reading the clipboard: asking its owner for text, within a time and a length.
+//! Reads the clipboard's text from its owner, with a timeout and a maximum length.
 
 use std::{
     io,
@@ -27,20 +27,20 @@ use crate::{
     },
 };
 
-/// How often it is asked whether the owner is still the one that was asked: nobody tells when it goes.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// A property of this many four-byte units is one byte too long at the least.
+/// How often to check whether the owner still owns the clipboard: there is no event when it exits.
+const OWNER_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The maximum length of a property in units of four bytes: at least one byte more than allowed.
 const MAX_UNITS: u32 = (MAX_TEXT / 4 + 1) as u32;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error(transparent)]
     Display(#[from] X11Error),
-    #[error("the program that has the clipboard did not answer within {} s", .0.as_secs())]
-    NoAnswer(Duration),
-    #[error("the clipboard holds more than {MAX_TEXT} bytes of text")]
+    #[error("the clipboard owner did not respond within {} s", .0.as_secs())]
+    Timeout(Duration),
+    #[error("the clipboard text is larger than {MAX_TEXT} bytes")]
     TooLarge,
-    #[error("the program that has the clipboard does not give the text it offers")]
+    #[error("the clipboard owner refused to send the text it offers")]
     Refused,
 }
 
@@ -62,13 +62,13 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// What is on the clipboard.
+/// The content of the clipboard.
 #[derive(PartialEq, Eq)]
-pub enum Selection {
-    /// Nobody has it.
-    Nobodys,
-    /// Something that is no text, an image for example.
-    NoText,
+pub enum ClipboardContent {
+    /// No client owns the clipboard.
+    Unowned,
+    /// The content is not text, an image for example.
+    NotText,
     Text(String),
 }
 
@@ -85,35 +85,36 @@ x11rb::atom_manager! {
     }
 }
 
-/// Reads the clipboard's text. Blocks for some milliseconds, and for `limit` where its owner does not answer.
-pub fn read(screen: &DisplayAccess, limit: Duration) -> Result<Selection, ReadError> {
-    let deadline = Instant::now() + limit;
-    let x = server::connect(screen)?;
+/// Reads the clipboard's text. Blocks for some milliseconds, or for `timeout` if its owner does not
+/// respond.
+pub fn read(access: &DisplayAccess, timeout: Duration) -> Result<ClipboardContent, ReadError> {
+    let deadline = Instant::now() + timeout;
+    let x = server::connect(access)?;
     let root = x.setup().roots.first().ok_or(X11Error::NoScreen)?.root;
     let atoms = Atoms::new(&x)?.reply()?;
     loop {
         let owner = x.get_selection_owner(atoms.CLIPBOARD)?.reply()?.owner;
         if owner == NONE {
-            return Ok(Selection::Nobodys);
+            return Ok(ClipboardContent::Unowned);
         }
-        let asking = Asking {
-            window: make_window(&x, root)?,
+        let transfer = Transfer {
+            window: create_window(&x, root)?,
             x: &x,
             atoms,
             owner,
             deadline,
         };
-        match asking.text() {
-            Ok(selection) => return Ok(selection),
-            Err(Miss::OwnerGone) => {}
-            Err(Miss::Deadline) => return Err(ReadError::NoAnswer(limit)),
-            Err(Miss::Error(error)) => return Err(error),
+        match transfer.run() {
+            Ok(content) => return Ok(content),
+            Err(TransferError::OwnerGone) => {}
+            Err(TransferError::Deadline) => return Err(ReadError::Timeout(timeout)),
+            Err(TransferError::Error(error)) => return Err(error),
         }
     }
 }
 
-/// Where an owner puts what it is asked for. It is never shown.
-fn make_window(x: &XConnection, root: Window) -> Result<Window, ReadError> {
+/// Creates an invisible window that receives the owner's data.
+fn create_window(x: &XConnection, root: Window) -> Result<Window, ReadError> {
     let window = x.generate_id().map_err(X11Error::from)?;
     let events = CreateWindowAux::new().event_mask(EventMask::PROPERTY_CHANGE);
     let (class, depth) = (WindowClass::INPUT_ONLY, COPY_DEPTH_FROM_PARENT);
@@ -133,28 +134,28 @@ fn make_window(x: &XConnection, root: Window) -> Result<Window, ReadError> {
     Ok(window)
 }
 
-/// Why an owner's text was not had.
-enum Miss {
-    /// The one that was asked does not own it any more: the next is asked.
+/// Why an owner's text could not be read.
+enum TransferError {
+    /// The client does not own the clipboard any more. The next owner is tried.
     OwnerGone,
     Deadline,
     Error(ReadError),
 }
 
-impl<E: Into<ReadError>> From<E> for Miss {
+impl<E: Into<ReadError>> From<E> for TransferError {
     fn from(error: E) -> Self {
         Self::Error(error.into())
     }
 }
 
-/// What an owner has answered.
-struct Answer {
+/// Data sent by an owner.
+struct Data {
     kind: Atom,
     bytes: Vec<u8>,
 }
 
-/// One owner that is asked, on a window of its own: what it says late goes nowhere.
-struct Asking<'a> {
+/// A transfer from one owner. Each has its own window, so that late data of another is ignored.
+struct Transfer<'a> {
     x: &'a XConnection,
     atoms: Atoms,
     window: Window,
@@ -162,29 +163,29 @@ struct Asking<'a> {
     deadline: Instant,
 }
 
-impl Asking<'_> {
-    fn text(&self) -> Result<Selection, Miss> {
+impl Transfer<'_> {
+    fn run(&self) -> Result<ClipboardContent, TransferError> {
         let offered = self.offered_kinds()?;
-        let mut asked = false;
+        let mut has_text = false;
         for kind in self.text_kinds() {
             if offered.as_ref().is_some_and(|all| !all.contains(&kind)) {
                 continue;
             }
-            asked = true;
-            if let Some(text) = self.ask(kind)?.and_then(|answer| self.decode(answer)) {
+            has_text = true;
+            if let Some(text) = self.request(kind)?.and_then(|data| self.decode(data)) {
                 if text.len() > MAX_TEXT {
                     return Err(ReadError::TooLarge.into());
                 }
-                return Ok(Selection::Text(text));
+                return Ok(ClipboardContent::Text(text));
             }
         }
         match offered {
-            Some(_) if asked => Err(ReadError::Refused.into()),
-            _ => Ok(Selection::NoText),
+            Some(_) if has_text => Err(ReadError::Refused.into()),
+            _ => Ok(ClipboardContent::NotText),
         }
     }
 
-    /// In the order in which they are asked for.
+    /// Returns the text formats in order of preference.
     fn text_kinds(&self) -> [Atom; 5] {
         let atoms = &self.atoms;
         let latin = AtomEnum::STRING.into();
@@ -197,77 +198,77 @@ impl Asking<'_> {
         ]
     }
 
-    /// What it can give; `None` where it does not say.
-    fn offered_kinds(&self) -> Result<Option<Vec<Atom>>, Miss> {
-        let answer = self.ask(self.atoms.TARGETS)?;
-        Ok(answer.map(|answer| {
-            let atoms = answer.bytes.chunks_exact(4);
+    /// Returns the formats that the owner offers. `None` if it does not list them.
+    fn offered_kinds(&self) -> Result<Option<Vec<Atom>>, TransferError> {
+        let data = self.request(self.atoms.TARGETS)?;
+        Ok(data.map(|data| {
+            let atoms = data.bytes.chunks_exact(4);
             let atom = |bytes: &[u8]| bytes.try_into().map(Atom::from_ne_bytes);
             atoms.filter_map(|bytes| atom(bytes).ok()).collect()
         }))
     }
 
-    fn decode(&self, answer: Answer) -> Option<String> {
+    fn decode(&self, data: Data) -> Option<String> {
         let latin: Atom = AtomEnum::STRING.into();
-        if answer.kind == latin {
-            return Some(answer.bytes.into_iter().map(char::from).collect());
+        if data.kind == latin {
+            return Some(data.bytes.into_iter().map(char::from).collect());
         }
-        let is_text = self.text_kinds().contains(&answer.kind);
-        is_text.then(|| match String::from_utf8(answer.bytes) {
+        let is_text = self.text_kinds().contains(&data.kind);
+        is_text.then(|| match String::from_utf8(data.bytes) {
             Ok(text) => text,
             Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
         })
     }
 
-    /// Asks for one kind; `None` where it is refused.
-    fn ask(&self, kind: Atom) -> Result<Option<Answer>, Miss> {
-        let place = self.atoms.BERTH_CLIPBOARD;
-        self.x.delete_property(self.window, place)?;
+    /// Requests the data in one format. `None` if the owner refuses.
+    fn request(&self, kind: Atom) -> Result<Option<Data>, TransferError> {
+        let property = self.atoms.BERTH_CLIPBOARD;
+        self.x.delete_property(self.window, property)?;
         let clipboard = self.atoms.CLIPBOARD;
         self.x
-            .convert_selection(self.window, clipboard, kind, place, CURRENT_TIME)?;
+            .convert_selection(self.window, clipboard, kind, property, CURRENT_TIME)?;
         self.x.flush()?;
-        let given = self.until(|event| match event {
+        let accepted = self.wait_for(|event| match event {
             Event::SelectionNotify(notice) if notice.target == kind => {
                 Some(notice.property != NONE)
             }
             _ => None,
         })?;
-        if !given {
+        if !accepted {
             return Ok(None);
         }
-        let property = self.take()?;
+        let property = self.take_property()?;
         if property.type_ == self.atoms.INCR {
-            // The least there will be; taking it was the sign to begin.
-            let least = property.value32().and_then(|mut sizes| sizes.next());
-            if least.is_some_and(|least| least as usize > MAX_TEXT) {
+            // The value is a lower bound of the size. Deleting the property starts the transfer.
+            let min_size = property.value32().and_then(|mut sizes| sizes.next());
+            if min_size.is_some_and(|size| size as usize > MAX_TEXT) {
                 return Err(ReadError::TooLarge.into());
             }
-            return self.take_parts().map(Some);
+            return self.receive_parts().map(Some);
         }
-        Ok(Some(Answer {
+        Ok(Some(Data {
             kind: property.type_,
             bytes: property.value,
         }))
     }
 
-    /// What comes in parts, the last of which is empty.
-    fn take_parts(&self) -> Result<Answer, Miss> {
-        let place = self.atoms.BERTH_CLIPBOARD;
+    /// Receives data sent in parts, the last of which is empty.
+    fn receive_parts(&self) -> Result<Data, TransferError> {
+        let property = self.atoms.BERTH_CLIPBOARD;
         let mut bytes = Vec::new();
         loop {
-            self.until(|event| match event {
+            self.wait_for(|event| match event {
                 Event::PropertyNotify(notice)
-                    if notice.atom == place && notice.state == Property::NEW_VALUE =>
+                    if notice.atom == property && notice.state == Property::NEW_VALUE =>
                 {
                     Some(())
                 }
                 _ => None,
             })?;
-            let part = self.take()?;
+            let part = self.take_property()?;
             if part.value.is_empty() {
                 let kind = part.type_;
-                return Ok(Answer { kind, bytes });
+                return Ok(Data { kind, bytes });
             }
             bytes.extend(part.value);
             if bytes.len() > MAX_TEXT {
@@ -276,41 +277,41 @@ impl Asking<'_> {
         }
     }
 
-    /// The property, which is removed: its owner may make it anew.
-    fn take(&self) -> Result<GetPropertyReply, Miss> {
-        let place = self.atoms.BERTH_CLIPBOARD;
+    /// Reads and deletes the property, so that the owner can set it again.
+    fn take_property(&self) -> Result<GetPropertyReply, TransferError> {
+        let property = self.atoms.BERTH_CLIPBOARD;
         let any = AtomEnum::ANY;
-        let property = self
+        let reply = self
             .x
-            .get_property(true, self.window, place, any, 0, MAX_UNITS)?
+            .get_property(true, self.window, property, any, 0, MAX_UNITS)?
             .reply()?;
-        if property.bytes_after > 0 || property.value.len() > MAX_TEXT {
+        if reply.bytes_after > 0 || reply.value.len() > MAX_TEXT {
             return Err(ReadError::TooLarge.into());
         }
-        Ok(property)
+        Ok(reply)
     }
 
-    /// Waits for the event that `wanted` makes something of.
-    fn until<T>(&self, wanted: impl Fn(&Event) -> Option<T>) -> Result<T, Miss> {
+    /// Waits for an event that `select` returns a value for.
+    fn wait_for<T>(&self, select: impl Fn(&Event) -> Option<T>) -> Result<T, TransferError> {
         loop {
             let event = self.x.poll_for_event()?;
-            if let Some(found) = event.as_ref().and_then(&wanted) {
+            if let Some(found) = event.as_ref().and_then(&select) {
                 return Ok(found);
             }
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Miss::Deadline);
+            let remaining = self.deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                return Err(TransferError::Deadline);
             }
-            if event.is_none() && self.is_silent(left.min(LOOK_AGAIN))? {
+            if event.is_none() && self.is_silent(remaining.min(OWNER_POLL_INTERVAL))? {
                 let owner = self.x.get_selection_owner(self.atoms.CLIPBOARD)?;
                 if owner.reply()?.owner != self.owner {
-                    return Err(Miss::OwnerGone);
+                    return Err(TransferError::OwnerGone);
                 }
             }
         }
     }
 
-    fn is_silent(&self, wait: Duration) -> Result<bool, Miss> {
+    fn is_silent(&self, wait: Duration) -> Result<bool, TransferError> {
         let connection = [self.x.stream().as_fd()];
         Ok(readable(connection, Some(Instant::now() + wait))? == [false])
     }

@@ -1,70 +1,75 @@
-//! A batch on its way to whoever plays it, and the way back of what came of it.
+//! A batch on its way to the task or thread that plays it, and the result on its way back.
 
 use tokio::sync::oneshot;
 
-use super::{Played, Point, Size, Step};
+use super::{PlayResult, Point, Size, Step};
 
-/// What came of it; nothing where nothing was to be done.
-pub type Answer<F> = Result<Option<Played>, F>;
+/// The reply to a batch. `None` if its plan failed.
+pub type BatchReply<F> = Result<Option<PlayResult>, F>;
 
-/// The steps of each action, where they can be done on the screen as it is. Else nothing is to be done.
+/// Returns the steps of each action for a screen of that size, or `None` if they are not possible.
 type Plan = dyn FnOnce(Size, Option<Point>) -> Option<Vec<Vec<Step>>> + Send;
 
-/// Planned once it is its turn; whoever waits for it may have left by then, and the reply is closed.
+/// A queued batch. It is planned when its turn comes. If the caller has gone by then, `reply` is
+/// closed.
 pub struct Batch<F> {
     plan: Box<Plan>,
-    pub reply: oneshot::Sender<Answer<F>>,
+    pub reply: oneshot::Sender<BatchReply<F>>,
 }
 
 impl<F> Batch<F> {
+    /// Returns a batch and the receiver of its result.
     pub fn new<E: Send + 'static>(
         plan: impl FnOnce(Size, Option<Point>) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
-    ) -> (Self, Outcome<E, F>) {
-        let (reply, answer) = oneshot::channel();
-        let (refuse, refusal) = oneshot::channel();
+    ) -> (Self, BatchOutcome<E, F>) {
+        let (reply, result) = oneshot::channel();
+        let (plan_error_sender, plan_error) = oneshot::channel();
         let plan = move |size, pointer| {
-            let planned = plan(size, pointer);
-            planned.map_err(|error| refuse.send(error)).ok()
+            plan(size, pointer)
+                .map_err(|error| plan_error_sender.send(error))
+                .ok()
         };
         let batch = Self {
             plan: Box::new(plan),
             reply,
         };
-        (batch, Outcome { answer, refusal })
+        (batch, BatchOutcome { result, plan_error })
     }
 
-    /// Plans it for what there is now. Where nothing is to be done, whoever waits for it is told.
-    pub fn begin(self, found: Result<(Size, Option<Point>), F>) -> Option<Begun<F>> {
+    /// Plans the batch for the current screen. If that fails, or the screen is not available,
+    /// replies with the error and returns `None`.
+    pub fn start(self, screen: Result<(Size, Option<Point>), F>) -> Option<StartedBatch<F>> {
         let Self { plan, reply } = self;
-        let nothing = match found.map(|(size, pointer)| plan(size, pointer)) {
-            Ok(Some(actions)) => return Some(Begun { actions, reply }),
+        let failed = match screen.map(|(size, pointer)| plan(size, pointer)) {
+            Ok(Some(actions)) => return Some(StartedBatch { actions, reply }),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
-        let _ = reply.send(nothing);
+        let _ = reply.send(failed);
         None
     }
 }
 
-/// A batch that is to be done.
-pub struct Begun<F> {
+/// A planned batch.
+pub struct StartedBatch<F> {
     pub actions: Vec<Vec<Step>>,
-    pub reply: oneshot::Sender<Answer<F>>,
+    pub reply: oneshot::Sender<BatchReply<F>>,
 }
 
-pub struct Outcome<E, F> {
-    answer: oneshot::Receiver<Answer<F>>,
-    refusal: oneshot::Receiver<E>,
+/// Receives a batch's result.
+pub struct BatchOutcome<E, F> {
+    result: oneshot::Receiver<BatchReply<F>>,
+    plan_error: oneshot::Receiver<E>,
 }
 
-impl<E, F> Outcome<E, F> {
-    /// What came of it, or why the plan was refused; `None` where whoever was to play it has ended.
-    pub async fn wait(mut self) -> Option<Result<Result<Played, E>, F>> {
-        match self.answer.await.ok()? {
-            Ok(Some(played)) => Some(Ok(Ok(played))),
+impl<E, F> BatchOutcome<E, F> {
+    /// Returns the result or the plan's error. `None` if the player has terminated.
+    pub async fn wait(mut self) -> Option<Result<Result<PlayResult, E>, F>> {
+        match self.result.await.ok()? {
+            Ok(Some(result)) => Some(Ok(Ok(result))),
             Ok(None) => {
-                let refusal = self.refusal.try_recv().ok()?;
-                Some(Ok(Err(refusal)))
+                let error = self.plan_error.try_recv().ok()?;
+                Some(Ok(Err(error)))
             }
             Err(error) => Some(Err(error)),
         }

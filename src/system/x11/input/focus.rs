@@ -1,4 +1,5 @@
-//! The keyboard's focus where there is no window manager: the newest window gets it, and when that goes, the one on top of the rest.
+//! Manages the keyboard focus in place of a window manager: the newest window gets it, and when that
+//! closes, the topmost of the others.
 
 use x11rb::{
     connection::Connection,
@@ -11,35 +12,35 @@ use x11rb::{
     },
 };
 
-use super::screen::Atoms;
+use super::x_input::Atoms;
 use crate::system::x11::server::{X11Error, XConnection};
 
-pub struct Focus {
-    /// Windows that take the focus.
+/// Tracks the windows that accept the focus.
+pub(super) struct FocusManager {
     windows: Vec<Window>,
 }
 
-impl Focus {
-    /// Looks at what is there already; where nothing of it has the focus, the one on top gets it.
-    pub fn new(x: &XConnection, root: Window, atoms: &Atoms) -> Result<Self, X11Error> {
+impl FocusManager {
+    /// Collects the existing windows and focuses the topmost one if none has the focus.
+    pub(super) fn new(x: &XConnection, root: Window, atoms: &Atoms) -> Result<Self, X11Error> {
         let mut focus = Self {
             windows: Vec::new(),
         };
         for window in x.query_tree(root)?.reply()?.children {
-            if takes_focus(x, window, atoms)? {
+            if accepts_focus(x, window, atoms)? {
                 focus.windows.push(window);
             }
         }
-        focus.mend(x, root)?;
+        focus.repair(x, root)?;
         Ok(focus)
     }
 
-    /// Whether it is there and takes the focus.
-    pub fn knows(&self, window: Window) -> bool {
+    /// Returns whether the window exists and accepts the focus.
+    pub(super) fn contains(&self, window: Window) -> bool {
         self.windows.contains(&window)
     }
 
-    pub fn heed(
+    pub(super) fn handle_event(
         &mut self,
         x: &XConnection,
         root: Window,
@@ -48,47 +49,52 @@ impl Focus {
     ) -> Result<(), X11Error> {
         match event {
             Event::MapNotify(mapped)
-                if mapped.event == root && takes_focus(x, mapped.window, atoms)? =>
+                if mapped.event == root && accepts_focus(x, mapped.window, atoms)? =>
             {
                 self.windows.push(mapped.window);
                 raise(x, mapped.window)?;
-                give(x, mapped.window)?;
+                focus(x, mapped.window)?;
             }
-            Event::UnmapNotify(gone) if gone.event == root => self.lost(x, root, gone.window)?,
-            Event::DestroyNotify(gone) if gone.event == root => self.lost(x, root, gone.window)?,
-            Event::ReparentNotify(gone) if gone.event == root && gone.parent != root => {
-                self.lost(x, root, gone.window)?;
+            Event::UnmapNotify(event) if event.event == root => {
+                self.remove(x, root, event.window)?
+            }
+            Event::DestroyNotify(event) if event.event == root => {
+                self.remove(x, root, event.window)?;
+            }
+            Event::ReparentNotify(event) if event.event == root && event.parent != root => {
+                self.remove(x, root, event.window)?;
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn lost(&mut self, x: &XConnection, root: Window, window: Window) -> Result<(), X11Error> {
+    fn remove(&mut self, x: &XConnection, root: Window, window: Window) -> Result<(), X11Error> {
         let before = self.windows.len();
         self.windows.retain(|known| *known != window);
         if self.windows.len() < before {
-            self.mend(x, root)?;
+            self.repair(x, root)?;
         }
         Ok(())
     }
 
-    /// Where none of the windows has the focus, the one on top gets it.
-    fn mend(&self, x: &XConnection, root: Window) -> Result<(), X11Error> {
+    /// Focuses the topmost window if none has the focus.
+    fn repair(&self, x: &XConnection, root: Window) -> Result<(), X11Error> {
         let focused = x.get_input_focus()?.reply()?.focus;
         if self.windows.is_empty() || self.windows.contains(&focused) {
             return Ok(());
         }
         let stacked = x.query_tree(root)?.reply()?.children;
-        let mut from_above = stacked.iter().rev();
-        match from_above.find(|window| self.windows.contains(window)) {
-            Some(top) => give(x, *top),
+        let mut from_top = stacked.iter().rev();
+        match from_top.find(|window| self.windows.contains(window)) {
+            Some(top) => focus(x, *top),
             None => Ok(()),
         }
     }
 
-    /// The window that is about to be clicked at gets the focus, or the dialog that it waits for. Its dialogs stay above it.
-    pub fn under_pointer(
+    /// Focuses the window under the pointer, which is about to be clicked, or its modal dialog. Its
+    /// dialogs stay above it.
+    pub(super) fn focus_under_pointer(
         &self,
         x: &XConnection,
         root: Window,
@@ -103,19 +109,19 @@ impl Focus {
             return Ok(());
         }
         let dialogs = self.dialogs_of(x, under, atoms)?;
-        let awaited = dialogs.iter().rev().find(|dialog| dialog.is_modal);
-        let wanted = awaited.map_or(under, |dialog| dialog.window);
-        if wanted != focused {
+        let modal = dialogs.iter().rev().find(|dialog| dialog.is_modal);
+        let target = modal.map_or(under, |dialog| dialog.window);
+        if target != focused {
             raise(x, under)?;
             for dialog in &dialogs {
                 raise(x, dialog.window)?;
             }
-            give(x, wanted)?;
+            focus(x, target)?;
         }
         Ok(())
     }
 
-    /// And those of its dialogs, each after the one it belongs to.
+    /// Returns the dialogs of a window and of these dialogs, each after its owner.
     fn dialogs_of(
         &self,
         x: &XConnection,
@@ -124,31 +130,31 @@ impl Focus {
     ) -> Result<Vec<Dialog>, X11Error> {
         let mut others = Vec::new();
         for window in &self.windows {
-            others.extend(dialog(x, *window, atoms)?);
+            others.extend(as_dialog(x, *window, atoms)?);
         }
         let (mut found, mut owners) = (Vec::new(), vec![window]);
         while let Some(owner) = owners.pop() {
-            let (its, rest): (Vec<_>, Vec<_>) =
+            let (owned, rest): (Vec<_>, Vec<_>) =
                 others.into_iter().partition(|other| other.owner == owner);
-            owners.extend(its.iter().map(|dialog| dialog.window));
-            found.extend(its);
+            owners.extend(owned.iter().map(|dialog| dialog.window));
+            found.extend(owned);
             others = rest;
         }
         Ok(found)
     }
 }
 
-/// A window that belongs to another.
+/// A window that belongs to another one.
 #[derive(Clone, Copy)]
 struct Dialog {
     window: Window,
     owner: Window,
-    /// Whether its owner takes nothing as long as it is there.
+    /// Whether it blocks its owner.
     is_modal: bool,
 }
 
-/// The window as one, if it is. It may go at any moment, which is no error.
-fn dialog(x: &XConnection, window: Window, atoms: &Atoms) -> Result<Option<Dialog>, X11Error> {
+/// Returns the window as a dialog if it is one. A window that is gone by now is none.
+fn as_dialog(x: &XConnection, window: Window, atoms: &Atoms) -> Result<Option<Dialog>, X11Error> {
     let (transient, is_window) = (AtomEnum::WM_TRANSIENT_FOR, AtomEnum::WINDOW);
     let owner = x.get_property(false, window, transient, is_window, 0, 1)?;
     let kind: Atom = AtomEnum::ATOM.into();
@@ -166,15 +172,15 @@ fn dialog(x: &XConnection, window: Window, atoms: &Atoms) -> Result<Option<Dialo
     }))
 }
 
-/// It may go at any moment, which is no error.
-fn takes_focus(x: &XConnection, window: Window, atoms: &Atoms) -> Result<bool, X11Error> {
+/// Returns whether the window accepts the focus. A window that is gone by now does not.
+fn accepts_focus(x: &XConnection, window: Window, atoms: &Atoms) -> Result<bool, X11Error> {
     let attributes = x.get_window_attributes(window)?;
     let kind: Atom = AtomEnum::ATOM.into();
     let types = x.get_property(false, window, atoms._NET_WM_WINDOW_TYPE, kind, 0, 16)?;
     let (Ok(attributes), Ok(types)) = (attributes.reply(), types.reply()) else {
         return Ok(false);
     };
-    let passing = [
+    let transient = [
         atoms._NET_WM_WINDOW_TYPE_TOOLTIP,
         atoms._NET_WM_WINDOW_TYPE_NOTIFICATION,
         atoms._NET_WM_WINDOW_TYPE_DND,
@@ -186,11 +192,11 @@ fn takes_focus(x: &XConnection, window: Window, atoms: &Atoms) -> Result<bool, X
     Ok(attributes.map_state == MapState::VIEWABLE
         && attributes.class == WindowClass::INPUT_OUTPUT
         && !attributes.override_redirect
-        && !types.any(|kind| passing.contains(&kind)))
+        && !types.any(|kind| transient.contains(&kind)))
 }
 
-fn give(x: &XConnection, window: Window) -> Result<(), X11Error> {
-    // A window that has just gone cannot have it; the next one is told of by an event.
+fn focus(x: &XConnection, window: Window) -> Result<(), X11Error> {
+    // Fails if the window is gone by now; its event then moves the focus on.
     x.set_input_focus(InputFocus::POINTER_ROOT, window, x11rb::CURRENT_TIME)?
         .ignore_error();
     Ok(x.flush()?)

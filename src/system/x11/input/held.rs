@@ -1,64 +1,65 @@
-//! What is held down, and by whom.
+//! Tracks what is held down, and by whom.
 
 use std::collections::HashMap;
 
 use crate::api::computer::MouseButton;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Pressed {
+pub(super) enum HeldInput {
     Button(MouseButton),
     Keycode(u8),
 }
 
-/// Of a live view's viewer.
+/// The id of a live view's input session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId(pub(super) u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Holder {
-    /// Batches, one after the other.
+pub(super) enum Holder {
+    /// The current batch.
     Batch,
     Session(SessionId),
 }
 
+/// The held buttons and keys of each holder, in the order in which they were pressed.
 #[derive(Debug, Default)]
-pub struct Held(HashMap<Holder, Vec<Pressed>>);
+pub(super) struct HeldInputs(HashMap<Holder, Vec<HeldInput>>);
 
-impl Held {
-    pub fn pressed(&mut self, by: Holder, what: Pressed) {
-        let list = self.0.entry(by).or_default();
-        if !list.contains(&what) {
-            list.push(what);
+impl HeldInputs {
+    pub(super) fn press(&mut self, holder: Holder, input: HeldInput) {
+        let list = self.0.entry(holder).or_default();
+        if !list.contains(&input) {
+            list.push(input);
         }
     }
 
-    /// It is up, whoever held it.
-    pub fn released(&mut self, what: Pressed) {
+    /// Records that an input is released, whoever held it.
+    pub(super) fn release(&mut self, input: HeldInput) {
         for list in self.0.values_mut() {
-            list.retain(|held| *held != what);
+            list.retain(|held| *held != input);
         }
         self.0.retain(|_, list| !list.is_empty());
     }
 
-    pub fn holds(&self, what: Pressed) -> bool {
-        self.0.values().any(|list| list.contains(&what))
+    pub(super) fn contains(&self, input: HeldInput) -> bool {
+        self.0.values().any(|list| list.contains(&input))
     }
 
-    /// What that one holds and nobody else, the last first.
-    pub fn only_of(&self, by: Holder) -> Vec<Pressed> {
-        let others = |what: &Pressed| {
-            let mut others = self.0.iter().filter(|(holder, _)| **holder != by);
-            others.any(|(_, list)| list.contains(what))
+    /// Returns the inputs that only this holder holds, the last one first.
+    pub(super) fn held_only_by(&self, holder: Holder) -> Vec<HeldInput> {
+        let held_by_others = |input: &HeldInput| {
+            let mut others = self.0.iter().filter(|(other, _)| **other != holder);
+            others.any(|(_, list)| list.contains(input))
         };
-        let own = self.0.get(&by).into_iter().flatten().rev().copied();
-        own.filter(|what| !others(what)).collect()
+        let inputs = self.0.get(&holder).into_iter().flatten().rev().copied();
+        inputs.filter(|input| !held_by_others(input)).collect()
     }
 
-    pub fn forget(&mut self, by: Holder) {
-        self.0.remove(&by);
+    pub(super) fn remove(&mut self, holder: Holder) {
+        self.0.remove(&holder);
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 }
@@ -67,19 +68,19 @@ impl Held {
 mod tests {
     use super::*;
 
-    const KEY: Pressed = Pressed::Keycode(38);
-    const LEFT: Pressed = Pressed::Button(MouseButton::Left);
+    const KEY: HeldInput = HeldInput::Keycode(38);
+    const LEFT: HeldInput = HeldInput::Button(MouseButton::Left);
 
     #[test]
-    fn what_another_holds_too_stays_down() {
-        let (viewer, mut held) = (Holder::Session(SessionId(1)), Held::default());
-        held.pressed(Holder::Batch, KEY);
-        held.pressed(Holder::Batch, LEFT);
-        held.pressed(viewer, KEY);
-        assert_eq!(held.only_of(Holder::Batch), [LEFT]);
-        held.forget(Holder::Batch);
-        assert_eq!(held.only_of(viewer), [KEY]);
-        held.released(KEY);
-        assert!(held.only_of(viewer).is_empty() && !held.holds(KEY));
+    fn input_held_by_two_stays_held_when_one_ends() {
+        let (viewer, mut held) = (Holder::Session(SessionId(1)), HeldInputs::default());
+        held.press(Holder::Batch, KEY);
+        held.press(Holder::Batch, LEFT);
+        held.press(viewer, KEY);
+        assert_eq!(held.held_only_by(Holder::Batch), [LEFT]);
+        held.remove(Holder::Batch);
+        assert_eq!(held.held_only_by(viewer), [KEY]);
+        held.release(KEY);
+        assert!(held.held_only_by(viewer).is_empty() && !held.contains(KEY));
     }
 }

@@ -1,4 +1,4 @@
-//! Which key is where on the keyboard, and room on it for keys it does not have.
+//! The keyboard mapping: the position of each key, and bindings of missing keys to spare keycodes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -10,118 +10,118 @@ use crate::{
 };
 
 const NO_SYMBOL: u32 = 0;
-/// Programs that count from zero take it for none.
-const UNUSABLE: u8 = 8;
+/// The first keycode. Programs that count from zero treat it as no key.
+const UNUSABLE_KEYCODE: u8 = 8;
+/// The keysyms of the keypad.
 const KEYPAD: std::ops::RangeInclusive<u32> = 0xff80..=0xffbd;
 
-/// Where a key is.
+/// The position of a key on the keyboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    pub keycode: u8,
-    /// Whether Shift makes it this one.
-    pub shifted: bool,
+pub(super) struct KeyPosition {
+    pub(super) keycode: u8,
+    /// Whether the keycode needs Shift to mean this key.
+    pub(super) shifted: bool,
 }
 
-/// Keys that were put on keycodes without one.
-pub type Bound = HashMap<Key, u8>;
+/// The keys bound to spare keycodes.
+pub(super) type BoundKeys = HashMap<Key, u8>;
 
 #[derive(Default)]
-pub struct Keymap {
-    keysyms: HashMap<u32, Place>,
-    characters: HashMap<char, Place>,
+pub(super) struct Keymap {
+    keysyms: HashMap<u32, KeyPosition>,
+    characters: HashMap<char, KeyPosition>,
     /// Keycodes without a key.
     spare: VecDeque<u8>,
-    /// What we have put on spare ones.
-    bound: Bound,
+    bound: BoundKeys,
 }
 
 impl Keymap {
-    /// The keyboard of a server on which an earlier connection may have left these. That is taken away, but from keys that are down;
-    /// from these too where there would be no room at all.
-    pub fn recover(
+    /// Reads the keymap of a server on which an earlier connection has bound these keys, and removes
+    /// the bindings. Those of pressed keys stay, unless there would be no spare keycode.
+    pub(super) fn recover(
         x: &XConnection,
-        left: Bound,
-        is_down: impl Fn(u8) -> bool,
+        bound: BoundKeys,
+        is_pressed: impl Fn(u8) -> bool,
     ) -> Result<Self, X11Error> {
         let mut keymap = Self {
-            bound: left,
+            bound,
             ..Self::default()
         };
         keymap.read(x)?;
-        keymap.restore(x, is_down)?;
+        keymap.restore(x, is_pressed)?;
         if keymap.room() == 0 {
             keymap.restore(x, |_| false)?;
         }
         Ok(keymap)
     }
 
-    /// Reads it anew. What we have bound before stays known as ours.
-    pub fn read(&mut self, x: &XConnection) -> Result<(), X11Error> {
+    /// Reads the mapping from the server. Bindings that still exist are kept.
+    pub(super) fn read(&mut self, x: &XConnection) -> Result<(), X11Error> {
         let (first, last) = (x.setup().min_keycode, x.setup().max_keycode);
         let reply = x.get_keyboard_mapping(first, last - first + 1)?.reply()?;
-        self.take(first, reply.keysyms_per_keycode, &reply.keysyms);
+        self.update(first, reply.keysyms_per_keycode, &reply.keysyms);
         Ok(())
     }
 
-    fn take(&mut self, first: u8, per_keycode: u8, keysyms: &[u32]) {
+    fn update(&mut self, first: u8, per_keycode: u8, keysyms: &[u32]) {
         self.keysyms.clear();
         self.characters.clear();
         let rows = || (first..=u8::MAX).zip(keysyms.chunks(usize::from(per_keycode.max(1))));
-        // Keycodes that others have taken, or freed, meanwhile.
+        // Other clients may have changed bound keycodes.
         self.bound.retain(|key, keycode| {
             rows().any(|(code, row)| code == *keycode && row.first() == Some(&key.keysym()))
         });
-        let ours: HashSet<u8> = self.bound.values().copied().collect();
+        let bound: HashSet<u8> = self.bound.values().copied().collect();
         for (level, shifted) in [(0, false), (1, true)] {
-            for (keycode, row) in rows().filter(|(keycode, _)| !ours.contains(keycode)) {
+            for (keycode, row) in rows().filter(|(keycode, _)| !bound.contains(keycode)) {
                 let keysym = row.get(level).copied().unwrap_or(NO_SYMBOL);
-                // Shift turns no keypad to digits for a program that asks for Num Lock: those are put on spare keycodes when needed.
+                // Programs that check Num Lock ignore Shift on the keypad. Its digits are bound to
+                // spare keycodes when needed.
                 if keysym == NO_SYMBOL || (shifted && KEYPAD.contains(&keysym)) {
                     continue;
                 }
-                let place = Place { keycode, shifted };
-                self.keysyms.entry(keysym).or_insert(place);
+                let position = KeyPosition { keycode, shifted };
+                self.keysyms.entry(keysym).or_insert(position);
                 let character = Key::of_keysym(keysym).character();
                 if let Some(c) = character.filter(|_| !KEYPAD.contains(&keysym)) {
-                    self.characters.entry(c).or_insert(place);
+                    self.characters.entry(c).or_insert(position);
                 }
             }
         }
         let free = |(keycode, row): (u8, &[u32])| {
             let empty = row.iter().all(|keysym| *keysym == NO_SYMBOL);
-            (keycode != UNUSABLE && empty).then_some(keycode)
+            (keycode != UNUSABLE_KEYCODE && empty).then_some(keycode)
         };
         self.spare = rows().filter_map(free).collect();
     }
 
-    /// Where it is, if anywhere.
-    pub fn place(&self, key: Key) -> Option<Place> {
-        let bound = self.bound.get(&key).map(|keycode| Place {
+    pub(super) fn position(&self, key: Key) -> Option<KeyPosition> {
+        let bound = self.bound.get(&key).map(|keycode| KeyPosition {
             keycode: *keycode,
             shifted: false,
         });
         bound
             .or_else(|| self.keysyms.get(&key.keysym()).copied())
             .or_else(|| {
-                // The keypad's digits are keys of their own.
+                // The keypad's digits are not interchangeable with those above the letters.
                 let character = key.character().filter(|_| !KEYPAD.contains(&key.keysym()));
                 self.characters.get(&character?).copied()
             })
     }
 
-    /// How many keys can be added without taking a place from another.
-    pub fn room(&self) -> usize {
+    /// Returns the number of spare keycodes.
+    pub(super) fn room(&self) -> usize {
         self.spare.len()
     }
 
-    /// Those that have no place, each once, and no more than there can ever be room for.
-    pub fn missing(&self, wanted: impl Iterator<Item = Key>) -> Vec<Key> {
-        let most = (self.spare.len() + self.bound.len()).max(1);
+    /// Returns the keys without a position, deduplicated, at most as many as can ever be bound.
+    pub(super) fn missing(&self, keys: impl Iterator<Item = Key>) -> Vec<Key> {
+        let max = (self.spare.len() + self.bound.len()).max(1);
         let mut missing = Vec::new();
-        for key in wanted {
-            if self.place(key).is_none() && !missing.contains(&key) {
+        for key in keys {
+            if self.position(key).is_none() && !missing.contains(&key) {
                 missing.push(key);
-                if missing.len() == most {
+                if missing.len() == max {
                     break;
                 }
             }
@@ -129,12 +129,12 @@ impl Keymap {
         missing
     }
 
-    pub fn bound(&self) -> &Bound {
+    pub(super) fn bound(&self) -> &BoundKeys {
         &self.bound
     }
 
-    /// Puts keys on spare keycodes, all at once. There must be room for them.
-    pub fn bind(&mut self, x: &XConnection, keys: &[Key]) -> Result<(), X11Error> {
+    /// Binds keys to spare keycodes. There must be room for all of them.
+    pub(super) fn bind(&mut self, x: &XConnection, keys: &[Key]) -> Result<(), X11Error> {
         let mut rows = Vec::with_capacity(keys.len());
         for key in keys {
             if let Some(keycode) = self.spare.pop_front() {
@@ -145,8 +145,8 @@ impl Keymap {
         self.write(x, rows)
     }
 
-    /// Takes away what was put on spare keycodes, but what is held. Whoever is to have read those keys must have done so.
-    pub fn restore(
+    /// Removes the bindings of keys that are not held. Programs must have processed their events.
+    pub(super) fn restore(
         &mut self,
         x: &XConnection,
         is_held: impl Fn(u8) -> bool,
@@ -166,15 +166,16 @@ impl Keymap {
         Ok(())
     }
 
-    /// One request for each run of neighbours: every change is told to all clients.
+    /// Writes keysyms with one request per run of adjacent keycodes: the server notifies all clients
+    /// of each request.
     fn write(&self, x: &XConnection, mut rows: Vec<(u8, u32)>) -> Result<(), X11Error> {
         rows.sort_unstable();
-        // With both levels said, no server takes it for a letter that has two cases.
-        let width = 2;
+        // With both levels set, the server does not derive an upper case.
+        let levels = 2;
         for run in rows.chunk_by(|(before, _), (after, _)| before + 1 == *after) {
             let keysyms: Vec<u32> = run.iter().flat_map(|(_, keysym)| [*keysym; 2]).collect();
             let count = u8::try_from(run.len()).unwrap_or(u8::MAX);
-            x.change_keyboard_mapping(count, run[0].0, width, &keysyms)?
+            x.change_keyboard_mapping(count, run[0].0, levels, &keysyms)?
                 .check()?;
         }
         Ok(())
@@ -189,7 +190,7 @@ mod tests {
         Key::parse(name).unwrap()
     }
 
-    /// Keycodes from 8 on, three columns each.
+    /// Returns a keymap with keycodes from 8 on, three columns each.
     fn keymap() -> Keymap {
         let mut keymap = Keymap::default();
         let syms = |name: &str| key(name).keysym();
@@ -203,27 +204,27 @@ mod tests {
             0, 0, syms("b"),
             0, 0, 0,
         ];
-        keymap.take(8, 3, &rows);
+        keymap.update(8, 3, &rows);
         keymap
     }
 
     #[test]
-    fn a_key_is_where_the_first_two_columns_say() {
+    fn first_two_columns_determine_the_position() {
         let keymap = keymap();
-        let place = |name| {
+        let position = |name| {
             keymap
-                .place(key(name))
-                .map(|place| (place.keycode, place.shifted))
+                .position(key(name))
+                .map(|position| (position.keycode, position.shifted))
         };
-        assert_eq!(place("a"), Some((9, false)));
-        assert_eq!(place("A"), Some((9, true)));
-        assert_eq!(place("1"), Some((12, false)));
-        assert_eq!(place("!"), Some((12, true)));
-        assert_eq!(place("KP_End"), Some((11, false)));
-        assert_eq!(place("KP_1"), None);
-        assert_eq!(place("b"), None);
-        assert_eq!(place("é"), None);
-        // The third is not a spare one, and the first of all is of no use.
+        assert_eq!(position("a"), Some((9, false)));
+        assert_eq!(position("A"), Some((9, true)));
+        assert_eq!(position("1"), Some((12, false)));
+        assert_eq!(position("!"), Some((12, true)));
+        assert_eq!(position("KP_End"), Some((11, false)));
+        assert_eq!(position("KP_1"), None);
+        assert_eq!(position("b"), None);
+        assert_eq!(position("é"), None);
+        // A keycode with a third column is not spare, and keycode 8 is unusable.
         assert_eq!(keymap.spare, [10, 14]);
     }
 }

@@ -1,4 +1,25 @@
-//! Mouse and keyboard of an X server: one thread owns the connections to it, and whatever is held down there.
+//! Mouse and keyboard input for an X server.
+//!
+//! One thread per process owns the connections to the server and everything that is held down on
+//! it. It plays batches one after the other; between two steps it serves urgent requests (a
+//! viewer's input, the screen's state, a new screen).
+//!
+//! ```text
+//!  Input::play ──► queue of batches ──┐
+//!                                     ├─► InputThread ──► XInput ──► X server
+//!  Input::act, view, attend ──────────┘     │   │
+//!             (urgent queue)                │   └─ HeldInputs: who holds what
+//!                                           └───── Playback: the batch in progress
+//! ```
+//!
+//! - [`input_thread`]: the thread's loop, connections and urgent requests; [`playback`] plays a
+//!   batch.
+//! - [`x_input`]: pointer events and state of one server; [`x_keyboard`] its keyboard.
+//! - [`keymap`]: finds keys on the keyboard and binds missing ones to spare keycodes.
+//! - [`focus`]: keeps the keyboard focus where a window manager would.
+//! - [`batch`], [`step`], [`progress`]: what is played, shared with the input of headless pages.
+//!
+//! The thread ends when the last [`Input`] is dropped.
 
 use std::{
     io,
@@ -16,241 +37,255 @@ use scopeguard::ScopeGuard;
 use tokio::sync::oneshot;
 
 use crate::system::{
-    sync::poll::poll_until,
-    sync::waker::{WakeOnDrop, Waker},
+    sync::{
+        poll::poll_until,
+        waker::{WakeOnDrop, Waker},
+    },
     x11::server::DisplayAccess,
 };
 
 mod batch;
 mod focus;
 mod held;
+mod input_thread;
 mod keymap;
-mod owner;
+mod playback;
 mod progress;
-mod screen;
 mod step;
+mod x_input;
+mod x_keyboard;
 
-use screen::Screen;
+use x_input::XInput;
 
 pub use super::screen::{Point, Size};
-pub use batch::{Batch, Begun};
-pub use held::SessionId;
-pub use progress::Progress;
-pub use step::{Budget, Notch, Step};
+pub use {
+    batch::{Batch, StartedBatch},
+    held::SessionId,
+    progress::Progress,
+    step::{Notch, Step, TimeBudget},
+};
 
-/// Batches that may wait for their turn.
-const QUEUE: usize = 32;
-/// What is done at once may wait only for the step that is being done.
-const URGENT_QUEUE: usize = 1024;
-/// Beyond what the waits of a batch come to, for its steps.
-pub const SLACK: Duration = Duration::from_secs(120);
+/// Batches that may be queued.
+const BATCH_QUEUE_CAPACITY: usize = 32;
+/// Urgent requests that may be queued. They wait for at most one step.
+const URGENT_QUEUE_CAPACITY: usize = 1024;
+/// The time a batch may take in addition to its planned waits.
+pub const BATCH_GRACE_PERIOD: Duration = Duration::from_secs(120);
 
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
-    #[error("as much input is waiting as may wait")]
+    #[error("the input queue is full")]
     Full,
-    #[error("the screen does not answer: {0}")]
+    #[error("the screen is not reachable: {0}")]
     Screen(String),
-    #[error("the input has ended")]
-    Ended,
+    #[error("the input thread has terminated")]
+    Terminated,
 }
 
-/// What there is at this moment.
+/// The current size of a screen or page, and the pointer's position on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct View {
+pub struct ScreenState {
     pub size: Size,
     pub pointer: Point,
 }
 
-/// What came of a batch.
+/// The result of a batch that was started.
 #[derive(Debug)]
-pub struct Played {
-    /// How long each action took that was done.
-    pub took: Vec<Duration>,
-    /// Why the one after these was not done to its end, and how long it took until then.
+pub struct PlayResult {
+    /// The duration of each completed action.
+    pub durations: Vec<Duration>,
+    /// Why the next action failed, and after how long.
     pub failure: Option<(PlayError, Duration)>,
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum PlayError {
-    #[error("the screen went away: {0}")]
-    Screen(String),
-    #[error("the browser took no input for {} s", .0.as_secs())]
-    NotTaken(Duration),
-    #[error("the keyboard has no room for another key")]
-    NoKey,
-    #[error("it took {} s longer than planned", .0.as_secs())]
-    TooLong(Duration),
+    #[error("the screen was lost: {0}")]
+    ScreenLost(String),
+    #[error("the browser did not process input within {} s", .0.as_secs())]
+    Unresponsive(Duration),
+    #[error("the keyboard has no spare keycode for another key")]
+    NoSpareKeycode,
+    #[error("the batch exceeded its planned duration by {} s", .0.as_secs())]
+    Overrun(Duration),
 }
 
-/// The handle; it is the thread's as long as one of these is there.
+/// The handle of the input thread. Clones share it.
 #[derive(Clone)]
 pub struct Input {
     jobs: SyncSender<Job>,
-    urgent: SyncSender<Urgent>,
-    sessions: Arc<AtomicU64>,
-    /// Batches that are waiting or played.
+    urgent: SyncSender<UrgentRequest>,
+    next_session: Arc<AtomicU64>,
+    /// The number of batches that are queued or played.
     batches: Arc<AtomicUsize>,
-    /// Rung with the last handle: by then the thread finds the channels closed.
-    bell: Arc<WakeOnDrop>,
+    /// Wakes the thread when the last handle is dropped, so that it finds its channels closed.
+    waker: Arc<WakeOnDrop>,
 }
 
-/// A batch, and the screen it is for.
+/// A batch and its screen.
 struct Job {
     access: DisplayAccess,
-    /// Whether the plan depends on where the pointer is.
-    wants_pointer: bool,
+    /// Whether the plan depends on the pointer's position.
+    needs_pointer: bool,
     batch: Batch<InputError>,
 }
 
-enum Urgent {
-    /// This is the screen from now on.
+enum UrgentRequest {
+    /// Connect to this screen and keep its keyboard focus.
     Attend(Option<DisplayAccess>),
-    View(DisplayAccess, oneshot::Sender<Result<View, InputError>>),
+    View(
+        DisplayAccess,
+        oneshot::Sender<Result<ScreenState, InputError>>,
+    ),
     Act(DisplayAccess, SessionId, Step),
-    /// The session has ended: what it holds is released.
-    End(SessionId),
+    /// Release everything that the session holds.
+    EndSession(SessionId),
 }
 
 impl Input {
-    /// Starts the thread. `on_cursor` is told whether the pointer is hidden, whenever that changes.
+    /// Starts the thread. `on_cursor` is called with whether the pointer is hidden whenever that
+    /// changes.
     pub fn start(on_cursor: impl Fn(bool) + Send + 'static) -> io::Result<Self> {
         let waker = Waker::new()?;
-        let (jobs, jobs_receiver) = sync_channel(QUEUE);
-        let (urgent, urgent_receiver) = sync_channel(URGENT_QUEUE);
+        let (jobs, job_receiver) = sync_channel(BATCH_QUEUE_CAPACITY);
+        let (urgent, urgent_receiver) = sync_channel(URGENT_QUEUE_CAPACITY);
         let inbox = Inbox {
-            jobs: jobs_receiver,
+            jobs: job_receiver,
             urgent: urgent_receiver,
             waker: waker.clone(),
         };
         std::thread::Builder::new()
             .name("input".into())
-            .spawn(move || owner::run(inbox, Box::new(on_cursor)))?;
+            .spawn(move || input_thread::run(inbox, Box::new(on_cursor)))?;
         Ok(Self {
             jobs,
             urgent,
-            sessions: Arc::default(),
+            next_session: Arc::default(),
             batches: Arc::default(),
-            bell: Arc::new(WakeOnDrop(waker)),
+            waker: Arc::new(WakeOnDrop(waker)),
         })
     }
 
-    /// Keeps the keyboard's focus right on that screen from now on; `None` where there is none for the moment.
+    /// Sets the screen whose keyboard focus is managed, or `None` while there is no screen.
     pub fn attend(&self, access: Option<DisplayAccess>) -> Result<(), InputError> {
-        self.send_urgent(Urgent::Attend(access))
+        self.send_urgent(UrgentRequest::Attend(access))
     }
 
-    /// Answered between two steps, whatever is being played.
-    pub async fn view(&self, access: DisplayAccess) -> Result<View, InputError> {
-        let (reply, answer) = oneshot::channel();
-        self.send_urgent(Urgent::View(access, reply))?;
-        answer.await.map_err(|_| InputError::Ended)?
+    /// Returns the screen's state. Served between two steps of a batch.
+    pub async fn view(&self, access: DisplayAccess) -> Result<ScreenState, InputError> {
+        let (reply, result) = oneshot::channel();
+        self.send_urgent(UrgentRequest::View(access, reply))?;
+        result.await.map_err(|_| InputError::Terminated)?
     }
 
-    /// Plans once it is its turn, and plays what was planned: nothing of another batch comes between. Where the plan is refused,
-    /// nothing is done. The screen is asked where the pointer is only where the plan wants to know that. Who stops waiting for this ends
-    /// it; what it holds is then released.
+    /// Plans a batch when its turn comes and plays it without interleaving other batches. Plays
+    /// nothing if the plan fails. `plan` receives the pointer's position only if `needs_pointer` is
+    /// set, as that costs a round trip. Dropping the future aborts the batch and releases what it
+    /// holds.
     pub async fn play<E: Send + 'static>(
         &self,
         access: DisplayAccess,
-        wants_pointer: bool,
+        needs_pointer: bool,
         plan: impl FnOnce(Size, Option<Point>) -> Result<Vec<Vec<Step>>, E> + Send + 'static,
-    ) -> Result<Result<Played, E>, InputError> {
-        let _counted = Counted::new(&self.batches);
+    ) -> Result<Result<PlayResult, E>, InputError> {
+        let _count = BatchCount::new(&self.batches);
         let (batch, outcome) = Batch::new(plan);
         let job = Job {
             access,
-            wants_pointer,
+            needs_pointer,
             batch,
         };
         match self.jobs.try_send(job) {
-            Ok(()) => self.bell.0.wake(),
+            Ok(()) => self.waker.0.wake(),
             Err(TrySendError::Full(_)) => return Err(InputError::Full),
-            Err(TrySendError::Disconnected(_)) => return Err(InputError::Ended),
+            Err(TrySendError::Disconnected(_)) => return Err(InputError::Terminated),
         }
-        // Whoever waits may leave before it has ended: the thread is to see that at once.
-        let leaving = scopeguard::guard(&self.bell.0, Waker::wake);
-        let ended = outcome.wait().await;
-        ScopeGuard::into_inner(leaving);
-        ended.unwrap_or(Err(InputError::Ended))
+        // Makes the thread notice at once that the caller has dropped the future.
+        let wake_on_cancel = scopeguard::guard(&self.waker.0, Waker::wake);
+        let result = outcome.wait().await;
+        ScopeGuard::into_inner(wake_on_cancel);
+        result.unwrap_or(Err(InputError::Terminated))
     }
 
-    /// Whether a batch would have to wait.
+    /// Returns whether a new batch would have to wait.
     pub fn is_busy(&self) -> bool {
         self.batches.load(Ordering::Relaxed) > 0
     }
 
     pub fn new_session(&self) -> SessionId {
-        SessionId(self.sessions.fetch_add(1, Ordering::Relaxed))
+        SessionId(self.next_session.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Done at once, also in the middle of a batch. Places off the screen are brought onto it; waits and texts are for batches.
+    /// Performs a step of a session, between two steps of a batch. Positions are clamped to the
+    /// screen. `Wait` and `Type` steps are ignored: they belong in batches.
     pub fn act(
         &self,
         access: DisplayAccess,
         session: SessionId,
         step: Step,
     ) -> Result<(), InputError> {
-        self.send_urgent(Urgent::Act(access, session, step))
+        self.send_urgent(UrgentRequest::Act(access, session, step))
     }
 
-    /// Releases what the session holds.
-    pub fn end(&self, session: SessionId) {
-        if let Err(InputError::Full) = self.send_urgent(Urgent::End(session)) {
-            // This is not to be lost. There is room again once the thread has done its next step.
+    /// Releases everything that the session holds.
+    pub fn end_session(&self, session: SessionId) {
+        if let Err(InputError::Full) = self.send_urgent(UrgentRequest::EndSession(session)) {
+            // Must not be lost. The queue has room again after the thread's next step.
             let input = self.clone();
             tokio::task::spawn_blocking(move || {
-                // All of it, with the bell: a closure would take the one field that it uses.
+                // Moves the complete handle, with its waker, instead of the one field used.
                 let input = input;
-                if input.urgent.send(Urgent::End(session)).is_ok() {
-                    input.bell.0.wake();
+                let request = UrgentRequest::EndSession(session);
+                if input.urgent.send(request).is_ok() {
+                    input.waker.0.wake();
                 }
             });
         }
     }
 
-    fn send_urgent(&self, urgent: Urgent) -> Result<(), InputError> {
-        match self.urgent.try_send(urgent) {
+    fn send_urgent(&self, request: UrgentRequest) -> Result<(), InputError> {
+        match self.urgent.try_send(request) {
             Ok(()) => {
-                self.bell.0.wake();
+                self.waker.0.wake();
                 Ok(())
             }
             Err(TrySendError::Full(_)) => Err(InputError::Full),
-            Err(TrySendError::Disconnected(_)) => Err(InputError::Ended),
+            Err(TrySendError::Disconnected(_)) => Err(InputError::Terminated),
         }
     }
 }
 
-struct Counted<'a>(&'a AtomicUsize);
+/// Counts one batch until it is dropped.
+struct BatchCount<'a>(&'a AtomicUsize);
 
-impl<'a> Counted<'a> {
+impl<'a> BatchCount<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for BatchCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// What the thread is told.
+/// The thread's ends of the queues.
 struct Inbox {
     jobs: Receiver<Job>,
-    urgent: Receiver<Urgent>,
+    urgent: Receiver<UrgentRequest>,
     waker: Waker,
 }
 
 impl Inbox {
-    /// Until there is something in it, or something to be read from the screen, or the time is over.
-    fn wait(&self, screen: Option<&Screen>, until: Option<Instant>) {
+    /// Waits until there is a request, an event from the screen, or the deadline is reached.
+    fn wait(&self, screen: Option<&XInput>, deadline: Option<Instant>) {
         let screen = screen.map(AsFd::as_fd);
         let fds = [Some(self.waker.as_fd()), screen].into_iter().flatten();
         let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        // Whoever called looks at what there is, also where it cannot be waited for.
-        let _ = poll_until(&mut fds, until);
+        // The caller checks all sources anyway, so a failed poll is harmless.
+        let _ = poll_until(&mut fds, deadline);
         self.waker.take();
     }
 }

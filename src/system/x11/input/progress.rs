@@ -1,60 +1,72 @@
-//! How far a batch has come.
+//! The progress of a batch.
 
 use std::time::Duration;
 
-use super::{PlayError, Played};
+use super::{PlayError, PlayResult};
 
-/// What was done of it. Events of the pointer are sent without a wait for each, so that the last of it may not be sure yet.
+/// The actions of a batch that were played. Pointer events are sent without waiting for each, so
+/// the last actions may not be confirmed yet.
 #[derive(Debug)]
 pub struct Progress {
-    done: Vec<Done>,
-    /// So many events are known to have been taken.
-    confirmed: u64,
+    played: Vec<PlayedAction>,
+    /// The number of events that are known to be processed.
+    confirmed_events: u64,
 }
 
 #[derive(Debug)]
-struct Done {
-    took: Duration,
-    /// So many events had been sent by its end.
-    sent: u64,
+struct PlayedAction {
+    duration: Duration,
+    /// The number of events sent by its end.
+    sent_events: u64,
 }
 
 impl Progress {
-    pub fn of(actions: usize) -> Self {
+    /// Returns the progress of a batch of that many actions.
+    pub fn new(actions: usize) -> Self {
         Self {
-            done: Vec::with_capacity(actions),
-            confirmed: 0,
+            played: Vec::with_capacity(actions),
+            confirmed_events: 0,
         }
     }
 
-    /// One action more.
-    pub fn done(&mut self, took: Duration, sent: u64) {
-        self.done.push(Done { took, sent });
+    /// Records a played action.
+    pub fn action_played(&mut self, duration: Duration, sent_events: u64) {
+        self.played.push(PlayedAction {
+            duration,
+            sent_events,
+        });
     }
 
     pub fn confirm(&mut self, events: u64) {
-        self.confirmed = events;
+        self.confirmed_events = events;
     }
 
-    /// All of it was done, and that was sure so much later.
-    pub fn finished(mut self, longer: Duration) -> Played {
-        if let Some(last) = self.done.last_mut() {
-            last.took += longer;
+    /// Returns the result of a complete batch. `extra` is the time its confirmation took, which
+    /// counts as the last action's.
+    pub fn finished(mut self, extra: Duration) -> PlayResult {
+        if let Some(last) = self.played.last_mut() {
+            last.duration += extra;
         }
-        self.played(None)
+        self.into_result(None)
     }
 
-    /// The first that is not sure to have been done is the one that has failed, `longer` after the last was noted.
-    pub fn failed(mut self, error: PlayError, longer: Duration) -> Played {
-        let is_sure = |done: &&Done| done.sent <= self.confirmed;
-        let sure = self.done.iter().take_while(is_sure).count();
-        let unsure: Duration = self.done.drain(sure..).map(|done| done.took).sum();
-        self.played(Some((error, unsure + longer)))
+    /// Returns the result of a batch that failed `elapsed` after its last recorded action. The
+    /// first unconfirmed action counts as the failed one.
+    pub fn failed(mut self, error: PlayError, elapsed: Duration) -> PlayResult {
+        let is_confirmed = |action: &&PlayedAction| action.sent_events <= self.confirmed_events;
+        let confirmed = self.played.iter().take_while(is_confirmed).count();
+        let unconfirmed: Duration = self
+            .played
+            .drain(confirmed..)
+            .map(|action| action.duration)
+            .sum();
+        self.into_result(Some((error, unconfirmed + elapsed)))
     }
 
-    fn played(self, failure: Option<(PlayError, Duration)>) -> Played {
-        Played {
-            took: self.done.into_iter().map(|done| done.took).collect(),
+    fn into_result(self, failure: Option<(PlayError, Duration)>) -> PlayResult {
+        let durations = self.played.into_iter().map(|action| action.duration);
+        PlayResult {
+            durations: durations.collect(),
             failure,
         }
     }
@@ -67,24 +79,27 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn what_was_not_confirmed_is_not_told_as_done() {
-        let mut progress = Progress::of(4);
+    fn unconfirmed_actions_are_not_reported_as_done() {
+        let mut progress = Progress::new(4);
         for sent in [1, 256, 256, 300] {
-            progress.done(MS, sent);
+            progress.action_played(MS, sent);
         }
         progress.confirm(256);
-        let played = progress.failed(PlayError::NoKey, MS);
-        assert_eq!(played.took, [MS; 3]);
-        assert!(matches!(played.failure, Some((PlayError::NoKey, took)) if took == 2 * MS));
+        let result = progress.failed(PlayError::NoSpareKeycode, MS);
+        assert_eq!(result.durations, [MS; 3]);
+        assert!(matches!(
+            result.failure,
+            Some((PlayError::NoSpareKeycode, elapsed)) if elapsed == 2 * MS
+        ));
     }
 
     #[test]
-    fn the_last_action_takes_until_all_is_sure() {
-        let mut progress = Progress::of(2);
-        progress.done(MS, 1);
-        progress.done(MS, 2);
-        let played = progress.finished(3 * MS);
-        assert_eq!(played.took, [MS, 4 * MS]);
-        assert!(played.failure.is_none());
+    fn last_action_includes_the_confirmation() {
+        let mut progress = Progress::new(2);
+        progress.action_played(MS, 1);
+        progress.action_played(MS, 2);
+        let result = progress.finished(3 * MS);
+        assert_eq!(result.durations, [MS, 4 * MS]);
+        assert!(result.failure.is_none());
     }
 }

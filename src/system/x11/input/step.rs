@@ -1,17 +1,19 @@
-//! What input is made of, whoever plays it.
+//! The steps that input consists of, independent of who plays them.
 
 use std::time::Duration;
 
-use crate::api::{
-    computer::{MouseButton, Text},
-    keys::Key,
+use crate::{
+    api::{
+        computer::{MouseButton, Text},
+        keys::Key,
+    },
+    system::x11::screen::Point,
 };
-use crate::system::x11::screen::Point;
 
-/// For a step to be done, in the mean: far more than it takes, as other programs take their time too.
-const PER_STEP: Duration = Duration::from_millis(20);
+/// The average time allowed per step. Far more than a step takes, as other programs use the CPU too.
+const TIME_PER_STEP: Duration = Duration::from_millis(20);
 
-/// One notch of a wheel.
+/// One notch of a mouse wheel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notch {
     Up,
@@ -20,7 +22,7 @@ pub enum Notch {
     Right,
 }
 
-/// The least that is done at once.
+/// An atomic unit of input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     Move(Point),
@@ -33,7 +35,7 @@ pub enum Step {
         key: Key,
         down: bool,
     },
-    /// With that much time from one character to the next.
+    /// Types a text with a delay between characters.
     Type {
         text: Text,
         delay: Duration,
@@ -45,20 +47,20 @@ pub enum Step {
 }
 
 impl Step {
-    /// What it takes by what it is, beside being done.
+    /// Returns the planned duration: that of its waits.
     #[must_use]
-    pub fn time(&self) -> Duration {
+    pub fn planned_duration(&self) -> Duration {
         match self {
             Self::Wait(time) => *time,
             Self::Type { text, delay } => {
-                let pauses = text.keys().count().saturating_sub(1);
-                *delay * u32::try_from(pauses).unwrap_or(u32::MAX)
+                let delays = text.keys().count().saturating_sub(1);
+                *delay * u32::try_from(delays).unwrap_or(u32::MAX)
             }
             _ => Duration::ZERO,
         }
     }
 
-    /// How many it counts as: each character is one.
+    /// Returns the number of steps it counts as: each character is one.
     fn count(&self) -> usize {
         match self {
             Self::Type { text, .. } => text.keys().count(),
@@ -67,28 +69,28 @@ impl Step {
     }
 }
 
-/// What the waits of a batch come to, and how much longer it may take for all the rest.
+/// The time that a batch may take: its planned waits and a grace period.
 #[derive(Debug, Clone, Copy)]
-pub struct Budget {
+pub struct TimeBudget {
     planned: Duration,
-    pub beyond: Duration,
+    pub grace_period: Duration,
 }
 
-impl Budget {
-    /// With so much to spare, and some more for each step.
+impl TimeBudget {
+    /// Returns the budget with `base` as grace period, plus some time for each step.
     #[must_use]
-    pub fn of(actions: &[Vec<Step>], slack: Duration) -> Self {
+    pub fn new(actions: &[Vec<Step>], base: Duration) -> Self {
         let steps = || actions.iter().flatten();
         let count = steps().map(Step::count).sum::<usize>();
         Self {
-            planned: steps().map(Step::time).sum(),
-            beyond: slack + PER_STEP * u32::try_from(count).unwrap_or(u32::MAX),
+            planned: steps().map(Step::planned_duration).sum(),
+            grace_period: base + TIME_PER_STEP * u32::try_from(count).unwrap_or(u32::MAX),
         }
     }
 
     #[must_use]
     pub fn total(self) -> Duration {
-        self.planned + self.beyond
+        self.planned + self.grace_period
     }
 }
 
@@ -97,19 +99,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_has_time_for_each_of_its_characters() {
+    fn budget_includes_time_for_each_character() {
         let typing = Step::Type {
             text: Text::parse("é".repeat(65_536)).unwrap(),
             delay: Duration::from_millis(1),
         };
         let steps = [vec![typing], vec![Step::Wait(Duration::from_secs(7))]];
-        let budget = Budget::of(&steps, Duration::from_secs(120));
-        let pauses = Duration::from_millis(65_535);
+        let budget = TimeBudget::new(&steps, Duration::from_secs(120));
+        let delays = Duration::from_millis(65_535);
         assert_eq!(
-            budget.total() - budget.beyond,
-            pauses + Duration::from_secs(7)
+            budget.total() - budget.grace_period,
+            delays + Duration::from_secs(7)
         );
-        // One takes some five milliseconds.
-        assert!(budget.beyond > Duration::from_millis(10) * 65_536);
+        // A character takes about 5 ms.
+        assert!(budget.grace_period > Duration::from_millis(10) * 65_536);
     }
 }

@@ -24,13 +24,13 @@ impl From<ClipboardError> for ApiError {
             ClipboardError::TooManyReads | ClipboardError::TooManyWrites => {
                 ApiError::limit_exceeded(message, FULL_RETRY_DELAY)
             }
-            ClipboardError::NotTaken(_) => ApiError::timeout(message),
+            ClipboardError::WriteTimeout(_) => ApiError::timeout(message),
             ClipboardError::Read(error) => error.into(),
             ClipboardError::Write(cause) => {
                 tracing::error!(%cause, "cannot write the clipboard");
                 ApiError::unavailable(message, RESTART_RETRY_DELAY)
             }
-            ClipboardError::Stopping => ApiError::unavailable(message, RESTART_RETRY_DELAY),
+            ClipboardError::ShuttingDown => ApiError::unavailable(message, RESTART_RETRY_DELAY),
         }
     }
 }
@@ -43,7 +43,7 @@ impl From<ReadError> for ApiError {
                 tracing::warn!(%cause, "cannot read the clipboard");
                 ApiError::unavailable("the display cannot be reached", RESTART_RETRY_DELAY)
             }
-            ReadError::NoAnswer(_) => ApiError::timeout(message),
+            ReadError::Timeout(_) => ApiError::timeout(message),
             ReadError::TooLarge => ApiError::payload_too_large(message),
             ReadError::Refused => ApiError::bad_gateway(message),
         }

@@ -1,4 +1,4 @@
-//! Waiting until something is put on the clipboard.
+//! Waits until something is put on the clipboard.
 
 use std::{
     os::fd::AsFd,
@@ -15,39 +15,40 @@ use x11rb::{
 };
 
 use crate::system::{
-    sync::poll::readable,
-    sync::waker::Waker,
+    sync::{poll::readable, waker::Waker},
     x11::server::{self, DisplayAccess, X11Error, XConnection},
 };
 
-/// A connection that is told of what is put there, from its opening on; also of the same once more.
-pub struct Changes {
+/// A connection that receives an event whenever a client takes ownership of the clipboard, also for
+/// the same text again.
+pub struct SelectionWatch {
     x: XConnection,
     waker: Waker,
 }
 
-impl Changes {
-    /// Blocks for some milliseconds.
-    pub fn open(screen: &DisplayAccess) -> Result<Self, X11Error> {
-        let x = server::connect(screen)?;
+impl SelectionWatch {
+    /// Subscribes to the events. Blocks for some milliseconds.
+    pub fn open(access: &DisplayAccess) -> Result<Self, X11Error> {
+        let x = server::connect(access)?;
         let root = x.setup().roots.first().ok_or(X11Error::NoScreen)?.root;
         x.xfixes_query_version(5, 0)?.reply()?;
         let clipboard = x.intern_atom(false, b"CLIPBOARD")?.reply()?.atom;
-        let taken = SelectionEventMask::SET_SELECTION_OWNER;
-        x.xfixes_select_selection_input(root, clipboard, taken)?
+        let new_owner = SelectionEventMask::SET_SELECTION_OWNER;
+        x.xfixes_select_selection_input(root, clipboard, new_owner)?
             .check()?;
         let waker = Waker::new()?;
         Ok(Self { x, waker })
     }
 
-    /// Ends the wait from another thread.
+    /// Returns the waker that interrupts [`Self::wait`] from another thread.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Blocks until something is put there, for `limit` at most, or until it is called; says whether something was.
-    pub fn wait(&self, limit: Duration) -> Result<bool, X11Error> {
-        let until = Instant::now() + limit;
+    /// Blocks until something is put on the clipboard, for at most `timeout`. Returns whether that
+    /// happened.
+    pub fn wait(&self, timeout: Duration) -> Result<bool, X11Error> {
+        let deadline = Instant::now() + timeout;
         loop {
             while let Some(event) = self.x.poll_for_event()? {
                 if let Event::XfixesSelectionNotify(_) = event {
@@ -55,7 +56,7 @@ impl Changes {
                 }
             }
             let fds = [self.x.stream().as_fd(), self.waker.as_fd()];
-            if !matches!(readable(fds, Some(until))?, [true, false]) {
+            if !matches!(readable(fds, Some(deadline))?, [true, false]) {
                 return Ok(false);
             }
         }
