@@ -1,4 +1,5 @@
-//! From actions to steps: pure, so that all of a batch is looked at before any of it is done.
+//! Plans the steps of a batch of actions. Pure, so that a batch is validated completely before any of
+//! it is played.
 
 use std::time::Duration;
 
@@ -14,78 +15,104 @@ use crate::{
     system::x11::input::{Notch, Point, Size, Step},
 };
 
-/// What a batch may take, waits and pauses together.
-pub const MAX_TIME: Duration = Duration::from_secs(600);
-/// Steps of a batch at most; each character typed is one.
-pub const MAX_STEPS: usize = 200_000;
-/// For Chromium to scroll. It passes on the first notch and keeps the others until that has been dealt with; what comes after them, the release
-/// of a held key or a click, would overtake them.
-const SCROLLED: Duration = Duration::from_millis(50);
-/// Of a drag: from point to point, and from step to step.
+/// The maximum total duration of a batch's waits.
+const MAX_DURATION: Duration = Duration::from_secs(600);
+/// The maximum number of steps of a batch. Each typed character is one.
+const MAX_STEPS: usize = 200_000;
+/// The delay after a scroll. Chromium forwards the first notch and holds the others back until the
+/// page has processed it; later input, such as a click or the release of a held key, would overtake
+/// them.
+const SCROLL_DELAY: Duration = Duration::from_millis(50);
+/// The defaults of a drag that is not smooth.
 const STEPS_PER_SEGMENT: u32 = 10;
-const STEP_DELAY: Duration = Duration::from_millis(50);
+const DRAG_STEP_DELAY: Duration = Duration::from_millis(50);
 
-/// What is wrong with an action on this screen: with one of its fields, or with all of it where there is no field.
+/// The first error of an action on this screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    pub index: usize,
-    pub field: Option<String>,
-    pub what: String,
+pub(super) struct PlanError {
+    pub(super) index: usize,
+    /// `None` if the error concerns the complete action.
+    pub(super) field: Option<String>,
+    pub(super) message: String,
 }
 
-/// Whether the plan depends on where the pointer is before: a smooth move begins there.
-pub fn wants_pointer(actions: &[Action]) -> bool {
-    let wants = |action: &Action| match action {
+/// Returns whether the plan depends on the pointer's initial position, as for a smooth move.
+pub(super) fn needs_pointer(actions: &[Action]) -> bool {
+    let needs = |action: &Action| match action {
         Action::MoveMouse(to) => Some(to.smooth.unwrap_or_default()),
         Action::ClickMouse(_) | Action::Scroll(_) | Action::DragMouse(_) => Some(false),
         Action::TypeText(_) | Action::PressKey(_) | Action::SetCursor(_) | Action::Sleep(_) => None,
     };
-    actions.iter().find_map(wants).unwrap_or_default()
+    actions.iter().find_map(needs).unwrap_or_default()
 }
 
-/// Plans all of it, the steps of each action in order, or says of each action that cannot be done what is wrong with it first. Where the
-/// pointer is need not be known unless the plan [wants](wants_pointer) it.
-pub fn plan(
+/// Returns the steps of each action, or the first error of each action that is not possible.
+/// `pointer` may be `None` unless the actions [need it](needs_pointer).
+pub(super) fn plan(
     actions: &[&Action],
     screen: Size,
     pointer: Option<Point>,
-) -> Result<Vec<Vec<Step>>, Vec<Problem>> {
+) -> Result<Vec<Vec<Step>>, Vec<PlanError>> {
     let mut planner = Planner {
         screen,
         pointer,
         steps: Vec::new(),
-        taken: 0,
-        time: Duration::ZERO,
+        step_count: 0,
+        duration: Duration::ZERO,
     };
-    let (mut planned, mut problems) = (Vec::with_capacity(actions.len()), Vec::new());
+    let (mut planned, mut errors) = (Vec::with_capacity(actions.len()), Vec::new());
     for (index, action) in actions.iter().enumerate() {
         match planner.action(action) {
             Ok(steps) => planned.push(steps),
-            Err((field, what)) => problems.push(Problem { index, field, what }),
+            Err(ActionError { field, message }) => errors.push(PlanError {
+                index,
+                field,
+                message,
+            }),
         }
     }
-    if problems.is_empty() {
+    if errors.is_empty() {
         Ok(planned)
     } else {
-        Err(problems)
+        Err(errors)
     }
 }
 
-type Refusal = (Option<String>, String);
+/// An error of the action that is being planned.
+struct ActionError {
+    field: Option<String>,
+    message: String,
+}
+
+impl ActionError {
+    fn action(message: String) -> Self {
+        Self {
+            field: None,
+            message,
+        }
+    }
+
+    fn field(field: &str, message: impl Into<String>) -> Self {
+        Self {
+            field: Some(field.to_owned()),
+            message: message.into(),
+        }
+    }
+}
 
 struct Planner {
     screen: Size,
-    /// Where it will be by then, where that is known.
+    /// The pointer's position after the steps planned so far, if known.
     pointer: Option<Point>,
     steps: Vec<Step>,
-    /// Of steps and characters, so far.
-    taken: usize,
-    /// What the waits come to, so far.
-    time: Duration,
+    /// The number of steps reserved so far.
+    step_count: usize,
+    /// The duration of the waits planned so far.
+    duration: Duration,
 }
 
 impl Planner {
-    fn action(&mut self, action: &Action) -> Result<Vec<Step>, Refusal> {
+    fn action(&mut self, action: &Action) -> Result<Vec<Step>, ActionError> {
         match action {
             Action::ClickMouse(click) => self.click(click)?,
             Action::MoveMouse(to) => self.move_mouse(to)?,
@@ -97,32 +124,32 @@ impl Planner {
                 self.steps.push(Step::Cursor { hidden: *hidden });
             }
             Action::Sleep(Sleep { duration_ms }) => {
-                let takes = duration_ms.millis();
-                self.room(1, takes)?;
-                self.wait(takes);
+                let duration = duration_ms.millis();
+                self.reserve(1, duration)?;
+                self.wait(duration);
             }
         }
         Ok(std::mem::take(&mut self.steps))
     }
 
-    fn click(&mut self, click: &ClickMouse) -> Result<(), Refusal> {
-        let at = self.place("x", "y", click.x, click.y)?;
-        let (button, how) = (
+    fn click(&mut self, click: &ClickMouse) -> Result<(), ActionError> {
+        let position = self.position("x", "y", click.x, click.y)?;
+        let (button, click_type) = (
             click.button.unwrap_or_default(),
             click.click_type.unwrap_or_default(),
         );
         let times = click.num_clicks.map_or(1, |times| times.get());
-        if times > 1 && how != ClickType::Click {
-            let what = "must be 1 where click_type is not click";
-            return Err((Some("num_clicks".to_owned()), what.to_owned()));
+        if times > 1 && click_type != ClickType::Click {
+            let message = "must be 1 unless click_type is click";
+            return Err(ActionError::field("num_clicks", message));
         }
-        self.room(
-            2 * times as usize + 1 + held(&click.hold_keys),
+        self.reserve(
+            2 * times as usize + 1 + key_steps(&click.hold_keys),
             Duration::ZERO,
         )?;
-        self.holding(&click.hold_keys, |planner| {
-            planner.go(at);
-            match how {
+        self.with_held_keys(&click.hold_keys, |planner| {
+            planner.move_to(position);
+            match click_type {
                 ClickType::Down => planner.button(button, true),
                 ClickType::Up => planner.button(button, false),
                 ClickType::Click => {
@@ -136,32 +163,35 @@ impl Planner {
         Ok(())
     }
 
-    fn move_mouse(&mut self, to: &MoveMouse) -> Result<(), Refusal> {
-        let at = self.place("x", "y", to.x, to.y)?;
-        let takes = to.smooth.unwrap_or_default().then(|| {
+    fn move_mouse(&mut self, to: &MoveMouse) -> Result<(), ActionError> {
+        let position = self.position("x", "y", to.x, to.y)?;
+        let duration = to.smooth.unwrap_or_default().then(|| {
             to.duration_ms.map_or_else(
-                || path::duration(self.pointer.unwrap_or(at), at),
-                |takes| takes.millis(),
+                || path::duration(self.pointer.unwrap_or(position), position),
+                |duration| duration.millis(),
             )
         });
-        let takes = takes.unwrap_or_default();
-        self.room(2 * path::frames(takes) + held(&to.hold_keys), takes)?;
-        self.holding(&to.hold_keys, |planner| {
-            if takes.is_zero() {
-                planner.go(at);
+        let duration = duration.unwrap_or_default();
+        self.reserve(
+            2 * path::frame_count(duration) + key_steps(&to.hold_keys),
+            duration,
+        )?;
+        self.with_held_keys(&to.hold_keys, |planner| {
+            if duration.is_zero() {
+                planner.move_to(position);
             } else {
-                planner.go_smoothly(at, takes);
+                planner.move_smoothly(position, duration);
             }
         });
         Ok(())
     }
 
-    fn type_text(&mut self, typing: &TypeText) -> Result<(), Refusal> {
+    fn type_text(&mut self, typing: &TypeText) -> Result<(), ActionError> {
         let delay = typing.delay.map_or(Duration::ZERO, |delay| delay.millis());
         let characters = typing.text.keys().count();
-        let pauses = u32::try_from(characters.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.room(characters, delay * pauses)?;
-        self.time += delay * pauses;
+        let delays = u32::try_from(characters.saturating_sub(1)).unwrap_or(u32::MAX);
+        self.reserve(characters, delay * delays)?;
+        self.duration += delay * delays;
         self.steps.push(Step::Type {
             text: typing.text.clone(),
             delay,
@@ -169,71 +199,77 @@ impl Planner {
         Ok(())
     }
 
-    fn press_key(&mut self, press: &PressKey) -> Result<(), Refusal> {
-        let takes = press
+    fn press_key(&mut self, press: &PressKey) -> Result<(), ActionError> {
+        let duration = press
             .duration
-            .map_or(Duration::ZERO, |takes| takes.millis());
+            .map_or(Duration::ZERO, |duration| duration.millis());
         let chords = press.keys.chords();
         let keys: usize = chords.iter().map(|chord| chord.keys().len()).sum();
-        self.room(2 * keys + 1 + held(&press.hold_keys), takes)?;
-        let others: Vec<Key> = press.hold_keys.keys().collect();
-        self.holding(&press.hold_keys, |planner| {
-            if takes.is_zero() {
+        self.reserve(2 * keys + 1 + key_steps(&press.hold_keys), duration)?;
+        let held: Vec<Key> = press.hold_keys.keys().collect();
+        self.with_held_keys(&press.hold_keys, |planner| {
+            if duration.is_zero() {
                 for chord in chords {
-                    let pressed = planner.press(chord.keys().iter().copied(), &others);
+                    let pressed = planner.press(chord.keys().iter().copied(), &held);
                     planner.release(pressed);
                 }
             } else {
                 let all = chords.iter().flat_map(|chord| chord.keys().iter().copied());
-                let pressed = planner.press(all, &others);
-                planner.wait(takes);
+                let pressed = planner.press(all, &held);
+                planner.wait(duration);
                 planner.release(pressed);
             }
         });
         Ok(())
     }
 
-    fn scroll(&mut self, scroll: &Scroll) -> Result<(), Refusal> {
-        let at = self.place("x", "y", scroll.x, scroll.y)?;
+    fn scroll(&mut self, scroll: &Scroll) -> Result<(), ActionError> {
+        let position = self.position("x", "y", scroll.x, scroll.y)?;
         let (across, down) = (scroll.delta_x.get(), scroll.delta_y.get());
         let notches = across.unsigned_abs() + down.unsigned_abs();
-        self.room(notches as usize + 2 + held(&scroll.hold_keys), SCROLLED)?;
-        self.holding(&scroll.hold_keys, |planner| {
-            planner.go(at);
+        self.reserve(
+            notches as usize + 2 + key_steps(&scroll.hold_keys),
+            SCROLL_DELAY,
+        )?;
+        self.with_held_keys(&scroll.hold_keys, |planner| {
+            planner.move_to(position);
             for (delta, backwards, forwards) in [
                 (down, Notch::Up, Notch::Down),
                 (across, Notch::Left, Notch::Right),
             ] {
                 let notch = if delta < 0 { backwards } else { forwards };
-                let turns = std::iter::repeat_n(Step::Wheel(notch), delta.unsigned_abs() as usize);
-                planner.steps.extend(turns);
+                let steps = std::iter::repeat_n(Step::Wheel(notch), delta.unsigned_abs() as usize);
+                planner.steps.extend(steps);
             }
-            planner.wait(SCROLLED);
+            planner.wait(SCROLL_DELAY);
         });
         Ok(())
     }
 
-    fn drag(&mut self, drag: &DragMouse) -> Result<(), Refusal> {
+    fn drag(&mut self, drag: &DragMouse) -> Result<(), ActionError> {
         let mut points = Vec::with_capacity(drag.path.points().len());
-        for (at, (x, y)) in drag.path.points().iter().enumerate() {
-            let field = |side: usize| format!("path[{at}][{side}]");
-            points.push(self.place(&field(0), &field(1), *x, *y)?);
+        for (index, (x, y)) in drag.path.points().iter().enumerate() {
+            let field = |side: usize| format!("path[{index}][{side}]");
+            points.push(self.position(&field(0), &field(1), *x, *y)?);
         }
         let delay = drag.delay.map_or(Duration::ZERO, |delay| delay.millis());
-        let way = self.way(drag, &points);
-        self.room(way.steps + 4 + held(&drag.hold_keys), delay + way.takes)?;
+        let plan = Self::plan_drag(drag, &points);
+        self.reserve(
+            plan.steps + 4 + key_steps(&drag.hold_keys),
+            delay + plan.duration,
+        )?;
         let button: MouseButton = drag.button.unwrap_or_default().into();
-        self.holding(&drag.hold_keys, |planner| {
-            planner.go(points[0]);
+        self.with_held_keys(&drag.hold_keys, |planner| {
+            planner.move_to(points[0]);
             planner.button(button, true);
             planner.wait(delay);
-            for (at, ends) in points.windows(2).enumerate() {
-                match &way.smooth {
-                    Some(times) => planner.go_smoothly(ends[1], times[at]),
+            for (index, ends) in points.windows(2).enumerate() {
+                match &plan.smooth {
+                    Some(durations) => planner.move_smoothly(ends[1], durations[index]),
                     None => {
-                        for point in path::line(ends[0], ends[1], way.per_segment) {
-                            planner.wait(way.step_delay);
-                            planner.go(point);
+                        for point in path::line(ends[0], ends[1], plan.steps_per_segment) {
+                            planner.wait(plan.step_delay);
+                            planner.move_to(point);
                         }
                     }
                 }
@@ -243,90 +279,94 @@ impl Planner {
         Ok(())
     }
 
-    fn way(&self, drag: &DragMouse, points: &[Point]) -> Way {
+    fn plan_drag(drag: &DragMouse, points: &[Point]) -> DragPlan {
         let segments = || points.windows(2).map(|ends| (ends[0], ends[1]));
         if drag.smooth.unwrap_or_default() {
-            let by_hand: Vec<Duration> = segments().map(|(a, b)| path::duration(a, b)).collect();
-            let natural: Duration = by_hand.iter().sum();
-            let takes = drag.duration_ms.map_or(natural, |takes| takes.millis());
-            let scale = takes.as_secs_f64() / natural.as_secs_f64();
-            let times: Vec<_> = by_hand
+            let natural_durations: Vec<Duration> =
+                segments().map(|(a, b)| path::duration(a, b)).collect();
+            let natural: Duration = natural_durations.iter().sum();
+            let duration = drag
+                .duration_ms
+                .map_or(natural, |duration| duration.millis());
+            let scale = duration.as_secs_f64() / natural.as_secs_f64();
+            let durations: Vec<_> = natural_durations
                 .into_iter()
-                .map(|time| time.mul_f64(scale))
+                .map(|duration| duration.mul_f64(scale))
                 .collect();
-            return Way {
-                steps: times.iter().map(|time| 2 * path::frames(*time)).sum(),
-                takes: times.iter().sum(),
-                smooth: Some(times),
-                per_segment: 0,
+            return DragPlan {
+                steps: durations
+                    .iter()
+                    .map(|duration| 2 * path::frame_count(*duration))
+                    .sum(),
+                duration: durations.iter().sum(),
+                smooth: Some(durations),
+                steps_per_segment: 0,
                 step_delay: Duration::ZERO,
             };
         }
-        let per_segment = drag
+        let steps_per_segment = drag
             .steps_per_segment
             .map_or(STEPS_PER_SEGMENT, |steps| steps.get());
         let step_delay = drag
             .step_delay_ms
-            .map_or(STEP_DELAY, |delay| delay.millis());
-        let steps = per_segment * u32::try_from(points.len() - 1).unwrap_or(u32::MAX);
-        Way {
+            .map_or(DRAG_STEP_DELAY, |delay| delay.millis());
+        let steps = steps_per_segment * u32::try_from(points.len() - 1).unwrap_or(u32::MAX);
+        DragPlan {
             steps: 2 * steps as usize,
-            takes: step_delay * steps,
+            duration: step_delay * steps,
             smooth: None,
-            per_segment,
+            steps_per_segment,
             step_delay,
         }
     }
 
-    /// A place on the screen; the first of its sides that is off it is told.
-    fn place(&self, x_field: &str, y_field: &str, x: i64, y: i64) -> Result<Point, Refusal> {
-        let within = |field: &str, value: i64, side: u32| {
+    /// Returns a position on the screen, or an error for the first coordinate that is outside.
+    fn position(&self, x_field: &str, y_field: &str, x: i64, y: i64) -> Result<Point, ActionError> {
+        let check = |field: &str, value: i64, side: u32| {
             let value = i32::try_from(value).ok();
             value
                 .filter(|value| (0..i64::from(side)).contains(&i64::from(*value)))
                 .ok_or_else(|| {
                     let last = side.saturating_sub(1);
-                    let what = format!("is off the screen: must be from 0 to {last}");
-                    (Some(field.to_owned()), what)
+                    let message = format!("is off the screen: must be from 0 to {last}");
+                    ActionError::field(field, message)
                 })
         };
         Ok(Point {
-            x: within(x_field, x, self.screen.width)?,
-            y: within(y_field, y, self.screen.height)?,
+            x: check(x_field, x, self.screen.width)?,
+            y: check(y_field, y, self.screen.height)?,
         })
     }
 
-    /// Whether so many more steps and so much more time are within the bounds.
-    fn room(&mut self, steps: usize, time: Duration) -> Result<(), Refusal> {
-        let taken = self.taken.saturating_add(steps);
-        if taken > MAX_STEPS {
-            let what = format!("is more than the {MAX_STEPS} steps that a batch may have");
-            return Err((None, what));
+    /// Reserves steps and checks that a further wait is within the limits.
+    fn reserve(&mut self, steps: usize, duration: Duration) -> Result<(), ActionError> {
+        let step_count = self.step_count.saturating_add(steps);
+        if step_count > MAX_STEPS {
+            let message = format!("exceeds the limit of {MAX_STEPS} steps per batch");
+            return Err(ActionError::action(message));
         }
-        if self.time + time > MAX_TIME {
-            let seconds = MAX_TIME.as_secs();
-            return Err((
-                None,
-                format!("is beyond the {seconds} s that a batch may take"),
-            ));
+        if self.duration + duration > MAX_DURATION {
+            let seconds = MAX_DURATION.as_secs();
+            let message = format!("exceeds the limit of {seconds} s per batch");
+            return Err(ActionError::action(message));
         }
-        // What is refused takes nothing from those after it.
-        self.taken = taken;
+        // A rejected action does not count towards the limits of the next ones.
+        self.step_count = step_count;
         Ok(())
     }
 
-    fn go(&mut self, to: Point) {
+    fn move_to(&mut self, to: Point) {
         self.pointer = Some(to);
         self.steps.push(Step::Move(to));
     }
 
-    fn go_smoothly(&mut self, to: Point, takes: Duration) {
+    fn move_smoothly(&mut self, to: Point, duration: Duration) {
         let (from, screen) = (self.pointer.unwrap_or(to), self.screen);
-        for (wait, point) in path::curve(from, to, takes, screen) {
+        for (wait, point) in path::curve(from, to, duration, screen) {
             self.wait(wait);
-            // A hand that is slow stays where it is for a while.
+            // A slow movement has consecutive frames at one position.
             if Some(point) != self.pointer || point == to {
-                self.go(point);
+                self.move_to(point);
             }
         }
     }
@@ -335,24 +375,24 @@ impl Planner {
         self.steps.push(Step::Button { button, down });
     }
 
-    fn wait(&mut self, time: Duration) {
-        if time.is_zero() {
+    fn wait(&mut self, duration: Duration) {
+        if duration.is_zero() {
             return;
         }
-        self.time += time;
+        self.duration += duration;
         match self.steps.last_mut() {
-            Some(Step::Wait(before)) => *before += time,
-            _ => self.steps.push(Step::Wait(time)),
+            Some(Step::Wait(previous)) => *previous += duration,
+            _ => self.steps.push(Step::Wait(duration)),
         }
     }
 
-    fn holding(&mut self, keys: &HoldKeys, act: impl FnOnce(&mut Self)) {
+    fn with_held_keys(&mut self, keys: &HoldKeys, plan: impl FnOnce(&mut Self)) {
         let held = self.press(keys.keys(), &[]);
-        act(self);
+        plan(self);
         self.release(held);
     }
 
-    /// Presses the keys that are not held already, and returns them.
+    /// Presses the keys that are not held already and returns them.
     fn press(&mut self, keys: impl Iterator<Item = Key>, held: &[Key]) -> Vec<Key> {
         let mut pressed: Vec<Key> = Vec::new();
         for key in keys {
@@ -371,18 +411,18 @@ impl Planner {
     }
 }
 
-/// Steps to press and release them.
-fn held(keys: &HoldKeys) -> usize {
+/// Returns the number of steps that press and release the keys.
+fn key_steps(keys: &HoldKeys) -> usize {
     2 * keys.keys().count()
 }
 
-/// How a drag goes.
-struct Way {
+/// The steps and durations of a drag.
+struct DragPlan {
     steps: usize,
-    takes: Duration,
-    /// What each segment takes, of a smooth one.
+    duration: Duration,
+    /// The duration of each segment of a smooth drag.
     smooth: Option<Vec<Duration>>,
-    per_segment: u32,
+    steps_per_segment: u32,
     step_delay: Duration,
 }
 
@@ -393,7 +433,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::computer::Problem as Unreadable;
+    use crate::api::computer::Problem;
 
     const SCREEN: Size = Size {
         width: 1280,
@@ -411,39 +451,41 @@ mod tests {
             json!({"type": "press_key", "press_key": {"keys": ["a"]}}),
             json!({"type": "sleep", "sleep": {"duration_ms": 1}}),
         ];
-        let read = |action| deserialize::<Action, _, Unreadable>(action).unwrap();
+        let read = |action| deserialize::<Action, _, Problem>(action).unwrap();
         prop::collection::vec(select(kinds.to_vec()).prop_map(read), 1..5)
     }
 
     proptest! {
         #[test]
-        fn where_the_pointer_is_matters_only_where_that_is_wanted(actions in actions(), x in 0..1280, y in 0..800) {
+        fn plan_depends_on_the_pointer_only_if_needed(
+            actions in actions(), x in 0..1280, y in 0..800,
+        ) {
             let refs: Vec<&Action> = actions.iter().collect();
             let known = plan(&refs, SCREEN, Some(Point { x, y })).unwrap();
             let unknown = plan(&refs, SCREEN, None).unwrap();
-            prop_assert!(wants_pointer(&actions) || known == unknown);
+            prop_assert!(needs_pointer(&actions) || known == unknown);
         }
     }
 
     #[test]
-    fn what_is_too_much_is_told_of_and_takes_nothing_from_what_fits() {
-        let read = |action| deserialize::<Action, _, Unreadable>(action).unwrap();
+    fn action_beyond_the_step_limit_is_rejected_without_affecting_others() {
+        let read = |action| deserialize::<Action, _, Problem>(action).unwrap();
         let text = "a".repeat(65_536);
         let typing = || read(json!({"type": "type_text", "type_text": {"text": text}}));
         let click = read(json!({"type": "click_mouse", "click_mouse": {"x": 5, "y": 6}}));
         let batch = [typing(), typing(), typing(), typing(), click];
         let refs: Vec<&Action> = batch.iter().collect();
-        let problems = plan(&refs, SCREEN, None).unwrap_err();
-        let places: Vec<usize> = problems.iter().map(|problem| problem.index).collect();
-        assert_eq!(places, [3], "{problems:?}");
+        let errors = plan(&refs, SCREEN, None).unwrap_err();
+        let indices: Vec<usize> = errors.iter().map(|error| error.index).collect();
+        assert_eq!(indices, [3], "{errors:?}");
     }
 
     #[test]
-    fn a_smooth_move_begins_where_the_pointer_is() {
+    fn smooth_move_starts_at_the_pointer() {
         let to = json!({"x": 9, "y": 3, "smooth": true});
         let action = json!({"type": "move_mouse", "move_mouse": to});
-        let action = deserialize::<Action, _, Unreadable>(action).unwrap();
-        assert!(wants_pointer(std::slice::from_ref(&action)));
+        let action = deserialize::<Action, _, Problem>(action).unwrap();
+        assert!(needs_pointer(std::slice::from_ref(&action)));
         let from = |x| plan(&[&action], SCREEN, Some(Point { x, y: 9 })).unwrap();
         assert_ne!(from(10), from(600));
     }

@@ -331,7 +331,7 @@ impl InputHandler {
             // The viewer is notified of the browser's state anyway.
             ActionError::Computer(ComputerError::NoScreen(_))
             | ActionError::Clipboard(ClipboardError::NoScreen(_)) => return,
-            ActionError::Computer(ComputerError::Turn) => {
+            ActionError::Computer(ComputerError::Busy(_)) => {
                 "Mouse and keyboard are in use by another client.".into()
             }
             ActionError::Computer(_) => "The browser does not accept input at the moment.".into(),

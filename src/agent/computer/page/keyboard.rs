@@ -1,11 +1,11 @@
-//! The keyboard of a page without a screen: what each key of a US keyboard is, and what other characters are.
+//! The DOM events of each key of a US keyboard, and of characters that it lacks.
 
 use crate::{
     api::keys::Key,
     system::cdp::tab::{KeyEvent, Modifiers},
 };
 
-/// With the characters they write, without and with Shift.
+/// Characters without and with Shift, DOM code and key code of the punctuation and digit keys.
 const PUNCTUATION: [(char, char, &str, u16); 21] = [
     ('1', '!', "Digit1", 49),
     ('2', '@', "Digit2", 50),
@@ -36,8 +36,9 @@ const LETTERS: [&str; 26] = [
     "KeyY", "KeyZ",
 ];
 
-/// Of the keypad, by X's numbers, which begin here.
+/// The keysym of the first entry of [`KEYPAD`].
 const KEYPAD_FIRST: u32 = 0xffaa;
+/// DOM codes and key codes of the keypad, in the order of their keysyms.
 const KEYPAD: [(&str, u16); 16] = [
     ("NumpadMultiply", 106),
     ("NumpadAdd", 107),
@@ -57,35 +58,36 @@ const KEYPAD: [(&str, u16); 16] = [
     ("Numpad9", 105),
 ];
 
+/// The values of `KeyboardEvent.location`.
 const LEFT: u8 = 1;
 const RIGHT: u8 = 2;
 const NUMPAD: u8 = 3;
 
-/// A key where it is on the keyboard.
-struct Cap {
+/// The physical key that a key is on.
+struct PhysicalKey {
     code: &'static str,
     key_code: u16,
     location: u8,
-    face: Face,
+    meaning: KeyMeaning,
 }
 
-enum Face {
-    /// It has a name, and may write.
+enum KeyMeaning {
+    /// A named key, and the text it types, if any.
     Named(&'static str, Option<&'static str>),
-    /// It writes the first, and the second with Shift.
-    Writes(char, char),
+    /// The characters without and with Shift.
+    Characters(char, char),
     Unknown,
 }
 
-fn cap(key: Key) -> Cap {
+fn physical_key(key: Key) -> PhysicalKey {
     let keypad = key.keysym().checked_sub(KEYPAD_FIRST);
-    let keypad = keypad.and_then(|at| KEYPAD.get(at as usize));
+    let keypad = keypad.and_then(|index| KEYPAD.get(index as usize));
     if let Some(dom) = key.dom() {
-        return Cap {
+        return PhysicalKey {
             code: dom.code,
             key_code: dom.key_code,
             location: location(dom.code),
-            face: Face::Named(
+            meaning: KeyMeaning::Named(
                 dom.key,
                 match dom.key {
                     "Enter" => Some("\r"),
@@ -96,33 +98,36 @@ fn cap(key: Key) -> Cap {
         };
     }
     let Some(c) = key.character() else {
-        return Cap {
+        return PhysicalKey {
             code: "",
             key_code: 0,
             location: 0,
-            face: Face::Unknown,
+            meaning: KeyMeaning::Unknown,
         };
     };
-    let (code, key_code, location, face) = match (keypad, c) {
-        (Some((code, key_code)), c) => (*code, *key_code, NUMPAD, Face::Writes(c, c)),
+    let (code, key_code, location, meaning) = match (keypad, c) {
+        (Some((code, key_code)), c) => (*code, *key_code, NUMPAD, KeyMeaning::Characters(c, c)),
         (None, 'a'..='z' | 'A'..='Z') => {
             let capital = c.to_ascii_uppercase();
             let code = LETTERS[usize::from(capital as u8 - b'A')];
-            let face = Face::Writes(c.to_ascii_lowercase(), capital);
-            (code, u16::from(capital as u8), 0, face)
+            let meaning = KeyMeaning::Characters(c.to_ascii_lowercase(), capital);
+            (code, u16::from(capital as u8), 0, meaning)
         }
         (None, c) => match PUNCTUATION.iter().find(|(a, b, ..)| [*a, *b].contains(&c)) {
-            Some((plain, shifted, code, key_code)) => {
-                (*code, *key_code, 0, Face::Writes(*plain, *shifted))
-            }
-            None => ("", 0, 0, Face::Writes(c, c)),
+            Some((plain, shifted, code, key_code)) => (
+                *code,
+                *key_code,
+                0,
+                KeyMeaning::Characters(*plain, *shifted),
+            ),
+            None => ("", 0, 0, KeyMeaning::Characters(c, c)),
         },
     };
-    Cap {
+    PhysicalKey {
         code,
         key_code,
         location,
-        face,
+        meaning,
     }
 }
 
@@ -137,16 +142,18 @@ fn location(code: &str) -> u8 {
     }
 }
 
-/// Whether it is written with Shift.
-pub fn takes_shift(key: Key) -> bool {
-    match cap(key).face {
-        Face::Writes(plain, shifted) => plain != shifted && key.character() == Some(shifted),
-        Face::Named(..) | Face::Unknown => false,
+/// Returns whether the key needs Shift.
+pub(super) fn needs_shift(key: Key) -> bool {
+    match physical_key(key).meaning {
+        KeyMeaning::Characters(plain, shifted) => {
+            plain != shifted && key.character() == Some(shifted)
+        }
+        KeyMeaning::Named(..) | KeyMeaning::Unknown => false,
     }
 }
 
-/// What is held, where these keys are.
-pub fn modifiers(held: &[Key]) -> Modifiers {
+/// Returns the modifiers among the held keys.
+pub(super) fn modifiers(held: &[Key]) -> Modifiers {
     let mut modifiers = Modifiers::default();
     for dom in held.iter().filter_map(|key| key.dom()) {
         match dom.key {
@@ -160,24 +167,24 @@ pub fn modifiers(held: &[Key]) -> Modifiers {
     modifiers
 }
 
-/// What the page is told of a key that is pressed or released while others are held.
-pub fn event(key: Key, down: bool, modifiers: Modifiers, caps_lock: bool) -> KeyEvent {
-    let cap = cap(key);
-    let (name, text) = match cap.face {
-        Face::Named(name, text) => (name.to_owned(), text.map(str::to_owned)),
-        Face::Writes(plain, shifted) => {
+/// Returns the event of a key that is pressed or released while modifiers are held.
+pub(super) fn event(key: Key, down: bool, modifiers: Modifiers, caps_lock: bool) -> KeyEvent {
+    let physical = physical_key(key);
+    let (name, text) = match physical.meaning {
+        KeyMeaning::Named(name, text) => (name.to_owned(), text.map(str::to_owned)),
+        KeyMeaning::Characters(plain, shifted) => {
             let shift = modifiers.shift ^ (caps_lock && plain.is_ascii_lowercase());
-            let written = String::from(if shift { shifted } else { plain });
-            (written.clone(), Some(written))
+            let character = String::from(if shift { shifted } else { plain });
+            (character.clone(), Some(character))
         }
-        Face::Unknown => ("Unidentified".to_owned(), None),
+        KeyMeaning::Unknown => ("Unidentified".to_owned(), None),
     };
     KeyEvent {
         down,
         key: name,
-        code: cap.code,
-        key_code: cap.key_code,
-        location: cap.location,
+        code: physical.code,
+        key_code: physical.key_code,
+        location: physical.location,
         text: text.filter(|_| down && !modifiers.command()),
     }
 }
@@ -186,13 +193,22 @@ pub fn event(key: Key, down: bool, modifiers: Modifiers, caps_lock: bool) -> Key
 mod tests {
     use super::*;
 
-    fn told(name: &str, modifiers: Modifiers) -> (String, &'static str, u16, u8, Option<String>) {
-        let told = event(Key::parse(name).unwrap(), true, modifiers, false);
-        (told.key, told.code, told.key_code, told.location, told.text)
+    fn event_of(
+        name: &str,
+        modifiers: Modifiers,
+    ) -> (String, &'static str, u16, u8, Option<String>) {
+        let event = event(Key::parse(name).unwrap(), true, modifiers, false);
+        (
+            event.key,
+            event.code,
+            event.key_code,
+            event.location,
+            event.text,
+        )
     }
 
     #[test]
-    fn keys_are_told_as_a_keyboard_would() {
+    fn events_match_a_us_keyboard() {
         let none = Modifiers::default();
         let shift = Modifiers {
             shift: true,
@@ -226,18 +242,18 @@ mod tests {
                 expected.3,
                 text.map(str::to_owned),
             );
-            assert_eq!(told(name, held), expected, "{name}");
+            assert_eq!(event_of(name, held), expected, "{name}");
         }
     }
 
     #[test]
-    fn capitals_take_a_shift() {
-        let takes = |name: &str| takes_shift(Key::parse(name).unwrap());
+    fn shifted_characters_need_shift() {
+        let needs = |name: &str| needs_shift(Key::parse(name).unwrap());
         for name in ["A", "!", "~", "_", "\""] {
-            assert!(takes(name), "{name}");
+            assert!(needs(name), "{name}");
         }
         for name in ["a", "1", "É", "漢", "Return", "KP_5", "Shift", " "] {
-            assert!(!takes(name), "{name}");
+            assert!(!needs(name), "{name}");
         }
     }
 }

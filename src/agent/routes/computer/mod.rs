@@ -7,7 +7,7 @@ use super::{FULL_RETRY_DELAY, RESTART_RETRY_DELAY};
 use crate::{
     agent::{
         chromium::front::FrontError,
-        computer::{Computer, ComputerError, Failure, PageError},
+        computer::{Computer, ComputerError, FailedAction, PageError},
         screenshots::ScreenshotError,
     },
     api::{ErrorDetail, agent::Done, computer::Action},
@@ -41,15 +41,15 @@ impl From<ComputerError> for ApiError {
         match error {
             ComputerError::NoScreen(error) => error.into(),
             ComputerError::NotReady(error) => error.into(),
-            ComputerError::Refused(problems) => {
+            ComputerError::Invalid(problems) => {
                 let mut errors = FieldErrors::default();
                 for problem in problems {
                     errors.add(problem.field, problem.what);
                 }
                 errors.into()
             }
-            ComputerError::Turn => ApiError::unavailable(message, FULL_RETRY_DELAY),
-            ComputerError::Deadline => ApiError::unavailable(message, RESTART_RETRY_DELAY),
+            ComputerError::Busy(_) => ApiError::unavailable(message, FULL_RETRY_DELAY),
+            ComputerError::ViewTimeout => ApiError::unavailable(message, RESTART_RETRY_DELAY),
             ComputerError::Input(InputError::Full) => {
                 ApiError::unavailable(message, FULL_RETRY_DELAY)
             }
@@ -58,9 +58,9 @@ impl From<ComputerError> for ApiError {
                 ApiError::unavailable("the screen cannot be reached", RESTART_RETRY_DELAY)
             }
             // Some of its actions may have been run.
-            ComputerError::Endless(_) => ApiError::internal(message).permanent(),
+            ComputerError::ResultTimeout(_) => ApiError::internal(message).permanent(),
             ComputerError::Input(InputError::Terminated)
-            | ComputerError::Page(PageError::Ended) => ApiError::internal(message),
+            | ComputerError::Page(PageError::Terminated) => ApiError::internal(message),
             ComputerError::Page(PageError::Full) => {
                 ApiError::unavailable(message, FULL_RETRY_DELAY)
             }
@@ -82,7 +82,7 @@ fn front_error(error: FrontError) -> ApiError {
 }
 
 /// Maps a failed action. The actions before it were run, so the request must not be repeated.
-fn batch_failure(failure: &Failure) -> ApiError {
+fn batch_failure(failure: &FailedAction) -> ApiError {
     let detail = |code: &str, message: String| ErrorDetail {
         code: code.to_owned(),
         message,
