@@ -28,7 +28,7 @@ pub struct ProgramLog {
 }
 
 /// A reader of a program's log.
-pub struct ProgramLogReader {
+pub(super) struct ProgramLogReader {
     lines: Reader<Arc<LogEvent>>,
     run_id: SourceId,
     /// The id of the last line to read, for a reader that does not follow the log.
@@ -104,7 +104,7 @@ impl ProgramLog {
 }
 
 impl ProgramLogReader {
-    pub async fn next(&mut self) -> Option<PositionedEvent> {
+    pub(super) async fn next(&mut self) -> Option<PositionedEvent> {
         if mem::take(&mut self.restarted) {
             let event = notice(LogEventKind::Restart, "the agent was restarted");
             return Some(self.with_position(event));

@@ -36,7 +36,7 @@ use source::{FileSource, Step};
 const PARTIAL_LINE_DELAY: Duration = Duration::from_secs(1);
 
 /// Reads a file's lines at the pace at which they are requested.
-pub struct FileReader {
+pub(super) struct FileReader {
     /// `None` while a blocking thread uses it.
     source: Option<FileSource>,
     changed: Arc<Notify>,
@@ -49,7 +49,7 @@ pub struct FileReader {
 impl FileReader {
     /// Opens a file. With a `watcher` the reader follows it; otherwise it ends at the current end
     /// of the file. Reading starts at the start, or at the position `last`.
-    pub async fn open(
+    pub(super) async fn open(
         path: PathBuf,
         watcher: Option<SharedWatcher>,
         last: Option<u64>,
@@ -75,7 +75,7 @@ impl FileReader {
         Ok(reader)
     }
 
-    pub async fn next(&mut self) -> Option<PositionedEvent> {
+    pub(super) async fn next(&mut self) -> Option<PositionedEvent> {
         loop {
             if let Some(line) = self.lines.next_line() {
                 return Some(self.positioned_line(line));

@@ -19,18 +19,18 @@ use crate::{
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// The device and inode of a file.
-pub type FileId = (u64, u64);
+pub(super) type FileId = (u64, u64);
 
-pub struct OpenFile {
+pub(super) struct OpenFile {
     file: File,
-    pub id: FileId,
-    pub source: SourceId,
-    pub offset: u64,
+    pub(super) id: FileId,
+    pub(super) source: SourceId,
+    pub(super) offset: u64,
 }
 
 impl OpenFile {
     /// Opens a file. Also returns its length.
-    pub fn open(path: &Path) -> Result<(Self, u64), FileError> {
+    pub(super) fn open(path: &Path) -> Result<(Self, u64), FileError> {
         let (file, _) = files::open_regular(path)?;
         // A file of a virtual file system may block its reader forever; none is a growing log.
         if is_virtual(&file)? {
@@ -47,12 +47,12 @@ impl OpenFile {
     }
 
     /// Returns whether the file is now shorter than what was read.
-    pub fn is_truncated(&self) -> io::Result<bool> {
+    pub(super) fn is_truncated(&self) -> io::Result<bool> {
         Ok(self.file.metadata()?.len() < self.offset)
     }
 
     /// Reads the next chunk, up to the offset `end`. It is empty at the end of the file.
-    pub fn read(&mut self, end: Option<u64>) -> io::Result<Vec<u8>> {
+    pub(super) fn read(&mut self, end: Option<u64>) -> io::Result<Vec<u8>> {
         let remaining = end.map_or(u64::MAX, |end| end.saturating_sub(self.offset));
         let length = CHUNK_BYTES.min(usize::try_from(remaining).unwrap_or(CHUNK_BYTES));
         let mut bytes = vec![0; length];
@@ -68,7 +68,7 @@ impl OpenFile {
     }
 
     /// Continues at a position. Returns `false` if it is not one in this file.
-    pub fn resume(&mut self, position: Position, length: u64) -> bool {
+    pub(super) fn resume(&mut self, position: Position, length: u64) -> bool {
         let is_valid = position.source == self.source && position.offset <= length;
         if is_valid {
             self.offset = position.offset;
@@ -78,17 +78,17 @@ impl OpenFile {
 
     /// Returns whether `other` has this file's path while this file still has another name, under
     /// which it may still be written.
-    pub fn is_rotated_out_by(&self, other: &OpenFile) -> bool {
+    pub(super) fn is_rotated_out_by(&self, other: &OpenFile) -> bool {
         self.id != other.id && self.has_name()
     }
 
     /// Returns whether the file has a name in any directory.
-    pub fn has_name(&self) -> bool {
+    pub(super) fn has_name(&self) -> bool {
         let metadata = self.file.metadata();
         metadata.is_ok_and(|metadata| metadata.nlink() > 0)
     }
 }
 
-pub fn id_of(metadata: &Metadata) -> FileId {
+pub(super) fn id_of(metadata: &Metadata) -> FileId {
     (metadata.dev(), metadata.ino())
 }

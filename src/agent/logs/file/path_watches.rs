@@ -23,7 +23,7 @@ use crate::{
 const MAX_LINKS: usize = 40;
 
 /// The watches on the path of a log.
-pub struct PathWatches {
+pub(super) struct PathWatches {
     watcher: SharedWatcher,
     signals: Arc<Signals>,
     watches: Vec<EntryWatch>,
@@ -46,7 +46,7 @@ struct Signals {
 }
 
 impl PathWatches {
-    pub fn new(watcher: SharedWatcher, changed: Arc<Notify>) -> Self {
+    pub(super) fn new(watcher: SharedWatcher, changed: Arc<Notify>) -> Self {
         let signals = Signals {
             changed,
             directory_gone: AtomicBool::new(false),
@@ -61,7 +61,7 @@ impl PathWatches {
 
     /// Watches the directories of all entries that `path` is resolved through. Returns `true` if
     /// they changed, so that earlier changes may have gone unnoticed.
-    pub fn update(&mut self, path: &Path) -> Result<bool, OpenLogError> {
+    pub(super) fn update(&mut self, path: &Path) -> Result<bool, OpenLogError> {
         let entries = resolution_entries(path).map_err(FileError::from)?;
         let directory_gone = self.signals.directory_gone.swap(false, Ordering::AcqRel);
         let watched = self.watches.iter().map(|watch| &watch.path);
@@ -93,7 +93,7 @@ impl PathWatches {
     }
 
     /// Sets whether the file that is read no longer has the path. Returns `true` if that is new.
-    pub fn set_detached(&self, detached: bool) -> bool {
+    pub(super) fn set_detached(&self, detached: bool) -> bool {
         !self.signals.detached.swap(detached, Ordering::AcqRel) && detached
     }
 }

@@ -17,10 +17,10 @@ use crate::{
 };
 
 /// The message for a reader whose position is not in the current file.
-pub const ANOTHER_FILE: &str = "the file was replaced or truncated since the last event";
+pub(super) const ANOTHER_FILE: &str = "the file was replaced or truncated since the last event";
 
 /// The result of a step of reading.
-pub enum Step {
+pub(super) enum Step {
     Bytes(Vec<u8>),
     /// The next bytes do not continue what was read, for the given reason.
     Restarted(String),
@@ -31,7 +31,7 @@ pub enum Step {
 }
 
 /// A log file that is read by path. All methods block.
-pub struct FileSource {
+pub(super) struct FileSource {
     path: PathBuf,
     file: Option<OpenFile>,
     /// The file that replaced `file`, which is first read to its end.
@@ -52,7 +52,7 @@ impl FileSource {
     /// Opens the file. With a `watcher` the reader follows it, and `changed` is notified when
     /// another [`FileSource::step`] is due. Also returns whether the position `last` is not in this
     /// file.
-    pub fn open(
+    pub(super) fn open(
         path: PathBuf,
         watcher: Option<SharedWatcher>,
         changed: Arc<Notify>,
@@ -93,14 +93,14 @@ impl FileSource {
 
     /// Returns the position that is `unread` bytes before the read offset; `None` if there is no
     /// file.
-    pub fn position(&self, unread: u64) -> Option<Position> {
+    pub(super) fn position(&self, unread: u64) -> Option<Position> {
         self.file.as_ref().map(|file| Position {
             source: file.source,
             offset: file.offset.saturating_sub(unread),
         })
     }
 
-    pub fn step(&mut self) -> Step {
+    pub(super) fn step(&mut self) -> Step {
         loop {
             match self.read() {
                 Ok(Some(step)) => return step,

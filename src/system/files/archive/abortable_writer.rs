@@ -11,21 +11,21 @@ use parking_lot::Mutex;
 /// their archive when they are dropped, even after an error; aborting first prevents that. Clones
 /// share the underlying writer.
 #[derive(Clone)]
-pub struct AbortableWriter(Arc<Mutex<Option<Box<dyn Write + Send>>>>);
+pub(super) struct AbortableWriter(Arc<Mutex<Option<Box<dyn Write + Send>>>>);
 
 impl AbortableWriter {
-    pub fn new(out: impl Write + Send + 'static) -> Self {
+    pub(super) fn new(out: impl Write + Send + 'static) -> Self {
         AbortableWriter(Arc::new(Mutex::new(Some(Box::new(out)))))
     }
 
     /// Returns a guard that aborts this writer when dropped. It must be dropped before the writer
     /// of the archive format.
-    pub fn abort_on_drop(&self) -> AbortGuard<'_> {
+    pub(super) fn abort_on_drop(&self) -> AbortGuard<'_> {
         AbortGuard(Some(self))
     }
 
     /// Flushes the underlying writer.
-    pub fn flush_all(&self) -> io::Result<()> {
+    pub(super) fn flush_all(&self) -> io::Result<()> {
         self.0.lock().as_mut().map_or(Ok(()), |out| out.flush())
     }
 
@@ -35,10 +35,10 @@ impl AbortableWriter {
 }
 
 /// Aborts an [`AbortableWriter`] when dropped, unless it is disarmed.
-pub struct AbortGuard<'a>(Option<&'a AbortableWriter>);
+pub(super) struct AbortGuard<'a>(Option<&'a AbortableWriter>);
 
 impl AbortGuard<'_> {
-    pub fn disarm(mut self) {
+    pub(super) fn disarm(mut self) {
         self.0 = None;
     }
 }

@@ -23,7 +23,7 @@ const MAX_CHUNKS: usize = 4;
 const SEND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A writer that sends what is written in chunks, and blocks while the channel is full.
-pub struct ChunkSender {
+pub(super) struct ChunkSender {
     sender: mpsc::Sender<io::Result<Bytes>>,
     buffer: BytesMut,
     runtime: Handle,
@@ -31,7 +31,7 @@ pub struct ChunkSender {
 
 impl ChunkSender {
     /// Must be called within a tokio runtime.
-    pub fn new() -> (Self, mpsc::Receiver<io::Result<Bytes>>) {
+    pub(super) fn new() -> (Self, mpsc::Receiver<io::Result<Bytes>>) {
         let (sender, receiver) = mpsc::channel(MAX_CHUNKS);
         let chunks = ChunkSender {
             sender,
@@ -42,13 +42,13 @@ impl ChunkSender {
     }
 
     /// Returns a probe of whether the receiver still exists.
-    pub fn consumer(&self) -> ConsumerProbe {
+    pub(super) fn consumer(&self) -> ConsumerProbe {
         let sender = self.sender.clone();
         ConsumerProbe(Arc::new(move || !sender.is_closed()))
     }
 
     /// Returns a function that sends an error, which marks the archive as incomplete.
-    pub fn error_sender(&self) -> impl FnOnce(io::Error) + use<> {
+    pub(super) fn error_sender(&self) -> impl FnOnce(io::Error) + use<> {
         let (sender, runtime) = (self.sender.clone(), self.runtime.clone());
         move |error| {
             // In a task, as a full channel would block the thread until the receiver is dropped.

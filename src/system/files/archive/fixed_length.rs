@@ -14,7 +14,7 @@ const READ_BYTES: usize = 256 << 10;
 
 /// Reads a file that others may change meanwhile, with the length it had when it was opened: it is
 /// cut if it has grown, and padded with zeros if it has shrunk.
-pub struct FixedLengthReader<'a> {
+pub(super) struct FixedLengthReader<'a> {
     file: File,
     stat_at_open: &'a FileStat,
     remaining: u64,
@@ -28,7 +28,7 @@ pub struct FixedLengthReader<'a> {
 
 impl<'a> FixedLengthReader<'a> {
     /// `buffer` is borrowed only to reuse its memory for several files.
-    pub fn new(
+    pub(super) fn new(
         file: File,
         stat_at_open: &'a FileStat,
         buffer: &'a mut Vec<u8>,
@@ -47,7 +47,7 @@ impl<'a> FixedLengthReader<'a> {
     }
 
     /// Describes how the content differs from the file. Must be called after everything was read.
-    pub fn difference(&self) -> Option<String> {
+    pub(super) fn difference(&self) -> Option<String> {
         if let Some(reason) = &self.padding_reason {
             return Some(reason.clone());
         }

@@ -32,7 +32,7 @@ enum State {
 
 /// The owner of the writing end. If it is dropped without [`SpoolWriter::finish`], the reader gets
 /// an error.
-pub struct SpoolWriter {
+pub(super) struct SpoolWriter {
     file: Arc<File>,
     progress: watch::Sender<Progress>,
 }
@@ -48,7 +48,7 @@ pub struct SpoolReader {
 ///
 /// # Errors
 /// If the file cannot be created.
-pub fn spool(directory: &Path) -> io::Result<(SpoolWriter, SpoolReader)> {
+pub(super) fn spool(directory: &Path) -> io::Result<(SpoolWriter, SpoolReader)> {
     let file = Arc::new(tempfile::tempfile_in(directory)?);
     let (sender, receiver) = watch::channel(Progress {
         written: 0,
@@ -68,20 +68,20 @@ pub fn spool(directory: &Path) -> io::Result<(SpoolWriter, SpoolReader)> {
 
 impl SpoolWriter {
     /// Marks the content as complete.
-    pub fn finish(self) {
+    pub(super) fn finish(self) {
         self.progress
             .send_modify(|progress| progress.state = State::Complete);
     }
 
     /// Returns a probe of whether the reader still exists.
-    pub fn consumer(&self) -> ConsumerProbe {
+    pub(super) fn consumer(&self) -> ConsumerProbe {
         let progress = self.progress.clone();
         ConsumerProbe(Arc::new(move || !progress.is_closed()))
     }
 
     /// Returns a handle that writes to the file. Dropping it does not complete the file.
     #[must_use]
-    pub fn handle(&self) -> SpoolHandle {
+    pub(super) fn handle(&self) -> SpoolHandle {
         SpoolHandle {
             file: self.file.clone(),
             progress: self.progress.clone(),
@@ -90,7 +90,7 @@ impl SpoolWriter {
 }
 
 /// Writes to a spool file.
-pub struct SpoolHandle {
+pub(super) struct SpoolHandle {
     file: Arc<File>,
     progress: watch::Sender<Progress>,
 }

@@ -30,7 +30,7 @@ const MAX_DEPTH: usize = 128;
 const LIST_NAME: &str = ".berth-skipped";
 
 /// A consumer of the entries of a tree. It gets a directory before the directory's content.
-pub trait EntrySink {
+pub(super) trait EntrySink {
     /// # Errors
     /// If the sink cannot take more entries.
     fn add(
@@ -41,14 +41,14 @@ pub trait EntrySink {
     ) -> io::Result<()>;
 }
 
-pub enum Entry<'a> {
+pub(super) enum Entry<'a> {
     Directory(&'a FileStat),
     File(&'a FileStat, File),
     Link(&'a FileStat, OsString),
 }
 
 /// A sink that can also store the list of skipped entries.
-pub trait ArchiveSink: EntrySink {
+pub(super) trait ArchiveSink: EntrySink {
     /// # Errors
     /// If the archive cannot take more entries.
     fn add_list(&mut self, name: &Path, list: &[u8]) -> io::Result<()>;
@@ -59,7 +59,10 @@ pub trait ArchiveSink: EntrySink {
 /// # Errors
 /// If the sink fails, an entry of a strict source is skipped, the source itself cannot be read, it
 /// has more than [`MAX_ENTRIES`] entries, or the consumer is gone.
-pub fn walk(source: &ArchiveSource, sink: &mut impl EntrySink) -> io::Result<SkippedEntries> {
+pub(super) fn walk(
+    source: &ArchiveSource,
+    sink: &mut impl EntrySink,
+) -> io::Result<SkippedEntries> {
     let mut walk = TreeWalk::new(source);
     walk.run(source, sink)?;
     Ok(walk.skipped)
@@ -69,7 +72,7 @@ pub fn walk(source: &ArchiveSource, sink: &mut impl EntrySink) -> io::Result<Ski
 ///
 /// # Errors
 /// As for [`walk`].
-pub fn walk_and_list(
+pub(super) fn walk_and_list(
     source: &ArchiveSource,
     archive: &mut impl ArchiveSink,
 ) -> io::Result<SkippedEntries> {
@@ -82,7 +85,7 @@ pub fn walk_and_list(
 }
 
 /// Returns the size of a file.
-pub fn size(stat: &FileStat) -> u64 {
+pub(super) fn size(stat: &FileStat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or_default()
 }
 

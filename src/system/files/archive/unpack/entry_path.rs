@@ -14,14 +14,14 @@ const MAX_PATH_BYTES: usize = 4095;
 const MAX_DEPTH: usize = 128;
 
 /// Returns the normalized path of an entry that must not be the root directory.
-pub fn entry_path(name: &[u8]) -> Result<PathBuf, UnpackError> {
+pub(super) fn entry_path(name: &[u8]) -> Result<PathBuf, UnpackError> {
     entry_or_root_path(name)?
         .ok_or_else(|| UnpackError::entry(&String::from_utf8_lossy(name), "has no name"))
 }
 
 /// Returns the normalized path of an entry, relative to the root directory; `None` for the root
 /// itself. Rejects paths that could lead out of the root.
-pub fn entry_or_root_path(name: &[u8]) -> Result<Option<PathBuf>, UnpackError> {
+pub(super) fn entry_or_root_path(name: &[u8]) -> Result<Option<PathBuf>, UnpackError> {
     let invalid = |message| Err(UnpackError::entry(&String::from_utf8_lossy(name), message));
     if name.len() > MAX_PATH_BYTES {
         return invalid("has too long a name");
@@ -45,7 +45,7 @@ pub fn entry_or_root_path(name: &[u8]) -> Result<Option<PathBuf>, UnpackError> {
 }
 
 /// Returns whether a link's target is acceptable.
-pub fn is_valid_link_target(link: &Path, target: &[u8]) -> bool {
+pub(super) fn is_valid_link_target(link: &Path, target: &[u8]) -> bool {
     !target.is_empty()
         && target.len() <= MAX_PATH_BYTES
         && !target.contains(&0)

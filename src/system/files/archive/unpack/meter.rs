@@ -18,27 +18,27 @@ const RATIO_EXEMPT_BYTES: u64 = 64 << 20;
 
 /// A counter of the bytes read from the compressed archive; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct PackedBytes(Arc<AtomicU64>);
+pub(super) struct PackedBytes(Arc<AtomicU64>);
 
 impl PackedBytes {
-    pub fn new(bytes: u64) -> Self {
+    pub(super) fn new(bytes: u64) -> Self {
         PackedBytes(Arc::new(AtomicU64::new(bytes)))
     }
 
-    pub fn get(&self) -> u64 {
+    pub(super) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
 /// A reader that counts the compressed bytes, and records whether the upload was truncated.
-pub struct CountingReader<R> {
+pub(super) struct CountingReader<R> {
     input: R,
     packed: PackedBytes,
     cause: RootCause,
 }
 
 impl<R> CountingReader<R> {
-    pub fn new(input: R, packed: PackedBytes, cause: RootCause) -> Self {
+    pub(super) fn new(input: R, packed: PackedBytes, cause: RootCause) -> Self {
         CountingReader {
             input,
             packed,
@@ -63,7 +63,7 @@ impl<R: Read> Read for CountingReader<R> {
 /// A counter of the uncompressed bytes that enforces the limits and notices shutdown. Clones share
 /// the count.
 #[derive(Debug, Clone)]
-pub struct Meter {
+pub(super) struct Meter {
     limits: UnpackLimits,
     packed: PackedBytes,
     unpacked: Arc<AtomicU64>,
@@ -71,7 +71,11 @@ pub struct Meter {
 }
 
 impl Meter {
-    pub fn new(limits: UnpackLimits, packed: PackedBytes, shutdown: &CancellationToken) -> Self {
+    pub(super) fn new(
+        limits: UnpackLimits,
+        packed: PackedBytes,
+        shutdown: &CancellationToken,
+    ) -> Self {
         Meter {
             limits,
             packed,
@@ -84,7 +88,7 @@ impl Meter {
     ///
     /// # Errors
     /// If a limit is exceeded, or the agent is shutting down.
-    pub fn add(&self, bytes: usize) -> Result<(), UnpackError> {
+    pub(super) fn add(&self, bytes: usize) -> Result<(), UnpackError> {
         if self.shutdown.is_cancelled() {
             return Err(UnpackError::ShuttingDown);
         }
@@ -96,7 +100,7 @@ impl Meter {
     ///
     /// # Errors
     /// If a limit is exceeded.
-    pub fn check(&self, unpacked: u64) -> Result<(), UnpackError> {
+    pub(super) fn check(&self, unpacked: u64) -> Result<(), UnpackError> {
         let UnpackLimits { bytes, ratio } = self.limits;
         if unpacked > bytes {
             return Err(UnpackError::TooLarge(bytes));

@@ -14,7 +14,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 const MAX_CHUNKS: usize = 4;
 
 /// A reader whose input is read by another thread.
-pub struct ReadAhead {
+pub(super) struct ReadAhead {
     chunks: Receiver<io::Result<Bytes>>,
     chunk: Bytes,
 }
@@ -24,7 +24,7 @@ impl ReadAhead {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start<'scope>(
+    pub(super) fn start<'scope>(
         input: impl Read + Send + 'scope,
         scope: &'scope Scope<'scope, '_>,
     ) -> io::Result<Self> {

@@ -36,22 +36,22 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// The attributes of an entry.
 #[derive(Debug, Clone, Copy)]
-pub struct Attributes {
-    pub mode: u32,
+pub(super) struct Attributes {
+    pub(super) mode: u32,
     /// Seconds since 1970.
-    pub modified: Option<i64>,
+    pub(super) modified: Option<i64>,
 }
 
 impl Attributes {
     /// The attributes of a directory that the archive does not describe.
-    pub const DIRECTORY: Attributes = Attributes {
+    pub(super) const DIRECTORY: Attributes = Attributes {
         mode: DIRECTORY_MODE,
         modified: None,
     };
 }
 
 /// The directory, and what is needed to complete it after the last entry.
-pub struct StagingDirectory {
+pub(super) struct StagingDirectory {
     path: PathBuf,
     root: OwnedFd,
     entries: usize,
@@ -65,7 +65,7 @@ pub struct StagingDirectory {
 
 impl StagingDirectory {
     /// Opens an existing directory, which must be empty and inaccessible to others.
-    pub fn new(path: &Path, meter: Meter) -> Result<Self, UnpackError> {
+    pub(super) fn new(path: &Path, meter: Meter) -> Result<Self, UnpackError> {
         let root = open(path, directory_flags(), Mode::empty()).map_err(disk_error)?;
         Ok(StagingDirectory {
             path: path.to_owned(),
@@ -79,7 +79,7 @@ impl StagingDirectory {
         })
     }
 
-    pub fn add_directory(
+    pub(super) fn add_directory(
         &mut self,
         name: &[u8],
         attributes: Attributes,
@@ -99,7 +99,7 @@ impl StagingDirectory {
 
     /// Writes a file. `meter` is called with the length of each part before it is written;
     /// `map_error` converts the errors of `content`.
-    pub fn add_file(
+    pub(super) fn add_file(
         &mut self,
         name: &[u8],
         attributes: Attributes,
@@ -137,7 +137,7 @@ impl StagingDirectory {
         Ok(())
     }
 
-    pub fn add_symlink(&mut self, name: &[u8], target: &[u8]) -> Result<(), UnpackError> {
+    pub(super) fn add_symlink(&mut self, name: &[u8], target: &[u8]) -> Result<(), UnpackError> {
         self.count_entry()?;
         let path = entry_path(name)?;
         if !is_valid_link_target(&path, target) {
@@ -151,7 +151,7 @@ impl StagingDirectory {
     }
 
     /// Adds a hard link to a file that was unpacked before.
-    pub fn add_hard_link(&mut self, name: &[u8], target: &[u8]) -> Result<(), UnpackError> {
+    pub(super) fn add_hard_link(&mut self, name: &[u8], target: &[u8]) -> Result<(), UnpackError> {
         self.count_entry()?;
         let (path, target) = (entry_path(name)?, entry_path(target)?);
         let missing_target = || {
@@ -173,7 +173,7 @@ impl StagingDirectory {
 
     /// Checks the links, which only the complete tree allows, and sets the attributes of the
     /// directories.
-    pub fn finish(mut self) -> Result<(), UnpackError> {
+    pub(super) fn finish(mut self) -> Result<(), UnpackError> {
         self.last_directory = None;
         self.check_links()?;
         // Inner directories first: the attributes of an outer one may prevent access to them.
@@ -217,7 +217,7 @@ impl StagingDirectory {
         self.meter.add(0)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.entries == 0
     }
 

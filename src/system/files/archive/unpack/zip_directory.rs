@@ -21,14 +21,14 @@ const ZIP64_COUNT_OFFSET: usize = 32;
 /// The longest comment that may follow the EOCD.
 const MAX_COMMENT: usize = u16::MAX as usize;
 
-pub fn too_many_entries() -> UnpackError {
+pub(super) fn too_many_entries() -> UnpackError {
     UnpackError::Invalid(format!("has more than {MAX_ENTRIES} entries"))
 }
 
 /// Rejects an archive that claims to have too many entries. Only the zip64 form can: the field of
 /// the standard form has 16 bits. Every position that the zip reader might accept as the EOCD is
 /// checked, as a nested archive may contain further ones.
-pub fn check_entry_count(file: &mut File) -> io::Result<Result<(), UnpackError>> {
+pub(super) fn check_entry_count(file: &mut File) -> io::Result<Result<(), UnpackError>> {
     let length = file.seek(SeekFrom::End(0))?;
     let tail_length = MAX_COMMENT + END_LENGTH + LOCATOR_LENGTH + ZIP64_END_LENGTH;
     let tail = read_at(file, length.saturating_sub(tail_length as u64), tail_length)?;
