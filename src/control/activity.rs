@@ -1,23 +1,25 @@
-//! Whether a browser is in use, and since when it is not.
+//! The activity of a browser: whether it is in use, and how long it has been idle.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
 
-/// Counts what is under way with one browser: requests until their answer's last byte, and upgraded connections.
+/// Counts the operations in progress with one browser: requests until the last byte of their
+/// response, and upgraded connections.
 #[derive(Debug)]
 pub struct Activity {
     state: Mutex<State>,
-    /// Told each time that nothing is under way any more.
-    rested: Notify,
+    /// Notified whenever the last operation ends.
+    became_idle: Notify,
 }
 
 #[derive(Debug)]
 struct State {
-    under_way: usize,
+    in_progress: usize,
     idle_since: Instant,
 }
 
@@ -28,73 +30,72 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// Idle from now on.
+    /// Returns the activity of a browser that is idle from now on.
     pub fn new() -> Self {
         let state = State {
-            under_way: 0,
+            in_progress: 0,
             idle_since: Instant::now(),
         };
         Self {
             state: Mutex::new(state),
-            rested: Notify::new(),
+            became_idle: Notify::new(),
         }
     }
 
-    /// Something begins, and lasts until the guard is dropped.
+    /// Starts an operation that lasts until the guard is dropped.
     pub fn begin(self: &Arc<Self>) -> ActivityGuard {
-        self.with(|state| state.under_way += 1);
+        self.with(|state| state.in_progress += 1);
         ActivityGuard(self.clone())
     }
 
-    /// Something happened that takes no time: the idle time starts anew.
+    /// Restarts the idle time.
     pub fn touch(&self) {
         self.with(|state| state.idle_since = Instant::now());
     }
 
-    /// How long nothing has been under way; `None` while something is.
+    /// Returns how long the browser has been idle, or `None` while it is in use.
     pub fn idle_for(&self) -> Option<Duration> {
         self.idle_at(Instant::now())
     }
 
     fn idle_at(&self, now: Instant) -> Option<Duration> {
         self.with(|state| {
-            (state.under_way == 0).then(|| now.saturating_duration_since(state.idle_since))
+            (state.in_progress == 0).then(|| now.saturating_duration_since(state.idle_since))
         })
     }
 
-    /// Resolves once nothing has been under way for `limit`.
+    /// Resolves when the browser has been idle for `limit`.
     pub async fn idle_at_least(&self, limit: Duration) {
         loop {
-            let rested = self.rested.notified();
-            match self.with(|state| (state.under_way == 0).then_some(state.idle_since)) {
-                // Something may begin and end meanwhile; then the time is counted from there.
+            let became_idle = self.became_idle.notified();
+            match self.with(|state| (state.in_progress == 0).then_some(state.idle_since)) {
+                // An operation may start and end meanwhile, so the state is checked again.
                 Some(since) if since.elapsed() < limit => sleep_until(since + limit).await,
                 Some(_) => return,
-                None => rested.await,
+                None => became_idle.await,
             }
         }
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
-        // Nothing in here can panic half-way, so a poisoned lock guards a sound state.
         f(&mut self.state.lock())
     }
 }
 
-/// Something that is under way; dropping it ends it.
+/// An operation in progress. Dropping the guard ends it.
 #[derive(Debug)]
-#[must_use = "it ends what has begun as soon as it is dropped"]
+#[must_use = "dropping the guard ends the operation"]
 pub struct ActivityGuard(Arc<Activity>);
 
 impl Drop for ActivityGuard {
     fn drop(&mut self) {
-        let rested = self.0.with(|state| {
-            state.under_way -= 1;
+        let is_idle = self.0.with(|state| {
+            state.in_progress -= 1;
             state.idle_since = Instant::now();
-            state.under_way == 0
+            state.in_progress == 0
         });
-        if rested {
-            self.0.rested.notify_waiters();
+        if is_idle {
+            self.0.became_idle.notify_waiters();
         }
     }
 }
@@ -105,11 +106,11 @@ mod tests {
 
     use super::*;
 
-    /// Short, for the tests wait for it; nothing depends on how exactly it is kept.
+    /// Short, because the tests wait for it. No test depends on its precision.
     const LIMIT: Duration = Duration::from_millis(40);
 
     #[test]
-    fn idle_time_counts_from_the_last_end() {
+    fn idle_time_starts_with_the_end_of_the_last_operation() {
         let activity = Arc::new(Activity::new());
         let second = Duration::from_secs(1);
         let start = activity.with(|state| state.idle_since);
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_idle_end_comes_at_the_limit_and_not_before() {
+    async fn idle_wait_resolves_at_the_limit_and_not_before() {
         let activity = Arc::new(Activity::new());
         let start = activity.with(|state| state.idle_since);
         activity.idle_at_least(LIMIT).await;
@@ -136,13 +137,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_idle_end_while_something_is_under_way() {
+    async fn idle_wait_does_not_resolve_while_in_use() {
         let activity = Arc::new(Activity::new());
         let guard = activity.begin();
         timeout(2 * LIMIT, activity.idle_at_least(LIMIT))
             .await
-            .expect_err("it is in use");
-        let waiting = wait_for_the_end(&activity);
+            .expect_err("in use");
+        let waiting = spawn_idle_wait(&activity);
         let released = Instant::now();
         drop(guard);
         waiting.await.unwrap();
@@ -150,9 +151,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_short_call_within_the_wait_starts_it_anew() {
+    async fn short_operation_restarts_the_idle_time() {
         let activity = Arc::new(Activity::new());
-        let mut end = wait_for_the_end(&activity);
+        let mut end = spawn_idle_wait(&activity);
         timeout(LIMIT / 4, &mut end)
             .await
             .expect_err("not yet idle");
@@ -163,14 +164,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_limit_that_has_passed_already_resolves_at_once() {
+    async fn idle_wait_resolves_at_once_if_the_limit_has_passed() {
         let activity = Arc::new(Activity::new());
         timeout(Duration::ZERO, activity.idle_at_least(Duration::ZERO))
             .await
             .unwrap();
     }
 
-    fn wait_for_the_end(activity: &Arc<Activity>) -> tokio::task::JoinHandle<()> {
+    fn spawn_idle_wait(activity: &Arc<Activity>) -> tokio::task::JoinHandle<()> {
         let activity = activity.clone();
         tokio::spawn(async move { activity.idle_at_least(LIMIT).await })
     }

@@ -1,4 +1,7 @@
-//! Where large things are kept that outlive their browsers: a local folder, spoken to as any blob store would be.
+//! Storage for files that outlive their browsers, behind the interface of an object store.
+//!
+//! A local directory is the only backend so far. Everything below [`BlobStore::open_local`] works
+//! with any [`ObjectStore`].
 
 use std::{
     fs::{self, DirBuilder},
@@ -23,15 +26,16 @@ use tokio::{
 };
 use tokio_util::io::ReaderStream;
 
-/// Parts on their way to the store while the next one is being read.
-const PARTS_UNDER_WAY: usize = 2;
-/// Read at a time: large enough that the disk is asked seldom, small enough that many readers cost little.
+/// The most parts that are being written while the next one is read.
+const MAX_PENDING_PARTS: usize = 2;
+/// The bytes read from a local file at once: enough for few system calls, and little memory with
+/// many readers.
 const CHUNK: usize = 256 << 10;
 
-/// Why the store did not do it.
+/// Why an operation of the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
-    #[error("there is no such blob")]
+    #[error("no such blob")]
     NotFound,
     #[error("blob store: {0}")]
     Store(object_store::Error),
@@ -46,59 +50,62 @@ impl From<object_store::Error> for BlobError {
     }
 }
 
-/// Why something was not put into the store.
+/// Why a blob was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum PutError<E> {
     #[error(transparent)]
     Blob(#[from] BlobError),
-    /// What was to be put broke off.
+    /// The content ended with an error.
     #[error("{0}")]
     Source(E),
-    #[error("it has more than {0} bytes")]
+    #[error("received more than {0} bytes")]
     TooLong(u64),
-    #[error("it did not come within {0:?}")]
+    #[error("not received within {0:?}")]
     Timeout(Duration),
 }
 
-/// What is put into the store at most, and how long it may take to come.
+/// The most bytes of a blob, and how long its content may take to arrive.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct PutLimits {
     pub bytes: u64,
     pub time: Duration,
 }
 
-/// The store; clones share it.
+/// The blob store. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Blobs {
-    store: Arc<LocalFileSystem>,
+pub struct BlobStore {
+    store: Arc<dyn ObjectStore>,
 }
 
-impl Blobs {
-    /// Uses the folder, which is made where it is missing, and removes what a killed process has left half written. Nobody else may use
-    /// it meanwhile.
-    pub fn open(folder: &Path) -> io::Result<Blobs> {
+impl BlobStore {
+    /// Opens a store in a local directory, creating it if it is missing. Removes files that a killed
+    /// process left incomplete, so no other process may use the directory.
+    pub fn open_local(directory: &Path) -> io::Result<BlobStore> {
         let mut private = DirBuilder::new();
-        private.mode(0o700).recursive(true).create(folder)?;
-        remove_unfinished(folder)?;
-        let store = LocalFileSystem::new_with_prefix(folder).map_err(io::Error::other)?;
-        Ok(Blobs {
-            // What has been told to be kept survives a power cut: whoever is told removes where it came from.
+        private.mode(0o700).recursive(true).create(directory)?;
+        remove_incomplete(directory)?;
+        let store = LocalFileSystem::new_with_prefix(directory).map_err(io::Error::other)?;
+        Ok(BlobStore {
+            // Synced, because the caller removes the source of a stored blob. The blob must
+            // survive a power failure after that.
             store: Arc::new(store.with_fsync(true)),
         })
     }
 
-    /// Puts `content` into the store, over what may be there; says how many bytes it has. A reader finds the old or all of the new.
+    /// Stores `content` under `key`, replacing an existing blob, and returns its size. Readers see
+    /// the old blob or the complete new one.
     pub async fn put<E>(
         &self,
         key: &str,
         content: impl Stream<Item = Result<Bytes, E>>,
-        limits: Limits,
+        limits: PutLimits,
     ) -> Result<u64, PutError<E>> {
         let deadline = Instant::now() + limits.time;
         let upload = self.store.put_multipart(&Key::from(key)).await;
         let mut upload = WriteMultipart::new(upload.map_err(BlobError::from)?);
         let mut content = std::pin::pin!(content);
         let mut size = 0;
+        // The deadline covers the content, not the store's own writes.
         loop {
             let written = match timeout_at(deadline, content.next()).await {
                 Ok(None) => break,
@@ -109,7 +116,7 @@ impl Blobs {
                 }
                 Ok(Some(Ok(chunk))) => {
                     size += chunk.len() as u64;
-                    let ready = upload.wait_for_capacity(PARTS_UNDER_WAY).await;
+                    let ready = upload.wait_for_capacity(MAX_PENDING_PARTS).await;
                     ready
                         .map(|()| upload.put(chunk))
                         .map_err(|error| PutError::Blob(error.into()))
@@ -117,7 +124,7 @@ impl Blobs {
             };
             if let Err(error) = written {
                 if let Err(error) = upload.abort().await {
-                    tracing::warn!(key, %error, "a part of a blob is left until the next start");
+                    tracing::warn!(key, %error, "cannot abort upload; its parts are removed at the next start");
                 }
                 return Err(error);
             }
@@ -126,7 +133,7 @@ impl Blobs {
         Ok(size)
     }
 
-    /// A part of a blob. It is read to its end even where the blob is removed meanwhile.
+    /// Reads a range of a blob. The read completes even if the blob is removed meanwhile.
     pub async fn get(
         &self,
         key: &str,
@@ -142,12 +149,12 @@ impl Blobs {
         };
         let found = self.store.get_opts(&Key::from(key), options).await?;
         Ok(match found.payload {
-            // The store's own stream reads little at a time.
+            // The store's own stream reads small chunks.
             GetResultPayload::File(file, _) => {
                 use tokio::io::AsyncSeekExt;
                 let mut file = File::from_std(file);
-                let sought = file.seek(io::SeekFrom::Start(range.start)).await;
-                sought.map_err(|error| {
+                let position = file.seek(io::SeekFrom::Start(range.start)).await;
+                position.map_err(|error| {
                     BlobError::Store(object_store::Error::Generic {
                         store: "local",
                         source: error.into(),
@@ -159,7 +166,7 @@ impl Blobs {
         })
     }
 
-    /// How many bytes a blob has; `None` where there is none.
+    /// Returns the size of a blob, or `None` if it does not exist.
     pub async fn size(&self, key: &str) -> Result<Option<u64>, BlobError> {
         match self.store.head(&Key::from(key)).await {
             Ok(found) => Ok(Some(found.size)),
@@ -168,7 +175,7 @@ impl Blobs {
         }
     }
 
-    /// Removes a blob; one that is not there is removed.
+    /// Removes a blob. Succeeds if it does not exist.
     pub async fn remove(&self, key: &str) -> Result<(), BlobError> {
         match self.store.delete(&Key::from(key)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -176,28 +183,29 @@ impl Blobs {
         }
     }
 
-    /// The keys of all blobs below `folder`.
-    pub async fn list(&self, folder: &str) -> Result<Vec<String>, BlobError> {
-        let found = self.store.list(Some(&Key::from(folder)));
+    /// Lists the keys of all blobs below `prefix`.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<String>, BlobError> {
+        let found = self.store.list(Some(&Key::from(prefix)));
         let keys = found.map_ok(|found| found.location.to_string());
         Ok(keys.try_collect().await?)
     }
 }
 
-/// The store writes beside a blob's place, under its name with `#` and a number, and renames.
-fn remove_unfinished(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
+/// Removes the temporary files of interrupted writes. `LocalFileSystem` writes a blob to its path
+/// with `#` and a number appended, and renames it when it is complete.
+fn remove_incomplete(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let path = entry.path();
         if entry.file_type()?.is_dir() {
-            remove_unfinished(&path)?;
+            remove_incomplete(&path)?;
             continue;
         }
         let name = entry.file_name();
-        let unfinished = name.to_str().and_then(|name| name.rsplit_once('#'));
+        let incomplete = name.to_str().and_then(|name| name.rsplit_once('#'));
         let is_number =
             |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        if unfinished.is_some_and(|(_, number)| is_number(number)) {
+        if incomplete.is_some_and(|(_, number)| is_number(number)) {
             fs::remove_file(&path)?;
         }
     }
@@ -210,30 +218,30 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: PutLimits = PutLimits {
         bytes: 64 << 20,
         time: Duration::from_secs(60),
     };
 
-    fn store() -> (tempfile::TempDir, Blobs) {
-        let folder = tempfile::tempdir().unwrap();
-        let blobs = Blobs::open(&folder.path().join("blobs")).unwrap();
-        (folder, blobs)
+    fn store() -> (tempfile::TempDir, BlobStore) {
+        let directory = tempfile::tempdir().unwrap();
+        let blobs = BlobStore::open_local(&directory.path().join("blobs")).unwrap();
+        (directory, blobs)
     }
 
     fn chunks(count: usize) -> impl Stream<Item = io::Result<Bytes>> {
         stream::iter((0..count).map(|n| Ok(Bytes::from(vec![n as u8; 1 << 20]))))
     }
 
-    async fn read(blobs: &Blobs, key: &str, range: Range<u64>) -> Vec<u8> {
+    async fn read(blobs: &BlobStore, key: &str, range: Range<u64>) -> Vec<u8> {
         let stream = blobs.get(key, range).await.unwrap();
         let chunks: Vec<Bytes> = stream.try_collect().await.unwrap();
         chunks.concat()
     }
 
     #[tokio::test]
-    async fn a_blob_is_kept_whole_and_found_in_parts() {
-        let (_folder, blobs) = store();
+    async fn blob_is_stored_completely_and_read_in_ranges() {
+        let (_directory, blobs) = store();
         assert_eq!(
             blobs.put("a/one", chunks(13), LIMITS).await.unwrap(),
             13 << 20
@@ -261,44 +269,46 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_breaks_off_leaves_the_old_one_and_nothing_else() {
-        let (folder, blobs) = store();
+    async fn interrupted_put_leaves_only_the_old_blob() {
+        let (directory, blobs) = store();
         blobs.put("a", chunks(1), LIMITS).await.unwrap();
         let broken = chunks(12).chain(stream::iter([Err(io::Error::other("gone"))]));
         let error = blobs.put("a", broken, LIMITS).await.unwrap_err();
         assert!(matches!(error, PutError::Source(_)));
         assert_eq!(blobs.size("a").await.unwrap(), Some(1 << 20));
-        let left = fs::read_dir(folder.path().join("blobs")).unwrap();
-        assert_eq!(left.count(), 1);
+        let files = fs::read_dir(directory.path().join("blobs")).unwrap();
+        assert_eq!(files.count(), 1);
     }
 
     #[tokio::test]
-    async fn what_is_too_long_or_takes_too_long_is_not_put() {
-        let (folder, blobs) = store();
+    async fn put_rejects_content_over_the_byte_or_time_limit() {
+        let (directory, blobs) = store();
         let bytes = (2 << 20) - 1;
-        let long = blobs.put("a", chunks(2), Limits { bytes, ..LIMITS }).await;
+        let long = blobs
+            .put("a", chunks(2), PutLimits { bytes, ..LIMITS })
+            .await;
         assert!(matches!(long, Err(PutError::TooLong(limit)) if limit == bytes));
         let never = chunks(1).chain(stream::pending());
         let time = Duration::from_millis(50);
-        let late = blobs.put("a", never, Limits { time, ..LIMITS }).await;
+        let late = blobs.put("a", never, PutLimits { time, ..LIMITS }).await;
         assert!(matches!(late, Err(PutError::Timeout(limit)) if limit == time));
-        let exact = Limits {
+        let exact = PutLimits {
             bytes: 1 << 20,
             ..LIMITS
         };
         assert_eq!(blobs.put("b", chunks(1), exact).await.unwrap(), 1 << 20);
-        let left = fs::read_dir(folder.path().join("blobs")).unwrap();
-        assert_eq!(left.count(), 1);
+        let files = fs::read_dir(directory.path().join("blobs")).unwrap();
+        assert_eq!(files.count(), 1);
     }
 
     #[tokio::test]
-    async fn what_a_killed_process_left_half_written_is_removed() {
-        let (folder, blobs) = store();
+    async fn open_removes_incomplete_files() {
+        let (directory, blobs) = store();
         blobs.put("a/one", chunks(1), LIMITS).await.unwrap();
-        let folder = folder.path().join("blobs");
-        fs::write(folder.join("a/two#1"), "half").unwrap();
-        let blobs = Blobs::open(&folder).unwrap();
-        assert!(!folder.join("a/two#1").exists());
+        let directory = directory.path().join("blobs");
+        fs::write(directory.join("a/two#1"), "half").unwrap();
+        let blobs = BlobStore::open_local(&directory).unwrap();
+        assert!(!directory.join("a/two#1").exists());
         assert_eq!(blobs.list("").await.unwrap(), ["a/one"]);
     }
 }

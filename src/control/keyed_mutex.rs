@@ -1,57 +1,58 @@
-//! Taking turns by key: what has the same key happens one after the other.
+//! A mutex for each key: operations on the same key run one after the other.
 
 use std::{collections::HashMap, hash::Hash, sync::Arc};
 
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// The turns that are taken or waited for.
-pub struct KeyedMutex<K: Eq + Hash + Clone> {
-    keys: Arc<Mutex<HashMap<K, Arc<TurnMutex<()>>>>>,
+/// One mutex for each key that is locked or waited for. Other keys take no memory, also after a
+/// cancelled wait.
+pub(super) struct KeyedMutex<K: Eq + Hash + Clone> {
+    entries: Entries<K>,
 }
 
-/// Somebody's turn; dropping it lets the next one on.
-pub struct Turn<K: Eq + Hash + Clone> {
+type Entries<K> = Arc<Mutex<HashMap<K, Arc<AsyncMutex<()>>>>>;
+
+/// The lock on one key. Dropping it unlocks the key.
+pub(super) struct KeyedMutexGuard<K: Eq + Hash + Clone> {
     key: K,
-    keys: Arc<Mutex<HashMap<K, Arc<TurnMutex<()>>>>>,
+    entries: Entries<K>,
     guard: Option<OwnedMutexGuard<()>>,
 }
 
 impl<K: Eq + Hash + Clone> Default for KeyedMutex<K> {
     fn default() -> Self {
         KeyedMutex {
-            keys: Arc::default(),
+            entries: Arc::default(),
         }
     }
 }
 
 impl<K: Eq + Hash + Clone> KeyedMutex<K> {
-    /// Waits until it is one's turn.
-    pub async fn take(&self, key: K) -> Turn<K> {
-        let mutex = {
-            let mut keys = self.keys.lock();
-            keys.entry(key.clone()).or_default().clone()
-        };
-        let mut turn = Turn {
+    /// Waits until the key is unlocked, and locks it. Waiters are served in order.
+    pub(super) async fn lock(&self, key: K) -> KeyedMutexGuard<K> {
+        let mutex = self.entries.lock().entry(key.clone()).or_default().clone();
+        // Exists before the wait, so that its `drop` also cleans up after a cancelled wait.
+        let mut lock = KeyedMutexGuard {
             key,
-            keys: self.keys.clone(),
+            entries: self.entries.clone(),
             guard: None,
         };
-        turn.guard = Some(mutex.lock_owned().await);
-        turn
+        lock.guard = Some(mutex.lock_owned().await);
+        lock
     }
 }
 
-impl<K: Eq + Hash + Clone> Drop for Turn<K> {
+impl<K: Eq + Hash + Clone> Drop for KeyedMutexGuard<K> {
     fn drop(&mut self) {
-        let mut keys = self.keys.lock();
+        let mut entries = self.entries.lock();
         self.guard = None;
-        // The map's own is the last one: nobody has it or waits for it.
-        if keys
+        // The map holds the last reference if no other task has or awaits the lock.
+        if entries
             .get(&self.key)
             .is_some_and(|mutex| Arc::strong_count(mutex) == 1)
         {
-            keys.remove(&self.key);
+            entries.remove(&self.key);
         }
     }
 }
@@ -63,25 +64,25 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_same_key_waits_and_another_does_not() {
-        let turns = KeyedMutex::default();
-        let first = turns.take("a").await;
-        let mut second = Box::pin(turns.take("a"));
+    async fn lock_waits_for_the_same_key_only() {
+        let mutex = KeyedMutex::default();
+        let first = mutex.lock("a").await;
+        let mut second = Box::pin(mutex.lock("a"));
         assert!((&mut second).now_or_never().is_none());
-        assert!(turns.take("b").now_or_never().is_some());
+        assert!(mutex.lock("b").now_or_never().is_some());
         drop(first);
         drop(second.await);
-        assert!(turns.keys.lock().is_empty());
+        assert!(mutex.entries.lock().is_empty());
     }
 
     #[tokio::test]
-    async fn whoever_stops_waiting_leaves_nothing() {
-        let turns = KeyedMutex::default();
-        let first = turns.take("a").await;
-        let mut second = Box::pin(turns.take("a"));
+    async fn cancelled_wait_leaves_no_entry() {
+        let mutex = KeyedMutex::default();
+        let first = mutex.lock("a").await;
+        let mut second = Box::pin(mutex.lock("a"));
         assert!((&mut second).now_or_never().is_none());
         drop(first);
         drop(second);
-        assert!(turns.keys.lock().is_empty());
+        assert!(mutex.entries.lock().is_empty());
     }
 }

@@ -1,4 +1,24 @@
-//! The thin control plane in front of many agents.
+//! The control plane: the public API in front of many agents.
+//!
+//! ```text
+//! start: lock the state directory -> bind the listener -> open the database -> recover
+//! run:   serve until shutdown -> end all browsers -> drain tasks -> close the database
+//!
+//! routes (authenticate, decode, one call, encode)
+//!   |
+//!   v
+//! browsers   replays   keys   session_token   proxy ── HTTP and WebSockets ──▶ agents
+//!   |    \       |       |
+//!   v     \      v       v
+//! fleet    \   blobs   store (SQL)
+//!   |       └────────────▲
+//!   └── hosts: agents as child processes
+//! ```
+//!
+//! The database and the blob store hold all state that survives a restart. In memory are only the
+//! handles of active browsers ([`browsers`]) and a cache of verified keys ([`keys`]).
+//!
+//! Handlers take the services they use from [`Control`], through axum's `FromRef`.
 
 use std::{
     io,
@@ -7,7 +27,7 @@ use std::{
     sync::Arc,
 };
 
-use axum::{Router, middleware::from_fn_with_state};
+use axum::{Router, extract::FromRef, middleware::from_fn_with_state};
 use chrono::Utc;
 use secrecy::{ExposeSecret, SecretSlice};
 use tokio::net::TcpListener;
@@ -37,7 +57,7 @@ pub mod settings;
 pub mod state_dir;
 pub mod store;
 
-use blobs::Blobs;
+use blobs::BlobStore;
 use browsers::Browsers;
 use fleet::LocalFleet;
 use keys::{ApiKeys, random_hex};
@@ -48,27 +68,27 @@ use settings::{Config, Settings, SettingsError};
 use state_dir::{StateDir, StateDirError};
 use store::{Store, StoreError};
 
-/// The name of the project that requests are about where they name none.
+/// The name of the project of requests that do not name one.
 pub const DEFAULT_PROJECT: &str = "default";
-/// Connections of all clients at once; more wait until one ends.
+/// The most client connections at once. Further ones wait until one ends.
 const MAX_CONNECTIONS: usize = 10_000;
-/// Holds what session tokens are signed with: those of an earlier run go on working.
+/// Holds the secret that signs session tokens, so that tokens of an earlier run stay valid.
 const SESSION_SECRET_FILE: &str = "session-secret";
 
-/// Why control does not start, or ends.
+/// Why control does not start, or stops.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
     #[error(transparent)]
     StateDir(#[from] StateDirError),
-    #[error("cannot listen to signals: {0}")]
+    #[error("cannot handle signals: {0}")]
     Signals(io::Error),
     #[error("cannot use the database: {0}")]
     Store(#[from] StoreError),
-    #[error("cannot keep replays: {0}")]
+    #[error("cannot open the blob store: {0}")]
     Blobs(io::Error),
-    #[error("cannot settle what an earlier run has left of replays: {0}")]
+    #[error("cannot recover the replays of an earlier run: {0}")]
     Replays(#[from] ReplayError),
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -77,17 +97,18 @@ pub enum ControlError {
     },
     #[error("cannot serve: {0}")]
     Serve(io::Error),
-    #[error("{0} seconds were not enough to end everything in order")]
+    #[error("shutdown did not complete within {0} s")]
     ShutdownTimeout(u64),
 }
 
-/// All services, as the routes see them.
+/// The state of the routes: a cheap handle to the services.
 #[derive(Clone)]
 pub struct Control {
-    parts: Arc<Parts>,
+    services: Arc<Services>,
 }
 
-pub struct Parts {
+/// The services of control.
+pub struct Services {
     pub store: Store,
     pub keys: ApiKeys,
     pub browsers: Browsers,
@@ -96,33 +117,54 @@ pub struct Parts {
     pub proxy: Proxy,
     pub default_project: ProjectId,
     pub public_url: Option<Url>,
-    /// Where the server listens.
+    /// The address at which the server listens.
     pub address: SocketAddr,
-    /// Owns what outlives the request that asked for it.
+    /// Owns the tasks that may outlive the request that started them.
     pub shutdown: Shutdown,
 }
 
 impl Deref for Control {
-    type Target = Parts;
+    type Target = Services;
 
-    fn deref(&self) -> &Parts {
-        &self.parts
+    fn deref(&self) -> &Services {
+        &self.services
     }
 }
 
-/// A control plane that listens; it serves once it is run.
+/// Lets handlers extract a service on its own.
+macro_rules! extract_services {
+    ($($field:ident: $service:ty),* $(,)?) => {$(
+        impl FromRef<Control> for $service {
+            fn from_ref(control: &Control) -> Self {
+                control.$field.clone()
+            }
+        }
+    )*};
+}
+
+extract_services! {
+    store: Store,
+    keys: ApiKeys,
+    browsers: Browsers,
+    replays: Replays,
+    tokens: SessionTokens,
+    proxy: Proxy,
+    shutdown: Shutdown,
+}
+
+/// A control plane that listens, and serves when it is run.
 pub struct Started {
     pub control: Control,
     config: Config,
     state_dir: StateDir,
-    /// The agent's document, for the session routes that are passed on to it.
+    /// The agent's OpenAPI document, for the session routes that are forwarded to it.
     agent: OpenApi,
     listener: TcpListener,
     shutdown: Shutdown,
     _lock: FileLock,
 }
 
-/// Opens the database and brings it up to date; makes the default project at the first time.
+/// Opens and migrates the database. Creates the default project on first use.
 pub async fn open_store(state_dir: &StateDir) -> Result<(Store, ProjectId), ControlError> {
     let _lock = state_dir.store_lock().await?;
     let store = Store::open_sqlite(&state_dir.prepare_database()?).await?;
@@ -130,7 +172,8 @@ pub async fn open_store(state_dir: &StateDir) -> Result<(Store, ProjectId), Cont
     Ok((store, default.id))
 }
 
-/// The OpenAPI document of control; with the agent's, for its session routes are passed on.
+/// Returns the OpenAPI document of control. It includes the session routes of `agent`, which are
+/// forwarded.
 #[must_use]
 pub fn document(agent: OpenApi) -> OpenApi {
     let (open, guarded) = (routes::open(), routes::guarded(agent));
@@ -141,7 +184,7 @@ pub fn document(agent: OpenApi) -> OpenApi {
     )
 }
 
-/// Does everything that can go wrong before the first request.
+/// Performs all steps that can fail before the first request.
 pub async fn start(
     config: Config,
     agent: OpenApi,
@@ -155,20 +198,20 @@ pub async fn start(
     let address = listener.local_addr().map_err(ControlError::Serve)?;
     let (store, default_project) = open_store(&state_dir).await?;
     let fleet = LocalFleet::new(config.fleet.clone(), &state_dir, shutdown.clone());
-    let blobs = Blobs::open(&state_dir.blobs()).map_err(ControlError::Blobs)?;
-    let left_replays = state_dir.left_replays();
-    let room = config.replay_bytes;
-    let replays = Replays::new(store.clone(), blobs, left_replays, room, shutdown.clone());
+    let blobs = BlobStore::open_local(&state_dir.blobs()).map_err(ControlError::Blobs)?;
+    let orphaned = state_dir.left_replays();
+    let max_bytes = config.replay_bytes;
+    let replays = Replays::new(store.clone(), blobs, orphaned, max_bytes, shutdown.clone());
     let browsers = Browsers::new(store.clone(), fleet, replays.clone(), shutdown.clone());
     let gone = browsers.recover().await?;
     replays.recover().await?;
     shutdown.spawn(browsers.clone().purge(config.keep_records));
     shutdown.spawn(replays.clone().purge(config.keep_replays));
     if gone > 0 {
-        tracing::warn!(gone, "browsers of an earlier run are marked as gone");
+        tracing::warn!(gone, "marked browsers of an earlier run as gone");
     }
     let control = Control {
-        parts: Arc::new(Parts {
+        services: Arc::new(Services {
             keys: ApiKeys::new(store.clone()),
             tokens: SessionTokens::new(&session_secret(&state_dir)?),
             proxy: Proxy::new(&shutdown),
@@ -192,7 +235,7 @@ pub async fn start(
     })
 }
 
-/// `berth control`: serves until a signal.
+/// Runs `berth control` until a signal stops it.
 pub async fn run(settings: &Settings, agent: OpenApi, log: &str) -> Result<(), ControlError> {
     let config = settings.check(log)?;
     let shutdown = Shutdown::on_signals().map_err(ControlError::Signals)?;
@@ -200,11 +243,11 @@ pub async fn run(settings: &Settings, agent: OpenApi, log: &str) -> Result<(), C
 }
 
 impl Started {
-    /// Where clients on this machine reach the server.
+    /// Returns the base URL at which clients on this machine reach the server.
     pub fn base_url(&self) -> String {
         match &self.config.public_url {
             Some(url) => url.as_str().trim_end_matches('/').to_owned(),
-            None => format!("http://{}", reachable(self.control.address)),
+            None => format!("http://{}", connectable(self.control.address)),
         }
     }
 
@@ -212,7 +255,7 @@ impl Started {
         &self.state_dir
     }
 
-    /// Serves until the stop; then ends every browser and closes the database.
+    /// Serves until shutdown, then ends every browser and closes the database.
     pub async fn run(self) -> Result<(), ControlError> {
         let Started {
             control,
@@ -227,24 +270,26 @@ impl Started {
         metrics.keep_up(&shutdown);
         let router = router(&control, agent, metrics);
         let served = serve(listener, router, MAX_CONNECTIONS, &shutdown).await;
-        // Agents, scripts and connections end together, each with what is left of the one grace.
-        let ended = tokio::time::timeout(config.stop_grace, async {
+        // One grace period covers ending the browsers and draining tasks and connections.
+        let stopping = tokio::time::timeout(config.shutdown_grace_period, async {
             control.browsers.end_all().await;
-            shutdown.drain(config.stop_grace).await
+            shutdown.drain(config.shutdown_grace_period).await
         });
-        let in_time = ended.await.unwrap_or(false);
+        let is_complete = stopping.await.unwrap_or(false);
         control.store.clone().close().await?;
         served.map_err(ControlError::Serve)?;
-        if in_time {
+        if is_complete {
             Ok(())
         } else {
-            Err(ControlError::ShutdownTimeout(config.stop_grace.as_secs()))
+            Err(ControlError::ShutdownTimeout(
+                config.shutdown_grace_period.as_secs(),
+            ))
         }
     }
 }
 
-/// Who listens everywhere is base_url on loopback as well.
-fn reachable(address: SocketAddr) -> SocketAddr {
+/// Replaces the wildcard address, to which no client can connect, by the loopback address.
+fn connectable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

@@ -1,4 +1,4 @@
-//! Removing what has been kept long enough.
+//! Deletes what has passed its retention period.
 
 use std::{fmt::Display, time::Duration};
 
@@ -6,30 +6,31 @@ use chrono::{DateTime, Utc};
 
 use crate::shutdown::Shutdown;
 
-/// Between two looks for it.
-const EVERY: Duration = Duration::from_secs(60 * 60);
+const PURGE_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Has removed what ended longer than `keep` ago, now and every hour, until the stop: `remove` does so for all that ended before a time, and
-/// says how many there were.
-pub async fn purge<F, E>(
-    what: &'static str,
+/// Deletes what ended longer than `keep` ago, now and hourly until shutdown.
+///
+/// `delete` deletes what ended before a time and returns how many there were. `subject` names it
+/// in the log.
+pub(super) async fn purge<F, E>(
+    subject: &'static str,
     keep: Duration,
     shutdown: &Shutdown,
-    remove: impl Fn(DateTime<Utc>) -> F,
+    delete: impl Fn(DateTime<Utc>) -> F,
 ) where
     F: Future<Output = Result<u64, E>>,
     E: Display,
 {
-    let mut ticks = tokio::time::interval(EVERY);
+    let mut ticks = tokio::time::interval(PURGE_INTERVAL);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             () = shutdown.stopped() => return,
         }
-        match remove(Utc::now() - keep).await {
+        match delete(Utc::now() - keep).await {
             Ok(0) => {}
-            Ok(count) => tracing::info!(count, "{what} that were kept long enough are removed"),
-            Err(error) => tracing::error!(%error, "cannot remove old {what}"),
+            Ok(count) => tracing::info!(count, "purged {subject}"),
+            Err(error) => tracing::error!(%error, "cannot purge {subject}"),
         }
     }
 }

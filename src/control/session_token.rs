@@ -1,6 +1,6 @@
-//! The tokens in a browser's own URLs: each opens a part of that browser and nothing else.
+//! Session tokens: JSON Web Tokens in a browser's own URLs, each valid for a part of that browser.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jsonwebtoken::{
     Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode, get_current_timestamp,
@@ -10,36 +10,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::ids::{BrowserId, ProjectId, ReplayId};
 
-/// Long enough for the longest idle time a browser may have, many times over. What opens a browser ends with it in any case.
+/// How long a token is valid. Far longer than the longest idle timeout. A token for a browser becomes
+/// useless with the end of the browser in any case.
 const LIFETIME: Duration = Duration::from_hours(30 * 24);
-/// No token of ours is longer; what is longer is not looked at.
+/// The most bytes of a token. Longer ones are rejected without parsing.
 const MAX_LENGTH: usize = 1024;
 
-/// Audiences set the kinds apart, and from any other token that the same secret may come to sign.
+/// The audiences, which distinguish the scopes from each other and from other tokens signed with the
+/// same secret.
 const SESSION: &str = "berth:session";
 const LIVE: &str = "berth:live";
 const LIVE_VIEW: &str = "berth:live-view";
 const REPLAY: &str = "berth:replay";
 
-/// The token is not one of ours, has been changed, or has expired. It does not say which: whoever tries tokens learns nothing.
+/// The error for a token that is malformed, modified or expired. It does not tell which, so that an
+/// attacker learns nothing.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the session token is not valid")]
 pub struct InvalidToken;
 
-/// What a token opens of its browser.
+/// The part of a browser that a token is valid for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     /// All its session routes.
     Session,
-    /// Its live view, with mouse and keyboard.
+    /// Its live view with mouse and keyboard.
     Live,
-    /// Its live view, to look on.
+    /// Its live view without input.
     LiveView,
-    /// One replay: its file, and the page that plays it.
+    /// The file and the player page of one replay.
     Replay(ReplayId),
 }
 
-/// What a token says.
+/// The content of a valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     pub browser: BrowserId,
@@ -60,32 +63,44 @@ struct Claims {
     replay: Option<String>,
 }
 
-/// Issues and verifies session tokens with one secret.
+/// Issues and verifies session tokens with one secret. Clones share it.
+#[derive(Clone)]
 pub struct SessionTokens {
+    keys: Arc<Keys>,
+}
+
+struct Keys {
     signing: EncodingKey,
     verifying: DecodingKey,
     validation: Validation,
 }
 
 impl SessionTokens {
-    /// The secret is at least as long as the signature's hash (32 bytes).
+    /// Returns the service for a secret, which must have at least the 32 bytes of the signature's hash.
     pub fn new(secret: &SecretSlice<u8>) -> Self {
         let mut validation = Validation::new(Algorithm::HS256);
         validation.set_audience(&[SESSION, LIVE, LIVE_VIEW, REPLAY]);
         validation.set_required_spec_claims(&["aud", "exp", "sub"]);
         validation.leeway = 0;
-        Self {
+        let keys = Keys {
             signing: EncodingKey::from_secret(secret.expose_secret()),
             verifying: DecodingKey::from_secret(secret.expose_secret()),
             validation,
+        };
+        Self {
+            keys: Arc::new(keys),
         }
     }
 
-    /// A token for a part of one browser.
+    /// Issues a token for a part of one browser.
     pub fn issue(&self, browser: &BrowserId, project: &ProjectId, scope: &Scope) -> String {
         self.issue_at(get_current_timestamp(), browser, project, scope)
     }
 
+    #[expect(
+        clippy::expect_used,
+        reason = "encoding fails only for a key of another algorithm or unserializable claims"
+    )]
     fn issue_at(
         &self,
         now: u64,
@@ -107,16 +122,16 @@ impl SessionTokens {
             project: project.to_string(),
             replay,
         };
-        encode(&Header::new(Algorithm::HS256), &claims, &self.signing)
-            .expect("strings and numbers encode, and the key fits the algorithm")
+        encode(&Header::new(Algorithm::HS256), &claims, &self.keys.signing)
+            .expect("claims are serializable and the key is for HS256")
     }
 
-    /// What the token opens, and of which browser.
+    /// Verifies a token and returns its content.
     pub fn verify(&self, token: &str) -> Result<Grant, InvalidToken> {
         if token.len() > MAX_LENGTH {
             return Err(InvalidToken);
         }
-        let claims = decode::<Claims>(token, &self.verifying, &self.validation)
+        let claims = decode::<Claims>(token, &self.keys.verifying, &self.keys.validation)
             .map_err(|_| InvalidToken)?
             .claims;
         let scope = match (claims.aud.as_str(), claims.replay) {
@@ -142,8 +157,7 @@ impl std::fmt::Debug for SessionTokens {
 
 #[cfg(test)]
 mod tests {
-    use base64::Engine as _;
-    use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+    use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
     use serde_json::json;
 
     use super::*;
@@ -157,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_names_its_browser_and_what_it_opens_of_it() {
+    fn verified_token_has_its_browser_and_scope() {
         for scope in [
             Scope::Session,
             Scope::Live,
@@ -177,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_another_secret_or_a_changed_one_is_refused() {
+    fn token_of_another_secret_or_modified_token_is_rejected() {
         let fresh = || {
             let (browser, project) = (BrowserId::generate(), ProjectId::generate());
             tokens(1).issue(&browser, &project, &Scope::Session)
@@ -195,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_token_is_refused() {
+    fn expired_token_is_rejected() {
         let long_ago = get_current_timestamp() - LIFETIME.as_secs() - 1;
         let (browser, project) = (BrowserId::generate(), ProjectId::generate());
         let token = tokens(1).issue_at(long_ago, &browser, &project, &Scope::Session);
@@ -203,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn no_algorithm_but_ours_is_accepted() {
+    fn token_with_another_algorithm_is_rejected() {
         let claims = json!({
             "aud": SESSION,
             "exp": get_current_timestamp() + 60,
@@ -222,12 +236,12 @@ mod tests {
             let other = encode(&Header::new(algorithm), &claims, &key).unwrap();
             assert_eq!(tokens(1).verify(&other), Err(InvalidToken), "{algorithm:?}");
         }
-        let ours = encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
-        assert!(tokens(1).verify(&ours).is_ok());
+        let valid = encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap();
+        assert!(tokens(1).verify(&valid).is_ok());
     }
 
     #[test]
-    fn a_token_for_another_purpose_is_refused() {
+    fn token_for_another_audience_is_rejected() {
         let signed = |audience: &str, replay: Option<&str>| {
             let claims = json!({
                 "aud": audience,
@@ -259,9 +273,9 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_refused() {
+    fn malformed_token_is_rejected() {
         let long = "a".repeat(MAX_LENGTH + 1);
-        for garbage in [
+        for malformed in [
             "",
             ".",
             "..",
@@ -270,9 +284,9 @@ mod tests {
             long.as_str(),
         ] {
             assert_eq!(
-                tokens(1).verify(garbage),
+                tokens(1).verify(malformed),
                 Err(InvalidToken),
-                "{garbage:.40}"
+                "{malformed:.40}"
             );
         }
     }

@@ -118,7 +118,7 @@ pub struct Config {
     /// Not looked at yet.
     pub state_dir: PathBuf,
     pub public_url: Option<Url>,
-    pub stop_grace: Duration,
+    pub shutdown_grace_period: Duration,
     /// How long the record of an ended browser is kept.
     pub keep_records: Duration,
     /// How long a replay is kept after its end.
@@ -132,7 +132,7 @@ pub struct Config {
 #[derive(Debug, Clone)]
 pub struct FleetConfig {
     pub max_browsers: u32,
-    pub start_deadline: Duration,
+    pub start_timeout: Duration,
     pub agent_program: PathBuf,
     /// What browsers run, this one included, as far as settings name it.
     pub programs: Vec<PathBuf>,
@@ -182,7 +182,7 @@ impl Settings {
             listen: self.listen,
             state_dir: self.state.path()?,
             public_url: self.public_url.clone(),
-            stop_grace: Duration::from_secs(self.stop_seconds),
+            shutdown_grace_period: Duration::from_secs(self.stop_seconds),
             keep_records: days(self.keep_days),
             keep_replays: days(self.keep_replay_days),
             replay_bytes: self.replays_mb << 20,
@@ -249,7 +249,7 @@ impl FleetSettings {
         }
         Ok(FleetConfig {
             max_browsers: self.max_browsers,
-            start_deadline: Duration::from_secs(self.start_seconds),
+            start_timeout: Duration::from_secs(self.start_seconds),
             agent_program,
             programs: programs.into_iter().flatten().collect(),
             agent_options: options,

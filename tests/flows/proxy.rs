@@ -7,7 +7,7 @@ use axum::{Router, extract::Request, response::IntoResponse};
 use berth::{
     control::{
         activity::Activity,
-        proxy::{Agent, Proxy, ProxyError, SessionPath},
+        proxy::{Proxy, ProxyError, ProxyTarget, SessionPath},
     },
     http::ApiError,
     shutdown::Shutdown,
@@ -101,17 +101,17 @@ impl ProxyServer {
     async fn with_response_timeout(upstream: SocketAddr, answer_timeout: Duration) -> Self {
         let shutdown = Shutdown::new();
         let activity = Arc::new(Activity::new());
-        let agent = Agent {
-            addr: upstream,
+        let target = ProxyTarget {
+            address: upstream,
             token: SecretString::from(AGENT_TOKEN),
             activity: activity.clone(),
             ended: CancellationToken::new(),
         };
-        let proxy = Proxy::new(&shutdown).answer_timeout(answer_timeout);
+        let proxy = Proxy::new(&shutdown).response_timeout(answer_timeout);
         let app = Router::new().fallback(move |request: Request| async move {
             let path = request.uri().path().to_owned();
             let path = SessionPath::of_request(&path).unwrap();
-            match proxy.pass(&agent, path, request).await {
+            match proxy.forward(&target, path, request).await {
                 Ok(response) => response,
                 Err(error) => status(&error).into_response(),
             }
@@ -147,7 +147,7 @@ impl ProxyServer {
 fn status(error: &ProxyError) -> ApiError {
     let message = error.to_string();
     match error {
-        ProxyError::Unreachable(_) | ProxyError::Broken(_) => ApiError::bad_gateway(message),
+        ProxyError::Unreachable(_) | ProxyError::Disconnected(_) => ApiError::bad_gateway(message),
         ProxyError::Timeout => ApiError::timeout(message),
         ProxyError::Method => ApiError::method_not_allowed(message),
         ProxyError::Body(_) | ProxyError::Malformed(_) => ApiError::bad_request(message),

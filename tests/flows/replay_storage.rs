@@ -24,7 +24,7 @@ use berth::{
         viewport::Viewport,
     },
     control::{
-        blobs::Blobs,
+        blobs::BlobStore,
         fleet::{AgentClient, ReplayClient},
         replays::{Replays, state::State as ReplayState},
         store::{NewBrowserRow, ReplayRow, Store},
@@ -276,7 +276,7 @@ fn service(
     room: u64,
     shutdown: &Shutdown,
 ) -> Replays {
-    let blobs = Blobs::open(&directory.path().join("blobs")).unwrap();
+    let blobs = BlobStore::open_local(&directory.path().join("blobs")).unwrap();
     let orphans = directory.path().join("orphans");
     Replays::new(store.clone(), blobs, orphans, room, shutdown.clone())
 }
@@ -313,14 +313,14 @@ async fn finished_recordings_are_fetched_and_running_ones_are_kept() {
     );
     let look = control
         .replays
-        .look(&control.project, &control.browser, &client);
+        .refresh(&control.project, &control.browser, &client);
     assert!(look.await.unwrap());
     agent.finish(&one);
     assert!(!control.collect(&client).await);
     assert!(!agent.has(&one) && agent.has(&two));
     assert_eq!(control.content(&one).await, content(1));
     let row = control.row(&one).await;
-    assert_eq!(row.state, ReplayState::Kept);
+    assert_eq!(row.state, ReplayState::Stored);
     assert_eq!(row.end.reason, Some(ReplayEndReason::Stopped));
     assert_eq!(row.end.duration_ms, Some(1500));
     assert_eq!(row.end.size_bytes, Some(7 << 20));
@@ -421,7 +421,7 @@ async fn recording_stays_on_agent_until_it_is_stored() {
     // The deletion on the agent fails: the file is not fetched again.
     agent.with(|state| state.fails_deletions = true);
     assert!(!control.collect(&client).await);
-    assert_eq!(control.row(&id).await.state, ReplayState::Kept);
+    assert_eq!(control.row(&id).await.state, ReplayState::Stored);
     let fetches =
         agent.with(|state| std::mem::take(&mut state.fails_deletions).then_some(state.fetches));
     assert!(control.collect(&client).await);
@@ -493,7 +493,7 @@ async fn files_left_by_host_are_recovered() {
         let row = control.row(id).await;
         assert_eq!(
             (row.state, row.end.reason),
-            (ReplayState::Kept, Some(reason))
+            (ReplayState::Stored, Some(reason))
         );
         assert_eq!(row.end.size_bytes, Some(content.len() as u64));
         assert!(row.end.finished_at.unwrap() >= row.started_at);
@@ -527,7 +527,7 @@ async fn replays_of_one_browser_cannot_be_changed_by_another() {
     let recording = agent.add_recording(&content(2));
     let look = control
         .replays
-        .look(&control.project, &control.browser, &client);
+        .refresh(&control.project, &control.browser, &client);
     look.await.unwrap();
     let before = [control.row(&kept).await, control.row(&recording).await];
     let original = control.switch_to_another_project().await;
@@ -577,10 +577,10 @@ async fn stored_replays_are_limited_by_quota() {
     let ids: Vec<ReplayId> = (1..=3)
         .map(|byte| agent.add_recording(&content(byte)))
         .collect();
-    assert!(control.replays.has_room().await.unwrap());
+    assert!(control.replays.has_capacity().await.unwrap());
     agent.finish(&ids[0]);
     assert!(!control.collect(&client).await);
-    assert!(!control.replays.has_room().await.unwrap());
+    assert!(!control.replays.has_capacity().await.unwrap());
     // A recording that was running is stored, unless it exceeds the quota by far: then it stays on
     // the agent.
     agent.finish(&ids[1]);
@@ -622,7 +622,7 @@ async fn impossible_numbers_do_not_block_other_recordings() {
     });
     let look = control
         .replays
-        .look(&control.project, &control.browser, &client);
+        .refresh(&control.project, &control.browser, &client);
     assert!(look.await.unwrap());
     assert_eq!(control.row(&valid).await.state, ReplayState::Finished);
 
@@ -636,7 +636,7 @@ async fn impossible_numbers_do_not_block_other_recordings() {
     control.take_over().await;
     for id in [&invalid, &orphaned] {
         let row = control.row(id).await;
-        assert_eq!(row.state, ReplayState::Kept);
+        assert_eq!(row.state, ReplayState::Stored);
         assert_eq!(row.end.duration_ms, Some(i64::MAX as u64));
         assert!(row.started_at <= row.end.finished_at.unwrap());
         assert!(row.end.finished_at.unwrap() <= Utc::now());
@@ -659,7 +659,7 @@ async fn failed_recovery_of_one_recording_does_not_block_others() {
     let taking = control.replays.take_over(control.browser.clone());
     until("the other recording to be stored", async || {
         let row = control.store.find_replay(&other).await.unwrap()?;
-        (row.state == ReplayState::Kept).then_some(())
+        (row.state == ReplayState::Stored).then_some(())
     })
     .await;
     assert!(
@@ -725,7 +725,7 @@ async fn restart_completes_interrupted_transfers() {
 
     control.restart().await;
     assert!(!control.blob(&orphan).exists());
-    assert_eq!(control.row(&kept).await.state, ReplayState::Kept);
+    assert_eq!(control.row(&kept).await.state, ReplayState::Stored);
     assert_eq!(control.content(&kept).await, content(1));
     let lost = control.row(&gone).await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What a browser's life means for its replays, and the other way round.
+//! Fetches the recordings of a browser while it is active and when it ends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,25 +7,40 @@ use tokio::time::{sleep, timeout};
 use super::{AGENT_RESTART_TIMEOUT, BrowserError, Browsers, handle::BrowserHandle};
 use crate::{
     api::ids::{BrowserId, ProjectId},
+    backoff::Backoff,
     control::store::StateFilter,
 };
 
-/// Between two looks at an agent that records or has something to be fetched: the first, and the longest where it does not come.
-const LOOK: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
-/// How long the end of a browser waits for its recordings: until its agent has handed them over, and until what is left of them is taken
-/// over. Both go on afterwards.
-const SAVE: Duration = Duration::from_secs(20);
-const TAKE_OVER: Duration = Duration::from_secs(20);
+/// The first and the longest delay between two polls of an agent that has recordings to fetch.
+const POLL_DELAY: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(30));
+/// How long the end of a browser waits until its agent has transferred all recordings.
+const SAVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the end of a browser waits until the recordings its host left behind are stored.
+/// Storing them continues in the background.
+const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A browser that exists or has existed.
+#[derive(Debug, Clone)]
+pub struct KnownBrowser {
+    pub id: BrowserId,
+    pub is_active: bool,
+}
 
 impl Browsers {
-    /// The browser `id_or_name` of `project`, whether it lives or is only known of; and whether it lives. That is no use of it.
+    /// Finds the browser `id_or_name` of `project`, whether it is active or ended. This does not
+    /// count as activity.
     pub async fn resolve(
         &self,
         project: &ProjectId,
         id_or_name: &str,
-    ) -> Result<(BrowserId, bool), BrowserError> {
-        match self.see_live(project, id_or_name).await {
-            Ok(live) => return Ok((live.id().clone(), true)),
+    ) -> Result<KnownBrowser, BrowserError> {
+        match self.find_active(project, id_or_name).await {
+            Ok(browser) => {
+                return Ok(KnownBrowser {
+                    id: browser.id().clone(),
+                    is_active: true,
+                });
+            }
             Err(BrowserError::NotFound) => {}
             Err(error) => return Err(error),
         }
@@ -33,92 +48,102 @@ impl Browsers {
         let all = StateFilter::All;
         let found = match id_or_name.parse::<BrowserId>() {
             Ok(id) => {
-                // Replays may be kept for longer than the browser's record.
-                let known = store.find_browser(project, &id, all).await?.is_some()
+                // Replays may be retained for longer than the browser's row.
+                let is_known = store.find_browser(project, &id, all).await?.is_some()
                     || store.has_replays(project, &id).await?;
-                known.then_some(id)
+                is_known.then_some(id)
             }
             Err(_) => {
                 let row = store.find_browser_named(project, id_or_name, all).await?;
                 row.map(|row| row.id)
             }
         };
-        Ok((found.ok_or(BrowserError::NotFound)?, false))
+        Ok(KnownBrowser {
+            id: found.ok_or(BrowserError::NotFound)?,
+            is_active: false,
+        })
     }
 
-    /// Fetches what the browser has recorded, each time there may be something, until it ends.
-    pub(super) async fn collect_replays(self, live: Arc<BrowserHandle>) {
-        let changed = live.replays_changed().clone();
+    /// Fetches finished recordings whenever there may be some, until the browser ends.
+    pub(super) async fn collect_replays(self, browser: Arc<BrowserHandle>) {
+        let changed = browser.replays_changed().clone();
+        let mut delays = Backoff::new(POLL_DELAY.0, POLL_DELAY.1);
         loop {
             tokio::select! {
                 () = changed.notified() => {}
-                () = live.ended().cancelled() => return,
+                () = browser.ended().cancelled() => return,
                 () = self.inner.shutdown.stopped() => return,
             }
-            let mut pause = LOOK.0;
-            // What has begun is finished: whoever ends the browser waits for it.
-            while let Some(next) = self.collect_once(&live, pause).await {
-                pause = next;
+            delays.reset();
+            // A transfer is never interrupted: the end of the browser waits for it.
+            while !self.collect_once(&browser).await {
                 tokio::select! {
-                    () = changed.notified() => pause = LOOK.0,
-                    () = sleep(pause) => {}
-                    () = live.ended().cancelled() => return,
+                    () = changed.notified() => delays.reset(),
+                    () = sleep(delays.next_delay()) => {}
+                    () = browser.ended().cancelled() => return,
                     () = self.inner.shutdown.stopped() => return,
                 }
             }
         }
     }
 
-    /// How long to wait before the next look; `None` where there is nothing left to be fetched.
-    async fn collect_once(&self, live: &BrowserHandle, pause: Duration) -> Option<Duration> {
-        let longer = pause.saturating_mul(2).min(LOOK.1);
-        let recorder = match live.host().recorder(AGENT_RESTART_TIMEOUT).await {
-            Ok(recorder) => recorder,
-            Err(_) => return Some(longer),
+    /// Fetches the recordings that are finished. Returns whether none remain at the agent.
+    async fn collect_once(&self, browser: &BrowserHandle) -> bool {
+        let Ok(client) = browser.host().replay_client(AGENT_RESTART_TIMEOUT).await else {
+            return false;
         };
         let replays = &self.inner.replays;
-        match replays.collect(live.project(), live.id(), &recorder).await {
-            Ok(true) => None,
-            Ok(false) => Some(longer),
+        let collected = replays.collect(browser.project(), browser.id(), &client);
+        match collected.await {
+            Ok(is_done) => is_done,
             Err(error) => {
-                tracing::warn!(browser = %live.id(), %error, "an agent's replays cannot be fetched");
-                Some(longer)
+                tracing::warn!(browser = %browser.id(), %error, "cannot fetch replays from agent");
+                false
             }
         }
     }
 
-    pub(super) async fn save_replays(&self, live: &BrowserHandle) {
+    /// Stops the recordings of an ending browser and fetches them, within [`SAVE_TIMEOUT`].
+    pub(super) async fn save_replays(&self, browser: &BrowserHandle) {
         let replays = &self.inner.replays;
         let saving = async {
-            // Whatever the database says: asking once too often is no harm.
-            if !replays.has_open(live.id()).await.unwrap_or(true) {
+            // If the database fails, one superfluous request to the agent does no harm.
+            if !replays.has_open(browser.id()).await.unwrap_or(true) {
                 return;
             }
-            let recorder = match live.host().recorder(AGENT_RESTART_TIMEOUT).await {
-                Ok(recorder) => recorder,
-                Err(reason) => {
-                    tracing::warn!(browser = %live.id(), %reason, "no agent to fetch replays from");
+            let client = match browser.host().replay_client(AGENT_RESTART_TIMEOUT).await {
+                Ok(client) => client,
+                Err(error) => {
+                    tracing::warn!(browser = %browser.id(), %error, "no agent to fetch replays from");
                     return;
                 }
             };
-            let settled = replays.settle(live.project(), live.id(), &recorder).await;
-            if let Err(error) = settled {
-                tracing::warn!(browser = %live.id(), %error, "replays are not fetched from their agent");
+            let settled = replays.settle(browser.project(), browser.id(), &client);
+            if let Err(error) = settled.await {
+                tracing::warn!(browser = %browser.id(), %error, "cannot fetch replays from agent");
             }
         };
-        if timeout(SAVE, saving).await.is_err() {
-            tracing::warn!(browser = %live.id(), "fetching replays takes too long; they are taken out of what the host leaves");
+        if timeout(SAVE_TIMEOUT, saving).await.is_err() {
+            tracing::warn!(
+                browser = %browser.id(),
+                timeout = ?SAVE_TIMEOUT,
+                "fetching replays timed out; they are taken from the stopped host"
+            );
         }
     }
 
-    pub(super) async fn take_over_replays(&self, live: &BrowserHandle) {
-        // The next start does so.
+    /// Stores the recordings that a stopped host left behind, within [`TAKE_OVER_TIMEOUT`].
+    pub(super) async fn take_over_replays(&self, browser: &BrowserHandle) {
+        // During shutdown there is no time; the next start does it.
         if self.inner.shutdown.stopping() {
             return;
         }
-        let taking = self.inner.replays.take_over(live.id().clone());
-        if timeout(TAKE_OVER, taking).await.is_err() {
-            tracing::warn!(browser = %live.id(), "taking replays over goes on in the background");
+        let taking_over = self.inner.replays.take_over(browser.id().clone());
+        if timeout(TAKE_OVER_TIMEOUT, taking_over).await.is_err() {
+            tracing::warn!(
+                browser = %browser.id(),
+                "storing the replays of a stopped host continues in the background"
+            );
         }
     }
 }

@@ -1,24 +1,27 @@
-//! A browser's life as a pure state machine: what may apply next, and what has to be done about it.
+//! A browser's life as a pure state machine: which events are possible, and what follows from them.
 //!
 //! ```text
-//! creating ──ready──▶ publishing ──published──▶ active ──end asked / idle / host lost──▶ deleting ──host stopped──▶ deleted
-//!     └──failed / abandoned──────┴──not published──▶ discarded (no trace is kept: no client ever saw it)
+//! Creating ──Ready──▶ Publishing ──Published──▶ Active ──End──▶ Deleting ──HostStopped──▶ Deleted
+//!     │                   │
+//!     StartFailed,        NotPublished
+//!     Abandoned           │
+//!     └───────────────────┴──▶ Discarded (the row is deleted: no client has seen the browser)
 //! ```
 
-/// Where a browser stands.
+/// The state of a browser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Its host is starting; no client knows it yet.
+    /// The host is starting. No client knows the browser yet.
     Creating,
-    /// It answers; that is being recorded.
+    /// DevTools respond. The row is being updated.
     Publishing,
-    /// It answers, and clients find it.
+    /// DevTools respond and clients find the browser.
     Active,
-    /// It is gone for clients; its host is still being stopped.
+    /// Clients no longer find the browser. The host is being stopped.
     Deleting(EndReason),
-    /// Nothing but the record is left.
+    /// The host is stopped. Only the row remains.
     Deleted(EndReason),
-    /// It never came up; the record is removed as well.
+    /// The browser did not start. The row is deleted, too.
     Discarded,
 }
 
@@ -27,90 +30,91 @@ pub enum State {
 pub enum EndReason {
     /// A client deleted it.
     Deleted,
-    /// Nobody used it for its `timeout_seconds`.
+    /// It was idle for its `timeout_seconds`.
     Idle,
-    /// Its host went away and did not come back.
+    /// Its host was lost, or the server shut down.
     Gone,
 }
 
-/// What happens to a browser.
+/// An event in the life of a browser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Its DevTools answer.
+    /// DevTools respond.
     Ready,
-    /// It is recorded as active.
+    /// The row was marked as active.
     Published,
-    /// That could not be recorded.
+    /// The row could not be marked as active.
     NotPublished,
-    /// Its host did not come up.
+    /// The host did not become ready.
     StartFailed,
-    /// The client that asked for it went away.
+    /// The client that requested the browser disconnected.
     Abandoned,
-    /// Somebody wants it gone.
+    /// The browser ends for a reason.
     End(EndReason),
-    /// Nothing of its host is left.
+    /// The host is stopped and its data removed.
     HostStopped,
 }
 
-/// What has to be done after an event, in this order.
+/// An action that follows from an event. Actions run in the order in which they are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Let clients find it.
-    Show,
-    /// Hide it from clients and record why it ended.
+    /// Let clients find the browser.
+    MakeVisible,
+    /// Hide the browser from clients and record why it ended.
     Withdraw(EndReason),
-    /// Fetch what its agent has recorded, as far as that takes no longer than it may.
+    /// Fetch the agent's recordings, within a time limit.
     SaveReplays,
-    /// Stop its host and remove what is left of it; then say `HostStopped`.
+    /// Stop the host and remove its data, then apply [`Event::HostStopped`].
     StopHost,
-    /// Record that nothing is left.
-    Close,
-    /// Remove the record.
-    Forget,
+    /// Record that the host is stopped.
+    CloseRow,
+    /// Delete the row.
+    DeleteRow,
 }
 
-/// The event cannot apply in this state; nothing has changed.
+/// An event that is impossible in the current state. The state has not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{event:?} cannot apply to a browser that is {state:?}")]
-pub struct Refused {
+#[error("event {event:?} is impossible in state {state:?}")]
+pub struct Rejected {
     pub state: State,
     pub event: Event,
 }
 
 impl State {
-    /// The state after `event`, and what has to be done.
-    pub fn apply(self, event: Event) -> Result<(State, &'static [Action]), Refused> {
-        use Action::{Close, Forget, SaveReplays, Show, StopHost, Withdraw};
+    /// Returns the state after `event` and the actions that follow.
+    pub fn apply(self, event: Event) -> Result<(State, &'static [Action]), Rejected> {
+        use Action::{CloseRow, DeleteRow, MakeVisible, SaveReplays, StopHost, Withdraw};
         use EndReason::{Deleted, Gone, Idle};
         Ok(match (self, event) {
             (State::Creating, Event::Ready) => (State::Publishing, &[]),
-            (State::Publishing, Event::Published) => (State::Active, &[Show]),
+            (State::Publishing, Event::Published) => (State::Active, &[MakeVisible]),
             (State::Creating, Event::StartFailed | Event::Abandoned)
             | (State::Publishing, Event::NotPublished) => {
-                // The name is free again at once; the host is found by its folder should we die here.
-                (State::Discarded, &[Forget, StopHost])
+                // The row goes first, so that the name is free at once. If this process dies in
+                // between, the next start finds the host by its directory.
+                (State::Discarded, &[DeleteRow, StopHost])
             }
             (State::Active, Event::End(reason)) => (
                 State::Deleting(reason),
                 match reason {
                     Deleted => &[Withdraw(Deleted), SaveReplays, StopHost],
                     Idle => &[Withdraw(Idle), SaveReplays, StopHost],
-                    // There is no agent to ask, or no time.
+                    // There is no agent to fetch from, or no time.
                     Gone => &[Withdraw(Gone), StopHost],
                 },
             ),
-            (State::Deleting(reason), Event::HostStopped) => (State::Deleted(reason), &[Close]),
+            (State::Deleting(reason), Event::HostStopped) => (State::Deleted(reason), &[CloseRow]),
             (State::Discarded, Event::HostStopped) => (State::Discarded, &[]),
-            (state, event) => return Err(Refused { state, event }),
+            (state, event) => return Err(Rejected { state, event }),
         })
     }
 
-    /// Whether clients find it.
+    /// Returns whether clients find the browser.
     pub fn is_visible(self) -> bool {
         self == State::Active
     }
 
-    /// Whether nothing can apply to it any more.
+    /// Returns whether no event changes the state any more.
     pub fn is_final(self) -> bool {
         matches!(self, State::Deleted(_) | State::Discarded)
     }
@@ -137,44 +141,47 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_lives_and_is_deleted() {
-        let (state, todo) = State::Creating.apply(Event::Ready).unwrap();
-        assert_eq!((state, todo), (State::Publishing, &[][..]));
-        let (state, todo) = state.apply(Event::Published).unwrap();
-        assert_eq!((state, todo), (State::Active, &[Action::Show][..]));
-        let (state, todo) = state.apply(Event::End(EndReason::Deleted)).unwrap();
+    fn browser_passes_through_every_state_until_deleted() {
+        let (state, actions) = State::Creating.apply(Event::Ready).unwrap();
+        assert_eq!((state, actions), (State::Publishing, &[][..]));
+        let (state, actions) = state.apply(Event::Published).unwrap();
         assert_eq!(
-            todo,
+            (state, actions),
+            (State::Active, &[Action::MakeVisible][..])
+        );
+        let (state, actions) = state.apply(Event::End(EndReason::Deleted)).unwrap();
+        assert_eq!(
+            actions,
             &[
                 Action::Withdraw(EndReason::Deleted),
                 Action::SaveReplays,
                 Action::StopHost
             ]
         );
-        let (state, todo) = state.apply(Event::HostStopped).unwrap();
+        let (state, actions) = state.apply(Event::HostStopped).unwrap();
         assert_eq!(
-            (state, todo),
-            (State::Deleted(EndReason::Deleted), &[Action::Close][..])
+            (state, actions),
+            (State::Deleted(EndReason::Deleted), &[Action::CloseRow][..])
         );
     }
 
     #[test]
-    fn a_failed_start_leaves_nothing() {
+    fn failed_start_deletes_row_and_stops_host() {
         for event in [Event::StartFailed, Event::Abandoned] {
-            let (state, todo) = State::Creating.apply(event).unwrap();
+            let (state, actions) = State::Creating.apply(event).unwrap();
             assert_eq!(state, State::Discarded);
-            assert_eq!(todo, &[Action::Forget, Action::StopHost]);
+            assert_eq!(actions, &[Action::DeleteRow, Action::StopHost]);
         }
-        let (state, todo) = State::Publishing.apply(Event::NotPublished).unwrap();
+        let (state, actions) = State::Publishing.apply(Event::NotPublished).unwrap();
         assert_eq!(state, State::Discarded);
-        assert_eq!(todo, &[Action::Forget, Action::StopHost]);
+        assert_eq!(actions, &[Action::DeleteRow, Action::StopHost]);
     }
 
     proptest! {
-        /// Whatever happens in whatever order: the first end wins, a host is stopped exactly once, nothing is
-        /// published twice, and an ended browser never comes back.
+        /// For every sequence of events, the first end wins, a host is stopped exactly once,
+        /// nothing is published twice, and an ended browser is never active again.
         #[test]
-        fn every_history_is_sound(events in proptest::collection::vec(event(), 0..40)) {
+        fn state_is_consistent_after_every_sequence_of_events(events in proptest::collection::vec(event(), 0..40)) {
             let mut state = State::Creating;
             let (mut published, mut withdrawn, mut stops) = (0, 0, 0);
             for event in events {
@@ -184,11 +191,11 @@ mod tests {
                         prop_assert!(!matches!(before, State::Deleted(_)));
                         for action in actions {
                             match action {
-                                Action::Show => published += 1,
+                                Action::MakeVisible => published += 1,
                                 Action::Withdraw(_) => withdrawn += 1,
                                 Action::SaveReplays => prop_assert_eq!(stops, 0),
                                 Action::StopHost => stops += 1,
-                                Action::Close | Action::Forget => prop_assert!(after.is_final()),
+                                Action::CloseRow | Action::DeleteRow => prop_assert!(after.is_final()),
                             }
                         }
                         if let State::Deleting(reason) = before {
@@ -196,7 +203,7 @@ mod tests {
                         }
                         state = after;
                     }
-                    Err(refused) => prop_assert_eq!(refused, Refused { state: before, event }),
+                    Err(rejected) => prop_assert_eq!(rejected, Rejected { state: before, event }),
                 }
                 prop_assert_eq!(state.is_visible(), published == 1 && withdrawn == 0);
                 prop_assert!(published <= 1 && withdrawn <= published && stops <= 1);

@@ -1,4 +1,4 @@
-//! Talking to a browser's agent.
+//! An HTTP client for control's own requests to agents.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -19,33 +19,33 @@ use crate::{
     request_scope::RequestScope,
 };
 
-/// Answers of the routes called here are small, but for files; more is not one of ours.
-const MAX_ANSWER: usize = 1 << 20;
-/// How long a body that an agent sends may stand still.
-const STANDSTILL: Duration = Duration::from_secs(30);
-/// How much of an agent's refusal is worth a log line.
-const MAX_REASON: usize = 512;
+/// The most bytes of a response other than a file. Larger ones are not from an agent.
+const MAX_RESPONSE: usize = 1 << 20;
+/// How long the transfer of a file may stall.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most characters of an unknown error response that are logged.
+const MAX_ERROR_TEXT: usize = 512;
 
-/// Why the agent did not do it.
+/// Why a request to an agent failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    #[error("the agent cannot be base_url: {0}")]
+    #[error("the agent is unreachable: {0}")]
     Unreachable(String),
-    #[error("the agent answered {status}: {}", .error.message)]
-    Refused {
+    #[error("the agent responded {status}: {}", .error.message)]
+    Rejected {
         status: StatusCode,
         error: Box<ErrorBody>,
     },
-    #[error("the agent did not answer within {0:?}")]
+    #[error("the agent did not respond within {0:?}")]
     Timeout(Duration),
-    #[error("the agent's answer was not understood: {0}")]
+    #[error("invalid response from the agent: {0}")]
     InvalidResponse(String),
 }
 
 impl AgentError {
-    /// The fields it tells about, named as they were in the request that led to the agent's.
-    fn at(mut self, name: impl Fn(&str) -> String) -> Self {
-        if let AgentError::Refused { error, .. } = &mut self {
+    /// Renames the fields in the error details to their names in the client's request.
+    fn with_field_names(mut self, name: impl Fn(&str) -> String) -> Self {
+        if let AgentError::Rejected { error, .. } = &mut self {
             for detail in &mut error.details {
                 detail.code = name(&detail.code);
             }
@@ -54,14 +54,14 @@ impl AgentError {
     }
 }
 
-/// Which agent, and what opens it.
+/// The address of an agent and its bearer token.
 #[derive(Clone, Copy)]
-pub struct Agent<'a> {
+pub struct AgentEndpoint<'a> {
     pub address: SocketAddr,
     pub token: &'a SecretString,
 }
 
-/// A client of all local agents; clones share its connections.
+/// An HTTP client for all agents. Clones share its connections.
 #[derive(Clone)]
 pub struct AgentClient {
     http: Client<HttpConnector, Full<Bytes>>,
@@ -78,118 +78,126 @@ impl Default for AgentClient {
 }
 
 impl AgentClient {
-    /// Returns once the browser's DevTools answer.
-    pub async fn wait_ready(&self, agent: Agent<'_>, deadline: Duration) -> Result<(), AgentError> {
+    /// Returns when the browser's DevTools respond.
+    pub async fn wait_ready(
+        &self,
+        agent: AgentEndpoint<'_>,
+        timeout: Duration,
+    ) -> Result<(), AgentError> {
         let request = (Method::GET, "/json/version", None);
-        self.call(agent, request, deadline).await
+        self.call(agent, request, timeout).await
     }
 
+    /// Changes the size of the display.
     pub async fn set_viewport(
         &self,
-        agent: Agent<'_>,
+        agent: AgentEndpoint<'_>,
         viewport: Viewport,
-        deadline: Duration,
+        timeout: Duration,
     ) -> Result<(), AgentError> {
         let request = (Method::PUT, "/display", Some(json!(viewport)));
-        let answer = self.call(agent, request, deadline).await;
-        answer.map_err(|error| error.at(|field| format!("viewport.{field}")))
+        let response = self.call(agent, request, timeout).await;
+        response.map_err(|error| error.with_field_names(|field| format!("viewport.{field}")))
     }
 
+    /// Changes the page that Chromium opens when it starts.
     pub async fn set_start_url(
         &self,
-        agent: Agent<'_>,
+        agent: AgentEndpoint<'_>,
         url: &str,
-        deadline: Duration,
+        timeout: Duration,
     ) -> Result<(), AgentError> {
         let request = (
             Method::PUT,
             "/chromium/start_url",
             Some(json!({ "url": url })),
         );
-        let answer = self.call(agent, request, deadline).await;
-        answer.map_err(|error| error.at(|_| "start_url".to_owned()))
+        let response = self.call(agent, request, timeout).await;
+        response.map_err(|error| error.with_field_names(|_| "start_url".to_owned()))
     }
 
+    /// Lists the agent's recordings.
     pub async fn replays(
         &self,
-        agent: Agent<'_>,
-        deadline: Duration,
+        agent: AgentEndpoint<'_>,
+        timeout: Duration,
     ) -> Result<Vec<Replay>, AgentError> {
         let request = (Method::GET, "/replays", None);
-        let answer = self.ask(agent, request, deadline).await?;
-        serde_json::from_slice(&answer)
+        let response = self.exchange(agent, request, timeout).await?;
+        serde_json::from_slice(&response)
             .map_err(|error| AgentError::InvalidResponse(error.to_string()))
     }
 
+    /// Stops a recording.
     pub async fn stop_replay(
         &self,
-        agent: Agent<'_>,
+        agent: AgentEndpoint<'_>,
         id: &ReplayId,
-        deadline: Duration,
+        timeout: Duration,
     ) -> Result<(), AgentError> {
         let path = format!("/replays/{id}/stop");
-        self.call(agent, (Method::POST, &path, None), deadline)
-            .await
+        self.call(agent, (Method::POST, &path, None), timeout).await
     }
 
-    /// One that is not there is removed.
+    /// Removes a finished recording. Succeeds if it does not exist.
     pub async fn discard_replay(
         &self,
-        agent: Agent<'_>,
+        agent: AgentEndpoint<'_>,
         id: &ReplayId,
-        deadline: Duration,
+        timeout: Duration,
     ) -> Result<(), AgentError> {
         let path = format!("/replays/{id}");
         let request = (Method::DELETE, &path[..], None);
-        match self.call(agent, request, deadline).await {
-            Err(AgentError::Refused { status, .. }) if status == StatusCode::NOT_FOUND => Ok(()),
-            answer => answer,
+        match self.call(agent, request, timeout).await {
+            Err(AgentError::Rejected { status, .. }) if status == StatusCode::NOT_FOUND => Ok(()),
+            result => result,
         }
     }
 
-    /// The size of a recording's file and what it holds; `deadline` is for the beginning of the answer.
+    /// Returns the size and the content of a recording's file. `timeout` bounds only the wait for
+    /// the head of the response.
     pub async fn fetch_replay(
         &self,
-        agent: Agent<'_>,
+        agent: AgentEndpoint<'_>,
         id: &ReplayId,
-        deadline: Duration,
+        timeout: Duration,
     ) -> Result<(u64, BoxStream<'static, Result<Bytes, AgentError>>), AgentError> {
         let path = format!("/replays/{id}");
         let sent = self.send(agent, (Method::GET, &path, None));
-        let response = in_time(deadline, sent).await?;
+        let response = within(timeout, sent).await?;
         let status = response.status();
         let length = response.headers().get(header::CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
         if let (StatusCode::OK, Some(length)) = (status, length) {
             return Ok((length, chunks(response.into_body())));
         }
-        in_time(deadline, read(response)).await?;
-        let strange = format!("{status} without a file");
-        Err(AgentError::InvalidResponse(strange))
+        within(timeout, read_body(response)).await?;
+        let reason = format!("{status} without a file");
+        Err(AgentError::InvalidResponse(reason))
     }
 
     async fn call(
         &self,
-        agent: Agent<'_>,
+        agent: AgentEndpoint<'_>,
         request: (Method, &str, Option<Value>),
-        deadline: Duration,
+        timeout: Duration,
     ) -> Result<(), AgentError> {
-        self.ask(agent, request, deadline).await.map(|_| ())
+        self.exchange(agent, request, timeout).await.map(|_| ())
     }
 
-    async fn ask(
+    async fn exchange(
         &self,
-        agent: Agent<'_>,
+        agent: AgentEndpoint<'_>,
         request: (Method, &str, Option<Value>),
-        deadline: Duration,
+        timeout: Duration,
     ) -> Result<Bytes, AgentError> {
-        let answer = async { read(self.send(agent, request).await?).await };
-        in_time(deadline, answer).await
+        let response = async { read_body(self.send(agent, request).await?).await };
+        within(timeout, response).await
     }
 
     async fn send(
         &self,
-        agent: Agent<'_>,
+        agent: AgentEndpoint<'_>,
         (method, path, body): (Method, &str, Option<Value>),
     ) -> Result<Response<Incoming>, AgentError> {
         let token = agent.token.expose_secret();
@@ -210,24 +218,24 @@ impl AgentClient {
             .body(Full::from(body))
             .map_err(|error| AgentError::Unreachable(error.to_string()))?;
         let response = self.http.request(request).await;
-        response.map_err(|error| AgentError::Unreachable(chain(&error)))
+        response.map_err(|error| AgentError::Unreachable(error_chain(&error)))
     }
 }
 
-async fn in_time<T>(
-    deadline: Duration,
-    answer: impl Future<Output = Result<T, AgentError>>,
+async fn within<T>(
+    timeout: Duration,
+    response: impl Future<Output = Result<T, AgentError>>,
 ) -> Result<T, AgentError> {
-    match tokio::time::timeout(deadline, answer).await {
-        Ok(answer) => answer,
-        Err(_) => Err(AgentError::Timeout(deadline)),
+    match tokio::time::timeout(timeout, response).await {
+        Ok(response) => response,
+        Err(_) => Err(AgentError::Timeout(timeout)),
     }
 }
 
-/// The body of an answer that is no refusal.
-async fn read(response: Response<Incoming>) -> Result<Bytes, AgentError> {
+/// Reads the body of a successful response.
+async fn read_body(response: Response<Incoming>) -> Result<Bytes, AgentError> {
     let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_ANSWER)
+    let body = Limited::new(response.into_body(), MAX_RESPONSE)
         .collect()
         .await
         .map_err(|error| AgentError::Unreachable(error.to_string()))?
@@ -235,38 +243,38 @@ async fn read(response: Response<Incoming>) -> Result<Bytes, AgentError> {
     if status.is_success() {
         return Ok(body);
     }
-    let error = Box::new(error_in(&body));
-    Err(AgentError::Refused { status, error })
+    let error = Box::new(parse_error(&body));
+    Err(AgentError::Rejected { status, error })
 }
 
 fn chunks(body: Incoming) -> BoxStream<'static, Result<Bytes, AgentError>> {
     let body = BodyDataStream::new(body);
     futures::stream::try_unfold(body, async |mut body| {
-        let next = tokio::time::timeout(STANDSTILL, body.next()).await;
-        match next.map_err(|_| AgentError::Timeout(STANDSTILL))? {
+        let next = tokio::time::timeout(STALL_TIMEOUT, body.next()).await;
+        match next.map_err(|_| AgentError::Timeout(STALL_TIMEOUT))? {
             Some(Ok(chunk)) => Ok(Some((chunk, body))),
-            Some(Err(error)) => Err(AgentError::Unreachable(chain(&error))),
+            Some(Err(error)) => Err(AgentError::Unreachable(error_chain(&error))),
             None => Ok(None),
         }
     })
     .boxed()
 }
 
-/// An error in our shape, else one with the start of whatever came.
-fn error_in(body: &[u8]) -> ErrorBody {
+/// Parses an error response. Returns the start of the body if it is not in the API's format.
+fn parse_error(body: &[u8]) -> ErrorBody {
     serde_json::from_slice(body).unwrap_or_else(|_| ErrorBody {
         code: String::new(),
         message: String::from_utf8_lossy(body)
             .chars()
-            .take(MAX_REASON)
+            .take(MAX_ERROR_TEXT)
             .collect(),
         details: Vec::new(),
         inner_error: None,
     })
 }
 
-/// An error with its causes; the client's own text alone says little.
-fn chain(error: &dyn std::error::Error) -> String {
+/// Formats an error with its causes. The HTTP client's own text lacks the reason.
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

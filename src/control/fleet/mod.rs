@@ -1,12 +1,29 @@
-//! Where browsers run. `local` starts their agents as child processes of this one.
+//! The hosts that browsers run on.
+//!
+//! - [`Host`]: one agent with its display and Chromium, as the services of control use it. It does
+//!   not know which fleet runs it.
+//! - [`LocalFleet`]: runs agents as child processes on this machine.
+//! - [`AgentClient`]: control's own requests to agents. [`ReplayClient`] is the part of it that
+//!   fetches recordings.
+//!
+//! A fleet owns the process or machine of a host and publishes its state through a
+//! [`HostController`]; a [`Host`] watches that state.
+//!
+//! ```text
+//! LocalFleet ──▶ HostController ── HostState ──▶ Host ──▶ browsers, proxy, replays
+//!                      ▲                          │
+//!                      └───── stop request ───────┘
+//!
+//! HostState:  Listening(address) ◀──▶ Restarting
+//!                     └──────▶ Gone ◀──────┘
+//! ```
 
 mod agent_client;
-mod agent_log;
-mod leftovers;
+mod host;
 mod local;
 mod replay_client;
 
-pub use agent_client::{AgentClient, AgentError};
-pub use agent_log::TARGET as AGENT_LOG_TARGET;
-pub use local::{Host, HostDown, Launch, LocalFleet, Slot, StartError};
-pub use replay_client::{Fetched, ReplayClient};
+pub use agent_client::{AgentClient, AgentEndpoint, AgentError};
+pub use host::{Host, HostController, HostError, HostState, LaunchOptions};
+pub use local::{AGENT_LOG_TARGET, HostPermit, HostStartError, LocalFleet};
+pub use replay_client::{RecordingDownload, ReplayClient};

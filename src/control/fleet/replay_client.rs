@@ -1,4 +1,4 @@
-//! The recordings of one browser, as its agent has them.
+//! A client for the recordings of one agent.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -6,15 +6,15 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use secrecy::SecretString;
 
-use super::agent_client::{Agent, AgentClient, AgentError};
+use super::agent_client::{AgentClient, AgentEndpoint, AgentError};
 use crate::api::{ids::ReplayId, replays::Replay};
 
-/// Listing and removing wait for nothing.
-const CALL_DEADLINE: Duration = Duration::from_secs(15);
-/// A recording that is stopped is brought into its last form first.
-const STOP_DEADLINE: Duration = Duration::from_secs(60);
+/// How long the agent may take to list or discard recordings, or to start sending one.
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long stopping a recording may take. The agent finalizes the file before it responds.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One agent where it listens now; when it is started again, it is another one.
+/// A client for the recordings of the agent at one address. A restarted agent needs a new client.
 #[derive(Clone)]
 pub struct ReplayClient {
     client: AgentClient,
@@ -22,10 +22,10 @@ pub struct ReplayClient {
     token: SecretString,
 }
 
-/// A recording on its way from its agent.
-pub struct Fetched {
+/// The file of a recording as the agent sends it.
+pub struct RecordingDownload {
     pub size: u64,
-    /// Ends with an error where it stands still or breaks off.
+    /// Ends with an error if the transfer stalls or breaks off.
     pub content: BoxStream<'static, Result<Bytes, AgentError>>,
 }
 
@@ -38,40 +38,41 @@ impl ReplayClient {
         }
     }
 
+    /// Returns the address of the agent.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// All it has: those under way, and those that have not been discarded.
-    pub async fn replays(&self) -> Result<Vec<Replay>, AgentError> {
-        self.client.replays(self.agent(), CALL_DEADLINE).await
+    /// Lists the recordings in progress and the finished ones that were not discarded.
+    pub async fn list(&self) -> Result<Vec<Replay>, AgentError> {
+        self.client.replays(self.agent(), CALL_TIMEOUT).await
     }
 
-    /// Ends a recording; one that has ended stays as it is.
+    /// Stops a recording. Does nothing if it is finished.
     pub async fn stop(&self, id: &ReplayId) -> Result<(), AgentError> {
         self.client
-            .stop_replay(self.agent(), id, STOP_DEADLINE)
+            .stop_replay(self.agent(), id, STOP_TIMEOUT)
             .await
     }
 
-    /// The file of one that has ended.
-    pub async fn fetch(&self, id: &ReplayId) -> Result<Fetched, AgentError> {
+    /// Downloads the file of a finished recording.
+    pub async fn fetch(&self, id: &ReplayId) -> Result<RecordingDownload, AgentError> {
         let (size, content) = self
             .client
-            .fetch_replay(self.agent(), id, CALL_DEADLINE)
+            .fetch_replay(self.agent(), id, CALL_TIMEOUT)
             .await?;
-        Ok(Fetched { size, content })
+        Ok(RecordingDownload { size, content })
     }
 
-    /// Removes one that has ended; one that it has not is removed.
+    /// Removes a finished recording from the agent. Does nothing if it does not exist.
     pub async fn discard(&self, id: &ReplayId) -> Result<(), AgentError> {
         self.client
-            .discard_replay(self.agent(), id, CALL_DEADLINE)
+            .discard_replay(self.agent(), id, CALL_TIMEOUT)
             .await
     }
 
-    fn agent(&self) -> Agent<'_> {
-        Agent {
+    fn agent(&self) -> AgentEndpoint<'_> {
+        AgentEndpoint {
             address: self.address,
             token: &self.token,
         }

@@ -1,26 +1,29 @@
-//! Bodies on their way through: none is held, each frame is passed on as it comes.
+//! Bodies of forwarded requests and responses. Each frame is forwarded as it arrives.
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How long a body is held back for a server that may not want it (RFC 9110, section 10.1.1: not for ever).
-const CONTINUE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a request body waits for the agent's `100 Continue` before it is sent anyway (RFC 9110,
+/// section 10.1.1).
+const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A body with something that lasts as long as it does.
-pub struct Held<B, G> {
+/// A body that holds a guard until it is dropped.
+pub(super) struct GuardedBody<B, G> {
     body: B,
     _guard: G,
 }
 
-impl<B, G> Held<B, G> {
-    pub fn new(body: B, guard: G) -> Self {
+impl<B, G> GuardedBody<B, G> {
+    pub(super) fn new(body: B, guard: G) -> Self {
         Self {
             body,
             _guard: guard,
@@ -28,7 +31,7 @@ impl<B, G> Held<B, G> {
     }
 }
 
-impl<B: Body + Unpin, G: Unpin> Body for Held<B, G> {
+impl<B: Body + Unpin, G: Unpin> Body for GuardedBody<B, G> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -48,35 +51,35 @@ impl<B: Body + Unpin, G: Unpin> Body for Held<B, G> {
     }
 }
 
-/// When a request's body last moved, so that an answer's time is counted from its end.
+/// The time at which a request body last made progress, from which the response timeout counts.
 #[derive(Debug, Clone)]
-pub struct Progress(Arc<Mutex<Instant>>);
+pub(super) struct Progress(Arc<Mutex<Instant>>);
 
 impl Progress {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(Arc::new(Mutex::new(Instant::now())))
     }
 
-    pub fn last(&self) -> Instant {
+    pub(super) fn last(&self) -> Instant {
         *self.0.lock()
     }
 
-    fn note(&self) {
+    fn record(&self) {
         *self.0.lock() = Instant::now();
     }
 }
 
 type Gate = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A request's body.
-pub struct Outgoing<B> {
+/// A request body that reports its progress, and waits for its gate.
+pub(super) struct RequestBody<B> {
     body: B,
     progress: Progress,
     gate: Option<Gate>,
 }
 
-impl<B> Outgoing<B> {
-    pub fn new(body: B, progress: Progress) -> Self {
+impl<B> RequestBody<B> {
+    pub(super) fn new(body: B, progress: Progress) -> Self {
         Self {
             body,
             progress,
@@ -84,16 +87,17 @@ impl<B> Outgoing<B> {
         }
     }
 
-    /// Holds the body back until `wanted`. Polling it is what tells the client to go on, so it must not happen before.
-    pub fn once(mut self, wanted: CancellationToken) -> Self {
+    /// Holds the body back until `requested` is cancelled. The first poll makes the server send
+    /// `100 Continue` to the client, so the body must not be polled earlier.
+    pub(super) fn hold_until(mut self, requested: CancellationToken) -> Self {
         self.gate = Some(Box::pin(async move {
-            let _ = timeout(CONTINUE_PATIENCE, wanted.cancelled_owned()).await;
+            let _ = timeout(CONTINUE_TIMEOUT, requested.cancelled_owned()).await;
         }));
         self
     }
 }
 
-impl<B: Body + Unpin> Body for Outgoing<B> {
+impl<B: Body + Unpin> Body for RequestBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -106,7 +110,7 @@ impl<B: Body + Unpin> Body for Outgoing<B> {
             self.gate = None;
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        self.progress.note();
+        self.progress.record();
         Poll::Ready(frame)
     }
 

@@ -1,10 +1,12 @@
-//! What an agent is told of a request, and what it is not.
+//! The headers of forwarded requests.
 
 use std::net::SocketAddr;
 
 use axum::extract::ConnectInfo;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::request::Parts;
+use http::{
+    header::{self, HeaderMap, HeaderName, HeaderValue},
+    request::Parts,
+};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::http::forward;
@@ -13,23 +15,23 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What is between the principal and control, and nothing of the agent's.
-const NOT_FOR_THE_AGENT: [HeaderName; 6] = [
+/// The headers that are meant for control and not forwarded.
+const REMOVED_HEADERS: [HeaderName; 6] = [
     header::AUTHORIZATION,
     header::COOKIE,
     header::HOST,
-    // The address of a page may carry a token of ours.
+    // The URL of a page may contain a session token.
     header::REFERER,
     HeaderName::from_static("x-project-id"),
     HeaderName::from_static("x-kernel-project-id"),
 ];
 
-/// The headers of a request on its way to an agent that `token` opens.
-pub fn for_agent(parts: &Parts, token: &SecretString) -> HeaderMap {
+/// Returns the headers of a request to an agent, with the agent's `token`.
+pub(super) fn for_agent(parts: &Parts, token: &SecretString) -> HeaderMap {
     let mut headers = parts.headers.clone();
     forward::strip_hop_by_hop_of_request(&mut headers);
     let host = parts.headers.get(header::HOST).cloned();
-    for name in &NOT_FOR_THE_AGENT {
+    for name in &REMOVED_HEADERS {
         headers.remove(name);
     }
     if let Some(ConnectInfo(peer)) = parts.extensions.get::<ConnectInfo<SocketAddr>>() {
@@ -38,7 +40,7 @@ pub fn for_agent(parts: &Parts, token: &SecretString) -> HeaderMap {
     if let Some(host) = host {
         headers.entry(FORWARDED_HOST).or_insert(host);
     }
-    // A proxy in front of us that ended TLS has said so.
+    // A proxy in front of control that terminates TLS has set the header.
     headers
         .entry(FORWARDED_PROTO)
         .or_insert(HeaderValue::from_static("http"));

@@ -1,81 +1,97 @@
-//! Passing a browser's session routes on to its agent, byte for byte, both ways.
+//! Forwards a browser's session routes to its agent. Bodies are streamed unchanged both ways.
+//!
+//! - [`path`]: which paths may be forwarded.
+//! - [`headers`]: which headers an agent receives.
+//! - [`body`]: the bodies, which report their progress and keep the browser active.
+//!
+//! ```text
+//! client ──▶ forward ──▶ HTTP request over a pooled connection ──▶ agent
+//!               └──────▶ tunnel for a WebSocket upgrade ─────────▶ agent
+//! ```
+//!
+//! An [`ActivityGuard`] marks the browser as active until the last byte of the response, or until
+//! the tunnel closes.
 
 mod body;
 mod headers;
 mod path;
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::body::Body;
-use axum::extract::Request;
-use axum::response::Response;
-use http::header::{self, HeaderValue};
-use http::request::Parts;
-use http::{Method, StatusCode, Uri};
+use axum::{body::Body, extract::Request, response::Response};
+use http::{
+    Method, StatusCode, Uri,
+    header::{self, HeaderValue},
+    request::Parts,
+};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
 use secrecy::SecretString;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use self::body::{Held, Outgoing, Progress};
+use self::body::{GuardedBody, Progress, RequestBody};
 pub use self::path::{PathError, SessionPath};
 use super::activity::{Activity, ActivityGuard};
-use crate::http::tunnel::{Close, Tunnel, TunnelError};
-use crate::http::{AsItIs, forward};
-use crate::shutdown::Shutdown;
+use crate::{
+    http::{
+        AsItIs, forward,
+        tunnel::{Close, Tunnel, TunnelError},
+    },
+    shutdown::Shutdown,
+};
 
 /// How long an agent may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an agent may take to begin its answer, once it has the whole request. Above what any session route allows itself:
-/// the longest batch of input has 600 s of waits, 200,000 steps of 20 ms, and 300 s to spare.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(90 * 60);
-/// Shorter than the agent keeps a silent connection, so that a request is not sent on one that is just being closed.
-const POOL_IDLE: Duration = Duration::from_secs(15);
-/// Connections kept for the next request, per agent.
-const POOL_SIZE: usize = 32;
-/// A host that is silent for this long is asked whether it is there.
-const KEEPALIVE: Duration = Duration::from_secs(30);
+/// How long an agent may take to respond to a complete request. Longer than any session route may
+/// take: the longest batch of input has 600 s of waits, 200,000 steps of 20 ms, and 300 s in reserve.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90 * 60);
+/// How long an idle connection is pooled. Shorter than the agent's own timeout, so that no request is
+/// sent on a connection that is being closed.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// The most idle connections to one agent.
+const MAX_IDLE_CONNECTIONS: usize = 32;
+/// How long a connection is silent before TCP keep-alive probes its peer.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Where a request goes, and what it keeps busy meanwhile.
+/// The agent that a request is forwarded to, and the activity of its browser.
 #[derive(Clone)]
-pub struct Agent {
-    pub addr: SocketAddr,
+pub struct ProxyTarget {
+    pub address: SocketAddr,
     pub token: SecretString,
     pub activity: Arc<Activity>,
-    /// Cancelled once the browser ends; its connections then end with that as their reason.
+    /// Cancelled when the browser ends, which closes its WebSockets.
     pub ended: CancellationToken,
 }
 
-/// Why there is no answer of the agent.
+/// Why a request has no response from the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    #[error("the method is not passed on")]
+    #[error("the method is not forwarded")]
     Method,
-    #[error("the address does not make a request")]
+    #[error("malformed request URL")]
     Malformed(#[source] http::Error),
     #[error("cannot connect to the agent")]
     Unreachable(#[source] BoxError),
-    #[error("the agent broke off before it answered")]
-    Broken(#[source] BoxError),
-    #[error("the request's body did not come whole")]
+    #[error("the agent disconnected before it responded")]
+    Disconnected(#[source] BoxError),
+    #[error("the request body is incomplete")]
     Body(#[source] BoxError),
-    #[error("the agent did not answer in time")]
+    #[error("the agent did not respond in time")]
     Timeout,
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Passes requests on; clones share its connections.
+/// Forwards requests. Clones share its connections.
 #[derive(Clone)]
 pub struct Proxy {
-    client: Client<HttpConnector, Outgoing<Body>>,
+    client: Client<HttpConnector, RequestBody<Body>>,
     shutdown: Shutdown,
-    answer_timeout: Duration,
+    response_timeout: Duration,
 }
 
 impl Proxy {
@@ -83,136 +99,136 @@ impl Proxy {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        connector.set_keepalive(Some(KEEPALIVE));
-        connector.set_keepalive_interval(Some(KEEPALIVE / 3));
+        connector.set_keepalive(Some(KEEPALIVE_INTERVAL));
+        connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL / 3));
         connector.set_keepalive_retries(Some(3));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(POOL_IDLE)
-            .pool_max_idle_per_host(POOL_SIZE)
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
             .build(connector);
         Self {
             client,
             shutdown: shutdown.clone(),
-            answer_timeout: ANSWER_TIMEOUT,
+            response_timeout: RESPONSE_TIMEOUT,
         }
     }
 
-    /// Another time for the agent to begin its answer in.
+    /// Changes how long an agent may take to respond.
     #[must_use]
-    pub fn answer_timeout(mut self, limit: Duration) -> Self {
-        self.answer_timeout = limit;
+    pub fn response_timeout(mut self, limit: Duration) -> Self {
+        self.response_timeout = limit;
         self
     }
 
-    /// Passes the request on to `path` of the agent, and its answer back.
-    pub async fn pass(
+    /// Forwards a request to `path` of the agent and returns the response.
+    pub async fn forward(
         &self,
-        agent: &Agent,
+        target: &ProxyTarget,
         path: SessionPath<'_>,
         request: Request,
     ) -> Result<Response, ProxyError> {
-        // The one leads nowhere but to another host; the other sends back what it got, our token included.
+        // CONNECT is for reaching other hosts. TRACE returns the request with the agent's token.
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
             return Err(ProxyError::Method);
         }
-        let guard = agent.activity.begin();
+        let guard = target.activity.begin();
         let path_and_query = match request.uri().query().and_then(path::without_token) {
             Some(query) => format!("{}?{query}", path.as_str()),
             None => path.as_str().to_owned(),
         };
-        if asks_for_websocket(&request) {
-            self.upgrade(agent, path_and_query, guard, request).await
+        if is_websocket_upgrade(&request) {
+            self.upgrade(target, path_and_query, guard, request).await
         } else {
-            self.exchange(agent, &path_and_query, guard, request).await
+            self.exchange(target, &path_and_query, guard, request).await
         }
     }
 
     async fn upgrade(
         &self,
-        agent: &Agent,
+        target: &ProxyTarget,
         path_and_query: String,
         guard: ActivityGuard,
         request: Request,
     ) -> Result<Response, ProxyError> {
         let (parts, body) = request.into_parts();
-        let mut headers = headers::for_agent(&parts, &agent.token);
+        let mut headers = headers::for_agent(&parts, &target.token);
         // An upgrade has no body.
         headers.remove(header::CONTENT_LENGTH);
         headers.remove(header::EXPECT);
-        let tunnel = Tunnel::to(agent.addr, path_and_query)
+        let tunnel = Tunnel::to(target.address, path_and_query)
             .headers(headers)
-            .answer_timeout(self.answer_timeout)
-            .until(browser_ended(agent.ended.clone()))
+            .answer_timeout(self.response_timeout)
+            .until(browser_ended(target.ended.clone()))
             .upstream_gone(|| Close::failed("the connection to the browser is lost"))
             .hold(guard);
-        let answer = tunnel
+        let response = tunnel
             .open(&mut Request::from_parts(parts, body), &self.shutdown)
             .await;
-        answer.map_err(|error| match error {
+        response.map_err(|error| match error {
             TunnelError::NotAnUpgrade => ProxyError::Method,
             TunnelError::Malformed(cause) => ProxyError::Malformed(cause),
             TunnelError::Connect(cause) => ProxyError::Unreachable(cause.into()),
-            TunnelError::Broken(cause) => ProxyError::Broken(cause.into()),
+            TunnelError::Broken(cause) => ProxyError::Disconnected(cause.into()),
             TunnelError::Timeout => ProxyError::Timeout,
         })
     }
 
     async fn exchange(
         &self,
-        agent: &Agent,
+        target: &ProxyTarget,
         path_and_query: &str,
         guard: ActivityGuard,
         request: Request,
     ) -> Result<Response, ProxyError> {
         let (parts, body) = request.into_parts();
         let progress = Progress::new();
-        let outgoing = self.outgoing(
-            agent,
+        let outgoing = self.agent_request(
+            target,
             path_and_query,
             &parts,
-            Outgoing::new(body, progress.clone()),
+            RequestBody::new(body, progress.clone()),
         )?;
-        let mut answer = tokio::select! {
-            answer = self.client.request(outgoing) => answer.map_err(classify)?,
-            () = silence(&progress, self.answer_timeout) => return Err(ProxyError::Timeout),
+        let mut response = tokio::select! {
+            response = self.client.request(outgoing) => response.map_err(classify)?,
+            () = wait_stalled(&progress, self.response_timeout) => return Err(ProxyError::Timeout),
         };
-        forward::strip_hop_by_hop(answer.headers_mut());
-        answer.extensions_mut().insert(AsItIs);
-        Ok(answer.map(|body: Incoming| Body::new(Held::new(body, guard))))
+        forward::strip_hop_by_hop(response.headers_mut());
+        response.extensions_mut().insert(AsItIs);
+        Ok(response.map(|body: Incoming| Body::new(GuardedBody::new(body, guard))))
     }
 
-    fn outgoing(
+    fn agent_request(
         &self,
-        agent: &Agent,
+        target: &ProxyTarget,
         path_and_query: &str,
         parts: &Parts,
-        body: Outgoing<Body>,
-    ) -> Result<http::Request<Outgoing<Body>>, ProxyError> {
+        body: RequestBody<Body>,
+    ) -> Result<http::Request<RequestBody<Body>>, ProxyError> {
         let uri = Uri::builder()
             .scheme("http")
-            .authority(agent.addr.to_string())
+            .authority(target.address.to_string())
             .path_and_query(path_and_query)
             .build()
             .map_err(ProxyError::Malformed)?;
-        let headers = headers::for_agent(parts, &agent.token);
-        let expects = headers
+        let headers = headers::for_agent(parts, &target.token);
+        let expects_continue = headers
             .get(header::EXPECT)
             .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         let mut outgoing = http::Request::new(body);
         *outgoing.method_mut() = parts.method.clone();
         *outgoing.uri_mut() = uri;
         *outgoing.headers_mut() = headers;
-        if !expects {
+        if !expects_continue {
             return Ok(outgoing);
         }
-        // The agent says whether it wants the body, not we.
-        let wanted = CancellationToken::new();
-        let told = wanted.clone();
-        let mut outgoing = outgoing.map(|body| body.once(wanted));
-        hyper::ext::on_informational(&mut outgoing, move |answer| {
-            if answer.status() == StatusCode::CONTINUE {
-                told.cancel();
+        // The agent decides whether the client shall send the body, not control.
+        let body_requested = CancellationToken::new();
+        let continued = body_requested.clone();
+        let mut outgoing = outgoing.map(|body| body.hold_until(body_requested));
+        hyper::ext::on_informational(&mut outgoing, move |response| {
+            if response.status() == StatusCode::CONTINUE {
+                continued.cancel();
             }
         });
         Ok(outgoing)
@@ -224,8 +240,9 @@ async fn browser_ended(ended: CancellationToken) -> Close {
     Close::going_away("the browser has ended")
 }
 
-/// Other protocols to upgrade to are offers, which a server is free not to take up.
-fn asks_for_websocket(request: &Request) -> bool {
+/// Returns whether a request upgrades to a WebSocket. Upgrades to other protocols are optional for
+/// a server, and are ignored.
+fn is_websocket_upgrade(request: &Request) -> bool {
     request.method() == Method::GET
         && request
             .extensions()
@@ -238,8 +255,8 @@ fn asks_for_websocket(request: &Request) -> bool {
             .is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"))
 }
 
-/// Resolves once the request's body has not moved for `limit`.
-async fn silence(progress: &Progress, limit: Duration) {
+/// Resolves when the request body has made no progress for `limit`.
+async fn wait_stalled(progress: &Progress, limit: Duration) {
     loop {
         let last = progress.last();
         sleep_until(last + limit).await;
@@ -253,13 +270,13 @@ fn classify(error: hyper_util::client::legacy::Error) -> ProxyError {
     if error.is_connect() {
         return ProxyError::Unreachable(error.into());
     }
-    // The body is the one thing that the client gets from us and may fail.
-    let of_body = std::error::Error::source(&error)
+    // The request body is the only user-supplied part that can fail.
+    let is_body_error = std::error::Error::source(&error)
         .and_then(|cause| cause.downcast_ref::<hyper::Error>())
         .is_some_and(hyper::Error::is_user);
-    if of_body {
+    if is_body_error {
         ProxyError::Body(error.into())
     } else {
-        ProxyError::Broken(error.into())
+        ProxyError::Disconnected(error.into())
     }
 }

@@ -1,8 +1,8 @@
-//! Which paths below `/browsers/{id}` lead to the agent.
+//! Decides which paths below `/browsers/{id}` are forwarded to the agent.
 //!
-//! The agent has routes that are not for a browser's users (its figures, its archive, the restart of Chromium). So a path is passed on
-//! only where it begins with the name of a group of session routes, letter for letter, and holds nothing that the
-//! agent or anything on the way might read as a way out of that group.
+//! The agent also has routes that are not for a browser's clients, such as its metrics, its archive
+//! and the restart of Chromium. A path is forwarded only if its first segment is byte for byte the
+//! name of a group of session routes, and no segment could be interpreted as a way out of it.
 
 /// The first segments of session routes.
 const GROUPS: [&str; 12] = [
@@ -20,21 +20,21 @@ const GROUPS: [&str; 12] = [
     "telemetry",
 ];
 
-/// The path of a session route as the agent knows it, with its leading slash; still encoded as it was sent.
+/// The path of a session route at the agent, with its leading slash, encoded as it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionPath<'a>(&'a str);
 
-/// Why a path is not passed on.
+/// Why a path is not forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathError {
-    /// No session route begins like that.
+    /// The first segment is not a group of session routes.
     Unknown,
-    /// It could be read in more than one way.
+    /// The path could be interpreted in more than one way.
     Ambiguous,
 }
 
 impl<'a> SessionPath<'a> {
-    /// The part of a request's path behind `/browsers/{id}`.
+    /// Parses the part of a request's path after `/browsers/{id}`.
     pub fn of_request(path: &'a str) -> Result<Self, PathError> {
         let below = path.strip_prefix("/browsers/").ok_or(PathError::Unknown)?;
         let slash = below.find('/').ok_or(PathError::Unknown)?;
@@ -42,7 +42,7 @@ impl<'a> SessionPath<'a> {
     }
 
     fn parse(path: &'a str) -> Result<Self, PathError> {
-        // A closing slash is harmless: some clients send it with `/json/version`.
+        // A trailing slash is harmless. Some clients send it with `/json/version`.
         let inner = path.strip_suffix('/').unwrap_or(path);
         let mut segments = inner
             .strip_prefix('/')
@@ -59,8 +59,8 @@ impl<'a> SessionPath<'a> {
         }
     }
 
-    /// A path of the agent that control itself asks for, not its client.
-    pub fn own(path: &'a str) -> Self {
+    /// Returns a path that control requests itself, without checks.
+    pub fn internal(path: &'a str) -> Self {
         Self(path)
     }
 
@@ -68,7 +68,7 @@ impl<'a> SessionPath<'a> {
         self.0
     }
 
-    /// The path without a closing slash.
+    /// Removes a trailing slash.
     #[must_use]
     pub fn trimmed(self) -> Self {
         Self(self.0.strip_suffix('/').unwrap_or(self.0))
@@ -83,15 +83,16 @@ fn is_ambiguous(segment: &str) -> bool {
             .any(|byte| matches!(byte, b'/' | b'\\') || byte.is_ascii_control())
 }
 
-/// A query without the session token, which is for control alone; `None` where nothing else was in it.
+/// Removes the session token from a query, because only control may see it. Returns `None` if nothing
+/// else remains.
 pub fn without_token(query: &str) -> Option<String> {
-    let kept: Vec<&str> = query.split('&').filter(|pair| !is_token(pair)).collect();
-    (!kept.is_empty()).then(|| kept.join("&"))
+    let remaining: Vec<&str> = query.split('&').filter(|pair| !is_token(pair)).collect();
+    (!remaining.is_empty()).then(|| remaining.join("&"))
 }
 
 fn is_token(pair: &str) -> bool {
-    let mut read = url::form_urlencoded::parse(pair.as_bytes());
-    read.next().is_some_and(|(name, _)| name == "jwt")
+    let mut parsed = url::form_urlencoded::parse(pair.as_bytes());
+    parsed.next().is_some_and(|(name, _)| name == "jwt")
 }
 
 #[cfg(test)]
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn session_routes_pass_as_they_are() {
+    fn session_route_is_forwarded_unchanged() {
         for path in [
             "/fs/read_file",
             "/cdp",
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agents_own_routes_are_out_of_reach() {
+    fn internal_route_of_the_agent_is_unknown() {
         for path in [
             "/metrics",
             "/openapi.json",
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_with_two_readings_is_refused() {
+    fn ambiguous_path_is_rejected() {
         for path in [
             "/fs/../metrics",
             "/fs/%2e%2e/metrics",
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_alone_is_taken_from_the_query() {
+    fn only_the_token_is_removed_from_the_query() {
         assert_eq!(
             without_token("a=b&jwt=x.y.z&c=%20d"),
             Some("a=b&c=%20d".to_owned())

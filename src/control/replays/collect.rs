@@ -1,122 +1,122 @@
-//! Fetching recordings from an agent that lives.
+//! Fetches recordings from a running agent.
 
-use super::{Replays, TransferError, end_of, state::Event, state::State};
+use super::{Replays, TransferError, reported_end, state::Event, state::State};
 use crate::{
     api::{
         ids::{BrowserId, ProjectId},
         replays::{Replay, ReplayStatus},
     },
     control::{
-        fleet::{Fetched, ReplayClient},
+        fleet::{RecordingDownload, ReplayClient},
         store::ReplayEnd,
     },
 };
 
 impl Replays {
-    /// Takes down what the agent has; says whether something of it is to be fetched.
-    pub async fn look(
+    /// Updates the rows to what the agent reports. Returns whether it has recordings.
+    pub async fn refresh(
         &self,
         project: &ProjectId,
         browser: &BrowserId,
-        recorder: &ReplayClient,
+        client: &ReplayClient,
     ) -> Result<bool, TransferError> {
-        let listed = recorder.replays().await?;
-        let mut failed = None;
-        for replay in &listed {
-            if let Err(error) = self.note(project, browser, replay).await {
-                failed.get_or_insert(error);
+        let replays = client.list().await?;
+        let mut first_error = None;
+        for replay in &replays {
+            if let Err(error) = self.record(project, browser, replay).await {
+                first_error.get_or_insert(error);
             }
         }
-        match failed {
+        match first_error {
             Some(error) => Err(error.into()),
-            None => Ok(!listed.is_empty()),
+            None => Ok(!replays.is_empty()),
         }
     }
 
-    /// Fetches what has ended and has the agent remove it; says whether nothing is left to wait for. What cannot be fetched stays where
-    /// it is, and is told in the log.
+    /// Fetches finished recordings and discards them at the agent. Returns whether none remain to
+    /// be fetched. A recording that cannot be fetched stays at the agent, and is logged.
     pub async fn collect(
         &self,
         project: &ProjectId,
         browser: &BrowserId,
-        recorder: &ReplayClient,
+        client: &ReplayClient,
     ) -> Result<bool, TransferError> {
-        let mut settled = true;
-        for replay in recorder.replays().await? {
-            match self.collect_one(project, browser, recorder, &replay).await {
-                Ok(done) => settled &= done,
+        let mut is_done = true;
+        for replay in client.list().await? {
+            match self.collect_one(project, browser, client, &replay).await {
+                Ok(is_collected) => is_done &= is_collected,
                 Err(error) => {
-                    tracing::warn!(%browser, replay = %replay.replay_id, %error, "a replay cannot be fetched");
-                    settled = false;
+                    tracing::warn!(%browser, replay = %replay.replay_id, %error, "cannot fetch replay");
+                    is_done = false;
                 }
             }
         }
-        Ok(settled && !self.has_open(browser).await?)
+        Ok(is_done && !self.has_open(browser).await?)
     }
 
-    /// Ends what is being recorded, and fetches all.
+    /// Stops all recordings in progress and fetches all files.
     pub async fn settle(
         &self,
         project: &ProjectId,
         browser: &BrowserId,
-        recorder: &ReplayClient,
+        client: &ReplayClient,
     ) -> Result<(), TransferError> {
-        for replay in recorder.replays().await? {
+        for replay in client.list().await? {
             if replay.status == ReplayStatus::Recording
-                && let Err(error) = recorder.stop(&replay.replay_id).await
+                && let Err(error) = client.stop(&replay.replay_id).await
             {
-                // It ends with its agent, too.
-                tracing::warn!(%browser, replay = %replay.replay_id, %error, "a recording cannot be stopped");
+                // The recording ends with its agent, too.
+                tracing::warn!(%browser, replay = %replay.replay_id, %error, "cannot stop recording");
             }
         }
-        self.collect(project, browser, recorder).await?;
+        self.collect(project, browser, client).await?;
         Ok(())
     }
 
-    /// Says whether nothing of it is with the agent any more.
+    /// Fetches one recording if it is finished. Returns whether the agent no longer has it.
     async fn collect_one(
         &self,
         project: &ProjectId,
         browser: &BrowserId,
-        recorder: &ReplayClient,
+        client: &ReplayClient,
         replay: &Replay,
     ) -> Result<bool, TransferError> {
-        if !self.note(project, browser, replay).await? {
+        if !self.record(project, browser, replay).await? {
             return Ok(true);
         }
         if replay.status == ReplayStatus::Recording {
             return Ok(false);
         }
         let id = &replay.replay_id;
-        let _place = self.inner.transfers.acquire().await;
-        let _turn = self.inner.turns.take(id.clone()).await;
+        let _permit = self.inner.transfers.acquire().await;
+        let _lock = self.inner.locks.lock(id.clone()).await;
         let found = self.inner.store.find_replay(id).await?;
-        if found.is_some_and(|row| row.state != State::Kept) {
-            self.fetch(browser, recorder, replay).await?;
+        if found.is_some_and(|row| row.state != State::Stored) {
+            self.fetch(browser, client, replay).await?;
         }
-        recorder.discard(id).await?;
+        client.discard(id).await?;
         Ok(true)
     }
 
     async fn fetch(
         &self,
         browser: &BrowserId,
-        recorder: &ReplayClient,
+        client: &ReplayClient,
         replay: &Replay,
     ) -> Result<(), TransferError> {
         let id = &replay.replay_id;
         if replay.size_bytes == Some(0) {
-            tracing::warn!(%browser, replay = %id, reason = ?replay.end_reason, "nothing was recorded");
-            return Ok(self.miss(id).await?);
+            tracing::warn!(%browser, replay = %id, reason = ?replay.end_reason, "empty recording");
+            return Ok(self.mark_lost(id).await?);
         }
-        let Fetched { size, content } = recorder.fetch(id).await?;
-        self.bring_in(id, size, content).await?;
+        let RecordingDownload { size, content } = client.fetch(id).await?;
+        self.store_file(id, size, content).await?;
         let end = ReplayEnd {
             size_bytes: Some(size),
-            ..end_of(replay)
+            ..reported_end(replay)
         };
         self.apply(id, Event::Fetched, |_| end.clone()).await?;
-        tracing::info!(%browser, replay = %id, size, "a replay is kept");
+        tracing::info!(%browser, replay = %id, size, "replay stored");
         Ok(())
     }
 }

@@ -1,14 +1,26 @@
-//! Replays: what is known of every recording, and the files of those that have ended.
+//! The replay service: the rows of all recordings and the files of finished ones.
 //!
-//! A browser's agent makes them. Their files come into the blob store from the agent while it lives ([`collect`]), or out of what it has
-//! left ([`take_over`]). A file is removed where it came from once it is in the store and recorded as such: wherever this is broken
-//! off, the next attempt finds it again.
+//! The agent of a browser makes its recordings. Their files reach the blob store on two paths:
+//! [`collect`] fetches them from a running agent, [`take_over`] takes them from the directory of a
+//! stopped host ([`orphaned_recording`] reads it). A file is removed at its source only when it is
+//! stored and its row says so, so that the next attempt finds an interrupted transfer again.
+//!
+//! ```text
+//! agent ── collect ───────────────┐
+//!   │ killed, or out of time      ├──▶ blob store, row: Stored ──▶ purge after the retention period
+//!   ▼                             │
+//! orphaned files ── take_over ────┘
+//! ```
+//!
+//! [`state`] is the state machine of a recording. Rows change only by a compare-and-set on the
+//! state, and a [`KeyedMutex`] ensures that one task at a time transfers a file.
 
 mod collect;
+mod orphaned_recording;
 pub mod state;
 mod take_over;
 
-use std::{ops::Range, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -16,7 +28,7 @@ use futures::{Stream, stream::BoxStream};
 use tokio::sync::Semaphore;
 
 use super::{
-    blobs::{BlobError, Blobs, Limits, PutError},
+    blobs::{BlobError, BlobStore, PutError, PutLimits},
     fleet::AgentError,
     keyed_mutex::KeyedMutex,
     purge::purge,
@@ -31,22 +43,23 @@ use crate::{
 };
 use state::Event;
 
-/// Files that come into the store at once.
-const TRANSFERS: usize = 4;
-/// A file that comes slower than this, after a while for what does not depend on its size, is given up: others wait.
-const SLOWEST: u64 = 2 << 20;
-const AT_LEAST: Duration = Duration::from_secs(60);
-/// One browser's, however small: all of them are listed at once.
-const MAX_OF_ONE: u64 = 1000;
-/// How many old ones are removed before the next are looked for.
-const PURGE_AT_ONCE: u64 = 256;
-/// Where the files are in the blob store.
-const FOLDER: &str = "replays";
+/// The most files in transfer at once.
+const MAX_TRANSFERS: usize = 4;
+/// The lowest rate of a transfer in bytes per second. A slower one is aborted, because others wait.
+const MIN_TRANSFER_RATE: u64 = 2 << 20;
+/// The time that every transfer has in addition, whatever its size.
+const BASE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The most replays of one browser, whatever their size, because all of them are listed at once.
+pub const MAX_REPLAYS_PER_BROWSER: u64 = 1000;
+/// How many expired replays are read from the database at once.
+const PURGE_BATCH: u64 = 256;
+/// The prefix of the files' keys in the blob store.
+const BLOB_PREFIX: &str = "replays";
 
-/// Why a replay cannot be had.
+/// Why a replay is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    #[error("there is no such replay")]
+    #[error("no replay with that id")]
     NotFound,
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -57,14 +70,14 @@ pub enum ReplayError {
 impl From<BlobError> for ReplayError {
     fn from(error: BlobError) -> Self {
         match error {
-            // It has just been removed, having been kept long enough.
+            // The replay was purged a moment ago.
             BlobError::NotFound => ReplayError::NotFound,
             other => ReplayError::Blob(other),
         }
     }
 }
 
-/// Why a file did not come into the store; it is where it was.
+/// Why a file was not stored. It is still at its source.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
     #[error(transparent)]
@@ -73,18 +86,18 @@ pub enum TransferError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Blob(#[from] BlobError),
-    #[error("it cannot be read: {0}")]
-    Read(#[from] std::io::Error),
-    #[error("{came} bytes came of {size}")]
-    Short { size: u64, came: u64 },
-    #[error("it has more than {0} bytes")]
+    #[error("cannot read the recording: {0}")]
+    Read(#[from] io::Error),
+    #[error("received {received} of {size} bytes")]
+    Truncated { size: u64, received: u64 },
+    #[error("received more than {0} bytes")]
     TooLong(u64),
-    #[error("it did not come within {0:?}")]
+    #[error("the transfer did not complete within {0:?}")]
     Timeout(Duration),
-    #[error("the replays that are kept leave no room for its {0} bytes")]
-    NoRoom(u64),
-    #[error("the server is stopping")]
-    Stopping,
+    #[error("replay storage is full: no room for {0} bytes")]
+    StorageFull(u64),
+    #[error("the server is shutting down")]
+    ShuttingDown,
 }
 
 impl<E: Into<TransferError>> From<PutError<E>> for TransferError {
@@ -98,7 +111,7 @@ impl<E: Into<TransferError>> From<PutError<E>> for TransferError {
     }
 }
 
-/// The service; clones share it.
+/// The replay service. Clones share its state.
 #[derive(Clone)]
 pub struct Replays {
     inner: Arc<Inner>,
@@ -106,23 +119,23 @@ pub struct Replays {
 
 struct Inner {
     store: Store,
-    blobs: Blobs,
-    /// Holds what hosts have left, a folder for each browser.
-    left: PathBuf,
-    /// What kept ones may have taken for another one to be started.
+    blobs: BlobStore,
+    /// Holds the recordings of stopped hosts, one directory for each browser.
+    orphaned: PathBuf,
+    /// The total size of stored replays above which new recordings are refused.
     max_bytes: u64,
     shutdown: Shutdown,
     transfers: Semaphore,
-    /// Whoever brings in a replay's file is the only one. Taken by who may transfer, so that waiting for that holds nobody else up.
-    turns: KeyedMutex<ReplayId>,
+    /// Ensures that one task at a time transfers a file. A task locks the replay after it has a
+    /// permit for the transfer, so that waiting for a permit does not block others.
+    locks: KeyedMutex<ReplayId>,
 }
 
 impl Replays {
-    /// Another one may be started as long as those that are kept have fewer than `max_bytes`.
     pub fn new(
         store: Store,
-        blobs: Blobs,
-        left: PathBuf,
+        blobs: BlobStore,
+        orphaned: PathBuf,
         max_bytes: u64,
         shutdown: Shutdown,
     ) -> Replays {
@@ -130,16 +143,16 @@ impl Replays {
             inner: Arc::new(Inner {
                 store,
                 blobs,
-                left,
+                orphaned,
                 max_bytes,
                 shutdown,
-                transfers: Semaphore::new(TRANSFERS),
-                turns: KeyedMutex::default(),
+                transfers: Semaphore::new(MAX_TRANSFERS),
+                locks: KeyedMutex::default(),
             }),
         }
     }
 
-    /// All replays of a browser, as they were started.
+    /// Lists all replays of a browser in the order in which they were started.
     pub async fn list(
         &self,
         project: &ProjectId,
@@ -148,6 +161,7 @@ impl Replays {
         self.inner.store.replays_of(project, browser).await
     }
 
+    /// Finds a replay of a browser.
     pub async fn find(
         &self,
         project: &ProjectId,
@@ -160,50 +174,57 @@ impl Replays {
             .ok_or(ReplayError::NotFound)
     }
 
-    /// How many bytes the file of a kept replay has.
+    /// Returns the size of a stored replay's file.
     pub async fn size(&self, id: &ReplayId) -> Result<u64, ReplayError> {
-        let size = self.inner.blobs.size(&key(id)).await?;
+        let size = self.inner.blobs.size(&blob_key(id)).await?;
         size.ok_or(ReplayError::NotFound)
     }
 
-    /// A part of the file of a kept replay.
+    /// Reads a range of a stored replay's file.
     pub async fn read(
         &self,
         id: &ReplayId,
         range: Range<u64>,
-    ) -> Result<BoxStream<'static, std::io::Result<Bytes>>, ReplayError> {
-        Ok(self.inner.blobs.get(&key(id), range).await?)
+    ) -> Result<BoxStream<'static, io::Result<Bytes>>, ReplayError> {
+        Ok(self.inner.blobs.get(&blob_key(id), range).await?)
     }
 
-    /// Whether the browser has as many as it may have.
+    /// Returns whether the browser has the most replays that it may have.
     pub async fn is_full(&self, browser: &BrowserId) -> Result<bool, StoreError> {
-        Ok(self.inner.store.count_replays_of(browser).await? >= MAX_OF_ONE)
+        let count = self.inner.store.count_replays_of(browser).await?;
+        Ok(count >= MAX_REPLAYS_PER_BROWSER)
     }
 
-    /// Whether those that are kept leave room for another one.
-    pub async fn has_room(&self) -> Result<bool, StoreError> {
-        Ok(self.inner.store.kept_replay_bytes().await? < self.inner.max_bytes)
+    /// Returns whether the stored replays leave room for a new recording.
+    pub async fn has_capacity(&self) -> Result<bool, StoreError> {
+        Ok(self.inner.store.stored_replay_bytes().await? < self.inner.max_bytes)
     }
 
-    /// Takes down what an agent says of one of its recordings; false where it is none of its browser's.
-    pub async fn note(
+    /// Returns whether a replay of the browser is still to be fetched.
+    pub async fn has_open(&self, browser: &BrowserId) -> Result<bool, StoreError> {
+        Ok(!self.inner.store.open_replays_of(browser).await?.is_empty())
+    }
+
+    /// Updates the row of a recording to what its agent reports, creating it if necessary. Returns
+    /// false if the recording belongs to another browser.
+    pub async fn record(
         &self,
         project: &ProjectId,
         browser: &BrowserId,
         replay: &Replay,
     ) -> Result<bool, StoreError> {
         let (id, started_at) = (&replay.replay_id, replay.started_at.0);
-        let owned = self.enter(project, browser, id, started_at).await?;
-        if owned && replay.status == ReplayStatus::Finished {
-            let end = end_of(replay);
+        let is_own = self.ensure_row(project, browser, id, started_at).await?;
+        if is_own && replay.status == ReplayStatus::Finished {
+            let end = reported_end(replay);
             self.apply(id, Event::Ended, |_| end.clone()).await?;
         }
-        Ok(owned)
+        Ok(is_own)
     }
 
-    /// Makes the record of a browser's recording where there is none. False where it is another browser's: clients can have an agent say
-    /// anything, and leave any file.
-    async fn enter(
+    /// Creates the row of a browser's recording if there is none. Returns false if the id belongs
+    /// to another browser: clients can make an agent report anything, and leave any file.
+    async fn ensure_row(
         &self,
         project: &ProjectId,
         browser: &BrowserId,
@@ -214,69 +235,68 @@ impl Replays {
         let started_at = started_at.min(Utc::now());
         store.add_replay(id, project, browser, started_at).await?;
         let found = store.find_replay(id).await?;
-        let owned = found.is_some_and(|row| row.is_of(project, browser));
-        if !owned {
-            tracing::warn!(%browser, replay = %id, "what goes by the id of another browser's replay is let alone");
+        let is_own = found.is_some_and(|row| row.is_of(project, browser));
+        if !is_own {
+            tracing::warn!(%browser, replay = %id, "ignored recording with the id of another browser's replay");
         }
-        Ok(owned)
+        Ok(is_own)
     }
 
-    /// Whether there is something of the browser's to be fetched.
-    pub async fn has_open(&self, browser: &BrowserId) -> Result<bool, StoreError> {
-        Ok(!self.inner.store.open_replays_of(browser).await?.is_empty())
-    }
-
-    /// Settles what an earlier run has left half done. Before the first request; files that hosts have left come in from then on.
+    /// Reconciles the rows with the blob store after an earlier run, and starts to take over
+    /// orphaned recordings in the background. Must run before the first request.
     pub async fn recover(&self) -> Result<(), ReplayError> {
         let Inner { store, blobs, .. } = &*self.inner;
-        let mut kept: Vec<String> = store.kept_replays().await?.iter().map(key).collect();
-        kept.sort_unstable();
-        for blob in blobs.list(FOLDER).await? {
-            match kept.binary_search(&blob) {
-                Ok(at) => {
-                    kept.remove(at);
+        let mut expected: Vec<String> =
+            store.stored_replays().await?.iter().map(blob_key).collect();
+        expected.sort_unstable();
+        for blob in blobs.list(BLOB_PREFIX).await? {
+            match expected.binary_search(&blob) {
+                Ok(position) => {
+                    expected.remove(position);
                 }
-                // Its source is still there where it was about to be recorded: it comes again.
+                // If its row was about to be updated, the source still has the file, and it is
+                // fetched again.
                 Err(_) => {
-                    tracing::info!(blob, "a blob without a record is removed");
+                    tracing::info!(blob, "removed blob without a row");
                     blobs.remove(&blob).await?;
                 }
             }
         }
-        for missing in kept {
-            tracing::error!(blob = missing, "a replay that was kept is gone");
-            if let Some(id) = id_of(&missing) {
-                self.miss(&id).await?;
+        for missing in expected {
+            tracing::error!(blob = missing, "the file of a stored replay is missing");
+            if let Some(id) = replay_id(&missing) {
+                self.mark_lost(&id).await?;
             }
         }
         self.take_over_all().await?;
         Ok(())
     }
 
-    /// Removes replays that ended longer than `keep` ago, now and every hour, until the stop.
+    /// Deletes replays that ended longer than `keep` ago, now and hourly until shutdown.
     pub async fn purge(self, keep: Duration) {
-        let remove = |before| self.remove_old(before);
-        purge("replays", keep, &self.inner.shutdown, remove).await;
+        let delete = |before| self.delete_older_than(before);
+        purge("replays", keep, &self.inner.shutdown, delete).await;
     }
 
-    async fn remove_old(&self, before: DateTime<Utc>) -> Result<u64, ReplayError> {
+    async fn delete_older_than(&self, before: DateTime<Utc>) -> Result<u64, ReplayError> {
         let Inner { store, blobs, .. } = &*self.inner;
         let mut count = 0;
         loop {
-            let old = store.old_replays(before, PURGE_AT_ONCE).await?;
-            if old.is_empty() {
+            let expired = store.old_replays(before, PURGE_BATCH).await?;
+            if expired.is_empty() {
                 return Ok(count);
             }
-            for id in old {
-                blobs.remove(&key(&id)).await?;
+            for id in expired {
+                blobs.remove(&blob_key(&id)).await?;
                 store.remove_replay(&id).await?;
                 count += 1;
             }
         }
     }
 
-    /// Brings a replay's file of that size into the store. Whoever does so has a place among the transfers, and the replay's turn.
-    async fn bring_in<E: Into<TransferError>>(
+    /// Stores a replay's file of that size. The caller must hold a transfer permit and the lock of
+    /// the replay.
+    async fn store_file<E: Into<TransferError>>(
         &self,
         id: &ReplayId,
         size: u64,
@@ -288,24 +308,24 @@ impl Replays {
             max_bytes,
             ..
         } = &*self.inner;
-        // What was begun while there was room is kept where there is none any more; but not without end.
-        let taken = store.kept_replay_bytes().await?.saturating_add(size);
-        if taken > max_bytes.saturating_mul(2) {
-            return Err(TransferError::NoRoom(size));
+        // Recordings that were started below the limit are stored above it, up to twice the limit.
+        let total = store.stored_replay_bytes().await?.saturating_add(size);
+        if total > max_bytes.saturating_mul(2) {
+            return Err(TransferError::StorageFull(size));
         }
-        let limits = Limits {
+        let limits = PutLimits {
             bytes: size,
-            time: AT_LEAST + Duration::from_secs(size / SLOWEST),
+            time: BASE_TRANSFER_TIMEOUT + Duration::from_secs(size / MIN_TRANSFER_RATE),
         };
-        let came = blobs.put(&key(id), content, limits).await?;
-        if came == size {
+        let received = blobs.put(&blob_key(id), content, limits).await?;
+        if received == size {
             return Ok(());
         }
-        blobs.remove(&key(id)).await?;
-        Err(TransferError::Short { size, came })
+        blobs.remove(&blob_key(id)).await?;
+        Err(TransferError::Truncated { size, received })
     }
 
-    /// The event happens to the replay where it changes anything; `end` says what is known of its end then.
+    /// Applies an event to a replay if it changes the state. `end` returns the facts to add.
     async fn apply(
         &self,
         id: &ReplayId,
@@ -317,7 +337,7 @@ impl Replays {
             let Some(next) = row.state.after(event) else {
                 break;
             };
-            // Somebody else may have been faster.
+            // Fails if another task has changed the state since it was read.
             if store.move_replay(id, (row.state, next), &end(&row)).await? {
                 break;
             }
@@ -325,11 +345,11 @@ impl Replays {
         Ok(())
     }
 
-    /// A replay is nowhere any more.
-    async fn miss(&self, id: &ReplayId) -> Result<(), StoreError> {
+    /// Records that a replay's file exists nowhere.
+    async fn mark_lost(&self, id: &ReplayId) -> Result<(), StoreError> {
         let end = |row: &ReplayRow| ReplayEnd {
             finished_at: row.end.finished_at.or_else(|| Some(Utc::now())),
-            // Where there never was anything of it, why it ended says more.
+            // If nothing was ever recorded, the reason for that is more useful.
             reason: match row.end.reason {
                 Some(reason) if row.end.size_bytes == Some(0) => Some(reason),
                 _ => Some(ReplayEndReason::Lost),
@@ -340,17 +360,17 @@ impl Replays {
     }
 }
 
-fn key(id: &ReplayId) -> String {
-    format!("{FOLDER}/{id}.mp4")
+fn blob_key(id: &ReplayId) -> String {
+    format!("{BLOB_PREFIX}/{id}.mp4")
 }
 
-fn id_of(key: &str) -> Option<ReplayId> {
-    let name = key.rsplit('/').next()?;
+fn replay_id(blob_key: &str) -> Option<ReplayId> {
+    let name = blob_key.rsplit('/').next()?;
     name.strip_suffix(".mp4")?.parse().ok()
 }
 
-/// As far as it can be true.
-fn end_of(replay: &Replay) -> ReplayEnd {
+/// Returns the end of a recording as its agent reports it, but not later than now.
+fn reported_end(replay: &Replay) -> ReplayEnd {
     let now = Utc::now();
     ReplayEnd {
         finished_at: Some(replay.finished_at.map_or(now, |time| time.0.min(now))),

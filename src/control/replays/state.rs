@@ -1,50 +1,54 @@
-//! Where a recording is, as a pure state machine.
+//! The life of a recording as a pure state machine: where its file is.
 //!
 //! ```text
-//! recording ──ended──▶ finished ──fetched──▶ kept
-//!     │                   │                   │
-//!     └──────missing──────┴──────missing──────┴──▶ lost ──fetched──▶ kept
+//! Recording ──Ended──▶ Finished ──Fetched──▶ Stored
+//!     │                   │                    │
+//!     └──────Missing──────┴──────Missing───────┴──▶ Lost ──Fetched──▶ Stored
 //! ```
 
-/// Where a recording stands.
+/// The state of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// An agent is recording it, as far as is known.
+    /// The agent is recording it, as far as is known.
     Recording,
-    /// It has ended; an agent, or what one has left, has it alone.
+    /// It is finished. Only the agent, or the directory of its stopped host, has the file.
     Finished,
-    /// It is in the blob store.
-    Kept,
-    /// Neither has it.
+    /// The blob store has the file.
+    Stored,
+    /// The file does not exist, or no longer.
     Lost,
 }
 
-/// What happens to a recording.
+/// An event in the life of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Its agent, or what one has left, says that it has ended.
+    /// Its agent, or the directory of its stopped host, shows that it is finished.
     Ended,
-    /// It has come into the blob store, whole.
+    /// The complete file was put into the blob store.
     Fetched,
-    /// It is not where it was last, and will not come back by itself.
+    /// The file is not where it was, and no retry will find it.
     Missing,
 }
 
 impl State {
-    /// The state after `event`; `None` where that changes nothing.
+    /// Returns the state after `event`, or `None` if the event changes nothing.
     #[must_use]
     pub fn after(self, event: Event) -> Option<State> {
         match (self, event) {
             (State::Recording, Event::Ended) => Some(State::Finished),
-            (State::Recording | State::Finished | State::Lost, Event::Fetched) => Some(State::Kept),
-            (State::Recording | State::Finished | State::Kept, Event::Missing) => Some(State::Lost),
-            (State::Finished | State::Kept | State::Lost, Event::Ended)
-            | (State::Kept, Event::Fetched)
+            (State::Recording | State::Finished | State::Lost, Event::Fetched) => {
+                Some(State::Stored)
+            }
+            (State::Recording | State::Finished | State::Stored, Event::Missing) => {
+                Some(State::Lost)
+            }
+            (State::Finished | State::Stored | State::Lost, Event::Ended)
+            | (State::Stored, Event::Fetched)
             | (State::Lost, Event::Missing) => None,
         }
     }
 
-    /// Whether there is something yet to be fetched.
+    /// Returns whether the file is still to be fetched.
     #[must_use]
     pub fn is_open(self) -> bool {
         matches!(self, State::Recording | State::Finished)
@@ -58,17 +62,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recording_ends_and_is_kept() {
+    fn recording_is_finished_then_stored() {
         let finished = State::Recording.after(Event::Ended);
         assert_eq!(finished, Some(State::Finished));
-        assert_eq!(State::Finished.after(Event::Fetched), Some(State::Kept));
+        assert_eq!(State::Finished.after(Event::Fetched), Some(State::Stored));
     }
 
     proptest! {
-        /// Whatever happens in whatever order and how often: it is kept exactly where it has been fetched and has not gone missing
-        /// since, it never records again, and telling the same again changes nothing.
+        /// After every sequence of events, a recording is stored if and only if it was fetched
+        /// and not missing since. It never records again, and repeated events change nothing.
         #[test]
-        fn every_history_is_sound(events in proptest::collection::vec(
+        fn state_is_consistent_after_every_sequence_of_events(events in proptest::collection::vec(
             prop_oneof![Just(Event::Ended), Just(Event::Fetched), Just(Event::Missing)], 0..30
         )) {
             let mut state = State::Recording;
@@ -80,7 +84,7 @@ mod tests {
                 if event != Event::Ended {
                     last = Some(event);
                 }
-                prop_assert_eq!(next == State::Kept, last == Some(Event::Fetched));
+                prop_assert_eq!(next == State::Stored, last == Some(Event::Fetched));
                 prop_assert_eq!(next == State::Lost, last == Some(Event::Missing));
                 state = next;
             }

@@ -1,16 +1,18 @@
+//! `/health`.
+
 use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    control::Control,
+    control::store::Store,
     http::{ApiError, ApiResult, Json},
 };
 
-/// The server serves.
+/// The health of the server.
 #[derive(Serialize, ToSchema)]
 pub struct Health {
-    /// Always `ok`; where it is not, the answer is an error.
+    /// Always `ok`. An unhealthy server responds with an error.
     status: &'static str,
     version: &'static str,
 }
@@ -20,8 +22,8 @@ pub struct Health {
 /// Succeeds if the server can reach its database.
 #[utoipa::path(get, path = "/health",
     operation_id = "get_health", tag = crate::api::groups::SERVER, responses((status = 200, body = Health)))]
-pub async fn health(State(control): State<Control>) -> ApiResult<Json<Health>> {
-    control.store.ping().await.map_err(ApiError::internal)?;
+pub async fn health(State(store): State<Store>) -> ApiResult<Json<Health>> {
+    store.ping().await.map_err(ApiError::internal)?;
     Ok(Json(Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),

@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: a repeated request has the result of the first.
+//! The `Idempotency-Key` header: a repeated request has the result of the first one.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -6,9 +6,9 @@ use http::request::Parts;
 use crate::http::ApiError;
 
 const HEADER: &str = "idempotency-key";
-const MAX: usize = 255;
+const MAX_LENGTH: usize = 255;
 
-/// The key a client sent, if it did.
+/// The idempotency key of a request, if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyKey(pub Option<String>);
 
@@ -20,9 +20,11 @@ impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
             return Ok(IdempotencyKey(None));
         };
         match value.to_str() {
-            Ok(key) if (1..=MAX).contains(&key.len()) => Ok(IdempotencyKey(Some(key.to_owned()))),
+            Ok(key) if (1..=MAX_LENGTH).contains(&key.len()) => {
+                Ok(IdempotencyKey(Some(key.to_owned())))
+            }
             _ => {
-                let message = format!("must have 1 to {MAX} printable ASCII characters");
+                let message = format!("must have 1 to {MAX_LENGTH} printable ASCII characters");
                 Err(ApiError::bad_field(HEADER, message))
             }
         }

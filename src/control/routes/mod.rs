@@ -1,4 +1,4 @@
-//! Control's routes; the folders repeat the URL tree.
+//! The routes of control. The directories repeat the URL tree.
 
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -14,17 +14,19 @@ mod org;
 mod paged;
 pub mod public_base_url;
 
+/// The title and the introduction of the OpenAPI document.
 pub const API_INFO: ApiInfo = ApiInfo {
     title: "Berth control",
     description: include_str!("introduction.md"),
 };
 
-/// The routes anyone may ask.
+/// Returns the routes that need no credential.
 pub fn open() -> OpenApiRouter<Control> {
     OpenApiRouter::new().routes(routes!(health::health))
 }
 
-/// The routes behind the guard; `agent` documents those that are passed on.
+/// Returns the routes that need a credential. `agent` is the OpenAPI document of the routes that
+/// are forwarded to agents.
 pub fn guarded(agent: OpenApi) -> OpenApiRouter<Control> {
     OpenApiRouter::new()
         .merge(auth::router())

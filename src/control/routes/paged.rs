@@ -1,4 +1,4 @@
-//! One page of a list, and where the next begins.
+//! Responses with one page of a list.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue};
@@ -9,37 +9,38 @@ use crate::{api::paging::Page, http::Json};
 const HAS_MORE: HeaderName = HeaderName::from_static("x-has-more");
 const NEXT_OFFSET: HeaderName = HeaderName::from_static("x-next-offset");
 
-/// The body is the array; the headers say whether there is more.
+/// A page of a list: the body is an array, the headers tell whether there are more items.
 #[derive(Debug)]
 pub struct Paged<T> {
     items: Vec<T>,
-    /// 0 on the last page.
+    /// The offset of the next page, or 0 on the last one.
     next_offset: u64,
 }
 
 impl<T> Paged<T> {
-    /// `found` begins at the page's offset and has one more than the page where there is more.
-    pub fn new<F>(page: Page, mut found: Vec<F>, show: impl FnMut(F) -> T) -> Paged<T> {
+    /// Returns a page of `rows`, which start at the page's offset and include one row more than the
+    /// page if there are more.
+    pub fn new<R>(page: Page, mut rows: Vec<R>, convert: impl FnMut(R) -> T) -> Paged<T> {
         let limit = page.limit.get() as usize;
-        let more = found.len() > limit;
-        found.truncate(limit);
-        let end = u64::from(page.offset.get()) + found.len() as u64;
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        let end = u64::from(page.offset.get()) + rows.len() as u64;
         Paged {
-            next_offset: if more { end } else { 0 },
-            items: found.into_iter().map(show).collect(),
+            next_offset: if has_more { end } else { 0 },
+            items: rows.into_iter().map(convert).collect(),
         }
     }
 }
 
 impl<T: Serialize> IntoResponse for Paged<T> {
     fn into_response(self) -> Response {
-        let more = if self.next_offset > 0 {
+        let has_more = if self.next_offset > 0 {
             "true"
         } else {
             "false"
         };
         let headers = [
-            (HAS_MORE, HeaderValue::from_static(more)),
+            (HAS_MORE, HeaderValue::from_static(has_more)),
             (NEXT_OFFSET, HeaderValue::from(self.next_offset)),
         ];
         (headers, Json(self.items)).into_response()

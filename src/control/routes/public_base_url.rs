@@ -1,31 +1,31 @@
-//! Where the client base_url this server: what the URLs in answers begin with.
+//! The base URL at which a client reached this server. URLs in responses start with it.
 
 use axum::extract::FromRequestParts;
 use http::{header::HOST, request::Parts, uri::Authority};
 
 use crate::{api::ids::BrowserId, control::Control, http::ApiError};
 
-/// The server's base URL as this client knows it, without a slash at its end.
+/// The server's base URL as the client knows it, without a trailing slash.
 #[derive(Debug, Clone)]
 pub struct PublicBaseUrl(String);
 
 impl PublicBaseUrl {
-    /// A browser's own base URL.
+    /// Returns the base URL of a browser.
     pub fn browser(&self, id: &BrowserId) -> String {
         format!("{}/browsers/{id}", self.0)
     }
 
-    /// A page of a browser's, opened by the token in the URL.
+    /// Returns the URL of a page of a browser, with a session token.
     pub fn page(&self, id: &BrowserId, path: &str, token: &str) -> String {
         format!("{}{path}?jwt={token}", self.browser(id))
     }
 
-    /// A browser's DevTools, opened by the token in the URL.
+    /// Returns the URL of a browser's DevTools, with a session token.
     pub fn cdp(&self, id: &BrowserId, token: &str) -> String {
         self.websocket(id, "/cdp", token)
     }
 
-    /// A WebSocket of a browser's, opened by the token in the URL.
+    /// Returns the URL of a WebSocket of a browser, with a session token.
     pub fn websocket(&self, id: &BrowserId, path: &str, token: &str) -> String {
         // `http` becomes `ws`, `https` becomes `wss`.
         let rest = self.0.strip_prefix("http").unwrap_or(&self.0);

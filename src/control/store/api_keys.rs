@@ -1,3 +1,5 @@
+//! The table of API keys.
+
 use chrono::{DateTime, Utc};
 use sea_orm::{
     ActiveModelTrait, ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter, QueryOrder,
@@ -7,7 +9,7 @@ use sea_orm::{
 use super::{Store, StoreError, corrupt, entity::api_key, from_millis, to_millis};
 use crate::api::ids::{KeyId, ProjectId};
 
-/// A key as it is stored: never the key itself.
+/// A row of the table of API keys. It has the digest of the key, never the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKeyRow {
     pub id: KeyId,
@@ -20,7 +22,7 @@ pub struct ApiKeyRow {
     pub expires_at: Option<DateTime<Utc>>,
 }
 
-/// What is to be stored of a new key.
+/// The values of a new row.
 #[derive(Debug, Clone)]
 pub struct NewApiKey {
     pub name: String,
@@ -98,7 +100,7 @@ impl Store {
             .transpose()
     }
 
-    /// The key `id`, as far as somebody bound to `scope` may see it.
+    /// Finds the key `id`. With a `scope`, only if it belongs to that project.
     pub async fn find_api_key(
         &self,
         scope: Option<&ProjectId>,
@@ -115,7 +117,7 @@ impl Store {
             .transpose()
     }
 
-    /// Newest first; one more than `limit` where there are more.
+    /// Lists keys, newest first, with one row more than `limit` if there are more.
     pub async fn list_api_keys(
         &self,
         scope: Option<&ProjectId>,
@@ -137,7 +139,7 @@ impl Store {
             .collect()
     }
 
-    /// Gives the key a new secret; the old one is worthless from now on. `None` where there is no such key.
+    /// Replaces the secret of a key. Returns `None` if there is no such key.
     pub async fn replace_api_key_secret(
         &self,
         scope: Option<&ProjectId>,
@@ -163,7 +165,7 @@ impl Store {
         }
     }
 
-    /// Whether there was such a key.
+    /// Deletes a key. Returns whether there was one.
     pub async fn delete_api_key(
         &self,
         scope: Option<&ProjectId>,

@@ -1,15 +1,23 @@
-//! Control's truth. This module and its children are the only place that speaks SQL.
+//! The database of control. Only this module and its children use SQL.
 //!
-//! Everything goes through the query builder and holds on every database it knows: SQLite is the embedded default.
+//! - [`projects`], [`api_keys`], [`browsers`], [`replays`]: the queries on each table.
+//! - [`entity`]: the tables as sea-orm entities.
+//! - [`migration`]: the history of the schema.
+//! - [`constraints`]: which unique constraint a database error is about.
+//!
+//! All statements go through the query builder and avoid dialects, so that they hold on SQLite,
+//! the embedded default, and on PostgreSQL. State machines live outside: an update names the state
+//! it expects, and the number of changed rows tells whether the row was in that state.
 
 use std::{path::Path, time::Duration};
 
 use chrono::{DateTime, TimeZone, Utc};
-use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr, SqlErr};
+use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr};
 use sea_orm_migration::MigratorTrait;
 
 mod api_keys;
 mod browsers;
+mod constraints;
 mod entity;
 mod migration;
 mod projects;
@@ -17,46 +25,40 @@ mod replays;
 
 pub use api_keys::{ApiKeyRow, NewApiKey};
 pub use browsers::{BrowserRow, Change, Creation, Listing, NewBrowserRow, StateFilter};
+pub use constraints::UniqueConstraint;
 pub use projects::ProjectRow;
 pub use replays::{ReplayEnd, ReplayRow};
 
-/// How long a statement waits for another process's write to the same file.
+/// How long a statement waits for a write of another process to the same file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Readers run side by side in WAL mode; writers take turns in any case.
+/// The most connections to the database. Readers run in parallel in WAL mode; SQLite serializes
+/// writers in any case.
 const MAX_CONNECTIONS: u32 = 8;
 
-/// A handle on the database; clones share its connections.
+/// A handle to the database. Clones share its connections.
 #[derive(Clone)]
 pub struct Store {
     db: DatabaseConnection,
 }
 
-/// What can go wrong when the database is asked.
+/// Why a database operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A name that has to be unique is taken.
-    #[error("a unique value is taken already")]
-    Taken,
-    /// A request with this idempotency key has a record already.
-    #[error("the idempotency key is taken already")]
-    KeyTaken,
-    /// A row holds what this program never writes.
-    #[error("the database holds a bad {what}: {value:?}")]
-    Corrupt { what: &'static str, value: String },
+    #[error("unique constraint violated: {0:?}")]
+    UniqueViolation(UniqueConstraint),
+    /// A row contains a value that this program never writes.
+    #[error("invalid {field} in the database: {value:?}")]
+    Corrupt { field: &'static str, value: String },
     #[error("database: {0}")]
     Database(DbErr),
 }
 
 impl From<DbErr> for StoreError {
     fn from(error: DbErr) -> Self {
-        match error.sql_err() {
-            // SQLite names the columns, others the index; both have this in their name.
-            Some(SqlErr::UniqueConstraintViolation(what)) if what.contains("idempotency_key") => {
-                StoreError::KeyTaken
-            }
-            Some(SqlErr::UniqueConstraintViolation(_)) => StoreError::Taken,
-            _ => StoreError::Database(error),
+        match constraints::violated_constraint(&error) {
+            Some(constraint) => StoreError::UniqueViolation(constraint),
+            None => StoreError::Database(error),
         }
     }
 }
@@ -79,8 +81,8 @@ impl Store {
                     .create_if_missing(true)
                     .foreign_keys(true)
                     .journal_mode(SqliteJournalMode::Wal)
-                    // With a write-ahead log this survives a crash of the process; only a power cut may lose the last
-                    // writes, and after one no local browser is left to know about.
+                    // In WAL mode this survives a crash of the process. Only a power failure can
+                    // lose the last writes, and no local browser survives one either.
                     .synchronous(SqliteSynchronous::Normal)
                     .busy_timeout(BUSY_TIMEOUT)
             });
@@ -89,12 +91,12 @@ impl Store {
         Ok(Store { db })
     }
 
-    /// Whether the database answers.
+    /// Checks that the database responds.
     pub async fn ping(&self) -> Result<(), StoreError> {
         Ok(self.db.ping().await?)
     }
 
-    /// Finishes what is running and writes the log back into the file.
+    /// Finishes running statements and writes the log back into the file.
     pub async fn close(self) -> Result<(), StoreError> {
         Ok(self.db.close().await?)
     }
@@ -110,9 +112,9 @@ fn from_millis(millis: i64) -> Result<DateTime<Utc>, StoreError> {
         .ok_or_else(|| corrupt("time", millis))
 }
 
-fn corrupt(what: &'static str, value: impl ToString) -> StoreError {
+fn corrupt(field: &'static str, value: impl ToString) -> StoreError {
     StoreError::Corrupt {
-        what,
+        field,
         value: value.to_string(),
     }
 }

@@ -1,10 +1,12 @@
+//! The table of projects.
+
 use chrono::{DateTime, Utc};
 use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter};
 
 use super::{Store, StoreError, corrupt, entity::project, from_millis, to_millis};
 use crate::api::ids::ProjectId;
 
-/// A project as it is stored.
+/// A row of the table of projects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectRow {
     pub id: ProjectId,
@@ -25,7 +27,8 @@ impl TryFrom<project::Model> for ProjectRow {
 }
 
 impl Store {
-    /// The default project; made with `name` where there is none yet. Safe against another process doing the same.
+    /// Returns the default project, creating it with `name` if it does not exist. Another process
+    /// may do the same at the same time.
     pub async fn default_project(
         &self,
         name: &str,
@@ -51,7 +54,7 @@ impl Store {
             .transpose()
     }
 
-    /// A new project; `Taken` where one of that name lives.
+    /// Creates a project. The name must be unique among the projects that are not deleted.
     pub async fn create_project(
         &self,
         name: &str,
@@ -92,7 +95,7 @@ impl Store {
         row.try_into()
     }
 
-    /// A living project by its id.
+    /// Finds a project that is not deleted by its id.
     pub async fn find_project(&self, id: &ProjectId) -> Result<Option<ProjectRow>, StoreError> {
         project::Entity::find_by_id(id.to_string())
             .filter(project::Column::DeletedAt.is_null())
@@ -102,7 +105,7 @@ impl Store {
             .transpose()
     }
 
-    /// A living project by its name.
+    /// Finds a project that is not deleted by its name.
     pub async fn find_project_named(&self, name: &str) -> Result<Option<ProjectRow>, StoreError> {
         project::Entity::find()
             .filter(project::Column::LiveName.eq(name))

@@ -1,3 +1,5 @@
+//! The table of replays.
+
 use chrono::{DateTime, Utc};
 use sea_orm::{
     ActiveModelTrait, ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter, QueryOrder,
@@ -18,7 +20,7 @@ use crate::{
     control::replays::state::State,
 };
 
-/// A replay as it is stored.
+/// A row of the table of replays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayRow {
     pub id: ReplayId,
@@ -30,13 +32,14 @@ pub struct ReplayRow {
 }
 
 impl ReplayRow {
+    /// Returns whether the replay is one of that browser.
     #[must_use]
     pub fn is_of(&self, project: &ProjectId, browser: &BrowserId) -> bool {
         self.project_id == *project && self.browser_id == *browser
     }
 }
 
-/// What is known of a recording's end; all of it may come in parts.
+/// The known facts about the end of a recording. Updates add to them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplayEnd {
     pub finished_at: Option<DateTime<Utc>>,
@@ -47,14 +50,14 @@ pub struct ReplayEnd {
 
 const RECORDING: &str = "recording";
 const FINISHED: &str = "finished";
-const KEPT: &str = "kept";
+const STORED: &str = "kept";
 const LOST: &str = "lost";
 
 fn state_text(state: State) -> &'static str {
     match state {
         State::Recording => RECORDING,
         State::Finished => FINISHED,
-        State::Kept => KEPT,
+        State::Stored => STORED,
         State::Lost => LOST,
     }
 }
@@ -63,13 +66,13 @@ fn parse_state(text: &str) -> Result<State, StoreError> {
     Ok(match text {
         RECORDING => State::Recording,
         FINISHED => State::Finished,
-        KEPT => State::Kept,
+        STORED => State::Stored,
         LOST => State::Lost,
         other => return Err(corrupt("replay state", other)),
     })
 }
 
-/// As the contract writes them.
+/// Returns the name that the API uses.
 fn reason_text(reason: ReplayEndReason) -> &'static str {
     match reason {
         ReplayEndReason::Stopped => "stopped",
@@ -97,7 +100,7 @@ fn parse_reason(text: &str) -> Result<ReplayEndReason, StoreError> {
     let found = known
         .into_iter()
         .find(|reason| reason_text(*reason) == text);
-    found.ok_or_else(|| corrupt("end reason of a replay", text))
+    found.ok_or_else(|| corrupt("replay end reason", text))
 }
 
 fn to_row(row: replay::Model) -> Result<ReplayRow, StoreError> {
@@ -123,13 +126,13 @@ fn to_row(row: replay::Model) -> Result<ReplayRow, StoreError> {
     })
 }
 
-/// What an agent says of a recording may be anything.
-fn whole(value: u64) -> i64 {
+/// Converts a number reported by an agent, which may be any, to the type of its column.
+fn to_column(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 impl Store {
-    /// Records a replay as one that is being recorded; nothing changes where it is known already.
+    /// Inserts a replay that is being recorded. Does nothing if it is known.
     pub async fn add_replay(
         &self,
         id: &ReplayId,
@@ -160,7 +163,8 @@ impl Store {
         Ok(())
     }
 
-    /// Brings a replay from one state to another, with what is known of its end. False where it is not in the first.
+    /// Moves a replay from one state to another and adds facts about its end. Returns false if it is
+    /// not in the first state.
     pub async fn move_replay(
         &self,
         id: &ReplayId,
@@ -178,11 +182,11 @@ impl Store {
             update = update.col_expr(replay::Column::EndReason, Expr::value(reason_text(reason)));
         }
         if let Some(duration) = end.duration_ms {
-            let duration = Expr::value(whole(duration));
+            let duration = Expr::value(to_column(duration));
             update = update.col_expr(replay::Column::DurationMillis, duration);
         }
         if let Some(size) = end.size_bytes {
-            update = update.col_expr(replay::Column::SizeBytes, Expr::value(whole(size)));
+            update = update.col_expr(replay::Column::SizeBytes, Expr::value(to_column(size)));
         }
         Ok(update.exec(&self.db).await?.rows_affected > 0)
     }
@@ -194,7 +198,7 @@ impl Store {
         row.map(to_row).transpose()
     }
 
-    /// All replays of a browser, as they were started.
+    /// Lists all replays of a browser in the order in which they were started.
     pub async fn replays_of(
         &self,
         project: &ProjectId,
@@ -231,7 +235,7 @@ impl Store {
         Ok(found > 0)
     }
 
-    /// The replays of a browser that are yet to be fetched.
+    /// Returns the replays of a browser that are not fetched yet.
     pub async fn open_replays_of(&self, browser: &BrowserId) -> Result<Vec<ReplayRow>, StoreError> {
         let rows = replay::Entity::find()
             .filter(replay::Column::BrowserId.eq(browser.to_string()))
@@ -241,7 +245,7 @@ impl Store {
         rows.into_iter().map(to_row).collect()
     }
 
-    /// The browsers that have replays which are yet to be fetched.
+    /// Returns the browsers that have replays which are not fetched yet.
     pub async fn browsers_with_open_replays(&self) -> Result<Vec<BrowserId>, StoreError> {
         let ids: Vec<String> = replay::Entity::find()
             .select_only()
@@ -255,12 +259,12 @@ impl Store {
         ids.into_iter().map(parse).collect()
     }
 
-    /// The replays that the blob store is to have.
-    pub async fn kept_replays(&self) -> Result<Vec<ReplayId>, StoreError> {
+    /// Returns the replays whose files the blob store must have.
+    pub async fn stored_replays(&self) -> Result<Vec<ReplayId>, StoreError> {
         let ids: Vec<String> = replay::Entity::find()
             .select_only()
             .column(replay::Column::Id)
-            .filter(replay::Column::State.eq(KEPT))
+            .filter(replay::Column::State.eq(STORED))
             .into_tuple()
             .all(&self.db)
             .await?;
@@ -268,20 +272,20 @@ impl Store {
         ids.into_iter().map(parse).collect()
     }
 
-    /// How many bytes the replays have that the blob store is to have.
-    pub async fn kept_replay_bytes(&self) -> Result<u64, StoreError> {
+    /// Returns the total size of the replays whose files the blob store must have.
+    pub async fn stored_replay_bytes(&self) -> Result<u64, StoreError> {
         let bytes: Option<Option<i64>> = replay::Entity::find()
             .select_only()
             .column_as(replay::Column::SizeBytes.sum(), "bytes")
-            .filter(replay::Column::State.eq(KEPT))
+            .filter(replay::Column::State.eq(STORED))
             .into_tuple()
             .one(&self.db)
             .await?;
         let bytes = bytes.flatten().unwrap_or_default();
-        u64::try_from(bytes).map_err(|_| corrupt("size of all replays", bytes))
+        u64::try_from(bytes).map_err(|_| corrupt("total replay size", bytes))
     }
 
-    /// Up to `limit` replays that are fetched or lost and ended before `before`.
+    /// Returns up to `limit` replays that are stored or lost and ended before `before`.
     pub async fn old_replays(
         &self,
         before: DateTime<Utc>,
@@ -290,7 +294,7 @@ impl Store {
         let ids: Vec<String> = replay::Entity::find()
             .select_only()
             .column(replay::Column::Id)
-            .filter(replay::Column::State.is_in([KEPT, LOST]))
+            .filter(replay::Column::State.is_in([STORED, LOST]))
             .filter(replay::Column::FinishedAt.lt(to_millis(before)))
             .limit(limit)
             .into_tuple()
@@ -307,7 +311,7 @@ impl Store {
         Ok(())
     }
 
-    /// The project of a browser, whatever became of it.
+    /// Returns the project of a browser, even if only its replays remain.
     pub async fn project_of_browser(
         &self,
         browser: &BrowserId,

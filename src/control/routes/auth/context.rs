@@ -1,3 +1,5 @@
+//! `/auth/context`.
+
 use crate::{
     api::{
         ErrorBody,

@@ -7,7 +7,7 @@ use crate::control::Control;
 mod context;
 mod principal;
 
-pub use principal::{Credential, Principal, authenticate, token_of};
+pub use principal::{Credential, Principal, authenticate, token_in};
 
 pub fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new().routes(routes!(context::get))

@@ -1,4 +1,7 @@
-//! Who is asking, and for which project.
+//! Authenticates requests with an API key or a session token, and selects the project.
+//!
+//! An API key in the `Authorization` header is valid for all routes. A session token in the `jwt`
+//! query parameter of a browser's own URLs is valid only for a part of that browser.
 
 use axum::{
     extract::{FromRequestParts, Request, State},
@@ -17,40 +20,40 @@ use crate::{
     http::{ApiError, ApiResult, bearer},
 };
 
-/// The header that selects a project, and the name that some clients know it by.
+/// The headers that select a project. The second is an alias that some clients send.
 const PROJECT_HEADERS: [&str; 2] = ["x-project-id", "x-kernel-project-id"];
-/// The query parameter that carries a session token.
+/// The query parameter that contains a session token.
 const SESSION_PARAMETER: &str = "jwt";
 
-/// Who is asking, found out before the handler is called.
+/// The authenticated sender of a request.
 #[derive(Debug, Clone)]
 pub struct Principal {
-    /// The project the request is about.
+    /// The project that the request is about.
     pub project: ProjectId,
     pub credential: Credential,
 }
 
-/// What opened the request.
+/// The credential with which a request was authenticated.
 #[derive(Debug, Clone)]
 pub enum Credential {
     ApiKey(Identity),
-    /// A token of one of its browser's own URLs. It opens that part of the browser and nothing else.
+    /// The token of one of a browser's own URLs, with its scope.
     SessionToken(Scope),
 }
 
 impl Principal {
-    /// The key that is asking; session tokens open no route that wants to know.
+    /// Returns the API key. Rejects session tokens.
     pub fn api_key(&self) -> ApiResult<&Identity> {
         match &self.credential {
             Credential::ApiKey(identity) => Ok(identity),
             Credential::SessionToken(_) => {
-                Err(ApiError::unauthorized("this route wants an API key"))
+                Err(ApiError::unauthorized("this route requires an API key"))
             }
         }
     }
 }
 
-/// Middleware: nothing passes without a key, or a session token on the routes it opens.
+/// Middleware that rejects requests without a valid credential for their route.
 pub async fn authenticate(
     State(control): State<Control>,
     mut request: Request,
@@ -58,115 +61,127 @@ pub async fn authenticate(
 ) -> ApiResult<Response> {
     let token = session_token(&request);
     let principal = match &token {
-        Some(token) => by_session_token(&control, token, request.method(), request.uri().path())?,
-        None => by_key(&control, request.headers()).await?,
+        Some(token) => {
+            let (method, path) = (request.method(), request.uri().path());
+            verify_session_token(&control, token, method, path)?
+        }
+        None => verify_api_key(&control, request.headers()).await?,
     };
     request.extensions_mut().insert(principal);
     let mut response = next.run(request).await;
     if token.is_some() {
-        // Where the address is a page's, what that loads need not learn the token.
+        // If the URL is that of a page, requests from the page must not contain the token.
         let policy = HeaderValue::from_static("no-referrer");
         response.headers_mut().insert(REFERRER_POLICY, policy);
     }
     Ok(response)
 }
 
-/// A header wins over the query: whoever sends both means the header.
+/// Returns the session token of a request. An `Authorization` header takes precedence over it.
 fn session_token(request: &Request) -> Option<String> {
     if request.headers().contains_key(http::header::AUTHORIZATION) {
         return None;
     }
-    token_of(request.uri())
+    token_in(request.uri())
 }
 
-/// The session token in an address, whether or not it is one.
-pub fn token_of(address: &Uri) -> Option<String> {
-    let query = address.query()?;
+/// Returns the session token in a URL, valid or not.
+pub fn token_in(url: &Uri) -> Option<String> {
+    let query = url.query()?;
     url::form_urlencoded::parse(query.as_bytes())
         .find(|(name, _)| name == SESSION_PARAMETER)
         .map(|(_, token)| token.into_owned())
 }
 
-fn by_session_token(
+fn verify_session_token(
     control: &Control,
     token: &str,
     method: &Method,
     path: &str,
 ) -> ApiResult<Principal> {
-    let refused = || ApiError::unauthorized("the session token does not open this");
-    let grant = control.tokens.verify(token).map_err(|_| refused())?;
-    let route = path
+    let rejected = || ApiError::unauthorized("the session token is not valid for this route");
+    let grant = control.tokens.verify(token).map_err(|_| rejected())?;
+    let (id, route) = path
         .strip_prefix("/browsers/")
-        .and_then(|rest| rest.split_once('/'));
-    match route {
-        Some((id, rest))
-            if id == grant.browser.as_str() && scope_allows(&grant.scope, method, rest) =>
-        {
-            Ok(Principal {
-                project: grant.project,
-                credential: Credential::SessionToken(grant.scope),
-            })
-        }
-        _ => Err(refused()),
+        .and_then(|rest| rest.split_once('/'))
+        .ok_or_else(rejected)?;
+    if id != grant.browser.as_str() || !scope_allows(&grant.scope, method, route) {
+        return Err(rejected());
     }
+    Ok(Principal {
+        project: grant.project,
+        credential: Credential::SessionToken(grant.scope),
+    })
 }
 
-/// Whether a token of this scope opens `route` of its browser, letter for letter. What could be read as a way out of it
-/// is refused where it is passed on.
+/// Returns whether a scope allows a request to `route` of its browser, compared byte for byte.
+///
+/// Ambiguous paths that could lead out of the scope are rejected when they are forwarded.
 fn scope_allows(scope: &Scope, method: &Method, route: &str) -> bool {
-    let below = |place: &str| match route.strip_prefix(place) {
+    let is_below = |prefix: &str| match route.strip_prefix(prefix) {
         Some(rest) => rest.is_empty() || rest.starts_with('/'),
         None => false,
     };
-    let reads = matches!(*method, Method::GET | Method::HEAD);
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
     match scope {
         Scope::Session => !route.is_empty(),
-        Scope::Live => reads && below("live"),
-        Scope::LiveView => reads && below("live/view"),
+        Scope::Live => is_read && is_below("live"),
+        Scope::LiveView => is_read && is_below("live/view"),
         Scope::Replay(id) => {
-            reads && [format!("replays/{id}"), format!("replays/{id}/view")].contains(&route.into())
+            let routes = [format!("replays/{id}"), format!("replays/{id}/view")];
+            is_read && routes.iter().any(|allowed| allowed == route)
         }
     }
 }
 
-async fn by_key(control: &Control, headers: &HeaderMap) -> ApiResult<Principal> {
+async fn verify_api_key(control: &Control, headers: &HeaderMap) -> ApiResult<Principal> {
     let identity = match control.keys.authenticate(bearer(headers)?).await {
         Ok(identity) => identity,
-        Err(KeyError::Expired) => return Err(ApiError::unauthorized("the key has expired")),
+        Err(KeyError::Expired) => {
+            return Err(ApiError::unauthorized("the API key has expired"));
+        }
         Err(KeyError::NotFound | KeyError::UnknownProject) => {
-            return Err(ApiError::unauthorized("the key is not valid"));
+            return Err(ApiError::unauthorized("the API key is not valid"));
         }
         Err(error @ (KeyError::Store(_) | KeyError::Task(_))) => {
             return Err(ApiError::internal(error));
         }
     };
-    let asked = asked_project(headers)?;
-    let project = match (&identity.project, asked) {
-        (Some(bound), Some(asked)) if *bound != asked => {
-            return Err(ApiError::forbidden("the key belongs to another project"));
-        }
-        (Some(bound), _) => bound.clone(),
-        (None, None) => control.default_project.clone(),
-        (None, Some(asked)) if asked == control.default_project => asked,
-        (None, Some(asked)) => {
-            let found = control.store.find_project(&asked).await;
-            let found = found.map_err(ApiError::internal)?;
-            found
-                .ok_or_else(|| ApiError::not_found("there is no such project"))?
-                .id
-        }
-    };
+    let requested = requested_project(headers)?;
     Ok(Principal {
-        project,
+        project: select_project(control, identity.project.as_ref(), requested).await?,
         credential: Credential::ApiKey(identity),
     })
 }
 
-fn asked_project(headers: &HeaderMap) -> ApiResult<Option<ProjectId>> {
+/// Selects the project of a request from the one that its key is bound to and the one that its
+/// headers name.
+async fn select_project(
+    control: &Control,
+    bound: Option<&ProjectId>,
+    requested: Option<ProjectId>,
+) -> ApiResult<ProjectId> {
+    match (bound, requested) {
+        (Some(bound), Some(requested)) if *bound != requested => Err(ApiError::forbidden(
+            "the API key belongs to another project",
+        )),
+        (Some(bound), _) => Ok(bound.clone()),
+        (None, None) => Ok(control.default_project.clone()),
+        (None, Some(requested)) if requested == control.default_project => Ok(requested),
+        (None, Some(requested)) => {
+            let found = control.store.find_project(&requested).await;
+            let found = found.map_err(ApiError::internal)?;
+            let project = found.ok_or_else(|| ApiError::not_found("no project with that id"))?;
+            Ok(project.id)
+        }
+    }
+}
+
+fn requested_project(headers: &HeaderMap) -> ApiResult<Option<ProjectId>> {
     for name in PROJECT_HEADERS {
         if let Some(value) = headers.get(name) {
             let id = value.to_str().ok().and_then(|text| text.parse().ok());
-            let id = id.ok_or_else(|| ApiError::bad_field(name, "must be a project's id"))?;
+            let id = id.ok_or_else(|| ApiError::bad_field(name, "must be a project id"))?;
             return Ok(Some(id));
         }
     }
@@ -178,8 +193,7 @@ impl<S: Sync> FromRequestParts<S> for Principal {
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
         let principal = parts.extensions.get::<Principal>().cloned();
-        principal
-            .ok_or_else(|| ApiError::internal("a route that asks for its principal is not guarded"))
+        principal.ok_or_else(|| ApiError::internal("the route is not behind `authenticate`"))
     }
 }
 
@@ -189,7 +203,7 @@ mod tests {
     use crate::api::ids::ReplayId;
 
     #[test]
-    fn a_scope_opens_its_part_and_no_other() {
+    fn scope_allows_only_its_part_of_the_browser() {
         let (replay, other) = (ReplayId::generate(), ReplayId::generate());
         let scopes = [
             Scope::Session,
@@ -197,8 +211,8 @@ mod tests {
             Scope::LiveView,
             Scope::Replay(replay.clone()),
         ];
-        // The route, and which of the scopes open it.
-        let reading = [
+        // Each route, and which of the scopes allow it.
+        let reads = [
             ("", [false, false, false, false]),
             ("cdp", [true, false, false, false]),
             ("json/version", [true, false, false, false]),
@@ -229,7 +243,7 @@ mod tests {
                 [true, false, false, false],
             ),
         ];
-        for (route, expected) in reading {
+        for (route, expected) in reads {
             let found = scopes
                 .each_ref()
                 .map(|scope| scope_allows(scope, &Method::GET, route));

@@ -1,8 +1,10 @@
+//! `/browsers`.
+
 use axum::extract::State;
 use http::StatusCode;
 use sha2::{Digest, Sha256};
 
-use super::{TAG, show};
+use super::{TAG, to_browser};
 use crate::{
     api::{
         ErrorBody,
@@ -11,12 +13,12 @@ use crate::{
         viewport::Viewport,
     },
     control::{
-        Control,
-        browsers::NewBrowser,
+        browsers::{Browsers, NewBrowser},
         routes::{
             auth::Principal, idempotency::IdempotencyKey, paged::Paged,
             public_base_url::PublicBaseUrl,
         },
+        session_token::SessionTokens,
         store::{Creation, Listing},
     },
     http::{ApiError, ApiResult, Json, Query},
@@ -45,7 +47,8 @@ use crate::{
     )
 )]
 pub async fn create(
-    State(control): State<Control>,
+    State(browsers): State<Browsers>,
+    State(tokens): State<SessionTokens>,
     principal: Principal,
     base_url: PublicBaseUrl,
     IdempotencyKey(key): IdempotencyKey,
@@ -53,11 +56,9 @@ pub async fn create(
 ) -> ApiResult<(StatusCode, Json<Browser>)> {
     let new = NewBrowser::from(request);
     let creation = key.map(|key| creation(key, &new)).transpose()?;
-    let row = control
-        .browsers
-        .create(&principal.project, new, creation)
-        .await?;
-    Ok((StatusCode::CREATED, Json(show(&control, &base_url, row))))
+    let row = browsers.create(&principal.project, new, creation).await?;
+    let browser = to_browser(row, &tokens, &base_url);
+    Ok((StatusCode::CREATED, Json(browser)))
 }
 
 /// List browsers
@@ -72,7 +73,8 @@ pub async fn create(
     responses((status = 200, body = Vec<Browser>), (status = 400, body = ErrorBody))
 )]
 pub async fn list(
-    State(control): State<Control>,
+    State(browsers): State<Browsers>,
+    State(tokens): State<SessionTokens>,
     principal: Principal,
     base_url: PublicBaseUrl,
     Query(request): Query<ListBrowsers>,
@@ -84,13 +86,14 @@ pub async fn list(
         offset: request.page.offset.get().into(),
         limit: request.page.limit.get().into(),
     };
-    let rows = control.browsers.list(&principal.project, &listing).await?;
+    let rows = browsers.list(&principal.project, &listing).await?;
     Ok(Paged::new(request.page, rows, |row| {
-        show(&control, &base_url, row)
+        to_browser(row, &tokens, &base_url)
     }))
 }
 
-/// The same wishes in other words (another order, defaults written out) are the same request.
+/// Returns the idempotency key with a digest of the decoded request, so that requests that differ
+/// only in field order or explicit defaults are the same.
 fn creation(key: String, new: &NewBrowser) -> ApiResult<Creation> {
     let canonical = serde_json::to_vec(new).map_err(ApiError::internal)?;
     Ok(Creation {
@@ -109,7 +112,7 @@ impl From<CreateBrowser> for NewBrowser {
             timeout_seconds: request.timeout_seconds.unwrap_or_default().get(),
             viewport: request
                 .viewport
-                .map_or(default, |wanted| wanted.resolve(default.refresh_rate)),
+                .map_or(default, |requested| requested.resolve(default.refresh_rate)),
             start_url: request.start_url.map(Into::into),
             tags: request.tags.unwrap_or_default().into_inner(),
         }

@@ -1,16 +1,18 @@
+//! `/browsers/{id}`.
+
 use axum::extract::State;
 use http::StatusCode;
 
-use super::{TAG, show};
+use super::{TAG, to_browser};
 use crate::{
     api::{
         ErrorBody,
         browsers::{Browser, GetBrowser, UpdateBrowser},
     },
     control::{
-        Control,
-        browsers::BrowserChange,
+        browsers::{BrowserChange, Browsers},
         routes::{auth::Principal, public_base_url::PublicBaseUrl},
+        session_token::SessionTokens,
     },
     http::{ApiResult, Json, Path, Query},
 };
@@ -27,18 +29,16 @@ use crate::{
     responses((status = 200, body = Browser), (status = 404, body = ErrorBody))
 )]
 pub async fn get(
-    State(control): State<Control>,
+    State(browsers): State<Browsers>,
+    State(tokens): State<SessionTokens>,
     principal: Principal,
     base_url: PublicBaseUrl,
     Path(id): Path<String>,
     Query(request): Query<GetBrowser>,
 ) -> ApiResult<Json<Browser>> {
     let filter = request.status.into();
-    let row = control
-        .browsers
-        .get(&principal.project, &id, filter)
-        .await?;
-    Ok(Json(show(&control, &base_url, row)))
+    let row = browsers.get(&principal.project, &id, filter).await?;
+    Ok(Json(to_browser(row, &tokens, &base_url)))
 }
 
 /// Update a browser
@@ -64,7 +64,8 @@ pub async fn get(
     )
 )]
 pub async fn update(
-    State(control): State<Control>,
+    State(browsers): State<Browsers>,
+    State(tokens): State<SessionTokens>,
     principal: Principal,
     base_url: PublicBaseUrl,
     Path(id): Path<String>,
@@ -76,11 +77,8 @@ pub async fn update(
         viewport: request.viewport,
         start_url: request.start_url.map(Into::into),
     };
-    let row = control
-        .browsers
-        .update(&principal.project, &id, change)
-        .await?;
-    Ok(Json(show(&control, &base_url, row)))
+    let row = browsers.update(&principal.project, &id, change).await?;
+    Ok(Json(to_browser(row, &tokens, &base_url)))
 }
 
 /// Delete a browser
@@ -95,10 +93,10 @@ pub async fn update(
     responses((status = 204, description = "The browser is deleted"), (status = 404, body = ErrorBody))
 )]
 pub async fn delete(
-    State(control): State<Control>,
+    State(browsers): State<Browsers>,
     principal: Principal,
     Path(id): Path<String>,
 ) -> ApiResult<StatusCode> {
-    control.browsers.delete(&principal.project, &id).await?;
+    browsers.delete(&principal.project, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

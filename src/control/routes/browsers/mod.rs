@@ -1,4 +1,4 @@
-//! `/browsers`.
+//! `/browsers`, and the conversion of browsers and their errors to API types.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
         Control,
         browsers::BrowserError,
         fleet::AgentError,
-        session_token::Scope,
+        session_token::{Scope, SessionTokens},
         store::{BrowserRow, StateFilter},
     },
     http::ApiError,
@@ -27,9 +27,10 @@ mod replays;
 mod session;
 
 const TAG: &str = crate::api::groups::BROWSERS;
-/// When a machine that is full, or a host that comes back, is worth another try.
-const FULL_RETRY: Duration = Duration::from_secs(5);
-const COMEBACK_RETRY: Duration = Duration::from_secs(1);
+/// `Retry-After` if the browser limit is reached or a browser did not start.
+const START_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// `Retry-After` if a browser or the server is restarting.
+const RESTART_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 pub fn router(agent: OpenApi) -> OpenApiRouter<Control> {
     let mut router = OpenApiRouter::new()
@@ -46,16 +47,16 @@ pub fn router(agent: OpenApi) -> OpenApiRouter<Control> {
         .routes(routes!(replays::item::get))
         .routes(routes!(replays::stop::stop))
         .routes(routes!(replays::view::view))
-        .route("/browsers/{id}/{*rest}", any(session::pass));
-    let passed_on = session::document(agent, &router.get_openapi().paths);
-    router.get_openapi_mut().merge(passed_on);
+        .route("/browsers/{id}/{*rest}", any(session::forward));
+    let forwarded = session::document(agent, &router.get_openapi().paths);
+    router.get_openapi_mut().merge(forwarded);
     router
 }
 
-/// The record as clients see it.
-fn show(control: &Control, base_url: &PublicBaseUrl, row: BrowserRow) -> Browser {
-    let token = |scope| control.tokens.issue(&row.id, &row.project_id, &scope);
-    // Without a screen, or once it has ended, there is nothing to look at.
+/// Converts a row to its API representation, with URLs that contain session tokens.
+fn to_browser(row: BrowserRow, tokens: &SessionTokens, base_url: &PublicBaseUrl) -> Browser {
+    let token = |scope| tokens.issue(&row.id, &row.project_id, &scope);
+    // A headless or ended browser has no screen.
     let has_live_view = !row.headless && row.deleted_at.is_none();
     let live_view =
         |path, scope| has_live_view.then(|| base_url.page(&row.id, path, &token(scope)));
@@ -91,41 +92,41 @@ impl From<BrowserStatus> for StateFilter {
 impl From<BrowserError> for ApiError {
     fn from(error: BrowserError) -> Self {
         match error {
-            BrowserError::NotFound => ApiError::not_found("there is no such browser"),
+            BrowserError::NotFound => ApiError::not_found("no browser with that id or name"),
             BrowserError::NameTaken => {
-                ApiError::conflict("another live browser of the project has that name")
+                ApiError::conflict("another active browser of the project has that name")
                     .detail("name", "is taken")
                     .permanent()
             }
             BrowserError::IdempotencyKeyReused => {
-                ApiError::conflict("the idempotency key came with another request before")
-                    .detail("idempotency-key", "is used")
+                ApiError::conflict("the idempotency key was used with a different request")
+                    .detail("idempotency-key", "was used with a different request")
                     .permanent()
             }
             BrowserError::IdempotencyKeyInFlight => {
-                ApiError::conflict("another request with the idempotency key is under way")
+                ApiError::conflict("a request with the same idempotency key is in progress")
                     .detail("idempotency-key", "is in use")
             }
-            BrowserError::Full(_) => {
-                ApiError::limit_exceeded("as many browsers live as may at once", FULL_RETRY)
+            error @ BrowserError::LimitReached(_) => {
+                ApiError::limit_exceeded(error.to_string(), START_RETRY_DELAY)
             }
-            BrowserError::Stopping => {
-                ApiError::unavailable("the server is stopping", COMEBACK_RETRY)
+            BrowserError::ShuttingDown => {
+                ApiError::unavailable("the server is shutting down", RESTART_RETRY_DELAY)
             }
             BrowserError::Abandoned => {
-                ApiError::unavailable("the request was given up", COMEBACK_RETRY)
+                ApiError::unavailable("the request was cancelled", RESTART_RETRY_DELAY)
             }
-            BrowserError::NotStarted(cause) => {
-                tracing::error!(%cause, "a browser's agent did not start");
-                not_up("its agent did not start")
+            BrowserError::HostStart(cause) => {
+                tracing::error!(%cause, "cannot start agent of a browser");
+                start_failed("the agent did not start")
             }
-            BrowserError::NotUp(cause) => {
-                tracing::error!(%cause, "a browser did not come up");
-                not_up("it did not come up in time, or ended")
+            BrowserError::NotReady(cause) => {
+                tracing::error!(%cause, "browser did not become ready");
+                start_failed("the browser exited or did not become ready in time")
             }
             BrowserError::Unreachable(cause) => {
-                tracing::warn!(%cause, "a browser cannot be base_url");
-                ApiError::unavailable("the browser is being started again", COMEBACK_RETRY)
+                tracing::warn!(%cause, "browser unreachable");
+                ApiError::unavailable("the browser is restarting", RESTART_RETRY_DELAY)
             }
             BrowserError::Agent(cause) => agent_error(cause),
             BrowserError::Store(cause) => ApiError::internal(cause),
@@ -134,27 +135,28 @@ impl From<BrowserError> for ApiError {
     }
 }
 
-/// A change may be asked for again as it is, whatever came of it.
+/// Converts the failure of a change. Clients may retry every change as it is.
 fn agent_error(cause: AgentError) -> ApiError {
     match cause {
-        AgentError::Refused {
+        AgentError::Rejected {
             status: StatusCode::BAD_REQUEST,
             error,
         } => ApiError::bad_request(error.message).details(error.details),
-        AgentError::Refused { status, .. } if status != StatusCode::SERVICE_UNAVAILABLE => {
-            tracing::warn!(%cause, "an agent refused its part");
-            ApiError::bad_gateway("the browser did not do it")
+        AgentError::Rejected { status, .. } if status != StatusCode::SERVICE_UNAVAILABLE => {
+            tracing::warn!(%cause, "agent rejected change");
+            ApiError::bad_gateway("the browser rejected the change")
         }
         cause => {
-            tracing::warn!(%cause, "an agent did not do its part");
-            ApiError::unavailable("the browser does not answer", COMEBACK_RETRY)
+            tracing::warn!(%cause, "agent failed to apply change");
+            ApiError::unavailable("the browser does not respond", RESTART_RETRY_DELAY)
         }
     }
 }
 
-/// The reason in full is in the log: it names programs and folders.
-fn not_up(reason: &'static str) -> ApiError {
-    ApiError::unavailable("the browser could not be started", FULL_RETRY)
+/// Returns the error for a browser that did not start. The log has the complete reason, which names
+/// programs and directories.
+fn start_failed(reason: &'static str) -> ApiError {
+    ApiError::unavailable("the browser could not be started", START_RETRY_DELAY)
         .inner("start_failed", reason)
 }
 
@@ -164,8 +166,8 @@ mod tests {
     use crate::api::{ErrorBody, ErrorDetail};
 
     #[test]
-    fn only_what_an_agent_finds_wrong_with_the_request_is_the_clients_fault() {
-        let told = |status: u16| {
+    fn only_bad_request_of_an_agent_is_passed_to_the_client() {
+        let convert = |status: u16| {
             let error = Box::new(ErrorBody {
                 code: "x".to_owned(),
                 message: "the screen cannot have this size".to_owned(),
@@ -176,11 +178,11 @@ mod tests {
                 inner_error: None,
             });
             let status = StatusCode::from_u16(status).unwrap();
-            agent_error(AgentError::Refused { status, error })
+            agent_error(AgentError::Rejected { status, error })
         };
-        let refused = told(400);
-        assert_eq!(refused.body().code, "bad_request");
-        assert_eq!(refused.body().details[0].code, "viewport.width");
+        let rejected = convert(400);
+        assert_eq!(rejected.body().code, "bad_request");
+        assert_eq!(rejected.body().details[0].code, "viewport.width");
         for (status, code) in [
             (401, "bad_gateway"),
             (404, "bad_gateway"),
@@ -188,7 +190,7 @@ mod tests {
             (500, "bad_gateway"),
             (503, "unavailable"),
         ] {
-            let error = told(status);
+            let error = convert(status);
             assert_eq!(error.body().code, code);
             assert!(error.body().details.is_empty());
         }

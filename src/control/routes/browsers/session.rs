@@ -1,7 +1,7 @@
-//! `/browsers/{id}/…`: the session routes, which the browser's agent serves.
+//! `/browsers/{id}/…`: the session routes, which are forwarded to the browser's agent.
 
 use axum::{
-    extract::{Request, State},
+    extract::{FromRequestParts, Request, State},
     response::Response,
 };
 use utoipa::openapi::{
@@ -13,41 +13,67 @@ use utoipa::openapi::{
 use crate::{
     control::{
         Control,
-        browsers::Session,
-        proxy::{Agent, PathError, ProxyError, SessionPath},
+        browsers::{BrowserError, Browsers, Session},
+        proxy::{PathError, Proxy, ProxyError, ProxyTarget, SessionPath},
         routes::auth::Principal,
     },
     http::{ApiError, ApiResult, Path},
 };
 
-pub async fn pass(
-    State(control): State<Control>,
-    principal: Principal,
+/// Finds the session of a request and forwards requests to its agent.
+#[derive(Clone, FromRequestParts)]
+#[from_request(state(Control))]
+pub struct SessionForwarder {
+    #[from_request(via(State))]
+    pub browsers: Browsers,
+    #[from_request(via(State))]
+    proxy: Proxy,
+    pub principal: Principal,
+}
+
+impl SessionForwarder {
+    /// Finds an active browser of the principal's project.
+    pub async fn session(&self, id_or_name: &str) -> Result<Session, BrowserError> {
+        let project = &self.principal.project;
+        self.browsers.session(project, id_or_name).await
+    }
+
+    /// Forwards a request to `path` of the session's agent.
+    pub async fn forward(
+        &self,
+        session: &Session,
+        path: SessionPath<'_>,
+        request: Request,
+    ) -> ApiResult<Response> {
+        let target = ProxyTarget {
+            address: session.agent_addr,
+            token: session.agent_token.clone(),
+            activity: session.activity.clone(),
+            ended: session.ended.clone(),
+        };
+        Ok(self.proxy.forward(&target, path, request).await?)
+    }
+}
+
+pub async fn forward(
+    forwarder: SessionForwarder,
     Path((id, _)): Path<(String, String)>,
     request: Request,
 ) -> ApiResult<Response> {
     let path = request.uri().path().to_owned();
     let path = SessionPath::of_request(&path)?;
-    let session = control.browsers.session(&principal.project, &id).await?;
-    Ok(control.proxy.pass(&agent(&session), path, request).await?)
+    let session = forwarder.session(&id).await?;
+    forwarder.forward(&session, path, request).await
 }
 
-pub fn agent(session: &Session) -> Agent {
-    Agent {
-        addr: session.agent_addr,
-        token: session.agent_token.clone(),
-        activity: session.activity.clone(),
-        ended: session.ended.clone(),
-    }
-}
-
-/// What the agent's document says of the session routes, as clients of control reach them; but for those control answers itself.
+/// Returns the session routes of the agent's OpenAPI document under their paths in control,
+/// without those that control serves itself.
 pub fn document(mut agent: OpenApi, own: &Paths) -> OpenApi {
     for (path, mut item) in std::mem::take(&mut agent.paths.paths) {
         if own.paths.contains_key(&format!("/browsers/{{id}}{path}")) {
             continue;
         }
-        // The agent's own `{id}` is another one.
+        // Named differently, because the agent's own paths have an `{id}`, too.
         let path = format!("/browsers/{{browser}}{path}");
         if SessionPath::of_request(&path).is_ok() {
             let parameters = item.parameters.get_or_insert_default();
@@ -83,23 +109,22 @@ impl From<ProxyError> for ApiError {
     fn from(error: ProxyError) -> Self {
         match error {
             ProxyError::Method => {
-                ApiError::method_not_allowed("this route does not take that method")
+                ApiError::method_not_allowed("the route does not support this method")
             }
-            ProxyError::Malformed(_) => ApiError::bad_request("the address is malformed"),
-            ProxyError::Body(_) => ApiError::bad_request("the request's body did not come whole"),
-            // Nothing of the request has base_url it, so clients may send it again.
+            ProxyError::Malformed(_) => ApiError::bad_request("malformed URL"),
+            ProxyError::Body(_) => ApiError::bad_request("the request body is incomplete"),
+            // The agent has received nothing of the request, so clients may retry it.
             ProxyError::Unreachable(cause) => {
-                tracing::warn!(%cause, "an agent cannot be base_url");
-                ApiError::bad_gateway("the browser cannot be base_url")
+                tracing::warn!(%cause, "agent unreachable");
+                ApiError::bad_gateway("the browser is unreachable")
             }
-            // The request may have been carried out: sending it again could do so twice.
-            ProxyError::Broken(cause) => {
-                tracing::warn!(%cause, "an agent broke off");
-                ApiError::bad_gateway("the browser broke off before it answered").permanent()
+            // The agent may have processed the request, so a retry could process it twice.
+            ProxyError::Disconnected(cause) => {
+                tracing::warn!(%cause, "agent disconnected");
+                ApiError::bad_gateway("the browser disconnected before it responded").permanent()
             }
-            // So may this one.
             ProxyError::Timeout => {
-                ApiError::timeout("the browser did not answer in time").permanent()
+                ApiError::timeout("the browser did not respond in time").permanent()
             }
         }
     }

@@ -1,3 +1,5 @@
+//! The table of API keys.
+
 use sea_orm::entity::prelude::*;
 
 #[sea_orm::model]
@@ -7,11 +9,11 @@ pub struct Model {
     #[sea_orm(primary_key, auto_increment = false)]
     pub id: String,
     pub name: String,
-    /// The part of the key that may be shown; a presented key is looked up by it.
+    /// The part of the key that may be shown. A presented key is found by it.
     pub public_part: String,
-    /// SHA-256 of the whole key.
+    /// SHA-256 of the complete key.
     pub digest: Vec<u8>,
-    /// NULL: the key is good for every project of the organization.
+    /// NULL if the key is valid for every project.
     pub project_id: Option<String>,
     pub created_at: i64,
     pub updated_at: i64,

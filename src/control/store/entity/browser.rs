@@ -1,3 +1,5 @@
+//! The table of browsers.
+
 use sea_orm::entity::prelude::*;
 
 #[sea_orm::model]
@@ -8,7 +10,7 @@ pub struct Model {
     pub id: String,
     pub project_id: String,
     pub name: Option<String>,
-    /// The name while the browser lives, NULL afterwards: unique in its project.
+    /// The name until the browser ends, then NULL. Unique in its project.
     pub live_name: Option<String>,
     pub state: String,
     pub end_reason: Option<String>,
@@ -19,9 +21,9 @@ pub struct Model {
     pub viewport_height: i32,
     pub refresh_rate: i32,
     pub start_url: Option<String>,
-    /// Unique in its project; taken away once the key has run out and is used anew.
+    /// Unique in its project. Set to NULL when an expired key is used again.
     pub idempotency_key: Option<String>,
-    /// SHA-256 of the request that came with the key.
+    /// SHA-256 of the request that had the key.
     pub request_digest: Option<Vec<u8>>,
     pub created_at: i64,
     pub deleted_at: Option<i64>,

@@ -1,3 +1,5 @@
+//! The table of tags of browsers.
+
 use sea_orm::entity::prelude::*;
 
 #[sea_orm::model]

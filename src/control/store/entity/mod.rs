@@ -1,4 +1,5 @@
-//! The tables as rows. Times are whole milliseconds since the epoch: they sort and compare alike on every database.
+//! The tables as sea-orm entities. Times are milliseconds since the Unix epoch, which sort and
+//! compare alike on every database.
 
 pub mod api_key;
 pub mod browser;

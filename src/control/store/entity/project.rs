@@ -1,3 +1,5 @@
+//! The table of projects.
+
 use sea_orm::entity::prelude::*;
 
 #[sea_orm::model]
@@ -7,10 +9,10 @@ pub struct Model {
     #[sea_orm(primary_key, auto_increment = false)]
     pub id: String,
     pub name: String,
-    /// The name while the project lives, NULL afterwards: unique, so that a name is free again once its project is gone.
+    /// The name until the project is deleted, then NULL. Unique, so that the name becomes free.
     pub live_name: Option<String>,
     pub status: String,
-    /// 1 for the default project, NULL for the others: unique, so that there is only ever one.
+    /// 1 for the default project, NULL for the others. Unique, so that there is only one.
     pub default_marker: Option<i32>,
     pub created_at: i64,
     pub updated_at: i64,

@@ -1,3 +1,5 @@
+//! The table of replays.
+
 use sea_orm::entity::prelude::*;
 
 #[sea_orm::model]

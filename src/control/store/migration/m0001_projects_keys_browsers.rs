@@ -1,3 +1,5 @@
+//! Creates the tables of projects, API keys, browsers and tags.
+
 use sea_orm_migration::{prelude::*, schema::*};
 
 #[derive(DeriveMigrationName)]
@@ -61,6 +63,10 @@ enum BrowserTags {
 
 #[async_trait::async_trait]
 impl MigrationTrait for Migration {
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one statement per table, read as a list"
+    )]
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
         manager
             .create_table(

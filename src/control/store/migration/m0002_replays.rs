@@ -1,3 +1,5 @@
+//! Creates the table of replays.
+
 use sea_orm_migration::{prelude::*, schema::*};
 
 #[derive(DeriveMigrationName)]
@@ -32,7 +34,7 @@ impl MigrationTrait for Migration {
                     .table(Replays::Table)
                     .col(text(Replays::Id).primary_key())
                     .col(text(Replays::ProjectId))
-                    // No foreign key: a replay may be kept for longer than its browser's record.
+                    // No foreign key: a replay may be retained for longer than its browser's row.
                     .col(text(Replays::BrowserId))
                     .col(text(Replays::State))
                     .col(text_null(Replays::EndReason))

@@ -1,4 +1,4 @@
-//! The schema's history. A step that has been released is never edited; the next change is a new file.
+//! The history of the schema. A released migration is never edited; a change is a new file.
 
 use sea_orm_migration::prelude::*;
 

@@ -1,15 +1,10 @@
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+//! `/browsers/{id}/json/list`.
 
-use super::{TAG, ask};
+use axum::{extract::Request, response::Response};
+
+use super::{DevtoolsTargets, TAG};
 use crate::{
     api::ErrorBody,
-    control::{
-        Control,
-        routes::{auth::Principal, public_base_url::PublicBaseUrl},
-    },
     http::{ApiResult, Path},
 };
 
@@ -30,13 +25,11 @@ use crate::{
     )
 )]
 pub async fn list(
-    State(control): State<Control>,
-    principal: Principal,
-    base_url: PublicBaseUrl,
+    targets: DevtoolsTargets,
     Path(id): Path<String>,
     request: Request,
 ) -> ApiResult<Response> {
-    ask(&control, &principal, &base_url, &id, request).await
+    targets.query(&id, request).await
 }
 
 /// List tabs and other targets (alias)
@@ -55,11 +48,9 @@ pub async fn list(
     )
 )]
 pub async fn root(
-    control: State<Control>,
-    principal: Principal,
-    base_url: PublicBaseUrl,
+    targets: DevtoolsTargets,
     id: Path<String>,
     request: Request,
 ) -> ApiResult<Response> {
-    list(control, principal, base_url, id, request).await
+    list(targets, id, request).await
 }

@@ -1,8 +1,10 @@
-//! `/browsers/{id}/json/…`: how DevTools clients find a browser and its tabs, with addresses that work from where the client is.
+//! `/browsers/{id}/json/…`: how DevTools clients discover a browser and its targets.
+//!
+//! The agent's response is forwarded with addresses that work from where the client is.
 
 use axum::{
     body::Body,
-    extract::Request,
+    extract::{FromRequestParts, Request, State},
     response::{IntoResponse, Response},
 };
 use http::{Method, StatusCode};
@@ -10,13 +12,13 @@ use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 use url::Url;
 
-use super::session::agent;
+use super::session::SessionForwarder;
 use crate::{
     control::{
         Control,
         proxy::SessionPath,
-        routes::{auth::Principal, public_base_url::PublicBaseUrl},
-        session_token::Scope,
+        routes::public_base_url::PublicBaseUrl,
+        session_token::{Scope, SessionTokens},
     },
     http::{ApiError, ApiResult, Json},
 };
@@ -25,87 +27,97 @@ pub mod list;
 pub mod version;
 
 const TAG: &str = crate::api::groups::DEVTOOLS;
-/// Room for some thousand tabs.
-const MAX_ANSWER: usize = 8 << 20;
-/// Where the frontend is told its tab's address; the second is for an encrypted connection.
+/// The most bytes of an agent's response, enough for some thousand targets.
+const MAX_RESPONSE: usize = 8 << 20;
+/// The query parameters of a frontend's URL that contain the address of its target, the second for
+/// an encrypted connection.
 const FRONTEND_PARAMETERS: [&str; 2] = ["ws", "wss"];
 
-/// The agent's answer, with its addresses led through control.
-async fn ask(
-    control: &Control,
-    principal: &Principal,
-    base_url: &PublicBaseUrl,
-    id: &str,
-    mut request: Request,
-) -> ApiResult<Response> {
-    let path = request.uri().path().to_owned();
-    let path = SessionPath::of_request(&path)?.trimmed();
-    let session = control.browsers.session(&principal.project, id).await?;
-    // A HEAD wants the same headers, which only the whole answer gives.
-    *request.method_mut() = Method::GET;
-    let answer = control.proxy.pass(&agent(&session), path, request).await?;
-    if answer.status() != StatusCode::OK {
-        return Ok(answer);
+/// Queries agents for their DevTools targets.
+#[derive(FromRequestParts)]
+#[from_request(state(Control))]
+pub struct DevtoolsTargets {
+    forwarder: SessionForwarder,
+    #[from_request(via(State))]
+    tokens: SessionTokens,
+    base_url: PublicBaseUrl,
+}
+
+impl DevtoolsTargets {
+    /// Forwards a request to the agent and replaces the addresses in its response.
+    async fn query(&self, id: &str, mut request: Request) -> ApiResult<Response> {
+        let path = request.uri().path().to_owned();
+        let path = SessionPath::of_request(&path)?.trimmed();
+        let session = self.forwarder.session(id).await?;
+        // The headers of a HEAD response depend on the complete body.
+        *request.method_mut() = Method::GET;
+        let response = self.forwarder.forward(&session, path, request).await?;
+        if response.status() != StatusCode::OK {
+            return Ok(response);
+        }
+        let mut targets = read_json(response.into_body()).await?;
+        let project = &self.forwarder.principal.project;
+        let token = self.tokens.issue(&session.id, project, &Scope::Session);
+        rewrite_addresses(&mut targets, &|path| {
+            self.base_url.websocket(&session.id, path, &token)
+        });
+        Ok(Json(targets).into_response())
     }
-    let mut answer = read(answer.into_body()).await?;
-    let token = control
-        .tokens
-        .issue(&session.id, &principal.project, &Scope::Session);
-    lead_through(&mut answer, &|path| {
-        base_url.websocket(&session.id, path, &token)
-    });
-    Ok(Json(answer).into_response())
 }
 
-async fn read(body: Body) -> ApiResult<Value> {
-    let refused = |cause: &dyn std::fmt::Display| {
-        tracing::warn!(%cause, "an agent's list of targets was not understood");
-        ApiError::bad_gateway("the browser's answer was not understood")
+async fn read_json(body: Body) -> ApiResult<Value> {
+    let invalid = |cause: &dyn std::fmt::Display| {
+        tracing::warn!(%cause, "invalid list of DevTools targets from an agent");
+        ApiError::bad_gateway("the browser's response is invalid")
     };
-    let body = Limited::new(body, MAX_ANSWER).collect().await;
-    let body = body.map_err(|error| refused(&error))?.to_bytes();
-    serde_json::from_slice(&body).map_err(|error| refused(&error))
+    let body = Limited::new(body, MAX_RESPONSE).collect().await;
+    let body = body.map_err(|error| invalid(&error))?.to_bytes();
+    serde_json::from_slice(&body).map_err(|error| invalid(&error))
 }
 
-fn lead_through(answer: &mut Value, outside: &impl Fn(&str) -> String) {
-    match answer {
+/// Replaces the addresses in a list of targets. `public_url` returns the address for a path of the
+/// agent.
+fn rewrite_addresses(targets: &mut Value, public_url: &impl Fn(&str) -> String) {
+    match targets {
         Value::Array(items) => items
             .iter_mut()
-            .for_each(|item| lead_through(item, outside)),
+            .for_each(|item| rewrite_addresses(item, public_url)),
         Value::Object(fields) => {
             if let Some(Value::String(address)) = fields.get_mut("webSocketDebuggerUrl") {
-                *address = outside(lasting_path(address).as_deref().unwrap_or("/cdp"));
+                *address = public_url(stable_path(address).as_deref().unwrap_or("/cdp"));
             }
             if let Some(Value::String(address)) = fields.get_mut("devtoolsFrontendUrl")
-                && let Some(moved) = moved_frontend(address, outside)
+                && let Some(rewritten) = rewrite_frontend(address, public_url)
             {
-                *address = moved;
+                *address = rewritten;
             }
         }
         _ => {}
     }
 }
 
-/// Where an address of the agent leads; the browser's own by the path that a restart of Chromium does not change.
-fn lasting_path(address: &str) -> Option<String> {
+/// Returns the path of an agent's address. Returns `None` for the browser's own address, whose
+/// path changes with each restart of Chromium.
+fn stable_path(address: &str) -> Option<String> {
     let path = Url::parse(address).ok()?.path().to_owned();
     (!path.starts_with("/devtools/browser/")).then_some(path)
 }
 
-/// The frontend's address with its tab's within it. It may be a path alone, so only its query is looked at.
-fn moved_frontend(address: &str, outside: &impl Fn(&str) -> String) -> Option<String> {
+/// Replaces the address of the target in a frontend's URL. The URL may be a path, so only its query
+/// is parsed.
+fn rewrite_frontend(address: &str, public_url: &impl Fn(&str) -> String) -> Option<String> {
     let (page, query) = address.split_once('?')?;
-    let mut moved = url::form_urlencoded::Serializer::new(String::new());
+    let mut rewritten = url::form_urlencoded::Serializer::new(String::new());
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
         if !FRONTEND_PARAMETERS.contains(&name.as_ref()) {
-            moved.append_pair(&name, &value);
+            rewritten.append_pair(&name, &value);
             continue;
         }
-        let target = outside(&lasting_path(&format!("ws://{value}"))?);
+        let target = public_url(&stable_path(&format!("ws://{value}"))?);
         let (scheme, rest) = target.split_once("://")?;
-        moved.append_pair(scheme, rest);
+        rewritten.append_pair(scheme, rest);
     }
-    Some(format!("{page}?{}", moved.finish()))
+    Some(format!("{page}?{}", rewritten.finish()))
 }
 
 #[cfg(test)]
@@ -114,24 +126,24 @@ mod tests {
 
     use super::*;
 
-    fn outside(path: &str) -> String {
+    fn public_url(path: &str) -> String {
         format!("wss://berth.example/browsers/brw_1{path}?jwt=t.o.k")
     }
 
     #[test]
-    fn a_browsers_address_is_one_that_a_restart_does_not_change() {
+    fn address_of_the_browser_survives_a_restart() {
         let mut version = json!({
             "Browser": "Chrome/150",
             "webSocketDebuggerUrl": "ws://127.0.0.1:4000/devtools/browser/6d6a-1",
         });
-        lead_through(&mut version, &outside);
+        rewrite_addresses(&mut version, &public_url);
         let expected = "wss://berth.example/browsers/brw_1/cdp?jwt=t.o.k";
         assert_eq!(version["webSocketDebuggerUrl"], expected);
         assert_eq!(version["Browser"], "Chrome/150");
     }
 
     #[test]
-    fn every_tab_keeps_its_own_path() {
+    fn each_target_keeps_its_own_path() {
         let mut list = json!([
             {
                 "id": "A1",
@@ -141,7 +153,7 @@ mod tests {
             },
             { "id": "B2", "devtoolsFrontendUrl": "/devtools/inspector.html" },
         ]);
-        lead_through(&mut list, &outside);
+        rewrite_addresses(&mut list, &public_url);
         let expected = "wss://berth.example/browsers/brw_1/devtools/page/A1?jwt=t.o.k";
         assert_eq!(list[0]["webSocketDebuggerUrl"], expected);
         assert_eq!(list[0]["url"], "http://example.com/?ws=127.0.0.1:4000");

@@ -1,27 +1,26 @@
+//! `/browsers/{id}/replays`.
+
 use std::time::Duration;
 
 use axum::{
-    extract::{Request, State},
+    extract::Request,
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
 use tokio::time::timeout;
 
-use super::{TAG, ask, internal, meant, show};
+use super::{ReplayContext, TAG, internal};
 use crate::{
     api::{ErrorBody, replays::Replay},
-    control::{
-        Control,
-        routes::{auth::Principal, public_base_url::PublicBaseUrl},
-    },
+    control::replays::MAX_REPLAYS_PER_BROWSER,
     http::{ApiError, ApiResult, Json, Path},
     request_scope::inherit,
 };
 
-/// How long an agent may take to say what it records: most is known without it.
-const LOOK: Duration = Duration::from_secs(2);
-/// When there may be room again: old replays are removed every hour.
-const ROOM_RETRY: Duration = Duration::from_secs(60);
+/// How long an agent may take to report its recordings. Most rows are up to date without it.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
+/// `Retry-After` if there is no room for a recording. Old replays are deleted hourly.
+const CAPACITY_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// List replays
 ///
@@ -38,44 +37,38 @@ const ROOM_RETRY: Duration = Duration::from_secs(60);
         (status = 404, body = ErrorBody),
     )
 )]
-pub async fn list(
-    State(control): State<Control>,
-    principal: Principal,
-    base_url: PublicBaseUrl,
-    Path(id): Path<String>,
-) -> ApiResult<Json<Vec<Replay>>> {
-    let browser = meant(&control, &principal, &id).await?;
-    if browser.lives {
-        let looking = timeout(LOOK, look(&control, &principal, &id)).await;
-        if looking.is_err() {
-            tracing::warn!(browser = %browser.id, "an agent takes too long to say what it records");
+pub async fn list(context: ReplayContext, Path(id): Path<String>) -> ApiResult<Json<Vec<Replay>>> {
+    let browser = context.find_browser(&id).await?;
+    if browser.is_active {
+        let refreshed = timeout(REFRESH_TIMEOUT, refresh(&context, &id)).await;
+        if refreshed.is_err() {
+            tracing::warn!(browser = %browser.id, "listing the agent's recordings timed out");
         }
     }
-    let rows = control.replays.list(&principal.project, &browser.id).await;
+    let rows = context.replays.list(context.project(), &browser.id).await;
     let rows = rows.map_err(internal)?.into_iter();
-    Ok(Json(
-        rows.map(|row| show(&control, &base_url, row)).collect(),
-    ))
+    Ok(Json(rows.map(|row| context.to_replay(row)).collect()))
 }
 
-/// Brings the records up to what the agent says. All that was started has one, so that an agent that does not answer makes the list no
-/// shorter.
-async fn look(control: &Control, principal: &Principal, id: &str) {
-    let session = match control.browsers.session(&principal.project, id).await {
+/// Updates the rows to what the agent reports. Every started recording has a row, so the list is
+/// complete even if the agent does not respond.
+async fn refresh(context: &ReplayContext, id: &str) {
+    let session = match context.forwarder.session(id).await {
         Ok(session) => session,
-        Err(reason) => {
-            tracing::debug!(%reason, "the browser is not asked for its replays");
+        Err(error) => {
+            tracing::debug!(%error, "no agent to list recordings from");
             return;
         }
     };
-    let looking = control
+    let project = context.project();
+    let refreshed = context
         .replays
-        .look(&principal.project, &session.id, &session.recorder);
-    match looking.await {
+        .refresh(project, &session.id, &session.replay_client);
+    match refreshed.await {
         Ok(true) => session.replays_changed.notify_one(),
         Ok(false) => {}
         Err(error) => {
-            tracing::warn!(browser = %session.id, %error, "an agent does not say what it records");
+            tracing::warn!(browser = %session.id, %error, "cannot list the agent's recordings");
         }
     }
 }
@@ -106,36 +99,32 @@ async fn look(control: &Control, principal: &Principal, id: &str) {
     )
 )]
 pub async fn start(
-    State(control): State<Control>,
-    principal: Principal,
-    base_url: PublicBaseUrl,
+    context: ReplayContext,
     Path(id): Path<String>,
     request: Request,
 ) -> ApiResult<Response> {
-    let session = control.browsers.session(&principal.project, &id).await?;
-    if !control.replays.has_room().await.map_err(internal)? {
-        let message = "the replays that are kept leave no room for another one";
-        return Err(ApiError::limit_exceeded(message, ROOM_RETRY));
+    let session = context.forwarder.session(&id).await?;
+    let replays = &context.replays;
+    if !replays.has_capacity().await.map_err(internal)? {
+        let message = "replay storage is full";
+        return Err(ApiError::limit_exceeded(message, CAPACITY_RETRY_DELAY));
     }
-    if control
-        .replays
-        .is_full(&session.id)
-        .await
-        .map_err(internal)?
-    {
-        let message = "the browser has as many replays as may be kept of one";
-        return Err(ApiError::limit_exceeded(message, ROOM_RETRY));
+    if replays.is_full(&session.id).await.map_err(internal)? {
+        let message = format!("replay limit of the browser reached ({MAX_REPLAYS_PER_BROWSER})");
+        return Err(ApiError::limit_exceeded(message, CAPACITY_RETRY_DELAY));
     }
-    // A client that does not wait must not leave a recording that nobody knows of.
-    let tasks = control.shutdown.clone();
-    let starting = tasks.spawn(inherit(async move {
+    // A task, so that a client that disconnects does not leave a recording without a row.
+    let shutdown = context.shutdown.clone();
+    let task = shutdown.spawn(inherit(async move {
         let created = StatusCode::CREATED;
-        let asked = ask(&control, &principal, &session, "/replays", created, request).await?;
-        Ok(match asked {
-            Ok(row) => (created, Json(show(&control, &base_url, row))).into_response(),
-            Err(answer) => answer,
+        let started = context
+            .forward_and_record(&session, "/replays", created, request)
+            .await?;
+        Ok(match started {
+            Ok(row) => (created, Json(context.to_replay(row))).into_response(),
+            Err(response) => response,
         })
     }));
-    let started = starting.await;
-    started.map_err(|error| ApiError::internal(error).permanent())?
+    task.await
+        .map_err(|error| ApiError::internal(error).permanent())?
 }

@@ -1,19 +1,12 @@
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+//! `/browsers/{id}/replays/{replay_id}`.
+
+use axum::{extract::Request, response::Response};
 use http::StatusCode;
 
-use super::{TAG, file, found, lost, not_yet};
+use super::{ReplayContext, TAG, lost, not_ready};
 use crate::{
     api::{ErrorBody, ids::ReplayId},
-    control::{
-        Control,
-        browsers::BrowserError,
-        proxy::SessionPath,
-        replays::state::State as Where,
-        routes::{auth::Principal, browsers::session::agent},
-    },
+    control::{browsers::BrowserError, proxy::SessionPath, replays::state::State},
     http::{ApiResult, Path},
 };
 
@@ -43,42 +36,41 @@ use crate::{
     )
 )]
 pub async fn get(
-    State(control): State<Control>,
-    principal: Principal,
+    context: ReplayContext,
     Path((id, replay)): Path<(String, ReplayId)>,
     request: Request,
 ) -> ApiResult<Response> {
-    let (browser, row) = found(&control, &principal, &id, &replay).await?;
+    let (browser, row) = context.find_replay(&id, &replay).await?;
     let headers = request.headers().clone();
     match row.state {
-        Where::Kept => return file(&control, &replay, &headers).await,
-        Where::Lost => return Err(lost(&row)),
-        Where::Recording | Where::Finished if !browser.lives => return Ok(not_yet()),
-        Where::Recording | Where::Finished => {}
+        State::Stored => return context.file(&replay, &headers).await,
+        State::Lost => return Err(lost(&row)),
+        State::Recording | State::Finished if !browser.is_active => return Ok(not_ready()),
+        State::Recording | State::Finished => {}
     }
-    let session = match control.browsers.session(&principal.project, &id).await {
+    let session = match context.forwarder.session(&id).await {
         Ok(session) => session,
-        // It has ended in this moment.
-        Err(BrowserError::NotFound) => return Ok(not_yet()),
+        // The browser has ended since it was found.
+        Err(BrowserError::NotFound) => return Ok(not_ready()),
         Err(error) => return Err(error.into()),
     };
     let path = format!("/replays/{replay}");
-    let path = SessionPath::own(&path);
-    let answer = control.proxy.pass(&agent(&session), path, request).await?;
-    if answer.status() != StatusCode::NOT_FOUND {
-        return Ok(answer);
+    let path = SessionPath::internal(&path);
+    let response = context.forwarder.forward(&session, path, request).await?;
+    if response.status() != StatusCode::NOT_FOUND {
+        return Ok(response);
     }
-    // It may have been fetched in this moment, or is about to be found lost.
-    let again = control
+    // The replay has been fetched since its row was read, or is about to be found lost.
+    let found = context
         .replays
-        .find(&principal.project, &browser.id, &replay);
-    let row = again.await?;
+        .find(context.project(), &browser.id, &replay);
+    let row = found.await?;
     match row.state {
-        Where::Kept => file(&control, &replay, &headers).await,
-        Where::Lost => Err(lost(&row)),
-        Where::Recording | Where::Finished => {
+        State::Stored => context.file(&replay, &headers).await,
+        State::Lost => Err(lost(&row)),
+        State::Recording | State::Finished => {
             session.replays_changed.notify_one();
-            Ok(not_yet())
+            Ok(not_ready())
         }
     }
 }

@@ -1,34 +1,33 @@
-//! `/browsers/{id}/replays`: recordings of a browser's screen, made by its agent and kept here when it has gone.
+//! `/browsers/{id}/replays`: recordings of a browser's screen, made by its agent and stored by
+//! control when they are finished.
 
 use std::time::Duration;
 
 use axum::{
     body::Body,
-    extract::Request,
+    extract::{FromRequestParts, Request, State},
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 
-use super::session::agent;
+use super::session::SessionForwarder;
 use crate::{
     api::{
-        ids::{BrowserId, ReplayId},
+        ids::{ProjectId, ReplayId},
         replays::{Replay, ReplayEndReason, ReplayStatus},
     },
     control::{
         Control,
-        browsers::{BrowserError, Session},
+        browsers::{BrowserError, KnownBrowser, Session},
         proxy::SessionPath,
-        replays::{ReplayError, state::State},
-        routes::{
-            auth::{Credential, Principal},
-            public_base_url::PublicBaseUrl,
-        },
-        session_token::Scope,
+        replays::{ReplayError, Replays, state::State as ReplayState},
+        routes::{auth::Credential, public_base_url::PublicBaseUrl},
+        session_token::{Scope, SessionTokens},
         store::{ReplayRow, StoreError},
     },
     http::{ApiError, ApiResult, RangedAnswer},
+    shutdown::Shutdown,
 };
 
 pub mod collection;
@@ -37,157 +36,167 @@ pub mod stop;
 pub mod view;
 
 const TAG: &str = crate::api::groups::REPLAYS;
-/// What an agent says of one recording is short.
-const MAX_ANSWER: usize = 64 << 10;
-/// When a recording under way is worth another look.
-const RECORDING_RETRY: Duration = Duration::from_secs(2);
+/// The most bytes of an agent's response about one recording.
+const MAX_RESPONSE: usize = 64 << 10;
+/// `Retry-After` while a replay is being recorded or fetched.
+const RECORDING_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// The browser whose replays are meant, be it alive or not.
-struct Meant {
-    id: BrowserId,
-    lives: bool,
+/// The services and the request data that the replay routes share.
+#[derive(FromRequestParts)]
+#[from_request(state(Control))]
+pub struct ReplayContext {
+    forwarder: SessionForwarder,
+    #[from_request(via(State))]
+    replays: Replays,
+    #[from_request(via(State))]
+    tokens: SessionTokens,
+    #[from_request(via(State))]
+    shutdown: Shutdown,
+    base_url: PublicBaseUrl,
 }
 
-async fn meant(control: &Control, principal: &Principal, id_or_name: &str) -> ApiResult<Meant> {
-    let (id, lives) = control
-        .browsers
-        .resolve(&principal.project, id_or_name)
-        .await?;
-    // This token ends with its browser; a replay's own does not.
-    let ends = matches!(
-        principal.credential,
-        Credential::SessionToken(Scope::Session)
-    );
-    if ends && !lives {
-        return Err(BrowserError::NotFound.into());
+impl ReplayContext {
+    fn project(&self) -> &ProjectId {
+        &self.forwarder.principal.project
     }
-    Ok(Meant { id, lives })
-}
 
-/// A replay, and its browser.
-async fn found(
-    control: &Control,
-    principal: &Principal,
-    id_or_name: &str,
-    replay: &ReplayId,
-) -> ApiResult<(Meant, ReplayRow)> {
-    let browser = meant(control, principal, id_or_name).await?;
-    let row = control
-        .replays
-        .find(&principal.project, &browser.id, replay);
-    let row = row.await?;
-    Ok((browser, row))
-}
-
-/// The record as clients see it.
-fn show(control: &Control, base_url: &PublicBaseUrl, row: ReplayRow) -> Replay {
-    let token = token_for(control, &row);
-    let path = format!("/replays/{}/view", row.id);
-    Replay {
-        replay_view_url: Some(base_url.page(&row.browser_id, &path, &token)),
-        status: status(row.state),
-        replay_id: row.id,
-        started_at: row.started_at.into(),
-        finished_at: row.end.finished_at.map(Into::into),
-        end_reason: row.end.reason,
-        duration_ms: row.end.duration_ms,
-        size_bytes: row.end.size_bytes,
+    /// Finds a browser, active or ended.
+    async fn find_browser(&self, id_or_name: &str) -> ApiResult<KnownBrowser> {
+        let forwarder = &self.forwarder;
+        let browser = forwarder.browsers.resolve(self.project(), id_or_name);
+        let browser = browser.await?;
+        // A token for the session is valid until the browser ends; a token for a replay longer.
+        let ends_with_browser = matches!(
+            forwarder.principal.credential,
+            Credential::SessionToken(Scope::Session)
+        );
+        if ends_with_browser && !browser.is_active {
+            return Err(BrowserError::NotFound.into());
+        }
+        Ok(browser)
     }
-}
 
-/// Opens the replay and nothing else.
-fn token_for(control: &Control, row: &ReplayRow) -> String {
-    let scope = Scope::Replay(row.id.clone());
-    control
-        .tokens
-        .issue(&row.browser_id, &row.project_id, &scope)
-}
-
-fn status(state: State) -> ReplayStatus {
-    match state {
-        State::Recording => ReplayStatus::Recording,
-        State::Finished | State::Kept | State::Lost => ReplayStatus::Finished,
+    /// Finds a replay and its browser.
+    async fn find_replay(
+        &self,
+        id_or_name: &str,
+        replay: &ReplayId,
+    ) -> ApiResult<(KnownBrowser, ReplayRow)> {
+        let browser = self.find_browser(id_or_name).await?;
+        let row = self.replays.find(self.project(), &browser.id, replay);
+        let row = row.await?;
+        Ok((browser, row))
     }
-}
 
-/// Has the agent do something about one recording, and takes down what it says of it. An answer of `expected` is read, and the replay's
-/// record comes back; any other answer comes back as it is.
-async fn ask(
-    control: &Control,
-    principal: &Principal,
-    session: &Session,
-    path: &str,
-    expected: StatusCode,
-    request: Request,
-) -> ApiResult<Result<ReplayRow, Response>> {
-    let path = SessionPath::own(path);
-    let answer = control.proxy.pass(&agent(session), path, request).await?;
-    if answer.status() != expected {
-        return Ok(Err(answer));
+    /// Converts a row to its API representation, with a URL that contains a token.
+    fn to_replay(&self, row: ReplayRow) -> Replay {
+        let token = self.replay_token(&row);
+        let path = format!("/replays/{}/view", row.id);
+        Replay {
+            replay_view_url: Some(self.base_url.page(&row.browser_id, &path, &token)),
+            status: status(row.state),
+            replay_id: row.id,
+            started_at: row.started_at.into(),
+            finished_at: row.end.finished_at.map(Into::into),
+            end_reason: row.end.reason,
+            duration_ms: row.end.duration_ms,
+            size_bytes: row.end.size_bytes,
+        }
     }
-    let replay = read(answer.into_body()).await?;
-    let recorded = async {
-        let (project, browser) = (&principal.project, &session.id);
-        control.replays.note(project, browser, &replay).await?;
-        let row = control.replays.find(project, browser, &replay.replay_id);
-        row.await
-    };
-    let row = recorded.await;
-    session.replays_changed.notify_one();
-    // It has been done all the same, and is found with the next look at what the agent has: doing it again would be once too often.
-    row.map(Ok)
-        .map_err(|error| ApiError::from(error).permanent())
-}
 
-async fn read(body: Body) -> ApiResult<Replay> {
-    let refused = |cause: &dyn std::fmt::Display| {
-        tracing::warn!(%cause, "what an agent says of a recording was not understood");
-        ApiError::bad_gateway("the browser's answer was not understood").permanent()
-    };
-    let body = Limited::new(body, MAX_ANSWER).collect().await;
-    let body = body.map_err(|error| refused(&error))?.to_bytes();
-    serde_json::from_slice(&body).map_err(|error| refused(&error))
-}
+    /// Issues a token that is valid for one replay only.
+    fn replay_token(&self, row: &ReplayRow) -> String {
+        let scope = Scope::Replay(row.id.clone());
+        self.tokens.issue(&row.browser_id, &row.project_id, &scope)
+    }
 
-/// A replay's file, or the part of it that is asked for.
-async fn file(control: &Control, id: &ReplayId, request: &HeaderMap) -> ApiResult<Response> {
-    let length = control.replays.size(id).await?;
-    // What is kept of a replay never changes.
-    let etag = HeaderValue::try_from(format!("\"{id}\"")).map_err(ApiError::internal)?;
-    let answer = RangedAnswer::to(request, length, etag);
-    let body = match answer.range() {
-        Some(range) => Body::from_stream(control.replays.read(id, range).await?),
-        None => Body::empty(),
-    };
-    let mut response = answer.with(body);
-    let headers = response.headers_mut();
-    headers.insert(
-        header::CACHE_CONTROL,
-        HeaderValue::from_static("private, no-cache"),
-    );
-    headers.insert(
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    );
-    if response.status().is_success() {
-        let name = format!("inline; filename=\"{id}.mp4\"");
-        let name = HeaderValue::try_from(name).map_err(ApiError::internal)?;
+    /// Forwards a request about one recording to its agent, and records the recording in the
+    /// response. Returns its row, or the response if the status is not `expected`.
+    async fn forward_and_record(
+        &self,
+        session: &Session,
+        path: &str,
+        expected: StatusCode,
+        request: Request,
+    ) -> ApiResult<Result<ReplayRow, Response>> {
+        let path = SessionPath::internal(path);
+        let response = self.forwarder.forward(session, path, request).await?;
+        if response.status() != expected {
+            return Ok(Err(response));
+        }
+        let replay = read_replay(response.into_body()).await?;
+        let recorded = self.record(session, &replay).await;
+        session.replays_changed.notify_one();
+        // The agent has processed the request, and the replay collector will find the recording.
+        // A retry would repeat the request.
+        recorded
+            .map(Ok)
+            .map_err(|error| ApiError::from(error).permanent())
+    }
+
+    async fn record(&self, session: &Session, replay: &Replay) -> Result<ReplayRow, ReplayError> {
+        let (project, browser) = (self.project(), &session.id);
+        self.replays.record(project, browser, replay).await?;
+        self.replays.find(project, browser, &replay.replay_id).await
+    }
+
+    /// Returns a stored replay's file, or the requested range of it.
+    async fn file(&self, id: &ReplayId, request: &HeaderMap) -> ApiResult<Response> {
+        let length = self.replays.size(id).await?;
+        // A stored file never changes.
+        let etag = HeaderValue::try_from(format!("\"{id}\"")).map_err(ApiError::internal)?;
+        let ranged = RangedAnswer::to(request, length, etag);
+        let body = match ranged.range() {
+            Some(range) => Body::from_stream(self.replays.read(id, range).await?),
+            None => Body::empty(),
+        };
+        let mut response = ranged.with(body);
+        let is_success = response.status().is_success();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("video/mp4"));
-        headers.insert(header::CONTENT_DISPOSITION, name);
+        headers.insert(
+            header::CACHE_CONTROL,
+            HeaderValue::from_static("private, no-cache"),
+        );
+        headers.insert(
+            header::X_CONTENT_TYPE_OPTIONS,
+            HeaderValue::from_static("nosniff"),
+        );
+        if is_success {
+            let name = format!("inline; filename=\"{id}.mp4\"");
+            let name = HeaderValue::try_from(name).map_err(ApiError::internal)?;
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("video/mp4"));
+            headers.insert(header::CONTENT_DISPOSITION, name);
+        }
+        Ok(response)
     }
-    Ok(response)
 }
 
-/// It is being recorded, or on its way from where it was.
-fn not_yet() -> Response {
-    let again = HeaderValue::from(RECORDING_RETRY.as_secs());
-    (StatusCode::ACCEPTED, [(header::RETRY_AFTER, again)]).into_response()
+fn status(state: ReplayState) -> ReplayStatus {
+    match state {
+        ReplayState::Recording => ReplayStatus::Recording,
+        ReplayState::Finished | ReplayState::Stored | ReplayState::Lost => ReplayStatus::Finished,
+    }
+}
+
+async fn read_replay(body: Body) -> ApiResult<Replay> {
+    let invalid = |cause: &dyn std::fmt::Display| {
+        tracing::warn!(%cause, "invalid response about a recording from an agent");
+        ApiError::bad_gateway("the browser's response is invalid").permanent()
+    };
+    let body = Limited::new(body, MAX_RESPONSE).collect().await;
+    let body = body.map_err(|error| invalid(&error))?.to_bytes();
+    serde_json::from_slice(&body).map_err(|error| invalid(&error))
+}
+
+/// Returns the response while a replay is being recorded or fetched.
+fn not_ready() -> Response {
+    let delay = HeaderValue::from(RECORDING_RETRY_DELAY.as_secs());
+    (StatusCode::ACCEPTED, [(header::RETRY_AFTER, delay)]).into_response()
 }
 
 fn lost(row: &ReplayRow) -> ApiError {
     let reason = match row.end.reason {
-        Some(ReplayEndReason::Lost) | None => "nothing of it is left",
+        Some(ReplayEndReason::Lost) | None => "the file does not exist",
         Some(_) => "nothing was recorded",
     };
     ApiError::gone("the recording is lost").inner("lost", reason)
@@ -196,7 +205,7 @@ fn lost(row: &ReplayRow) -> ApiError {
 impl From<ReplayError> for ApiError {
     fn from(error: ReplayError) -> Self {
         match error {
-            ReplayError::NotFound => ApiError::not_found("there is no such replay"),
+            ReplayError::NotFound => ApiError::not_found("no replay with that id"),
             ReplayError::Store(cause) => ApiError::internal(cause),
             ReplayError::Blob(cause) => ApiError::internal(cause),
         }

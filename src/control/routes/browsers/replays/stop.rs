@@ -1,16 +1,14 @@
+//! `/browsers/{id}/replays/{replay_id}/stop`.
+
 use axum::{
-    extract::{Request, State},
+    extract::Request,
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
 
-use super::{TAG, ask, found, show};
+use super::{ReplayContext, TAG};
 use crate::{
     api::{ErrorBody, ids::ReplayId, replays::Replay},
-    control::{
-        Control,
-        routes::{auth::Principal, public_base_url::PublicBaseUrl},
-    },
     http::{ApiError, ApiResult, Json, Path},
     request_scope::inherit,
 };
@@ -36,38 +34,38 @@ use crate::{
     )
 )]
 pub async fn stop(
-    State(control): State<Control>,
-    principal: Principal,
-    base_url: PublicBaseUrl,
+    context: ReplayContext,
     Path((id, replay)): Path<(String, ReplayId)>,
     request: Request,
 ) -> ApiResult<Response> {
-    let (browser, row) = found(&control, &principal, &id, &replay).await?;
-    if !(browser.lives && row.state.is_open()) {
-        return Ok(Json(show(&control, &base_url, row)).into_response());
+    let (browser, row) = context.find_replay(&id, &replay).await?;
+    if !(browser.is_active && row.state.is_open()) {
+        return Ok(Json(context.to_replay(row)).into_response());
     }
-    let session = control.browsers.session(&principal.project, &id).await?;
-    let tasks = control.shutdown.clone();
-    let stopping = tasks.spawn(inherit(async move {
+    let session = context.forwarder.session(&id).await?;
+    let shutdown = context.shutdown.clone();
+    let task = shutdown.spawn(inherit(async move {
         let path = format!("/replays/{replay}/stop");
-        let ok = StatusCode::OK;
-        let row = match ask(&control, &principal, &session, &path, ok, request).await? {
+        let stopped = context
+            .forward_and_record(&session, &path, StatusCode::OK, request)
+            .await?;
+        let row = match stopped {
             Ok(row) => row,
-            Err(answer) if answer.status() != StatusCode::NOT_FOUND => return Ok(answer),
-            Err(answer) => {
-                let again = control
+            Err(response) if response.status() != StatusCode::NOT_FOUND => return Ok(response),
+            Err(response) => {
+                let found = context
                     .replays
-                    .find(&principal.project, &session.id, &replay);
-                let row = again.await?;
+                    .find(context.project(), &session.id, &replay);
+                let row = found.await?;
                 if row.state.is_open() {
-                    return Ok(answer);
+                    return Ok(response);
                 }
-                // It has been fetched in this moment.
+                // The replay has been fetched since its row was read.
                 row
             }
         };
-        Ok(Json(show(&control, &base_url, row)).into_response())
+        Ok(Json(context.to_replay(row)).into_response())
     }));
-    let stopped = stopping.await;
-    stopped.map_err(|error| ApiError::internal(error).permanent())?
+    task.await
+        .map_err(|error| ApiError::internal(error).permanent())?
 }

@@ -1,16 +1,17 @@
+//! `/browsers/{id}/replays/{replay_id}/view`.
+
 use std::sync::LazyLock;
 
-use axum::{extract::State, response::Response};
+use axum::response::Response;
 use chrono::{DateTime, SecondsFormat, Utc};
 use http::{HeaderValue, StatusCode, Uri, header::REFRESH};
 
-use super::{RECORDING_RETRY, TAG, found, token_for};
+use super::{RECORDING_RETRY_DELAY, ReplayContext, TAG};
 use crate::{
     api::{ErrorBody, ids::ReplayId, replays::ReplayEndReason},
     control::{
-        Control,
-        replays::state::State as Where,
-        routes::auth::{Credential, Principal, token_of},
+        replays::state::State,
+        routes::auth::{Credential, token_in},
         session_token::Scope,
         store::ReplayRow,
     },
@@ -21,10 +22,10 @@ const DOCUMENT: &str = include_str!("player/player.html");
 const STYLE: &str = include_str!("player/player.css");
 const SCRIPT: &str = include_str!("player/player.js");
 
-/// Its videos are this server's.
+/// The player page. Its content security policy allows videos of this server only.
 static PAGE: LazyLock<Page> = LazyLock::new(|| {
-    let also = "media-src 'self'; frame-ancestors 'none'";
-    Page::new(DOCUMENT, STYLE, SCRIPT, also)
+    let policy = "media-src 'self'; frame-ancestors 'none'";
+    Page::new(DOCUMENT, STYLE, SCRIPT, policy)
 });
 
 /// Open the player of a replay
@@ -48,66 +49,66 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| {
     )
 )]
 pub async fn view(
-    State(control): State<Control>,
-    principal: Principal,
+    context: ReplayContext,
     Path((id, replay)): Path<(String, ReplayId)>,
-    address: Uri,
+    url: Uri,
 ) -> ApiResult<Response> {
-    let (browser, row) = found(&control, &principal, &id, &replay).await?;
-    let token = match (&principal.credential, token_of(&address)) {
-        // A link is good for as long as it was given for: looking at it makes no other one.
+    let (browser, row) = context.find_replay(&id, &replay).await?;
+    let credential = &context.forwarder.principal.credential;
+    let token = match (credential, token_in(&url)) {
+        // A link expires when it was meant to: viewing the page does not issue a new token.
         (Credential::SessionToken(Scope::Replay(_)), Some(token)) => token,
-        _ => token_for(&control, &row),
+        _ => context.replay_token(&row),
     };
-    let shown = match row.state {
-        Where::Kept => Shown::Video,
-        Where::Finished if browser.lives => Shown::Video,
-        Where::Recording if browser.lives => Shown::Later("This replay is still being recorded."),
-        Where::Recording | Where::Finished => Shown::Later("This replay is being fetched."),
-        Where::Lost => Shown::Lost,
+    let content = match row.state {
+        State::Stored => Content::Video,
+        State::Finished if browser.is_active => Content::Video,
+        State::Recording if browser.is_active => {
+            Content::Pending("This replay is still being recorded.")
+        }
+        State::Recording | State::Finished => Content::Pending("This replay is being fetched."),
+        State::Lost => Content::Lost,
     };
-    let status = match shown {
-        Shown::Lost => StatusCode::GONE,
-        Shown::Video | Shown::Later(_) => StatusCode::OK,
-    };
-    let mut response = page(&row, &token, &shown);
-    *response.status_mut() = status;
-    if matches!(shown, Shown::Later(_)) {
-        let again = HeaderValue::from(RECORDING_RETRY.as_secs());
-        response.headers_mut().insert(REFRESH, again);
+    let mut response = page(&row, &token, &content);
+    if matches!(content, Content::Lost) {
+        *response.status_mut() = StatusCode::GONE;
+    }
+    if matches!(content, Content::Pending(_)) {
+        let delay = HeaderValue::from(RECORDING_RETRY_DELAY.as_secs());
+        response.headers_mut().insert(REFRESH, delay);
     }
     Ok(response)
 }
 
-/// What there is to be seen.
-enum Shown {
+/// The content of the page.
+enum Content {
     Video,
-    /// Why not yet.
-    Later(&'static str),
+    /// The video is not available yet, for this reason.
+    Pending(&'static str),
     Lost,
 }
 
-/// What is put in has no character that means anything to HTML.
-fn page(row: &ReplayRow, token: &str, shown: &Shown) -> Response {
+/// Renders the page. No inserted value contains characters that HTML would interpret.
+fn page(row: &ReplayRow, token: &str, content: &Content) -> Response {
     let id = &row.id;
     // The page is one level below the file.
     let source = format!("../{id}?jwt={token}");
-    let (content, download) = match shown {
-        Shown::Video => (
+    let (element, download) = match content {
+        Content::Video => (
             format!(
                 "<video controls autoplay muted playsinline preload=\"metadata\" src=\"{source}\"></video>"
             ),
             format!("<a href=\"{source}\" download=\"{id}.mp4\">Download</a>"),
         ),
-        Shown::Later(why) => (message(why), String::new()),
-        Shown::Lost => (message("This replay is lost."), String::new()),
+        Content::Pending(reason) => (message(reason), String::new()),
+        Content::Lost => (message("This replay is lost."), String::new()),
     };
     PAGE.answer(&[
         ("id", id.as_str()),
         ("started", &time(row.started_at)),
         ("facts", &facts(row)),
         ("download", &download),
-        ("content", &content),
+        ("content", &element),
     ])
 }
 
@@ -131,12 +132,12 @@ fn facts(row: &ReplayRow) -> String {
     let end = row.end.reason.map(|reason| {
         match reason {
             ReplayEndReason::Stopped => "stopped",
-            ReplayEndReason::MaxDuration => "ended at its longest duration",
-            ReplayEndReason::MaxSize => "ended at its largest size",
+            ReplayEndReason::MaxDuration => "reached its maximum duration",
+            ReplayEndReason::MaxSize => "reached its maximum size",
             ReplayEndReason::ScreenEnded => "ended with the screen",
-            ReplayEndReason::EncoderFailed => "ended when the encoder failed",
-            ReplayEndReason::DiskFull => "ended when the disk was full",
-            ReplayEndReason::AgentEnded => "broken off with the browser's host",
+            ReplayEndReason::EncoderFailed => "ended because the encoder failed",
+            ReplayEndReason::DiskFull => "ended because the disk was full",
+            ReplayEndReason::AgentEnded => "interrupted with the browser's host",
             ReplayEndReason::Lost => "lost",
         }
         .to_owned()
@@ -160,7 +161,7 @@ mod tests {
             id: ReplayId::generate(),
             project_id: ProjectId::generate(),
             browser_id: BrowserId::generate(),
-            state: Where::Kept,
+            state: State::Stored,
             started_at: DateTime::from_timestamp(1_769_860_800, 0).unwrap(),
             end: ReplayEnd {
                 finished_at: None,
@@ -172,18 +173,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_place_of_the_page_is_filled() {
+    async fn page_has_no_unfilled_placeholder() {
         let row = row();
-        for shown in [Shown::Video, Shown::Later("Later."), Shown::Lost] {
-            let body = page(&row, "t.o.k", &shown).into_body();
+        for content in [Content::Video, Content::Pending("Later."), Content::Lost] {
+            let body = page(&row, "t.o.k", &content).into_body();
             let page = body.collect().await.unwrap().to_bytes();
             let page = String::from_utf8(page.to_vec()).unwrap();
             assert!(!page.contains("{{"), "{page}");
             let video = format!("src=\"../{}?jwt=t.o.k\"", row.id);
-            assert_eq!(page.contains(&video), matches!(shown, Shown::Video));
+            assert_eq!(page.contains(&video), matches!(content, Content::Video));
             assert!(page.contains("2026-01-31T12:00:00Z"), "{page}");
             assert!(
-                page.contains(" · 1:02:05 · ended at its longest duration"),
+                page.contains(" · 1:02:05 · reached its maximum duration"),
                 "{page}"
             );
         }

@@ -1,8 +1,10 @@
+//! `/org/api_keys`.
+
 use axum::extract::State;
 use chrono::Utc;
 use http::StatusCode;
 
-use super::{TAG, show, show_fresh};
+use super::{TAG, to_api_key, to_created_key};
 use crate::{
     api::{
         ErrorBody,
@@ -10,7 +12,7 @@ use crate::{
         paging::Page,
     },
     control::{
-        Control,
+        keys::ApiKeys,
         routes::{auth::Principal, paged::Paged},
     },
     http::{ApiError, ApiResult, Json, Query},
@@ -34,24 +36,21 @@ use crate::{
     )
 )]
 pub async fn create(
-    State(control): State<Control>,
+    State(keys): State<ApiKeys>,
     principal: Principal,
     Json(request): Json<CreateApiKey>,
 ) -> ApiResult<(StatusCode, Json<FreshApiKey>)> {
     let expiry = request.expiry(Utc::now());
     let project = match (&principal.api_key()?.project, request.project_id) {
-        (Some(bound), Some(asked)) if *bound != asked => {
+        (Some(bound), Some(requested)) if *bound != requested => {
             return Err(ApiError::forbidden("the key belongs to another project"));
         }
-        // A key cannot make a mightier one than itself.
+        // A key of one project cannot create a key for all projects.
         (Some(bound), _) => Some(bound.clone()),
-        (None, asked) => asked,
+        (None, requested) => requested,
     };
-    let fresh = control
-        .keys
-        .create(request.name.as_str(), project, expiry)
-        .await?;
-    Ok((StatusCode::CREATED, Json(show_fresh(fresh))))
+    let created = keys.create(request.name.as_str(), project, expiry).await?;
+    Ok((StatusCode::CREATED, Json(to_created_key(created))))
 }
 
 /// List API keys
@@ -66,12 +65,12 @@ pub async fn create(
     responses((status = 200, body = Vec<ApiKey>), (status = 400, body = ErrorBody))
 )]
 pub async fn list(
-    State(control): State<Control>,
+    State(keys): State<ApiKeys>,
     principal: Principal,
     Query(page): Query<Page>,
 ) -> ApiResult<Paged<ApiKey>> {
     let scope = principal.api_key()?.project.as_ref();
     let (offset, limit) = (page.offset.get().into(), page.limit.get().into());
-    let rows = control.keys.list(scope, offset, limit).await?;
-    Ok(Paged::new(page, rows, show))
+    let rows = keys.list(scope, offset, limit).await?;
+    Ok(Paged::new(page, rows, to_api_key))
 }

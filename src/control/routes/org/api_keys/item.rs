@@ -1,10 +1,12 @@
+//! `/org/api_keys/{id}`.
+
 use axum::extract::State;
 use http::StatusCode;
 
-use super::{TAG, show};
+use super::{TAG, to_api_key};
 use crate::{
     api::{ErrorBody, api_keys::ApiKey, ids::KeyId},
-    control::{Control, routes::auth::Principal},
+    control::{keys::ApiKeys, routes::auth::Principal},
     http::{ApiResult, Json, Path},
 };
 
@@ -20,12 +22,12 @@ use crate::{
     responses((status = 200, body = ApiKey), (status = 404, body = ErrorBody))
 )]
 pub async fn get(
-    State(control): State<Control>,
+    State(keys): State<ApiKeys>,
     principal: Principal,
     Path(id): Path<KeyId>,
 ) -> ApiResult<Json<ApiKey>> {
     let scope = principal.api_key()?.project.as_ref();
-    Ok(Json(show(control.keys.get(scope, &id).await?)))
+    Ok(Json(to_api_key(keys.get(scope, &id).await?)))
 }
 
 /// Delete an API key
@@ -41,11 +43,11 @@ pub async fn get(
     responses((status = 204, description = "The key is deleted"), (status = 404, body = ErrorBody))
 )]
 pub async fn delete(
-    State(control): State<Control>,
+    State(keys): State<ApiKeys>,
     principal: Principal,
     Path(id): Path<KeyId>,
 ) -> ApiResult<StatusCode> {
     let scope = principal.api_key()?.project.as_ref();
-    control.keys.delete(scope, &id).await?;
+    keys.delete(scope, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

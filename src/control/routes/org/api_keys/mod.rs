@@ -1,4 +1,4 @@
-//! `/org/api_keys`. A key that is bound to a project sees and makes keys of that project alone.
+//! `/org/api_keys`. A key that is bound to a project lists and creates only keys of that project.
 
 use secrecy::SecretString;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -26,7 +26,7 @@ pub fn router() -> OpenApiRouter<Control> {
         .routes(routes!(rotate::rotate))
 }
 
-fn show(row: ApiKeyRow) -> ApiKey {
+fn to_api_key(row: ApiKeyRow) -> ApiKey {
     ApiKey {
         masked_key: mask(&row.public_part),
         id: row.id,
@@ -38,9 +38,10 @@ fn show(row: ApiKeyRow) -> ApiKey {
     }
 }
 
-fn show_fresh((row, key): (ApiKeyRow, SecretString)) -> FreshApiKey {
+/// Converts a new key to its API representation, which includes the key itself.
+fn to_created_key((row, key): (ApiKeyRow, SecretString)) -> FreshApiKey {
     FreshApiKey {
-        record: show(row),
+        record: to_api_key(row),
         key: reveal(&key),
     }
 }
@@ -48,10 +49,10 @@ fn show_fresh((row, key): (ApiKeyRow, SecretString)) -> FreshApiKey {
 impl From<KeyError> for ApiError {
     fn from(error: KeyError) -> Self {
         match error {
-            KeyError::NotFound => ApiError::not_found("there is no such key"),
-            KeyError::Expired => ApiError::unauthorized("the key has expired"),
-            KeyError::UnknownProject => ApiError::not_found("there is no such project")
-                .detail("project_id", "is not a project's id"),
+            KeyError::NotFound => ApiError::not_found("no API key with that id"),
+            KeyError::Expired => ApiError::unauthorized("the API key has expired"),
+            KeyError::UnknownProject => ApiError::not_found("no project with that id")
+                .detail("project_id", "is not the id of a project"),
             KeyError::Store(cause) => ApiError::internal(cause),
             KeyError::Task(cause) => ApiError::internal(cause),
         }

@@ -1,9 +1,11 @@
+//! `/org/api_keys/{id}/rotate`.
+
 use axum::extract::State;
 
-use super::{TAG, show_fresh};
+use super::{TAG, to_created_key};
 use crate::{
     api::{ErrorBody, api_keys::FreshApiKey, ids::KeyId},
-    control::{Control, routes::auth::Principal},
+    control::{keys::ApiKeys, routes::auth::Principal},
     http::{ApiResult, Json, Path},
 };
 
@@ -19,10 +21,10 @@ use crate::{
     responses((status = 200, body = FreshApiKey), (status = 404, body = ErrorBody))
 )]
 pub async fn rotate(
-    State(control): State<Control>,
+    State(keys): State<ApiKeys>,
     principal: Principal,
     Path(id): Path<KeyId>,
 ) -> ApiResult<Json<FreshApiKey>> {
     let scope = principal.api_key()?.project.as_ref();
-    Ok(Json(show_fresh(control.keys.rotate(scope, &id).await?)))
+    Ok(Json(to_created_key(keys.rotate(scope, &id).await?)))
 }

@@ -1,4 +1,4 @@
-//! What agents log, told again in control's own log.
+//! Copies the log of an agent into control's own log.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -6,13 +6,14 @@ use tracing::Level;
 
 use crate::api::ids::BrowserId;
 
-/// The target of these lines. The agents have filtered them already, so the log lets all of it pass.
+/// The target of these events. Agents filter their log themselves, so control's log filter passes
+/// all of them.
 pub const TARGET: &str = "berth_agent";
 
-/// How many characters of a line are worth keeping for the report of an agent's death.
+/// The most characters of a line that are retained for the report of an agent's exit.
 const MAX_SUMMARY: usize = 1024;
 
-/// A line as `--log-format=json` has it.
+/// A line of a log in the format `--log-format=json`.
 #[derive(Deserialize)]
 struct Line {
     level: String,
@@ -23,8 +24,9 @@ struct Line {
     spans: Vec<Map<String, Value>>,
 }
 
-/// Tells a line of `browser`'s agent at its own level; returns a summary of it, or nothing where it is no line of a log.
-pub fn tell(browser: &BrowserId, line: &str) -> Option<String> {
+/// Logs a line of `browser`'s agent at the level it has there. Returns a summary of the line, or
+/// `None` if it is not a line of a log.
+pub(super) fn copy_line(browser: &BrowserId, line: &str) -> Option<String> {
     let Line {
         level,
         target,

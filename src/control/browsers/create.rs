@@ -1,0 +1,210 @@
+//! Creates browsers.
+//!
+//! The steps run in a task, so that a client that disconnects never interrupts one of them halfway.
+//! Each failure undoes the steps before it: the row is deleted, the host stopped.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use chrono::{TimeDelta, Utc};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    BrowserError, Browsers, Inner, NewBrowser,
+    handle::BrowserHandle,
+    state::{Action, EndReason, Event, State},
+};
+use crate::{
+    api::ids::{BrowserId, ProjectId},
+    control::{
+        fleet::{HostPermit, LaunchOptions},
+        store::{BrowserRow, Creation, NewBrowserRow},
+    },
+    request_scope::inherit,
+};
+
+/// How long a repeated request with the same `Idempotency-Key` finds the browser of the first one.
+const IDEMPOTENCY_WINDOW: TimeDelta = TimeDelta::minutes(10);
+
+impl Browsers {
+    /// Creates a browser and returns when its DevTools respond. Dropping the future undoes it.
+    pub async fn create(
+        &self,
+        project: &ProjectId,
+        new: NewBrowser,
+        creation: Option<Creation>,
+    ) -> Result<BrowserRow, BrowserError> {
+        let key_lock = match &creation {
+            Some(creation) => {
+                let key = (project.clone(), creation.key.clone());
+                Some(self.inner.creation_locks.lock(key).await)
+            }
+            None => None,
+        };
+        if let Some(creation) = &creation
+            && let Some(row) = self.find_repeated(project, creation).await?
+        {
+            return Ok(row);
+        }
+        let abandoned = CancellationToken::new();
+        let abandon_on_drop = abandoned.clone().drop_guard();
+        let this = self.clone();
+        let project = project.clone();
+        let task = self.inner.shutdown.spawn(inherit(async move {
+            let _key_lock = key_lock;
+            this.run_creation(project, new, creation, &abandoned).await
+        }));
+        let created = task.await?;
+        abandon_on_drop.disarm();
+        created
+    }
+
+    /// Finds the browser that an earlier request with the same idempotency key created.
+    async fn find_repeated(
+        &self,
+        project: &ProjectId,
+        creation: &Creation,
+    ) -> Result<Option<BrowserRow>, BrowserError> {
+        let since = Utc::now() - IDEMPOTENCY_WINDOW;
+        let store = &self.inner.store;
+        match store.find_creation(project, &creation.key, since).await? {
+            Some((_, digest)) if digest != creation.request_digest => {
+                Err(BrowserError::IdempotencyKeyReused)
+            }
+            Some((row, _)) => Ok(Some(row)),
+            None => Ok(None),
+        }
+    }
+
+    async fn run_creation(
+        &self,
+        project: ProjectId,
+        new: NewBrowser,
+        creation: Option<Creation>,
+        abandoned: &CancellationToken,
+    ) -> Result<BrowserRow, BrowserError> {
+        let Inner {
+            store,
+            fleet,
+            shutdown,
+            ..
+        } = &*self.inner;
+        if shutdown.stopping() {
+            return Err(BrowserError::ShuttingDown);
+        }
+        let started = Instant::now();
+        let permit = fleet.try_reserve();
+        let permit = permit.ok_or_else(|| BrowserError::LimitReached(fleet.capacity()))?;
+        let options = LaunchOptions {
+            headless: new.headless,
+            kiosk_mode: new.kiosk_mode,
+            viewport: new.viewport,
+            start_url: new.start_url.clone(),
+        };
+        let row = new_row(project, new, creation);
+        let row = store.create_browser(row, Utc::now()).await?;
+        let browser = self.start_host(&row, options, permit).await?;
+        self.wait_ready(&browser, abandoned).await?;
+        self.publish(&browser).await?;
+        self.end_if_too_late(&browser, abandoned).await?;
+        metrics::histogram!("berth_browser_start_seconds").record(started.elapsed());
+        Ok(BrowserRow {
+            state: State::Active,
+            ..row
+        })
+    }
+
+    /// Starts the browser's host. A failure leaves only the row, which is deleted.
+    async fn start_host(
+        &self,
+        row: &BrowserRow,
+        options: LaunchOptions,
+        permit: HostPermit,
+    ) -> Result<Arc<BrowserHandle>, BrowserError> {
+        let host = match self.inner.fleet.start(&row.id, options, permit).await {
+            Ok(host) => host,
+            Err(error) => {
+                self.record_end(row.id.clone(), Action::DeleteRow).await;
+                return Err(error.into());
+            }
+        };
+        let idle_timeout = Duration::from_secs(row.timeout_seconds.into());
+        Ok(Arc::new(BrowserHandle::new(
+            row.id.clone(),
+            row.project_id.clone(),
+            host,
+            idle_timeout,
+        )))
+    }
+
+    /// Waits until DevTools respond. Discards the browser if they do not, or if nobody waits.
+    async fn wait_ready(
+        &self,
+        browser: &Arc<BrowserHandle>,
+        abandoned: &CancellationToken,
+    ) -> Result<(), BrowserError> {
+        let timeout = self.inner.fleet.start_timeout();
+        let (event, error) = tokio::select! {
+            ready = browser.host().wait_ready(timeout) => match ready {
+                Ok(()) => return Ok(()),
+                Err(error) => (Event::StartFailed, BrowserError::NotReady(error)),
+            },
+            () = abandoned.cancelled() => (Event::Abandoned, BrowserError::Abandoned),
+            () = self.inner.shutdown.stopped() => (Event::Abandoned, BrowserError::ShuttingDown),
+        };
+        self.apply(browser, event).await?;
+        Err(error)
+    }
+
+    /// Makes a ready browser visible to clients. Discards it if that cannot be recorded.
+    async fn publish(&self, browser: &Arc<BrowserHandle>) -> Result<(), BrowserError> {
+        self.apply(browser, Event::Ready).await?;
+        let published = self.inner.store.publish_browser(browser.id()).await;
+        let event = match published {
+            Ok(true) => Event::Published,
+            Ok(false) | Err(_) => Event::NotPublished,
+        };
+        self.apply(browser, event).await?;
+        match published {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(BrowserError::NotFound),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends a browser that was published after the shutdown had listed all active browsers, or
+    /// after its client had disconnected.
+    async fn end_if_too_late(
+        &self,
+        browser: &Arc<BrowserHandle>,
+        abandoned: &CancellationToken,
+    ) -> Result<(), BrowserError> {
+        let (reason, error) = if self.inner.shutdown.stopping() {
+            (EndReason::Gone, BrowserError::ShuttingDown)
+        } else if abandoned.is_cancelled() {
+            (EndReason::Deleted, BrowserError::Abandoned)
+        } else {
+            return Ok(());
+        };
+        // Refused if something else has ended it already, which is just as good.
+        let _ = self.apply(browser, Event::End(reason)).await;
+        Err(error)
+    }
+}
+
+fn new_row(project: ProjectId, new: NewBrowser, creation: Option<Creation>) -> NewBrowserRow {
+    NewBrowserRow {
+        id: BrowserId::generate(),
+        project_id: project,
+        name: new.name,
+        headless: new.headless,
+        kiosk_mode: new.kiosk_mode,
+        timeout_seconds: new.timeout_seconds,
+        viewport: new.viewport,
+        start_url: new.start_url,
+        tags: new.tags,
+        idempotency: creation,
+    }
+}

@@ -1,0 +1,175 @@
+//! Applies events to browsers, runs the actions that follow, and ends browsers.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use chrono::Utc;
+use futures::future::BoxFuture;
+
+use super::{
+    BrowserError, Browsers,
+    handle::BrowserHandle,
+    state::{Action, EndReason, Event, State},
+};
+use crate::{
+    api::ids::{BrowserId, ProjectId},
+    control::store::StoreError,
+    request_scope::inherit,
+};
+
+/// Between two attempts to record the end of a browser.
+const RECORD_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Browsers {
+    /// Ends the hosts of an earlier run and marks its browsers as gone. Returns how many were
+    /// marked. Must run before the first request.
+    pub async fn recover(&self) -> Result<usize, StoreError> {
+        if let Err(error) = self.inner.fleet.clean_up().await {
+            tracing::error!(%error, "cannot clean up the hosts of an earlier run");
+        }
+        let store = &self.inner.store;
+        let mut gone = 0;
+        for (id, state) in store.unfinished_browsers().await? {
+            match state {
+                State::Creating => store.delete_creating_browser(&id).await?,
+                _ => {
+                    // Matches no row if the browser was ending already: it keeps its reason.
+                    let withdrawn = store.withdraw_browser(&id, EndReason::Gone, Utc::now());
+                    gone += usize::from(withdrawn.await?);
+                    store.close_browser(&id).await?;
+                }
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Ends a browser and returns when its host is stopped and its data removed. Completes even
+    /// if the client disconnects.
+    pub async fn delete(&self, project: &ProjectId, id_or_name: &str) -> Result<(), BrowserError> {
+        let browser = self.use_active(project, id_or_name).await?;
+        let this = self.clone();
+        let task = self.inner.shutdown.spawn(inherit(async move {
+            this.apply(&browser, Event::End(EndReason::Deleted)).await
+        }));
+        task.await?
+    }
+
+    /// Ends all browsers, because their hosts end with this process.
+    pub async fn end_all(&self) {
+        let all: Vec<Arc<BrowserHandle>> = self.active().values().cloned().collect();
+        let ending = all.iter().map(|browser| async move {
+            if let Err(error) = self.apply(browser, Event::End(EndReason::Gone)).await {
+                tracing::error!(browser = %browser.id(), %error, "cannot end browser");
+            }
+        });
+        futures::future::join_all(ending).await;
+    }
+
+    /// Applies an event and runs the actions that follow from it. Returns `NotFound` if another
+    /// event has ended the browser before.
+    pub(super) async fn apply(
+        &self,
+        browser: &Arc<BrowserHandle>,
+        event: Event,
+    ) -> Result<(), BrowserError> {
+        let actions = browser.apply(event).map_err(|rejected| {
+            tracing::debug!(browser = %browser.id(), %rejected);
+            BrowserError::NotFound
+        })?;
+        self.run_actions(browser, actions).await;
+        Ok(())
+    }
+
+    async fn run_actions(&self, browser: &Arc<BrowserHandle>, actions: &[Action]) {
+        let mut pending: VecDeque<Action> = actions.iter().copied().collect();
+        while let Some(action) = pending.pop_front() {
+            match action {
+                Action::MakeVisible => self.make_visible(browser),
+                Action::Withdraw(reason) => {
+                    self.active().remove(browser.id());
+                    self.update_gauge();
+                    browser.ended().cancel();
+                    tracing::info!(browser = %browser.id(), ?reason, "browser ended");
+                    self.record_end(browser.id().clone(), action).await;
+                }
+                Action::SaveReplays => self.save_replays(browser).await,
+                Action::StopHost => {
+                    browser.host().stop().await;
+                    self.take_over_replays(browser).await;
+                    pending.extend(browser.apply(Event::HostStopped).unwrap_or_default());
+                }
+                Action::CloseRow | Action::DeleteRow => {
+                    self.record_end(browser.id().clone(), action).await;
+                }
+            }
+        }
+    }
+
+    fn make_visible(&self, browser: &Arc<BrowserHandle>) {
+        let Browsers { inner } = self;
+        self.active().insert(browser.id().clone(), browser.clone());
+        self.update_gauge();
+        inner.shutdown.spawn(self.clone().watch(browser.clone()));
+        let collector = self.clone().collect_replays(browser.clone());
+        inner.shutdown.spawn(collector);
+        tracing::info!(browser = %browser.id(), "browser started");
+    }
+
+    /// Ends the browser when its idle timeout has passed or its host is gone.
+    ///
+    /// Boxed, because it is spawned by the actions that it runs itself.
+    fn watch(self, browser: Arc<BrowserHandle>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            while browser.is_visible() {
+                let actions = tokio::select! {
+                    // A request may have arrived just now, so idleness is checked again under
+                    // the lock of the state.
+                    () = browser.wait_idle() => browser.apply_if_idle(Event::End(EndReason::Idle)),
+                    () = browser.host().wait_gone() => {
+                        browser.apply(Event::End(EndReason::Gone)).ok()
+                    }
+                    () = self.inner.shutdown.stopped() => return,
+                };
+                if let Some(actions) = actions {
+                    self.run_actions(&browser, actions).await;
+                }
+            }
+        })
+    }
+
+    /// Records the end of a browser, and retries in the background if the database fails.
+    ///
+    /// A failing database must not keep a host from being stopped, and the client is not told
+    /// about it afterwards. A row that is never updated is settled at the next start.
+    pub(super) async fn record_end(&self, id: BrowserId, end: Action) {
+        let Err(error) = self.try_record_end(&id, end).await else {
+            return;
+        };
+        tracing::error!(browser = %id, ?end, %error, "cannot record end of browser; retrying");
+        let this = self.clone();
+        self.inner.shutdown.spawn(async move {
+            let mut ticks = tokio::time::interval(RECORD_RETRY_INTERVAL);
+            loop {
+                tokio::select! {
+                    _ = ticks.tick() => {}
+                    () = this.inner.shutdown.stopped() => return,
+                }
+                if this.try_record_end(&id, end).await.is_ok() {
+                    return;
+                }
+            }
+        });
+    }
+
+    async fn try_record_end(&self, id: &BrowserId, end: Action) -> Result<(), StoreError> {
+        let store = &self.inner.store;
+        match end {
+            Action::Withdraw(reason) => {
+                store.withdraw_browser(id, reason, Utc::now()).await?;
+                Ok(())
+            }
+            Action::CloseRow => store.close_browser(id).await,
+            Action::DeleteRow => store.delete_creating_browser(id).await,
+            Action::MakeVisible | Action::SaveReplays | Action::StopHost => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Changes active browsers.
+
+use std::collections::BTreeMap;
+
+use super::{BrowserError, Browsers, handle::BrowserHandle};
+use crate::{
+    api::{ids::ProjectId, viewport::ViewportRequest},
+    control::{
+        fleet::AgentError,
+        store::{BrowserRow, Change},
+    },
+    request_scope::inherit,
+};
+
+/// The changes to make to an active browser. `None` leaves a property as it is.
+#[derive(Debug, Clone, Default)]
+pub struct BrowserChange {
+    pub name: Option<String>,
+    pub tags: Option<BTreeMap<String, String>>,
+    pub viewport: Option<ViewportRequest>,
+    pub start_url: Option<String>,
+}
+
+impl Browsers {
+    /// Changes an active browser, first at its host and then in its row. Completes even if the
+    /// client disconnects.
+    pub async fn update(
+        &self,
+        project: &ProjectId,
+        id_or_name: &str,
+        change: BrowserChange,
+    ) -> Result<BrowserRow, BrowserError> {
+        let browser = self.use_active(project, id_or_name).await?;
+        let activity = browser.activity().begin();
+        let this = self.clone();
+        let task = self.inner.shutdown.spawn(inherit(async move {
+            let _activity = activity;
+            let _update_lock = browser.lock_updates().await;
+            this.run_update(&browser, change).await
+        }));
+        task.await?
+    }
+
+    async fn run_update(
+        &self,
+        browser: &BrowserHandle,
+        change: BrowserChange,
+    ) -> Result<BrowserRow, BrowserError> {
+        let store = &self.inner.store;
+        // Rejects a name in use before the host is changed. The row's constraint decides races.
+        if let Some(name) = &change.name {
+            let other = store.find_live_name(browser.project(), name).await?;
+            if other.is_some_and(|other| other != *browser.id()) {
+                return Err(BrowserError::NameTaken);
+            }
+        }
+        let mut applied = Change::default();
+        let at_host = change_host(browser, change.viewport, change.start_url, &mut applied).await;
+        let outcome = match at_host {
+            Ok(()) => {
+                let complete = Change {
+                    name: change.name,
+                    tags: change.tags,
+                    ..applied.clone()
+                };
+                let row = store.change_browser(browser.id(), complete).await;
+                row.map_err(BrowserError::from)
+                    .and_then(|row| row.ok_or(BrowserError::NotFound))
+            }
+            Err(error) => Err(error.into()),
+        };
+        let is_partial = matches!(
+            outcome,
+            Err(BrowserError::Agent(_) | BrowserError::NameTaken)
+        ) && applied != Change::default();
+        if is_partial {
+            // The row describes the browser as it is now, although the request failed.
+            store.change_browser(browser.id(), applied).await?;
+        }
+        outcome
+    }
+}
+
+/// Changes the host and stores each completed step in `applied`, also when a later step fails.
+async fn change_host(
+    browser: &BrowserHandle,
+    viewport: Option<ViewportRequest>,
+    start_url: Option<String>,
+    applied: &mut Change,
+) -> Result<(), AgentError> {
+    let host = browser.host();
+    if let Some(requested) = viewport {
+        let viewport = requested.resolve(host.viewport().refresh_rate);
+        host.set_viewport(viewport).await?;
+        applied.viewport = Some(viewport);
+    }
+    if let Some(url) = start_url {
+        host.set_start_url(&url).await?;
+        applied.start_url = Some(url);
+    }
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! A host as the services of control use it, and the controller through which a fleet runs it.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Mutex, MutexGuard};
+use secrecy::SecretString;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    agent_client::{AgentClient, AgentEndpoint, AgentError},
+    replay_client::ReplayClient,
+};
+use crate::api::viewport::Viewport;
+
+/// Between two polls of an agent whose browser is not ready.
+const READY_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a change of the viewport or the start URL may take, including a restart of the agent.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The properties with which a host starts its browser. They follow later changes, so that a
+/// restarted agent starts the browser as it was.
+#[derive(Debug, Clone)]
+pub struct LaunchOptions {
+    pub headless: bool,
+    pub kiosk_mode: bool,
+    pub viewport: Viewport,
+    pub start_url: Option<String>,
+}
+
+/// Whether and where a host's agent accepts connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostState {
+    Listening(SocketAddr),
+    /// The agent ended and is being started again, possibly at another address.
+    Restarting,
+    /// The host was stopped or given up, and its data is removed. This state is final.
+    Gone,
+}
+
+/// Why a host does not serve requests.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum HostError {
+    #[error("the host is gone")]
+    Gone,
+    #[error("the host is not ready: {0}")]
+    NotReady(String),
+}
+
+/// One agent with its display and Chromium. Dropping it requests a stop.
+pub struct Host {
+    token: SecretString,
+    state: watch::Receiver<HostState>,
+    stop: CancellationToken,
+    shared: Arc<Shared>,
+    client: AgentClient,
+}
+
+/// The fleet's side of a [`Host`]. Dropping it tells the host that it is gone.
+pub struct HostController {
+    state: watch::Sender<HostState>,
+    stop: CancellationToken,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: Mutex<LaunchOptions>,
+    was_ready: AtomicBool,
+}
+
+impl Host {
+    /// Returns a host whose agent listens at `address`, with the controller for its fleet.
+    pub fn new(
+        address: SocketAddr,
+        token: SecretString,
+        options: LaunchOptions,
+        client: AgentClient,
+    ) -> (Host, HostController) {
+        let (sender, receiver) = watch::channel(HostState::Listening(address));
+        let stop = CancellationToken::new();
+        let shared = Arc::new(Shared {
+            options: Mutex::new(options),
+            was_ready: AtomicBool::new(false),
+        });
+        let controller = HostController {
+            state: sender,
+            stop: stop.clone(),
+            shared: shared.clone(),
+        };
+        let host = Host {
+            token,
+            state: receiver,
+            stop,
+            shared,
+            client,
+        };
+        (host, controller)
+    }
+
+    /// Returns the bearer token of the host's agent.
+    pub fn token(&self) -> &SecretString {
+        &self.token
+    }
+
+    /// Returns the address of the agent, waiting up to `timeout` while it is being restarted.
+    pub async fn address(&self, timeout: Duration) -> Result<SocketAddr, HostError> {
+        let listening = async {
+            let mut state = self.state.clone();
+            loop {
+                match *state.borrow_and_update() {
+                    HostState::Listening(address) => return Ok(address),
+                    HostState::Gone => return Err(HostError::Gone),
+                    HostState::Restarting => {}
+                }
+                // A dropped controller means that the fleet no longer runs the host.
+                if state.changed().await.is_err() {
+                    return Err(HostError::Gone);
+                }
+            }
+        };
+        match tokio::time::timeout(timeout, listening).await {
+            Ok(address) => address,
+            Err(_) => Err(HostError::NotReady("the agent is being restarted".into())),
+        }
+    }
+
+    /// Waits up to `timeout` until the browser's DevTools respond.
+    pub async fn wait_ready(&self, timeout: Duration) -> Result<(), HostError> {
+        let started = Instant::now();
+        let mut reason = String::from("no response from the agent");
+        loop {
+            let remaining = timeout.saturating_sub(started.elapsed());
+            if remaining.is_zero() {
+                return Err(HostError::NotReady(reason));
+            }
+            let address = self.address(remaining).await?;
+            let agent = AgentEndpoint {
+                address,
+                token: &self.token,
+            };
+            let ready = tokio::select! {
+                ready = self.client.wait_ready(agent, remaining) => ready,
+                () = self.address_changed(address) => continue,
+            };
+            match ready {
+                Ok(()) => {
+                    self.shared.was_ready.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Err(error) => reason = error.to_string(),
+            }
+            let remaining = timeout.saturating_sub(started.elapsed());
+            tokio::time::sleep(READY_POLL_INTERVAL.min(remaining)).await;
+        }
+    }
+
+    /// Returns a client for the agent's recordings, waiting up to `timeout` while the agent is
+    /// being restarted.
+    pub async fn replay_client(&self, timeout: Duration) -> Result<ReplayClient, HostError> {
+        let address = self.address(timeout).await?;
+        let (client, token) = (self.client.clone(), self.token.clone());
+        Ok(ReplayClient::new(client, address, token))
+    }
+
+    /// Returns the current viewport.
+    pub fn viewport(&self) -> Viewport {
+        self.shared.options().viewport
+    }
+
+    /// Changes the viewport, now and for every later start of the agent.
+    pub async fn set_viewport(&self, viewport: Viewport) -> Result<(), AgentError> {
+        let agent = self.agent().await?;
+        self.client
+            .set_viewport(agent, viewport, CALL_TIMEOUT)
+            .await?;
+        self.shared.options().viewport = viewport;
+        Ok(())
+    }
+
+    /// Changes the start URL, now and for every later start of the agent.
+    pub async fn set_start_url(&self, url: &str) -> Result<(), AgentError> {
+        let agent = self.agent().await?;
+        self.client.set_start_url(agent, url, CALL_TIMEOUT).await?;
+        self.shared.options().start_url = Some(url.to_owned());
+        Ok(())
+    }
+
+    /// Stops the host and resolves when it is gone and its data removed.
+    pub async fn stop(&self) {
+        self.stop.cancel();
+        self.wait_gone().await;
+    }
+
+    /// Resolves when the host is gone, stopped or given up.
+    pub async fn wait_gone(&self) {
+        let mut state = self.state.clone();
+        // An error means that the fleet has dropped the controller, so the host is gone, too.
+        let _ = state.wait_for(|state| *state == HostState::Gone).await;
+    }
+
+    async fn agent(&self) -> Result<AgentEndpoint<'_>, AgentError> {
+        let address = self.address(CALL_TIMEOUT).await;
+        let address = address.map_err(|error| AgentError::Unreachable(error.to_string()))?;
+        let token = &self.token;
+        Ok(AgentEndpoint { address, token })
+    }
+
+    /// Resolves when the agent no longer listens at `address`.
+    async fn address_changed(&self, address: SocketAddr) {
+        let mut state = self.state.clone();
+        let _ = state
+            .wait_for(|state| *state != HostState::Listening(address))
+            .await;
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl HostController {
+    /// Publishes the state of the host.
+    pub fn set_state(&self, state: HostState) {
+        self.state.send_replace(state);
+    }
+
+    /// Resolves when the host must stop.
+    pub async fn stop_requested(&self) {
+        self.stop.cancelled().await;
+    }
+
+    /// Returns whether the browser has ever been ready. Until then the end of an agent is a failed
+    /// start, which is not retried.
+    pub fn was_ready(&self) -> bool {
+        self.shared.was_ready.load(Ordering::Relaxed)
+    }
+
+    /// Returns the options with which to start the agent again.
+    pub fn launch_options(&self) -> LaunchOptions {
+        self.shared.options().clone()
+    }
+}
+
+impl Shared {
+    fn options(&self) -> MutexGuard<'_, LaunchOptions> {
+        self.options.lock()
+    }
+}

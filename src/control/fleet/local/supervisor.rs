@@ -1,0 +1,189 @@
+//! The task that owns the process of one agent.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use super::{
+    super::host::{HostController, HostState},
+    HostPermit,
+    agent_process::AgentCommand,
+    cleanup::{self, KnownPrograms},
+};
+use crate::{api::ids::BrowserId, backoff::Backoff, system::process::child::Child};
+
+/// How long an agent has to exit, which includes stopping its own children.
+const AGENT_STOP_GRACE_PERIOD: Duration = Duration::from_secs(20);
+/// The first and the longest delay before an agent is restarted.
+const RESTART_DELAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// The most restarts in a row. Running for [`STABLE_AFTER`] starts the count again.
+const MAX_RESTARTS: u32 = 8;
+const STABLE_AFTER: Duration = Duration::from_secs(60);
+
+/// The directory of one host, and how to remove it.
+pub(super) struct HostDirectory {
+    pub(super) path: PathBuf,
+    pub(super) orphaned_recordings: PathBuf,
+    pub(super) programs: KnownPrograms,
+}
+
+impl HostDirectory {
+    /// Kills the processes that use the directory, saves the recordings in it and removes it.
+    ///
+    /// If the recordings cannot be saved the directory stays, and the next start tries again.
+    pub(super) async fn remove(&self) {
+        let removed = async {
+            cleanup::kill_client_processes(&self.path).await;
+            cleanup::kill_processes_using(&self.path, &self.programs).await?;
+            cleanup::move_recordings(&self.path, &self.orphaned_recordings).await?;
+            cleanup::remove_directory(&self.path).await
+        };
+        if let Err(error) = removed.await {
+            let directory = self.path.display();
+            tracing::error!(%directory, %error, "cannot remove the directory of a host");
+        }
+    }
+}
+
+/// Owns one agent's process: restarts it when it exits, and cleans up when it is stopped.
+pub(super) struct Supervisor {
+    id: BrowserId,
+    command: AgentCommand,
+    directory: HostDirectory,
+    controller: HostController,
+    restarts: Restarts,
+    _permit: HostPermit,
+}
+
+impl Supervisor {
+    pub(super) fn new(
+        id: BrowserId,
+        command: AgentCommand,
+        directory: HostDirectory,
+        controller: HostController,
+        permit: HostPermit,
+    ) -> Supervisor {
+        Supervisor {
+            id,
+            command,
+            directory,
+            controller,
+            restarts: Restarts::default(),
+            _permit: permit,
+        }
+    }
+
+    /// Runs until the host is stopped or given up.
+    pub(super) async fn run(mut self, mut child: Child) {
+        loop {
+            let started = Instant::now();
+            let status = tokio::select! {
+                status = child.wait() => status,
+                () = self.controller.stop_requested() => {
+                    if let Err(error) = child.terminate(AGENT_STOP_GRACE_PERIOD).await {
+                        tracing::error!(browser = %self.id, %error, "cannot stop agent");
+                    }
+                    break;
+                }
+            };
+            let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+            tracing::warn!(browser = %self.id, %status, tail = child.tail(), "agent exited");
+            self.controller.set_state(HostState::Restarting);
+            if started.elapsed() >= STABLE_AFTER {
+                self.restarts.reset();
+            }
+            let Some((restarted, address)) = self.restart().await else {
+                break;
+            };
+            tracing::info!(browser = %self.id, %address, "agent restarted");
+            child = restarted;
+            self.controller.set_state(HostState::Listening(address));
+        }
+        self.directory.remove().await;
+        self.controller.set_state(HostState::Gone);
+    }
+
+    /// Starts the agent again. Returns `None` if the host is stopped meanwhile or given up.
+    async fn restart(&mut self) -> Option<(Child, SocketAddr)> {
+        loop {
+            if !self.controller.was_ready() {
+                return None;
+            }
+            let Some(delay) = self.restarts.next_delay() else {
+                tracing::error!(browser = %self.id, restarts = MAX_RESTARTS, "agent given up");
+                return None;
+            };
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.controller.stop_requested() => return None,
+            }
+            self.kill_orphans().await;
+            match self.command.start(&self.controller.launch_options()).await {
+                Ok(started) => return Some(started),
+                Err(error) => {
+                    tracing::warn!(browser = %self.id, %error, "cannot restart agent");
+                }
+            }
+        }
+    }
+
+    /// Kills the processes of the agent that exited, which could prevent the next one from starting.
+    async fn kill_orphans(&self) {
+        let HostDirectory { path, programs, .. } = &self.directory;
+        cleanup::kill_client_processes(path).await;
+        if let Err(error) = cleanup::kill_processes_using(path, programs).await {
+            tracing::error!(browser = %self.id, %error, "cannot kill processes of the exited agent");
+        }
+    }
+}
+
+/// Counts restarts in a row and delays each more than the one before.
+struct Restarts {
+    count: u32,
+    backoff: Backoff,
+}
+
+impl Default for Restarts {
+    fn default() -> Self {
+        Restarts {
+            count: 0,
+            backoff: Backoff::new(RESTART_DELAY.0, RESTART_DELAY.1),
+        }
+    }
+}
+
+impl Restarts {
+    /// Returns the delay before the next restart, or `None` after [`MAX_RESTARTS`].
+    fn next_delay(&mut self) -> Option<Duration> {
+        if self.count == MAX_RESTARTS {
+            return None;
+        }
+        self.count += 1;
+        Some(self.backoff.next_delay())
+    }
+
+    fn reset(&mut self) {
+        self.count = 0;
+        self.backoff.reset();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restart_delay_doubles_up_to_its_bound_until_restarts_are_exhausted() {
+        let mut restarts = Restarts::default();
+        let delays: Vec<u128> = std::iter::from_fn(|| restarts.next_delay())
+            .map(|delay| delay.as_millis())
+            .collect();
+        assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(delays.len(), MAX_RESTARTS as usize);
+        assert_eq!(restarts.next_delay(), None);
+        restarts.reset();
+        assert_eq!(restarts.next_delay(), Some(RESTART_DELAY.0));
+    }
+}

@@ -1,0 +1,206 @@
+//! Inserts, updates and deletes the rows of browsers.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use sea_orm::{
+    ActiveModelTrait, ActiveValue::Set, ColumnTrait, ConnectionTrait, DbErr, EntityTrait,
+    QueryFilter, TransactionTrait, UpdateMany, sea_query::Expr,
+};
+
+use super::{
+    ACTIVE, BrowserRow, CREATING, Change, DELETED, DELETING, NewBrowserRow, end_reason_text,
+    to_browser_row,
+};
+use crate::{
+    api::ids::BrowserId,
+    control::{
+        browsers::state::EndReason,
+        store::{
+            Store, StoreError, corrupt,
+            entity::{browser, browser_tag},
+            to_millis,
+        },
+    },
+};
+
+impl Store {
+    /// Inserts the row of a browser that is about to start.
+    ///
+    /// The name must be unique among the live browsers of the project, and the idempotency key
+    /// among all of them.
+    pub async fn create_browser(
+        &self,
+        new: NewBrowserRow,
+        now: DateTime<Utc>,
+    ) -> Result<BrowserRow, StoreError> {
+        let row = browser::Model {
+            id: new.id.to_string(),
+            project_id: new.project_id.to_string(),
+            name: new.name.clone(),
+            live_name: new.name,
+            state: CREATING.to_owned(),
+            end_reason: None,
+            headless: new.headless,
+            kiosk_mode: new.kiosk_mode,
+            timeout_seconds: new.timeout_seconds.into(),
+            viewport_width: to_column(new.viewport.width)?,
+            viewport_height: to_column(new.viewport.height)?,
+            refresh_rate: to_column(new.viewport.refresh_rate)?,
+            start_url: new.start_url,
+            idempotency_key: new.idempotency.as_ref().map(|c| c.key.clone()),
+            request_digest: new.idempotency.map(|c| c.request_digest.to_vec()),
+            created_at: to_millis(now),
+            deleted_at: None,
+        };
+        // The first statement writes, so that the transaction holds the write lock from its start.
+        let transaction = self.db.begin().await?;
+        let all_set = sea_orm::IntoActiveModel::into_active_model(row.clone()).reset_all();
+        browser::Entity::insert(all_set)
+            .exec_without_returning(&transaction)
+            .await?;
+        insert_tags(&transaction, &row.id, &new.tags).await?;
+        transaction.commit().await?;
+        to_browser_row(row, new.tags)
+    }
+
+    /// Marks a browser as active. Returns false if it is not being created.
+    pub async fn publish_browser(&self, id: &BrowserId) -> Result<bool, StoreError> {
+        let changed = browser::Entity::update_many()
+            .col_expr(browser::Column::State, Expr::value(ACTIVE))
+            .filter(browser::Column::Id.eq(id.to_string()))
+            .filter(browser::Column::State.eq(CREATING))
+            .exec(&self.db)
+            .await?;
+        Ok(changed.rows_affected > 0)
+    }
+
+    /// Marks an active browser as ending and frees its name. Returns false if it is not active.
+    pub async fn withdraw_browser(
+        &self,
+        id: &BrowserId,
+        reason: EndReason,
+        now: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        let changed = browser::Entity::update_many()
+            .col_expr(browser::Column::State, Expr::value(DELETING))
+            .col_expr(
+                browser::Column::EndReason,
+                Expr::value(end_reason_text(reason)),
+            )
+            .col_expr(browser::Column::LiveName, Expr::value(None::<String>))
+            .col_expr(browser::Column::DeletedAt, Expr::value(to_millis(now)))
+            .filter(browser::Column::Id.eq(id.to_string()))
+            .filter(browser::Column::State.eq(ACTIVE))
+            .exec(&self.db)
+            .await?;
+        Ok(changed.rows_affected > 0)
+    }
+
+    /// Marks an ending browser as deleted, once its host is stopped.
+    pub async fn close_browser(&self, id: &BrowserId) -> Result<(), StoreError> {
+        browser::Entity::update_many()
+            .col_expr(browser::Column::State, Expr::value(DELETED))
+            .filter(browser::Column::Id.eq(id.to_string()))
+            .filter(browser::Column::State.eq(DELETING))
+            .exec(&self.db)
+            .await?;
+        Ok(())
+    }
+
+    /// Deletes the row of a browser that is being created.
+    pub async fn delete_creating_browser(&self, id: &BrowserId) -> Result<(), StoreError> {
+        browser::Entity::delete_many()
+            .filter(browser::Column::Id.eq(id.to_string()))
+            .filter(browser::Column::State.eq(CREATING))
+            .exec(&self.db)
+            .await?;
+        Ok(())
+    }
+
+    /// Deletes the rows of browsers that ended before `before`. Returns how many.
+    pub async fn purge_browsers(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        let purged = browser::Entity::delete_many()
+            .filter(browser::Column::State.eq(DELETED))
+            .filter(browser::Column::DeletedAt.lt(to_millis(before)))
+            .exec(&self.db)
+            .await?;
+        Ok(purged.rows_affected)
+    }
+
+    /// Changes an active browser. Returns `None` if it is not active.
+    pub async fn change_browser(
+        &self,
+        id: &BrowserId,
+        change: Change,
+    ) -> Result<Option<BrowserRow>, StoreError> {
+        let transaction = self.db.begin().await?;
+        // The first statement writes even if nothing differs, so that it takes the write lock and
+        // checks the state in one step.
+        let update = update_of(id, &change)?;
+        if update.exec(&transaction).await?.rows_affected == 0 {
+            return Ok(None);
+        }
+        if let Some(tags) = &change.tags {
+            browser_tag::Entity::delete_many()
+                .filter(browser_tag::Column::BrowserId.eq(id.to_string()))
+                .exec(&transaction)
+                .await?;
+            insert_tags(&transaction, id.as_str(), tags).await?;
+        }
+        let row = browser::Entity::find_by_id(id.to_string())
+            .one(&transaction)
+            .await?;
+        transaction.commit().await?;
+        self.with_tags(row).await
+    }
+}
+
+/// Builds the statement that changes the columns of an active browser.
+fn update_of(id: &BrowserId, change: &Change) -> Result<UpdateMany<browser::Entity>, StoreError> {
+    let mut update = browser::Entity::update_many()
+        .col_expr(browser::Column::State, Expr::value(ACTIVE))
+        .filter(browser::Column::Id.eq(id.to_string()))
+        .filter(browser::Column::State.eq(ACTIVE));
+    if let Some(name) = &change.name {
+        update = update
+            .col_expr(browser::Column::Name, Expr::value(name.clone()))
+            .col_expr(browser::Column::LiveName, Expr::value(name.clone()));
+    }
+    if let Some(viewport) = change.viewport {
+        let (width, height) = (to_column(viewport.width)?, to_column(viewport.height)?);
+        let refresh_rate = to_column(viewport.refresh_rate)?;
+        update = update
+            .col_expr(browser::Column::ViewportWidth, Expr::value(width))
+            .col_expr(browser::Column::ViewportHeight, Expr::value(height))
+            .col_expr(browser::Column::RefreshRate, Expr::value(refresh_rate));
+    }
+    if let Some(start_url) = &change.start_url {
+        update = update.col_expr(browser::Column::StartUrl, Expr::value(start_url.clone()));
+    }
+    Ok(update)
+}
+
+/// Converts a number of a viewport to the type of its column.
+fn to_column(value: u32) -> Result<i32, StoreError> {
+    i32::try_from(value).map_err(|_| corrupt("viewport", value))
+}
+
+async fn insert_tags(
+    db: &impl ConnectionTrait,
+    id: &str,
+    tags: &BTreeMap<String, String>,
+) -> Result<(), DbErr> {
+    if tags.is_empty() {
+        return Ok(());
+    }
+    let rows = tags.iter().map(|(key, value)| browser_tag::ActiveModel {
+        browser_id: Set(id.to_owned()),
+        key: Set(key.clone()),
+        value: Set(value.clone()),
+    });
+    browser_tag::Entity::insert_many(rows)
+        .exec_without_returning(db)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! The table of browsers, with their tags.
+//!
+//! [`lifecycle`] writes rows, [`queries`] reads them.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+
+use super::{StoreError, corrupt, entity::browser, from_millis};
+use crate::{
+    api::{
+        ids::{BrowserId, ProjectId},
+        viewport::Viewport,
+    },
+    control::browsers::state::{EndReason, State},
+};
+
+mod lifecycle;
+mod queries;
+#[cfg(test)]
+mod tests;
+
+/// A row of the table of browsers, with the browser's tags.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrowserRow {
+    pub id: BrowserId,
+    pub project_id: ProjectId,
+    pub name: Option<String>,
+    pub state: State,
+    pub headless: bool,
+    pub kiosk_mode: bool,
+    pub timeout_seconds: u32,
+    pub viewport: Viewport,
+    pub start_url: Option<String>,
+    pub tags: BTreeMap<String, String>,
+    pub created_at: DateTime<Utc>,
+    pub deleted_at: Option<DateTime<Utc>>,
+}
+
+/// The values of a new row.
+#[derive(Debug, Clone)]
+pub struct NewBrowserRow {
+    pub id: BrowserId,
+    pub project_id: ProjectId,
+    pub name: Option<String>,
+    pub headless: bool,
+    pub kiosk_mode: bool,
+    pub timeout_seconds: u32,
+    pub viewport: Viewport,
+    pub start_url: Option<String>,
+    pub tags: BTreeMap<String, String>,
+    pub idempotency: Option<Creation>,
+}
+
+/// The idempotency key and the digest of the request that created a browser.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Creation {
+    pub key: String,
+    pub request_digest: [u8; 32],
+}
+
+/// The columns to change. `None` leaves a column as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Change {
+    pub name: Option<String>,
+    pub tags: Option<BTreeMap<String, String>>,
+    pub viewport: Option<Viewport>,
+    pub start_url: Option<String>,
+}
+
+/// Selects rows by state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StateFilter {
+    #[default]
+    Active,
+    Deleted,
+    All,
+}
+
+/// A page of a list, with its filters.
+#[derive(Debug, Clone, Default)]
+pub struct Listing {
+    pub state: StateFilter,
+    /// Searched in the id and the name, ignoring case.
+    pub query: Option<String>,
+    pub tags: BTreeMap<String, String>,
+    pub offset: u64,
+    pub limit: u64,
+}
+
+const CREATING: &str = "creating";
+const ACTIVE: &str = "active";
+const DELETING: &str = "deleting";
+const DELETED: &str = "deleted";
+
+fn end_reason_text(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Deleted => "deleted",
+        EndReason::Idle => "idle",
+        EndReason::Gone => "gone",
+    }
+}
+
+fn parse_state(state: &str, reason: Option<&str>) -> Result<State, StoreError> {
+    let reason = || match reason {
+        Some("deleted") => Ok(EndReason::Deleted),
+        Some("idle") => Ok(EndReason::Idle),
+        Some("gone") => Ok(EndReason::Gone),
+        other => Err(corrupt("end reason", other.unwrap_or("NULL"))),
+    };
+    Ok(match state {
+        CREATING => State::Creating,
+        ACTIVE => State::Active,
+        DELETING => State::Deleting(reason()?),
+        DELETED => State::Deleted(reason()?),
+        other => return Err(corrupt("browser state", other)),
+    })
+}
+
+fn to_browser_row(
+    row: browser::Model,
+    tags: BTreeMap<String, String>,
+) -> Result<BrowserRow, StoreError> {
+    let pixels = |value: i32| u32::try_from(value).map_err(|_| corrupt("viewport", value));
+    Ok(BrowserRow {
+        state: parse_state(&row.state, row.end_reason.as_deref())?,
+        id: row.id.parse().map_err(|_| corrupt("browser id", &row.id))?,
+        project_id: row
+            .project_id
+            .parse()
+            .map_err(|_| corrupt("project id", &row.project_id))?,
+        name: row.name,
+        headless: row.headless,
+        kiosk_mode: row.kiosk_mode,
+        timeout_seconds: u32::try_from(row.timeout_seconds)
+            .map_err(|_| corrupt("timeout", row.timeout_seconds))?,
+        viewport: Viewport {
+            width: pixels(row.viewport_width)?,
+            height: pixels(row.viewport_height)?,
+            refresh_rate: pixels(row.refresh_rate)?,
+        },
+        start_url: row.start_url,
+        tags,
+        created_at: from_millis(row.created_at)?,
+        deleted_at: row.deleted_at.map(from_millis).transpose()?,
+    })
+}

@@ -1,0 +1,216 @@
+//! Reads the rows of browsers.
+
+use std::collections::{BTreeMap, HashMap};
+
+use chrono::{DateTime, Utc};
+use sea_orm::{
+    ColumnTrait, Condition, EntityTrait, ExprTrait, QueryFilter, QueryOrder, QuerySelect,
+    QueryTrait,
+    sea_query::{Expr, Func, LikeExpr},
+};
+
+use super::{
+    ACTIVE, BrowserRow, DELETED, DELETING, Listing, StateFilter, parse_state, to_browser_row,
+};
+use crate::{
+    api::ids::{BrowserId, ProjectId},
+    control::{
+        browsers::state::State,
+        store::{
+            Store, StoreError, corrupt,
+            entity::{browser, browser_tag},
+            to_millis,
+        },
+    },
+};
+
+impl Store {
+    /// Returns the browsers that an earlier run left unfinished, that is, not marked as deleted.
+    pub async fn unfinished_browsers(&self) -> Result<Vec<(BrowserId, State)>, StoreError> {
+        browser::Entity::find()
+            .filter(browser::Column::State.ne(DELETED))
+            .all(&self.db)
+            .await?
+            .into_iter()
+            .map(|row| {
+                let state = parse_state(&row.state, row.end_reason.as_deref())?;
+                let id = row.id.parse().map_err(|_| corrupt("browser id", &row.id))?;
+                Ok((id, state))
+            })
+            .collect()
+    }
+
+    /// Finds a published browser of `project` by its id.
+    pub async fn find_browser(
+        &self,
+        project: &ProjectId,
+        id: &BrowserId,
+        state: StateFilter,
+    ) -> Result<Option<BrowserRow>, StoreError> {
+        let row = browser::Entity::find_by_id(id.to_string())
+            .filter(browser::Column::ProjectId.eq(project.to_string()))
+            .filter(state_condition(state))
+            .one(&self.db)
+            .await?;
+        self.with_tags(row).await
+    }
+
+    /// Finds a published browser of `project` by its name: the live one, otherwise the latest that
+    /// had the name.
+    pub async fn find_browser_named(
+        &self,
+        project: &ProjectId,
+        name: &str,
+        state: StateFilter,
+    ) -> Result<Option<BrowserRow>, StoreError> {
+        let row = browser::Entity::find()
+            .filter(browser::Column::ProjectId.eq(project.to_string()))
+            .filter(browser::Column::Name.eq(name))
+            .filter(state_condition(state))
+            .order_by_desc(Expr::col(browser::Column::LiveName).is_not_null())
+            .order_by_desc(browser::Column::Id)
+            .one(&self.db)
+            .await?;
+        self.with_tags(row).await
+    }
+
+    /// Finds the live browser with that name, published or not.
+    pub async fn find_live_name(
+        &self,
+        project: &ProjectId,
+        name: &str,
+    ) -> Result<Option<BrowserId>, StoreError> {
+        browser::Entity::find()
+            .filter(browser::Column::ProjectId.eq(project.to_string()))
+            .filter(browser::Column::LiveName.eq(name))
+            .one(&self.db)
+            .await?
+            .map(|row| row.id.parse().map_err(|_| corrupt("browser id", &row.id)))
+            .transpose()
+    }
+
+    /// Finds the browser that was created with the idempotency key `key` after `since`, and the
+    /// digest of the request. Frees a key that was used before `since`.
+    pub async fn find_creation(
+        &self,
+        project: &ProjectId,
+        key: &str,
+        since: DateTime<Utc>,
+    ) -> Result<Option<(BrowserRow, Vec<u8>)>, StoreError> {
+        browser::Entity::update_many()
+            .col_expr(browser::Column::IdempotencyKey, Expr::value(None::<String>))
+            .filter(browser::Column::ProjectId.eq(project.to_string()))
+            .filter(browser::Column::IdempotencyKey.eq(key))
+            .filter(browser::Column::CreatedAt.lt(to_millis(since)))
+            .exec(&self.db)
+            .await?;
+        let row = browser::Entity::find()
+            .filter(browser::Column::ProjectId.eq(project.to_string()))
+            .filter(browser::Column::IdempotencyKey.eq(key))
+            .filter(state_condition(StateFilter::All))
+            .one(&self.db)
+            .await?;
+        let digest = row.as_ref().and_then(|row| row.request_digest.clone());
+        Ok(self.with_tags(row).await?.zip(digest))
+    }
+
+    /// Lists browsers, newest first, with one row more than `limit` if there are more.
+    pub async fn list_browsers(
+        &self,
+        project: &ProjectId,
+        listing: &Listing,
+    ) -> Result<Vec<BrowserRow>, StoreError> {
+        let mut query = browser::Entity::find()
+            .filter(browser::Column::ProjectId.eq(project.to_string()))
+            .filter(state_condition(listing.state));
+        if let Some(text) = &listing.query {
+            let pattern = like_pattern(text);
+            let matches = |column: browser::Column| {
+                Expr::expr(Func::lower(Expr::col(column)))
+                    .like(LikeExpr::new(pattern.clone()).escape('\\'))
+            };
+            query = query.filter(
+                Condition::any()
+                    .add(matches(browser::Column::Id))
+                    .add(matches(browser::Column::Name)),
+            );
+        }
+        for (key, value) in &listing.tags {
+            let tagged = browser_tag::Entity::find()
+                .select_only()
+                .column(browser_tag::Column::BrowserId)
+                .filter(browser_tag::Column::Key.eq(key))
+                .filter(browser_tag::Column::Value.eq(value))
+                .into_query();
+            query = query.filter(browser::Column::Id.in_subquery(tagged));
+        }
+        let rows = query
+            .order_by_desc(browser::Column::Id)
+            .offset(listing.offset)
+            .limit(listing.limit + 1)
+            .all(&self.db)
+            .await?;
+        let mut tags = self
+            .tags_of(rows.iter().map(|row| row.id.clone()).collect())
+            .await?;
+        rows.into_iter()
+            .map(|row| {
+                let tags = tags.remove(&row.id).unwrap_or_default();
+                to_browser_row(row, tags)
+            })
+            .collect()
+    }
+
+    /// Adds the tags to a row.
+    pub(super) async fn with_tags(
+        &self,
+        row: Option<browser::Model>,
+    ) -> Result<Option<BrowserRow>, StoreError> {
+        let Some(row) = row else { return Ok(None) };
+        let mut tags = self.tags_of(vec![row.id.clone()]).await?;
+        let tags = tags.remove(&row.id).unwrap_or_default();
+        to_browser_row(row, tags).map(Some)
+    }
+
+    async fn tags_of(
+        &self,
+        ids: Vec<String>,
+    ) -> Result<HashMap<String, BTreeMap<String, String>>, StoreError> {
+        let mut all: HashMap<String, BTreeMap<String, String>> = HashMap::new();
+        if ids.is_empty() {
+            return Ok(all);
+        }
+        let rows = browser_tag::Entity::find()
+            .filter(browser_tag::Column::BrowserId.is_in(ids))
+            .all(&self.db)
+            .await?;
+        for row in rows {
+            all.entry(row.browser_id)
+                .or_default()
+                .insert(row.key, row.value);
+        }
+        Ok(all)
+    }
+}
+
+fn state_condition(filter: StateFilter) -> Condition {
+    let state = browser::Column::State;
+    match filter {
+        StateFilter::Active => Condition::all().add(state.eq(ACTIVE)),
+        StateFilter::Deleted => Condition::all().add(state.is_in([DELETING, DELETED])),
+        StateFilter::All => Condition::all().add(state.is_in([ACTIVE, DELETING, DELETED])),
+    }
+}
+
+/// Returns the pattern for `text` anywhere in a lower-case column. Escapes wildcards in `text`.
+pub(super) fn like_pattern(text: &str) -> String {
+    let mut pattern = String::from("%");
+    for c in text.to_lowercase().chars() {
+        if matches!(c, '%' | '_' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern.push('%');
+    pattern
+}

@@ -1,0 +1,265 @@
+//! Tests of the table of browsers.
+
+use chrono::TimeDelta;
+
+use super::{queries::like_pattern, *};
+use crate::control::store::{Store, UniqueConstraint};
+
+async fn store() -> (tempfile::TempDir, Store, ProjectId) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("b.db");
+    let store = Store::open_sqlite(&path).await.unwrap();
+    let project = store.default_project("default", Utc::now()).await.unwrap();
+    (directory, store, project.id)
+}
+
+fn new(project: &ProjectId, name: Option<&str>) -> NewBrowserRow {
+    NewBrowserRow {
+        id: BrowserId::generate(),
+        project_id: project.clone(),
+        name: name.map(str::to_owned),
+        headless: true,
+        kiosk_mode: false,
+        timeout_seconds: 60,
+        viewport: Viewport::default(),
+        start_url: None,
+        tags: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
+        idempotency: None,
+    }
+}
+
+async fn publish(store: &Store, new: NewBrowserRow) -> BrowserRow {
+    let row = store.create_browser(new, Utc::now()).await.unwrap();
+    assert!(store.publish_browser(&row.id).await.unwrap());
+    row
+}
+
+#[tokio::test]
+async fn browser_is_found_from_publication_to_purge() {
+    let (_directory, store, project) = store().await;
+    let now = Utc::now();
+    let created = store
+        .create_browser(new(&project, Some("n")), now)
+        .await
+        .unwrap();
+    let find = async |filter| {
+        store
+            .find_browser(&project, &created.id, filter)
+            .await
+            .unwrap()
+    };
+    assert_eq!(find(StateFilter::All).await, None);
+    assert!(store.publish_browser(&created.id).await.unwrap());
+    let active = find(StateFilter::Active).await.unwrap();
+    assert_eq!((active.state, &active.tags), (State::Active, &created.tags));
+    assert_eq!(find(StateFilter::Deleted).await, None);
+
+    let reason = EndReason::Idle;
+    assert!(
+        store
+            .withdraw_browser(&created.id, reason, now)
+            .await
+            .unwrap()
+    );
+    assert!(
+        !store
+            .withdraw_browser(&created.id, reason, now)
+            .await
+            .unwrap()
+    );
+    assert_eq!(find(StateFilter::Active).await, None);
+    assert_eq!(
+        find(StateFilter::Deleted).await.unwrap().state,
+        State::Deleting(reason)
+    );
+    assert_eq!(store.unfinished_browsers().await.unwrap().len(), 1);
+    store.close_browser(&created.id).await.unwrap();
+    assert_eq!(store.unfinished_browsers().await.unwrap(), []);
+    let ended = find(StateFilter::All).await.unwrap();
+    assert_eq!(ended.state, State::Deleted(reason));
+    assert_eq!(
+        ended.deleted_at.unwrap().timestamp_millis(),
+        now.timestamp_millis()
+    );
+    assert!(!store.publish_browser(&created.id).await.unwrap());
+}
+
+#[tokio::test]
+async fn taken_idempotency_key_and_taken_name_are_different_violations() {
+    let (_directory, store, project) = store().await;
+    let with_key = |name| NewBrowserRow {
+        idempotency: Some(Creation {
+            key: "k".to_owned(),
+            request_digest: [0; 32],
+        }),
+        ..new(&project, Some(name))
+    };
+    store
+        .create_browser(with_key("a"), Utc::now())
+        .await
+        .unwrap();
+    let same_key = store.create_browser(with_key("b"), Utc::now()).await;
+    assert!(
+        matches!(
+            same_key,
+            Err(StoreError::UniqueViolation(
+                UniqueConstraint::BrowserIdempotencyKey
+            ))
+        ),
+        "{same_key:?}"
+    );
+    let same_name = new(&project, Some("a"));
+    let same_name = store.create_browser(same_name, Utc::now()).await;
+    assert!(
+        matches!(
+            same_name,
+            Err(StoreError::UniqueViolation(
+                UniqueConstraint::BrowserLiveName
+            ))
+        ),
+        "{same_name:?}"
+    );
+}
+
+#[tokio::test]
+async fn name_is_unique_among_live_browsers_of_a_project() {
+    let (_directory, store, project) = store().await;
+    let other = store.create_project("other", Utc::now()).await.unwrap().id;
+    let first = publish(&store, new(&project, Some("n"))).await;
+    let rejected = store.create_browser(new(&project, Some("n")), Utc::now());
+    assert!(matches!(
+        rejected.await,
+        Err(StoreError::UniqueViolation(
+            UniqueConstraint::BrowserLiveName
+        ))
+    ));
+    publish(&store, new(&other, Some("n"))).await;
+    let unnamed = publish(&store, new(&project, None)).await;
+    publish(&store, new(&project, None)).await;
+
+    let rename = Change {
+        name: Some("n".to_owned()),
+        tags: Some(BTreeMap::new()),
+        ..Change::default()
+    };
+    let rejected = store.change_browser(&unnamed.id, rename.clone()).await;
+    assert!(matches!(
+        rejected,
+        Err(StoreError::UniqueViolation(
+            UniqueConstraint::BrowserLiveName
+        ))
+    ));
+    // A rejected change is rolled back and releases the write lock.
+    let found = store.find_browser(&project, &unnamed.id, StateFilter::All);
+    assert_eq!(found.await.unwrap().unwrap().tags, unnamed.tags);
+
+    let now = Utc::now();
+    store
+        .withdraw_browser(&first.id, EndReason::Deleted, now)
+        .await
+        .unwrap();
+    let renamed = store.change_browser(&unnamed.id, rename).await.unwrap();
+    assert_eq!(renamed.unwrap().name.as_deref(), Some("n"));
+    let found = store.find_browser_named(&project, "n", StateFilter::All);
+    assert_eq!(found.await.unwrap().unwrap().id, unnamed.id);
+    let found = store.find_browser_named(&project, "n", StateFilter::Deleted);
+    assert_eq!(found.await.unwrap().unwrap().id, first.id);
+}
+
+#[tokio::test]
+async fn idempotency_key_is_free_again_after_its_window() {
+    let (_directory, store, project) = store().await;
+    let creation = Creation {
+        key: "k".to_owned(),
+        request_digest: [7; 32],
+    };
+    let with_key = || NewBrowserRow {
+        idempotency: Some(creation.clone()),
+        ..new(&project, None)
+    };
+    let first = publish(&store, with_key()).await;
+    let again = store.create_browser(with_key(), Utc::now()).await;
+    assert!(matches!(
+        again,
+        Err(StoreError::UniqueViolation(
+            UniqueConstraint::BrowserIdempotencyKey
+        ))
+    ));
+    let since = Utc::now() - TimeDelta::minutes(10);
+    let found = store.find_creation(&project, "k", since).await.unwrap();
+    let (row, digest) = found.unwrap();
+    assert_eq!((row.id, digest), (first.id, vec![7; 32]));
+
+    let later = Utc::now() + TimeDelta::minutes(10);
+    assert_eq!(
+        store.find_creation(&project, "k", later).await.unwrap(),
+        None
+    );
+    publish(&store, with_key()).await;
+}
+
+#[tokio::test]
+async fn failed_start_leaves_no_row() {
+    let (_directory, store, project) = store().await;
+    let created = store
+        .create_browser(new(&project, Some("n")), Utc::now())
+        .await
+        .unwrap();
+    store.delete_creating_browser(&created.id).await.unwrap();
+    assert_eq!(store.unfinished_browsers().await.unwrap(), []);
+    let again = publish(&store, new(&project, Some("n"))).await;
+    // An active browser keeps its row.
+    store.delete_creating_browser(&again.id).await.unwrap();
+    assert_eq!(store.unfinished_browsers().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn purge_deletes_only_browsers_that_ended_before_the_limit() {
+    let (_directory, store, project) = store().await;
+    let (live, old) = (new(&project, None), new(&project, None));
+    let (live, old) = (publish(&store, live).await, publish(&store, old).await);
+    let then = Utc::now();
+    let reason = EndReason::Deleted;
+    assert!(store.withdraw_browser(&old.id, reason, then).await.unwrap());
+    let later = then + TimeDelta::milliseconds(1);
+    // The host is still being stopped.
+    assert_eq!(store.purge_browsers(later).await.unwrap(), 0);
+    store.close_browser(&old.id).await.unwrap();
+    assert_eq!(store.purge_browsers(then).await.unwrap(), 0);
+    assert_eq!(store.purge_browsers(later).await.unwrap(), 1);
+    for (id, found) in [(old.id, false), (live.id, true)] {
+        let row = store.find_browser(&project, &id, StateFilter::All);
+        assert_eq!(row.await.unwrap().is_some(), found);
+    }
+}
+
+#[tokio::test]
+async fn reopened_database_keeps_rows_and_one_default_project() {
+    let (directory, store, project) = store().await;
+    let created = publish(&store, new(&project, None)).await;
+    store.close().await.unwrap();
+    let store = Store::open_sqlite(&directory.path().join("b.db"))
+        .await
+        .unwrap();
+    let default = store.default_project("default", Utc::now()).await.unwrap();
+    assert_eq!(default.id, project);
+    let listing = Listing {
+        limit: 10,
+        ..Listing::default()
+    };
+    let listed = store.list_browsers(&project, &listing).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].id, created.id);
+}
+
+#[tokio::test]
+async fn concurrent_writers_all_succeed() {
+    let (_directory, store, project) = store().await;
+    let all = (0..50).map(|_| publish(&store, new(&project, None)));
+    assert_eq!(futures::future::join_all(all).await.len(), 50);
+}
+
+#[test]
+fn wildcards_in_search_text_are_escaped() {
+    assert_eq!(like_pattern("A%_\\b"), "%a\\%\\_\\\\b%");
+}

@@ -1,0 +1,81 @@
+//! Maps database errors to the unique constraint that was violated.
+
+use sea_orm::{
+    DbErr, RuntimeErr,
+    sqlx::{self, error::DatabaseError},
+};
+
+/// The unique constraints of the schema that callers tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UniqueConstraint {
+    ApiKeyPublicPart,
+    BrowserIdempotencyKey,
+    BrowserLiveName,
+    DefaultProject,
+    ProjectLiveName,
+}
+
+/// Each constraint, its name in PostgreSQL and its columns as SQLite reports them.
+///
+/// PostgreSQL names the constraint of a unique column `<table>_<column>_key`. The others have the
+/// name of their index in the migration.
+const CONSTRAINTS: [(UniqueConstraint, &str, &str); 5] = [
+    (
+        UniqueConstraint::ApiKeyPublicPart,
+        "api_keys_public_part_key",
+        "api_keys.public_part",
+    ),
+    (
+        UniqueConstraint::BrowserIdempotencyKey,
+        "browsers_idempotency_key",
+        "browsers.project_id, browsers.idempotency_key",
+    ),
+    (
+        UniqueConstraint::BrowserLiveName,
+        "browsers_live_name",
+        "browsers.project_id, browsers.live_name",
+    ),
+    (
+        UniqueConstraint::DefaultProject,
+        "projects_default_marker_key",
+        "projects.default_marker",
+    ),
+    (
+        UniqueConstraint::ProjectLiveName,
+        "projects_live_name_key",
+        "projects.live_name",
+    ),
+];
+
+/// The start of SQLite's message about a violated unique constraint. Its columns follow.
+const SQLITE_MESSAGE: &str = "UNIQUE constraint failed: ";
+
+/// Returns the unique constraint that caused `error`, or `None` for any other error.
+pub(super) fn violated_constraint(error: &DbErr) -> Option<UniqueConstraint> {
+    let (DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error))) =
+        error
+    else {
+        return None;
+    };
+    let sqlx::Error::Database(error) = &**error else {
+        return None;
+    };
+    if !error.is_unique_violation() {
+        return None;
+    }
+    match error.constraint() {
+        Some(name) => find(|(_, constraint, _)| *constraint == name),
+        None => violated_columns(&**error),
+    }
+}
+
+/// Identifies the constraint by its columns, because SQLite does not report its name.
+fn violated_columns(error: &dyn DatabaseError) -> Option<UniqueConstraint> {
+    let columns = error.message().strip_prefix(SQLITE_MESSAGE)?;
+    find(|(_, _, known)| *known == columns)
+}
+
+fn find(matches: impl Fn(&(UniqueConstraint, &str, &str)) -> bool) -> Option<UniqueConstraint> {
+    let found = CONSTRAINTS.iter().find(|entry| matches(entry));
+    found.map(|(constraint, ..)| *constraint)
+}
