@@ -1,10 +1,10 @@
-//! Exponential back-off between attempts: each delay is twice the one before, up to a bound.
+//! Exponential back-off between attempts: each delay is twice the previous one, up to a bound.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
-/// The delays between attempts at one thing. The first delay is `first`, and none exceeds `longest`.
+/// The delays between attempts at an operation: from `first`, doubling, up to `longest`.
 #[derive(Debug)]
 pub struct Backoff {
     schedule: ExponentialBuilder,

@@ -1,6 +1,7 @@
 //! Berth: browsers for agents, tests and data work.
 //!
-//! A request only moves downwards: `routes` → domain → `system` or `store`; `api` may be imported by all.
+//! Dependencies point downwards: `routes` → domain → `system` or `store`; every module may import
+//! `api`. `tests/architecture` enforces this.
 
 pub mod agent;
 pub mod api;

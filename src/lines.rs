@@ -1,98 +1,98 @@
-//! Lines out of bytes as they come, in bounded memory.
+//! Splits a byte stream into lines, in bounded memory.
 
-/// The longest line that is given whole, in bytes. Of a longer one the parts are given.
+/// The longest line that is returned complete, in bytes. Longer lines are returned in parts.
 pub const MAX_LINE: usize = 64 << 10;
-/// The bytes of the longest character.
+/// Bytes of the longest UTF-8 character.
 const MAX_CHARACTER: usize = 4;
 
-/// A line without its line feed. What is no UTF-8 is shown as well as it can be.
+/// A line without its line feed. Invalid UTF-8 is replaced by U+FFFD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     pub text: String,
-    /// Its end has not come: what comes next continues it.
+    /// Whether the line is incomplete: the next [`Line`] continues it.
     pub partial: bool,
 }
 
-/// Takes bytes and gives lines.
+/// A buffer that takes bytes and returns lines.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct LineBuffer {
     bytes: Vec<u8>,
-    /// What has been given.
-    given: usize,
-    /// What has been searched for a line feed.
+    /// Number of leading bytes that have been returned.
+    returned: usize,
+    /// Number of leading bytes that have been searched for a line feed.
     searched: usize,
 }
 
-impl Lines {
+impl LineBuffer {
     pub fn push(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..self.given);
-        self.searched -= self.given;
-        self.given = 0;
+        self.bytes.drain(..self.returned);
+        self.searched -= self.returned;
+        self.returned = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next line that is complete, or too long to be waited for.
+    /// Returns the next complete line, or a part of one that is longer than [`MAX_LINE`].
     pub fn next_line(&mut self) -> Option<Line> {
         let unsearched = &self.bytes[self.searched..];
         let feed = unsearched.iter().position(|byte| *byte == b'\n');
-        let end = feed.map_or(self.bytes.len(), |at| self.searched + at);
-        if end - self.given > MAX_LINE {
-            let part = &self.bytes[self.given..self.given + MAX_LINE];
-            return Some(self.give(whole_characters(part), true));
+        let end = feed.map_or(self.bytes.len(), |offset| self.searched + offset);
+        if end - self.returned > MAX_LINE {
+            let part = &self.bytes[self.returned..self.returned + MAX_LINE];
+            return Some(self.take(complete_characters(part), true));
         }
         self.searched = end;
         feed?;
-        let line = self.give(end - self.given, false);
-        self.given += 1;
-        self.searched = self.given;
+        let line = self.take(end - self.returned, false);
+        self.returned += 1;
+        self.searched = self.returned;
         Some(line)
     }
 
-    /// What there is of a line that is not complete, but for a character that is not.
-    pub fn part(&mut self) -> Option<Line> {
-        let length = self.part_len();
-        (length > 0).then(|| self.give(length, true))
+    /// Returns the start of an incomplete line, without an incomplete character at its end.
+    pub fn take_partial(&mut self) -> Option<Line> {
+        let length = self.partial_len();
+        (length > 0).then(|| self.take(length, true))
     }
 
-    /// How much [`Lines::part`] would give.
+    /// Returns the number of bytes that [`Self::take_partial`] would return.
     #[must_use]
-    pub fn part_len(&self) -> usize {
-        whole_characters(&self.bytes[self.given..])
+    pub fn partial_len(&self) -> usize {
+        complete_characters(&self.bytes[self.returned..])
     }
 
-    /// All that is left, where nothing more will come.
-    pub fn rest(&mut self) -> Option<Line> {
-        let length = self.held();
-        (length > 0).then(|| self.give(length, true))
+    /// Returns all remaining bytes, for the end of the stream.
+    pub fn take_rest(&mut self) -> Option<Line> {
+        let length = self.buffered();
+        (length > 0).then(|| self.take(length, true))
     }
 
-    /// How many bytes have come and have not been given.
+    /// Returns the number of bytes that have not been returned.
     #[must_use]
-    pub fn held(&self) -> usize {
-        self.bytes.len() - self.given
+    pub fn buffered(&self) -> usize {
+        self.bytes.len() - self.returned
     }
 
-    fn give(&mut self, length: usize, partial: bool) -> Line {
-        let given = &self.bytes[self.given..self.given + length];
-        let text = String::from_utf8_lossy(given).into_owned();
-        self.given += length;
-        self.searched = self.given;
+    fn take(&mut self, length: usize, partial: bool) -> Line {
+        let bytes = &self.bytes[self.returned..self.returned + length];
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        self.returned += length;
+        self.searched = self.returned;
         Line { text, partial }
     }
 }
 
-/// How many of the bytes there are without a character at the end whose rest is missing.
-fn whole_characters(bytes: &[u8]) -> usize {
+/// Returns the length of `bytes` without an incomplete character at the end.
+fn complete_characters(bytes: &[u8]) -> usize {
     for back in 1..MAX_CHARACTER.min(bytes.len() + 1) {
-        let at = bytes.len() - back;
-        let length = match bytes[at] {
+        let start = bytes.len() - back;
+        let length = match bytes[start] {
             0x80..=0xbf => continue,
             0xc2..=0xdf => 2,
             0xe0..=0xef => 3,
             0xf0..=0xf4 => 4,
             _ => 1,
         };
-        return if length > back { at } else { bytes.len() };
+        return if length > back { start } else { bytes.len() };
     }
     bytes.len()
 }
@@ -120,8 +120,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_given_once_its_end_has_come() {
-        let mut lines = Lines::default();
+    fn line_is_returned_once_it_is_complete() {
+        let mut lines = LineBuffer::default();
         lines.push(b"one\n\ntw");
         assert_eq!(lines.next_line(), line("one"));
         assert_eq!(lines.next_line(), line(""));
@@ -129,32 +129,32 @@ mod tests {
         lines.push(b"o\nthr\xc3");
         assert_eq!(lines.next_line(), line("two"));
         assert_eq!(lines.next_line(), None);
-        assert_eq!(lines.part(), part("thr"));
-        assert_eq!(lines.part(), None);
-        assert_eq!(lines.held(), 1);
+        assert_eq!(lines.take_partial(), part("thr"));
+        assert_eq!(lines.take_partial(), None);
+        assert_eq!(lines.buffered(), 1);
         lines.push(b"\xa9\n\xc3");
         assert_eq!(lines.next_line(), line("é"));
-        assert_eq!(lines.rest(), part("\u{fffd}"));
-        assert_eq!(lines.rest(), None);
+        assert_eq!(lines.take_rest(), part("\u{fffd}"));
+        assert_eq!(lines.take_rest(), None);
     }
 
     #[test]
-    fn a_long_line_is_given_in_parts_of_whole_characters() {
-        let mut lines = Lines::default();
+    fn long_line_is_returned_in_parts_of_complete_characters() {
+        let mut lines = LineBuffer::default();
         let long = format!("x{}", "é".repeat(MAX_LINE));
         lines.push(long.as_bytes());
         lines.push(b"\n");
-        let mut given = String::new();
+        let mut returned = String::new();
         loop {
-            let line = lines.next_line().expect("a part or the end");
+            let line = lines.next_line().expect("a part or the end of the line");
             assert!(line.text.len() <= MAX_LINE);
-            given.push_str(&line.text);
+            returned.push_str(&line.text);
             if !line.partial {
                 break;
             }
         }
-        assert!(given == long);
-        // One of just that length is whole.
+        assert!(returned == long);
+        // A line of exactly that length is not split.
         lines.push(&[b'y'; MAX_LINE]);
         assert_eq!(lines.next_line(), None);
         lines.push(b"\n");
@@ -163,35 +163,35 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_however_the_bytes_come(
+        fn no_byte_is_lost_at_any_chunk_size(
             text in "[a-zé😀\n]{0,80}",
             cuts in prop::collection::vec((1..6usize, any::<bool>()), 1..20),
         ) {
-            let mut lines = Lines::default();
-            let mut given = String::new();
-            let mut take = |line: Line| {
-                given.push_str(&line.text);
+            let mut lines = LineBuffer::default();
+            let mut returned = String::new();
+            let mut collect = |line: Line| {
+                returned.push_str(&line.text);
                 if !line.partial {
-                    given.push('\n');
+                    returned.push('\n');
                 }
             };
             let mut rest = text.as_bytes();
-            for (length, impatient) in cuts.into_iter().cycle() {
+            for (length, take_partial) in cuts.into_iter().cycle() {
                 let (now, later) = rest.split_at(length.min(rest.len()));
                 lines.push(now);
                 while let Some(line) = lines.next_line() {
-                    take(line);
+                    collect(line);
                 }
-                if impatient && let Some(part) = lines.part() {
-                    take(part);
+                if take_partial && let Some(part) = lines.take_partial() {
+                    collect(part);
                 }
                 rest = later;
                 if rest.is_empty() {
                     break;
                 }
             }
-            lines.rest().into_iter().for_each(take);
-            prop_assert_eq!(given, text);
+            lines.take_rest().into_iter().for_each(collect);
+            prop_assert_eq!(returned, text);
         }
     }
 }

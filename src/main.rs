@@ -1,19 +1,20 @@
-//! `berth`: the agent, the control plane, and both on one machine.
+//! The `berth` program: agent, control plane, and both on one machine.
 
-use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use berth::agent::logs::ProgramLog;
-use berth::cli::{CheckCommand, Cli, CliError, Command, Keep, KeyCommand, ServerName, start_logs};
-use berth::system::{process::open_files, x11::clipboard};
-use berth::{agent, control, dev};
+use berth::{
+    agent::{self, logs::ProgramLog},
+    cli::{CheckCommand, Cli, CliError, Command, KeyCommand, LogSink, ServerName, init_logging},
+    control, dev,
+    system::{process::open_files, x11::clipboard},
+};
 
-/// For what runs beside the tasks, once all of these have ended or were given up.
-const LAST_GRACE: Duration = Duration::from_secs(1);
+/// Time for blocking calls to finish after all tasks have ended or timed out.
+const BLOCKING_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    // A part of an agent and no command of its own. It has no log: what it holds may be a secret.
+    // A child process of the agent, not a command for users. It does not log, because the clipboard
+    // may contain a secret.
     if std::env::args_os().nth(1).as_deref() == Some(clipboard::COMMAND.as_ref()) {
         return match clipboard::run_owner() {
             Ok(()) => ExitCode::SUCCESS,
@@ -26,12 +27,12 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error),
     };
     let own_log = ProgramLog::default();
-    let keep: Option<Keep> = match cli.command {
+    let sink: Option<LogSink> = match cli.command {
         Command::Agent(_) => Some(Arc::new(own_log.line_writer())),
         _ => None,
     };
-    if let Err(error) = start_logs(&cli.common.log, cli.common.log_format, keep) {
-        return fail(&format!("cannot log: {error}"));
+    if let Err(error) = init_logging(&cli.common.log, cli.common.log_format, sink) {
+        return fail(&format!("cannot initialize logging: {error}"));
     }
     let log = &cli.common.log;
     match cli.command {
@@ -43,9 +44,9 @@ fn main() -> ExitCode {
                 .await
                 .map(|created| created.print())
         }),
-        Command::Check(CheckCommand::Agent(settings)) => checked(settings.check()),
-        Command::Check(CheckCommand::Control(settings)) => checked(settings.check(log)),
-        Command::Check(CheckCommand::Dev(settings)) => checked(settings.control.check(log)),
+        Command::Check(CheckCommand::Agent(settings)) => report_check(settings.check()),
+        Command::Check(CheckCommand::Control(settings)) => report_check(settings.check(log)),
+        Command::Check(CheckCommand::Dev(settings)) => report_check(settings.control.check(log)),
         Command::Openapi(arguments) => match arguments.server {
             ServerName::Agent => print_document(&agent::document()),
             ServerName::Control => print_document(&control::document(agent::document())),
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command on a new runtime.
 fn run<E: std::fmt::Display>(command: impl Future<Output = Result<(), E>>) -> ExitCode {
     open_files::raise_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -63,19 +64,19 @@ fn run<E: std::fmt::Display>(command: impl Future<Output = Result<(), E>>) -> Ex
         Ok(runtime) => runtime,
         Err(error) => return fail(&error),
     };
-    let done = runtime.block_on(command);
-    // What still waits for a disk has had its time.
-    runtime.shutdown_timeout(LAST_GRACE);
-    match done {
+    let result = runtime.block_on(command);
+    // Bounded: a blocking call may hang on a disk.
+    runtime.shutdown_timeout(BLOCKING_GRACE_PERIOD);
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
 }
 
-fn checked<T, E: std::fmt::Display>(outcome: Result<T, E>) -> ExitCode {
-    match outcome {
+fn report_check<T, E: std::fmt::Display>(result: Result<T, E>) -> ExitCode {
+    match result {
         Ok(_) => {
-            println!("the settings are in order");
+            println!("settings are valid");
             ExitCode::SUCCESS
         }
         Err(error) => fail(&error),
@@ -92,7 +93,7 @@ fn print_document(document: &utoipa::openapi::OpenApi) -> ExitCode {
     }
 }
 
-/// One line that says what is wrong, and the exit code 1.
+/// Prints the error on one line and returns exit code 1.
 fn fail(error: &dyn std::fmt::Display) -> ExitCode {
     eprintln!("berth: {error}");
     ExitCode::FAILURE

@@ -1,4 +1,4 @@
-//! On whose behalf a task works: the names of the request that asked for it, which go along to whoever is asked in turn.
+//! The request that a task works for: its id and trace, which calls to other servers carry on.
 
 use std::future::Future;
 
@@ -8,7 +8,7 @@ tokio::task_local! {
     static CURRENT: RequestScope;
 }
 
-/// What a request is known by, as headers have it.
+/// The identity of a request, in the form of header values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestScope {
     pub request_id: String,
@@ -17,19 +17,19 @@ pub struct RequestScope {
 }
 
 impl RequestScope {
-    /// That of the task this is called in; none where no request asked for it.
+    /// Returns the scope of the current task; `None` outside of requests.
     #[must_use]
     pub fn current() -> Option<Self> {
         CURRENT.try_with(Clone::clone).ok()
     }
 
-    /// Does something for the request.
+    /// Runs a future in this scope.
     pub async fn run<F: Future>(self, work: F) -> F::Output {
         CURRENT.scope(self, work).await
     }
 }
 
-/// Work for a task of its own, in the scope and the log span of whoever asks for it.
+/// Wraps a future for a new task, so that it runs in the caller's scope and log span.
 pub fn inherit<F: Future>(work: F) -> impl Future<Output = F::Output> {
     let scope = RequestScope::current();
     async move {
@@ -46,17 +46,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_task_works_on_behalf_of_the_request_that_asked_for_it() {
+    async fn spawned_task_has_the_scope_only_if_it_inherits_it() {
         let scope = RequestScope {
             request_id: "req_1".to_owned(),
             traceparent: "00-1-2-00".to_owned(),
         };
-        let found = scope.clone().run(async {
-            let alone = tokio::spawn(async { RequestScope::current() });
+        let scopes = scope.clone().run(async {
+            let separate = tokio::spawn(async { RequestScope::current() });
             let inherited = tokio::spawn(inherit(async { RequestScope::current() }));
-            (alone.await.unwrap(), inherited.await.unwrap())
+            (separate.await.unwrap(), inherited.await.unwrap())
         });
-        assert_eq!(found.await, (None, Some(scope)));
+        assert_eq!(scopes.await, (None, Some(scope)));
         assert_eq!(inherit(async { RequestScope::current() }).await, None);
     }
 }

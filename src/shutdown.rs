@@ -1,20 +1,25 @@
-//! Stopping in order: whoever is asked to stop ends its streams, finishes what it does, and is waited for.
+//! Orderly shutdown: tasks are asked to stop, finish their current work, and are waited for.
+//!
+//! ```text
+//! request() or a signal ─▶ token cancelled ─▶ tasks end ─▶ drain() returns
+//!                                          second signal ─▶ exit at once
+//! ```
 
-use std::future::Future;
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    task::JoinHandle,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// What the second signal makes the process exit with: as a shell tells of SIGINT.
-const EXIT_AT_ONCE: i32 = 130;
+/// Exit code after a second signal: 128 + SIGINT, as a shell reports it.
+const FORCED_EXIT_CODE: i32 = 130;
 
-/// Owns every task of a server and the wish to stop.
+/// The shutdown signal of a server and the tasks that it waits for.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
-    stop: CancellationToken,
+    token: CancellationToken,
     tasks: TaskTracker,
 }
 
@@ -24,45 +29,46 @@ impl Shutdown {
         Self::default()
     }
 
-    /// Stops at SIGTERM or SIGINT; a second one exits at once.
+    /// Returns a shutdown that SIGTERM or SIGINT requests; a second signal exits the process.
     ///
     /// # Errors
-    /// Where the signals cannot be listened to.
+    /// Fails if the signal handlers cannot be installed.
     pub fn on_signals() -> std::io::Result<Self> {
         let shutdown = Self::new();
         let mut term = signal(SignalKind::terminate())?;
         let mut int = signal(SignalKind::interrupt())?;
-        let stop = shutdown.stop.clone();
+        let token = shutdown.token.clone();
         tokio::spawn(async move {
-            first_of(&mut term, &mut int).await;
-            tracing::info!("stopping");
-            stop.cancel();
-            first_of(&mut term, &mut int).await;
-            std::process::exit(EXIT_AT_ONCE);
+            either_signal(&mut term, &mut int).await;
+            tracing::info!("shutdown requested");
+            token.cancel();
+            either_signal(&mut term, &mut int).await;
+            std::process::exit(FORCED_EXIT_CODE);
         });
         Ok(shutdown)
     }
 
-    pub fn stop(&self) {
-        self.stop.cancel();
+    /// Requests the shutdown.
+    pub fn request(&self) {
+        self.token.cancel();
     }
 
     #[must_use]
-    pub fn stopping(&self) -> bool {
-        self.stop.is_cancelled()
+    pub fn is_requested(&self) -> bool {
+        self.token.is_cancelled()
     }
 
-    /// Resolves once the stop was asked.
-    pub async fn stopped(&self) {
-        self.stop.cancelled().await;
+    /// Resolves when the shutdown is requested.
+    pub async fn requested(&self) {
+        self.token.cancelled().await;
     }
 
     #[must_use]
     pub fn token(&self) -> CancellationToken {
-        self.stop.clone()
+        self.token.clone()
     }
 
-    /// Runs a task that [`Self::drain`] waits for.
+    /// Spawns a task that [`Self::drain`] waits for.
     pub fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -71,14 +77,16 @@ impl Shutdown {
         self.tasks.spawn(task)
     }
 
-    /// Waits for all tasks, at most `grace`; says whether all ended.
-    pub async fn drain(&self, grace: Duration) -> bool {
+    /// Waits for all tasks, for `grace_period` at most; returns whether all have ended.
+    pub async fn drain(&self, grace_period: Duration) -> bool {
         self.tasks.close();
-        tokio::time::timeout(grace, self.tasks.wait()).await.is_ok()
+        tokio::time::timeout(grace_period, self.tasks.wait())
+            .await
+            .is_ok()
     }
 }
 
-async fn first_of(term: &mut Signal, int: &mut Signal) {
+async fn either_signal(term: &mut Signal, int: &mut Signal) {
     tokio::select! {
         _ = term.recv() => {}
         _ = int.recv() => {}

@@ -226,7 +226,7 @@ impl OfferTask {
         loop {
             tokio::select! {
                 biased;
-                () = shutdown.stopped() => break,
+                () = shutdown.requested() => break,
                 event = next_event(&mut self.owner) => self.handle_event(event),
                 write = self.writes.recv() => match write {
                     Some(write) => self.write(write).await,
@@ -265,7 +265,7 @@ impl OfferTask {
         let shutdown = self.shutdown.clone();
         let result = tokio::select! {
             result = self.replace(&write.text) => result,
-            () = shutdown.stopped() => Err(ClipboardError::ShuttingDown),
+            () = shutdown.requested() => Err(ClipboardError::ShuttingDown),
         };
         if result.is_ok() {
             self.offered.set(Some(write.text));

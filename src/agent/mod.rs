@@ -192,7 +192,7 @@ pub async fn start(
         source,
     })?;
     let metrics = Metrics::install();
-    metrics.keep_up(&shutdown);
+    metrics.spawn_upkeep(&shutdown);
     let services = Services::start(config, temp_files, own_log, &shutdown).await?;
     let agent = Agent {
         services: Arc::new(services),

@@ -161,13 +161,13 @@ impl<E: DeserializeError> Deserr<E> for CreateApiKey {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let mut fields = Fields::<_, E>::of(value, location)?;
+        let mut fields = Fields::<_, E>::new(value, location)?;
         let name = fields.required("name");
         let project_id: Option<ProjectField> = fields.optional("project_id");
         let expires_at: Option<FutureField> = fields.optional("expires_at");
         let days_to_expire = fields.optional("days_to_expire");
         if expires_at.is_some() && days_to_expire.is_some() {
-            fields.refuse("days_to_expire", "cannot be given together with expires_at");
+            fields.reject("days_to_expire", "cannot be given together with expires_at");
         }
         fields.finish(name.map(|NameField(name)| CreateApiKey {
             name,

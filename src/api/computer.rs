@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    field::{Fields, Noted, add, from_text, what_is_wrong, whole_number},
+    field::{Fields, InvalidField, add, describe_error, from_text, whole_number},
     keys::{Chord, Key},
 };
 
@@ -374,12 +374,12 @@ impl<E: DeserializeError> Deserr<E> for Scroll {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let mut fields = Fields::<_, E>::of(value, location)?;
+        let mut fields = Fields::<_, E>::new(value, location)?;
         let place = fields.required("x").zip(fields.required("y"));
-        let delta_x: Result<Option<Notches>, Noted> = fields.given("delta_x");
-        let delta_y: Result<Option<Notches>, Noted> = fields.given("delta_y");
+        let delta_x: Result<Option<Notches>, InvalidField> = fields.try_optional("delta_x");
+        let delta_y: Result<Option<Notches>, InvalidField> = fields.try_optional("delta_y");
         if let (Ok(None), Ok(None)) = (&delta_x, &delta_y) {
-            fields.refuse("delta_y", "is required where there is no delta_x");
+            fields.reject("delta_y", "is required where there is no delta_x");
         }
         let hold_keys = fields.optional("hold_keys").unwrap_or_default();
         fields.finish(place.map(|(x, y)| Scroll {
@@ -525,7 +525,7 @@ impl<E: DeserializeError> Deserr<E> for Action {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let mut fields = Fields::<_, E>::of(value, location)?;
+        let mut fields = Fields::<_, E>::new(value, location)?;
         let action = fields.required("type").and_then(|kind: ActionType| {
             let name = kind.name();
             match kind {
@@ -548,7 +548,7 @@ impl<E: DeserializeError> Deserr<E> for BatchRequest {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let mut fields = Fields::<_, E>::of(value, location)?;
+        let mut fields = Fields::<_, E>::new(value, location)?;
         let actions: Option<Actions> = fields.required("actions");
         fields.finish(actions.map(|Actions(actions)| BatchRequest { actions }))
     }
@@ -589,7 +589,7 @@ impl DeserializeError for Problem {
         location: ValuePointerRef,
     ) -> ControlFlow<Self, Self> {
         ControlFlow::Break(earlier.unwrap_or_else(|| {
-            let (field, what) = what_is_wrong(error, location);
+            let (field, what) = describe_error(error, location);
             Problem { field, what }
         }))
     }

@@ -1,13 +1,13 @@
-//! What the checked types of this vocabulary share: refusing a field with a message at its place.
+//! Validation helpers of the wire types: reading fields and rejecting one with a message.
 
 use std::convert::Infallible;
 
 use deserr::{
-    DeserializeError, Deserr, ErrorKind, IntoValue, Map, Value, ValueKind, ValuePointerRef,
-    take_cf_content,
+    DeserializeError, Deserr, ErrorKind, IntoValue, Map, Sequence, Value, ValueKind,
+    ValuePointerRef, take_cf_content,
 };
 
-/// Adds to `errors` that the field at `location` is wrong, and why.
+/// Adds an error about the field at `location` to `errors`.
 pub(crate) fn add<E: DeserializeError>(
     errors: Option<E>,
     message: impl Into<String>,
@@ -19,7 +19,7 @@ pub(crate) fn add<E: DeserializeError>(
     take_cf_content(E::error(errors, kind, location))
 }
 
-/// Reads a string and turns it into a `T`; `parse`'s error is told as the field's.
+/// Reads a string and parses it; the error of `parse` becomes the field's.
 pub(crate) fn from_text<T, V: IntoValue, E: DeserializeError>(
     value: Value<V>,
     location: ValuePointerRef,
@@ -29,8 +29,8 @@ pub(crate) fn from_text<T, V: IntoValue, E: DeserializeError>(
     parse(text).map_err(|message| add(None, message, location))
 }
 
-/// `viewport.width`, `actions[3].type`; the body itself is `body`.
-pub(crate) fn path_of(location: ValuePointerRef) -> String {
+/// Returns the path of a field, such as `viewport.width` or `actions[3].type`; `body` for the body.
+pub(crate) fn field_path(location: ValuePointerRef) -> String {
     fn write(location: ValuePointerRef, out: &mut String) {
         match location {
             ValuePointerRef::Origin => {}
@@ -56,7 +56,7 @@ pub(crate) fn path_of(location: ValuePointerRef) -> String {
     }
 }
 
-fn kind_name(kind: ValueKind) -> &'static str {
+fn describe_kind(kind: ValueKind) -> &'static str {
     match kind {
         ValueKind::Null => "null",
         ValueKind::Boolean => "a boolean",
@@ -69,8 +69,8 @@ fn kind_name(kind: ValueKind) -> &'static str {
     }
 }
 
-fn accepted_kinds(accepted: &[ValueKind]) -> String {
-    let mut names: Vec<&str> = accepted.iter().copied().map(kind_name).collect();
+fn describe_kinds(accepted: &[ValueKind]) -> String {
+    let mut names: Vec<&str> = accepted.iter().copied().map(describe_kind).collect();
     names.dedup();
     match names.as_slice() {
         [] => "another kind of value".to_owned(),
@@ -79,51 +79,55 @@ fn accepted_kinds(accepted: &[ValueKind]) -> String {
     }
 }
 
-/// The path of the field that is wrong, and why it is.
-pub(crate) fn what_is_wrong<V: IntoValue>(
+/// Returns the path of the invalid field and the message about it.
+pub(crate) fn describe_error<V: IntoValue>(
     error: ErrorKind<V>,
     location: ValuePointerRef,
 ) -> (String, String) {
     match error {
         ErrorKind::IncorrectValueKind { actual, accepted } => {
-            let (due, found) = (accepted_kinds(accepted), kind_name(actual.kind()));
-            (path_of(location), format!("must be {due}, not {found}"))
+            let (expected, found) = (describe_kinds(accepted), describe_kind(actual.kind()));
+            (
+                field_path(location),
+                format!("must be {expected}, not {found}"),
+            )
         }
-        ErrorKind::MissingField { field } => {
-            (path_of(location.push_key(field)), "is required".to_owned())
-        }
-        ErrorKind::UnknownKey { key, .. } => {
-            (path_of(location.push_key(key)), "is not known".to_owned())
-        }
+        ErrorKind::MissingField { field } => (
+            field_path(location.push_key(field)),
+            "is required".to_owned(),
+        ),
+        ErrorKind::UnknownKey { key, .. } => (
+            field_path(location.push_key(key)),
+            "is not a known field".to_owned(),
+        ),
         ErrorKind::UnknownValue { accepted, .. } => (
-            path_of(location),
+            field_path(location),
             format!("must be one of {}", accepted.join(", ")),
         ),
         ErrorKind::BadSequenceLen { actual, expected } => {
-            use deserr::Sequence;
             let found = actual.len();
             (
-                path_of(location),
+                field_path(location),
                 format!("must have {expected} elements, not {found}"),
             )
         }
-        ErrorKind::Unexpected { msg } => (path_of(location), msg),
+        ErrorKind::Unexpected { msg } => (field_path(location), msg),
     }
 }
 
-/// The fields of an object, read one by one: what is wrong with one hides nothing that is wrong with the others.
+/// The fields of an object, read one by one. An invalid field does not hide errors of the others.
 pub(crate) struct Fields<'a, M, E> {
     map: M,
     errors: Option<E>,
     location: ValuePointerRef<'a>,
 }
 
-/// A field was wrong, which has been noted.
+/// An invalid field whose error has been recorded.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Noted;
+pub(crate) struct InvalidField;
 
 impl<'a, M: Map, E: DeserializeError> Fields<'a, M, E> {
-    pub fn of<V: IntoValue<Map = M>>(
+    pub(crate) fn new<V: IntoValue<Map = M>>(
         value: Value<V>,
         location: ValuePointerRef<'a>,
     ) -> Result<Self, E> {
@@ -141,59 +145,63 @@ impl<'a, M: Map, E: DeserializeError> Fields<'a, M, E> {
         }
     }
 
-    /// `None` where the field is missing or wrong, which is noted.
-    pub fn required<T: Deserr<E>>(&mut self, key: &str) -> Option<T> {
+    /// Reads a required field; records an error and returns `None` if it is missing or invalid.
+    pub(crate) fn required<T: Deserr<E>>(&mut self, key: &str) -> Option<T> {
         match self.map.remove(key) {
             Some(value) => self.read(key, value),
             None => {
-                self.refuse(key, "is required");
+                self.reject(key, "is required");
                 None
             }
         }
     }
 
-    /// `None` where the field is absent or null, or wrong, which is noted.
-    pub fn optional<T: Deserr<E>>(&mut self, key: &str) -> Option<T> {
+    /// Reads an optional field; returns `None` if it is absent, null or invalid. Records an error if it
+    /// is invalid.
+    pub(crate) fn optional<T: Deserr<E>>(&mut self, key: &str) -> Option<T> {
         let value = self.map.remove(key)?;
         self.read::<Option<T>>(key, value).flatten()
     }
 
-    /// Tells a field that is absent from one that is wrong, which is noted.
-    pub fn given<T: Deserr<E>>(&mut self, key: &str) -> Result<Option<T>, Noted> {
+    /// Reads an optional field like [`Self::optional`], but distinguishes absent from invalid.
+    pub(crate) fn try_optional<T: Deserr<E>>(
+        &mut self,
+        key: &str,
+    ) -> Result<Option<T>, InvalidField> {
         match self.map.remove(key) {
-            Some(value) => self.read::<Option<T>>(key, value).ok_or(Noted),
+            Some(value) => self.read::<Option<T>>(key, value).ok_or(InvalidField),
             None => Ok(None),
         }
     }
 
-    /// Notes that the field is wrong, and why, where there is one.
-    pub fn refuse_present(&mut self, key: &str, message: &str) {
+    /// Records an error if the field is present.
+    pub(crate) fn reject_if_present(&mut self, key: &str, message: &str) {
         if self.map.remove(key).is_some() {
-            self.refuse(key, message);
+            self.reject(key, message);
         }
     }
 
-    /// Notes that the field is wrong, and why.
-    pub fn refuse(&mut self, key: &str, message: impl Into<String>) {
-        let place = self.location.push_key(key);
-        self.errors = Some(add(self.errors.take(), message, place));
+    /// Records an error about the field.
+    pub(crate) fn reject(&mut self, key: &str, message: impl Into<String>) {
+        let location = self.location.push_key(key);
+        self.errors = Some(add(self.errors.take(), message, location));
     }
 
-    /// `whole`, unless anything was wrong. There is a whole where nothing was.
-    pub fn finish<T>(self, whole: Option<T>) -> Result<T, E> {
-        match (self.errors, whole) {
-            (None, Some(whole)) => Ok(whole),
+    /// Returns the value, or the recorded errors. `value` must be present if there are none.
+    pub(crate) fn finish<T>(self, value: Option<T>) -> Result<T, E> {
+        match (self.errors, value) {
+            (None, Some(value)) => Ok(value),
             (Some(errors), _) => Err(errors),
-            (None, None) => Err(add(None, "is not complete", self.location)),
+            (None, None) => Err(add(None, "is incomplete", self.location)),
         }
     }
 
     fn read<T: Deserr<E>>(&mut self, key: &str, value: M::Value) -> Option<T> {
-        let place = self.location.push_key(key);
-        match T::deserialize_from_value(value.into_value(), place) {
+        let location = self.location.push_key(key);
+        match T::deserialize_from_value(value.into_value(), location) {
             Ok(value) => Some(value),
-            Err(more) => {
-                let merged = E::merge(self.errors.take(), more, place);
+            Err(other) => {
+                let merged = E::merge(self.errors.take(), other, location);
                 self.errors = Some(take_cf_content(merged));
                 None
             }
@@ -201,7 +209,7 @@ impl<'a, M: Map, E: DeserializeError> Fields<'a, M, E> {
     }
 }
 
-/// A whole number of these bounds; the message tells them.
+/// Reads a whole number within bounds.
 pub(crate) fn whole_number<V: IntoValue, E: DeserializeError>(
     value: Value<V>,
     location: ValuePointerRef,
@@ -213,16 +221,16 @@ pub(crate) fn whole_number<V: IntoValue, E: DeserializeError>(
     }
     .filter(|number| bounds.contains(number))
     .ok_or_else(|| {
-        let (from, to) = (bounds.start(), bounds.end());
+        let (min, max) = (bounds.start(), bounds.end());
         add(
             None,
-            format!("must be a whole number from {from} to {to}"),
+            format!("must be a whole number from {min} to {max}"),
             location,
         )
     })
 }
 
-/// `true` or `false` in a query.
+/// A boolean query parameter: `true` or `false`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flag(pub bool);
 
@@ -239,7 +247,7 @@ impl<E: DeserializeError> Deserr<E> for Flag {
     }
 }
 
-/// A field of the contract that this build cannot honour: accepted only where it asks for nothing.
+/// A field of the contract that this build does not support: accepted only if null, false or empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unsupported;
 
@@ -248,15 +256,14 @@ impl<E: DeserializeError> Deserr<E> for Unsupported {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        use deserr::Sequence;
-        let asks_for_nothing = match value {
+        let is_empty = match value {
             Value::Null | Value::Boolean(false) => true,
             Value::String(text) => text.is_empty(),
             Value::Sequence(items) => items.len() == 0,
             Value::Map(entries) => entries.len() == 0,
             _ => false,
         };
-        if asks_for_nothing {
+        if is_empty {
             Ok(Unsupported)
         } else {
             Err(add(None, "is not supported by this build", location))

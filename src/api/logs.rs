@@ -77,15 +77,15 @@ impl<E: DeserializeError> Deserr<E> for LogQuery {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let mut fields = Fields::of(value, location)?;
+        let mut fields = Fields::new(value, location)?;
         let follow = fields.optional::<Flag>("follow");
         let source = match fields.required("source") {
             Some(LogSourceName::Path) => {
-                fields.refuse_present("supervisor_process", "is only for source=supervisor");
+                fields.reject_if_present("supervisor_process", "is only for source=supervisor");
                 fields.required("path").map(LogSource::Path)
             }
             Some(LogSourceName::Supervisor) => {
-                fields.refuse_present("path", "is only for source=path");
+                fields.reject_if_present("path", "is only for source=path");
                 fields
                     .required("supervisor_process")
                     .map(LogSource::Supervisor)

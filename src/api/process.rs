@@ -236,7 +236,7 @@ impl Launch {
         let as_root: bool = fields.optional("as_root").unwrap_or_default();
         let timeout_sec = fields.optional("timeout_sec");
         if args.len() > MAX_STRINGS {
-            fields.refuse("args", format!("must be {MAX_STRINGS} at most"));
+            fields.reject("args", format!("must be {MAX_STRINGS} at most"));
         }
         let env_bytes: usize = env
             .iter()
@@ -251,10 +251,10 @@ impl Launch {
             };
             let what =
                 format!("arguments and variables may have {MAX_STRINGS_BYTES} bytes at most");
-            fields.refuse(field, what);
+            fields.reject(field, what);
         }
         if as_root && as_user.is_some() {
-            fields.refuse("as_root", "must not be given together with as_user");
+            fields.reject("as_root", "must not be given together with as_user");
         }
         Some(Launch {
             command: command?.0,
@@ -273,7 +273,7 @@ impl<E: DeserializeError> Deserr<E> for Launch {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let mut fields = Fields::<_, E>::of(value, location)?;
+        let mut fields = Fields::<_, E>::new(value, location)?;
         let launch = Launch::read(&mut fields);
         fields.finish(launch)
     }
@@ -284,7 +284,7 @@ impl<E: DeserializeError> Deserr<E> for SpawnRequest {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let mut fields = Fields::<_, E>::of(value, location)?;
+        let mut fields = Fields::<_, E>::new(value, location)?;
         let launch = Launch::read(&mut fields);
         let allocate_tty = fields.optional("allocate_tty").unwrap_or_default();
         let rows = fields.optional("rows").unwrap_or(Side(24));

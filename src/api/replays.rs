@@ -50,7 +50,7 @@ impl<E: DeserializeError> Deserr<E> for ReplayRequest {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let mut fields = Fields::<_, E>::of(value, location)?;
+        let mut fields = Fields::<_, E>::new(value, location)?;
         let framerate: Option<Framerate> = fields.optional("framerate");
         let max_duration_in_seconds = fields.optional("max_duration_in_seconds");
         let record_audio: Option<bool> = fields.optional("record_audio");

@@ -36,7 +36,7 @@ impl<E: DeserializeError> Deserr<E> for ScreenshotRequest {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let mut fields = Fields::<_, E>::of(value, location)?;
+        let mut fields = Fields::<_, E>::new(value, location)?;
         let region = fields.optional("region");
         fields.finish(Some(Self { region }))
     }
@@ -47,7 +47,7 @@ impl<E: DeserializeError> Deserr<E> for Region {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let mut fields = Fields::<_, E>::of(value, location)?;
+        let mut fields = Fields::<_, E>::new(value, location)?;
         let x: Option<Offset> = fields.required("x");
         let y: Option<Offset> = fields.required("y");
         let width: Option<Length> = fields.required("width");

@@ -96,13 +96,13 @@ impl<E: DeserializeError> Deserr<E> for ViewportRequest {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let mut fields = Fields::<_, E>::of(value, location)?;
+        let mut fields = Fields::<_, E>::new(value, location)?;
         let width: Option<Side> = fields.required("width");
         let height: Option<Side> = fields.required("height");
         let refresh_rate = fields.optional("refresh_rate");
         let sides = width.zip(height);
         if sides.is_some_and(|(width, height)| width.0 * height.0 > MAX_AREA) {
-            fields.refuse("width", too_large());
+            fields.reject("width", too_large());
         }
         fields.finish(sides.map(|(width, height)| ViewportRequest {
             width,

@@ -1,17 +1,20 @@
-//! The optional TOML file: each key becomes the default of the option of that name.
+//! The optional configuration file (TOML): each key is the default of the option with that name.
 
-use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
 
 use clap::Command;
 use toml::{Table, Value};
 
-pub const VARIABLE: &str = "BERTH_CONFIG";
+/// The environment variable that names the file.
+pub(super) const VARIABLE: &str = "BERTH_CONFIG";
 
-/// Has a subcommand of the same options for each command that serves.
+/// The command that has, for each server, a subcommand with the options of that server.
 const CHECK: &str = "check";
 
-/// Why the configuration file cannot be followed.
+/// A configuration file that cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigFileError {
     #[error("cannot read {path}: {source}")]
@@ -19,20 +22,22 @@ pub enum ConfigFileError {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("{path} is not TOML: {source}")]
+    #[error("{path} is not valid TOML: {source}")]
     NotToml {
         path: PathBuf,
         source: Box<toml::de::Error>,
     },
-    #[error("{path}: there is no command `{table}` to configure")]
+    #[error("{path}: unknown table [{table}]: no command has that name")]
     UnknownTable { path: PathBuf, table: String },
-    #[error("{path}: [{table}] has no setting `{key}`")]
+    #[error("{path}: unknown key `{key}` in [{table}]")]
     UnknownKey {
         path: PathBuf,
         table: String,
         key: String,
     },
-    #[error("{path}: [{table}] {key} must be text, a number, true or false, or a list of these")]
+    #[error(
+        "{path}: `{key}` in [{table}] must be a string, a number, a boolean or an array of these"
+    )]
     BadValue {
         path: PathBuf,
         table: String,
@@ -40,16 +45,17 @@ pub enum ConfigFileError {
     },
 }
 
-/// The command with the file's values as defaults, where a file is named.
-pub fn apply(command: Command, arguments: &[OsString]) -> Result<Command, ConfigFileError> {
-    match path_in(arguments).or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from)) {
+/// Returns the command with the file's values as defaults, if a file is named.
+pub(super) fn apply(command: Command, arguments: &[OsString]) -> Result<Command, ConfigFileError> {
+    match path_from(arguments).or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from)) {
         Some(path) => apply_table(command, &read(&path)?, &path),
         None => Ok(command),
     }
 }
 
-/// The file must be known before the options can be parsed, for it gives their defaults.
-fn path_in(arguments: &[OsString]) -> Option<PathBuf> {
+/// Finds `--config` in the arguments. The file provides defaults, so it has to be known before clap
+/// parses the arguments.
+fn path_from(arguments: &[OsString]) -> Option<PathBuf> {
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         if argument == "--config" {
@@ -87,10 +93,10 @@ fn apply_table(
         let settings = settings.as_table().ok_or_else(unknown)?;
         let subcommand = command.find_subcommand(table).ok_or_else(unknown)?;
         let defaults = defaults(subcommand, table, settings, path)?;
-        let checked = command
+        let is_checkable = command
             .find_subcommand(CHECK)
             .is_some_and(|check| check.find_subcommand(table).is_some());
-        if checked {
+        if is_checkable {
             command = command.mut_subcommand(CHECK, |check| {
                 check.mut_subcommand(table, |subcommand| with_defaults(subcommand, &defaults))
             });
@@ -117,7 +123,7 @@ fn defaults(
     settings: &Table,
     path: &Path,
 ) -> Result<Defaults, ConfigFileError> {
-    let key_of = |key: &str| (path.to_owned(), table.to_owned(), key.to_owned());
+    let location = |key: &str| (path.to_owned(), table.to_owned(), key.to_owned());
     settings
         .iter()
         .map(|(key, value)| {
@@ -128,11 +134,11 @@ fn defaults(
                         .is_some_and(|long| OsStr::new(long) == OsStr::new(key))
             });
             let option = option.ok_or_else(|| {
-                let (path, table, key) = key_of(key);
+                let (path, table, key) = location(key);
                 ConfigFileError::UnknownKey { path, table, key }
             })?;
-            let values = texts(value).ok_or_else(|| {
-                let (path, table, key) = key_of(key);
+            let values = to_texts(value).ok_or_else(|| {
+                let (path, table, key) = location(key);
                 ConfigFileError::BadValue { path, table, key }
             })?;
             Ok((option.get_id().to_string(), values))
@@ -140,14 +146,14 @@ fn defaults(
         .collect()
 }
 
-fn texts(value: &Value) -> Option<Vec<String>> {
+fn to_texts(value: &Value) -> Option<Vec<String>> {
     match value {
-        Value::Array(values) => values.iter().map(text).collect(),
-        single => text(single).map(|text| vec![text]),
+        Value::Array(values) => values.iter().map(to_text).collect(),
+        single => to_text(single).map(|text| vec![text]),
     }
 }
 
-fn text(value: &Value) -> Option<String> {
+fn to_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Integer(number) => Some(number.to_string()),
@@ -167,7 +173,7 @@ mod tests {
         Command::new("berth").subcommand(
             Command::new("agent")
                 .arg(Arg::new("state_dir").long("state-dir").required(true))
-                .arg(Arg::new("listen").long("listen").default_value("here")),
+                .arg(Arg::new("listen").long("listen").default_value("default")),
         )
     }
 
@@ -182,30 +188,30 @@ mod tests {
     }
 
     #[test]
-    fn the_file_stands_between_options_and_defaults() {
-        let file = "[agent]\nstate-dir = \"/tmp\"\nlisten = \"there\"";
-        assert_eq!(listen(file, &["berth", "agent"]), "there");
+    fn file_overrides_defaults_and_options_override_the_file() {
+        let file = "[agent]\nstate-dir = \"/tmp\"\nlisten = \"file\"";
+        assert_eq!(listen(file, &["berth", "agent"]), "file");
         assert_eq!(
-            listen(file, &["berth", "agent", "--listen", "elsewhere"]),
-            "elsewhere"
+            listen(file, &["berth", "agent", "--listen", "option"]),
+            "option"
         );
     }
 
     #[test]
-    fn what_the_file_says_in_vain_is_told() {
-        let refusal = |file: &str| {
+    fn unknown_tables_keys_and_values_are_rejected() {
+        let error = |file: &str| {
             apply_table(command(), &file.parse().unwrap(), Path::new("berth.toml"))
                 .unwrap_err()
                 .to_string()
         };
         assert_eq!(
-            refusal("[agnet]"),
-            "berth.toml: there is no command `agnet` to configure"
+            error("[agnet]"),
+            "berth.toml: unknown table [agnet]: no command has that name"
         );
         assert_eq!(
-            refusal("[agent]\nlisen = 1"),
-            "berth.toml: [agent] has no setting `lisen`"
+            error("[agent]\nlisen = 1"),
+            "berth.toml: unknown key `lisen` in [agent]"
         );
-        assert!(refusal("[agent]\nlisten = {a = 1}").contains("must be text"));
+        assert!(error("[agent]\nlisten = {a = 1}").contains("must be a string"));
     }
 }

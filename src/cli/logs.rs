@@ -1,43 +1,58 @@
-//! Where log lines go.
+//! Logging: output format, filter and redaction.
+//!
+//! ```text
+//! event ─▶ filter of `--log` ─┬─ without SENSITIVE_TARGETS ─▶ journal, text or JSON
+//!                             └─ only this program's ───────▶ LogSink (kept for readers)
+//! ```
 
-use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
+use std::{
+    io::{self, IsTerminal, Write},
+    sync::Arc,
+};
 
-use tracing_subscriber::field::RecordFields;
-use tracing_subscriber::filter::{FilterExt, filter_fn};
-use tracing_subscriber::fmt::FormatFields;
-use tracing_subscriber::fmt::format::{DefaultFields, Writer};
-use tracing_subscriber::layer::{Filter, SubscriberExt};
-use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, fmt};
+use tracing_subscriber::{
+    EnvFilter, Layer,
+    field::RecordFields,
+    filter::{FilterExt, filter_fn},
+    fmt::{
+        self, FormatFields,
+        format::{DefaultFields, Writer},
+    },
+    layer::{Filter, SubscriberExt},
+    util::SubscriberInitExt,
+};
 
 use crate::control::fleet::AGENT_LOG_TARGET;
 
-/// systemd sets it to `device:inode` of the stream it gave its service.
+/// Set by systemd to `device:inode` of the stream that it gave its service.
 const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// The journal under systemd, else text
+    /// Journald under systemd, otherwise text
     Auto,
+    /// Text on standard error
     Text,
+    /// One JSON object per line on standard error
     Json,
+    /// The systemd journal, with fields
     Journald,
 }
 
-/// Is given each line that is logged, to keep it. It must not log itself.
-pub type Keep = Arc<dyn Fn(&str) + Send + Sync>;
+/// Receives each line that is logged. It must not log itself.
+pub type LogSink = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Starts logging for the whole process. What this program itself says, and no library, is also given to `keep`.
+/// Initializes logging for the process. Lines of this program, without those of libraries, also go
+/// to `sink`.
 ///
 /// # Errors
-/// Where the filter cannot be read, or the journal cannot be reached.
-pub fn start_logs(filter: &str, format: LogFormat, keep: Option<Keep>) -> io::Result<()> {
+/// Fails if the filter is invalid or the journal is unreachable.
+pub fn init_logging(filter: &str, format: LogFormat, sink: Option<LogSink>) -> io::Result<()> {
     tracing_subscriber::registry()
-        .with(layer(format)?.with_filter(parse(filter)?.and(discreet())))
-        .with(match keep {
-            Some(keep) => Some(keeping(keep).with_filter(parse(filter)?)),
+        .with(output_layer(format)?.with_filter(parse(filter)?.and(redact())))
+        .with(match sink {
+            Some(sink) => Some(sink_layer(sink).with_filter(parse(filter)?)),
             None => None,
         })
         .init();
@@ -50,9 +65,9 @@ fn parse(filter: &str) -> io::Result<EnvFilter> {
     Ok(filter.add_directive(agents.map_err(io::Error::other)?))
 }
 
-/// What these log is what is typed, key by key, and what is in the clipboard, or messages with that in them: it goes nowhere, whatever
-/// the filter says.
-const TELLTALES: [&str; 6] = [
+/// Libraries whose log messages contain typed keys, clipboard contents or messages with either.
+/// They are never logged, whatever the filter allows.
+const SENSITIVE_TARGETS: [&str; 6] = [
     "enigo",
     "arboard",
     "chromiumoxide",
@@ -61,18 +76,19 @@ const TELLTALES: [&str; 6] = [
     "async_tungstenite",
 ];
 
-fn discreet<S>() -> impl Filter<S> {
+/// Returns a filter that drops the events of [`SENSITIVE_TARGETS`].
+fn redact<S>() -> impl Filter<S> {
     filter_fn(|metadata| {
         let library = metadata.target().split("::").next().unwrap_or_default();
-        !TELLTALES.contains(&library)
+        !SENSITIVE_TARGETS.contains(&library)
     })
 }
 
 type AnyLayer = Box<dyn Layer<tracing_subscriber::Registry> + Send + Sync>;
 
-fn layer(format: LogFormat) -> io::Result<AnyLayer> {
+fn output_layer(format: LogFormat) -> io::Result<AnyLayer> {
     match format {
-        LogFormat::Auto if stderr_is_journal() => layer(LogFormat::Journald),
+        LogFormat::Auto if stderr_is_journal() => output_layer(LogFormat::Journald),
         LogFormat::Auto | LogFormat::Text => Ok(fmt::layer()
             .with_writer(io::stderr)
             .with_ansi(io::stderr().is_terminal())
@@ -82,14 +98,16 @@ fn layer(format: LogFormat) -> io::Result<AnyLayer> {
     }
 }
 
-/// Lines as text without a time, which their keeper knows. What libraries say is left out: some of it would be about the very
-/// connection through which the line is read, and that without end.
-fn keeping<S>(keep: Keep) -> impl Layer<S>
+/// Formats events as text without a time, which the sink adds.
+///
+/// Events of libraries are left out: some concern the connection through which a client reads this
+/// log, so that each line sent would cause another.
+fn sink_layer<S>(sink: LogSink) -> impl Layer<S>
 where
     S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
 {
     fmt::layer()
-        .with_writer(move || Keeper(keep.clone()))
+        .with_writer(move || SinkWriter(sink.clone()))
         .fmt_fields(PlainFields)
         .with_ansi(false)
         .without_time()
@@ -98,9 +116,9 @@ where
         }))
 }
 
-struct Keeper(Keep);
+struct SinkWriter(LogSink);
 
-impl Write for Keeper {
+impl Write for SinkWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0(&String::from_utf8_lossy(line));
         Ok(line.len())
@@ -111,7 +129,10 @@ impl Write for Keeper {
     }
 }
 
-/// As by default. Layers whose fields are of one type would share what the first of them has written of a span, colours included.
+/// Formats fields like the default formatter.
+///
+/// A separate type is needed: layers with the same field formatter share the formatted fields of a
+/// span, so the sink would get the colours of the terminal.
 struct PlainFields;
 
 impl<'writer> FormatFields<'writer> for PlainFields {
@@ -124,7 +145,8 @@ impl<'writer> FormatFields<'writer> for PlainFields {
     }
 }
 
-/// The variable alone tells nothing: terminals started from a service inherit it.
+/// Compares the variable with standard error: terminals started from a service inherit the
+/// variable, so that its presence proves nothing.
 fn stderr_is_journal() -> bool {
     let Ok(journal) = std::env::var(JOURNAL_VARIABLE) else {
         return false;

@@ -1,15 +1,24 @@
-//! The command line: what the binary can be asked, and where its settings come from.
+//! The command line: commands, options and the sources of their values.
+//!
+//! ```text
+//! option  >  environment variable  >  configuration file  >  default
+//! ```
+//!
+//! - `config_file` turns the keys of the TOML file into defaults of the options.
+//! - `logs` initializes logging from the common options.
+//!
+//! The settings themselves are declared where they are used: `agent::settings`,
+//! `control::settings`, `dev`.
 
 mod config_file;
 mod logs;
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use config_file::ConfigFileError;
-pub use logs::{Keep, LogFormat, start_logs};
+pub use logs::{LogFormat, LogSink, init_logging};
 
 /// Browsers for agents, tests and data work.
 #[derive(Debug, Parser)]
@@ -22,14 +31,14 @@ pub struct Cli {
     pub common: Common,
 }
 
-/// What every command takes.
+/// Options of all commands.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// TOML file with a table per command; options and environment win over it
+    /// Configuration file (TOML, one table per command); options and environment variables override it
     #[arg(long, env = config_file::VARIABLE, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// What to log: a level, or `target=level` pairs
+    /// Log filter: a level, or comma-separated `target=level` pairs
     #[arg(
         long,
         env = "BERTH_LOG",
@@ -39,23 +48,23 @@ pub struct Common {
     )]
     pub log: String,
 
-    /// How to log: to the journal under systemd, else as text on standard error
+    /// Log format
     #[arg(long, env = "BERTH_LOG_FORMAT", global = true, default_value = "auto")]
     pub log_format: LogFormat,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the daemon beside one browser
+    /// Run the agent: the daemon that runs and controls one browser
     Agent(Box<crate::agent::settings::Settings>),
-    /// Serve browsers, API keys and projects to clients
+    /// Run the control plane: the server that creates browsers and manages API keys and projects
     Control(crate::control::settings::Settings),
-    /// Control with browsers on this machine, a key made at the first start
+    /// Run the control plane with browsers on this machine and a generated API key
     Dev(crate::dev::Settings),
-    /// API keys
+    /// Manage API keys
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Check the settings of a command and start nothing
+    /// Check the settings of a command without starting it
     #[command(subcommand)]
     Check(CheckCommand),
     /// Print the OpenAPI document of a server
@@ -64,24 +73,24 @@ pub enum Command {
 
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Make a key; it is printed once
+    /// Create an API key and print its secret, which cannot be shown again
     Create(crate::control::key_create::KeyCreate),
 }
 
-/// Whose settings to check: with the options of that command.
+/// The command whose settings are checked.
 #[derive(Debug, Subcommand)]
 pub enum CheckCommand {
-    /// Those of `berth agent`
+    /// Check the settings of `berth agent`
     Agent(Box<crate::agent::settings::Settings>),
-    /// Those of `berth control`
+    /// Check the settings of `berth control`
     Control(crate::control::settings::Settings),
-    /// Those of `berth dev`
+    /// Check the settings of `berth dev`
     Dev(crate::dev::Settings),
 }
 
 #[derive(Debug, Args)]
 pub struct OpenapiArgs {
-    /// Whose document
+    /// Server whose OpenAPI document is printed
     pub server: ServerName,
 }
 
@@ -92,7 +101,7 @@ pub enum ServerName {
     Control,
 }
 
-/// Why the command line cannot be followed.
+/// A command line that cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     #[error(transparent)]
@@ -102,10 +111,10 @@ pub enum CliError {
 }
 
 impl Cli {
-    /// Options first, then the environment, then the configuration file, then the defaults.
+    /// Parses the command line, with the environment and the configuration file as defaults.
     ///
     /// # Errors
-    /// Where an option or the configuration file is wrong; asking for help is such an error too.
+    /// Fails if an option or the configuration file is invalid, and for `--help` and `--version`.
     pub fn resolve(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
         let arguments: Vec<OsString> = arguments.into_iter().collect();
         let command = config_file::apply(Self::command(), &arguments)?;
@@ -119,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_do_not_contradict_themselves() {
+    fn command_definition_is_valid() {
         Cli::command().debug_assert();
     }
 }

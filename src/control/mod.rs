@@ -267,7 +267,7 @@ impl Started {
             ..
         } = self;
         let metrics = Metrics::install();
-        metrics.keep_up(&shutdown);
+        metrics.spawn_upkeep(&shutdown);
         let router = router(&control, agent, metrics);
         let served = serve(listener, router, MAX_CONNECTIONS, &shutdown).await;
         // One grace period covers ending the browsers and draining tasks and connections.

@@ -25,7 +25,7 @@ pub(super) async fn purge<F, E>(
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = shutdown.stopped() => return,
+            () = shutdown.requested() => return,
         }
         match delete(Utc::now() - keep).await {
             Ok(0) => {}

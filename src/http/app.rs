@@ -1,20 +1,19 @@
-//! Assembling a server's routes with what every server has.
+//! A server's router: its routes, the guard, `/metrics`, `/docs` and the error format.
 
-use axum::Router;
-use axum::middleware::from_fn;
-use axum::response::Redirect;
-use axum::routing::get;
+use axum::{Router, middleware::from_fn, response::Redirect, routing::get};
 use http::header::CONTENT_TYPE;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-use super::observe::observe;
-use super::openapi::{ApiInfo, document};
-use super::{ApiError, Metrics, docs};
+use super::{
+    ApiError, Metrics, docs,
+    openapi::{ApiInfo, document},
+    telemetry::record_request,
+};
 
 const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4";
 
-/// A server's routes: those anyone may ask, and those behind the guard.
+/// A server's routes: the public ones, and those behind the guard.
 pub struct App {
     pub info: ApiInfo,
     pub open: OpenApiRouter,
@@ -22,7 +21,7 @@ pub struct App {
 }
 
 impl App {
-    /// The OpenAPI document of these routes.
+    /// Returns the OpenAPI document of these routes.
     #[must_use]
     pub fn document(&self) -> OpenApi {
         document(
@@ -32,7 +31,7 @@ impl App {
         )
     }
 
-    /// The whole router: `guard` is put before every guarded route, `/metrics` included.
+    /// Builds the router. `guard` protects every guarded route and `/metrics`.
     pub fn router(self, metrics: Metrics, guard: impl FnOnce(Router) -> Router) -> Router {
         let document = self.document();
         let (open, _) = self.open.split_for_parts();
@@ -45,15 +44,13 @@ impl App {
             .merge(docs::router(document))
             .route("/", get(|| async { Redirect::temporary("/docs/") }))
             .fallback(|| async { ApiError::not_found("no such route") })
-            .layer(from_fn(observe))
+            .layer(from_fn(record_request))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Body;
-    use axum::middleware::from_fn_with_state;
-    use axum::response::Response;
+    use axum::{body::Body, middleware::from_fn_with_state, response::Response};
     use deserr::Deserr;
     use http::{Request, StatusCode};
     use http_body_util::BodyExt;
@@ -64,7 +61,9 @@ mod tests {
     use super::*;
     use crate::{
         api::ErrorBody,
-        http::{AsItIs, FieldErrors, JSON_BODY_LIMIT, Json, StaticToken, require_static_token},
+        http::{
+            FieldErrors, JSON_BODY_LIMIT, Json, PassThrough, StaticToken, require_static_token,
+        },
     };
 
     #[derive(Deserr, utoipa::ToSchema)]
@@ -79,18 +78,18 @@ mod tests {
     }
 
     #[utoipa::path(get, path = "/panic", responses((status = 200)))]
-    async fn panics() {
+    async fn panic_in_handler() {
         panic!("the secret of the handler");
     }
 
-    #[utoipa::path(get, path = "/passed", responses((status = 416)))]
-    async fn passed() -> Response<Body> {
-        let mut answer = Response::new(Body::from("as it came"));
-        *answer.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+    #[utoipa::path(get, path = "/relayed", responses((status = 416)))]
+    async fn relayed() -> Response<Body> {
+        let mut response = Response::new(Body::from("unchanged"));
+        *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
         let range = http::HeaderValue::from_static("bytes */5");
-        answer.headers_mut().insert("content-range", range);
-        answer.extensions_mut().insert(AsItIs);
-        answer
+        response.headers_mut().insert("content-range", range);
+        response.extensions_mut().insert(PassThrough);
+        response
     }
 
     fn app() -> Router {
@@ -102,8 +101,8 @@ mod tests {
             open: OpenApiRouter::new(),
             guarded: OpenApiRouter::new()
                 .routes(routes!(greet))
-                .routes(routes!(panics))
-                .routes(routes!(passed)),
+                .routes(routes!(panic_in_handler))
+                .routes(routes!(relayed)),
         };
         let token = StaticToken::new(Some(&SecretString::from("let me in")));
         app.router(Metrics::install(), |guarded| {
@@ -122,7 +121,7 @@ mod tests {
         request(method, path).header("content-type", "application/json")
     }
 
-    async fn ask(request: Request<Body>) -> (Response<()>, String) {
+    async fn send(request: Request<Body>) -> (Response<()>, String) {
         let (parts, body) = app().oneshot(request).await.unwrap().into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         (
@@ -132,7 +131,7 @@ mod tests {
     }
 
     async fn error(request: Request<Body>) -> (StatusCode, ErrorBody, Response<()>) {
-        let (response, body) = ask(request).await;
+        let (response, body) = send(request).await;
         assert_eq!(
             response.headers()[CONTENT_TYPE],
             "application/json",
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_framework_refuses_has_the_one_error_shape() {
+    async fn errors_of_the_framework_use_the_error_format() {
         let empty = Body::empty;
         let cases = [
             (request("GET", "/nowhere").body(empty()), 404, "not_found"),
@@ -195,16 +194,16 @@ mod tests {
         ];
         for (request, status, code) in cases {
             let request = request.unwrap();
-            let what = format!("{} {}", request.method(), request.uri());
-            let (found, body, response) = error(request).await;
+            let target = format!("{} {}", request.method(), request.uri());
+            let (actual, body, response) = error(request).await;
             assert_eq!(
-                (found.as_u16(), body.code.as_str()),
+                (actual.as_u16(), body.code.as_str()),
                 (status, code),
-                "{what}"
+                "{target}"
             );
             match status {
                 401 => assert_eq!(response.headers()["www-authenticate"], "Bearer"),
-                405 => assert!(response.headers().contains_key("allow"), "{what}"),
+                405 => assert!(response.headers().contains_key("allow"), "{target}"),
                 _ => {}
             }
             assert!(!body.message.contains("secret"));
@@ -212,23 +211,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_passed_on_keeps_its_shape() {
-        let (response, body) = ask(request("GET", "/passed").body(Body::empty()).unwrap()).await;
+    async fn relayed_error_is_not_normalized() {
+        let (response, body) = send(request("GET", "/relayed").body(Body::empty()).unwrap()).await;
         assert_eq!(response.status(), 416);
         assert_eq!(response.headers()["content-range"], "bytes */5");
-        assert_eq!(body, "as it came");
+        assert_eq!(body, "unchanged");
     }
 
     #[tokio::test]
-    async fn a_made_up_method_makes_no_series() {
-        ask(request("BREW", "/nowhere").body(Body::empty()).unwrap()).await;
-        let (_, figures) = ask(request("GET", "/metrics").body(Body::empty()).unwrap()).await;
-        assert!(figures.contains("method=\"other\""), "{figures}");
-        assert!(!figures.contains("BREW"), "{figures}");
+    async fn unknown_method_is_labelled_other() {
+        send(request("BREW", "/nowhere").body(Body::empty()).unwrap()).await;
+        let (_, metrics) = send(request("GET", "/metrics").body(Body::empty()).unwrap()).await;
+        assert!(metrics.contains("method=\"other\""), "{metrics}");
+        assert!(!metrics.contains("BREW"), "{metrics}");
     }
 
     #[tokio::test]
-    async fn a_body_without_a_declared_length_is_bounded_as_well() {
+    async fn body_without_content_length_is_bounded() {
         let chunks =
             (0..=JSON_BODY_LIMIT / 65536).map(|_| Ok::<_, std::io::Error>(vec![b' '; 65536]));
         let body = Body::from_stream(futures::stream::iter(chunks));
@@ -237,11 +236,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_id_is_kept_where_it_is_fit_for_a_log_line() {
+    async fn request_id_is_kept_if_it_is_valid() {
         let id_of = |id: &'static [u8]| async move {
             let request = request("GET", "/nowhere")
                 .header("x-request-id", http::HeaderValue::from_bytes(id).unwrap());
-            let (response, _) = ask(request.body(Body::empty()).unwrap()).await;
+            let (response, _) = send(request.body(Body::empty()).unwrap()).await;
             response.headers()["x-request-id"]
                 .to_str()
                 .unwrap()
@@ -253,18 +252,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_document_and_its_page_are_open_and_the_figures_are_not() {
+    async fn openapi_document_is_public_and_metrics_are_guarded() {
         let (response, body) =
-            ask(Request::get("/openapi.json").body(Body::empty()).unwrap()).await;
+            send(Request::get("/openapi.json").body(Body::empty()).unwrap()).await;
         assert_eq!(response.status(), StatusCode::OK);
         let document: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert!(document["paths"]["/greet"]["post"]["security"][0]["bearer"].is_array());
-        let (response, page) = ask(Request::get("/docs/").body(Body::empty()).unwrap()).await;
+        let (response, page) = send(Request::get("/docs/").body(Body::empty()).unwrap()).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert!(page.contains("scalar.js"));
-        let (script, _) = ask(Request::get("/docs/scalar.js").body(Body::empty()).unwrap()).await;
+        let (script, _) = send(Request::get("/docs/scalar.js").body(Body::empty()).unwrap()).await;
         assert_eq!(script.status(), StatusCode::OK);
-        let (_, figures) = ask(request("GET", "/metrics").body(Body::empty()).unwrap()).await;
-        assert!(figures.contains("berth_http_request_seconds"), "{figures}");
+        let (_, metrics) = send(request("GET", "/metrics").body(Body::empty()).unwrap()).await;
+        assert!(metrics.contains("berth_http_request_seconds"), "{metrics}");
     }
 }

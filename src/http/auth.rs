@@ -2,25 +2,26 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::Response;
-use http::HeaderMap;
-use http::header::AUTHORIZATION;
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::Response,
+};
+use http::{HeaderMap, header::AUTHORIZATION};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::{ApiError, ApiResult, local_only};
 
-/// The token of `Authorization: Bearer <token>`.
+/// Returns the token of `Authorization: Bearer <token>`.
 ///
 /// # Errors
-/// 401 where the header is missing, of another scheme or empty.
-pub fn bearer(headers: &HeaderMap) -> ApiResult<&str> {
-    let value = headers
-        .get(AUTHORIZATION)
-        .ok_or_else(|| ApiError::unauthorized("send your key as Authorization: Bearer <key>"))?;
+/// Returns 401 if the header is missing, of another scheme or empty.
+pub fn bearer_token(headers: &HeaderMap) -> ApiResult<&str> {
+    let value = headers.get(AUTHORIZATION).ok_or_else(|| {
+        ApiError::unauthorized("missing header: send Authorization: Bearer <key>")
+    })?;
     let text = value.to_str().unwrap_or_default();
     match text.split_once(' ') {
         Some((scheme, token))
@@ -29,12 +30,12 @@ pub fn bearer(headers: &HeaderMap) -> ApiResult<&str> {
             Ok(token.trim())
         }
         _ => Err(ApiError::unauthorized(
-            "the Authorization header is not a bearer token",
+            "the Authorization header is not of the form Bearer <key>",
         )),
     }
 }
 
-/// The one token a server takes, or none where it takes everyone on its machine but the pages they have open.
+/// The server's bearer token. `None` accepts any local client except cross-site web pages.
 #[derive(Clone)]
 pub struct StaticToken(Option<Arc<[u8; 32]>>);
 
@@ -48,11 +49,11 @@ impl StaticToken {
         let Some(expected) = &self.0 else {
             return local_only::check(headers);
         };
-        // Digests have one length, so the comparison tells nothing of the token's.
-        if bool::from(digest(bearer(headers)?).ct_eq(expected.as_ref())) {
+        // Digests have a fixed length, so the comparison does not reveal the token's length.
+        if bool::from(digest(bearer_token(headers)?).ct_eq(expected.as_ref())) {
             Ok(())
         } else {
-            Err(ApiError::unauthorized("the token is not valid"))
+            Err(ApiError::unauthorized("invalid token"))
         }
     }
 }
@@ -61,7 +62,7 @@ fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-/// Middleware: nothing passes without the token.
+/// Middleware that rejects requests without the token.
 pub async fn require_static_token(
     State(token): State<StaticToken>,
     request: Request,

@@ -1,4 +1,4 @@
-//! Bodies as they come, from clients that may leave or stand still.
+//! Streamed request bodies, with a timeout for clients that stop sending.
 
 use std::{
     convert::Infallible,
@@ -17,52 +17,55 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::ApiError;
 
-/// How long a body may stand still before its request is given up.
-pub const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// Time without a byte of the body after which a request is aborted.
+pub const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why no more of a body comes although it is not all there.
+/// The reason a request's body ended before it was complete.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    #[error("the body broke off")]
-    BrokeOff,
-    #[error("nothing more of the body came for {} seconds", .0.as_secs())]
-    StoodStill(Duration),
+    #[error("the request body is incomplete")]
+    Incomplete,
+    #[error("received nothing of the request body for {} s", .0.as_secs())]
+    IdleTimeout(Duration),
 }
 
 impl From<BodyError> for ApiError {
     fn from(error: BodyError) -> Self {
         let message = error.to_string();
         match error {
-            BodyError::BrokeOff => ApiError::bad_request(message),
-            BodyError::StoodStill(_) => ApiError::request_timeout(message),
+            BodyError::Incomplete => ApiError::bad_request(message),
+            BodyError::IdleTimeout(_) => ApiError::request_timeout(message),
         }
     }
 }
 
-/// Waits for more of a body, but not for ever.
-pub(super) async fn in_time<T>(coming: impl Future<Output = T>) -> Result<T, BodyError> {
-    let come = timeout(BODY_PATIENCE, coming).await;
-    come.map_err(|_| BodyError::StoodStill(BODY_PATIENCE))
+/// Waits for the next part of a body, for [`BODY_IDLE_TIMEOUT`] at most.
+pub(super) async fn with_idle_timeout<T>(next: impl Future<Output = T>) -> Result<T, BodyError> {
+    timeout(BODY_IDLE_TIMEOUT, next)
+        .await
+        .map_err(|_| BodyError::IdleTimeout(BODY_IDLE_TIMEOUT))
 }
 
-/// A body of any type, chunk by chunk. One that stands still for [`BODY_PATIENCE`] ends with an error; how long its reader takes
-/// between two chunks does not count.
+/// A body of any content type as a stream of chunks.
+///
+/// The stream fails if the client sends nothing for [`BODY_IDLE_TIMEOUT`]. Time that the reader
+/// spends between two chunks does not count.
 #[derive(Debug)]
 pub struct RawBody {
     chunks: BodyDataStream,
-    patience: Duration,
-    /// Counts while a chunk is waited for.
+    idle_timeout: Duration,
+    /// Meaningful only while `is_waiting`.
     deadline: Pin<Box<Sleep>>,
-    waits: bool,
+    is_waiting: bool,
 }
 
 impl RawBody {
-    fn new(body: Body, patience: Duration) -> Self {
+    fn new(body: Body, idle_timeout: Duration) -> Self {
         RawBody {
             chunks: body.into_data_stream(),
-            patience,
-            deadline: Box::pin(sleep(patience)),
-            waits: false,
+            idle_timeout,
+            deadline: Box::pin(sleep(idle_timeout)),
+            is_waiting: false,
         }
     }
 }
@@ -71,7 +74,7 @@ impl<S: Send + Sync> FromRequest<S> for RawBody {
     type Rejection = Infallible;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Infallible> {
-        Ok(RawBody::new(request.into_body(), BODY_PATIENCE))
+        Ok(RawBody::new(request.into_body(), BODY_IDLE_TIMEOUT))
     }
 }
 
@@ -80,17 +83,17 @@ impl Stream for RawBody {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if let Poll::Ready(chunk) = Pin::new(&mut self.chunks).poll_next(context) {
-            self.waits = false;
-            return Poll::Ready(chunk.map(|chunk| chunk.map_err(|_| BodyError::BrokeOff)));
+            self.is_waiting = false;
+            return Poll::Ready(chunk.map(|chunk| chunk.map_err(|_| BodyError::Incomplete)));
         }
-        if !self.waits {
-            self.waits = true;
-            let end = Instant::now() + self.patience;
+        if !self.is_waiting {
+            self.is_waiting = true;
+            let end = Instant::now() + self.idle_timeout;
             self.deadline.as_mut().reset(end);
         }
-        let patience = self.patience;
+        let idle_timeout = self.idle_timeout;
         let elapsed = self.deadline.as_mut().poll(context);
-        elapsed.map(|()| Some(Err(BodyError::StoodStill(patience))))
+        elapsed.map(|()| Some(Err(BodyError::IdleTimeout(idle_timeout))))
     }
 }
 
@@ -107,24 +110,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_body_that_stands_still_is_given_up() {
-        const PATIENCE: Duration = Duration::from_millis(10);
+    async fn body_without_progress_times_out() {
+        const IDLE_TIMEOUT: Duration = Duration::from_millis(10);
         let start = stream::iter([Ok::<_, io::Error>("start")]);
-        let mut body = RawBody::new(Body::from_stream(start.chain(pending())), PATIENCE);
+        let mut body = RawBody::new(Body::from_stream(start.chain(pending())), IDLE_TIMEOUT);
         assert_eq!(body.next().await.unwrap().unwrap(), "start");
         let error = ApiError::from(body.next().await.unwrap().unwrap_err());
         assert_eq!(error.status(), StatusCode::REQUEST_TIMEOUT);
     }
 
     #[tokio::test]
-    async fn only_the_wait_for_a_chunk_counts() {
+    async fn idle_timeout_counts_only_while_waiting_for_a_chunk() {
         let chunks = stream::iter(["one", "two"]).then(async |chunk| {
             tokio::task::yield_now().await;
             Ok::<_, io::Error>(chunk)
         });
         let body = Body::from_stream(chunks.boxed());
         let mut body = RawBody::new(body, Duration::from_secs(60));
-        // The time before the first chunk was waited for, and between the two, has passed already.
+        // An expired deadline from before a chunk is polled for must not end the body.
         for chunk in ["one", "two"] {
             body.deadline.as_mut().reset(Instant::now());
             assert_eq!(body.next().await.unwrap().unwrap(), chunk);
@@ -133,9 +136,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_breaks_off_is_the_clients_fault() {
+    async fn incomplete_body_is_400() {
         let broken = stream::iter([Err::<&str, _>(io::Error::other("gone"))]);
-        let mut body = RawBody::new(Body::from_stream(broken), BODY_PATIENCE);
+        let mut body = RawBody::new(Body::from_stream(broken), BODY_IDLE_TIMEOUT);
         let error = ApiError::from(body.next().await.unwrap().unwrap_err());
         assert_eq!(error.status(), StatusCode::BAD_REQUEST);
     }

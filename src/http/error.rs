@@ -1,9 +1,12 @@
-use std::fmt::Display;
-use std::time::Duration;
+//! The error format of all responses.
+
+use std::{fmt::Display, time::Duration};
 
 use axum::response::{IntoResponse, Response};
-use http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{
+    HeaderName, HeaderValue, StatusCode,
+    header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
+};
 
 use super::FieldErrors;
 use crate::api::{ErrorBody, ErrorDetail};
@@ -12,11 +15,11 @@ pub const JSON_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application
 
 const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// An error on its way to the client, in the one shape all errors have.
+/// An error response: status, [`ErrorBody`] and the headers a client acts upon.
 #[derive(Debug, Clone)]
 pub struct ApiError(Box<Inner>);
 
-/// What handlers return.
+/// The result of a handler.
 pub type ApiResult<T> = Result<T, ApiError>;
 
 #[derive(Debug, Clone)]
@@ -48,11 +51,11 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
-    /// One field of the request is wrong.
+    /// Returns a 400 about one field of the request.
     #[must_use]
-    pub fn bad_field(field: impl Into<String>, what: impl Into<String>) -> Self {
+    pub fn bad_field(field: impl Into<String>, message: impl Into<String>) -> Self {
         let mut errors = FieldErrors::default();
-        errors.add(field, what);
+        errors.add(field, message);
         errors.into()
     }
 
@@ -80,7 +83,13 @@ impl ApiError {
         )
     }
 
-    /// The request itself did not come in time: nothing was done, and it may be sent again.
+    /// Returns a 400: the route accepts only WebSocket handshakes.
+    #[must_use]
+    pub fn websocket_required() -> Self {
+        Self::bad_request("this route requires a WebSocket handshake")
+    }
+
+    /// Returns a 408: the request did not arrive in time, had no effect and may be repeated.
     #[must_use]
     pub fn request_timeout(message: impl Into<String>) -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", message)
@@ -115,14 +124,14 @@ impl ApiError {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "limit_exceeded", message).retry_after(retry_after)
     }
 
-    /// The cause is logged here and never sent.
+    /// Returns a 500. The cause is logged and never sent.
     #[must_use]
     pub fn internal(cause: impl Display) -> Self {
         tracing::error!(%cause, "internal error");
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "internal_error",
-            "something went wrong on our side; the request id finds it in the log",
+            "internal error; the server's log has the cause under this request id",
         )
     }
 
@@ -141,14 +150,14 @@ impl ApiError {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message)
     }
 
-    /// A more exact code than the status's own.
+    /// Replaces the code of the status by a more specific one.
     #[must_use]
     pub fn code(mut self, code: &'static str) -> Self {
         code.clone_into(&mut self.0.body.code);
         self
     }
 
-    /// In place of what is told of every error of its kind.
+    /// Replaces the message.
     #[must_use]
     pub fn message(mut self, message: impl Into<String>) -> Self {
         self.0.body.message = message.into();
@@ -179,7 +188,7 @@ impl ApiError {
         self
     }
 
-    /// Tells clients that repeat conflicts by themselves that it would be in vain.
+    /// Adds `X-Should-Retry: false`, for clients that retry this status by default.
     #[must_use]
     pub fn permanent(mut self) -> Self {
         self.0.permanent = true;
@@ -201,24 +210,26 @@ impl ApiError {
         self
     }
 
-    /// The error for a status some layer below produced without a body of ours.
+    /// Returns the error for a status that another layer produced without an [`ErrorBody`].
     pub(super) fn from_status(status: StatusCode) -> Self {
         match status {
             StatusCode::NOT_FOUND => Self::not_found("no such route"),
             StatusCode::METHOD_NOT_ALLOWED => {
-                Self::method_not_allowed("this route does not take that method")
+                Self::method_not_allowed("method not allowed on this route")
             }
-            StatusCode::PAYLOAD_TOO_LARGE => Self::payload_too_large("the body is too large"),
+            StatusCode::PAYLOAD_TOO_LARGE => Self::payload_too_large("request body too large"),
             StatusCode::UNSUPPORTED_MEDIA_TYPE => {
-                Self::unsupported_media_type("this content type is not understood here")
+                Self::unsupported_media_type("unsupported content type")
             }
             status if status.is_server_error() => {
-                let mut error = Self::internal(format_args!("a layer answered {status}"));
+                let mut error =
+                    Self::internal(format_args!("a middleware responded with {status}"));
                 error.0.status = status;
                 error
             }
             status => {
-                let mut error = Self::bad_request(status.canonical_reason().unwrap_or("refused"));
+                let mut error =
+                    Self::bad_request(status.canonical_reason().unwrap_or("request rejected"));
                 error.0.status = status;
                 error
             }
@@ -242,7 +253,7 @@ impl IntoResponse for ApiError {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(after) = retry_after {
-            // Whole seconds, and never "at once".
+            // Whole seconds, at least one.
             headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
         }
         if permanent {
@@ -252,28 +263,29 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// What a client acts upon beside an error's body.
-const TELLING: [HeaderName; 4] = [ALLOW, CONTENT_RANGE, RETRY_AFTER, WWW_AUTHENTICATE];
+/// Headers that a normalized error keeps, because clients act upon them.
+const PRESERVED_HEADERS: [HeaderName; 4] = [ALLOW, CONTENT_RANGE, RETRY_AFTER, WWW_AUTHENTICATE];
 
-/// Marks an answer that is in its shape already: of a server that keeps to ours by itself, as an agent does, or a page for people. It passes as it is.
+/// Marks a response that [`normalize_error`] must not change: a relayed response of an agent, which
+/// already uses the error format, or an HTML page.
 #[derive(Debug, Clone, Copy)]
-pub struct AsItIs;
+pub struct PassThrough;
 
-/// Turns an error that a layer below made in another shape into ours, keeping what its headers say.
-pub(super) fn reshape(response: Response) -> Response {
+/// Converts an error response of another layer to the error format, with [`PRESERVED_HEADERS`].
+pub(super) fn normalize_error(response: Response) -> Response {
     let status = response.status();
-    let ours = response.headers().get(CONTENT_TYPE) == Some(&JSON_CONTENT_TYPE)
-        || response.extensions().get::<AsItIs>().is_some();
-    if ours || !(status.is_client_error() || status.is_server_error()) {
+    let is_normalized = response.headers().get(CONTENT_TYPE) == Some(&JSON_CONTENT_TYPE)
+        || response.extensions().get::<PassThrough>().is_some();
+    if is_normalized || !(status.is_client_error() || status.is_server_error()) {
         return response;
     }
-    let mut reshaped = ApiError::from_status(status).into_response();
-    for name in &TELLING {
+    let mut normalized = ApiError::from_status(status).into_response();
+    for name in &PRESERVED_HEADERS {
         if let Some(value) = response.headers().get(name) {
-            reshaped.headers_mut().insert(name, value.clone());
+            normalized.headers_mut().insert(name, value.clone());
         }
     }
-    reshaped
+    normalized
 }
 
 #[cfg(test)]
@@ -281,18 +293,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reshaped_error_keeps_what_a_client_acts_upon() {
+    fn normalized_error_keeps_preserved_headers() {
         let headers = [
             (ALLOW, "GET"),
             (CONTENT_RANGE, "bytes */5"),
             (RETRY_AFTER, "7"),
             (WWW_AUTHENTICATE, "Bearer realm=\"there\""),
         ];
-        let refused = (StatusCode::UNAUTHORIZED, headers.clone(), "as it came");
-        let reshaped = reshape(refused.into_response());
-        assert_eq!(reshaped.headers()[CONTENT_TYPE], JSON_CONTENT_TYPE);
+        let refused = (StatusCode::UNAUTHORIZED, headers.clone(), "plain text");
+        let normalized = normalize_error(refused.into_response());
+        assert_eq!(normalized.headers()[CONTENT_TYPE], JSON_CONTENT_TYPE);
         for (name, value) in headers {
-            assert_eq!(reshaped.headers()[&name], value);
+            assert_eq!(normalized.headers()[&name], value);
         }
     }
 }

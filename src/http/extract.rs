@@ -1,30 +1,33 @@
-//! Extractors whose every rejection has the one error shape.
+//! Extractors whose rejections use the common error format.
 
-use std::future::pending;
-use std::time::Duration;
+use std::{future::pending, time::Duration};
 
-use axum::body::Body;
-use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::response::{IntoResponse, Response};
+use axum::{
+    body::Body,
+    extract::{FromRequest, FromRequestParts, Request},
+    response::{IntoResponse, Response},
+};
 use bytes::{Bytes, BytesMut};
 use deserr::Deserr;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::request::Parts;
+use http::{
+    header::{CONTENT_LENGTH, CONTENT_TYPE},
+    request::Parts,
+};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::sleep;
 
-use super::serve::Stop;
-use super::{ApiError, BODY_PATIENCE, BodyError, FieldErrors, JSON_CONTENT_TYPE};
+use super::{
+    ApiError, BODY_IDLE_TIMEOUT, BodyError, FieldErrors, JSON_CONTENT_TYPE, serve::ServerShutdown,
+};
 
-/// The largest JSON body, in bytes.
+/// Size limit of a JSON body, in bytes.
 pub const JSON_BODY_LIMIT: usize = 10 * 1024 * 1024;
 
-/// What a client that the stop has cut off is told to wait.
-const STOP_RETRY_AFTER: Duration = Duration::from_secs(5);
+/// `Retry-After` of requests that the server's shutdown has aborted.
+const SHUTDOWN_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// A JSON body, in or out. An absent body reads as `{}`.
+/// A JSON body of a request or response. An absent request body is read as `{}`.
 #[derive(Debug, Clone, Copy)]
 pub struct Json<T>(pub T);
 
@@ -32,7 +35,7 @@ pub struct Json<T>(pub T);
 #[derive(Debug, Clone, Copy)]
 pub struct Path<T>(pub T);
 
-/// The parameters of the query; numbers are read with [`super::Param`].
+/// The parameters of the query; numbers are declared as [`super::Param`].
 #[derive(Debug, Clone, Copy)]
 pub struct Query<T>(pub T);
 
@@ -44,23 +47,24 @@ where
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
-        // A page of another origin may send a body of no type unasked, but none of this.
+        // Requiring the type prevents cross-site requests: without a CORS preflight, a web page can
+        // send only bodies of no type or of a text or form type.
         let is_json = request
             .headers()
             .get(CONTENT_TYPE)
             .is_some_and(is_json_type);
-        let bytes = read_body(request, BODY_PATIENCE).await?;
+        let bytes = read_body(request, BODY_IDLE_TIMEOUT).await?;
         if bytes.is_empty() {
             return decode(serde_json::Value::Object(serde_json::Map::new()));
         }
         if !is_json {
             return Err(ApiError::unsupported_media_type(
-                "send the body as application/json",
+                "content type must be application/json",
             ));
         }
         let value = serde_json::from_slice(&bytes).map_err(|error| {
-            // serde_json's text names the position and what was due, never the content.
-            ApiError::bad_request("the body is not JSON").detail("body", error.to_string())
+            // The text of serde_json names the position and the expected token, never the content.
+            ApiError::bad_request("the body is not valid JSON").detail("body", error.to_string())
         })?;
         decode(value)
     }
@@ -84,10 +88,10 @@ fn is_json_type(value: &http::HeaderValue) -> bool {
         || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-async fn read_body(request: Request, patience: Duration) -> Result<Bytes, ApiError> {
+async fn read_body(request: Request, idle_timeout: Duration) -> Result<Bytes, ApiError> {
     let too_large = || {
         ApiError::payload_too_large(format!(
-            "a JSON body may have {JSON_BODY_LIMIT} bytes at most"
+            "JSON bodies are limited to {JSON_BODY_LIMIT} bytes"
         ))
     };
     let declared = request
@@ -98,22 +102,22 @@ async fn read_body(request: Request, patience: Duration) -> Result<Bytes, ApiErr
     if declared.is_some_and(|length| length > JSON_BODY_LIMIT as u64) {
         return Err(too_large());
     }
-    let stop = request.extensions().get::<Stop>().cloned();
+    let shutdown = request.extensions().get::<ServerShutdown>().cloned();
     let mut body: Limited<Body> = Limited::new(request.into_body(), JSON_BODY_LIMIT);
     let mut bytes = BytesMut::new();
     loop {
         let frame = tokio::select! {
-            // What has come is looked at first: the stop cuts off a body that is still to come, and no other.
+            // Received frames first: the shutdown aborts only requests whose body is incomplete.
             biased;
             frame = body.frame() => frame,
-            () = stopped(stop.as_ref()) => {
+            () = shutdown_requested(shutdown.as_ref()) => {
                 return Err(ApiError::unavailable(
-                    "the server is stopping and the body has not come",
-                    STOP_RETRY_AFTER,
+                    "the server is shutting down and the request body is incomplete",
+                    SHUTDOWN_RETRY_AFTER,
                 ));
             }
-            () = sleep(patience) => {
-                return Err(BodyError::StoodStill(patience).into());
+            () = sleep(idle_timeout) => {
+                return Err(BodyError::IdleTimeout(idle_timeout).into());
             }
         };
         match frame {
@@ -123,15 +127,15 @@ async fn read_body(request: Request, patience: Duration) -> Result<Bytes, ApiErr
                 }
             }
             Some(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
-            Some(Err(_)) => return Err(BodyError::BrokeOff.into()),
+            Some(Err(_)) => return Err(BodyError::Incomplete.into()),
             None => return Ok(bytes.freeze()),
         }
     }
 }
 
-async fn stopped(stop: Option<&Stop>) {
-    match stop {
-        Some(Stop(stop)) => stop.cancelled().await,
+async fn shutdown_requested(shutdown: Option<&ServerShutdown>) {
+    match shutdown {
+        Some(ServerShutdown(token)) => token.cancelled().await,
         None => pending().await,
     }
 }
@@ -155,8 +159,8 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         match axum::extract::Path::from_request_parts(parts, state).await {
             Ok(axum::extract::Path(value)) => Ok(Self(value)),
-            // An id that is none cannot be found: the client asked for something that is not there.
-            Err(_) => Err(ApiError::not_found("there is nothing of that id")),
+            // A malformed id identifies nothing, so this is 404 and not 400.
+            Err(_) => Err(ApiError::not_found("no resource with that id")),
         }
     }
 }
@@ -193,7 +197,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_body_that_stands_still_is_given_up() {
+    async fn json_body_without_progress_is_408() {
         let start = stream::iter([Ok::<_, io::Error>("{")]);
         let body = Body::from_stream(start.chain(stream::pending()));
         let error = read_body(Request::new(body), Duration::from_millis(10))

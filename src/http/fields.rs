@@ -1,8 +1,6 @@
-//! Decoding requests with one detail per invalid field.
+//! Validation errors: one error detail per invalid field of a request.
 
-use std::fmt::Display;
-use std::ops::ControlFlow;
-use std::str::FromStr;
+use std::{fmt::Display, ops::ControlFlow, str::FromStr};
 
 use deserr::{
     DeserializeError, Deserr, ErrorKind, IntoValue, MergeWithError, Value, ValuePointerRef,
@@ -11,22 +9,23 @@ use deserr::{
 use super::ApiError;
 use crate::api::{
     ErrorDetail,
-    field::{path_of, what_is_wrong},
+    field::{describe_error, field_path},
 };
 
-/// Beyond this many the rest is summed up: a body of a million bad entries is not echoed.
+/// Details reported at most; the rest is only counted, so that a body of a million invalid entries
+/// does not produce a response of that size.
 const MAX_DETAILS: usize = 1000;
-/// Characters of a path, and of what is said of it; both may repeat what came.
+/// Characters of a field's path and of its message, both of which may echo the request.
 const MAX_TEXT: usize = 200;
 
-/// All that is wrong with a request's fields; each detail's `code` is the field's path.
+/// The invalid fields of a request; each detail's `code` is the field's path.
 #[derive(Debug, Default)]
 pub struct FieldErrors {
     details: Vec<ErrorDetail>,
-    left_out: usize,
+    omitted: usize,
 }
 
-/// A value that parses but is out of its bounds; the text says what would be right.
+/// A value that parses but is out of bounds; the text states the bounds.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BoundsError(pub String);
@@ -37,7 +36,7 @@ impl BoundsError {
     }
 }
 
-/// A query parameter's text read as a `T`.
+/// A query parameter parsed from text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Param<T>(pub T);
 
@@ -47,32 +46,28 @@ impl FieldErrors {
         self.details.is_empty()
     }
 
-    /// Of what is wrong with a field, the first is told.
-    pub fn add(&mut self, field: impl Into<String>, what: impl Into<String>) {
-        let field = cut(field.into());
+    /// Adds an error. Keeps only the first error per field.
+    pub fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        let field = truncate(field.into());
         if self.details.iter().all(|detail| detail.code != field) {
-            self.push_at(field, what.into());
+            self.push(field, message.into());
         }
     }
 
-    /// How many fields are wrong.
+    /// Returns the number of invalid fields.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.details.len() + self.left_out
+        self.details.len() + self.omitted
     }
 
-    fn push(&mut self, location: ValuePointerRef, message: String) {
-        self.push_at(path_of(location), message);
-    }
-
-    fn push_at(&mut self, path: String, message: String) {
+    fn push(&mut self, path: String, message: String) {
         if self.details.len() < MAX_DETAILS {
             self.details.push(ErrorDetail {
-                code: cut(path),
-                message: cut(message),
+                code: truncate(path),
+                message: truncate(message),
             });
         } else {
-            self.left_out += 1;
+            self.omitted += 1;
         }
     }
 }
@@ -88,8 +83,8 @@ impl From<FieldErrors> for ApiError {
     }
 }
 
-/// The start of a long text, with a sign that there was more.
-fn cut(mut text: String) -> String {
+/// Returns at most [`MAX_TEXT`] characters, with an ellipsis if the text was longer.
+fn truncate(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(MAX_TEXT) {
         text.truncate(end);
         text.push('…');
@@ -104,8 +99,8 @@ impl DeserializeError for FieldErrors {
         location: ValuePointerRef,
     ) -> ControlFlow<Self, Self> {
         let mut errors = errors.unwrap_or_default();
-        let (path, message) = what_is_wrong(error, location);
-        errors.push_at(path, message);
+        let (path, message) = describe_error(error, location);
+        errors.push(path, message);
         ControlFlow::Continue(errors)
     }
 }
@@ -118,9 +113,9 @@ impl MergeWithError<FieldErrors> for FieldErrors {
     ) -> ControlFlow<Self, Self> {
         let mut errors = errors.unwrap_or_default();
         for detail in other.details {
-            errors.push_at(detail.code, detail.message);
+            errors.push(detail.code, detail.message);
         }
-        errors.left_out += other.left_out;
+        errors.omitted += other.omitted;
         ControlFlow::Continue(errors)
     }
 }
@@ -128,7 +123,7 @@ impl MergeWithError<FieldErrors> for FieldErrors {
 impl<E: Display> MergeWithError<E> for FieldErrors {
     fn merge(errors: Option<Self>, other: E, location: ValuePointerRef) -> ControlFlow<Self, Self> {
         let mut errors = errors.unwrap_or_default();
-        errors.push(location, other.to_string());
+        errors.push(field_path(location), other.to_string());
         ControlFlow::Continue(errors)
     }
 }
@@ -145,7 +140,7 @@ where
         let text = String::deserialize_from_value(value, location)?;
         text.parse().map(Param).map_err(|error: T::Err| {
             let mut errors = FieldErrors::default();
-            errors.push(location, error.to_string());
+            errors.push(field_path(location), error.to_string());
             errors
         })
     }
@@ -190,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn every_invalid_field_has_its_detail() {
+    fn every_invalid_field_has_a_detail() {
         let body = json!({"inner": {"size": 11}, "list": [true, 1, "x"], "other": 1});
         let error = ApiError::from(deserr::deserialize::<Outer, _, FieldErrors>(body).unwrap_err());
         let mut paths: Vec<_> = error
@@ -204,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_no_object_is_told() {
+    fn body_that_is_not_an_object_is_rejected() {
         let error =
             ApiError::from(deserr::deserialize::<Outer, _, FieldErrors>(json!([1])).unwrap_err());
         assert_eq!(error.body().details[0].code, "body");
@@ -215,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_key_is_not_echoed_whole() {
+    fn long_key_is_truncated_in_the_detail() {
         #[derive(Debug, Deserr)]
         #[deserr(error = FieldErrors)]
         struct Tagged {

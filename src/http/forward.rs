@@ -1,13 +1,16 @@
-//! Which headers pass from one connection to the next (RFC 9110, section 7.6.1).
+//! Hop-by-hop headers, which a proxy must not forward (RFC 9110, section 7.6.1).
 
-use http::HeaderValue;
-use http::header::{self, HeaderMap, HeaderName};
+use http::{
+    HeaderValue,
+    header::{self, HeaderMap, HeaderName},
+};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// Headers that speak of one connection, whether or not `Connection` lists them. `Trailer` is not among them: the next
-/// hop needs it to know which trailers to let through.
+/// Headers that apply to one connection, whether or not `Connection` lists them.
+///
+/// `Trailer` is forwarded: the next hop needs it to know which trailers to pass.
 const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     KEEP_ALIVE,
@@ -19,7 +22,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// Removes what speaks of this connection alone, and what `Connection` says does.
+/// Removes hop-by-hop headers, including those that `Connection` lists.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let listed: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -33,16 +36,16 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what speaks of this connection alone from a request, but for the wish to have trailers: it is passed on in our name.
-pub fn strip_hop_by_hop_of_request(headers: &mut HeaderMap) {
-    let wants_trailers = headers
+/// Removes hop-by-hop headers from a request, but keeps `TE: trailers` for the next hop.
+pub fn strip_hop_by_hop_from_request(headers: &mut HeaderMap) {
+    let accepts_trailers = headers
         .get_all(header::TE)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .any(|coding| coding.trim().eq_ignore_ascii_case("trailers"));
     strip_hop_by_hop(headers);
-    if wants_trailers {
+    if accepts_trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
         headers.insert(header::CONNECTION, HeaderValue::from_static("te"));
     }
@@ -65,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_connection_lists_goes_with_it() {
+    fn headers_listed_in_connection_are_removed() {
         let mut headers = headers(&[
             ("connection", "close, X-Secret"),
             ("connection", "x-other"),
@@ -79,18 +82,18 @@ mod tests {
             ("accept", "*/*"),
         ]);
         strip_hop_by_hop(&mut headers);
-        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
-        left.sort_unstable();
-        assert_eq!(left, ["accept", "trailer"]);
+        let mut remaining: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        remaining.sort_unstable();
+        assert_eq!(remaining, ["accept", "trailer"]);
     }
 
     #[test]
-    fn only_the_wish_for_trailers_is_left_of_te() {
+    fn te_keeps_only_trailers() {
         let mut with = headers(&[("te", "gzip;q=0.5, trailers"), ("connection", "TE")]);
-        strip_hop_by_hop_of_request(&mut with);
+        strip_hop_by_hop_from_request(&mut with);
         assert_eq!(with.get("te").unwrap(), "trailers");
         let mut without = headers(&[("te", "gzip"), ("connection", "te, close")]);
-        strip_hop_by_hop_of_request(&mut without);
+        strip_hop_by_hop_from_request(&mut without);
         assert!(without.is_empty());
     }
 }

@@ -1,15 +1,18 @@
-//! Refusing what a web page sends to a server that takes everyone on its machine.
+//! Rejects requests of cross-site web pages at a server that accepts local clients without a token.
 //!
-//! A page that the machine's user has open can make their browser send requests to loopback. It can choose neither the `Origin` that the
-//! browser puts on them, nor the `Host`: not even where its own name resolves to a loopback address (DNS rebinding). A navigation has no
-//! `Origin`, but a browser tells of it where it comes from and where it leads (`Sec-Fetch-…`): as the whole document it is for the user to
-//! see, as a part of another site's page it would be for that page to cover and have clicked on.
+//! A web page open on this machine can make its browser send requests to loopback. The page
+//! controls neither the `Origin` that the browser adds nor the `Host`, even if its own name
+//! resolves to a loopback address (DNS rebinding). A navigation has no `Origin`, but browsers
+//! describe it in `Sec-Fetch-…` headers: a top-level document is shown to the user and allowed; a
+//! frame in another site's page is rejected, because that page could cover it (clickjacking).
 
 use std::net::IpAddr;
 
-use http::header::{HOST, HeaderName, ORIGIN};
-use http::uri::Authority;
-use http::{HeaderMap, HeaderValue};
+use http::{
+    HeaderMap, HeaderValue,
+    header::{HOST, HeaderName, ORIGIN},
+    uri::Authority,
+};
 
 use super::{ApiError, ApiResult};
 
@@ -17,36 +20,37 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Lets through what is asked of this machine by its name, and by no page but our own.
+/// Accepts requests that address this machine by a loopback name and come from no other origin.
 ///
 /// # Errors
-/// 403 for all else.
-pub fn check(headers: &HeaderMap) -> ApiResult<()> {
+/// Returns 403 for all other requests.
+pub(super) fn check(headers: &HeaderMap) -> ApiResult<()> {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let Some(host) = host.filter(|host| is_this_machine(host)) else {
+    let Some(host) = host.filter(|host| is_loopback_host(host)) else {
         return Err(ApiError::forbidden(
-            "without a token, the Host must be localhost or a loopback address",
+            "servers without a token accept only localhost or a loopback address as Host",
         ));
     };
     let origin = headers.get(ORIGIN).map(HeaderValue::to_str);
-    let is_own = origin.is_none_or(|origin| is_origin_of(origin.unwrap_or_default(), host));
-    if is_own && !is_for_another_page(headers) {
+    let is_same_origin = origin.is_none_or(|origin| is_origin_of(origin.unwrap_or_default(), host));
+    if is_same_origin && !is_cross_site_subresource(headers) {
         Ok(())
     } else {
         Err(ApiError::forbidden(
-            "without a token, pages of other origins are refused",
+            "servers without a token reject requests of other origins",
         ))
     }
 }
 
-/// Whether a page of another origin asks for it, and not its user, who follows a link.
-fn is_for_another_page(headers: &HeaderMap) -> bool {
-    let is = |name, value: &str| headers.get(name).is_some_and(|told| told == value);
-    let is_foreign = is(SITE, "cross-site") || is(SITE, "same-site");
-    is_foreign && !(is(MODE, "navigate") && is(DESTINATION, "document"))
+/// Returns whether another origin's page requests this for itself, rather than its user by
+/// following a link.
+fn is_cross_site_subresource(headers: &HeaderMap) -> bool {
+    let is = |name, expected: &str| headers.get(name).is_some_and(|value| value == expected);
+    let is_other_origin = is(SITE, "cross-site") || is(SITE, "same-site");
+    is_other_origin && !(is(MODE, "navigate") && is(DESTINATION, "document"))
 }
 
-fn is_this_machine(host: &str) -> bool {
+fn is_loopback_host(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else {
         return false;
     };
@@ -68,20 +72,20 @@ fn is_origin_of(origin: &str, host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn passes(host: Option<&'static str>, origin: Option<&'static str>) -> bool {
+    fn accepts(host: Option<&'static str>, origin: Option<&'static str>) -> bool {
         let pairs = [(HOST, host), (ORIGIN, origin)];
         let pairs = pairs.into_iter();
-        is_let_through(pairs.filter_map(|(name, value)| Some((name, value?))))
+        accepts_headers(pairs.filter_map(|(name, value)| Some((name, value?))))
     }
 
-    fn is_let_through(pairs: impl IntoIterator<Item = (HeaderName, &'static str)>) -> bool {
+    fn accepts_headers(pairs: impl IntoIterator<Item = (HeaderName, &'static str)>) -> bool {
         let pairs = pairs.into_iter();
         let headers = pairs.map(|(name, value)| (name, HeaderValue::from_static(value)));
         check(&headers.collect()).is_ok()
     }
 
     #[test]
-    fn only_names_of_this_machine_are_answered_to() {
+    fn host_must_be_a_loopback_name() {
         for host in [
             "localhost",
             "LOCALHOST:10001",
@@ -89,7 +93,7 @@ mod tests {
             "127.3.2.1",
             "[::1]:10001",
         ] {
-            assert!(passes(Some(host), None), "{host}");
+            assert!(accepts(Some(host), None), "{host}");
         }
         for host in [
             "",
@@ -101,15 +105,15 @@ mod tests {
             "evil.example@127.0.0.1",
             "a b",
         ] {
-            assert!(!passes(Some(host), None), "{host}");
+            assert!(!accepts(Some(host), None), "{host}");
         }
-        assert!(!passes(None, None));
+        assert!(!accepts(None, None));
     }
 
     #[test]
-    fn only_our_own_pages_are_answered() {
+    fn origin_must_be_the_servers() {
         let host = Some("127.0.0.1:10001");
-        assert!(passes(host, Some("http://127.0.0.1:10001")));
+        assert!(accepts(host, Some("http://127.0.0.1:10001")));
         for origin in [
             "null",
             "",
@@ -119,12 +123,13 @@ mod tests {
             "https://evil.example",
             "http://127.0.0.1:10001.evil.example",
         ] {
-            assert!(!passes(host, Some(origin)), "{origin}");
+            assert!(!accepts(host, Some(origin)), "{origin}");
         }
     }
+
     #[test]
-    fn other_sites_may_link_to_our_pages_but_not_frame_them() {
-        for (site, mode, destination, passes) in [
+    fn other_sites_may_link_to_pages_but_not_frame_them() {
+        for (site, mode, destination, is_accepted) in [
             ("none", "navigate", "document", true),
             ("same-origin", "navigate", "iframe", true),
             ("same-origin", "cors", "empty", true),
@@ -144,12 +149,12 @@ mod tests {
                 (DESTINATION, destination),
             ];
             assert_eq!(
-                is_let_through(headers),
-                passes,
+                accepts_headers(headers),
+                is_accepted,
                 "{site} {mode} {destination}"
             );
         }
-        let unsaid = [(HOST, "127.0.0.1:10001"), (SITE, "cross-site")];
-        assert!(!is_let_through(unsaid));
+        let without_mode = [(HOST, "127.0.0.1:10001"), (SITE, "cross-site")];
+        assert!(!accepts_headers(without_mode));
     }
 }

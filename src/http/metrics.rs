@@ -1,26 +1,26 @@
 //! The process's Prometheus registry.
 
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::shutdown::Shutdown;
 
-/// Seconds. From a fast route's tenth of a millisecond to a long script's minutes.
+/// Histogram buckets in seconds: from a fast route's half millisecond to a long script's minutes.
 const BUCKETS: [f64; 14] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0,
 ];
 
-/// How often histograms are folded, so that nobody asking does not mean memory growing.
-const UPKEEP: Duration = Duration::from_secs(5);
+/// Interval at which histogram samples are folded into buckets. Without it, memory grows until the
+/// next scrape.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The handle that renders `/metrics`.
 #[derive(Clone)]
 pub struct Metrics(PrometheusHandle);
 
 impl Metrics {
-    /// Installs the process's recorder once; later calls give the same one.
+    /// Installs the process's recorder; later calls return the same one.
     #[must_use]
     pub fn install() -> Self {
         static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
@@ -34,18 +34,18 @@ impl Metrics {
             };
             let recorder = builder.build_recorder();
             let handle = recorder.handle();
-            // Only a second recorder could fail here, and there is this one place.
+            // Fails only if another recorder is installed, and this is the only place that does.
             let _ = metrics::set_global_recorder(recorder);
             handle
         });
         Self(handle.clone())
     }
 
-    /// Keeps the registry's memory flat until the stop.
-    pub fn keep_up(&self, shutdown: &Shutdown) {
+    /// Starts the task that bounds the registry's memory until shutdown.
+    pub fn spawn_upkeep(&self, shutdown: &Shutdown) {
         let (handle, stop) = (self.0.clone(), shutdown.token());
         shutdown.spawn(async move {
-            let mut ticks = tokio::time::interval(UPKEEP);
+            let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
             loop {
                 tokio::select! {
                     _ = ticks.tick() => handle.run_upkeep(),
@@ -55,6 +55,7 @@ impl Metrics {
         });
     }
 
+    /// Returns all metrics in Prometheus's text format.
     #[must_use]
     pub fn render(&self) -> String {
         self.0.render()

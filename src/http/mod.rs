@@ -1,4 +1,29 @@
-//! HTTP plumbing both servers share.
+//! The HTTP layer that the agent and the control plane share.
+//!
+//! # Contents
+//! - Serving: `serve` accepts connections up to a limit, `tcp_keepalive` detects lost peers,
+//!   `lingering_close` keeps a refused upload from being reset.
+//! - Routing: `app` joins routes, guard, `/metrics` and `/docs`; `telemetry` is the outermost
+//!   middleware (request id, trace, log line, metrics, panics, error format); `openapi` and `docs`
+//!   make the API reference.
+//! - Decoding: `extract` (JSON, path, query), `fields` (one error per invalid field), `body` and
+//!   `multipart` (streamed bodies), `auth` and `local_only` (who may call).
+//! - Responding: `error` (the one error format), `ranges` (partial content), `sse` (event streams),
+//!   `page` (HTML pages).
+//! - Upgrades: `websocket` (sockets that end here), `tunnel` (sockets relayed to another server),
+//!   `websocket_frames` (frame boundaries within relayed bytes).
+//!
+//! # A request's way
+//! ```text
+//! accept ─▶ ConnectionPermit ─▶ hyper ─▶ telemetry ─▶ guard ─▶ handler ─▶ normalize_error ─▶ client
+//!                 │                                               │
+//!                 │                                               ├─ upgrade ─▶ websocket / tunnel task
+//!                 └── held until the connection, or what it was upgraded to, has ended ──┘
+//! ```
+//!
+//! # Ownership
+//! Every connection, WebSocket and tunnel is a task of the server's `Shutdown`. A connection's
+//! permit is shared by the connection and its upgrade; the last of them to end returns it.
 
 mod app;
 mod auth;
@@ -8,35 +33,35 @@ mod error;
 mod extract;
 mod fields;
 pub mod forward;
-mod linger;
+mod lingering_close;
 mod local_only;
-mod lost_peer;
 mod metrics;
 mod multipart;
-mod observe;
 mod openapi;
 mod page;
 mod ranges;
 mod request_id;
 mod serve;
 mod sse;
+mod tcp_keepalive;
+mod telemetry;
 mod trace_context;
 pub mod tunnel;
 mod websocket;
 mod websocket_frames;
 
 pub use app::App;
-pub use auth::{StaticToken, bearer, require_static_token};
-pub use body::{BODY_PATIENCE, BodyError, RawBody};
-pub use error::{ApiError, ApiResult, AsItIs, JSON_CONTENT_TYPE};
+pub use auth::{StaticToken, bearer_token, require_static_token};
+pub use body::{BODY_IDLE_TIMEOUT, BodyError, RawBody};
+pub use error::{ApiError, ApiResult, JSON_CONTENT_TYPE, PassThrough};
 pub use extract::{JSON_BODY_LIMIT, Json, Path, Query};
 pub use fields::{BoundsError, FieldErrors, Param};
 pub use metrics::Metrics;
 pub use multipart::{Multipart, Part};
 pub use openapi::{ApiInfo, document};
-pub use page::Page;
-pub use ranges::RangedAnswer;
+pub use page::HtmlPage;
+pub use ranges::RangeResponse;
 pub use request_id::{REQUEST_ID, RequestId};
 pub use serve::serve;
-pub use sse::{LastEventId, SseEvent, follow, sse};
-pub use websocket::{closing, see_off, websocket};
+pub use sse::{LastEventId, SseEvent, follow_log, sse_response};
+pub use websocket::{accept_websocket, close_frame, close_gracefully, is_websocket_upgrade};

@@ -1,10 +1,20 @@
-//! Multipart bodies, part by part, with little of them in memory.
+//! Multipart forms, part by part, in bounded memory.
+//!
+//! ```text
+//!                 next_part() = Some           chunk() = None
+//! BetweenParts ─────────────────────▶ InPart ─────────────────▶ BetweenParts
+//!      └── next_part() = None: the form has ended
+//! ```
+//!
+//! The parser reads its source until the source is pending, and only then parses what it has. From
+//! a fast client it would buffer a whole body. [`ThrottledBody`] is therefore pending after every
+//! chunk, and [`Throttle`] also bounds the bytes between two parts.
 
 use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
 };
@@ -18,85 +28,112 @@ use axum::{
 };
 use bytes::Bytes;
 use futures::Stream;
-use http::{StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 
-use super::{ApiError, ApiResult, body::in_time};
+use super::{ApiError, ApiResult, body::with_idle_timeout};
 
-/// What may come before a part's content: the reader holds it in memory.
+/// Bytes before a part's content (its head), at most: the parser holds them in memory.
 const MAX_HEAD: u64 = 64 << 10;
-/// Parts that a form may have.
+/// Parts of a form, at most.
 const MAX_PARTS: usize = 2_016;
+/// The [`Throttle`] budget that means no limit.
+const UNLIMITED: u64 = u64::MAX;
 
-/// The parts of a request of type `multipart/form-data`.
+/// The parts of a `multipart/form-data` request.
 pub struct Multipart {
-    parts: multipart::Multipart,
-    pace: Arc<Pace>,
-    count: usize,
+    parser: multipart::Multipart,
+    throttle: Arc<Throttle>,
+    position: Position,
+    part_count: usize,
 }
 
-/// One part, whose content is still to come.
+/// The reader's position in the form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Position {
+    BetweenParts,
+    /// Within a part's content.
+    InPart,
+}
+
+/// A part whose content has not been read yet.
 pub struct Part<'a> {
     field: multipart::Field<'a>,
-    pace: Arc<Pace>,
+    throttle: &'a Throttle,
+    position: &'a mut Position,
 }
 
 impl<S: Send + Sync> FromRequest<S> for Multipart {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> ApiResult<Self> {
-        let is_form = request
-            .headers()
-            .get(header::CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok())
-            .is_some_and(|value| {
-                value
-                    .to_ascii_lowercase()
-                    .starts_with("multipart/form-data")
-            });
-        if !is_form {
+        if !is_form(request.headers()) {
             return Err(ApiError::unsupported_media_type(
-                "send the body as multipart/form-data",
+                "content type must be multipart/form-data",
             ));
         }
-        let pace = Arc::new(Pace::default());
+        let throttle = Arc::new(Throttle::default());
         let mut request = request.map(|body| {
-            Body::from_stream(Paced {
+            Body::from_stream(ThrottledBody {
                 chunks: body.into_data_stream(),
-                pace: pace.clone(),
+                throttle: throttle.clone(),
             })
         });
-        // What comes is bounded by who takes it.
+        // The handler limits what it accepts.
         DefaultBodyLimit::disable().apply(&mut request);
         match multipart::Multipart::from_request(request, state).await {
-            Ok(parts) => Ok(Multipart {
-                parts,
-                pace,
-                count: 0,
+            Ok(parser) => Ok(Multipart {
+                parser,
+                throttle,
+                position: Position::BetweenParts,
+                part_count: 0,
             }),
             Err(_) => Err(ApiError::bad_request(
-                "the content type names no boundary between the parts",
+                "the content type has no boundary parameter",
             )),
         }
     }
 }
 
+fn is_form(headers: &HeaderMap) -> bool {
+    headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| {
+            value
+                .to_ascii_lowercase()
+                .starts_with("multipart/form-data")
+        })
+}
+
 impl Multipart {
-    /// The next part. The one before must have been read to its end: what is left of it would count as the next one's head.
-    pub async fn next(&mut self) -> ApiResult<Option<Part<'_>>> {
-        if self.pace.within_part.load(Relaxed) {
-            return Err(ApiError::internal("a part was left before its end"));
+    /// Returns the next part; `None` at the end of the form.
+    ///
+    /// The previous part must have been read to its end: its rest would count as the head of the
+    /// next.
+    pub async fn next_part(&mut self) -> ApiResult<Option<Part<'_>>> {
+        if self.position == Position::InPart {
+            return Err(ApiError::internal(
+                "the previous part was not read to its end",
+            ));
         }
-        self.pace.begin(MAX_HEAD);
-        let field = in_time(self.parts.next_field()).await?.map_err(refused)?;
-        self.count += usize::from(field.is_some());
-        if self.count > MAX_PARTS {
-            let what = format!("a form may have {MAX_PARTS} parts at most");
-            return Err(ApiError::bad_request(what));
+        self.throttle.start_reading(MAX_HEAD);
+        let field = with_idle_timeout(self.parser.next_field())
+            .await?
+            .map_err(to_api_error)?;
+        let Some(field) = field else {
+            return Ok(None);
+        };
+        self.part_count += 1;
+        if self.part_count > MAX_PARTS {
+            return Err(ApiError::bad_request(format!(
+                "forms are limited to {MAX_PARTS} parts"
+            )));
         }
-        self.pace.within_part.store(field.is_some(), Relaxed);
-        Ok(field.map(|field| Part {
+        self.position = Position::InPart;
+        Ok(Some(Part {
             field,
-            pace: self.pace.clone(),
+            throttle: &self.throttle,
+            position: &mut self.position,
         }))
     }
 }
@@ -106,26 +143,30 @@ impl Part<'_> {
         self.field.name().unwrap_or_default()
     }
 
-    /// Whether it is a file's content.
+    /// Returns whether the part is a file.
     pub fn is_file(&self) -> bool {
         self.field.file_name().is_some()
     }
 
+    /// Returns the next chunk of the content; `None` at its end.
     pub async fn chunk(&mut self) -> ApiResult<Option<Bytes>> {
-        self.pace.begin(u64::MAX);
-        let chunk = in_time(self.field.chunk()).await?.map_err(refused)?;
+        self.throttle.start_reading(UNLIMITED);
+        let chunk = with_idle_timeout(self.field.chunk())
+            .await?
+            .map_err(to_api_error)?;
         if chunk.is_none() {
-            self.pace.within_part.store(false, Relaxed);
+            *self.position = Position::BetweenParts;
         }
         Ok(chunk)
     }
 
-    /// The content as text; `None` where it is longer than `most` bytes or no UTF-8. All of it is read in any case.
-    pub async fn text(mut self, most: usize) -> ApiResult<Option<String>> {
+    /// Returns the content as text; `None` if it is longer than `max_bytes` or not UTF-8. Reads it
+    /// to its end in any case.
+    pub async fn text(mut self, max_bytes: usize) -> ApiResult<Option<String>> {
         let mut text = Vec::new();
         let mut fits = true;
         while let Some(chunk) = self.chunk().await? {
-            fits &= text.len() + chunk.len() <= most;
+            fits &= text.len() + chunk.len() <= max_bytes;
             if fits {
                 text.extend_from_slice(&chunk);
             }
@@ -133,67 +174,83 @@ impl Part<'_> {
         Ok(String::from_utf8(text).ok().filter(|_| fits))
     }
 
+    /// Reads the content to its end and discards it.
     pub async fn skip(mut self) -> ApiResult<()> {
         while self.chunk().await?.is_some() {}
         Ok(())
     }
 }
 
-fn refused(error: MultipartError) -> ApiError {
+fn to_api_error(error: MultipartError) -> ApiError {
     match error.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => ApiError::payload_too_large("a part's head is too long"),
-        _ => ApiError::bad_request("the body broke off, or is not made of parts"),
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            ApiError::payload_too_large(format!("the head of a part exceeds {MAX_HEAD} bytes"))
+        }
+        _ => ApiError::bad_request("the request body is incomplete or not a valid multipart form"),
     }
 }
 
-/// How fast the parser gets the body: it takes in all it can get before it looks at what it has, and would hold a body in memory that
-/// comes faster than it is written.
+/// Limits how much of the body the parser may take.
 #[derive(Debug, Default)]
-struct Pace {
-    /// How many times the parser gets nothing, so that it looks at what it has.
-    rests: AtomicU8,
-    /// Bytes that may come until the parser has got to something.
-    allowed: AtomicU64,
-    within_part: AtomicBool,
+struct Throttle {
+    /// Polls that are answered with "pending" before the next chunk, so that the parser parses the
+    /// bytes it has.
+    pending_polls: AtomicU8,
+    /// Bytes that the parser may still take for the current read.
+    budget: AtomicU64,
 }
 
-impl Pace {
-    /// The parser is asked for the next thing, which may be in what it has.
-    fn begin(&self, allowed: u64) {
-        self.rests.store(1, Relaxed);
-        self.allowed.store(allowed, Relaxed);
+impl Throttle {
+    /// Starts a read by the parser, which may be satisfied from its buffer.
+    fn start_reading(&self, budget: u64) {
+        self.pending_polls.store(1, Relaxed);
+        self.budget.store(budget, Relaxed);
+    }
+
+    /// Returns whether this poll must be pending.
+    fn take_pending_poll(&self) -> bool {
+        let polls = self.pending_polls.load(Relaxed);
+        self.pending_polls.store(polls.saturating_sub(1), Relaxed);
+        polls > 0
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.budget.load(Relaxed) == 0
+    }
+
+    /// Records a chunk that the parser has taken.
+    fn record(&self, bytes: usize) {
+        // Two: before the first boundary, the parser polls twice without parsing in between.
+        self.pending_polls.store(2, Relaxed);
+        let budget = self.budget.load(Relaxed);
+        if budget != UNLIMITED {
+            self.budget
+                .store(budget.saturating_sub(bytes as u64), Relaxed);
+        }
     }
 }
 
-/// Hands out one chunk, then rests.
-struct Paced {
+/// A request body at the speed that its [`Throttle`] allows.
+struct ThrottledBody {
     chunks: BodyDataStream,
-    pace: Arc<Pace>,
+    throttle: Arc<Throttle>,
 }
 
-impl Stream for Paced {
+impl Stream for ThrottledBody {
     type Item = Result<Bytes, axum::Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let rests = self.pace.rests.load(Relaxed);
-        if rests > 0 {
-            self.pace.rests.store(rests - 1, Relaxed);
+        if self.throttle.take_pending_poll() {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let allowed = self.pace.allowed.load(Relaxed);
-        if allowed == 0 {
-            let error = axum::Error::new("a part's head is too long");
+        if self.throttle.is_exhausted() {
+            let error = axum::Error::new("the head of a part is too long");
             return Poll::Ready(Some(Err(error)));
         }
         let chunk = ready!(Pin::new(&mut self.chunks).poll_next(context));
         if let Some(Ok(chunk)) = &chunk {
-            // Before the first boundary it asks twice without a look in between.
-            self.pace.rests.store(2, Relaxed);
-            if allowed != u64::MAX {
-                let left = allowed.saturating_sub(chunk.len() as u64);
-                self.pace.allowed.store(left, Relaxed);
-            }
+            self.throttle.record(chunk.len());
         }
         Poll::Ready(chunk)
     }
@@ -227,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_is_taken_in_than_is_asked_for() {
+    async fn parser_buffers_no_more_than_the_reader_needs() {
         const SMALL: usize = 500;
         const LARGE: usize = 2_000;
         let small: String = (0..SMALL)
@@ -238,41 +295,41 @@ mod tests {
         let chunks = stream::iter([Bytes::from(small + &head(SMALL))])
             .chain(large)
             .chain(stream::iter([Bytes::from(end)]));
-        let taken = Arc::new(AtomicUsize::new(0));
+        let polled = Arc::new(AtomicUsize::new(0));
         let counted = chunks.map({
-            let taken = taken.clone();
+            let polled = polled.clone();
             move |chunk| {
-                taken.fetch_add(1, Relaxed);
+                polled.fetch_add(1, Relaxed);
                 Ok(chunk)
             }
         });
         let mut form = form(counted).await;
         for _ in 0..SMALL {
-            let part = form.next().await.unwrap().unwrap();
+            let part = form.next_part().await.unwrap().unwrap();
             assert_eq!(part.text(100).await.unwrap().unwrap(), "small");
         }
-        let mut part = form.next().await.unwrap().unwrap();
-        assert!(taken.load(Relaxed) < 3, "{taken:?} chunks");
+        let mut part = form.next_part().await.unwrap().unwrap();
+        assert!(polled.load(Relaxed) < 3, "{polled:?} chunks");
         let mut length = 0;
         while let Some(chunk) = part.chunk().await.unwrap() {
             length += chunk.len();
-            let ahead = taken.load(Relaxed).saturating_sub(length / 1_000);
+            let ahead = polled.load(Relaxed).saturating_sub(length / 1_000);
             assert!(ahead < 5, "{ahead} chunks ahead");
         }
         assert_eq!(length, LARGE * 1_000);
         drop(part);
-        assert!(form.next().await.unwrap().is_none());
+        assert!(form.next_part().await.unwrap().is_none());
     }
 
     #[tokio::test]
-    async fn a_head_is_bounded_however_it_comes() {
+    async fn head_is_bounded_at_any_chunk_size() {
         const LONG: usize = 2 * MAX_HEAD as usize;
         let content = "7".repeat(LONG);
-        let whole = format!("\r\n{}{content}\r\n--{BOUNDARY}--\r\n", head(0));
+        let complete = format!("\r\n{}{content}\r\n--{BOUNDARY}--\r\n", head(0));
         let endless = format!("--{BOUNDARY}\r\nX: {content}");
-        // Whether what is long comes at once, after a beginning, or bit by bit.
+        // The long head or content arrives at once, after a short start, or in small chunks.
         for first in [0, 1, 3, 10, 100] {
-            for rest in [100, 10_000, whole.len()] {
+            for rest in [100, 10_000, complete.len()] {
                 let chunks = |text: &str| {
                     let (start, end) = text.as_bytes().split_at(first);
                     let mut chunks = vec![Ok(Bytes::copy_from_slice(start))];
@@ -282,19 +339,19 @@ mod tests {
                     );
                     stream::iter(chunks)
                 };
-                let mut form_of = form(chunks(&whole)).await;
-                let part = form_of.next().await.unwrap().unwrap();
+                let mut form_of = form(chunks(&complete)).await;
+                let part = form_of.next_part().await.unwrap().unwrap();
                 assert_eq!(part.text(LONG).await.unwrap().unwrap(), content);
-                assert!(form_of.next().await.unwrap().is_none());
+                assert!(form_of.next_part().await.unwrap().is_none());
                 let mut form_of = form(chunks(&endless)).await;
-                let error = form_of.next().await.err().unwrap();
+                let error = form_of.next_part().await.err().unwrap();
                 assert_eq!(error.status(), StatusCode::BAD_REQUEST);
             }
         }
     }
 
     #[tokio::test]
-    async fn a_part_is_read_to_its_end_before_the_next() {
+    async fn next_part_requires_the_previous_one_to_be_read() {
         let content = vec![7; 2 * MAX_HEAD as usize];
         let bytes = [
             head(0).as_bytes(),
@@ -305,13 +362,13 @@ mod tests {
         ]
         .concat();
         let chunks = || stream::iter(vec![Ok(Bytes::from(bytes.clone()))]);
-        let mut left = form(chunks()).await;
-        drop(left.next().await.unwrap());
-        let error = left.next().await.err().unwrap();
+        let mut unread = form(chunks()).await;
+        drop(unread.next_part().await.unwrap());
+        let error = unread.next_part().await.err().unwrap();
         assert_eq!(error.status(), StatusCode::INTERNAL_SERVER_ERROR);
         let mut skipped = form(chunks()).await;
-        let part = skipped.next().await.unwrap().unwrap();
+        let part = skipped.next_part().await.unwrap().unwrap();
         part.skip().await.unwrap();
-        assert_eq!(skipped.next().await.unwrap().unwrap().name(), "1");
+        assert_eq!(skipped.next_part().await.unwrap().unwrap().name(), "1");
     }
 }

@@ -1,4 +1,4 @@
-//! Pages of our own: a document with its style and its script in it, so that one token opens all of it.
+//! HTML pages with inlined style and script, so that one token in the address opens all of it.
 
 use axum::response::{Html, IntoResponse, Response};
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -8,59 +8,65 @@ use http::{
 };
 use sha2::{Digest, Sha256};
 
-use super::error::AsItIs;
+use super::error::PassThrough;
 
-/// A document, and what a browser may do for it.
-pub struct Page {
+/// An HTML page and its content security policy.
+pub struct HtmlPage {
     html: String,
     policy: HeaderValue,
 }
 
-impl Page {
-    /// Puts style and script into their places in `document`. Beside these two a browser heeds and loads what `also` allows, in the words
-    /// of a content security policy.
+impl HtmlPage {
+    /// Inserts style and script at `{{style}}` and `{{script}}` of `document`.
+    ///
+    /// The policy allows only these two, identified by digest, and the directives in
+    /// `extra_policy`.
+    ///
+    /// # Panics
+    /// Panics if `extra_policy` is not valid in a header.
+    #[expect(clippy::expect_used, reason = "policies are constants of ASCII text")]
     #[must_use]
-    pub fn new(document: &str, style: &str, script: &str, also: &'static str) -> Self {
+    pub fn new(document: &str, style: &str, script: &str, extra_policy: &'static str) -> Self {
         let policy = format!(
-            "default-src 'none'; script-src '{}'; style-src '{}'; base-uri 'none'; form-action 'none'; {also}",
-            digest(script),
-            digest(style)
+            "default-src 'none'; script-src '{}'; style-src '{}'; base-uri 'none'; form-action 'none'; {extra_policy}",
+            source_digest(script),
+            source_digest(style)
         );
         let html = document.replace("{{style}}", style);
         Self {
             html: html.replace("{{script}}", script),
-            policy: HeaderValue::try_from(policy).expect("a policy is plain text"),
+            policy: HeaderValue::try_from(policy).expect("the policy is ASCII text"),
         }
     }
 
-    /// Its text, with something in each of its other places: `{{name}}` in the document.
+    /// Returns the document with each remaining placeholder `{{name}}` replaced by its value.
     #[must_use]
-    pub fn text(&self, places: &[(&str, &str)]) -> String {
-        let fill = |html: String, (name, text): &(&str, &str)| {
-            html.replace(&format!("{{{{{name}}}}}"), text)
+    pub fn render(&self, values: &[(&str, &str)]) -> String {
+        let replace = |html: String, (name, value): &(&str, &str)| {
+            html.replace(&format!("{{{{{name}}}}}"), value)
         };
-        places.iter().fold(self.html.clone(), fill)
+        values.iter().fold(self.html.clone(), replace)
     }
 
-    /// The same as an answer that nobody keeps.
+    /// Returns the rendered document as a response that is not cached.
     #[must_use]
-    pub fn answer(&self, places: &[(&str, &str)]) -> Response {
-        let mut answer = Html(self.text(places)).into_response();
+    pub fn response(&self, values: &[(&str, &str)]) -> Response {
+        let mut response = Html(self.render(values)).into_response();
         let headers: [(HeaderName, HeaderValue); 4] = [
             (CONTENT_SECURITY_POLICY, self.policy.clone()),
             (CACHE_CONTROL, HeaderValue::from_static("no-store")),
-            // The page's address may bear a token.
+            // The page's address may contain a token.
             (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
             (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         ];
-        answer.headers_mut().extend(headers);
-        answer.extensions_mut().insert(AsItIs);
-        answer
+        response.headers_mut().extend(headers);
+        response.extensions_mut().insert(PassThrough);
+        response
     }
 }
 
-/// By which a browser knows a part of a document that it may heed.
-fn digest(part: &str) -> String {
+/// Returns the source expression that allows an inline part of a document.
+fn source_digest(part: &str) -> String {
     format!("sha256-{}", BASE64_STANDARD.encode(Sha256::digest(part)))
 }
 
@@ -72,16 +78,18 @@ mod tests {
         "<style>{{style}}</style>{{one}}{{two}}{{one}}<script>{{script}}</script>";
 
     #[test]
-    fn every_place_is_filled() {
-        let page = Page::new(DOCUMENT, "a{}", "b()", "img-src 'self'");
+    fn every_placeholder_is_replaced() {
+        let page = HtmlPage::new(DOCUMENT, "a{}", "b()", "img-src 'self'");
         let expected = "<style>a{}</style>121<script>b()</script>";
-        assert_eq!(page.text(&[("one", "1"), ("two", "2")]), expected);
+        assert_eq!(page.render(&[("one", "1"), ("two", "2")]), expected);
     }
 
     #[test]
-    fn what_the_policy_allows_is_what_the_page_has() {
-        let answer = Page::new(DOCUMENT, "a{}", "b()", "img-src 'self'").answer(&[]);
-        let policy = answer.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
+    fn policy_allows_the_inlined_style_and_script() {
+        let response = HtmlPage::new(DOCUMENT, "a{}", "b()", "img-src 'self'").response(&[]);
+        let policy = response.headers()[CONTENT_SECURITY_POLICY]
+            .to_str()
+            .unwrap();
         let digests = ["a{}", "b()"].map(|part| BASE64_STANDARD.encode(Sha256::digest(part)));
         assert!(policy.contains(&format!("style-src 'sha256-{}'", digests[0])));
         assert!(policy.contains(&format!("script-src 'sha256-{}'", digests[1])));

@@ -1,63 +1,72 @@
-//! Answering with a part of something: `Range`, `If-Range`, `If-None-Match` (RFC 9110, sections 13 and 14).
+//! Partial and conditional responses: `Range`, `If-Range` and `If-None-Match` (RFC 9110, sections
+//! 13 and 14).
 
 use std::ops::Range;
 
-use axum::body::Body;
-use axum::response::Response;
-use http::header::{
-    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, IF_NONE_MATCH, IF_RANGE, RANGE,
+use axum::{body::Body, response::Response};
+use http::{
+    HeaderValue, StatusCode,
+    header::{
+        ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, IF_NONE_MATCH, IF_RANGE,
+        RANGE,
+    },
 };
-use http::{HeaderValue, StatusCode};
 
-/// What a request wants of something whose length and strong entity tag are known.
+/// The response to a request for a representation of known length and strong entity tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RangedAnswer {
+pub struct RangeResponse {
     length: u64,
     etag: HeaderValue,
-    wanted: Wanted,
+    outcome: RangeOutcome,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Wanted {
-    Whole,
-    Part(Range<u64>),
-    /// The client has it already.
-    Nothing,
-    /// A part that is not there.
-    Impossible,
+enum RangeOutcome {
+    /// 200 with all bytes.
+    Full,
+    /// 206 with these bytes.
+    Partial(Range<u64>),
+    /// 304: the client has the current representation.
+    NotModified,
+    /// 416: the requested range lies beyond the end.
+    Unsatisfiable,
 }
 
-impl RangedAnswer {
-    /// `etag` is a strong entity tag, quotes included. What is asked for in a way that is not understood, or in several parts, is
-    /// answered with the whole, as the RFC has it.
+impl RangeResponse {
+    /// Evaluates the request's headers. `etag` is a strong entity tag, quotes included.
+    ///
+    /// Unknown units, malformed ranges and multiple ranges get the full representation, as the RFC
+    /// requires or allows.
     #[must_use]
-    pub fn to(request: &HeaderMap, length: u64, etag: HeaderValue) -> Self {
-        let wanted = wanted(request, length, &etag);
+    pub fn new(request: &HeaderMap, length: u64, etag: HeaderValue) -> Self {
+        let outcome = evaluate(request, length, &etag);
         Self {
             length,
             etag,
-            wanted,
+            outcome,
         }
     }
 
-    /// The bytes to be sent; `None` where the answer has no body.
+    /// Returns the bytes to send; `None` if the response has no body.
     #[must_use]
     pub fn range(&self) -> Option<Range<u64>> {
-        match &self.wanted {
-            Wanted::Whole => Some(0..self.length),
-            Wanted::Part(range) => Some(range.clone()),
-            Wanted::Nothing | Wanted::Impossible => None,
+        match &self.outcome {
+            RangeOutcome::Full => Some(0..self.length),
+            RangeOutcome::Partial(range) => Some(range.clone()),
+            RangeOutcome::NotModified | RangeOutcome::Unsatisfiable => None,
         }
     }
 
-    /// The answer with the bytes of [`Self::range`].
+    /// Returns the response with `body`, which holds the bytes of [`Self::range`].
     #[must_use]
-    pub fn with(self, body: Body) -> Response {
-        let (status, length) = match &self.wanted {
-            Wanted::Whole => (StatusCode::OK, Some(self.length)),
-            Wanted::Part(range) => (StatusCode::PARTIAL_CONTENT, Some(range.end - range.start)),
-            Wanted::Nothing => (StatusCode::NOT_MODIFIED, None),
-            Wanted::Impossible => (StatusCode::RANGE_NOT_SATISFIABLE, None),
+    pub fn with_body(self, body: Body) -> Response {
+        let (status, length) = match &self.outcome {
+            RangeOutcome::Full => (StatusCode::OK, Some(self.length)),
+            RangeOutcome::Partial(range) => {
+                (StatusCode::PARTIAL_CONTENT, Some(range.end - range.start))
+            }
+            RangeOutcome::NotModified => (StatusCode::NOT_MODIFIED, None),
+            RangeOutcome::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, None),
         };
         let mut response = Response::new(body);
         *response.status_mut() = status;
@@ -67,12 +76,12 @@ impl RangedAnswer {
         if let Some(length) = length {
             headers.insert(CONTENT_LENGTH, length.into());
         }
-        let range = match self.wanted {
-            Wanted::Part(Range { start, end }) => {
+        let range = match self.outcome {
+            RangeOutcome::Partial(Range { start, end }) => {
                 format!("bytes {start}-{}/{}", end - 1, self.length)
             }
-            Wanted::Impossible => format!("bytes */{}", self.length),
-            Wanted::Whole | Wanted::Nothing => return response,
+            RangeOutcome::Unsatisfiable => format!("bytes */{}", self.length),
+            RangeOutcome::Full | RangeOutcome::NotModified => return response,
         };
         if let Ok(range) = HeaderValue::try_from(range) {
             headers.insert(CONTENT_RANGE, range);
@@ -81,30 +90,31 @@ impl RangedAnswer {
     }
 }
 
-fn wanted(request: &HeaderMap, length: u64, etag: &HeaderValue) -> Wanted {
+fn evaluate(request: &HeaderMap, length: u64, etag: &HeaderValue) -> RangeOutcome {
     let text = |name| request.get(name).and_then(|value| value.to_str().ok());
     let tag = etag.to_str().unwrap_or_default();
-    // Whether the client has it is asked with a weak comparison.
-    let has = text(IF_NONE_MATCH).is_some_and(|tags| {
+    // If-None-Match uses the weak comparison.
+    let is_current = text(IF_NONE_MATCH).is_some_and(|tags| {
         tags.split(',')
             .map(str::trim)
             .any(|other| other == "*" || other.strip_prefix("W/").unwrap_or(other) == tag)
     });
-    if has {
-        return Wanted::Nothing;
+    if is_current {
+        return RangeOutcome::NotModified;
     }
     let Some(range) = text(RANGE) else {
-        return Wanted::Whole;
+        return RangeOutcome::Full;
     };
-    // What it has a part of may be something else by now. A date is never exact enough.
+    // The client's part may be of an older representation. If-Range uses the strong comparison,
+    // which a date never satisfies.
     if text(IF_RANGE).is_some_and(|condition| condition.trim() != tag) {
-        return Wanted::Whole;
+        return RangeOutcome::Full;
     }
-    parse(range, length).unwrap_or(Wanted::Whole)
+    parse_range(range, length).unwrap_or(RangeOutcome::Full)
 }
 
-/// `None` where it is not understood.
-fn parse(range: &str, length: u64) -> Option<Wanted> {
+/// Parses a single byte range; returns `None` if it must be ignored.
+fn parse_range(range: &str, length: u64) -> Option<RangeOutcome> {
     let (unit, set) = range.split_once('=')?;
     if !unit.trim().eq_ignore_ascii_case("bytes") || set.contains(',') {
         return None;
@@ -112,7 +122,7 @@ fn parse(range: &str, length: u64) -> Option<Wanted> {
     let (first, last) = set.trim().split_once('-')?;
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        // More than fits is beyond every end.
+        // A number that does not fit is beyond every end.
         digits.then(|| text.parse().unwrap_or(u64::MAX))
     };
     let range = if first.is_empty() {
@@ -132,9 +142,9 @@ fn parse(range: &str, length: u64) -> Option<Wanted> {
         first..end
     };
     Some(if range.start < range.end {
-        Wanted::Part(range)
+        RangeOutcome::Partial(range)
     } else {
-        Wanted::Impossible
+        RangeOutcome::Unsatisfiable
     })
 }
 
@@ -144,20 +154,20 @@ mod tests {
 
     const ETAG_VALUE: HeaderValue = HeaderValue::from_static("\"one\"");
 
-    fn answer(headers: &[(http::HeaderName, &'static str)], length: u64) -> RangedAnswer {
+    fn response(headers: &[(http::HeaderName, &'static str)], length: u64) -> RangeResponse {
         let request = headers
             .iter()
             .map(|(name, value)| (name.clone(), HeaderValue::from_static(value)))
             .collect();
-        RangedAnswer::to(&request, length, ETAG_VALUE)
+        RangeResponse::new(&request, length, ETAG_VALUE)
     }
 
-    fn asked(range: &'static str) -> Wanted {
-        answer(&[(RANGE, range)], 10).wanted
+    fn outcome_of(range: &'static str) -> RangeOutcome {
+        response(&[(RANGE, range)], 10).outcome
     }
 
     #[test]
-    fn a_part_is_what_was_asked_for() {
+    fn satisfiable_range_is_served() {
         for (range, part) in [
             ("bytes=0-0", 0..1),
             ("bytes=0-", 0..10),
@@ -168,19 +178,19 @@ mod tests {
             ("bytes=-30", 0..10),
             ("Bytes = 1-2", 1..3),
         ] {
-            assert_eq!(asked(range), Wanted::Part(part), "{range}");
+            assert_eq!(outcome_of(range), RangeOutcome::Partial(part), "{range}");
         }
     }
 
     #[test]
-    fn what_is_not_there_is_told_and_what_is_not_understood_is_the_whole() {
+    fn unsatisfiable_range_is_416_and_malformed_range_is_ignored() {
         for range in [
             "bytes=10-",
             "bytes=10-12",
             "bytes=-0",
             "bytes=99999999999999999999-",
         ] {
-            assert_eq!(asked(range), Wanted::Impossible, "{range}");
+            assert_eq!(outcome_of(range), RangeOutcome::Unsatisfiable, "{range}");
         }
         for range in [
             "",
@@ -195,60 +205,63 @@ mod tests {
             "bytes=1",
             "bytes=1-2-3",
         ] {
-            assert_eq!(asked(range), Wanted::Whole, "{range}");
+            assert_eq!(outcome_of(range), RangeOutcome::Full, "{range}");
         }
-        assert_eq!(answer(&[(RANGE, "bytes=0-")], 0).wanted, Wanted::Impossible);
-        assert_eq!(answer(&[], 0).range(), Some(0..0));
+        assert_eq!(
+            response(&[(RANGE, "bytes=0-")], 0).outcome,
+            RangeOutcome::Unsatisfiable
+        );
+        assert_eq!(response(&[], 0).range(), Some(0..0));
     }
 
     #[test]
-    fn conditions_are_kept() {
-        let part = Wanted::Part(0..1);
-        for (condition, wanted) in [
+    fn conditions_decide_between_full_partial_and_not_modified() {
+        let part = RangeOutcome::Partial(0..1);
+        for (condition, outcome) in [
             ("\"one\"", part),
-            ("\"two\"", Wanted::Whole),
-            ("W/\"one\"", Wanted::Whole),
-            ("Wed, 21 Oct 2015 07:28:00 GMT", Wanted::Whole),
+            ("\"two\"", RangeOutcome::Full),
+            ("W/\"one\"", RangeOutcome::Full),
+            ("Wed, 21 Oct 2015 07:28:00 GMT", RangeOutcome::Full),
         ] {
             let headers = [(RANGE, "bytes=0-0"), (IF_RANGE, condition)];
-            assert_eq!(answer(&headers, 10).wanted, wanted, "{condition}");
+            assert_eq!(response(&headers, 10).outcome, outcome, "{condition}");
         }
-        for (condition, has) in [
+        for (condition, is_current) in [
             ("\"one\"", true),
             ("\"two\", W/\"one\"", true),
             ("*", true),
             ("\"two\"", false),
         ] {
             let headers = [(IF_NONE_MATCH, condition), (RANGE, "bytes=0-0")];
-            let found = answer(&headers, 10).wanted == Wanted::Nothing;
-            assert_eq!(found, has, "{condition}");
+            let not_modified = response(&headers, 10).outcome == RangeOutcome::NotModified;
+            assert_eq!(not_modified, is_current, "{condition}");
         }
     }
 
     #[test]
-    fn the_answer_says_what_it_is() {
-        let told = |headers: &[(http::HeaderName, &'static str)]| {
-            let answer = answer(headers, 10).with(Body::empty());
+    fn response_has_status_length_and_content_range() {
+        let summary = |headers: &[(http::HeaderName, &'static str)]| {
+            let response = response(headers, 10).with_body(Body::empty());
             let header = |name| {
-                let value: Option<&HeaderValue> = answer.headers().get(name);
+                let value: Option<&HeaderValue> = response.headers().get(name);
                 value.map(|value| value.to_str().unwrap().to_owned())
             };
             (
-                answer.status().as_u16(),
+                response.status().as_u16(),
                 header(CONTENT_LENGTH),
                 header(CONTENT_RANGE),
             )
         };
         let text = |text: &str| Some(text.to_owned());
-        assert_eq!(told(&[]), (200, text("10"), None));
+        assert_eq!(summary(&[]), (200, text("10"), None));
         assert_eq!(
-            told(&[(RANGE, "bytes=2-3")]),
+            summary(&[(RANGE, "bytes=2-3")]),
             (206, text("2"), text("bytes 2-3/10"))
         );
         assert_eq!(
-            told(&[(RANGE, "bytes=12-")]),
+            summary(&[(RANGE, "bytes=12-")]),
             (416, None, text("bytes */10"))
         );
-        assert_eq!(told(&[(IF_NONE_MATCH, "\"one\"")]), (304, None, None));
+        assert_eq!(summary(&[(IF_NONE_MATCH, "\"one\"")]), (304, None, None));
     }
 }

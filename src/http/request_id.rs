@@ -1,19 +1,21 @@
+//! Request ids: one id per request, in every log line and on both servers.
+
 use http::{HeaderName, HeaderValue, Request};
 
-/// The header that carries it, both ways.
+/// The header that carries the request id in requests and responses.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 const MAX_LEN: usize = 128;
 
-/// What names a request in every log line and on both servers.
+/// The id of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// The caller's own where it is fit for a log line, else a new one.
+    /// Returns the caller's id if it is safe to log, else a new one.
     pub(super) fn of<B>(request: &Request<B>) -> Self {
         match request.headers().get(REQUEST_ID) {
-            Some(value) if is_fit(value) => Self(value.clone()),
+            Some(value) if is_valid(value) => Self(value.clone()),
             _ => Self::generate(),
         }
     }
@@ -26,6 +28,7 @@ impl RequestId {
         Self(HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("req_unknown")))
     }
 
+    /// Returns the id as a header value.
     #[must_use]
     pub fn header(&self) -> HeaderValue {
         self.0.clone()
@@ -37,7 +40,7 @@ impl RequestId {
     }
 }
 
-fn is_fit(value: &HeaderValue) -> bool {
+fn is_valid(value: &HeaderValue) -> bool {
     let bytes = value.as_bytes();
     !bytes.is_empty()
         && bytes.len() <= MAX_LEN

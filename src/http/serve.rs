@@ -1,43 +1,57 @@
-//! Accepting connections until the stop.
+//! Accepting connections until shutdown, up to a limit.
+//!
+//! ```text
+//! listener ─▶ permit free? ─▶ accept ─▶ task per connection ─▶ hyper ─▶ router
+//!                │ no: the client waits in the kernel's accept queue
+//! shutdown ─▶ no request received yet: closed at once
+//!          └▶ request in progress: finished, then closed
+//! ```
 
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
-use axum::Router;
-use axum::extract::ConnectInfo;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use axum::{Router, extract::ConnectInfo, response::Response};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use super::linger::{Linger, Unread};
-use super::lost_peer;
+use super::{
+    lingering_close::{BodyProgress, LingeringClose},
+    tcp_keepalive,
+};
 use crate::shutdown::Shutdown;
 
-/// A client that has not sent its request's head by then is cut off.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time a client has to send the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// After a failed accept (no file descriptor left, say): long enough not to spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Delay after a failed accept, such as one without a free file descriptor, to avoid a busy loop.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Every request has it: whoever waits for more of its body learns that the server stops.
+/// The shutdown signal, an extension of every request. Extractors that wait for a body observe it.
 #[derive(Debug, Clone)]
-pub(super) struct Stop(pub CancellationToken);
+pub(super) struct ServerShutdown(pub(super) CancellationToken);
 
-/// Serves until `shutdown` is asked; connections then finish the request they are in. Those that are in none, or have not sent
-/// the whole head of their first, are closed at once.
+/// Serves until shutdown is requested; then each connection finishes its current request.
 ///
-/// Every connection is a task of `shutdown`, so its drain waits for them. There are `max_connections` at most.
+/// Connections without a request, or with an incomplete head of their first one, are closed at
+/// once. Every connection is a task of `shutdown`, so draining waits for it. At most
+/// `max_connections` are served at a time.
 ///
 /// # Errors
-/// Where the listener's own address cannot be read.
+/// Fails if the listener's own address cannot be read.
 pub async fn serve(
     listener: TcpListener,
     app: Router,
@@ -47,43 +61,48 @@ pub async fn serve(
     let address = listener.local_addr()?;
     tracing::info!(%address, "listening");
     let stop = shutdown.token();
-    let seats = Arc::new(Semaphore::new(max_connections));
+    let permits = Arc::new(Semaphore::new(max_connections));
     loop {
-        // Who comes when all seats are taken waits in the kernel's queue.
         let accepted = tokio::select! {
-            accepted = accept(&listener, &seats) => accepted,
+            accepted = accept(&listener, &permits) => accepted,
             () = stop.cancelled() => return Ok(()),
         };
         match accepted {
-            Ok((stream, peer, seat)) => {
-                let app = app.clone();
-                let stop = stop.clone();
-                shutdown.spawn(async move {
-                    connection(stream, app, peer, seat, stop).await;
-                });
+            Ok((stream, peer, permit)) => {
+                let connection = Connection {
+                    app: app.clone(),
+                    peer,
+                    permit,
+                    shutdown: ServerShutdown(stop.clone()),
+                    progress: RequestProgress::default(),
+                };
+                shutdown.spawn(connection.serve(stream));
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tracing::warn!(%error, "accept failed");
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
 }
 
-/// The right to be connected. What goes on after an upgrade keeps it as well.
+/// The right to be connected, shared by a connection and what it is upgraded to.
 #[derive(Clone)]
-pub(super) struct Seat(#[expect(dead_code, reason = "it counts as long as it is held")] Arc<Taken>);
+pub(super) struct ConnectionPermit(
+    #[expect(dead_code, reason = "held, never read")] Arc<ConnectionCount>,
+);
 
-struct Taken(#[expect(dead_code, reason = "it counts as long as it is held")] OwnedSemaphorePermit);
+/// One connection's share of the limit and of the gauge of open connections.
+struct ConnectionCount(#[expect(dead_code, reason = "held, never read")] OwnedSemaphorePermit);
 
-impl Taken {
+impl ConnectionCount {
     fn new(permit: OwnedSemaphorePermit) -> Self {
         metrics::gauge!("berth_connections_open").increment(1.0);
         Self(permit)
     }
 }
 
-impl Drop for Taken {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         metrics::gauge!("berth_connections_open").decrement(1.0);
     }
@@ -91,87 +110,116 @@ impl Drop for Taken {
 
 async fn accept(
     listener: &TcpListener,
-    seats: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, Seat)> {
-    let permit = seats.clone().acquire_owned().await;
+    permits: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, ConnectionPermit)> {
+    let permit = permits.clone().acquire_owned().await;
     let permit = permit.map_err(io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
-    Ok((stream, peer, Seat(Arc::new(Taken::new(permit)))))
+    let permit = ConnectionPermit(Arc::new(ConnectionCount::new(permit)));
+    Ok((stream, peer, permit))
 }
 
-async fn connection(
-    stream: TcpStream,
+/// The state of a connection's requests that decides how shutdown ends the connection.
+#[derive(Clone, Default)]
+struct RequestProgress {
+    /// Whether the head of a request has been received.
+    has_request: Arc<AtomicBool>,
+    /// Whether the handler of the last request has returned its response.
+    has_response: Arc<AtomicBool>,
+    body: BodyProgress,
+}
+
+struct Connection {
     app: Router,
     peer: SocketAddr,
-    seat: Seat,
-    stop: CancellationToken,
-) {
-    // Small answers and single events must not wait for a segment to fill.
-    let _ = stream.set_nodelay(true);
-    if let Err(error) = lost_peer::notice(&stream) {
-        tracing::debug!(%error, "a lost peer will not be noticed");
+    permit: ConnectionPermit,
+    shutdown: ServerShutdown,
+    progress: RequestProgress,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream) {
+        set_socket_options(&stream);
+        let (stop, progress) = (self.shutdown.0.clone(), self.progress.clone());
+        let stream = LingeringClose::new(stream, progress.body.clone());
+        let serving = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .serve_connection(
+                TokioIo::new(stream),
+                service_fn(move |request| self.handle(request)),
+            )
+            .with_upgrades();
+        tokio::pin!(serving);
+        let result = tokio::select! {
+            // Received bytes first: a complete request gets its response even during shutdown.
+            biased;
+            result = &mut serving => result,
+            () = stop.cancelled() => {
+                // hyper closes a connection between two requests, but would wait for the rest of
+                // an incomplete first head.
+                if !progress.has_request.load(Relaxed) {
+                    return;
+                }
+                // The connection is still open although the response was sent, so hyper has read
+                // the body that the handler did not: nothing is left to linger for.
+                if progress.has_response.load(Relaxed) {
+                    progress.body.mark_complete();
+                }
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        if let Err(error) = result {
+            tracing::debug!(%error, "connection ended");
+        }
     }
-    let (asked, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-    let (was_asked, was_answered) = (asked.clone(), answered.clone());
-    let stopping = Stop(stop.clone());
-    let unread = Unread::default();
-    let (linger, left) = (Linger::new(stream, unread.clone()), unread.clone());
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let mut request = request.map(|body| unread.follow(body));
-        asked.store(true, Relaxed);
-        answered.store(false, Relaxed);
-        request.extensions_mut().insert(ConnectInfo(peer));
-        request.extensions_mut().insert(stopping.clone());
-        request.extensions_mut().insert(seat.clone());
-        // A router is always ready, so it may be called without asking.
-        let answering = app.clone().call(request);
-        let answered = answered.clone();
+
+    fn handle(
+        &self,
+        request: hyper::Request<Incoming>,
+    ) -> impl Future<Output = Result<Response, Infallible>> + use<> {
+        let progress = self.progress.clone();
+        progress.has_request.store(true, Relaxed);
+        progress.has_response.store(false, Relaxed);
+        let mut request = request.map(|body| progress.body.track(body));
+        let extensions = request.extensions_mut();
+        extensions.insert(ConnectInfo(self.peer));
+        extensions.insert(self.shutdown.clone());
+        extensions.insert(self.permit.clone());
+        // A router is always ready, so it may be called without polling for readiness.
+        let response = self.app.clone().call(request);
         async move {
-            let answer = answering.await;
-            answered.store(true, Relaxed);
-            answer
+            let response = response.await;
+            progress.has_response.store(true, Relaxed);
+            response
         }
-    });
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(linger), service)
-        .with_upgrades();
-    tokio::pin!(serving);
-    let ended = tokio::select! {
-        // What has come is looked at first: a request that is whole is answered.
-        biased;
-        ended = &mut serving => ended,
-        () = stop.cancelled() => {
-            // hyper ends a connection between two requests by itself, but would wait for the rest of a first head.
-            if !was_asked.load(Relaxed) {
-                return;
-            }
-            // Once its answer has gone, hyper has read what such a client had sent of a body that nobody wanted, or it would have closed.
-            if was_answered.load(Relaxed) {
-                left.clear();
-            }
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended");
+    }
+}
+
+fn set_socket_options(stream: &TcpStream) {
+    // Small responses and single events must not wait for a full segment.
+    let _ = stream.set_nodelay(true);
+    if let Err(error) = tcp_keepalive::enable(stream) {
+        tracing::debug!(%error, "cannot enable TCP keep-alive");
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-    use std::time::Instant;
+    use std::{pin::pin, time::Instant};
 
-    use axum::extract::Request;
-    use axum::middleware::{Next, from_fn};
-    use axum::routing::{get, post};
+    use axum::{
+        extract::Request,
+        middleware::{Next, from_fn},
+        routing::{get, post},
+    };
     use deserr::Deserr;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::sync::Notify;
-    use tokio::task::JoinHandle;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        sync::Notify,
+        task::JoinHandle,
+    };
 
     use super::*;
     use crate::http::{FieldErrors, Json};
@@ -203,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_stop_lets_a_request_finish_and_ends_idle_connections() {
+    async fn shutdown_finishes_requests_and_closes_idle_connections() {
         let (entered, leave) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (entering, leaving) = (entered.clone(), leave.clone());
         let app = Router::new().route(
@@ -222,7 +270,7 @@ mod tests {
             .await
             .unwrap();
         entered.notified().await;
-        shutdown.stop();
+        shutdown.request();
         server.await.unwrap().unwrap();
         assert!(
             TcpStream::connect(address).await.is_err(),
@@ -235,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_between_two_parts_of_its_body_is_not_reset_by_a_refusal() {
+    async fn client_in_the_middle_of_its_body_is_not_reset_by_an_early_response() {
         let app = Router::new().fallback(|| async { "refused" });
         let (address, shutdown, _server) = start(app, 10).await;
         let mut client = TcpStream::connect(address).await.unwrap();
@@ -243,38 +291,38 @@ mod tests {
             .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\n\r\n")
             .await
             .unwrap();
-        // It has the whole answer, and its end, before it sends more.
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.ends_with("refused"), "{answer}");
+        // The client has the complete response, and its end, before it sends more.
+        let mut response = String::new();
+        client.read_to_string(&mut response).await.unwrap();
+        assert!(response.ends_with("refused"), "{response}");
         for _ in 0..2 {
             client.write_all(b"more").await.unwrap();
             assert!(client.take_error().unwrap().is_none());
         }
         drop(client);
-        shutdown.stop();
+        shutdown.request();
         assert!(shutdown.drain(DEADLINE).await);
     }
 
     #[derive(Deserr)]
     #[deserr(error = FieldErrors)]
-    struct Nothing {}
+    struct EmptyBody {}
 
-    /// A route that tells when a request with a JSON body has come to it.
-    fn wants_json(entered: Arc<Notify>) -> Router {
-        let tell = from_fn(move |request: Request, next: Next| {
+    /// Returns a router with a JSON route that notifies `entered` when a request's head arrives.
+    fn json_route(entered: Arc<Notify>) -> Router {
+        let notify = from_fn(move |request: Request, next: Next| {
             entered.notify_one();
             next.run(request)
         });
         Router::new()
-            .route("/", post(|Json(Nothing {})| async { "done" }))
-            .layer(tell)
+            .route("/", post(|Json(EmptyBody {})| async { "done" }))
+            .layer(notify)
     }
 
     #[tokio::test]
-    async fn the_stop_does_not_wait_for_what_half_sent_requests_lack() {
+    async fn shutdown_does_not_wait_for_incomplete_requests() {
         let entered = Arc::new(Notify::new());
-        let (address, shutdown, server) = start(wants_json(entered.clone()), 10).await;
+        let (address, shutdown, server) = start(json_route(entered.clone()), 10).await;
         let mut no_head = TcpStream::connect(address).await.unwrap();
         no_head.write_all(b"GET /health HTT").await.unwrap();
         let mut no_body = TcpStream::connect(address).await.unwrap();
@@ -283,50 +331,50 @@ mod tests {
             .await
             .unwrap();
         entered.notified().await;
-        let asked = Instant::now();
-        shutdown.stop();
+        let requested_at = Instant::now();
+        shutdown.request();
         server.await.unwrap().unwrap();
         let mut text = String::new();
-        // The head is thrown away unread, which may reset the connection.
+        // The incomplete head is discarded, which may reset the connection.
         let _ = no_head.read_to_string(&mut text).await;
         assert_eq!(text, "");
-        let answer = read_to_end(no_body).await;
-        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-        assert!(answer.contains("retry-after: "), "{answer}");
-        assert!(answer.contains("\"code\":\"unavailable\""), "{answer}");
+        let response = read_to_end(no_body).await;
+        assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
+        assert!(response.contains("retry-after: "), "{response}");
+        assert!(response.contains("\"code\":\"unavailable\""), "{response}");
         assert!(shutdown.drain(DEADLINE).await);
-        assert!(asked.elapsed() < DEADLINE / 2);
+        assert!(requested_at.elapsed() < DEADLINE / 2);
     }
 
-    /// Asks for `/` on a connection that stays, and returns once the answer is there.
-    async fn ask(stream: &mut TcpStream) {
-        let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
-        stream.write_all(request).await.unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"done") {
-            assert_ne!(stream.read_buf(&mut answer).await.unwrap(), 0);
+    /// Requests `/` on a keep-alive connection and waits for the response.
+    async fn request(stream: &mut TcpStream) {
+        let head = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+        stream.write_all(head).await.unwrap();
+        let mut response = Vec::new();
+        while !response.ends_with(b"done") {
+            assert_ne!(stream.read_buf(&mut response).await.unwrap(), 0);
         }
     }
 
     #[tokio::test]
-    async fn connections_over_the_limit_wait_until_one_ends() {
+    async fn connection_over_the_limit_waits_until_another_ends() {
         let app = Router::new().route("/", get(|| async { "done" }));
         let (address, ..) = start(app, 2).await;
         let mut first = TcpStream::connect(address).await.unwrap();
         let mut second = TcpStream::connect(address).await.unwrap();
-        ask(&mut first).await;
-        ask(&mut second).await;
+        request(&mut first).await;
+        request(&mut second).await;
         let mut third = TcpStream::connect(address).await.unwrap();
-        let mut asking = pin!(ask(&mut third));
+        let mut waiting = pin!(request(&mut third));
         for _ in 0..100 {
-            // Long enough for the third to have been answered, had it been let in.
+            // A hundred round trips: enough for the third connection to be served if it were accepted.
             tokio::select! {
                 biased;
-                () = &mut asking => panic!("a third connection was served"),
-                () = ask(&mut first) => {}
+                () = &mut waiting => panic!("a third connection was served"),
+                () = request(&mut first) => {}
             }
         }
         drop(second);
-        tokio::time::timeout(DEADLINE, asking).await.unwrap();
+        tokio::time::timeout(DEADLINE, waiting).await.unwrap();
     }
 }

@@ -1,45 +1,56 @@
 //! Server-sent events.
 
-use std::convert::Infallible;
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
-use axum::extract::FromRequestParts;
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
+use axum::{
+    extract::FromRequestParts,
+    response::{
+        IntoResponse, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+};
 use futures::{Stream, StreamExt};
-use http::header::{CACHE_CONTROL, HeaderName};
-use http::request::Parts;
-use http::{HeaderValue, StatusCode};
+use http::{
+    HeaderValue, StatusCode,
+    header::{CACHE_CONTROL, HeaderName},
+    request::Parts,
+};
 use serde::Serialize;
 
 use super::ApiError;
-use crate::shutdown::Shutdown;
-use crate::streams::{self, Entry, Reader};
+use crate::{
+    shutdown::Shutdown,
+    streams::{Entry, Reader, StartAt},
+};
 
-/// At least this often something is sent, so that no proxy between takes the stream for dead.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Interval between keep-alive comments, so that no proxy closes an idle stream.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// One event: its id (what `Last-Event-ID` resumes after) and its JSON data.
+/// An event: its id, after which `Last-Event-ID` resumes, and its JSON data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SseEvent {
     pub id: u64,
     pub data: String,
 }
 
-/// A stream of events, flushed at once, kept alive, and ended by the stop.
-pub fn sse(events: impl Stream<Item = SseEvent> + Send + 'static, shutdown: &Shutdown) -> Response {
+/// Returns an event stream that starts at once, sends keep-alive comments and ends at shutdown.
+pub fn sse_response(
+    events: impl Stream<Item = SseEvent> + Send + 'static,
+    shutdown: &Shutdown,
+) -> Response {
     let stop = shutdown.token();
-    let hello = futures::stream::once(async { Event::default().comment("open") });
+    // Has the response head sent before the first event.
+    let opening = futures::stream::once(async { Event::default().comment("open") });
     let events = events.map(|event| Event::default().id(event.id.to_string()).data(event.data));
-    let events = hello
+    let events = opening
         .chain(events)
         .map(Ok::<_, Infallible>)
         .take_until(async move { stop.cancelled().await });
     let mut response = Sse::new(events)
-        .keep_alive(KeepAlive::new().interval(HEARTBEAT))
+        .keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL))
         .into_response();
     let headers = response.headers_mut();
     headers.insert(
@@ -50,10 +61,12 @@ pub fn sse(events: impl Stream<Item = SseEvent> + Send + 'static, shutdown: &Shu
     response
 }
 
-/// All that a reader of a log finds, each item as JSON under its id; `gap` says in the same words that so many were missed.
+/// Returns the entries of a log as an event stream, each item as JSON with its id; `gap` makes the
+/// item that reports a number of missed entries.
 ///
-/// Who has read it to its end gets 204: that keeps a browser's `EventSource` from connecting again and again.
-pub fn follow<T: Serialize + Clone + Send + 'static>(
+/// Responds 204 at the end of a closed log, which stops a browser's `EventSource` from
+/// reconnecting.
+pub fn follow_log<T: Serialize + Clone + Send + 'static>(
     reader: Reader<T>,
     gap: impl Fn(u64) -> T + Send + 'static,
     shutdown: &Shutdown,
@@ -69,10 +82,10 @@ pub fn follow<T: Serialize + Clone + Send + 'static>(
         let data = serde_json::to_string(&item).unwrap_or_default();
         SseEvent { id, data }
     });
-    sse(events, shutdown)
+    sse_response(events, shutdown)
 }
 
-/// Where a client that was connected before wants to go on: its `Last-Event-ID`.
+/// The `Last-Event-ID` header: the last event that a reconnecting client has received.
 #[derive(Debug, Clone, Copy)]
 pub struct LastEventId(Option<u64>);
 
@@ -83,9 +96,9 @@ impl LastEventId {
     }
 }
 
-impl From<LastEventId> for streams::From {
+impl From<LastEventId> for StartAt {
     fn from(LastEventId(last): LastEventId) -> Self {
-        last.map_or(streams::From::Oldest, streams::From::After)
+        last.map_or(StartAt::Oldest, StartAt::After)
     }
 }
 
@@ -99,8 +112,8 @@ impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
         match value.to_str().ok().and_then(|text| text.parse().ok()) {
             Some(id) => Ok(LastEventId(Some(id))),
             None => {
-                let what = "must be the id of an event, a number";
-                Err(ApiError::bad_field("Last-Event-ID", what))
+                let message = "must be the numeric id of an event";
+                Err(ApiError::bad_field("Last-Event-ID", message))
             }
         }
     }
@@ -113,21 +126,21 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_stream_opens_at_once_and_ends_with_the_stop() {
+    async fn event_stream_opens_at_once_and_ends_at_shutdown() {
         let shutdown = Shutdown::new();
         let events = futures::stream::iter([SseEvent {
             id: 7,
             data: "{}".to_owned(),
         }])
         .chain(futures::stream::pending());
-        let mut body = sse(events, &shutdown).into_body();
+        let mut body = sse_response(events, &shutdown).into_body();
         let mut text = String::new();
         while !text.contains("data") {
             let frame = body.frame().await.unwrap().unwrap();
             text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
         }
         assert_eq!(text, ": open\n\nid: 7\ndata: {}\n\n");
-        shutdown.stop();
+        shutdown.request();
         assert!(body.frame().await.is_none());
     }
 }

@@ -1,40 +1,41 @@
-//! W3C Trace Context: which trace a request belongs to, across servers.
+//! W3C Trace Context: the trace that a request belongs to, across servers.
 
 use std::fmt::Write;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(super) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// `00-{32 digits}-{16 digits}-{2 digits}`; later versions may go on after that.
+/// Length of `00-{32 digits}-{16 digits}-{2 digits}`; later versions may append fields.
 const LEN: usize = 55;
 const SAMPLED: u8 = 1;
 
-/// The trace of a request, and our own step in it.
+/// The trace of a request, and this server's span in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TraceContext {
-    trace: String,
-    step: String,
+pub(super) struct TraceContext {
+    trace_id: String,
+    span_id: String,
     sampled: bool,
 }
 
 impl TraceContext {
-    /// A step of our own in the caller's trace where it names a good one, else in a new one. What goes on to others says so.
+    /// Starts a span in the caller's trace, or in a new trace if the caller names no valid one, and
+    /// rewrites the headers accordingly.
     pub(super) fn enter(headers: &mut HeaderMap) -> Self {
-        let step = random_hex::<8>();
+        let span_id = random_hex::<8>();
         let context = match parse(headers) {
-            Some((trace, sampled)) => Self {
-                trace,
-                step,
+            Some((trace_id, sampled)) => Self {
+                trace_id,
+                span_id,
                 sampled,
             },
             None => {
-                // It belongs to the trace that the caller did not name.
+                // `tracestate` is meaningless without a valid `traceparent`.
                 headers.remove(TRACESTATE);
                 Self {
-                    trace: random_hex::<16>(),
-                    step,
+                    trace_id: random_hex::<16>(),
+                    span_id,
                     sampled: false,
                 }
             }
@@ -45,17 +46,17 @@ impl TraceContext {
         context
     }
 
-    pub(super) fn trace(&self) -> &str {
-        &self.trace
+    pub(super) fn trace_id(&self) -> &str {
+        &self.trace_id
     }
 
     pub(super) fn traceparent(&self) -> String {
         let flags = if self.sampled { SAMPLED } else { 0 };
-        format!("00-{}-{}-{flags:02x}", self.trace, self.step)
+        format!("00-{}-{}-{flags:02x}", self.trace_id, self.span_id)
     }
 }
 
-/// The trace and whether it is sampled.
+/// Returns the caller's trace id and whether the trace is sampled.
 fn parse(headers: &HeaderMap) -> Option<(String, bool)> {
     let mut values = headers.get_all(TRACEPARENT).iter();
     let text = values.next()?.to_str().ok()?;
@@ -65,16 +66,17 @@ fn parse(headers: &HeaderMap) -> Option<(String, bool)> {
     let (known, rest) = text.split_at_checked(LEN)?;
     let mut fields = known.split('-');
     let version = hex(fields.next()?, 2)?;
-    let trace = hex(fields.next()?, 32)?;
-    let step = hex(fields.next()?, 16)?;
+    let trace_id = hex(fields.next()?, 32)?;
+    let span_id = hex(fields.next()?, 16)?;
     let flags = u8::from_str_radix(hex(fields.next()?, 2)?, 16).ok()?;
-    let ends = match version {
+    let is_complete = match version {
         "00" => rest.is_empty(),
         "ff" => false,
         _ => rest.is_empty() || rest.starts_with('-'),
     };
     let is_zero = |id: &str| id.bytes().all(|digit| digit == b'0');
-    (ends && !is_zero(trace) && !is_zero(step)).then(|| (trace.to_owned(), flags & SAMPLED != 0))
+    (is_complete && !is_zero(trace_id) && !is_zero(span_id))
+        .then(|| (trace_id.to_owned(), flags & SAMPLED != 0))
 }
 
 fn hex(text: &str, len: usize) -> Option<&str> {
@@ -82,9 +84,13 @@ fn hex(text: &str, len: usize) -> Option<&str> {
     (text.len() == len && text.bytes().all(is_digit)).then_some(text)
 }
 
+#[expect(
+    clippy::expect_used,
+    reason = "getrandom fails only on systems without a random source"
+)]
 fn random_hex<const N: usize>() -> String {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the system has randomness");
+    getrandom::fill(&mut bytes).expect("the system has a random source");
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -108,22 +114,22 @@ mod tests {
     }
 
     #[test]
-    fn a_good_trace_goes_on_with_a_step_of_our_own() {
+    fn valid_trace_continues_with_a_new_span() {
         let longer = format!("cc{}-more", &GOOD[2..]);
         for good in [GOOD, &longer] {
             let (context, headers) = entered(&[good]);
-            assert_eq!(context.trace(), TRACE);
-            let passed_on = headers[TRACEPARENT].to_str().unwrap();
-            assert!(passed_on.starts_with(&format!("00-{TRACE}-")));
-            assert!(passed_on.ends_with("-01"));
-            assert!(!passed_on.contains("00f067aa0ba902b7"));
+            assert_eq!(context.trace_id(), TRACE);
+            let forwarded = headers[TRACEPARENT].to_str().unwrap();
+            assert!(forwarded.starts_with(&format!("00-{TRACE}-")));
+            assert!(forwarded.ends_with("-01"));
+            assert!(!forwarded.contains("00f067aa0ba902b7"));
             assert_eq!(headers[TRACESTATE], "vendor=1");
         }
     }
 
     #[test]
-    fn a_bad_one_or_none_makes_a_new_trace() {
-        let (zero_trace, zero_step) = (
+    fn invalid_or_missing_trace_starts_a_new_one() {
+        let (zero_trace, zero_span) = (
             GOOD.replace(TRACE, &"0".repeat(32)),
             GOOD.replace("00f067aa0ba902b7", &"0".repeat(16)),
         );
@@ -137,13 +143,13 @@ mod tests {
             &[&format!("ff{}", &GOOD[2..])],
             &[&GOOD.replace('-', "_")],
             &[&zero_trace],
-            &[&zero_step],
+            &[&zero_span],
         ] {
             let (context, headers) = entered(bad);
-            assert_ne!(context.trace(), TRACE, "{bad:?}");
-            let made = headers.get_all(TRACEPARENT).iter().collect::<Vec<_>>();
-            assert_eq!(made, [context.traceparent().as_str()]);
-            assert!(parse(&headers).is_some(), "{made:?}");
+            assert_ne!(context.trace_id(), TRACE, "{bad:?}");
+            let rewritten = headers.get_all(TRACEPARENT).iter().collect::<Vec<_>>();
+            assert_eq!(rewritten, [context.traceparent().as_str()]);
+            assert!(parse(&headers).is_some(), "{rewritten:?}");
             assert!(!headers.contains_key(TRACESTATE));
         }
     }

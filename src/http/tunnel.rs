@@ -1,109 +1,138 @@
-//! A connection upgrade carried to another server, byte for byte.
+//! Tunnels: connection upgrades relayed to another server, byte for byte.
 //!
-//! The upstream's answer to the upgrade, be it its 101 or its refusal, is replayed to the client as it is. After that, bytes are copied
-//! both ways as they come: no frame is decoded, no payload touched. Of a WebSocket the frame headers are followed in the direction of
-//! the client, so that a connection which ends for a reason of ours ends with a Close frame that says so.
+//! The upstream's response to the upgrade, a 101 or a refusal, is passed to the client unchanged.
+//! After a 101, bytes are copied both ways as they arrive: no frame is decoded, no payload touched.
+//! For a WebSocket, frame headers are tracked in the direction of the client, so that a connection
+//! which this server ends is closed with a Close frame that states the reason.
+//!
+//! ```text
+//!             ┌── copy ──────────────────────▶ (half-close is passed on)
+//! client ─────┤                                                 upstream
+//!             └◀─ copy_to_client + FrameTracker ───────────────
+//!
+//! relay ends when ─┬─ the client closes ──────▶ both connections are dropped
+//!                  ├─ the upstream closes ────▶ Close frame of `on_upstream_closed`
+//!                  └─ `close_on` or shutdown ─▶ current frame is finished, then its Close frame
+//! ```
+//!
+//! The relay is a task of the server's `Shutdown`. It owns both connections, the client's
+//! connection permit and the value given to [`Tunnel::hold`].
 
-use std::future::{Future, pending};
-use std::io;
-use std::net::SocketAddr;
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::{
+    future::{Future, pending},
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
-use axum::body::Body;
-use axum::response::Response;
+use axum::{body::Body, response::Response};
 use bytes::Bytes;
-use http::header::{self, HeaderName};
-use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use http::{
+    HeaderMap, HeaderValue, Request, StatusCode,
+    header::{self, HeaderName},
+};
 use http_body_util::Empty;
-use hyper::client::conn::http1;
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::{
+    client::conn::http1,
+    upgrade::{OnUpgrade, Upgraded},
+};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
 
-use super::serve::Seat;
-pub use super::websocket_frames::Close;
-use super::websocket_frames::Frames;
-use super::{forward, lost_peer};
+pub use super::websocket_frames::CloseReason;
+use super::{
+    forward, is_websocket_upgrade, serve::ConnectionPermit, tcp_keepalive,
+    websocket_frames::FrameTracker,
+};
 use crate::shutdown::Shutdown;
 
-/// Bytes held of each direction: what is read is written before more is read, so a slow reader slows its writer and costs no more.
-const BUFFER: usize = 32 * 1024;
-/// How long the upstream may take to accept the connection.
+/// Buffer size per direction, in bytes. A chunk is written before the next is read, so a slow
+/// reader slows its writer down and needs no further memory.
+const BUFFER_BYTES: usize = 32 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the upstream may take to answer the upgrade.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a client may take to read a Close frame and hang up, and a frame under way may take to end first.
-const CLOSE_GRACE: Duration = Duration::from_secs(2);
-/// How long the upstream may stay silent once the client has sent its last byte.
-const HALF_CLOSED_LIMIT: Duration = Duration::from_secs(30);
+/// Time the upstream has to respond to the upgrade, unless the tunnel sets another.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for the current frame to finish, and then for the client to acknowledge a Close frame.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time the upstream may send nothing after the client has closed its sending side.
+const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why no tunnel came about.
+/// The reason a tunnel could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelError {
-    #[error("the request does not ask for an upgrade")]
+    #[error("the request is not an upgrade")]
     NotAnUpgrade,
-    #[error("the address does not make a request")]
+    #[error("invalid upstream URL or header")]
     Malformed(#[source] http::Error),
-    #[error("cannot connect")]
+    #[error("cannot connect to the upstream")]
     Connect(#[source] io::Error),
-    #[error("the connection broke before an answer came")]
+    #[error("the upstream closed the connection before its response")]
     Broken(#[source] hyper::Error),
-    #[error("no answer in time")]
+    #[error("the upstream did not respond in time")]
     Timeout,
 }
 
-type Ending = Pin<Box<dyn Future<Output = Close> + Send>>;
+/// A future that ends the tunnel when it resolves.
+type CloseSignal = Pin<Box<dyn Future<Output = CloseReason> + Send>>;
 
-/// A tunnel about to be opened.
+/// The configuration of a tunnel.
 pub struct Tunnel {
     addr: SocketAddr,
     path_and_query: String,
     headers: HeaderMap,
-    answer_timeout: Duration,
-    until: Ending,
-    upstream_gone: Box<dyn FnOnce() -> Close + Send>,
+    response_timeout: Duration,
+    close_on: CloseSignal,
+    on_upstream_closed: Box<dyn FnOnce() -> CloseReason + Send>,
     hold: Box<dyn Send>,
 }
 
 impl Tunnel {
-    /// A tunnel to a path of the server at `addr`. Of the client's headers only those of the WebSocket handshake go along.
+    /// Configures a tunnel to a path of the server at `addr`.
+    ///
+    /// Of the client's headers, only those of the WebSocket handshake are forwarded.
     pub fn to(addr: SocketAddr, path_and_query: impl Into<String>) -> Self {
         Self {
             addr,
             path_and_query: path_and_query.into(),
             headers: HeaderMap::new(),
-            answer_timeout: ANSWER_TIMEOUT,
-            until: Box::pin(pending()),
-            upstream_gone: Box::new(|| Close::failed("the other side is gone")),
+            response_timeout: RESPONSE_TIMEOUT,
+            close_on: Box::pin(pending()),
+            on_upstream_closed: Box::new(|| CloseReason::failed("upstream connection lost")),
             hold: Box::new(()),
         }
     }
 
-    /// Sends these headers as well, in place of the client's of the same name.
+    /// Adds headers, which replace the client's of the same name.
     pub fn headers(mut self, headers: HeaderMap) -> Self {
         self.headers = headers;
         self
     }
 
-    /// How long the upstream may take to answer the upgrade.
-    pub fn answer_timeout(mut self, limit: Duration) -> Self {
-        self.answer_timeout = limit;
+    /// Sets the time the upstream has to respond to the upgrade.
+    pub fn response_timeout(mut self, limit: Duration) -> Self {
+        self.response_timeout = limit;
         self
     }
 
-    /// Ends the tunnel, with a Close frame for the client, as soon as `end` is done. (It ends with the server in any case.)
-    pub fn until(mut self, end: impl Future<Output = Close> + Send + 'static) -> Self {
-        self.until = Box::pin(end);
+    /// Closes the tunnel when `signal` resolves, with a Close frame for the client. Shutdown closes
+    /// it in any case.
+    pub fn close_on(mut self, signal: impl Future<Output = CloseReason> + Send + 'static) -> Self {
+        self.close_on = Box::pin(signal);
         self
     }
 
-    /// What to tell the client when the upstream is gone without having said why.
-    pub fn upstream_gone(mut self, close: impl FnOnce() -> Close + Send + 'static) -> Self {
-        self.upstream_gone = Box::new(close);
+    /// Sets the Close frame for the client when the upstream closes without one.
+    pub fn on_upstream_closed(
+        mut self,
+        reason: impl FnOnce() -> CloseReason + Send + 'static,
+    ) -> Self {
+        self.on_upstream_closed = Box::new(reason);
         self
     }
 
@@ -113,70 +142,52 @@ impl Tunnel {
         self
     }
 
-    /// Asks the upstream for the upgrade and answers with what it says; after a 101, `shutdown` owns the copying.
+    /// Forwards the upgrade and returns the upstream's response; after a 101, a task of `shutdown`
+    /// relays the bytes.
     ///
-    /// After an error the request can be carried to another upstream.
+    /// # Errors
+    /// Fails if the request is not an upgrade or the upstream does not respond. The request can
+    /// then be sent to another upstream.
     pub async fn open<B>(
         self,
         request: &mut Request<B>,
         shutdown: &Shutdown,
     ) -> Result<Response, TunnelError> {
-        let protocol = request
-            .headers()
-            .get(header::UPGRADE)
-            .cloned()
-            .ok_or(TunnelError::NotAnUpgrade)?;
-        let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
-        let upgrade = self.upgrade_request(request, protocol)?;
-
-        let stream = connect(self.addr).await?;
-        let answer = timeout(self.answer_timeout, ask(stream, upgrade)).await;
-        let mut answer = answer
-            .map_err(|_| TunnelError::Timeout)?
-            .map_err(TunnelError::Broken)?;
-        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            forward::strip_hop_by_hop(answer.headers_mut());
-            return Ok(answer.map(Body::new));
+        let upgrade = self.upgrade_request(request)?;
+        let mut response = send_upgrade(self.addr, upgrade, self.response_timeout).await?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            forward::strip_hop_by_hop(response.headers_mut());
+            return Ok(response.map(Body::new));
         }
-
+        let frames = is_websocket_upgrade(request).then(FrameTracker::default);
         let client = request
             .extensions_mut()
             .remove::<OnUpgrade>()
             .ok_or(TunnelError::NotAnUpgrade)?;
-        let upstream = hyper::upgrade::on(&mut answer);
-        let stopped = shutdown.clone();
-        let until = self.until;
-        let until = async move {
-            tokio::select! {
-                close = until => close,
-                () = stopped.stopped() => Close::going_away("the server is stopping"),
-            }
-        };
-        let (upstream_gone, hold) = (self.upstream_gone, self.hold);
-        let seat = request.extensions().get::<Seat>().cloned();
+        let upstream = hyper::upgrade::on(&mut response);
+        let permit = request.extensions().get::<ConnectionPermit>().cloned();
+        let close_on = close_at_shutdown(self.close_on, shutdown.clone());
+        let (on_upstream_closed, hold) = (self.on_upstream_closed, self.hold);
         shutdown.spawn(async move {
-            let _held = (hold, seat);
-            // Either side may be gone before it has taken up the new protocol; the other is then dropped, which ends it.
+            let _held = (hold, permit);
+            // If one side fails to switch protocols, dropping the other closes it.
             let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else {
                 return;
             };
-            carry(
-                client,
-                upstream,
-                is_websocket.then(Frames::default),
-                until,
-                upstream_gone,
-            )
-            .await;
+            relay(client, upstream, frames, close_on, on_upstream_closed).await;
         });
-        Ok(answer.map(|_| Body::empty()))
+        Ok(response.map(|_| Body::empty()))
     }
 
     fn upgrade_request<B>(
         &self,
         request: &Request<B>,
-        protocol: HeaderValue,
     ) -> Result<Request<Empty<Bytes>>, TunnelError> {
+        let protocol = request
+            .headers()
+            .get(header::UPGRADE)
+            .cloned()
+            .ok_or(TunnelError::NotAnUpgrade)?;
         let mut upgrade = Request::builder()
             .method(request.method().clone())
             .uri(&self.path_and_query)
@@ -184,7 +195,7 @@ impl Tunnel {
             .body(Empty::new())
             .map_err(TunnelError::Malformed)?;
         let headers = upgrade.headers_mut();
-        for name in &HANDSHAKE {
+        for name in &HANDSHAKE_HEADERS {
             for value in request.headers().get_all(name) {
                 headers.append(name, value.clone());
             }
@@ -196,12 +207,24 @@ impl Tunnel {
     }
 }
 
-const HANDSHAKE: [HeaderName; 4] = [
+const HANDSHAKE_HEADERS: [HeaderName; 4] = [
     header::SEC_WEBSOCKET_KEY,
     header::SEC_WEBSOCKET_VERSION,
     header::SEC_WEBSOCKET_PROTOCOL,
     header::SEC_WEBSOCKET_EXTENSIONS,
 ];
+
+async fn send_upgrade(
+    addr: SocketAddr,
+    upgrade: Request<Empty<Bytes>>,
+    response_timeout: Duration,
+) -> Result<http::Response<hyper::body::Incoming>, TunnelError> {
+    let stream = connect(addr).await?;
+    timeout(response_timeout, send(stream, upgrade))
+        .await
+        .map_err(|_| TunnelError::Timeout)?
+        .map_err(TunnelError::Broken)
+}
 
 async fn connect(addr: SocketAddr) -> Result<TcpStream, TunnelError> {
     let stream = match timeout(CONNECT_TIMEOUT, TcpStream::connect(addr)).await {
@@ -209,29 +232,36 @@ async fn connect(addr: SocketAddr) -> Result<TcpStream, TunnelError> {
         Err(_) => return Err(TunnelError::Timeout),
     };
     stream.set_nodelay(true).map_err(TunnelError::Connect)?;
-    lost_peer::notice(&stream).map_err(TunnelError::Connect)?;
+    tcp_keepalive::enable(&stream).map_err(TunnelError::Connect)?;
     Ok(stream)
 }
 
-async fn ask(
+async fn send(
     stream: TcpStream,
     upgrade: Request<Empty<Bytes>>,
 ) -> Result<http::Response<hyper::body::Incoming>, hyper::Error> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Ends by itself: with the upgrade, with the end of a refusal's body, or once nobody waits for the answer any more.
+    // Ends with the upgrade, with the end of a refusal's body, or when the response is abandoned.
     tokio::spawn(connection.with_upgrades());
     sender.send_request(upgrade).await
 }
 
-/// The figures of the tunnels that are open, and of what they carry.
-struct Gauges {
+async fn close_at_shutdown(close_on: CloseSignal, shutdown: Shutdown) -> CloseReason {
+    tokio::select! {
+        reason = close_on => reason,
+        () = shutdown.requested() => CloseReason::going_away("the server is shutting down"),
+    }
+}
+
+/// The metrics of open tunnels and of the bytes they relay.
+struct TunnelMetrics {
     to_client: metrics::Counter,
     to_upstream: metrics::Counter,
     messages: metrics::Counter,
 }
 
-impl Gauges {
-    fn opened() -> Self {
+impl TunnelMetrics {
+    fn open() -> Self {
         metrics::gauge!("berth_tunnels_open").increment(1.0);
         Self {
             to_client: metrics::counter!("berth_tunnel_bytes_total", "to" => "client"),
@@ -241,88 +271,82 @@ impl Gauges {
     }
 }
 
-impl Drop for Gauges {
+impl Drop for TunnelMetrics {
     fn drop(&mut self) {
         metrics::gauge!("berth_tunnels_open").decrement(1.0);
     }
 }
 
-/// How the direction to the client came to its end.
-enum End {
-    /// The client is not there any more.
-    ClientGone,
-    /// The upstream sends no more.
-    UpstreamGone,
-    /// A reason of ours; the stream stands between two frames where it is one of frames.
-    Ours(Close),
+/// The reason a relay has ended.
+enum RelayEnd {
+    ClientClosed,
+    UpstreamClosed,
+    /// `close_on` resolved. A stream of frames is between two frames.
+    CloseSignal(CloseReason),
 }
 
-async fn carry(
+/// The client's sending direction, with the state needed to end it properly.
+struct ToClient<W> {
+    writer: W,
+    /// `None` if the protocol is not WebSocket.
+    frames: Option<FrameTracker>,
+    metrics: TunnelMetrics,
+}
+
+/// Relays until one side closes or `close_on` resolves, then closes the client's connection.
+async fn relay(
     client: Upgraded,
     upstream: Upgraded,
-    mut frames: Option<Frames>,
-    until: impl Future<Output = Close> + Send,
-    upstream_gone: Box<dyn FnOnce() -> Close + Send>,
+    frames: Option<FrameTracker>,
+    close_on: impl Future<Output = CloseReason> + Send,
+    on_upstream_closed: Box<dyn FnOnce() -> CloseReason + Send>,
 ) {
-    let gauges = Gauges::opened();
-    let (mut client_read, mut client_write) = tokio::io::split(TokioIo::new(client));
-    let (mut upstream_read, mut upstream_write) = tokio::io::split(TokioIo::new(upstream));
-    let carried = AtomicU64::new(0);
+    let (mut client_read, client_write) = tokio::io::split(TokioIo::new(client));
+    let mut to_client = ToClient {
+        writer: client_write,
+        frames,
+        metrics: TunnelMetrics::open(),
+    };
+    // Drops the upstream's connection before the client's is closed.
+    let end = copy_both_ways(&mut client_read, &mut to_client, upstream, close_on).await;
+    let reason = match end {
+        RelayEnd::ClientClosed => return,
+        RelayEnd::UpstreamClosed => on_upstream_closed(),
+        RelayEnd::CloseSignal(reason) => reason,
+    };
+    let _ = timeout(CLOSE_TIMEOUT, to_client.close(&reason, &mut client_read)).await;
+}
 
-    let end = {
-        let mut outward = pin!(copy(
-            &mut client_read,
-            &mut upstream_write,
-            &gauges.to_upstream
-        ));
-        let mut inward = pin!(copy_frames(
-            &mut upstream_read,
-            &mut client_write,
-            frames.as_mut(),
-            until,
-            &gauges,
-            &carried
-        ));
-        let mut client_sends = true;
-        loop {
-            let before = carried.load(Relaxed);
-            tokio::select! {
-                end = &mut inward => break end,
-                sent = &mut outward, if client_sends => match sent {
-                    // The client may still read; the upstream learns that nothing more comes.
-                    Ok(()) => client_sends = false,
-                    Err(CopyError::Read) => break End::ClientGone,
-                    // What the upstream has sent before it went is still for the client.
-                    Err(CopyError::Write) => client_sends = false,
-                },
-                () = sleep(HALF_CLOSED_LIMIT), if !client_sends => {
-                    if carried.load(Relaxed) == before {
-                        break End::ClientGone;
-                    }
+async fn copy_both_ways(
+    client_read: &mut (impl AsyncRead + Unpin),
+    to_client: &mut ToClient<impl AsyncWrite + Unpin>,
+    upstream: Upgraded,
+    close_on: impl Future<Output = CloseReason> + Send,
+) -> RelayEnd {
+    let (mut upstream_read, mut upstream_write) = tokio::io::split(TokioIo::new(upstream));
+    let to_upstream = to_client.metrics.to_upstream.clone();
+    let relayed_bytes = AtomicU64::new(0);
+    let mut outbound = pin!(copy(client_read, &mut upstream_write, &to_upstream));
+    let mut inbound = pin!(to_client.copy_from(&mut upstream_read, close_on, &relayed_bytes));
+    let mut is_client_sending = true;
+    loop {
+        let bytes_before = relayed_bytes.load(Relaxed);
+        tokio::select! {
+            end = &mut inbound => return end,
+            result = &mut outbound, if is_client_sending => match result {
+                // The client may still read; the upstream has been sent the end of the stream.
+                Ok(()) => is_client_sending = false,
+                Err(CopyError::Read) => return RelayEnd::ClientClosed,
+                // What the upstream sent before it closed is still delivered to the client.
+                Err(CopyError::Write) => is_client_sending = false,
+            },
+            () = sleep(HALF_CLOSED_TIMEOUT), if !is_client_sending => {
+                if relayed_bytes.load(Relaxed) == bytes_before {
+                    return RelayEnd::ClientClosed;
                 }
             }
         }
-    };
-
-    let close = match end {
-        End::ClientGone => return,
-        End::UpstreamGone => upstream_gone(),
-        End::Ours(close) => close,
-    };
-    // The upstream is let go before the client is seen off.
-    drop((upstream_read, upstream_write));
-    let farewell = async {
-        if frames
-            .as_ref()
-            .is_some_and(|frames| frames.at_boundary() && !frames.closed())
-        {
-            client_write.write_all(&close.to_frame()).await?;
-        }
-        client_write.shutdown().await?;
-        // Closing with unread bytes in hand would reset the connection and could take the Close frame with it.
-        tokio::io::copy(&mut client_read, &mut tokio::io::sink()).await
-    };
-    let _ = timeout(CLOSE_GRACE, farewell).await;
+    }
 }
 
 enum CopyError {
@@ -330,13 +354,13 @@ enum CopyError {
     Write,
 }
 
-/// Copies until the reader ends, and passes the end on.
+/// Copies until the end of `from`, then closes the write side of `to`.
 async fn copy(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
     bytes: &metrics::Counter,
 ) -> Result<(), CopyError> {
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let read = from.read(&mut buffer).await.map_err(|_| CopyError::Read)?;
         if read == 0 {
@@ -349,78 +373,114 @@ async fn copy(
     }
 }
 
-/// Copies to the client, following the frames, until one side ends or `until` does.
-async fn copy_frames(
-    upstream: &mut (impl AsyncRead + Unpin),
-    client: &mut (impl AsyncWrite + Unpin),
-    mut frames: Option<&mut Frames>,
-    until: impl Future<Output = Close> + Send,
-    gauges: &Gauges,
-    carried: &AtomicU64,
-) -> End {
-    let mut until = pin!(until);
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        let read = tokio::select! {
-            read = upstream.read(&mut buffer) => read,
-            close = &mut until => return say_goodbye(finish_frame(upstream, client, frames, &mut buffer), close).await,
-        };
-        let read = match read {
-            Ok(0) | Err(_) => return End::UpstreamGone,
-            Ok(read) => read,
-        };
-        let chunk = &buffer[..read];
-        if let Some(frames) = frames.as_deref_mut() {
+impl<W: AsyncWrite + Unpin> ToClient<W> {
+    /// Copies and tracks frames until one side closes or `close_on` resolves.
+    async fn copy_from(
+        &mut self,
+        upstream: &mut (impl AsyncRead + Unpin),
+        close_on: impl Future<Output = CloseReason> + Send,
+        relayed_bytes: &AtomicU64,
+    ) -> RelayEnd {
+        let mut close_on = pin!(close_on);
+        let mut buffer = vec![0; BUFFER_BYTES];
+        loop {
+            let read = tokio::select! {
+                read = upstream.read(&mut buffer) => read,
+                reason = &mut close_on => {
+                    return self.finish_and_close(upstream, &mut buffer, reason).await;
+                }
+            };
+            let read = match read {
+                Ok(0) | Err(_) => return RelayEnd::UpstreamClosed,
+                Ok(read) => read,
+            };
+            let chunk = &buffer[..read];
+            self.track(chunk);
+            let mut write = pin!(self.writer.write_all(chunk));
+            tokio::select! {
+                written = &mut write => {
+                    if written.is_err() {
+                        return RelayEnd::ClientClosed;
+                    }
+                }
+                reason = &mut close_on => {
+                    // A client that does not read must not delay the shutdown.
+                    if !matches!(timeout(CLOSE_TIMEOUT, write).await, Ok(Ok(()))) {
+                        return RelayEnd::ClientClosed;
+                    }
+                    return self.finish_and_close(upstream, &mut buffer, reason).await;
+                }
+            }
+            self.metrics.to_client.increment(read as u64);
+            relayed_bytes.fetch_add(read as u64, Relaxed);
+        }
+    }
+
+    fn track(&mut self, chunk: &[u8]) {
+        if let Some(frames) = &mut self.frames {
             let before = frames.messages();
             frames.advance_all(chunk);
-            gauges.messages.increment(frames.messages() - before);
+            self.metrics.messages.increment(frames.messages() - before);
         }
-        let mut write = pin!(client.write_all(chunk));
-        tokio::select! {
-            written = &mut write => {
-                if written.is_err() {
-                    return End::ClientGone;
-                }
-            }
-            close = &mut until => {
-                // A client that has stopped reading must not keep the server from stopping.
-                if !matches!(timeout(CLOSE_GRACE, write).await, Ok(Ok(()))) {
-                    return End::ClientGone;
-                }
-                return say_goodbye(finish_frame(upstream, client, frames, &mut buffer), close).await;
-            }
-        }
-        gauges.to_client.increment(read as u64);
-        carried.fetch_add(read as u64, Relaxed);
     }
-}
 
-async fn say_goodbye(finish: impl Future<Output = Result<(), End>>, close: Close) -> End {
-    match timeout(CLOSE_GRACE, finish).await {
-        Ok(Ok(())) => End::Ours(close),
-        Ok(Err(end)) => end,
-        Err(_) => End::ClientGone,
-    }
-}
-
-/// Copies what is left of the frame under way, and not a byte of the next.
-async fn finish_frame(
-    upstream: &mut (impl AsyncRead + Unpin),
-    client: &mut (impl AsyncWrite + Unpin),
-    frames: Option<&mut Frames>,
-    buffer: &mut [u8],
-) -> Result<(), End> {
-    let Some(frames) = frames else { return Ok(()) };
-    while !frames.at_boundary() {
-        let read = upstream.read(buffer).await.map_err(|_| End::UpstreamGone)?;
-        if read == 0 {
-            return Err(End::UpstreamGone);
+    /// Finishes the current frame, for [`CLOSE_TIMEOUT`] at most, so that a Close frame may follow.
+    async fn finish_and_close(
+        &mut self,
+        upstream: &mut (impl AsyncRead + Unpin),
+        buffer: &mut [u8],
+        reason: CloseReason,
+    ) -> RelayEnd {
+        match timeout(CLOSE_TIMEOUT, self.finish_frame(upstream, buffer)).await {
+            Ok(Ok(())) => RelayEnd::CloseSignal(reason),
+            Ok(Err(end)) => end,
+            Err(_) => RelayEnd::ClientClosed,
         }
-        let taken = frames.advance(&buffer[..read]);
-        client
-            .write_all(&buffer[..taken])
-            .await
-            .map_err(|_| End::ClientGone)?;
     }
-    Ok(())
+
+    /// Copies the rest of the current frame, and no byte of the next.
+    async fn finish_frame(
+        &mut self,
+        upstream: &mut (impl AsyncRead + Unpin),
+        buffer: &mut [u8],
+    ) -> Result<(), RelayEnd> {
+        let Some(frames) = &mut self.frames else {
+            return Ok(());
+        };
+        while !frames.is_at_boundary() {
+            let read = upstream
+                .read(buffer)
+                .await
+                .map_err(|_| RelayEnd::UpstreamClosed)?;
+            if read == 0 {
+                return Err(RelayEnd::UpstreamClosed);
+            }
+            let consumed = frames.advance(&buffer[..read]);
+            self.writer
+                .write_all(&buffer[..consumed])
+                .await
+                .map_err(|_| RelayEnd::ClientClosed)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a Close frame if the stream allows one, closes the connection and waits for the client
+    /// to do the same.
+    async fn close(
+        &mut self,
+        reason: &CloseReason,
+        client_read: &mut (impl AsyncRead + Unpin),
+    ) -> io::Result<u64> {
+        let accepts_close = self
+            .frames
+            .as_ref()
+            .is_some_and(|frames| frames.is_at_boundary() && !frames.is_closed());
+        if accepts_close {
+            self.writer.write_all(&reason.to_frame()).await?;
+        }
+        self.writer.shutdown().await?;
+        // Closing a socket with unread bytes resets the connection, which could discard the Close
+        // frame on its way.
+        tokio::io::copy(client_read, &mut tokio::io::sink()).await
+    }
 }

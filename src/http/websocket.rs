@@ -1,28 +1,47 @@
-//! WebSockets that end here.
+//! WebSockets that end at this server.
 
-use std::future::Future;
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
-use axum::extract::{FromRequestParts, Request};
-use axum::response::Response;
+use axum::{
+    extract::{
+        FromRequestParts, Request,
+        ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade},
+    },
+    response::Response,
+};
 use futures::{Sink, SinkExt, Stream, StreamExt};
-use http::header;
+use http::{Method, header};
+use hyper::upgrade::OnUpgrade;
 use tokio::time::timeout;
 
-use super::serve::Seat;
-use super::{ApiError, ApiResult};
+use super::{ApiError, ApiResult, serve::ConnectionPermit};
 use crate::shutdown::Shutdown;
 
-/// The longest message that is taken, and the longest frame.
+/// Size limit of a message and of a frame, in bytes.
 const MAX_MESSAGE: usize = 1 << 20;
-/// Bytes held of what the peer has not taken yet: one message, and what it takes beside its data.
+/// Size limit of the write buffer, in bytes: one message and as much again for control frames.
 const WRITE_BUFFER: usize = 2 * MAX_MESSAGE;
-/// For the peer to take the Close frame.
-const CLOSE_GRACE: Duration = Duration::from_secs(2);
+/// Time a peer has to acknowledge a Close frame.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Takes up the handshake; `serve` then has the socket, as a task that the stop waits for.
-pub async fn websocket<F>(
+/// Returns whether the request is a WebSocket handshake: a GET that can be upgraded and offers the
+/// protocol.
+///
+/// Other protocols in `Upgrade` are offers, which a server may ignore (RFC 9110, section 7.8).
+pub fn is_websocket_upgrade<B>(request: &http::Request<B>) -> bool {
+    request.method() == Method::GET
+        && request.extensions().get::<OnUpgrade>().is_some()
+        && request
+            .headers()
+            .get(header::UPGRADE)
+            .is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+/// Accepts a WebSocket handshake and runs `serve` with the socket, as a task of `shutdown`.
+///
+/// # Errors
+/// Returns 400 if the request is not a valid WebSocket handshake.
+pub async fn accept_websocket<F>(
     request: Request,
     shutdown: &Shutdown,
     serve: impl FnOnce(WebSocket) -> F + Send + 'static,
@@ -30,19 +49,14 @@ pub async fn websocket<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let wrong = || ApiError::bad_request("this route takes a WebSocket handshake");
-    let asks = request
-        .headers()
-        .get(header::UPGRADE)
-        .is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"));
-    if !asks {
-        return Err(wrong());
+    if !is_websocket_upgrade(&request) {
+        return Err(ApiError::websocket_required());
     }
     let (mut parts, _) = request.into_parts();
-    let seat = parts.extensions.get::<Seat>().cloned();
+    let permit = parts.extensions.get::<ConnectionPermit>().cloned();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &())
         .await
-        .map_err(|_| wrong())?;
+        .map_err(|_| ApiError::websocket_required())?;
     let shutdown = shutdown.clone();
     Ok(upgrade
         .max_message_size(MAX_MESSAGE)
@@ -51,30 +65,31 @@ where
         .max_write_buffer_size(WRITE_BUFFER)
         .on_upgrade(async move |socket| {
             shutdown.spawn(async move {
-                let _seat = seat;
+                let _permit = permit;
                 serve(socket).await;
             });
         }))
 }
 
-pub fn closing(code: u16, reason: impl Into<String>) -> CloseFrame {
+/// Returns a Close frame with a code and a reason.
+pub fn close_frame(code: u16, reason: impl Into<String>) -> CloseFrame {
     CloseFrame {
         code,
         reason: reason.into().into(),
     }
 }
 
-/// Says why it ends, and waits a little for the peer to have taken that.
-pub async fn see_off(
+/// Sends a Close frame and waits for the peer to close, for [`CLOSE_TIMEOUT`] at most.
+pub async fn close_gracefully(
     close: CloseFrame,
     to_peer: &mut (impl Sink<Message> + Unpin),
     from_peer: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
 ) {
-    let farewell = async {
+    let handshake = async {
         if to_peer.send(Message::Close(Some(close))).await.is_ok() {
-            // The peer answers with a Close frame of its own and hangs up.
+            // The peer replies with its own Close frame and ends the connection.
             while from_peer.next().await.is_some() {}
         }
     };
-    let _ = timeout(CLOSE_GRACE, farewell).await;
+    let _ = timeout(CLOSE_TIMEOUT, handshake).await;
 }

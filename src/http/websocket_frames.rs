@@ -1,11 +1,11 @@
-//! Where one WebSocket frame ends and the next begins (RFC 6455, section 5.2), from the headers alone.
+//! Finds WebSocket frame boundaries in a byte stream (RFC 6455, section 5.2), from the headers alone.
 //!
-//! A tunnel copies bytes and never looks into a payload, yet it has to know when the stream stands between two frames: only there
-//! may it add a Close frame of its own, so that a client learns why its connection ends.
+//! A tunnel copies bytes and never decodes a payload, but it has to know when the stream is between
+//! two frames: only there may it insert a Close frame that tells the client why the connection ends.
 
-/// The longest header: two fixed bytes, eight of length, four of mask.
+/// Bytes of the longest header: two fixed, eight of length, four of mask.
 const MAX_HEADER: usize = 14;
-/// The longest reason: a control frame carries at most 125 bytes, two of them the code.
+/// Bytes of the longest close reason: a control frame carries 125 bytes, two of them the code.
 const MAX_REASON: usize = 123;
 
 const FIN: u8 = 0x80;
@@ -13,61 +13,61 @@ const MASKED: u8 = 0x80;
 const OPCODE: u8 = 0x0f;
 const OPCODE_CLOSE: u8 = 0x8;
 
-/// Follows one direction of a WebSocket connection.
+/// Tracks the frames in one direction of a WebSocket connection.
 #[derive(Debug, Default)]
-pub struct Frames {
+pub(super) struct FrameTracker {
     header: [u8; MAX_HEADER],
     header_len: usize,
-    payload_left: u64,
+    remaining_payload: u64,
     messages: u64,
-    closed: bool,
+    is_closed: bool,
 }
 
-impl Frames {
-    /// Whether nothing of a frame is under way, so that another frame may start here.
-    pub fn at_boundary(&self) -> bool {
-        self.header_len == 0 && self.payload_left == 0
+impl FrameTracker {
+    /// Returns whether the stream is between two frames.
+    pub(super) fn is_at_boundary(&self) -> bool {
+        self.header_len == 0 && self.remaining_payload == 0
     }
 
-    /// Whether a Close frame has passed: nothing may follow it.
-    pub fn closed(&self) -> bool {
-        self.closed
+    /// Returns whether a Close frame has passed, after which no frame may follow.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
-    /// How many whole messages have passed.
-    pub fn messages(&self) -> u64 {
+    /// Returns the number of complete messages.
+    pub(super) fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// Takes note of `bytes` up to the end of the frame that is under way, or all of them; says how many were taken.
-    pub fn advance(&mut self, bytes: &[u8]) -> usize {
-        let mut taken = 0;
-        if self.payload_left == 0 {
-            while taken < bytes.len() {
-                self.header[self.header_len] = bytes[taken];
+    /// Consumes `bytes` up to the end of the current frame and returns how many were consumed.
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> usize {
+        let mut consumed = 0;
+        if self.remaining_payload == 0 {
+            while consumed < bytes.len() {
+                self.header[self.header_len] = bytes[consumed];
                 self.header_len += 1;
-                taken += 1;
-                if self.header_len == self.header_needed() {
+                consumed += 1;
+                if self.header_len == self.header_size() {
                     self.start_payload();
                     break;
                 }
             }
         }
-        let payload =
-            (bytes.len() - taken).min(usize::try_from(self.payload_left).unwrap_or(usize::MAX));
-        self.payload_left -= payload as u64;
-        taken + payload
+        let payload = (bytes.len() - consumed)
+            .min(usize::try_from(self.remaining_payload).unwrap_or(usize::MAX));
+        self.remaining_payload -= payload as u64;
+        consumed + payload
     }
 
-    /// Takes note of all of `bytes`.
-    pub fn advance_all(&mut self, mut bytes: &[u8]) {
+    /// Consumes all of `bytes`.
+    pub(super) fn advance_all(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let taken = self.advance(bytes);
-            bytes = &bytes[taken..];
+            let consumed = self.advance(bytes);
+            bytes = &bytes[consumed..];
         }
     }
 
-    fn header_needed(&self) -> usize {
+    fn header_size(&self) -> usize {
         if self.header_len < 2 {
             return 2;
         }
@@ -81,57 +81,58 @@ impl Frames {
     }
 
     fn start_payload(&mut self) {
-        let [first, second, ..] = self.header;
-        self.payload_left = match second & !MASKED {
-            126 => u64::from(u16::from_be_bytes([self.header[2], self.header[3]])),
-            127 => u64::from_be_bytes(self.header[2..10].try_into().expect("eight bytes")),
+        let [first, second, a, b, c, d, e, f, g, h, ..] = self.header;
+        self.remaining_payload = match second & !MASKED {
+            126 => u64::from(u16::from_be_bytes([a, b])),
+            127 => u64::from_be_bytes([a, b, c, d, e, f, g, h]),
             short => u64::from(short),
         };
         self.header_len = 0;
         let opcode = first & OPCODE;
         if opcode == OPCODE_CLOSE {
-            self.closed = true;
+            self.is_closed = true;
         } else if opcode < OPCODE_CLOSE && first & FIN != 0 {
             self.messages += 1;
         }
     }
 }
 
-/// Why a connection ends, as its client will read it.
+/// The code and text of a Close frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Close {
+pub struct CloseReason {
     code: u16,
-    reason: String,
+    /// At most [`MAX_REASON`] bytes.
+    text: String,
 }
 
-impl Close {
-    /// The server is going away (1001).
+impl CloseReason {
+    /// Returns 1001: the server is going away.
     pub fn going_away(reason: impl Into<String>) -> Self {
         Self::new(1001, reason)
     }
 
-    /// Something the client needs has failed (1011).
+    /// Returns 1011: the server cannot continue.
     pub fn failed(reason: impl Into<String>) -> Self {
         Self::new(1011, reason)
     }
 
-    /// The client may connect again soon (1012).
+    /// Returns 1012: the server restarts, and the client may reconnect.
     pub fn restarting(reason: impl Into<String>) -> Self {
         Self::new(1012, reason)
     }
 
     fn new(code: u16, reason: impl Into<String>) -> Self {
-        let mut reason = reason.into();
-        reason.truncate(reason.floor_char_boundary(MAX_REASON));
-        Self { code, reason }
+        let mut text = reason.into();
+        text.truncate(text.floor_char_boundary(MAX_REASON));
+        Self { code, text }
     }
 
-    /// The frame as a server sends it, which is without a mask.
-    pub fn to_frame(&self) -> Vec<u8> {
-        let length = u8::try_from(2 + self.reason.len()).expect("a reason is cut to fit");
-        let mut frame = vec![FIN | OPCODE_CLOSE, length];
+    /// Encodes the frame as a server sends it, without a mask.
+    pub(super) fn to_frame(&self) -> Vec<u8> {
+        // `new` has truncated the text, so the length fits a short frame.
+        let mut frame = vec![FIN | OPCODE_CLOSE, 2 + self.text.len() as u8];
         frame.extend(self.code.to_be_bytes());
-        frame.extend(self.reason.as_bytes());
+        frame.extend(self.text.as_bytes());
         frame
     }
 }
@@ -159,64 +160,64 @@ mod tests {
         if masked {
             out.extend([1, 2, 3, 4]);
         }
-        // A payload full of what looks like Close frames must not be taken for headers.
+        // The payload consists of bytes that look like the header of a Close frame.
         out.resize(out.len() + payload, FIN | OPCODE_CLOSE);
         out
     }
 
     proptest! {
         #[test]
-        fn boundaries_are_found_however_the_bytes_are_cut(
+        fn boundaries_are_found_at_any_chunk_size(
             frames in prop::collection::vec((any::<bool>(), prop::sample::select(vec![0usize, 1, 125, 126, 127, 65535, 65536, 70000])), 1..8),
             cut in 1usize..5000,
         ) {
             let encoded: Vec<Vec<u8>> = frames.iter().map(|&(masked, length)| frame(FIN | 2, masked, length)).collect();
             let stream = encoded.concat();
-            let mut seen = Frames::default();
+            let mut tracker = FrameTracker::default();
             let mut ends = Vec::new();
             let mut offset = 0;
             for chunk in stream.chunks(cut) {
                 let mut rest = chunk;
                 while !rest.is_empty() {
-                    let taken = seen.advance(rest);
-                    prop_assert!(taken > 0);
-                    offset += taken;
-                    rest = &rest[taken..];
-                    if seen.at_boundary() {
+                    let consumed = tracker.advance(rest);
+                    prop_assert!(consumed > 0);
+                    offset += consumed;
+                    rest = &rest[consumed..];
+                    if tracker.is_at_boundary() {
                         ends.push(offset);
                     }
                 }
             }
             let expected: Vec<usize> = encoded.iter().scan(0, |sum, one| { *sum += one.len(); Some(*sum) }).collect();
             prop_assert_eq!(ends, expected);
-            prop_assert_eq!(seen.messages(), frames.len() as u64);
-            prop_assert!(!seen.closed());
+            prop_assert_eq!(tracker.messages(), frames.len() as u64);
+            prop_assert!(!tracker.is_closed());
         }
     }
 
     #[test]
-    fn fragments_are_one_message_and_control_frames_none() {
-        let mut seen = Frames::default();
-        seen.advance_all(&frame(1, false, 10));
-        seen.advance_all(&frame(FIN | 9, false, 4));
-        seen.advance_all(&frame(FIN, false, 10));
-        assert_eq!(seen.messages(), 1);
-        assert!(!seen.closed());
-        seen.advance_all(&Close::failed("gone").to_frame());
-        assert!(seen.closed() && seen.at_boundary());
+    fn fragments_count_as_one_message_and_control_frames_as_none() {
+        let mut tracker = FrameTracker::default();
+        tracker.advance_all(&frame(1, false, 10));
+        tracker.advance_all(&frame(FIN | 9, false, 4));
+        tracker.advance_all(&frame(FIN, false, 10));
+        assert_eq!(tracker.messages(), 1);
+        assert!(!tracker.is_closed());
+        tracker.advance_all(&CloseReason::failed("gone").to_frame());
+        assert!(tracker.is_closed() && tracker.is_at_boundary());
     }
 
     #[test]
-    fn a_length_of_all_ones_neither_overflows_nor_ends() {
-        let mut seen = Frames::default();
-        seen.advance_all(&[FIN | 2, 127, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
-        seen.advance_all(&[0; 4096]);
-        assert!(!seen.at_boundary());
+    fn largest_payload_length_neither_overflows_nor_ends() {
+        let mut tracker = FrameTracker::default();
+        tracker.advance_all(&[FIN | 2, 127, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+        tracker.advance_all(&[0; 4096]);
+        assert!(!tracker.is_at_boundary());
     }
 
     #[test]
-    fn a_long_reason_is_cut_between_characters() {
-        let encoded = Close::failed("é".repeat(100)).to_frame();
+    fn long_reason_is_truncated_between_characters() {
+        let encoded = CloseReason::failed("é".repeat(100)).to_frame();
         assert!(encoded.len() <= 2 + 125);
         assert!(std::str::from_utf8(&encoded[4..]).is_ok());
     }

@@ -348,7 +348,12 @@ async fn agent_logs_are_included_with_request_and_browser() {
             &trace,
         ][..],
         // A request of the control plane itself.
-        &["INFO", "answered", "request=\"making-1\"", "/json/version"],
+        &[
+            "INFO",
+            "request completed",
+            "request=\"making-1\"",
+            "/json/version",
+        ],
         // Not part of a request.
         &["WARN", "a script worker did not start"],
     ] {

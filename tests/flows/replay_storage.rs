@@ -774,6 +774,6 @@ async fn replays_older_than_retention_are_deleted() {
     assert!(!control.blob(&old).exists());
     assert_eq!(control.content(&new).await, content(2));
     assert_eq!(control.row(&recording).await.state, ReplayState::Recording);
-    control.shutdown.stop();
+    control.shutdown.request();
     in_time("the end of the purge task", purging).await.unwrap();
 }

@@ -141,7 +141,10 @@ async fn no_secret_comes_out_anywhere() {
     }
     let state = dev.finish().await;
     let log = fs::read_to_string(state.log()).unwrap();
-    assert!(log.contains("answered"), "the log is being written: {log}");
+    assert!(
+        log.contains("request completed"),
+        "the log is being written: {log}"
+    );
     for secret in &secrets {
         if let Some(line) = log.lines().find(|line| line.contains(&secret.text)) {
             panic!("{} in the log: {line}", secret.name);

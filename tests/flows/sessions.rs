@@ -126,7 +126,7 @@ async fn stopping_the_server_ends_its_clients_with_a_reason() {
     let (_, close) = tokio::join!(dev.finish(), client.closed());
     assert_eq!(
         (u16::from(close.code), close.reason.as_str()),
-        (1001, "the server is stopping")
+        (1001, "the server is shutting down")
     );
 }
 

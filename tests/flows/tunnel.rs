@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use berth::http::ApiError;
-use berth::http::tunnel::{Close, Tunnel};
+use berth::http::tunnel::{CloseReason, Tunnel};
 use berth::shutdown::Shutdown;
 use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -87,7 +87,7 @@ impl Front {
         let stop = shutdown.clone();
         let app = Router::new().fallback(move |mut request: Request| async move {
             let tunnel = Tunnel::to(upstream, "/elsewhere?a=b")
-                .upstream_gone(|| Close::failed("the upstream has died"))
+                .on_upstream_closed(|| CloseReason::failed("the upstream has died"))
                 .hold(TellsWhenDropped(sender));
             tunnel
                 .open(&mut request, &stop)
@@ -267,7 +267,7 @@ async fn stopping_the_server_ends_every_tunnel_with_a_reason() {
     let front = Front::start(upstream).await;
     let mut client = front.connect().await;
     next(&mut client).await.unwrap().unwrap();
-    front.shutdown.stop();
+    front.shutdown.request();
     let close = loop {
         match next(&mut client).await {
             Some(Ok(Message::Binary(bytes))) => assert_eq!(bytes.len(), 100_000),
@@ -276,7 +276,7 @@ async fn stopping_the_server_ends_every_tunnel_with_a_reason() {
     };
     assert_eq!(
         (u16::from(close.code), close.reason.as_str()),
-        (1001, "the server is stopping")
+        (1001, "the server is shutting down")
     );
     assert!(next(&mut client).await.is_none());
     assert!(front.shutdown.drain(DEADLINE).await);
@@ -314,7 +314,7 @@ async fn a_client_that_does_not_read_holds_up_its_upstream_and_not_the_stop() {
         .unwrap();
     // What the kernel's buffers of four sockets take, and not what an unbounded buffer would.
     assert!(sent.load(Ordering::Relaxed) < 32 << 20);
-    front.shutdown.stop();
+    front.shutdown.request();
     assert!(front.shutdown.drain(DEADLINE).await);
     front.tunnel_ended().await;
 }

@@ -240,7 +240,7 @@ impl Automation {
                 .map_err(|_| ExecuteError::TooManyWaiting)?,
             None => self.slots.acquire()?,
         };
-        if self.shutdown.stopping() {
+        if self.shutdown.is_requested() {
             return Err(ExecuteError::Stopping);
         }
         self.chromium

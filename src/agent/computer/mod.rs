@@ -150,7 +150,7 @@ async fn follow_screen(chromium: Chromium, input: Input, shutdown: Shutdown) {
             tracing::debug!(%error, "cannot pass the screen to the input thread");
         }
         tokio::select! {
-            () = shutdown.stopped() => return,
+            () = shutdown.requested() => return,
             () = sleep(ATTEND_RETRY_DELAY), if matches!(attended, Err(InputError::Full)) => {}
             changed = state.changed() => if changed.is_err() {
                 return;

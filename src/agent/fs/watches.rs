@@ -111,9 +111,9 @@ impl Watches {
         let shutdown = self.inner.shutdown.token();
         self.inner.shutdown.spawn(async move {
             tokio::select! {
-                () = log.unread_for(watches.inner.idle_timeout) => {}
+                () = log.without_readers_for(watches.inner.idle_timeout) => {}
                 () = async {
-                    log.ended().await;
+                    log.closed().await;
                     tokio::time::sleep(RETENTION_INTERVAL).await;
                 } => {}
                 () = shutdown.cancelled() => {}
@@ -124,7 +124,7 @@ impl Watches {
 
     /// Returns a reader of a watch's events; `None` if there is no such watch.
     #[must_use]
-    pub fn events(&self, id: &WatchId, from: streams::From) -> Option<Reader<Arc<WatchEvent>>> {
+    pub fn events(&self, id: &WatchId, from: streams::StartAt) -> Option<Reader<Arc<WatchEvent>>> {
         match self.inner.slots.lock().get(id) {
             Some(Slot::Active { log, .. }) => Some(log.reader(from)),
             _ => None,
@@ -136,7 +136,7 @@ impl Watches {
         let is_active = |slot: &Slot| matches!(slot, Slot::Active { .. });
         match self.inner.remove_if(id, is_active) {
             Some(Slot::Active { log, watch }) => {
-                log.end();
+                log.close();
                 tokio::task::spawn_blocking(move || drop(watch));
                 true
             }
@@ -145,7 +145,7 @@ impl Watches {
     }
 
     fn reserve(&self, id: WatchId) -> Result<Reservation, StartWatchError> {
-        if self.inner.shutdown.stopping() {
+        if self.inner.shutdown.is_requested() {
             return Err(StartWatchError::ShuttingDown);
         }
         let mut slots = self.inner.slots.lock();
@@ -203,7 +203,7 @@ impl Drop for Reservation {
 
 fn append_change(log: &Log<Arc<WatchEvent>>, change: Change) {
     if change == Change::RootGone {
-        log.end();
+        log.close();
         return;
     }
     let event = to_event(change);

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     api::logs::{LogEvent, LogEventKind},
     lines::Line,
-    streams::{self, Bounds, Entry, Log, Look, Reader},
+    streams::{self, Bounds, Entry, Log, Reader, TryNext},
     system::process::child::Listener,
 };
 
@@ -84,13 +84,13 @@ impl ProgramLog {
         last: Option<u64>,
     ) -> ProgramLogReader {
         let last = last.map(Position::from);
-        let newest = self.lines.newest();
+        let newest = self.lines.newest_id();
         let (from, offset, restarted) = match last {
             Some(position) if position.source == run_id => {
                 let offset = position.offset.min(newest);
-                (streams::From::After(offset), offset, false)
+                (streams::StartAt::After(offset), offset, false)
             }
-            other => (streams::From::Oldest, 0, other.is_some()),
+            other => (streams::StartAt::Oldest, 0, other.is_some()),
         };
         ProgramLogReader {
             lines: self.lines.reader(from),
@@ -115,9 +115,9 @@ impl ProgramLogReader {
         let entry = match self.end {
             None => self.lines.next().await,
             Some(end) if self.offset >= end => None,
-            Some(_) => match self.lines.look() {
-                Look::Entry(entry) => Some(entry),
-                Look::Nothing | Look::End => None,
+            Some(_) => match self.lines.try_next() {
+                TryNext::Entry(entry) => Some(entry),
+                TryNext::Empty | TryNext::Closed => None,
             },
         };
         let event = match entry {

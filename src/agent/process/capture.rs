@@ -105,7 +105,7 @@ impl OutputSink {
     /// Adds the exit as the last event of a log.
     pub(super) fn end(&self, exit_code: i32, is_output_open: bool) {
         if let OutputSink::Log(log) = self {
-            log.end_with(
+            log.close_with(
                 ProcessEvent::exit(exit_code, is_output_open),
                 EVENT_OVERHEAD,
             );

@@ -153,7 +153,7 @@ impl Process {
 
     /// Returns a reader of its output events. The last event is its exit.
     #[must_use]
-    pub fn output(&self, from: streams::From) -> Reader<Arc<ProcessEvent>> {
+    pub fn output(&self, from: streams::StartAt) -> Reader<Arc<ProcessEvent>> {
         self.log.reader(from)
     }
 

@@ -218,7 +218,7 @@ impl Processes {
         display: Option<DisplayAccess>,
     ) -> Result<(ProcessSession, OwnedSemaphorePermit), SpawnError> {
         let inner = &self.inner;
-        if inner.shutdown.stopping() {
+        if inner.shutdown.is_requested() {
             return Err(SpawnError::ShuttingDown);
         }
         let permit = inner.permits.clone().try_acquire_owned();
@@ -254,7 +254,7 @@ impl SpawnTask {
         inner.registry.lock().set_exited(id, output_bytes);
         tokio::select! {
             () = time::sleep(RETENTION) => {}
-            () = inner.shutdown.stopped() => {}
+            () = inner.shutdown.requested() => {}
         }
         inner.registry.lock().remove(id);
     }
@@ -271,7 +271,7 @@ impl Inner {
     }
 
     async fn kill_all_at_shutdown(&self) {
-        self.shutdown.stopped().await;
+        self.shutdown.requested().await;
         // Every process holds a permit until it is reaped.
         let all = u32::try_from(self.options.max).unwrap_or(u32::MAX);
         let ended = self.permits.acquire_many(all);

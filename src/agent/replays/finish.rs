@@ -36,7 +36,7 @@ pub(super) async fn finish(
         Some(program) if recorded.is_ok_and(|file| file.len() > 0) => {
             let rewrite = recorder::finish(program, &partial, &draft, FINISH_TIMEOUT);
             let shutdown_timeout = async {
-                shutdown.stopped().await;
+                shutdown.requested().await;
                 tokio::time::sleep(SHUTDOWN_FINISH_TIMEOUT).await;
             };
             tokio::select! {

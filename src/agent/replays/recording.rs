@@ -93,7 +93,7 @@ impl Recording {
                 // A stop takes precedence over its consequences.
                 biased;
                 () = cancelled.cancelled(), if reason.is_none() => ReplayEndReason::Stopped,
-                () = shutdown.stopped(), if reason.is_none() => ReplayEndReason::AgentEnded,
+                () = shutdown.requested(), if reason.is_none() => ReplayEndReason::AgentEnded,
                 end = &mut self.capture_end => break end,
                 () = self.encoder.wait(), if self.encoder.exit.is_none() => match reason {
                     // It has received everything.

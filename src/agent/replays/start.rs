@@ -77,7 +77,7 @@ impl Replays {
         request: &ReplayRequest,
     ) -> Result<Prerequisites, StartReplayError> {
         let inner = &*self.0;
-        if inner.shutdown.stopping() {
+        if inner.shutdown.is_requested() {
             return Err(StartReplayError::ShuttingDown);
         }
         let access = inner.chromium.screen()?;

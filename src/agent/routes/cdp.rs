@@ -16,15 +16,13 @@ use crate::{
     },
     api::{ErrorBody, groups},
     http::{
-        ApiError, ApiResult,
-        tunnel::{Close, Tunnel, TunnelError},
+        ApiError, ApiResult, is_websocket_upgrade,
+        tunnel::{CloseReason, Tunnel, TunnelError},
     },
     shutdown::Shutdown,
 };
 
 pub(crate) const TAG: &str = groups::DEVTOOLS;
-
-const NO_HANDSHAKE: &str = "this route requires a WebSocket handshake";
 
 /// Connect to the browser over DevTools
 ///
@@ -79,7 +77,7 @@ impl CdpConnector {
         path: Option<String>,
     ) -> ApiResult<Response> {
         if !is_websocket_upgrade(&request) {
-            return Err(ApiError::bad_request(NO_HANDSHAKE));
+            return Err(ApiError::websocket_required());
         }
         let deadline = self.clients.hold_deadline();
         let Admitted {
@@ -95,7 +93,7 @@ impl CdpConnector {
                     let successor = self.clients.wait_for_successor(&devtools, deadline);
                     devtools = successor.await?;
                 }
-                Err(TunnelError::NotAnUpgrade) => return Err(ApiError::bad_request(NO_HANDSHAKE)),
+                Err(TunnelError::NotAnUpgrade) => return Err(ApiError::websocket_required()),
                 Err(TunnelError::Malformed(_)) => {
                     return Err(ApiError::bad_request("the handshake is malformed"));
                 }
@@ -122,17 +120,12 @@ impl CdpConnector {
             .is_some_and(|path| path.starts_with("/devtools/page/"));
         let path = path.unwrap_or_else(|| devtools.browser_path.clone());
         Tunnel::to(devtools.addr, path)
-            .until(async move { Close::restarting(clients.wait_until_gone(generation).await) })
-            .upstream_gone(move || match is_page {
-                true => Close::going_away("the tab was closed, or Chromium ended"),
-                false => Close::restarting("Chromium ended and is restarting"),
+            .close_on(
+                async move { CloseReason::restarting(clients.wait_until_gone(generation).await) },
+            )
+            .on_upstream_closed(move || match is_page {
+                true => CloseReason::going_away("the tab was closed, or Chromium ended"),
+                false => CloseReason::restarting("Chromium ended and is restarting"),
             })
     }
-}
-
-fn is_websocket_upgrade(request: &Request) -> bool {
-    request
-        .headers()
-        .get(http::header::UPGRADE)
-        .is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }

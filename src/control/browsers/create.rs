@@ -91,7 +91,7 @@ impl Browsers {
             shutdown,
             ..
         } = &*self.inner;
-        if shutdown.stopping() {
+        if shutdown.is_requested() {
             return Err(BrowserError::ShuttingDown);
         }
         let started = Instant::now();
@@ -152,7 +152,7 @@ impl Browsers {
                 Err(error) => (Event::StartFailed, BrowserError::NotReady(error)),
             },
             () = abandoned.cancelled() => (Event::Abandoned, BrowserError::Abandoned),
-            () = self.inner.shutdown.stopped() => (Event::Abandoned, BrowserError::ShuttingDown),
+            () = self.inner.shutdown.requested() => (Event::Abandoned, BrowserError::ShuttingDown),
         };
         self.apply(browser, event).await?;
         Err(error)
@@ -181,7 +181,7 @@ impl Browsers {
         browser: &Arc<BrowserHandle>,
         abandoned: &CancellationToken,
     ) -> Result<(), BrowserError> {
-        let (reason, error) = if self.inner.shutdown.stopping() {
+        let (reason, error) = if self.inner.shutdown.is_requested() {
             (EndReason::Gone, BrowserError::ShuttingDown)
         } else if abandoned.is_cancelled() {
             (EndReason::Deleted, BrowserError::Abandoned)

@@ -127,7 +127,7 @@ impl Browsers {
                     () = browser.host().wait_gone() => {
                         browser.apply(Event::End(EndReason::Gone)).ok()
                     }
-                    () = self.inner.shutdown.stopped() => return,
+                    () = self.inner.shutdown.requested() => return,
                 };
                 if let Some(actions) = actions {
                     self.run_actions(&browser, actions).await;
@@ -151,7 +151,7 @@ impl Browsers {
             loop {
                 tokio::select! {
                     _ = ticks.tick() => {}
-                    () = this.inner.shutdown.stopped() => return,
+                    () = this.inner.shutdown.requested() => return,
                 }
                 if this.try_record_end(&id, end).await.is_ok() {
                     return;

@@ -72,7 +72,7 @@ impl Browsers {
             tokio::select! {
                 () = changed.notified() => {}
                 () = browser.ended().cancelled() => return,
-                () = self.inner.shutdown.stopped() => return,
+                () = self.inner.shutdown.requested() => return,
             }
             delays.reset();
             // A transfer is never interrupted: the end of the browser waits for it.
@@ -81,7 +81,7 @@ impl Browsers {
                     () = changed.notified() => delays.reset(),
                     () = sleep(delays.next_delay()) => {}
                     () = browser.ended().cancelled() => return,
-                    () = self.inner.shutdown.stopped() => return,
+                    () = self.inner.shutdown.requested() => return,
                 }
             }
         }
@@ -135,7 +135,7 @@ impl Browsers {
     /// Stores the recordings that a stopped host left behind, within [`TAKE_OVER_TIMEOUT`].
     pub(super) async fn take_over_replays(&self, browser: &BrowserHandle) {
         // During shutdown there is no time; the next start does it.
-        if self.inner.shutdown.stopping() {
+        if self.inner.shutdown.is_requested() {
             return;
         }
         let taking_over = self.inner.replays.take_over(browser.id().clone());

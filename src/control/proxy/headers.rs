@@ -29,7 +29,7 @@ const REMOVED_HEADERS: [HeaderName; 6] = [
 /// Returns the headers of a request to an agent, with the agent's `token`.
 pub(super) fn for_agent(parts: &Parts, token: &SecretString) -> HeaderMap {
     let mut headers = parts.headers.clone();
-    forward::strip_hop_by_hop_of_request(&mut headers);
+    forward::strip_hop_by_hop_from_request(&mut headers);
     let host = parts.headers.get(header::HOST).cloned();
     for name in &REMOVED_HEADERS {
         headers.remove(name);

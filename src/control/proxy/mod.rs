@@ -19,11 +19,7 @@ mod path;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{body::Body, extract::Request, response::Response};
-use http::{
-    Method, StatusCode, Uri,
-    header::{self, HeaderValue},
-    request::Parts,
-};
+use http::{Method, StatusCode, Uri, header, request::Parts};
 use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
@@ -38,8 +34,8 @@ pub use self::path::{PathError, SessionPath};
 use super::activity::{Activity, ActivityGuard};
 use crate::{
     http::{
-        AsItIs, forward,
-        tunnel::{Close, Tunnel, TunnelError},
+        PassThrough, forward, is_websocket_upgrade,
+        tunnel::{CloseReason, Tunnel, TunnelError},
     },
     shutdown::Shutdown,
 };
@@ -158,9 +154,9 @@ impl Proxy {
         headers.remove(header::EXPECT);
         let tunnel = Tunnel::to(target.address, path_and_query)
             .headers(headers)
-            .answer_timeout(self.response_timeout)
-            .until(browser_ended(target.ended.clone()))
-            .upstream_gone(|| Close::failed("the connection to the browser is lost"))
+            .response_timeout(self.response_timeout)
+            .close_on(browser_ended(target.ended.clone()))
+            .on_upstream_closed(|| CloseReason::failed("the connection to the browser is lost"))
             .hold(guard);
         let response = tunnel
             .open(&mut Request::from_parts(parts, body), &self.shutdown)
@@ -194,7 +190,7 @@ impl Proxy {
             () = wait_stalled(&progress, self.response_timeout) => return Err(ProxyError::Timeout),
         };
         forward::strip_hop_by_hop(response.headers_mut());
-        response.extensions_mut().insert(AsItIs);
+        response.extensions_mut().insert(PassThrough);
         Ok(response.map(|body: Incoming| Body::new(GuardedBody::new(body, guard))))
     }
 
@@ -235,24 +231,9 @@ impl Proxy {
     }
 }
 
-async fn browser_ended(ended: CancellationToken) -> Close {
+async fn browser_ended(ended: CancellationToken) -> CloseReason {
     ended.cancelled_owned().await;
-    Close::going_away("the browser has ended")
-}
-
-/// Returns whether a request upgrades to a WebSocket. Upgrades to other protocols are optional for
-/// a server, and are ignored.
-fn is_websocket_upgrade(request: &Request) -> bool {
-    request.method() == Method::GET
-        && request
-            .extensions()
-            .get::<hyper::upgrade::OnUpgrade>()
-            .is_some()
-        && request
-            .headers()
-            .get(header::UPGRADE)
-            .map(HeaderValue::as_bytes)
-            .is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"))
+    CloseReason::going_away("the browser has ended")
 }
 
 /// Resolves when the request body has made no progress for `limit`.

@@ -39,13 +39,13 @@ impl Replays {
         self.inner.shutdown.spawn(async move {
             let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
             while let Err(error) = this.take_over_once(&browser).await {
-                if this.inner.shutdown.stopping() {
+                if this.inner.shutdown.is_requested() {
                     return;
                 }
                 tracing::warn!(%browser, %error, "cannot store orphaned recordings; retrying");
                 tokio::select! {
                     () = tokio::time::sleep(delays.next_delay()) => {}
-                    () = this.inner.shutdown.stopped() => return,
+                    () = this.inner.shutdown.requested() => return,
                 }
             }
         })
@@ -148,7 +148,7 @@ impl Replays {
         let (id, Some(recorded)) = (&recording.id, recording.file.clone()) else {
             return Ok(());
         };
-        if self.inner.shutdown.stopping() {
+        if self.inner.shutdown.is_requested() {
             return Err(TransferError::ShuttingDown);
         }
         let _permit = self.inner.transfers.acquire().await;

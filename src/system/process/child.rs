@@ -31,7 +31,7 @@ use tokio::{
 };
 
 use crate::{
-    lines::{Line, Lines},
+    lines::{Line, LineBuffer},
     system::sync::job_thread::JobThread,
 };
 
@@ -379,7 +379,7 @@ async fn read_lines(
     tail: Tail,
 ) {
     let mut chunk = [0; 8 * 1024];
-    let mut lines = Lines::default();
+    let mut lines = LineBuffer::default();
     let consume = |line: Line| {
         match &consumer {
             LineConsumer::Listener(listener) => listener(&line),
@@ -404,7 +404,7 @@ async fn read_lines(
             consume(line);
         }
     }
-    lines.rest().into_iter().for_each(consume);
+    lines.take_rest().into_iter().for_each(consume);
 }
 
 #[cfg(test)]

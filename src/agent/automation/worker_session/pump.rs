@@ -100,7 +100,7 @@ impl WorkerSession {
             request = jobs.recv(), if accepts_jobs => Wakeup::Job(request),
             list = tab_order(order) => Wakeup::TabOrder(list),
             () = caller_gone(reply) => Wakeup::CallerGone,
-            () = self.context.shutdown.stopped() => Wakeup::Shutdown,
+            () = self.context.shutdown.requested() => Wakeup::Shutdown,
             () = sleep_until_some(timer) => Wakeup::Timer,
         }
     }

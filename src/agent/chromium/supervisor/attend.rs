@@ -49,7 +49,7 @@ impl Supervisor {
         loop {
             let event = tokio::select! {
                 biased;
-                () = self.shutdown.stopped() => Event::Shutdown,
+                () = self.shutdown.requested() => Event::Shutdown,
                 reason = process.ended() => Event::ProcessEnded(reason),
                 reason = &mut hang => Event::ProcessHangs(reason),
                 reason = ended(&mut self.display) => Event::DisplayEnded(reason),

@@ -131,7 +131,7 @@ impl Supervisor {
         loop {
             let started = tokio::select! {
                 biased;
-                () = shutdown.stopped() => return,
+                () = shutdown.requested() => return,
                 started = self.start_chromium() => started,
             };
             let started_at = Instant::now();
@@ -164,7 +164,7 @@ impl Supervisor {
             let Some(delay) = delay else { continue };
             tokio::select! {
                 biased;
-                () = shutdown.stopped() => return,
+                () = shutdown.requested() => return,
                 () = self.wait_before_restart(delay) => {}
             }
         }
@@ -211,7 +211,7 @@ impl Supervisor {
         }));
         tokio::select! {
             _ = released => {}
-            () = self.shutdown.stopped() => {}
+            () = self.shutdown.requested() => {}
         }
     }
 

@@ -85,7 +85,7 @@ impl PagePlayer {
         loop {
             let batch = tokio::select! {
                 biased;
-                () = shutdown.stopped() => return,
+                () = shutdown.requested() => return,
                 batch = batches.recv() => batch,
             };
             let Some(batch) = batch else { return };
@@ -117,7 +117,7 @@ impl PagePlayer {
         let error = tokio::select! {
             biased;
             () = reply.closed() => lost("request cancelled"),
-            () = shutdown.stopped() => lost("agent is shutting down"),
+            () = shutdown.requested() => lost("agent is shutting down"),
             played = playing => match played {
                 Ok(result) => result.err(),
                 Err(_) => Some(PlayError::Overrun(budget.grace_period)),

@@ -22,7 +22,7 @@ use super::{OpenLogError, PositionedEvent, line_event, notice, position::Positio
 use crate::{
     agent::fs::files::FileError,
     api::logs::{LogEvent, LogEventKind},
-    lines::{Line, Lines},
+    lines::{Line, LineBuffer},
     system::files::watcher::SharedWatcher,
 };
 
@@ -40,7 +40,7 @@ pub(super) struct FileReader {
     /// `None` while a blocking thread uses it.
     source: Option<FileSource>,
     changed: Arc<Notify>,
-    lines: Lines,
+    lines: LineBuffer,
     last_read_at: Instant,
     pending: VecDeque<PositionedEvent>,
     is_ended: bool,
@@ -64,7 +64,7 @@ impl FileReader {
         let mut reader = FileReader {
             source: Some(source),
             changed,
-            lines: Lines::default(),
+            lines: LineBuffer::default(),
             last_read_at: Instant::now(),
             pending: VecDeque::new(),
             is_ended: false,
@@ -122,13 +122,13 @@ impl FileReader {
     /// Waits for a change. Returns the start of an incomplete line that has waited long enough.
     async fn wait_for_change(&mut self) -> Option<Line> {
         let changed = self.changed.notified();
-        if self.lines.part_len() == 0 {
+        if self.lines.partial_len() == 0 {
             changed.await;
             return None;
         }
         tokio::select! {
             () = changed => None,
-            () = sleep_until(self.last_read_at + PARTIAL_LINE_DELAY) => self.lines.part(),
+            () = sleep_until(self.last_read_at + PARTIAL_LINE_DELAY) => self.lines.take_partial(),
         }
     }
 
@@ -145,7 +145,7 @@ impl FileReader {
 
     /// Queues the rest of a line that will not be completed.
     fn flush(&mut self) {
-        if let Some(rest) = self.lines.rest() {
+        if let Some(rest) = self.lines.take_rest() {
             self.queue(line_event(rest));
         }
     }
@@ -162,7 +162,7 @@ impl FileReader {
     /// Returns the position after the lines that were returned.
     fn position(&self) -> u64 {
         let source = self.source.as_ref();
-        let position = source.and_then(|source| source.position(self.lines.held() as u64));
+        let position = source.and_then(|source| source.position(self.lines.buffered() as u64));
         position.map_or(0, u64::from)
     }
 }

@@ -64,7 +64,7 @@ pub(crate) async fn upload(
         names: PartNames::default(),
         errors: UploadErrors::default(),
     };
-    while let Some(part) = parts.next().await? {
+    while let Some(part) = parts.next_part().await? {
         reader = reader.read_part(part).await?;
     }
     reader.publish().await?;

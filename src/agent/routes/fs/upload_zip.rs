@@ -82,7 +82,7 @@ pub(crate) async fn upload_zip(
 /// Reads the form: the archive, in an unnamed file within `directory`, and the destination.
 async fn read_form(mut parts: Multipart, directory: PathBuf) -> ApiResult<(File, GuestPath)> {
     let (mut archive, mut path) = (None, None);
-    while let Some(part) = parts.next().await? {
+    while let Some(part) = parts.next_part().await? {
         match part.name() {
             "zip_file" if archive.is_some() => {
                 return Err(ApiError::bad_field("zip_file", DUPLICATE));

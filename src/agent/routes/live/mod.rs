@@ -38,7 +38,7 @@ pub(crate) async fn live(State(live): State<LiveViews>) -> ApiResult<Response> {
 /// Returns the page, unless there is no screen to show.
 fn show(live: &LiveViews) -> ApiResult<Response> {
     live.check_available()?;
-    Ok(PAGE.answer(&[]))
+    Ok(PAGE.response(&[]))
 }
 
 impl From<LiveViewError> for ApiError {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::http::Page;
+use crate::http::HtmlPage;
 
 const DOCUMENT: &str = include_str!("page/index.html");
 const SCRIPT: &str = include_str!("page/live.js");
@@ -10,9 +10,9 @@ const STYLE: &str = include_str!("page/live.css");
 
 /// The page with its style and script. Its images come through the socket. It may be embedded in
 /// other pages.
-pub(crate) static PAGE: LazyLock<Page> = LazyLock::new(|| {
+pub(crate) static PAGE: LazyLock<HtmlPage> = LazyLock::new(|| {
     let additional = "img-src blob: data:; connect-src 'self'";
-    Page::new(DOCUMENT, STYLE, SCRIPT, additional)
+    HtmlPage::new(DOCUMENT, STYLE, SCRIPT, additional)
 });
 
 #[cfg(test)]
@@ -21,7 +21,7 @@ mod tests {
 
     #[test]
     fn page_is_complete_without_external_references() {
-        let html = PAGE.text(&[]);
+        let html = PAGE.render(&[]);
         assert!(html.contains(SCRIPT) && html.contains(STYLE));
         assert!(!html.contains("{{"));
         for reference in [" src=", "href=", "http://", "https://", "@import", "url(//"] {

@@ -22,7 +22,7 @@ use super::TAG;
 use crate::{
     agent::live::{FrameEvent, InputWorker, LiveViews, ViewerInbox, ViewerStream},
     api::{ErrorBody, live::ViewerMessage},
-    http::{ApiError, ApiResult, FieldErrors, closing, see_off, websocket},
+    http::{ApiError, ApiResult, FieldErrors, accept_websocket, close_frame, close_gracefully},
     shutdown::Shutdown,
 };
 
@@ -69,7 +69,7 @@ pub(crate) async fn connect(
 ) -> ApiResult<Response> {
     let (stream, inbox, worker) = live.open(control)?;
     let cancelled = shutdown.token();
-    websocket(request, shutdown, move |socket| {
+    accept_websocket(request, shutdown, move |socket| {
         serve(socket, stream, inbox, worker, cancelled)
     })
     .await
@@ -92,7 +92,7 @@ async fn serve(
                 reason = send_frames(&mut stream, &mut to_page) => reason,
                 reason = receive_messages(&mut from_page, &mut inbox) => reason,
                 () = cancelled.cancelled() => {
-                    Some(closing(close_code::AWAY, "the agent is stopping"))
+                    Some(close_frame(close_code::AWAY, "the agent is stopping"))
                 }
             };
             // Lets the worker end after the messages that it has received.
@@ -112,7 +112,7 @@ async fn serve(
     // Frees the viewer's permit and releases held keys before the connection is closed.
     drop((stream, worker));
     if let Some(close) = reason {
-        see_off(close, &mut to_page, &mut from_page).await;
+        close_gracefully(close, &mut to_page, &mut from_page).await;
     }
 }
 
@@ -146,7 +146,7 @@ async fn receive_messages(
         let message = tokio::select! {
             message = page.next() => message?.ok()?,
             () = sleep_until(received_at + SILENCE_TIMEOUT) => {
-                return Some(closing(close_code::AWAY, "the page does not respond"));
+                return Some(close_frame(close_code::AWAY, "the page does not respond"));
             }
         };
         received_at = Instant::now();
@@ -154,16 +154,19 @@ async fn receive_messages(
             Message::Text(text) => text,
             Message::Ping(_) | Message::Pong(_) => continue,
             Message::Binary(_) => {
-                return Some(closing(close_code::UNSUPPORTED, "messages must be JSON"));
+                return Some(close_frame(
+                    close_code::UNSUPPORTED,
+                    "messages must be JSON",
+                ));
             }
             Message::Close(_) => return None,
         };
         let message = match parse(&text) {
             Ok(message) => message,
-            Err(error) => return Some(closing(close_code::POLICY, close_reason(&error))),
+            Err(error) => return Some(close_frame(close_code::POLICY, close_reason(&error))),
         };
         if let Err(error) = inbox.receive(message).await {
-            return Some(closing(close_code::POLICY, error.to_string()));
+            return Some(close_frame(close_code::POLICY, error.to_string()));
         }
         // Nothing was read while the inbox was full, so that time does not count as silence.
         received_at = Instant::now();

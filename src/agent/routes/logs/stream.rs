@@ -10,7 +10,7 @@ use crate::{
         ErrorBody,
         logs::{LogEvent, LogQuery, LogSourceName, SupervisorProcess},
     },
-    http::{ApiResult, LastEventId, Query, SseEvent, sse},
+    http::{ApiResult, LastEventId, Query, SseEvent, sse_response},
     shutdown::Shutdown,
 };
 
@@ -63,5 +63,5 @@ pub(crate) async fn stream(
         let data = serde_json::to_string(&event).unwrap_or_default();
         Some((SseEvent { id, data }, reader))
     });
-    Ok(sse(events, &shutdown))
+    Ok(sse_response(events, &shutdown))
 }

@@ -24,9 +24,9 @@ use super::{TAG, find};
 use crate::{
     agent::process::{Process, Processes, WRITE_TIMEOUT},
     api::{ErrorBody, ids::ProcessId, process::ProcessEvent},
-    http::{ApiError, ApiResult, Path, closing, see_off, websocket},
+    http::{ApiError, ApiResult, Path, accept_websocket, close_frame, close_gracefully},
     shutdown::Shutdown,
-    streams::{Entry, From, Reader},
+    streams::{Entry, Reader, StartAt},
 };
 
 /// The interval of pings, which keep proxies from closing an idle connection.
@@ -68,7 +68,7 @@ pub(crate) async fn attach(
         return Err(ApiError::bad_request("the process has no terminal"));
     }
     let cancelled = shutdown.token();
-    websocket(request, &shutdown, |socket| {
+    accept_websocket(request, &shutdown, |socket| {
         serve(socket, process, cancelled)
     })
     .await
@@ -76,13 +76,13 @@ pub(crate) async fn attach(
 
 async fn serve(socket: WebSocket, process: Arc<Process>, cancelled: CancellationToken) {
     let (mut to_client, mut from_client) = socket.split();
-    let output = process.output(From::Oldest);
+    let output = process.output(StartAt::Oldest);
     let close = {
         let mut input = std::pin::pin!(forward_input(&mut from_client, &process));
         let close = tokio::select! {
             close = send_output(output, &mut to_client) => close,
             () = &mut input => return,
-            () = cancelled.cancelled() => Some(closing(close_code::AWAY, "the agent is stopping")),
+            () = cancelled.cancelled() => Some(close_frame(close_code::AWAY, "the agent is stopping")),
         };
         let Some(close) = close else {
             // Input that the client sent before it disconnected is still written.
@@ -91,7 +91,7 @@ async fn serve(socket: WebSocket, process: Arc<Process>, cancelled: Cancellation
         };
         close
     };
-    see_off(close, &mut to_client, &mut from_client).await;
+    close_gracefully(close, &mut to_client, &mut from_client).await;
 }
 
 /// Sends the output until it ends. Returns `None` if the client is gone.
@@ -112,13 +112,13 @@ async fn send_output(
             Some(Entry::Item { item, .. }) => item,
             Some(Entry::Gap { .. }) => {
                 let reason = "output was dropped before it was sent; attach again";
-                return Some(closing(close_code::AGAIN, reason));
+                return Some(close_frame(close_code::AGAIN, reason));
             }
-            None => return Some(closing(close_code::NORMAL, "")),
+            None => return Some(close_frame(close_code::NORMAL, "")),
         };
         if let Some(code) = event.exit_code {
             let reason = format!("exited with {code}");
-            return Some(closing(close_code::NORMAL, reason));
+            return Some(close_frame(close_code::NORMAL, reason));
         }
         if let Some(data) = &event.data_b64 {
             let sent = client.send(Message::Binary(data.0.clone())).await;

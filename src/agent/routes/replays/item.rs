@@ -15,7 +15,7 @@ use super::{RECORDING_RETRY_DELAY, TAG};
 use crate::{
     agent::replays::{ReplayError, Replays},
     api::{ErrorBody, ids::ReplayId},
-    http::{ApiError, ApiResult, Path, RangedAnswer},
+    http::{ApiError, ApiResult, Path, RangeResponse},
 };
 
 /// Bytes per read.
@@ -53,7 +53,7 @@ pub(crate) async fn download(
         result => result?,
     };
     let etag = HeaderValue::try_from(format!("\"{id}\"")).map_err(ApiError::internal)?;
-    let range_response = RangedAnswer::to(&headers, length, etag);
+    let range_response = RangeResponse::new(&headers, length, etag);
     let body = match range_response.range() {
         Some(range) => {
             file.seek(SeekFrom::Start(range.start))
@@ -63,7 +63,7 @@ pub(crate) async fn download(
         }
         None => Body::empty(),
     };
-    let mut response = range_response.with(body);
+    let mut response = range_response.with_body(body);
     let kind = HeaderValue::from_static("video/mp4");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)

@@ -17,7 +17,7 @@ use crate::{
         keys::{Identity, KeyError},
         session_token::Scope,
     },
-    http::{ApiError, ApiResult, bearer},
+    http::{ApiError, ApiResult, bearer_token},
 };
 
 /// The headers that select a project. The second is an alias that some clients send.
@@ -135,7 +135,7 @@ fn scope_allows(scope: &Scope, method: &Method, route: &str) -> bool {
 }
 
 async fn verify_api_key(control: &Control, headers: &HeaderMap) -> ApiResult<Principal> {
-    let identity = match control.keys.authenticate(bearer(headers)?).await {
+    let identity = match control.keys.authenticate(bearer_token(headers)?).await {
         Ok(identity) => identity,
         Err(KeyError::Expired) => {
             return Err(ApiError::unauthorized("the API key has expired"));

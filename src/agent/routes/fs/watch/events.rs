@@ -8,7 +8,7 @@ use super::{TAG, watch_not_found};
 use crate::{
     agent::fs::watches::{Watches, overflow_event},
     api::{ErrorBody, fs::WatchEvent, ids::WatchId},
-    http::{ApiResult, LastEventId, Path, follow},
+    http::{ApiResult, LastEventId, Path, follow_log},
     shutdown::Shutdown,
 };
 
@@ -44,5 +44,5 @@ pub(crate) async fn events(
         .events(&id, last.into())
         .ok_or_else(watch_not_found)?;
     let gap = |missed| Arc::new(overflow_event(Some(missed)));
-    Ok(follow(reader, gap, &shutdown))
+    Ok(follow_log(reader, gap, &shutdown))
 }

@@ -6,7 +6,7 @@ use super::super::{TAG, find};
 use crate::{
     agent::process::Processes,
     api::{ErrorBody, ids::ProcessId, process::ProcessEvent},
-    http::{ApiResult, LastEventId, Path, follow},
+    http::{ApiResult, LastEventId, Path, follow_log},
     shutdown::Shutdown,
 };
 
@@ -39,5 +39,5 @@ pub(crate) async fn stream(
     last: LastEventId,
 ) -> ApiResult<Response> {
     let reader = find(&processes, &id)?.output(last.into());
-    Ok(follow(reader, ProcessEvent::overflow, &shutdown))
+    Ok(follow_log(reader, ProcessEvent::overflow, &shutdown))
 }

@@ -26,7 +26,7 @@ use crate::{
         session_token::{Scope, SessionTokens},
         store::{ReplayRow, StoreError},
     },
-    http::{ApiError, ApiResult, RangedAnswer},
+    http::{ApiError, ApiResult, RangeResponse},
     shutdown::Shutdown,
 };
 
@@ -145,12 +145,12 @@ impl ReplayContext {
         let length = self.replays.size(id).await?;
         // A stored file never changes.
         let etag = HeaderValue::try_from(format!("\"{id}\"")).map_err(ApiError::internal)?;
-        let ranged = RangedAnswer::to(request, length, etag);
+        let ranged = RangeResponse::new(request, length, etag);
         let body = match ranged.range() {
             Some(range) => Body::from_stream(self.replays.read(id, range).await?),
             None => Body::empty(),
         };
-        let mut response = ranged.with(body);
+        let mut response = ranged.with_body(body);
         let is_success = response.status().is_success();
         let headers = response.headers_mut();
         headers.insert(

@@ -15,7 +15,7 @@ use crate::{
         session_token::Scope,
         store::ReplayRow,
     },
-    http::{ApiResult, Page, Path},
+    http::{ApiResult, HtmlPage, Path},
 };
 
 const DOCUMENT: &str = include_str!("player/player.html");
@@ -23,9 +23,9 @@ const STYLE: &str = include_str!("player/player.css");
 const SCRIPT: &str = include_str!("player/player.js");
 
 /// The player page. Its content security policy allows videos of this server only.
-static PAGE: LazyLock<Page> = LazyLock::new(|| {
+static PAGE: LazyLock<HtmlPage> = LazyLock::new(|| {
     let policy = "media-src 'self'; frame-ancestors 'none'";
-    Page::new(DOCUMENT, STYLE, SCRIPT, policy)
+    HtmlPage::new(DOCUMENT, STYLE, SCRIPT, policy)
 });
 
 /// Open the player of a replay
@@ -103,7 +103,7 @@ fn page(row: &ReplayRow, token: &str, content: &Content) -> Response {
         Content::Pending(reason) => (message(reason), String::new()),
         Content::Lost => (message("This replay is lost."), String::new()),
     };
-    PAGE.answer(&[
+    PAGE.response(&[
         ("id", id.as_str()),
         ("started", &time(row.started_at)),
         ("facts", &facts(row)),
