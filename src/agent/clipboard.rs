@@ -36,13 +36,13 @@ use crate::{
     },
 };
 
-/// How long the clipboard's owner may take to send its text.
+/// The time the clipboard's owner may take to send its text.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Additional time to connect and clean up.
 const READ_GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// The number of concurrent reads. Each occupies a thread until its timeout.
 pub const MAX_READS: usize = 16;
-/// How long the child process may take to start and own the clipboard, normally some ten
+/// The time the child process may take to start and own the clipboard, normally some ten
 /// milliseconds.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of queued writes.
@@ -258,7 +258,7 @@ impl OfferTask {
     }
 
     async fn write(&mut self, write: WriteRequest) {
-        // The caller has gone, so nobody relies on the text.
+        // The caller has gone and does not rely on the text.
         if write.reply.is_closed() {
             return;
         }

@@ -16,7 +16,7 @@ use crate::system::x11::{
     server::DisplayAccess,
 };
 
-/// How long a request waits for the screenshots before it. Each takes some ten milliseconds.
+/// The time a request waits for the screenshots before it. Each takes some ten milliseconds.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]

@@ -7,12 +7,12 @@ use crate::support::dev::Dev;
 use crate::support::painter::Image;
 
 #[tokio::test]
-async fn a_form_is_filled_in_by_hand_through_control() {
+async fn form_is_filled_in_with_mouse_and_keyboard() {
     const FORM: &str = "<input id=name style='position:fixed;left:0;top:0;width:400px;height:60px'>\
         <button style='position:fixed;left:0;top:100px;width:400px;height:60px' onclick=\"document.title = document.getElementById('name').value\">";
     let dev = Dev::start().await;
-    let wishes = json!({"headless": false, "viewport": {"width": 1280, "height": 800}});
-    let browser = dev.post("/browsers", wishes).await;
+    let request = json!({"headless": false, "viewport": {"width": 1280, "height": 800}});
+    let browser = dev.post("/browsers", request).await;
     assert_eq!(browser.status, 201, "{}", browser.body);
     let id = browser.body["session_id"].as_str().unwrap();
     let route = |path: &str| format!("/browsers/{id}/{path}");
@@ -51,8 +51,8 @@ async fn a_form_is_filled_in_by_hand_through_control() {
     dev.finish().await;
 }
 
-/// What the page has seen of mouse and keyboard: what happened, and with which button, key or turn.
-const NOTES: &str = "<body style='margin:0;height:100vh'><script>window.seen = []; \
+/// A page that records its input events with their button, key or wheel delta.
+const RECORDING_PAGE: &str = "<body style='margin:0;height:100vh'><script>window.seen = []; \
     for (const type of ['mousedown', 'mouseup', 'keydown', 'wheel']) \
       addEventListener(type, event => seen.push(type + ' ' + (event.key ?? (event.deltaY || event.button))), true)</script>";
 
@@ -74,14 +74,14 @@ async fn show(dev: &Dev, id: &str, page: &str) {
 }
 
 #[tokio::test]
-async fn each_route_of_mouse_and_keyboard_is_there_through_control() {
+async fn every_computer_route_works_through_control() {
     let dev = Dev::start().await;
     for headless in [false, true] {
-        let wishes = json!({"headless": headless, "viewport": {"width": 1280, "height": 800}, "timeout_seconds": 600});
-        let made = dev.post("/browsers", wishes).await;
-        assert_eq!(made.status, 201, "{}", made.body);
-        let id = made.body["session_id"].as_str().unwrap();
-        show(&dev, id, NOTES).await;
+        let request = json!({"headless": headless, "viewport": {"width": 1280, "height": 800}, "timeout_seconds": 600});
+        let created = dev.post("/browsers", request).await;
+        assert_eq!(created.status, 201, "{}", created.body);
+        let id = created.body["session_id"].as_str().unwrap();
+        show(&dev, id, RECORDING_PAGE).await;
         let computer = async |route: &str, body: Value| {
             dev.post(&format!("/browsers/{id}/computer/{route}"), body)
                 .await
@@ -109,7 +109,7 @@ async fn each_route_of_mouse_and_keyboard_is_there_through_control() {
         }
         let at = computer("get_mouse_position", json!({})).await;
         assert_eq!(at.body, json!({"x": 600, "y": 500}));
-        // The wheel's turns may come last where Chromium is behind.
+        // Wheel events may arrive last if Chromium lags behind.
         let code = "await page.waitForFunction(() => seen.includes('keydown F9') && seen.some(one => one.startsWith('wheel '))); \
             return page.evaluate(() => seen)";
         let seen = script(&dev, id, code).await;
@@ -137,17 +137,17 @@ async fn each_route_of_mouse_and_keyboard_is_there_through_control() {
             "{seen:?}"
         );
 
-        let picture = dev
+        let image = dev
             .request(Method::POST, &format!("/browsers/{id}/computer/screenshot"))
             .json(&json!({"region": {"x": 10, "y": 20, "width": 30, "height": 40}}))
             .send()
             .await
             .unwrap();
-        assert_eq!(picture.headers()["content-type"], "image/png");
-        let picture = Image::of_png(&picture.bytes().await.unwrap());
-        assert_eq!((picture.width, picture.height), (30, 40));
+        assert_eq!(image.headers()["content-type"], "image/png");
+        let image = Image::of_png(&image.bytes().await.unwrap());
+        assert_eq!((image.width, image.height), (30, 40));
 
-        // What only a display has.
+        // Routes that need a display.
         let answers = [
             computer("clipboard/write", json!({"text": "copied"})).await,
             computer("clipboard/read", json!({})).await,

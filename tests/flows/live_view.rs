@@ -1,4 +1,4 @@
-//! The live view through control: by its links alone.
+//! The live view through control, by its links alone.
 
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
@@ -11,14 +11,14 @@ use crate::support::{
     wait::until,
 };
 
-async fn looker() -> TestAgent {
+async fn observer() -> TestAgent {
     Start::headless()
         .with(["--viewport", "1280x800"])
         .ready()
         .await
 }
 
-async fn middle(page: &mut Page) -> serde_json::Value {
+async fn middle_pixel(page: &mut Page) -> serde_json::Value {
     page.evaluate(
         "(() => { const s = document.getElementById('screen'); \
          return [...s.getContext('2d').getImageData(s.width / 2, s.height / 2, 1, 1).data] })()",
@@ -28,7 +28,7 @@ async fn middle(page: &mut Page) -> serde_json::Value {
 
 async fn until_middle_is(page: &mut Page, color: &serde_json::Value) {
     until("the colour", async || {
-        (middle(page).await == *color).then_some(())
+        (middle_pixel(page).await == *color).then_some(())
     })
     .await;
 }
@@ -55,16 +55,16 @@ async fn press_a_key(page: &mut Page) {
 }
 
 #[tokio::test]
-async fn its_links_show_the_browser_its_death_and_its_end() {
+async fn links_show_the_browser_its_restart_and_its_end() {
     let dev = Dev::start().await;
     let start = "data:text/html,<title>shown</title><body style='background:rgb(0,0,255)'><script>\
         onmousedown = () => document.body.style.background = 'rgb(0,255,0)'; \
         onkeydown = () => document.body.style.background = 'rgb(0,0,255)'</script>";
-    let wishes = json!({"viewport": {"width": 1024, "height": 768}, "start_url": start, "timeout_seconds": 600});
-    let created = dev.post("/browsers", wishes).await;
+    let request = json!({"viewport": {"width": 1024, "height": 768}, "start_url": start, "timeout_seconds": 600});
+    let created = dev.post("/browsers", request).await;
     assert_eq!(created.status, 201, "{}\n{}", created.body, dev.log());
     let id = created.body["session_id"].as_str().unwrap().to_owned();
-    let looker = looker().await;
+    let observer = observer().await;
     let (blue, green) = (json!([0, 0, 255, 255]), json!([0, 255, 0, 255]));
     for (link, read_only, name) in [
         ("browser_live_view_url", false, "live-view-through-control"),
@@ -75,7 +75,7 @@ async fn its_links_show_the_browser_its_death_and_its_end() {
         ),
     ] {
         let url = created.body[link].as_str().unwrap();
-        let mut page = open(&looker, url).await;
+        let mut page = open(&observer, url).await;
         until_live(&mut page).await;
         until_middle_is(&mut page, &blue).await;
         if !read_only {
@@ -89,8 +89,8 @@ async fn its_links_show_the_browser_its_death_and_its_end() {
         Photo::take(&mut page, name).await;
     }
 
-    // Its agent is killed: the page says so, and shows the next one by itself.
-    let mut page = Page::of(&looker).await;
+    // The agent is killed: the page reports it and reconnects to the next one.
+    let mut page = Page::of(&observer).await;
     page.evaluate("window.states = [document.body.dataset.state]; \
         new MutationObserver(() => states.push(document.body.dataset.state)).observe(document.body, {attributeFilter: ['data-state']}); 0")
         .await;
@@ -104,15 +104,15 @@ async fn its_links_show_the_browser_its_death_and_its_end() {
     })
     .await;
 
-    // It ends: there is nothing to wait for any more.
+    // The browser is deleted: the page stops reconnecting.
     dev.delete(&format!("/browsers/{id}")).await;
     page.until("document.body.dataset.state", |state| state == "ended")
         .await;
-    let told = page
-        .evaluate("document.getElementById('told').textContent")
+    let message = page
+        .evaluate("document.getElementById('message').textContent")
         .await;
-    assert_eq!(told, "The browser has ended.");
+    assert_eq!(message, "The browser has ended.");
     Photo::take(&mut page, "live-view-ended").await;
-    looker.stop().await;
+    observer.stop().await;
     dev.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Replays from their beginning to a page that plays them.
+//! Replays, from the start of a recording to the page that plays it.
 
 use std::fs;
 
@@ -13,8 +13,9 @@ use crate::support::replays::{add_finished, directory_of, red_then_blue};
 use crate::support::video::Video;
 use crate::support::wait::until;
 
-/// What a page that plays a replay shows at some times, and a picture of it while it plays on from the last of them.
-async fn watch(dev: &Dev, viewer: &Value, url: &str, times: &[f64]) -> Value {
+/// Plays a replay in a page. Returns the colours at some times, and a screenshot taken while it
+/// continues from the last of them.
+async fn play(dev: &Dev, viewer: &Value, url: &str, times: &[f64]) -> Value {
     let code = format!(
         "await page.goto({url}); \
          const seen = await page.evaluate(async (times) => {{ \
@@ -56,13 +57,13 @@ async fn watch(dev: &Dev, viewer: &Value, url: &str, times: &[f64]) -> Value {
     answer.body["result"].clone()
 }
 
-/// Whether the page shows the film, which is blue by then, in a good part of its window.
+/// Asserts that the video, which is blue at that time, covers a good part of the page.
 fn shows_blue(name: &str, result: &Value) {
     let share = Photo::of(&result["picture"], name).fraction_of([0, 0, 255]);
     assert!(share > 0.15, "{share} of {name}");
 }
 
-/// Whether a colour is about this one: what was compressed is never exact.
+/// Returns whether a colour is about this one: compression alters it.
 fn is_about(color: &Value, expected: [i64; 3]) -> bool {
     let color = color.as_array().unwrap().iter().zip(expected);
     color
@@ -74,7 +75,7 @@ const RED: [i64; 3] = [255, 0, 0];
 const BLUE: [i64; 3] = [0, 0, 255];
 
 #[tokio::test]
-async fn the_link_of_a_replay_plays_and_seeks_in_a_browser() {
+async fn replay_link_plays_and_seeks_in_a_browser() {
     let dev = Dev::start().await;
     let recorded = dev.browser(json!({})).await;
     let viewer = dev
@@ -87,7 +88,7 @@ async fn the_link_of_a_replay_plays_and_seeks_in_a_browser() {
     let listed = dev.get(&format!("{base}/replays")).await.body;
     let url = listed[0]["replay_view_url"].as_str().unwrap();
 
-    let result = watch(&dev, &viewer, url, &[4.5, 1.0, 5.0]).await;
+    let result = play(&dev, &viewer, url, &[4.5, 1.0, 5.0]).await;
     shows_blue("replay", &result);
     assert_eq!(
         (&result["width"], &result["height"]),
@@ -104,7 +105,7 @@ async fn the_link_of_a_replay_plays_and_seeks_in_a_browser() {
 }
 
 #[tokio::test]
-async fn what_a_killed_control_and_its_agents_have_left_is_kept() {
+async fn recordings_of_a_killed_control_and_its_agents_are_stored() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({"name": "ours"})).await;
     let whole = add_finished(&dev, &browser, b"whole");
@@ -146,10 +147,10 @@ async fn what_a_killed_control_and_its_agents_have_left_is_kept() {
 }
 
 /// A browser with a screen that shows red.
-async fn red_browser(dev: &Dev, wishes: Value) -> String {
-    let mut wishes = wishes;
-    wishes["viewport"] = json!({"width": 640, "height": 480});
-    let made = dev.post("/browsers", wishes).await;
+async fn red_browser(dev: &Dev, request: Value) -> String {
+    let mut request = request;
+    request["viewport"] = json!({"width": 640, "height": 480});
+    let made = dev.post("/browsers", request).await;
     assert_eq!(
         made.status,
         StatusCode::CREATED,
@@ -162,7 +163,7 @@ async fn red_browser(dev: &Dev, wishes: Value) -> String {
     base
 }
 
-/// Fills the page with a colour, and has it seen for a while. The page is one to be scrolled, and it is.
+/// Fills the page with a colour and scrolls it for a while.
 async fn show(dev: &Dev, base: &str, color: &str) {
     let code = format!(
         "await page.setContent('<body style=\"margin: 0; height: 9000px; background: {color}\">'); \
@@ -178,8 +179,8 @@ async fn show(dev: &Dev, base: &str, color: &str) {
     assert_eq!(answer.body["success"], true, "{}", answer.body);
 }
 
-async fn record(dev: &Dev, base: &str, wishes: Value) -> Value {
-    let started = dev.post(&format!("{base}/replays"), wishes).await;
+async fn record(dev: &Dev, base: &str, request: Value) -> Value {
+    let started = dev.post(&format!("{base}/replays"), request).await;
     assert_eq!(
         started.status,
         StatusCode::CREATED,
@@ -197,19 +198,19 @@ async fn file(dev: &Dev, base: &str, replay: &Value) -> Response {
     dev.request(Method::GET, &path).send().await.unwrap()
 }
 
-/// The file of a replay that comes in in the background.
+/// Waits for the file of a replay that is collected in the background.
 async fn file_in_time(dev: &Dev, base: &str, replay: &Value) -> Response {
     until("its file is there", async || {
         let file = file(dev, base, replay).await;
         let status = file.status().as_u16();
-        // Its agent may be being started again.
+        // The agent may be restarting.
         assert!(matches!(status, 200 | 202 | 502 | 503), "{status}");
         (status == 200).then_some(file)
     })
     .await
 }
 
-/// The one replay in a browser's list.
+/// Returns the only replay in a browser's list.
 async fn only(dev: &Dev, base: &str) -> Value {
     let listed = dev.get(&format!("{base}/replays")).await.body;
     assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
@@ -217,7 +218,7 @@ async fn only(dev: &Dev, base: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_recorded_plays_when_its_browser_has_gone() {
+async fn recording_is_playable_after_its_browser_is_deleted() {
     let dev = Dev::start().await;
     let viewer = dev
         .browser(json!({"viewport": {"width": 1280, "height": 720}}))
@@ -245,7 +246,7 @@ async fn what_is_recorded_plays_when_its_browser_has_gone() {
     let stopped = dev.post(&stop, json!({})).await;
     assert_eq!(stopped.status, StatusCode::OK, "{}", stopped.body);
     assert_eq!(stopped.body["end_reason"], "stopped");
-    // It may be asked for at once, wherever it is.
+    // It is available at once, wherever it is stored.
     assert_eq!(file(&dev, &base, &started).await.status(), 200);
     assert_eq!(dev.delete(&base).await.status, StatusCode::NO_CONTENT);
 
@@ -278,7 +279,7 @@ async fn what_is_recorded_plays_when_its_browser_has_gone() {
     assert!(seconds > 3.0, "{seconds}");
     let url = kept["replay_view_url"].as_str().unwrap();
     let late = seconds - 0.3;
-    let result = watch(&dev, &viewer, url, &[late, 0.7, late]).await;
+    let result = play(&dev, &viewer, url, &[late, 0.7, late]).await;
     shows_blue("recorded", &result);
     assert_eq!(
         (&result["width"], &result["height"]),
@@ -294,30 +295,30 @@ async fn what_is_recorded_plays_when_its_browser_has_gone() {
 }
 
 #[tokio::test]
-async fn a_browser_that_is_deleted_or_not_used_any_more_hands_over_what_it_records() {
+async fn deleted_and_idle_browsers_hand_over_their_recordings() {
     let dev = Dev::start().await;
-    let recorded = async |wishes: Value| {
-        let base = red_browser(&dev, wishes).await;
+    let recorded = async |request: Value| {
+        let base = red_browser(&dev, request).await;
         let replay = record(&dev, &base, json!({})).await;
         let page = replay["replay_view_url"].as_str().unwrap().to_owned();
         (base, page)
     };
     let deleted = async {
         let (base, _) = recorded(json!({})).await;
-        delete_and_watch(&dev, &base).await;
+        delete_and_play(&dev, &base).await;
     };
     let idle = async {
         let (base, page) = recorded(json!({"timeout_seconds": 10})).await;
-        only_look(&dev, &base, &page).await;
+        wait_for_idle_timeout(&dev, &base, &page).await;
     };
     tokio::join!(deleted, idle);
     dev.finish().await;
 }
 
-async fn delete_and_watch(dev: &Dev, base: &str) {
+async fn delete_and_play(dev: &Dev, base: &str) {
     show(dev, base, "blue").await;
     assert_eq!(dev.delete(base).await.status, StatusCode::NO_CONTENT);
-    // The end has waited for it.
+    // Deletion has waited for the recording.
     let replay = only(dev, base).await;
     assert_eq!(
         (&replay["status"], &replay["end_reason"]),
@@ -327,28 +328,29 @@ async fn delete_and_watch(dev: &Dev, base: &str) {
     assert_eq!(whole.status(), 200);
     let whole = whole.bytes().await.unwrap();
     assert_eq!(Some(whole.len() as u64), replay["size_bytes"].as_u64());
-    let film = Video::of_bytes(&whole, 316, 296);
-    let (red, blue) = (film.first(0x00ff_0000), film.first(0x0000_00ff));
-    assert!(red < blue && red.is_some(), "{film:?}");
+    let video = Video::of_bytes(&whole, 316, 296);
+    let (red, blue) = (video.first(0x00ff_0000), video.first(0x0000_00ff));
+    assert!(red < blue && red.is_some(), "{video:?}");
     let viewer = dev.browser(json!({})).await;
-    let late = film.duration - 0.1;
+    let late = video.duration - 0.1;
     let url = replay["replay_view_url"].as_str().unwrap();
-    let result = watch(dev, &viewer, url, &[late]).await;
+    let result = play(dev, &viewer, url, &[late]).await;
     assert!(is_about(&result["seen"][0]["color"], BLUE), "{result}");
 }
 
-/// A look at the record that is left when it has ended is no use of it, and nor is a page that waits for its replay.
-async fn only_look(dev: &Dev, base: &str, page: &str) {
+/// Waits for the idle timeout. Neither reads of the deleted browser's row nor a page that waits for
+/// its replay count as use.
+async fn wait_for_idle_timeout(dev: &Dev, base: &str, page: &str) {
     let record = format!("{base}?status=deleted");
-    let mut looks = 0;
+    let mut reads = 0;
     until("it has ended", async || {
         let page = dev.http.get(page).send().await.unwrap();
         assert_eq!(page.status(), 200);
-        looks += 1;
+        reads += 1;
         (dev.get(&record).await.status == 200).then_some(())
     })
     .await;
-    assert!(looks > 1);
+    assert!(reads > 1);
     let replay = until("its recording has ended", async || {
         let replay = only(dev, base).await;
         (replay["status"] == "finished").then_some(replay)
@@ -359,7 +361,7 @@ async fn only_look(dev: &Dev, base: &str, page: &str) {
 }
 
 #[tokio::test]
-async fn what_an_agent_had_recorded_when_it_was_killed_is_kept() {
+async fn recording_of_a_killed_agent_is_stored() {
     let dev = Dev::start().await;
     let base = red_browser(&dev, json!({"timeout_seconds": 600})).await;
     let viewer = dev.browser(json!({})).await;
@@ -383,13 +385,13 @@ async fn what_an_agent_had_recorded_when_it_was_killed_is_kept() {
     file_in_time(&dev, &base, &replay).await;
     assert_eq!(dev.delete(&base).await.status, StatusCode::NO_CONTENT);
     let url = replay["replay_view_url"].as_str().unwrap();
-    let result = watch(&dev, &viewer, url, &[0.5]).await;
+    let result = play(&dev, &viewer, url, &[0.5]).await;
     assert!(is_about(&result["seen"][0]["color"], RED), "{result}");
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn what_was_being_recorded_when_control_was_killed_is_kept_and_plays() {
+async fn recording_is_stored_and_playable_after_control_was_killed() {
     let dev = Dev::start().await;
     let base = red_browser(&dev, json!({})).await;
     let started = record(&dev, &base, json!({})).await;
@@ -407,7 +409,7 @@ async fn what_was_being_recorded_when_control_was_killed_is_kept_and_plays() {
     file_in_time(&dev, &base, &replay).await;
     let viewer = dev.browser(json!({})).await;
     let url = replay["replay_view_url"].as_str().unwrap();
-    let result = watch(&dev, &viewer, url, &[0.6, 0.2]).await;
+    let result = play(&dev, &viewer, url, &[0.6, 0.2]).await;
     for seen in result["seen"].as_array().unwrap() {
         assert!(is_about(&seen["color"], RED), "{result}");
     }
@@ -415,7 +417,7 @@ async fn what_was_being_recorded_when_control_was_killed_is_kept_and_plays() {
 }
 
 #[tokio::test]
-async fn a_recording_whose_record_cannot_be_written_is_not_begun_again() {
+async fn recording_without_a_row_is_not_retried() {
     let dev = Dev::start().await;
     let base = red_browser(&dev, json!({"timeout_seconds": 600})).await;
     dev.sql(
@@ -426,7 +428,7 @@ async fn a_recording_whose_record_cannot_be_written_is_not_begun_again() {
     answer.assert_error(500, "internal_error");
     assert_eq!(answer.header("x-should-retry"), "false");
     dev.sql("DROP TRIGGER refuse").await;
-    // It has been begun all the same.
+    // It was started nevertheless.
     until("it is listed", async || {
         let listed = dev.get(&format!("{base}/replays")).await.body;
         (listed[0]["status"] == "recording").then_some(())
@@ -436,7 +438,7 @@ async fn a_recording_whose_record_cannot_be_written_is_not_begun_again() {
 }
 
 #[tokio::test]
-async fn a_recording_that_ends_by_itself_is_fetched_without_anybody_asking() {
+async fn recording_that_reaches_its_limit_is_collected_automatically() {
     let dev = Dev::start().await;
     let base = red_browser(&dev, json!({"timeout_seconds": 600})).await;
     let started = record(&dev, &base, json!({"max_duration_in_seconds": 1})).await;
@@ -446,7 +448,7 @@ async fn a_recording_that_ends_by_itself_is_fetched_without_anybody_asking() {
         .join("blobs/replays")
         .join(format!("{id}.mp4"));
     until("it is kept", async || blob.exists().then_some(())).await;
-    let replay = until("it is told", async || {
+    let replay = until("it is reported as finished", async || {
         let replay = only(&dev, &base).await;
         (replay["status"] == "finished").then_some(replay)
     })

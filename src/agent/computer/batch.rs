@@ -19,9 +19,9 @@ use crate::{
     },
 };
 
-/// How long a batch may wait for other batches.
+/// The time a batch may wait for other batches.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the result of a batch may be overdue.
+/// The time the result of a batch may be overdue.
 const RESULT_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// Names the field that an error concerns for the client.

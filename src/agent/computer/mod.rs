@@ -12,8 +12,8 @@
 //!   [`crate::system::x11::input`].
 //! - [`live_input`]: a viewer's input, which is performed between the steps of a batch.
 //!
-//! The input thread (or, headless, the page's task) owns what is held. A background task tells the
-//! input thread which screen is current.
+//! The input thread (or, headless, the page's task) owns what is held. A background task passes
+//! the current screen to the input thread.
 
 use std::{io, time::Duration};
 
@@ -40,9 +40,9 @@ use page::PageInput;
 pub use live_input::LiveInput;
 pub use page::PageError;
 
-/// How long the screen may take to report its state.
+/// The time the screen may take to report its state.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// The delay before the input thread is told the current screen again after its queue was full.
+/// The delay before the current screen is passed to the input thread again after a full queue.
 const ATTEND_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ pub struct Computer {
     page: PageInput,
 }
 
-/// Where input goes.
+/// The target of input.
 #[derive(Clone)]
 enum Surface {
     Screen(DisplayAccess),
@@ -141,7 +141,7 @@ impl Computer {
     }
 }
 
-/// Tells the input thread the current screen until shutdown.
+/// Passes the current screen to the input thread until shutdown.
 async fn follow_screen(chromium: Chromium, input: Input, shutdown: Shutdown) {
     let mut state = chromium.watch();
     loop {

@@ -1,5 +1,5 @@
-//! Plans the steps of a batch of actions. Pure, so that a batch is validated completely before any of
-//! it is played.
+//! Plans the steps of a batch of actions. Planning is pure, so that a batch is validated completely
+//! before any of it is played.
 
 use std::time::Duration;
 

@@ -25,7 +25,7 @@ const SLOW_ROUND_TRIP: Duration = Duration::from_millis(300);
 const FAST_ROUND_TRIP: Duration = Duration::from_millis(120);
 /// Consecutive fast round trips before the quality is raised, so that it does not oscillate.
 const FAST_FRAMES_TO_RAISE: u32 = 8;
-/// How long the screen must be unchanged before low-quality areas are sent again at full quality.
+/// The time the screen must be unchanged before low-quality areas are sent again at full quality.
 const REFINE_DELAY: Duration = Duration::from_millis(500);
 
 /// The next step for the frame loop.
@@ -85,7 +85,7 @@ impl FramePacer {
         self.sequence
     }
 
-    /// Records that the current frame was sent. `coarse` tells whether the page now shows areas
+    /// Records that the current frame was sent. `coarse` is whether the page now shows areas
     /// below full quality.
     pub(super) fn frame_sent(&mut self, now: Instant, coarse: bool) {
         if let Some(started_at) = self.in_flight_since.replace(now) {

@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// How often the pointer's position is polled: the X server sends no events for it.
+/// The interval at which the pointer's position is polled: the X server sends no events for it.
 const POINTER_POLL_INTERVAL: Duration = Duration::from_millis(80);
 /// Images of one frame that are encoded before the first one is sent.
 const EVENT_QUEUE_CAPACITY: usize = 2;

@@ -281,8 +281,8 @@ mod tests {
         let (control, v) = (key("Control"), key("v"));
         let mut keyboard = Keyboard::default();
         let tap = [press(v), release(v)];
-        let whole = [press(control), tap[0], tap[1], release(control)];
-        assert_eq!(keyboard.paste_strokes(), whole);
+        let strokes = [press(control), tap[0], tap[1], release(control)];
+        assert_eq!(keyboard.paste_strokes(), strokes);
         key_down(&mut keyboard, "ControlRight", "Control");
         assert_eq!(keyboard.paste_strokes(), tap);
     }

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// The average interval between actions: 500 per second.
 const ACTION_INTERVAL: Duration = Duration::from_millis(2);
-/// How far ahead of the average rate a burst may run.
+/// The time by which a burst may run ahead of the average rate.
 const BURST_WINDOW: Duration = Duration::from_millis(500);
 
 /// A leaky-bucket rate limit.

@@ -35,16 +35,16 @@ use crate::{
 /// Attempts to queue one action while the input queue is full: for one second in all.
 const QUEUE_ATTEMPTS: u32 = 50;
 const QUEUE_RETRY_DELAY: Duration = Duration::from_millis(20);
-/// How long a silent viewer may hold a key. The X server repeats held keys. The page reports
+/// The time a silent viewer may hold a key. The X server repeats held keys. The page reports
 /// several times a second that it still holds one; silence means that its connection is stalled or
 /// lost.
 const HELD_KEY_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a silent viewer may hold modifiers and mouse buttons, which are not repeated.
+/// The time a silent viewer may hold modifiers and mouse buttons, which are not repeated.
 const HELD_INPUT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest text, in characters, that is typed as single keys. A longer one is submitted as a
 /// batch, which waits for the batches of other clients.
 const MAX_DIRECT_TEXT: usize = 100;
-/// How long a program may take to copy after it received the keys to do so.
+/// The time a program may take to copy after it received the keys to do so.
 const COPY_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The longest copied text, in bytes, that fits a message even if every character is escaped.
 const MAX_COPIED: usize = 256 << 10;

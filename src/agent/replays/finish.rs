@@ -9,9 +9,9 @@ use crate::{
     system::media::recorder::{self, FinishError},
 };
 
-/// How long the rewrite may take: it copies a file of at most some gigabytes, twice.
+/// The time the rewrite may take: it copies a file of at most some gigabytes, twice.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(120);
-/// How much of that remains once the agent shuts down.
+/// The part of that which remains once the agent shuts down.
 const SHUTDOWN_FINISH_TIMEOUT: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Default)]

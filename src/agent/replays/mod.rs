@@ -12,9 +12,9 @@
 //! - [`finish`]: rewrites the video for playback and publishes it.
 //! - [`files`]: the files, and their cleanup after a crash.
 //!
-//! The task that drives a recording owns the sending half of its [`Replay`] state. [`Replays`] holds
-//! the receiving halves of all recordings, including those of earlier agents with the same state
-//! directory.
+//! The task that drives a recording owns the sending half of its [`Replay`] state. [`Replays`]
+//! holds the receiving halves of all recordings, including those of earlier agents with the same
+//! state directory.
 
 use std::{collections::BTreeMap, fs::File, io, path::PathBuf, sync::Arc, time::Duration};
 

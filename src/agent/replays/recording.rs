@@ -1,4 +1,4 @@
-//! One recording in progress: the capture thread, the encoder process, and the limits that end
+//! A recording in progress: the capture thread, the encoder process, and the limits that end
 //! them.
 
 use std::{
@@ -24,9 +24,9 @@ use crate::{
     },
 };
 
-/// How often the file's size is checked.
+/// The interval at which the file's size is checked.
 const SIZE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// How long the encoder may take to write the rest after the last frame.
+/// The time the encoder may take to write the rest after the last frame.
 const ENCODER_EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Free bytes below which a failure of the encoder is attributed to a full disk.
 const MIN_FREE_BYTES: u64 = 1 << 20;

@@ -17,7 +17,7 @@ use x11rb::{
 
 use crate::system::sync::poll::poll_until;
 
-/// How long the server may make no progress. A reply normally takes a few milliseconds.
+/// The time the server may make no progress. A reply normally takes a few milliseconds.
 const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A stream whose operations time out.

@@ -27,7 +27,7 @@ async fn agent() -> TestAgent {
         .await
 }
 
-/// Paints the whole page.
+/// Fills the page with a colour.
 async fn paint(page: &mut Page, color: &str) {
     page.show(&format!(
         "<!doctype html><title>{color}</title><body style='background:{color}'>"
@@ -35,7 +35,7 @@ async fn paint(page: &mut Page, color: &str) {
     .await;
 }
 
-/// Waits until what the page shows has been drawn.
+/// Waits until the page has been drawn.
 async fn drawn(page: &mut Page) {
     let twice =
         "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))";
@@ -47,7 +47,7 @@ fn shows(viewer: &Viewer, color: u32) -> bool {
 }
 
 #[tokio::test]
-async fn the_page_is_one_document_that_nobody_else_has_a_part_in() {
+async fn page_is_self_contained() {
     let agent = agent().await;
     for path in PAGES {
         let answer = agent.get(path).send().await.unwrap();
@@ -71,7 +71,7 @@ async fn the_page_is_one_document_that_nobody_else_has_a_part_in() {
 }
 
 #[tokio::test]
-async fn nothing_of_it_is_there_without_the_token() {
+async fn routes_require_the_token() {
     let agent = Start::without_browser().listening().await;
     for path in PAGES.into_iter().chain(SOCKETS) {
         let answer = agent.http.get(agent.url(path)).send().await.unwrap();
@@ -81,7 +81,7 @@ async fn nothing_of_it_is_there_without_the_token() {
 }
 
 #[tokio::test]
-async fn a_browser_without_a_display_has_nothing_to_show() {
+async fn headless_browser_has_no_live_view() {
     let agent = Start::without_browser().listening().await;
     for path in PAGES.into_iter().chain(SOCKETS) {
         let (status, answer) = agent.answer(agent.get(path)).await;
@@ -95,7 +95,7 @@ async fn a_browser_without_a_display_has_nothing_to_show() {
 }
 
 #[tokio::test]
-async fn pages_of_other_sites_do_not_get_at_it() {
+async fn cross_site_requests_are_rejected() {
     let agent = Start::on_screen().without_token().listening().await;
     for path in PAGES.into_iter().chain(SOCKETS) {
         let request = agent.http.get(agent.url(path));
@@ -103,7 +103,7 @@ async fn pages_of_other_sites_do_not_get_at_it() {
         let (status, _) = agent.answer(foreign).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{path}");
     }
-    // A page may be linked to, but not be a part of another site's.
+    // A page may be linked to, but not embedded by another site.
     for path in PAGES {
         for (destination, expected) in [
             ("document", StatusCode::OK),
@@ -122,7 +122,7 @@ async fn pages_of_other_sites_do_not_get_at_it() {
 }
 
 #[tokio::test]
-async fn a_viewer_sees_the_screen_and_what_changes_once_it_has_drawn_the_last() {
+async fn viewer_gets_the_next_frame_after_acknowledging_the_last() {
     let agent = agent().await;
     let mut page = Page::of(&agent).await;
     paint(&mut page, "#0000ff").await;
@@ -140,7 +140,7 @@ async fn a_viewer_sees_the_screen_and_what_changes_once_it_has_drawn_the_last() 
         .await;
     assert_eq!((viewer.width, viewer.height), (1024, 768));
 
-    // It draws no more: whatever changes, it gets no other frame, but is told where the pointer is.
+    // It does not acknowledge: it gets no further frame, but still the pointer's position.
     paint(&mut page, "#ff0000").await;
     let behind = viewer.frame().await;
     for (x, color) in (100..).zip(["#00ffff", "#ffff00", "#ff00ff", "#00ff00"]) {
@@ -152,7 +152,11 @@ async fn a_viewer_sees_the_screen_and_what_changes_once_it_has_drawn_the_last() 
             .await;
         loop {
             match viewer.next().await {
-                ViewerEvent::Message(told) if told["type"] == "pointer" && told["x"] == x => break,
+                ViewerEvent::Message(message)
+                    if message["type"] == "pointer" && message["x"] == x =>
+                {
+                    break;
+                }
                 ViewerEvent::Message(_) | ViewerEvent::Pointer => {}
                 other => panic!("{other:?}"),
             }
@@ -162,12 +166,11 @@ async fn a_viewer_sees_the_screen_and_what_changes_once_it_has_drawn_the_last() 
     viewer
         .watch_until("the latest", |viewer| shows(viewer, 0x00ff00))
         .await;
-    // Of those between it has seen few: they were gone by then.
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_small_change_is_sent_as_a_small_picture() {
+async fn small_change_is_sent_as_a_small_image() {
     let agent = agent().await;
     let mut page = Page::of(&agent).await;
     page.show("<!doctype html><body style='background:#fff'><div id=box style='position:fixed;left:500px;top:300px;width:20px;height:20px'>")
@@ -177,7 +180,7 @@ async fn a_small_change_is_sent_as_a_small_picture() {
         .watch_until("the page", |viewer| shows(viewer, 0xffffff))
         .await;
     let whole = viewer.bytes;
-    // The browser may draw something of its own as well: not each time.
+    // The browser may draw something else as well, but not each time.
     let mut colors = (1..).map(|color| 0x0012_3456 + color);
     until("a small picture of a small change", async || {
         let color = colors.next()?;
@@ -196,7 +199,7 @@ async fn a_small_change_is_sent_as_a_small_picture() {
 }
 
 #[tokio::test]
-async fn who_only_looks_on_is_closed_out_when_it_acts() {
+async fn read_only_view_is_closed_on_input() {
     let agent = agent().await;
     for message in [
         json!({"type": "pointer_down", "x": 1, "y": 1, "button": "left"}),
@@ -215,7 +218,7 @@ async fn who_only_looks_on_is_closed_out_when_it_acts() {
 }
 
 #[tokio::test]
-async fn what_the_page_never_says_ends_the_connection_and_tells_why() {
+async fn invalid_message_closes_the_connection_with_a_reason() {
     let agent = agent().await;
     for (message, reason) in [
         (json!({"type": "seen"}), "sequence"),
@@ -224,15 +227,15 @@ async fn what_the_page_never_says_ends_the_connection_and_tells_why() {
     ] {
         let mut viewer = Viewer::connect(&agent.ws_url("/live/view/socket")).await;
         viewer.send(message.clone()).await;
-        let (code, told) = viewer.closed().await;
-        assert_eq!(code, 1008, "{message}: {told}");
-        assert!(told.contains(reason), "{message}: {told}");
+        let (code, close_reason) = viewer.closed().await;
+        assert_eq!(code, 1008, "{message}: {close_reason}");
+        assert!(close_reason.contains(reason), "{message}: {close_reason}");
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn there_are_places_for_eight() {
+async fn viewer_limit_is_eight() {
     let agent = agent().await;
     let url = agent.ws_url("/live/view/socket");
     let mut viewers = Vec::new();
@@ -255,7 +258,7 @@ async fn there_are_places_for_eight() {
 }
 
 #[tokio::test]
-async fn a_screen_of_another_size_is_shown_whole() {
+async fn resized_screen_is_shown_completely() {
     let agent = agent().await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/view/socket")).await;
     viewer
@@ -272,15 +275,15 @@ async fn a_screen_of_another_size_is_shown_whole() {
 }
 
 #[tokio::test]
-async fn a_browser_that_dies_is_told_of_and_its_successor_is_shown() {
+async fn browser_restart_is_reported_and_the_new_one_is_shown() {
     let agent = agent().await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/view/socket")).await;
     viewer.frame().await;
     let pid = agent.chromium_number("pid").await;
     processes::signal(u32::try_from(pid).unwrap(), Signal::SIGKILL);
-    let told = viewer.message("browser").await;
-    assert_eq!(told["state"], "restarting");
-    let mut states = vec![told["state"].clone()];
+    let message = viewer.message("browser").await;
+    assert_eq!(message["state"], "restarting");
+    let mut states = vec![message["state"].clone()];
     while states.last() != Some(&json!("running")) {
         states.push(viewer.message("browser").await["state"].clone());
     }
@@ -293,7 +296,7 @@ async fn a_browser_that_dies_is_told_of_and_its_successor_is_shown() {
 }
 
 #[tokio::test]
-async fn viewers_are_told_when_the_agent_stops() {
+async fn shutdown_closes_the_view_with_a_reason() {
     let agent = agent().await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/view/socket")).await;
     viewer.frame().await;
@@ -301,14 +304,14 @@ async fn viewers_are_told_when_the_agent_stops() {
     assert_eq!((code, reason.as_str()), (1001, "the agent is stopping"));
 }
 
-/// Four fields of colour, and what is typed.
+/// A page with four coloured fields.
 const FIELDS: &str = "<!doctype html><title>shown</title><style>body{margin:0;display:grid;grid-template:1fr 1fr/1fr 1fr;height:100vh;font:600 42px sans-serif}\
     div{display:grid;place-items:center;color:#fff}</style>\
     <div style='background:#c0392b'>one<div></div></div><div style='background:#27ae60'>two</div>\
     <div style='background:#2980b9'>three</div><div style='background:#f4f4f4;color:#222'>four</div>";
 
 #[tokio::test]
-async fn a_real_browser_shows_it_and_may_do_nothing_on_the_read_only_page() {
+async fn read_only_page_shows_the_screen_and_sends_no_input() {
     let shown = Start::on_screen()
         .with(["--viewport", "1024x768@25"])
         .without_token()
@@ -319,11 +322,11 @@ async fn a_real_browser_shows_it_and_may_do_nothing_on_the_read_only_page() {
     shown_page
         .evaluate("window.events = []; for (const type of ['mousemove', 'mousedown', 'keydown']) addEventListener(type, () => events.push(type)); 0")
         .await;
-    let looker = Start::headless()
+    let observer = Start::headless()
         .with(["--viewport", "1280x800"])
         .ready()
         .await;
-    let mut page = open_noted(&looker, &shown.url("/live/view"), "").await;
+    let mut page = open_noted(&observer, &shown.url("/live/view"), "").await;
     until_live(&mut page).await;
 
     let corners = "[...document.querySelectorAll('#screen')].map(c => { const b = c.getBoundingClientRect(); return [b.left, b.top, b.width, b.height] })[0]";
@@ -331,7 +334,7 @@ async fn a_real_browser_shows_it_and_may_do_nothing_on_the_read_only_page() {
     let side = |index: usize| place[index].as_f64().unwrap();
     let (left, top, width, height) = (side(0), side(1), side(2), side(3));
     assert!((width / height - 1024. / 768.).abs() < 0.01, "{place}");
-    // Beside the words, in the lower half, which no bar of the browser covers.
+    // Beside the words, below the browser's own bars.
     let fields = [
         (0.9, 0.35, [0x27, 0xae, 0x60]),
         (0.1, 0.9, [0x29, 0x80, 0xb9]),
@@ -343,7 +346,7 @@ async fn a_real_browser_shows_it_and_may_do_nothing_on_the_read_only_page() {
             let seen = photo.at((left + x * width) as u32, (top + y * height) as u32);
             seen.iter()
                 .zip(color)
-                .all(|(seen, wanted)| seen.abs_diff(*wanted) < 12)
+                .all(|(seen, expected)| seen.abs_diff(*expected) < 12)
         };
         fields.iter().all(alike).then_some(())
     })
@@ -354,7 +357,7 @@ async fn a_real_browser_shows_it_and_may_do_nothing_on_the_read_only_page() {
         json!(false)
     );
 
-    // Nothing of this is even sent: it would end the connection.
+    // The page does not send these events: they would close the connection.
     let middle = json!({"type": "mousePressed", "x": left + width / 2., "y": top + height / 2., "button": "left", "clickCount": 1});
     page.call("Input.dispatchMouseEvent", middle).await;
     page.call(
@@ -366,19 +369,19 @@ async fn a_real_browser_shows_it_and_may_do_nothing_on_the_read_only_page() {
     page.until("(() => { const s = document.getElementById('screen'); return [...s.getContext('2d').getImageData(50, s.height * 0.35, 1, 1).data].slice(0, 3).every(c => c < 12) })()", |black| black == true).await;
     until_live(&mut page).await;
     assert_eq!(shown_page.evaluate("events").await, json!([]));
-    let said = page
+    let sent_messages = page
         .evaluate("[...new Set(sent.map(message => message.type))]")
         .await;
-    assert_eq!(said, json!(["seen"]));
+    assert_eq!(sent_messages, json!(["seen"]));
     shown.stop().await;
-    // It says so, and goes on trying.
+    // The page keeps reconnecting.
     page.until("document.body.dataset.state", |state| state == "connecting")
         .await;
     Photo::take(&mut page, "live-view-disconnected").await;
-    looker.stop().await;
+    observer.stop().await;
 }
 
-/// A page with a field that fills it, which tells of all that is done to it.
+/// A page that is filled by a text field and records its events.
 const FIELD: &str = "<!doctype html><title>field</title><style>body{margin:0}textarea{width:100vw;height:100vh;border:0;padding:12px;font:32px sans-serif;box-sizing:border-box}</style>\
     <textarea id=field autofocus></textarea><script>window.events = []; \
     for (const type of ['mousedown', 'mouseup', 'keydown', 'keyup', 'wheel', 'contextmenu']) addEventListener(type, e => \
@@ -387,7 +390,7 @@ const FIELD: &str = "<!doctype html><title>field</title><style>body{margin:0}tex
 async fn field(agent: &TestAgent) -> Page {
     let mut page = Page::of(agent).await;
     page.show(FIELD).await;
-    // From the address bar into the page, which may take none of it before it is drawn.
+    // Moves the focus from the address bar into the page, which ignores input before it is drawn.
     let mut marks = ["F2", "F4", "F8", "F9"].into_iter().cycle();
     until("input that comes through", async || {
         let mark = marks.next()?;
@@ -412,11 +415,11 @@ async fn field(agent: &TestAgent) -> Page {
     page
 }
 
-async fn events_are(page: &mut Page, wanted: Value) {
-    page.until("events", |events| *events == wanted).await;
+async fn events_are(page: &mut Page, expected: Value) {
+    page.until("events", |events| *events == expected).await;
 }
 
-/// As a viewer whose hands are down.
+/// Keeps reporting held input while `done` runs.
 async fn while_holding<T>(viewer: &mut Viewer, done: impl Future<Output = T>) -> T {
     let holding = async {
         let mut ticks = interval(Duration::from_millis(200));
@@ -427,12 +430,12 @@ async fn while_holding<T>(viewer: &mut Viewer, done: impl Future<Output = T>) ->
     };
     tokio::select! {
         done = done => done,
-        () = holding => unreachable!("it goes on for ever"),
+        () = holding => unreachable!("runs forever"),
     }
 }
 
 #[tokio::test]
-async fn what_a_viewer_does_is_done_there() {
+async fn viewer_input_reaches_the_browser() {
     let agent = agent().await;
     let mut page = field(&agent).await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
@@ -476,14 +479,14 @@ async fn what_a_viewer_does_is_done_there() {
     ]);
     assert_eq!(events, expected);
     let pointer = viewer
-        .message_when("pointer", |told| told["x"] == 512)
+        .message_when("pointer", |message| message["x"] == 512)
         .await;
     assert_eq!(pointer["y"], 400);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_short_text_is_written_at_once_and_who_waits_with_a_long_one_sees_on() {
+async fn short_text_is_typed_at_once_and_a_long_one_does_not_block_frames() {
     let agent = agent().await;
     let mut page = field(&agent).await;
     let batch = json!({"actions": [
@@ -495,7 +498,7 @@ async fn a_short_text_is_written_at_once_and_who_waits_with_a_long_one_sees_on()
     page.until("events.at(-1)", |last| *last == json!(["keyup", "F2"]))
         .await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
-    // A Shift that is held makes no other text of it.
+    // A held Shift does not alter the text.
     for message in [
         json!({"type": "key_down", "code": "ShiftLeft", "key": "Shift"}),
         json!({"type": "text", "text": "7/é漢😀 Text"}),
@@ -517,7 +520,7 @@ async fn a_short_text_is_written_at_once_and_who_waits_with_a_long_one_sees_on()
             .await;
     }
     assert!(!batch.is_finished());
-    // Once its client has left, it is the viewer's turn.
+    // The viewer's batch starts once the client has disconnected.
     batch.abort();
     page.until("field.value", |value| value == long.as_str())
         .await;
@@ -525,7 +528,7 @@ async fn a_short_text_is_written_at_once_and_who_waits_with_a_long_one_sees_on()
 }
 
 #[tokio::test]
-async fn what_is_held_by_one_who_is_not_heard_of_is_released() {
+async fn held_input_of_a_silent_viewer_is_released() {
     let agent = agent().await;
     let mut page = field(&agent).await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
@@ -536,24 +539,24 @@ async fn what_is_held_by_one_who_is_not_heard_of_is_released() {
     ] {
         viewer.send(message).await;
     }
-    // It is there and answers pings, but its page says nothing.
+    // It answers pings, but its page sends nothing.
     let silent = async {
         loop {
             viewer.next().await;
         }
     };
-    let released = "(() => { const up = events.filter(([type]) => type.endsWith('up')).map(([, what]) => what); \
-        return ['A', 'Shift', 0].every(what => up.includes(what)) && up })()";
+    let released = "(() => { const up = events.filter(([type]) => type.endsWith('up')).map(([, input]) => input); \
+        return ['A', 'Shift', 0].every(input => up.includes(input)) && up })()";
     tokio::select! {
-        // First what is repeated.
+        // Repeating keys are released first.
         all = page.until(released, Value::is_array) => assert_eq!(all[0], "A"),
-        () = silent => unreachable!("it goes on for ever"),
+        () = silent => unreachable!("runs forever"),
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_text_is_told() {
+async fn invalid_text_is_reported() {
     let agent = agent().await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
     for (text, reason) in [
@@ -573,7 +576,7 @@ async fn what_is_wrong_with_a_text_is_told() {
 }
 
 #[tokio::test]
-async fn what_a_viewer_holds_is_released_when_it_leaves() {
+async fn held_input_is_released_when_the_viewer_disconnects() {
     let agent = agent().await;
     let mut page = field(&agent).await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
@@ -590,7 +593,7 @@ async fn what_a_viewer_holds_is_released_when_it_leaves() {
         *kinds == json!(["keydown", "keyup", "mousedown", "mouseup"])
     })
     .await;
-    // One that only lost the focus says so itself.
+    // A page that lost the focus sends `release`.
     page.evaluate("events = []; 0").await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
     viewer
@@ -604,7 +607,7 @@ async fn what_a_viewer_holds_is_released_when_it_leaves() {
 }
 
 #[tokio::test]
-async fn the_clipboard_goes_both_ways() {
+async fn clipboard_is_shared_in_both_directions() {
     let agent = agent().await;
     let mut page = field(&agent).await;
     let mut viewer = Viewer::connect(&agent.ws_url("/live/socket")).await;
@@ -624,9 +627,9 @@ async fn the_clipboard_goes_both_ways() {
     ] {
         viewer.send(message).await;
     }
-    let told = viewer.message("clipboard").await;
-    assert_eq!(told["text"], "to be copied");
-    // The same once more is news as well; where nothing is selected, there is none.
+    let message = viewer.message("clipboard").await;
+    assert_eq!(message["text"], "to be copied");
+    // Copying the same text again is reported; copying without a selection is not.
     let press_copy = || {
         [
             json!({"type": "key_down", "code": "ControlLeft", "key": "Control"}),
@@ -645,17 +648,19 @@ async fn the_clipboard_goes_both_ways() {
             viewer.send(message).await;
         }
         let answers = ["clipboard", "nothing_copied"].map(Value::from);
-        let told = loop {
+        let message = loop {
             match viewer.next().await {
-                ViewerEvent::Message(told) if answers.contains(&told["type"]) => break told,
+                ViewerEvent::Message(message) if answers.contains(&message["type"]) => {
+                    break message;
+                }
                 ViewerEvent::Frame(sequence) => viewer.acknowledge(sequence).await,
                 ViewerEvent::Message(_) | ViewerEvent::Pointer => {}
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(told["type"], kind, "{told}");
+        assert_eq!(message["type"], kind, "{message}");
     }
-    // Without a text of its own it pastes what was copied there.
+    // Without a text, the remote clipboard is pasted.
     page.evaluate("field.value = ''; 0").await;
     viewer.send(json!({"type": "paste"})).await;
     page.until("field.value", |value| value == "to be copied")
@@ -664,7 +669,7 @@ async fn the_clipboard_goes_both_ways() {
 }
 
 #[tokio::test]
-async fn nothing_that_is_typed_or_copied_is_in_the_log() {
+async fn typed_and_copied_text_is_not_logged() {
     const CANARY: &str = "canary-7c1e";
     let agent = Start::on_screen()
         .with(["--viewport", "1024x768@25"])
@@ -686,13 +691,13 @@ async fn nothing_that_is_typed_or_copied_is_in_the_log() {
     assert_eq!(code, 1008);
     assert!(!reason.contains(CANARY), "{reason}");
     let log = agent.log();
-    assert!(log.contains("TRACE"), "all is logged that may be");
+    assert!(log.contains("TRACE"), "trace logging is on");
     let line = log.lines().find(|line| line.contains(CANARY));
     assert_eq!(line, None);
     agent.stop().await;
 }
 
-/// Where on the page of a live view a pixel of its screen is.
+/// Maps a pixel of the screen to a position on the live view page.
 const PLACE: &str = "(x, y) => { const s = document.getElementById('screen'), b = s.getBoundingClientRect(); \
     return [b.left + (x + .5) * b.width / s.width, b.top + (y + .5) * b.height / s.height] }";
 
@@ -710,7 +715,7 @@ async fn strike(page: &mut Page, kind: &str, key: &str, code: &str, modifiers: u
     page.call("Input.dispatchKeyEvent", event).await;
 }
 
-/// Presses a key and releases it at once: before it would be repeated.
+/// Presses a key and releases it at once, before it is repeated.
 async fn tap(page: &mut Page, key: &str, code: &str, modifiers: u32) {
     let up = json!({"type": "keyUp", "key": key, "code": code, "modifiers": modifiers});
     let mut down = up.clone();
@@ -724,7 +729,7 @@ async fn tap(page: &mut Page, key: &str, code: &str, modifiers: u32) {
         .await;
 }
 
-/// Pastes in the page, as with this on the clipboard.
+/// Dispatches a paste event with this text.
 fn paste(text: &str) -> String {
     let text = Value::from(text);
     format!(
@@ -734,18 +739,18 @@ fn paste(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_real_browser_has_hands_there() {
+async fn page_controls_the_browser() {
     let shown = Start::on_screen()
         .with(["--viewport", "1024x768@25"])
         .without_token()
         .ready()
         .await;
     let mut field = field(&shown).await;
-    let looker = Start::headless()
+    let observer = Start::headless()
         .with(["--viewport", "1280x800"])
         .ready()
         .await;
-    let mut page = open(&looker, &shown.url("/live")).await;
+    let mut page = open(&observer, &shown.url("/live")).await;
     until_live(&mut page).await;
     mouse(&mut page, "mouseMoved", (300, 400), "none").await;
     mouse(&mut page, "mousePressed", (300, 400), "left").await;
@@ -755,7 +760,7 @@ async fn a_real_browser_has_hands_there() {
         tap(&mut page, key, "KeyH", 0).await;
     }
     field.until("field.value", |value| value == "hé!").await;
-    // As an input method or the keyboard of a phone types.
+    // Text from an input method or an on-screen keyboard.
     page.call("Input.insertText", json!({"text": " 漢字 "}))
         .await;
     field
@@ -766,7 +771,7 @@ async fn a_real_browser_has_hands_there() {
         .until("field.value", |value| value == "hé! 漢字 pasted")
         .await;
 
-    // What is copied there comes to the looker's own clipboard.
+    // Remotely copied text is stored on the local clipboard.
     page.evaluate("navigator.clipboard.writeText = async text => { window.taken = text }; 0")
         .await;
     for key in ["a", "c"] {
@@ -777,7 +782,7 @@ async fn a_real_browser_has_hands_there() {
     }
     page.until("window.taken", |taken| taken == "hé! 漢字 pasted")
         .await;
-    // Or is offered at a click, where it may not come by itself.
+    // If that is not permitted, a button offers it.
     page.evaluate("navigator.clipboard.writeText = async () => { throw 'not allowed' }; 0")
         .await;
     strike(&mut page, "rawKeyDown", "Control", "ControlLeft", 2).await;
@@ -788,19 +793,19 @@ async fn a_real_browser_has_hands_there() {
         hidden == false
     })
     .await;
-    // Until then what was copied there is newer than what this computer has.
+    // Until then the remote clipboard is newer than the local one.
     page.evaluate(&paste("older")).await;
     field
         .until("field.value", |value| value == "hé! 漢字 pasted")
         .await;
-    // Who has been elsewhere may have copied something there.
+    // Another local program may have copied something since.
     page.evaluate(&format!("dispatchEvent(new Event('blur')); {}", paste("!")))
         .await;
     field
         .until("field.value", |value| value == "hé! 漢字 pasted!")
         .await;
 
-    // What is held is released when the page loses the focus.
+    // Held input is released when the page loses the focus.
     field.evaluate("events = []; 0").await;
     strike(&mut page, "rawKeyDown", "Shift", "ShiftLeft", 8).await;
     events_are(&mut field, json!([["keydown", "Shift"]])).await;
@@ -813,16 +818,16 @@ async fn a_real_browser_has_hands_there() {
 
     Photo::take(&mut page, "live-view-typed").await;
     shown.stop().await;
-    looker.stop().await;
+    observer.stop().await;
 }
 
-/// Strikes keys as the page is told of them. What it then says comes from `news()`, but for what it says all the time.
+/// Dispatches key events. `news()` returns the messages sent since, except the periodic ones.
 const KEYS: &str = "window.strike = (type, init) => document.getElementById('keys').dispatchEvent( \
     new KeyboardEvent(type, {bubbles: true, cancelable: true, ...init})); \
     window.news = () => sent.splice(0).filter(message => !['seen', 'holding', 'pointer_move'].includes(message.type));";
 
-/// What the page says when these keys are struck.
-async fn said(page: &mut Page, strikes: &[(&str, Value)]) -> Value {
+/// Returns the messages that the page sends for these key events.
+async fn sent_messages(page: &mut Page, strikes: &[(&str, Value)]) -> Value {
     let calls: Vec<String> = strikes
         .iter()
         .map(|(kind, init)| format!("strike('key{kind}', {init}); "))
@@ -840,20 +845,20 @@ fn key_up(code: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_page_tells_keys_as_other_keyboards_and_input_methods_have_them() {
+async fn page_handles_other_layouts_and_input_methods() {
     let shown = Start::on_screen().without_token().ready().await;
-    let looker = Start::headless().ready().await;
-    let mut page = open_noted(&looker, &shown.url("/live"), KEYS).await;
+    let observer = Start::headless().ready().await;
+    let mut page = open_noted(&observer, &shown.url("/live"), KEYS).await;
     until_live(&mut page).await;
 
-    // A command by the key's place, where the letter is of another script; a letter as it is.
+    // Shortcuts use the key's position on keyboards of other scripts; text does not.
     let with = |mut init: Value, modifier: &str| {
         init[modifier] = true.into();
         init
     };
     let cyrillic = json!({"key": "с", "code": "KeyC"});
     let command = with(cyrillic.clone(), "ctrlKey");
-    let copied = said(
+    let copied = sent_messages(
         &mut page,
         &[("down", command.clone()), ("up", command.clone())],
     )
@@ -861,20 +866,20 @@ async fn the_page_tells_keys_as_other_keyboards_and_input_methods_have_them() {
     let copy = json!({"type": "copy"});
     assert_eq!(copied, json!([copy, key_down("KeyC", "c"), key_up("KeyC")]));
     let greek = json!({"key": "Τ", "code": "KeyT", "ctrlKey": true, "shiftKey": true});
-    let new_tab = said(&mut page, &[("down", greek.clone()), ("up", greek)]).await;
+    let new_tab = sent_messages(&mut page, &[("down", greek.clone()), ("up", greek)]).await;
     assert_eq!(new_tab, json!([key_down("KeyT", "T"), key_up("KeyT")]));
-    let typed = said(&mut page, &[("down", cyrillic.clone()), ("up", cyrillic)]).await;
+    let typed = sent_messages(&mut page, &[("down", cyrillic.clone()), ("up", cyrillic)]).await;
     assert_eq!(typed, json!([key_down("KeyC", "с"), key_up("KeyC")]));
     let umlaut = json!({"key": "ö", "code": "Semicolon", "ctrlKey": true});
-    let latin = said(&mut page, &[("down", umlaut.clone()), ("up", umlaut)]).await;
+    let latin = sent_messages(&mut page, &[("down", umlaut.clone()), ("up", umlaut)]).await;
     let expected = json!([key_down("Semicolon", "ö"), key_up("Semicolon")]);
     assert_eq!(latin, expected);
 
-    // A Shift that goes up while something is composed is up; the Enter that ended that is nobody's.
+    // A Shift released during a composition is released; the Enter that ends it is ignored.
     let shift = json!({"key": "Shift", "code": "ShiftLeft"});
     let composing = with(shift.clone(), "isComposing");
     let enter = json!({"key": "Enter", "code": "Enter", "keyCode": 229});
-    let composed = said(
+    let composed = sent_messages(
         &mut page,
         &[("down", shift), ("up", composing), ("down", enter)],
     )
@@ -882,32 +887,32 @@ async fn the_page_tells_keys_as_other_keyboards_and_input_methods_have_them() {
     let expected = json!([key_down("ShiftLeft", "Shift"), key_up("ShiftLeft")]);
     assert_eq!(composed, expected);
 
-    // What was copied there is pasted there, whatever this computer's clipboard has; unless nothing was copied.
+    // The remote text is pasted, whatever the local clipboard has, unless nothing was copied.
     let copying = format!("strike('keydown', {command}); strike('keyup', {command});");
     let at_once = format!("news(); {copying} {}; news().at(-1)", paste("older"));
     assert_eq!(page.evaluate(&at_once).await, json!({"type": "paste"}));
     let later = format!("{}; news().at(-1)", paste("of here"));
-    page.until(&later, |said| {
-        *said == json!({"type": "paste", "text": "of here"})
+    page.until(&later, |sent_messages| {
+        *sent_messages == json!({"type": "paste", "text": "of here"})
     })
     .await;
     shown.stop().await;
-    looker.stop().await;
+    observer.stop().await;
 }
 
 #[tokio::test]
-async fn on_a_mac_what_is_pressed_with_meta_is_released_at_once() {
+async fn keys_pressed_with_meta_are_released_at_once_on_a_mac() {
     const MAC: &str =
         "Object.defineProperty(navigator, 'userAgentData', {value: {platform: 'macOS'}});";
     let shown = Start::on_screen().without_token().ready().await;
-    let looker = Start::headless().ready().await;
+    let observer = Start::headless().ready().await;
     let script = format!("{KEYS}{MAC}");
-    let mut page = open_noted(&looker, &shown.url("/live"), &script).await;
+    let mut page = open_noted(&observer, &shown.url("/live"), &script).await;
     until_live(&mut page).await;
     let meta = json!({"key": "Meta", "code": "MetaLeft", "metaKey": true});
     let z = |repeat: bool| json!({"key": "z", "code": "KeyZ", "metaKey": true, "repeat": repeat});
-    // No keyup comes for a key as long as Meta is held.
-    let undone = said(
+    // There is no keyup for a key while Meta is held.
+    let undone = sent_messages(
         &mut page,
         &[
             ("down", meta.clone()),
@@ -927,7 +932,7 @@ async fn on_a_mac_what_is_pressed_with_meta_is_released_at_once() {
     ]);
     assert_eq!(undone, expected);
     let c = json!({"key": "c", "code": "KeyC", "metaKey": true});
-    let copied = said(&mut page, &[("down", meta), ("down", c)]).await;
+    let copied = sent_messages(&mut page, &[("down", meta), ("down", c)]).await;
     let expected = json!([
         key_down("MetaLeft", "Control"),
         {"type": "copy"},
@@ -936,24 +941,25 @@ async fn on_a_mac_what_is_pressed_with_meta_is_released_at_once() {
     ]);
     assert_eq!(copied, expected);
     shown.stop().await;
-    looker.stop().await;
+    observer.stop().await;
 }
 
-/// The next connection leads nowhere, and why is answered once `answer` is called. Counts connections, and attempts that are planned.
+/// Makes the second connection fail; the request for the reason is answered by `answer`. Counts
+/// connections and scheduled attempts.
 const OFFLINE: &str = "let led = 0; window.connections = 0; window.planned = 0; const Real = WebSocket; \
     window.WebSocket = class extends Real { constructor(url) { connections += 1; super(led++ === 1 ? new URL('/nowhere', url) : url) } }; \
     window.fetch = () => new Promise((_, fail) => { window.answer = fail }); \
     const later = setTimeout; window.setTimeout = (done, time) => { planned += done.name === 'connect'; return later(done, time) };";
 
 #[tokio::test]
-async fn the_page_has_one_connection_also_where_it_is_told_late_why_it_has_none() {
+async fn page_keeps_one_connection_if_the_close_reason_arrives_late() {
     let shown = Start::on_screen().without_token().ready().await;
-    let looker = Start::headless().ready().await;
-    let mut page = open_noted(&looker, &shown.url("/live/view"), OFFLINE).await;
+    let observer = Start::headless().ready().await;
+    let mut page = open_noted(&observer, &shown.url("/live/view"), OFFLINE).await;
     until_live(&mut page).await;
     page.evaluate("connection.close(); 0").await;
     page.until("typeof answer", |kind| kind == "function").await;
-    // Back on line, before there is an answer.
+    // Back online before the reply.
     page.evaluate("planned = 0; dispatchEvent(new Event('online')); 0")
         .await;
     until_live(&mut page).await;
@@ -961,5 +967,5 @@ async fn the_page_has_one_connection_also_where_it_is_told_late_why_it_has_none(
     assert_eq!(page.evaluate(after).await, json!([3, 0]));
     until_live(&mut page).await;
     shown.stop().await;
-    looker.stop().await;
+    observer.stop().await;
 }

@@ -24,12 +24,12 @@ use crate::support::{
     wait::{in_time, until},
 };
 
-/// Where the colour of a film is looked at: away from the cursor's corner.
+/// The position at which the video's colour is sampled, away from the cursor's corner.
 const SPOT: (u32, u32) = (200, 150);
 const BLACK: u32 = 0;
 const WHITE: u32 = 0x00ff_ffff;
 
-/// Without a browser the root window is all there is to be seen.
+/// Returns an agent without a browser: only the root window is visible.
 fn bare_screen() -> Start {
     Start::on_screen().with(["--chromium", "/bin/true", "--viewport", "320x240"])
 }
@@ -51,8 +51,8 @@ async fn seconds_since(begin: Instant, seconds: f64) {
     .await;
 }
 
-/// The replay once it has ended.
-async fn ended(agent: &TestAgent, id: &str) -> Value {
+/// Waits until the replay is finished.
+async fn wait_until_finished(agent: &TestAgent, id: &str) -> Value {
     until("the end of the recording", async || {
         let list = agent.ok(agent.get("/replays")).await;
         let mut replays = list.as_array().unwrap().iter();
@@ -64,7 +64,7 @@ async fn ended(agent: &TestAgent, id: &str) -> Value {
 
 async fn download(agent: &TestAgent, id: &str) -> Vec<u8> {
     let request = agent.get(&format!("/replays/{id}"));
-    let response = in_time("a film", request.send()).await.unwrap();
+    let response = in_time("a video", request.send()).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(response.headers()["content-type"], "video/mp4");
     in_time("its content", response.bytes())
@@ -73,38 +73,42 @@ async fn download(agent: &TestAgent, id: &str) -> Vec<u8> {
         .into()
 }
 
-/// Looks at a finished replay as a client gets it.
-async fn film(agent: &TestAgent, replay: &Value) -> Video {
+/// Downloads and decodes a finished replay.
+async fn video(agent: &TestAgent, replay: &Value) -> Video {
     let bytes = download(agent, replay["replay_id"].as_str().unwrap()).await;
     assert_eq!(replay["size_bytes"], bytes.len());
-    let film = Video::of_bytes(&bytes, SPOT.0, SPOT.1);
-    let told = replay["duration_ms"].as_f64().unwrap() / 1000.0;
-    assert!((film.duration - told).abs() < 0.1, "{replay} {film:?}");
-    film
+    let video = Video::of_bytes(&bytes, SPOT.0, SPOT.1);
+    let reported = replay["duration_ms"].as_f64().unwrap() / 1000.0;
+    assert!(
+        (video.duration - reported).abs() < 0.1,
+        "{replay} {video:?}"
+    );
+    video
 }
 
-/// The size of what is recorded so far.
-fn written(agent: &TestAgent, id: &str) -> u64 {
+/// Returns the size of the recorded file so far.
+fn recorded_bytes(agent: &TestAgent, id: &str) -> u64 {
     let part = agent.state_dir().join(format!("replays/{id}.part.mp4"));
     std::fs::metadata(part).map_or(0, |part| part.len())
 }
 
-/// Until what is on the screen is in the file as well: a frame is there once the next one has come, so that the pointer moves until there are some.
-async fn recorded(agent: &TestAgent, id: &str, painter: &Painter) {
+/// Waits until the screen is in the file. A frame is written once the next one arrives, so the
+/// pointer is moved until there are some.
+async fn wait_until_recorded(agent: &TestAgent, id: &str, painter: &Painter) {
     let mut moves = [(0, 0), (40, 40)].into_iter().cycle();
     for _ in 0..3 {
-        let before = written(agent, id);
+        let before = recorded_bytes(agent, id);
         until("more to be recorded", async || {
             let (x, y) = moves.next()?;
             painter.point_at(x, y);
-            (written(agent, id) > before).then_some(())
+            (recorded_bytes(agent, id) > before).then_some(())
         })
         .await;
     }
     painter.point_at(0, 0);
 }
 
-/// What encodes a recording.
+/// Returns the process id of a recording's encoder.
 fn encoder(agent: &TestAgent, id: &str) -> u32 {
     let processes = processes::naming(&agent.state_dir());
     let encoder = processes
@@ -114,7 +118,7 @@ fn encoder(agent: &TestAgent, id: &str) -> u32 {
 }
 
 /// Keeps the encoder busy until the recording has ended.
-async fn ended_with_noise(agent: &TestAgent, id: &str, painter: &Painter) -> Value {
+async fn wait_until_finished_under_load(agent: &TestAgent, id: &str, painter: &Painter) -> Value {
     let mut seed = 0_u8;
     until("the end of the recording", async || {
         seed = seed.wrapping_add(1);
@@ -127,10 +131,10 @@ async fn ended_with_noise(agent: &TestAgent, id: &str, painter: &Painter) -> Val
     .await
 }
 
-/// Has a page of Chromium's play the films, each of which is 320 pixels wide, and go to another time in it.
-async fn chromium_plays(agent: &TestAgent, films: &[&Path]) {
-    for film in films {
-        let url = format!("file://{}", film.display());
+/// Plays the videos in Chromium and seeks in them. Each must be 320 pixels wide.
+async fn chromium_plays(agent: &TestAgent, videos: &[&Path]) {
+    for video in videos {
+        let url = format!("file://{}", video.display());
         let request = agent.put("/chromium/start_url").json(&json!({"url": url}));
         agent.ok(request).await;
         let mut page = Page::of(agent).await;
@@ -141,136 +145,136 @@ async fn chromium_plays(agent: &TestAgent, films: &[&Path]) {
     }
 }
 
-/// As [`chromium_plays`], in a browser for that alone.
-async fn a_browser_plays(film: &Path) {
+/// Plays a video in a new browser; see [`chromium_plays`].
+async fn new_browser_plays(video: &Path) {
     let agent = Start::headless().ready().await;
-    chromium_plays(&agent, &[film]).await;
+    chromium_plays(&agent, &[video]).await;
     agent.stop().await;
 }
 
-/// Puts what a client gets of a replay into a file.
+/// Downloads a replay to a file.
 async fn downloaded(agent: &TestAgent, id: &str) -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
-    let path = folder.path().join("film.mp4");
+    let path = folder.path().join("video.mp4");
     std::fs::write(&path, download(agent, id).await).unwrap();
     (folder, path)
 }
 
 #[tokio::test]
-async fn a_recording_shows_what_changed_and_when() {
+async fn recording_shows_changes_at_their_times() {
     let agent = bare_screen().listening().await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(RED);
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     let id = record(&agent, json!({})).await;
-    let begun = Instant::now();
-    seconds_since(begun, 1.0).await;
-    let green_after = begun.elapsed().as_secs_f64();
+    let started_at = Instant::now();
+    seconds_since(started_at, 1.0).await;
+    let green_after = started_at.elapsed().as_secs_f64();
     painter.fill_all(GREEN);
-    seconds_since(begun, 2.5).await;
-    let blue_after = begun.elapsed().as_secs_f64();
+    seconds_since(started_at, 2.5).await;
+    let blue_after = started_at.elapsed().as_secs_f64();
     painter.fill_all(BLUE);
-    seconds_since(begun, 4.0).await;
-    let at_least = begun.elapsed().as_secs_f64();
+    seconds_since(started_at, 4.0).await;
+    let at_least = started_at.elapsed().as_secs_f64();
     let replay = stop(&agent, &id).await;
-    let at_most = asked.elapsed().as_secs_f64();
+    let at_most = requested_at.elapsed().as_secs_f64();
     assert_eq!(replay["status"], "finished");
     assert_eq!(replay["end_reason"], "stopped");
 
-    let film = film(&agent, &replay).await;
-    assert_eq!((film.width, film.height), (320, 240));
+    let video = video(&agent, &replay).await;
+    assert_eq!((video.width, video.height), (320, 240));
     let off = 0.05;
-    assert!(film.duration > at_least - off, "{at_least} {film:?}");
-    assert!(film.duration < at_most + off, "{at_most} {film:?}");
-    let first = |color| film.first(color).unwrap_or_else(|| panic!("{film:?}"));
+    assert!(video.duration > at_least - off, "{at_least} {video:?}");
+    assert!(video.duration < at_most + off, "{at_most} {video:?}");
+    let first = |color| video.first(color).unwrap_or_else(|| panic!("{video:?}"));
     assert_eq!(first(RED), 0.0);
-    assert!(first(GREEN) > green_after - off, "{green_after} {film:?}");
-    assert!(first(BLUE) > blue_after - off, "{blue_after} {film:?}");
-    // Before the next one was there, which it would not be seen after.
-    let lead = (begun - asked).as_secs_f64();
+    assert!(first(GREEN) > green_after - off, "{green_after} {video:?}");
+    assert!(first(BLUE) > blue_after - off, "{blue_after} {video:?}");
+    // It was shown only until the next colour.
+    let lead = (started_at - requested_at).as_secs_f64();
     assert!(
         first(GREEN) < blue_after + lead + off,
-        "{blue_after} {film:?}"
+        "{blue_after} {video:?}"
     );
-    // A still screen takes hardly a frame: where something has changed, and a little later once more.
-    assert!(film.frames.len() < 20, "{film:?}");
+    // A still screen takes few frames: one after each change, and one repetition.
+    assert!(video.frames.len() < 20, "{video:?}");
     // Stopping again changes nothing.
     assert_eq!(stop(&agent, &id).await, replay);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn nothing_is_told_as_later_than_it_was_in_the_file() {
+async fn frames_are_not_timestamped_late() {
     let agent = bare_screen().listening().await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(RED);
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     let id = record(&agent, json!({"framerate": 60})).await;
     let mut by = Vec::new();
     for color in [GREEN, BLUE] {
         painter.fill_all(color);
-        recorded(&agent, &id, &painter).await;
-        by.push((color, asked.elapsed().as_secs_f64()));
+        wait_until_recorded(&agent, &id, &painter).await;
+        by.push((color, requested_at.elapsed().as_secs_f64()));
     }
     let replay = stop(&agent, &id).await;
-    let film = film(&agent, &replay).await;
+    let video = video(&agent, &replay).await;
     for (color, by) in by {
-        let at = film.first(color).unwrap_or_else(|| panic!("{film:?}"));
-        assert!(at < by, "{color:x} at {at}, there by {by}: {film:?}");
+        let at = video.first(color).unwrap_or_else(|| panic!("{video:?}"));
+        assert!(at < by, "{color:x} at {at}, there by {by}: {video:?}");
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn it_has_no_more_frames_than_it_may_however_much_changes() {
+async fn frame_rate_is_limited() {
     let agent = bare_screen().listening().await;
     let painter = Painter::on(&agent).await;
-    // The second is what it is where nothing is said.
-    for (wishes, interval) in [(json!({"framerate": 4}), 0.25), (json!({}), 0.1)] {
-        let id = record(&agent, wishes).await;
-        let begun = Instant::now();
+    // The second interval is that of the default frame rate.
+    for (request, interval) in [(json!({"framerate": 4}), 0.25), (json!({}), 0.1)] {
+        let id = record(&agent, request).await;
+        let started_at = Instant::now();
         let mut colors = [RED, GREEN, BLUE].into_iter().cycle();
         until("some frames", async || {
             painter.fill_all(colors.next()?);
-            (begun.elapsed().as_secs_f64() > 30.0 * interval).then_some(())
+            (started_at.elapsed().as_secs_f64() > 30.0 * interval).then_some(())
         })
         .await;
         let replay = stop(&agent, &id).await;
-        let film = film(&agent, &replay).await;
-        // The last one tells of the end, whenever that is.
-        let times: Vec<f64> = film.frames.iter().map(|frame| frame.at).collect();
+        let video = video(&agent, &replay).await;
+        // The last frame marks the end, at any time.
+        let times: Vec<f64> = video.frames.iter().map(|frame| frame.at).collect();
         let pauses = times[..times.len() - 1].windows(2);
         let least = pauses.map(|pair| pair[1] - pair[0]).fold(1.0, f64::min);
         let off = 0.005;
-        assert!(least > interval - off, "{least} of {interval}: {film:?}");
-        assert!(least < interval * 2.0, "{least} of {interval}: {film:?}");
+        assert!(least > interval - off, "{least} of {interval}: {video:?}");
+        assert!(least < interval * 2.0, "{least} of {interval}: {video:?}");
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn the_cursor_is_recorded_where_it_goes() {
+async fn cursor_is_recorded() {
     let agent = bare_screen().listening().await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(BLUE);
     let id = record(&agent, json!({"framerate": 30})).await;
-    recorded(&agent, &id, &painter).await;
+    wait_until_recorded(&agent, &id, &painter).await;
     painter.point_at(SPOT.0 as i16 + 4, SPOT.1 as i16 + 4);
-    let before = written(&agent, &id);
+    let before = recorded_bytes(&agent, &id);
     until("a frame of it", async || {
-        (written(&agent, &id) > before).then_some(())
+        (recorded_bytes(&agent, &id) > before).then_some(())
     })
     .await;
     let replay = stop(&agent, &id).await;
-    let film = film(&agent, &replay).await;
-    let last = film.frames.last().unwrap();
-    assert_ne!(last.color, film.frames[0].color, "{film:?}");
+    let video = video(&agent, &replay).await;
+    let last = video.frames.last().unwrap();
+    assert_ne!(last.color, video.frames[0].color, "{video:?}");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_a_page_plays_is_heard_where_that_is_wanted() {
-    // At the first click the sound is made ready; at the second one the page is white and loud at once.
+async fn sound_is_recorded_if_requested() {
+    // The first click prepares the sound. The second one makes the page white and loud at once.
     const FLASH: &str = "<title>flash</title><body style='background: black'><script>\
         let a; \
         onclick = async () => { \
@@ -279,7 +283,7 @@ async fn what_a_page_plays_is_heard_where_that_is_wanted() {
           document.body.style.background = 'white'; document.title = 'loud' \
         }</script>";
     let sound = SoundServer::start().await;
-    // An encoder that begins to listen long after the first frame.
+    // An encoder that starts to record sound long after the first frame.
     let programs = TempDir::new().unwrap();
     let slow = programs.path().join("slow-ffmpeg");
     std::fs::write(&slow, "#!/bin/sh\nsleep 2\nexec ffmpeg \"$@\"\n").unwrap();
@@ -304,13 +308,13 @@ async fn what_a_page_plays_is_heard_where_that_is_wanted() {
     click(&mut page, "running").await;
     let loud = record(&agent, json!({"record_audio": true, "framerate": 30})).await;
     let mute = record(&agent, json!({})).await;
-    let begun = Instant::now();
+    let started_at = Instant::now();
     for id in [&loud, &mute] {
-        recorded(&agent, id, &painter).await;
+        wait_until_recorded(&agent, id, &painter).await;
     }
     click(&mut page, "loud").await;
-    let flashed = begun.elapsed().as_secs_f64();
-    seconds_since(begun, flashed + 1.5).await;
+    let flashed = started_at.elapsed().as_secs_f64();
+    seconds_since(started_at, flashed + 1.5).await;
     for (id, streams) in [(&loud, 2), (&mute, 1)] {
         let replay = stop(&agent, id).await;
         assert_eq!(replay["end_reason"], "stopped", "{}", agent.log());
@@ -319,18 +323,21 @@ async fn what_a_page_plays_is_heard_where_that_is_wanted() {
         assert_eq!(stream_count(&path), streams);
         if streams == 2 {
             assert!(loudness(&path) > -40.0);
-            let film = Video::of(&path, SPOT.0, SPOT.1);
-            let (seen, heard) = (film.first(WHITE).unwrap(), first_sound(&path));
-            println!("seen at {seen}, heard at {heard}");
-            assert!((seen - heard).abs() < 1.0, "{seen} {heard} {film:?}");
+            let video = Video::of(&path, SPOT.0, SPOT.1);
+            let (seen_at, sound_at) = (video.first(WHITE).unwrap(), first_sound(&path));
+            println!("seen_at at {seen_at}, sound_at at {sound_at}");
+            assert!(
+                (seen_at - sound_at).abs() < 1.0,
+                "{seen_at} {sound_at} {video:?}"
+            );
         }
     }
 
-    // Without its sound server it goes on, silent.
+    // The recording continues without sound if the sound server is lost.
     let loud = record(&agent, json!({"record_audio": true})).await;
-    recorded(&agent, &loud, &painter).await;
+    wait_until_recorded(&agent, &loud, &painter).await;
     sound.stop().await;
-    recorded(&agent, &loud, &painter).await;
+    wait_until_recorded(&agent, &loud, &painter).await;
     let replay = stop(&agent, &loud).await;
     assert_eq!(replay["end_reason"], "stopped", "{}", agent.log());
     let (_folder, path) = downloaded(&agent, &loud).await;
@@ -339,7 +346,7 @@ async fn what_a_page_plays_is_heard_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_finished_replay_is_handed_out_in_parts_and_deleted() {
+async fn finished_replay_supports_ranges_and_deletion() {
     let agent = bare_screen().listening().await;
     Painter::on(&agent).await;
     let id = record(&agent, json!({"framerate": 60})).await;
@@ -352,10 +359,10 @@ async fn a_finished_replay_is_handed_out_in_parts_and_deleted() {
 
     stop(&agent, &id).await;
     let whole = download(&agent, &id).await;
-    // Its index comes first, for who plays it from afar.
-    let place = |name: &[u8]| whole.windows(4).position(|found| found == name).unwrap();
-    assert!(place(b"moov") < place(b"mdat"));
-    let ask = async |method: Method, headers: &[(&'static str, String)]| {
+    // The index is at the start, for streaming.
+    let offset = |name: &[u8]| whole.windows(4).position(|found| found == name).unwrap();
+    assert!(offset(b"moov") < offset(b"mdat"));
+    let request_range = async |method: Method, headers: &[(&'static str, String)]| {
         let mut request = agent.request(method, &path);
         for (name, value) in headers {
             request = request.header(*name, value);
@@ -365,26 +372,26 @@ async fn a_finished_replay_is_handed_out_in_parts_and_deleted() {
         let body = in_time("a body", response.bytes()).await.unwrap();
         (status, headers, body)
     };
-    let (status, headers, body) = ask(Method::HEAD, &[]).await;
+    let (status, headers, body) = request_range(Method::HEAD, &[]).await;
     assert_eq!((status, body.len()), (200, 0));
     assert_eq!(headers["content-length"], whole.len().to_string());
     assert_eq!(headers["accept-ranges"], "bytes");
     let etag = headers["etag"].to_str().unwrap().to_owned();
     let range = |range: &str| ("range", range.to_owned());
-    let (status, headers, body) = ask(Method::GET, &[range("bytes=10-19")]).await;
+    let (status, headers, body) = request_range(Method::GET, &[range("bytes=10-19")]).await;
     assert_eq!((status, &body[..]), (206, &whole[10..20]));
-    let told = format!("bytes 10-19/{}", whole.len());
-    assert_eq!(headers["content-range"], told);
-    let (status, _, body) = ask(Method::GET, &[range("bytes=-5")]).await;
+    let reported = format!("bytes 10-19/{}", whole.len());
+    assert_eq!(headers["content-range"], reported);
+    let (status, _, body) = request_range(Method::GET, &[range("bytes=-5")]).await;
     assert_eq!((status, &body[..]), (206, &whole[whole.len() - 5..]));
     let beyond = format!("bytes={}-", whole.len());
-    let (status, headers, _) = ask(Method::GET, &[range(&beyond)]).await;
+    let (status, headers, _) = request_range(Method::GET, &[range(&beyond)]).await;
     assert_eq!(status, 416);
     assert_eq!(headers["content-range"], format!("bytes */{}", whole.len()));
-    let (status, ..) = ask(Method::GET, &[range("bytes=0-0"), ("if-range", etag)]).await;
+    let (status, ..) = request_range(Method::GET, &[range("bytes=0-0"), ("if-range", etag)]).await;
     assert_eq!(status, 206);
     let other = ("if-range", "\"other\"".to_owned());
-    let (status, _, body) = ask(Method::GET, &[range("bytes=0-0"), other]).await;
+    let (status, _, body) = request_range(Method::GET, &[range("bytes=0-0"), other]).await;
     assert_eq!((status, body.len()), (200, whole.len()));
 
     let (status, _) = agent.answer(agent.request(Method::DELETE, &path)).await;
@@ -405,7 +412,7 @@ async fn a_finished_replay_is_handed_out_in_parts_and_deleted() {
 }
 
 #[tokio::test]
-async fn two_are_recorded_at_once_and_no_more() {
+async fn concurrent_recordings_are_limited_to_two() {
     let agent = bare_screen().listening().await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(GREEN);
@@ -413,7 +420,7 @@ async fn two_are_recorded_at_once_and_no_more() {
     let second = record(&agent, json!({"framerate": 1})).await;
     let (status, answer) = agent.answer(agent.post("/replays").json(&json!({}))).await;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
-    // No sound server is set.
+    // No sound server is configured.
     let loud = agent.post("/replays").json(&json!({"record_audio": true}));
     let (status, answer) = agent.answer(loud).await;
     assert_eq!(
@@ -430,7 +437,7 @@ async fn two_are_recorded_at_once_and_no_more() {
     assert_eq!(ids, [&first, &second]);
     for id in [&first, &second] {
         let replay = stop(&agent, id).await;
-        assert_eq!(film(&agent, &replay).await.first(GREEN), Some(0.0));
+        assert_eq!(video(&agent, &replay).await.first(GREEN), Some(0.0));
     }
     let third = record(&agent, json!({})).await;
     stop(&agent, &third).await;
@@ -438,26 +445,26 @@ async fn two_are_recorded_at_once_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_recording_ends_by_itself_at_its_bounds() {
+async fn recording_ends_at_its_limits() {
     let agent = bare_screen()
         .with(["--replay-mb", "1", "--replays-mb", "1"])
         .listening()
         .await;
     let painter = Painter::on(&agent).await;
     let short = record(&agent, json!({"max_duration_in_seconds": 1})).await;
-    let replay = ended(&agent, &short).await;
+    let replay = wait_until_finished(&agent, &short).await;
     assert_eq!(replay["end_reason"], "max_duration");
-    let length = film(&agent, &replay).await.duration;
-    // Without its bound it would have no end.
+    let length = video(&agent, &replay).await.duration;
+    // Without the limit it would not end.
     assert!((1.0..60.0).contains(&length), "{length}");
 
     let large = record(&agent, json!({"framerate": 60})).await;
-    let replay = ended_with_noise(&agent, &large, &painter).await;
+    let replay = wait_until_finished_under_load(&agent, &large, &painter).await;
     assert_eq!(replay["end_reason"], "max_size");
-    // Without what the way of writing it took beside the film.
+    // The rewritten file is smaller than the limit, as fragments have overhead.
     assert!(replay["size_bytes"].as_u64() > Some(900_000), "{replay}");
-    film(&agent, &replay).await;
-    // What is kept leaves no room now.
+    video(&agent, &replay).await;
+    // The stored recording exhausts the quota.
     let (status, answer) = agent.answer(agent.post("/replays").json(&json!({}))).await;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
     agent
@@ -473,41 +480,41 @@ async fn a_recording_ends_by_itself_at_its_bounds() {
         .await;
     Painter::on(&agent).await;
     let unbounded = record(&agent, json!({})).await;
-    let replay = ended(&agent, &unbounded).await;
+    let replay = wait_until_finished(&agent, &unbounded).await;
     assert_eq!(replay["end_reason"], "max_duration");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_was_recorded_before_the_encoder_was_killed_plays() {
+async fn recording_is_playable_after_the_encoder_was_killed() {
     let agent = bare_screen().listening().await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(GREEN);
     let id = record(&agent, json!({})).await;
-    recorded(&agent, &id, &painter).await;
+    wait_until_recorded(&agent, &id, &painter).await;
     processes::signal(encoder(&agent, &id), Signal::SIGKILL);
-    let replay = ended(&agent, &id).await;
+    let replay = wait_until_finished(&agent, &id).await;
     assert_eq!(replay["end_reason"], "encoder_failed");
-    assert_eq!(film(&agent, &replay).await.first(GREEN), Some(0.0));
+    assert_eq!(video(&agent, &replay).await.first(GREEN), Some(0.0));
     let (_folder, path) = downloaded(&agent, &id).await;
-    a_browser_plays(&path).await;
-    // The place is free again.
+    new_browser_plays(&path).await;
+    // The permit is free again.
     let next = record(&agent, json!({})).await;
     assert_eq!(stop(&agent, &next).await["end_reason"], "stopped");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_was_recorded_before_the_agent_was_killed_plays_and_so_does_the_file_it_left() {
+async fn recording_is_playable_before_and_after_recovery_from_a_killed_agent() {
     let agent = bare_screen().listening().await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(GREEN);
     let id = record(&agent, json!({})).await;
-    recorded(&agent, &id, &painter).await;
+    wait_until_recorded(&agent, &id, &painter).await;
     painter.fill_all(RED);
-    recorded(&agent, &id, &painter).await;
+    wait_until_recorded(&agent, &id, &painter).await;
     let folder = agent.kill().await;
-    // As it was left.
+    // A copy of the file before recovery.
     let left = folder.path().join(format!("state/replays/{id}.part.mp4"));
     let copy = TempDir::new().unwrap();
     let copied = copy.path().join("left.mp4");
@@ -517,47 +524,48 @@ async fn what_was_recorded_before_the_agent_was_killed_plays_and_so_does_the_fil
     assert!(raw.first(RED).is_some(), "{raw:?}");
 
     let agent = TestAgent::again(folder).with(["--headless"]).ready().await;
-    let replay = ended(&agent, &id).await;
+    let replay = wait_until_finished(&agent, &id).await;
     assert_eq!(replay["end_reason"], "agent_ended");
-    let film = film(&agent, &replay).await;
-    assert!(film.first(RED).is_some(), "{film:?}");
-    // Chromium plays the one and the other.
+    let video = video(&agent, &replay).await;
+    assert!(video.first(RED).is_some(), "{video:?}");
+    // Chromium plays both.
     let finished = agent.state_dir().join(format!("replays/{id}.mp4"));
     chromium_plays(&agent, &[&copied, &finished]).await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_recording_whose_end_was_not_noted_is_told_as_long_and_as_late_as_it_was() {
+async fn recovered_recording_keeps_its_times() {
     let agent = bare_screen().listening().await;
     let painter = Painter::on(&agent).await;
     let id = record(&agent, json!({})).await;
-    recorded(&agent, &id, &painter).await;
+    wait_until_recorded(&agent, &id, &painter).await;
     let replay = stop(&agent, &id).await;
     let folder = agent.kill().await;
-    // As it is between the film in its place and the note of it.
-    let begun = json!({"replay_id": id, "started_at": replay["started_at"], "status": "recording"});
-    let notes = folder.path().join(format!("state/replays/{id}.json"));
-    std::fs::write(notes, begun.to_string()).unwrap();
+    // The state between publishing the video and writing the metadata.
+    let started_at =
+        json!({"replay_id": id, "started_at": replay["started_at"], "status": "recording"});
+    let metadata_path = folder.path().join(format!("state/replays/{id}.json"));
+    std::fs::write(metadata_path, started_at.to_string()).unwrap();
     let killed = chrono::Utc::now();
 
     let agent = TestAgent::again(folder)
         .with(["--headless", "--chromium", "/bin/true"])
         .listening()
         .await;
-    let told = ended(&agent, &id).await;
-    assert_eq!(told["end_reason"], "agent_ended");
+    let reported = wait_until_finished(&agent, &id).await;
+    assert_eq!(reported["end_reason"], "agent_ended");
     for field in ["started_at", "duration_ms", "size_bytes"] {
-        assert_eq!(told[field], replay[field], "{told} {replay}");
+        assert_eq!(reported[field], replay[field], "{reported} {replay}");
     }
     let finished: chrono::DateTime<chrono::Utc> =
-        told["finished_at"].as_str().unwrap().parse().unwrap();
-    assert!(finished <= killed, "{told} {killed}");
+        reported["finished_at"].as_str().unwrap().parse().unwrap();
+    assert!(finished <= killed, "{reported} {killed}");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn an_encoder_that_does_nothing_is_given_up_and_what_it_wrote_plays() {
+async fn frozen_encoder_is_killed_and_its_file_is_playable() {
     let agent = bare_screen().listening().await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(GREEN);
@@ -566,7 +574,7 @@ async fn an_encoder_that_does_nothing_is_given_up_and_what_it_wrote_plays() {
         record(&agent, json!({"framerate": 30})).await,
     ];
     for id in &ids {
-        recorded(&agent, id, &painter).await;
+        wait_until_recorded(&agent, id, &painter).await;
     }
     let encoders = ids.each_ref().map(|id| encoder(&agent, id));
     for encoder in encoders {
@@ -575,11 +583,11 @@ async fn an_encoder_that_does_nothing_is_given_up_and_what_it_wrote_plays() {
     let [stopped, failed] = &ids;
     let (stopped, failed) = tokio::join!(
         stop(&agent, stopped),
-        ended_with_noise(&agent, failed, &painter),
+        wait_until_finished_under_load(&agent, failed, &painter),
     );
     for (replay, reason) in [(stopped, "stopped"), (failed, "encoder_failed")] {
         assert_eq!(replay["end_reason"], reason, "{}", agent.log());
-        assert_eq!(film(&agent, &replay).await.first(GREEN), Some(0.0));
+        assert_eq!(video(&agent, &replay).await.first(GREEN), Some(0.0));
     }
     for encoder in encoders {
         assert!(!processes::is_alive(encoder));
@@ -588,7 +596,7 @@ async fn an_encoder_that_does_nothing_is_given_up_and_what_it_wrote_plays() {
 }
 
 #[tokio::test]
-async fn a_recording_ends_where_there_is_no_screen_any_more() {
+async fn recording_ends_when_the_screen_is_lost() {
     let programs = TempDir::new().unwrap();
     let server = programs.path().join("Xvfb");
     symlink("/usr/bin/Xvfb", &server).unwrap();
@@ -599,29 +607,33 @@ async fn a_recording_ends_where_there_is_no_screen_any_more() {
     let painter = Painter::on(&agent).await;
     painter.fill_all(GREEN);
     let id = record(&agent, json!({})).await;
-    recorded(&agent, &id, &painter).await;
-    // There will be no other one.
+    wait_until_recorded(&agent, &id, &painter).await;
+    // Prevents a restart.
     std::fs::remove_file(&server).unwrap();
     let screen = agent.display_pid().await;
     processes::signal(screen, Signal::SIGKILL);
-    let replay = ended(&agent, &id).await;
+    let replay = wait_until_finished(&agent, &id).await;
     assert_eq!(replay["end_reason"], "screen_ended", "{}", agent.log());
-    assert_eq!(film(&agent, &replay).await.first(GREEN), Some(0.0));
+    assert_eq!(video(&agent, &replay).await.first(GREEN), Some(0.0));
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn no_more_are_kept_than_may_be() {
+async fn stored_recordings_are_limited() {
     let agent = bare_screen().listening().await;
     Painter::on(&agent).await;
     let first = record(&agent, json!({})).await;
     stop(&agent, &first).await;
     let folder = agent.stop_keeping().await;
-    let notes = |id: &str| folder.path().join(format!("state/replays/{id}.json"));
-    let noted = std::fs::read_to_string(notes(&first)).unwrap();
+    let metadata_path = |id: &str| folder.path().join(format!("state/replays/{id}.json"));
+    let metadata = std::fs::read_to_string(metadata_path(&first)).unwrap();
     for _ in 1..1000 {
         let id = ReplayId::generate();
-        std::fs::write(notes(id.as_str()), noted.replace(&first, id.as_str())).unwrap();
+        std::fs::write(
+            metadata_path(id.as_str()),
+            metadata.replace(&first, id.as_str()),
+        )
+        .unwrap();
     }
 
     let agent = TestAgent::again(folder)
@@ -645,56 +657,57 @@ async fn no_more_are_kept_than_may_be() {
 }
 
 #[tokio::test]
-async fn what_was_recorded_before_the_disk_was_full_plays() {
+async fn recording_is_playable_after_the_disk_was_full() {
     let agent = bare_screen().with_room_for_replays(4096).listening().await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(GREEN);
-    // With room, an encoder that fails does for another reason.
+    // With free space, a failure of the encoder has another reason.
     let killed = record(&agent, json!({})).await;
     processes::signal(encoder(&agent, &killed), Signal::SIGKILL);
-    let replay = ended(&agent, &killed).await;
+    let replay = wait_until_finished(&agent, &killed).await;
     assert_eq!(replay["end_reason"], "encoder_failed", "{}", agent.log());
 
     let id = record(&agent, json!({"framerate": 60})).await;
-    let replay = ended_with_noise(&agent, &id, &painter).await;
+    let replay = wait_until_finished_under_load(&agent, &id, &painter).await;
     assert_eq!(replay["end_reason"], "disk_full", "{}", agent.log());
     let (_folder, path) = downloaded(&agent, &id).await;
     let bytes = std::fs::read(&path).unwrap();
     assert_eq!(replay["size_bytes"], bytes.len());
     assert!(bytes.len() > 3_000_000, "{}", bytes.len());
-    // Up to where it breaks off.
+    // Up to where it is cut off.
     let (parts, frames) = (complete_fragments(&bytes), frame_count(&path));
     assert!(parts > 1 && frames >= parts, "{frames} of {parts}");
-    a_browser_plays(&path).await;
+    new_browser_plays(&path).await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn an_agent_that_is_stopped_finishes_what_it_records() {
+async fn shutdown_finishes_recordings() {
     let agent = bare_screen().listening().await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(BLUE);
     let id = record(&agent, json!({})).await;
     let folder = agent.stop_keeping().await;
     let file = |ending: &str| folder.path().join(format!("state/replays/{id}{ending}"));
-    let noted = std::fs::read(file(".json")).unwrap();
-    let noted: Value = serde_json::from_slice(&noted).unwrap();
-    assert_eq!(noted["status"], "finished", "{noted}");
-    assert_eq!(noted["end_reason"], "agent_ended", "{noted}");
-    let film = Video::of(&file(".mp4"), SPOT.0, SPOT.1);
-    assert_eq!(film.first(BLUE), Some(0.0));
+    let metadata = std::fs::read(file(".json")).unwrap();
+    let metadata: Value = serde_json::from_slice(&metadata).unwrap();
+    assert_eq!(metadata["status"], "finished", "{metadata}");
+    assert_eq!(metadata["end_reason"], "agent_ended", "{metadata}");
+    let video = Video::of(&file(".mp4"), SPOT.0, SPOT.1);
+    assert_eq!(video.first(BLUE), Some(0.0));
     assert!(!file(".part.mp4").exists());
 }
 
 #[tokio::test]
-async fn another_size_and_another_screen_are_recorded_on() {
+async fn recording_continues_after_a_resize_and_on_a_new_screen() {
     const PAGE: &str = "<body style='background: lime'>";
     let agent = Start::on_screen()
         .with(["--viewport", "640x480"])
         .ready()
         .await;
     let painter = Painter::on(&agent).await;
-    // The page is there when the screen is green where nothing but the page can be. A tab that is still being opened may show its own again.
+    // The page is shown once the screen is green where only the page can be. A tab that is still
+    // opening may show its initial page again.
     let green = async |(width, height): (u32, u32)| {
         until(&format!("the page on {width}x{height}"), async || {
             Page::of(&agent).await.show(PAGE).await;
@@ -706,21 +719,21 @@ async fn another_size_and_another_screen_are_recorded_on() {
     };
     green((640, 480)).await;
     let id = record(&agent, json!({})).await;
-    recorded(&agent, &id, &painter).await;
+    wait_until_recorded(&agent, &id, &painter).await;
     for (width, height) in [(321, 243), (1280, 720)] {
         let size = json!({"width": width, "height": height});
         agent.ok(agent.put("/display").json(&size)).await;
         green((width, height)).await;
-        recorded(&agent, &id, &painter).await;
+        wait_until_recorded(&agent, &id, &painter).await;
     }
-    // A browser that dies takes nothing of it along.
+    // The recording continues when the browser dies.
     let chromium = u32::try_from(agent.chromium_number("pid").await).unwrap();
     processes::signal(chromium, Signal::SIGKILL);
     agent
         .chromium_when("another Chromium", |status| status["generation"] == 2)
         .await;
     green((1280, 720)).await;
-    recorded(&agent, &id, &painter).await;
+    wait_until_recorded(&agent, &id, &painter).await;
     let screen = agent.display_pid().await;
     processes::signal(screen, Signal::SIGKILL);
     agent
@@ -728,11 +741,11 @@ async fn another_size_and_another_screen_are_recorded_on() {
         .await;
     let painter = Painter::on(&agent).await;
     green((1280, 720)).await;
-    recorded(&agent, &id, &painter).await;
+    wait_until_recorded(&agent, &id, &painter).await;
     let replay = stop(&agent, &id).await;
     assert_eq!(replay["end_reason"], "stopped");
     assert!(
-        agent.log().contains("another screen is recorded"),
+        agent.log().contains("recording continues on a new screen"),
         "{}",
         agent.log()
     );
@@ -740,7 +753,7 @@ async fn another_size_and_another_screen_are_recorded_on() {
     let (_folder, path) = downloaded(&agent, &id).await;
     let (middle, border) = (Video::of(&path, 316, 296), Video::of(&path, 20, 240));
     assert_eq!((middle.width, middle.height), (640, 480));
-    // The smaller screen is seen in the middle, with nothing around it.
+    // The smaller screen is centred, surrounded by black.
     let mut frames = middle.frames.iter().zip(&border.frames);
     for border_color in [GREEN, BLACK, GREEN] {
         let found =
@@ -752,7 +765,7 @@ async fn another_size_and_another_screen_are_recorded_on() {
 }
 
 #[tokio::test]
-async fn refuses_what_cannot_be_recorded() {
+async fn impossible_recordings_are_rejected() {
     let agent = Start::without_browser().listening().await;
     for (body, fields) in [
         (

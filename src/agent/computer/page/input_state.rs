@@ -12,7 +12,7 @@ const MULTI_CLICK_INTERVAL: Duration = Duration::from_millis(500);
 const MULTI_CLICK_DISTANCE: i32 = 2;
 const MAX_CLICK_COUNT: u32 = 3;
 
-/// What is held on a page, and what else the next event depends on.
+/// The held input of a page, and the other state that the next event depends on.
 #[derive(Default)]
 pub(super) struct InputState {
     pub(super) buttons: Vec<MouseButton>,

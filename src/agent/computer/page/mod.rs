@@ -1,7 +1,7 @@
 //! Mouse and keyboard of a headless browser: sends input to the front page over DevTools.
 //!
-//! One task plays one batch after the other. Positions are relative to the top left corner of the
-//! page's viewport.
+//! A single task plays one batch after the other. Positions are relative to the top left corner of
+//! the page's viewport.
 //!
 //! ```text
 //!  PageInput::play ──► queue of batches ──► PagePlayer ──DevTools──► front page

@@ -36,7 +36,7 @@ use crate::{
 
 /// The time a batch may take in addition to its planned waits: each step waits for the page.
 pub(in crate::agent::computer) const BATCH_GRACE_PERIOD: Duration = Duration::from_secs(300);
-/// How long the page may take to process the release of everything that is held.
+/// The time the page may take to process the release of everything that is held.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pointer moves that a page may lag behind.
 const MAX_UNCONFIRMED_MOVES: usize = 32;

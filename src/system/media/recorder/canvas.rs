@@ -177,7 +177,7 @@ impl Canvas {
     }
 }
 
-/// One plane of samples of the canvas.
+/// A plane of samples of the canvas.
 struct Plane<'a> {
     samples: &'a mut [u8],
     stride: u32,

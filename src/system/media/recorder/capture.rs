@@ -25,7 +25,7 @@ const REPEAT_DELAY: Duration = Duration::from_secs(1);
 /// The interval of further repetitions while nothing changes. A recording that is cut off lacks at
 /// most this much of a still end. An unchanged frame takes the encoder about 10 ms at full HD.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long to wait for another screen after one is lost.
+/// The time to wait for another screen after one is lost.
 const SCREEN_RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 const SCREEN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The minimum time between two frames' timestamps.

@@ -29,7 +29,7 @@ use crate::system::{
 /// The capacity of the pipe: the most an unprivileged user may set. A frame has megabytes; with the
 /// default of 64 KiB each would need dozens of context switches.
 const PIPE_BYTES: i32 = 1 << 20;
-/// How long the encoder may read nothing before it counts as failed.
+/// The time the encoder may read nothing before it counts as failed.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// More threads use more CPU time in total and are not needed.
 const THREADS: &str = "2";

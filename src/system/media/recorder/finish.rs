@@ -49,8 +49,8 @@ pub async fn finish(
         .args(["-protocol_whitelist", "file", "-f", "mov", "-i"])
         .arg(source)
         .args(["-map", "0", "-c", "copy"])
-        // Each frame lasts until the next. The last one marks the end of the recording; ffmpeg would
-        // give it the average duration.
+        // Each frame lasts until the next. The last one marks the end of the recording; ffmpeg
+        // would give it the average duration.
         .args(["-bsf:v", "setts=duration=1"])
         .args(["-movflags", "+faststart", "-f", "mp4"])
         .args(["-fs", &max_size.to_string()])
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_movie_has_none() {
+    fn duration_of_an_invalid_file_is_an_error() {
         let cases = [
             vec![],
             b"short".to_vec(),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_film_is_copied_and_what_names_another_file_is_not_followed() {
+    async fn finish_copies_a_video_and_rejects_files_that_refer_to_others() {
         const COLORS: [&str; 4] = ["-f", "lavfi", "-i", "testsrc=size=64x48:rate=10:duration=2"];
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -200,7 +200,7 @@ mod tests {
         let flags = "+frag_every_frame+empty_moov+default_base_moof";
         let film = text("film.mp4");
         ffmpeg(&[&COLORS[..], &["-movflags", flags, &film]].concat());
-        // What makes a film of what others tell of: a list, and a manifest with its parts.
+        // Files that refer to other files: a list, and a manifest with its segments.
         let list = "ffconcat version 1.0\nfile 'film.mp4'\n";
         std::fs::write(path("list"), list).unwrap();
         ffmpeg(&[&COLORS[..], &["-f", "dash", &text("manifest")]].concat());

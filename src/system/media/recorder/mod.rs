@@ -9,10 +9,10 @@
 //!                                                        ID.draft.mp4 ──rename──► ID.mp4
 //! ```
 //!
-//! - [`capture`]: waits for the screen to change and sends a frame each time. Owns canvas and screen.
+//! - [`capture`]: waits for the screen to change and sends a frame each time. Owns the canvas.
 //! - [`canvas`]: the frame's pixels, converted only where the screen has changed.
-//! - [`encoder`]: starts ffmpeg and writes frames to its pipe, in [`matroska`] containers that carry
-//!   each frame's time.
+//! - [`encoder`]: starts ffmpeg and writes frames to its pipe, as a [`matroska`] stream that
+//!   carries each frame's time.
 //! - [`finish`]: rewrites a recording with its index at the start, for seeking.
 //! - [`files`]: the names of the files above.
 

@@ -24,7 +24,7 @@ pub enum OwnerError {
     Exited { status: String, stderr: String },
 }
 
-/// How a text is offered.
+/// The way a text is offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfferMode {
     /// Replaces any owner.

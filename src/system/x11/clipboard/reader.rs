@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// How often to check whether the owner still owns the clipboard: there is no event when it exits.
+/// The interval at which the ownership is checked: there is no event when an owner exits.
 const OWNER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The maximum length of a property in units of four bytes: at least one byte more than allowed.
 const MAX_UNITS: u32 = (MAX_TEXT / 4 + 1) as u32;

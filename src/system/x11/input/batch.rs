@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 use super::{PlayResult, Point, Size, Step};
 
 /// The reply to a batch. `None` if its plan failed.
-pub type BatchReply<F> = Result<Option<PlayResult>, F>;
+pub(super) type BatchReply<F> = Result<Option<PlayResult>, F>;
 
 /// Returns the steps of each action for a screen of that size, or `None` if they are not possible.
 type Plan = dyn FnOnce(Size, Option<Point>) -> Option<Vec<Vec<Step>>> + Send;

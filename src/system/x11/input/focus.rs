@@ -1,5 +1,5 @@
-//! Manages the keyboard focus in place of a window manager: the newest window gets it, and when that
-//! closes, the topmost of the others.
+//! Manages the keyboard focus in place of a window manager: the newest window gets it, and when
+//! that closes, the topmost of the others.
 
 use x11rb::{
     connection::Connection,

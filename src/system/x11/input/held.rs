@@ -1,4 +1,4 @@
-//! Tracks what is held down, and by whom.
+//! Tracks held input and its holders.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ impl HeldInputs {
         }
     }
 
-    /// Records that an input is released, whoever held it.
+    /// Records that an input is released, for all holders.
     pub(super) fn release(&mut self, input: HeldInput) {
         for list in self.0.values_mut() {
             list.retain(|held| *held != input);

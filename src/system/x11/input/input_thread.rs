@@ -24,7 +24,7 @@ use crate::{
 const MAX_URGENT_PER_STEP: usize = 64;
 /// The delay before another attempt to connect to a server that is starting.
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
-/// How often events are drained during a batch: the delay until new windows get the focus.
+/// The interval at which events are drained during a batch. Delays the focus of new windows.
 const EVENT_INTERVAL: Duration = Duration::from_millis(1);
 
 type OnCursor = Box<dyn Fn(bool) + Send>;
@@ -300,7 +300,7 @@ impl InputThread {
         }
     }
 
-    /// Presses or releases a key. Also presses Shift if the key needs it and nobody holds it.
+    /// Presses or releases a key. Also presses Shift if the key needs it and it is not held.
     fn key(&mut self, holder: Holder, key: Key, down: bool) -> Result<(), PlayError> {
         self.bind_keys(std::iter::once(key))?;
         let keymap = self.screen()?.keymap()?;

@@ -36,8 +36,8 @@ pub(super) struct Keymap {
 }
 
 impl Keymap {
-    /// Reads the keymap of a server on which an earlier connection has bound these keys, and removes
-    /// the bindings. Those of pressed keys stay, unless there would be no spare keycode.
+    /// Reads the keymap of a server on which an earlier connection has bound these keys, and
+    /// removes the bindings. Those of pressed keys stay, unless there would be no spare keycode.
     pub(super) fn recover(
         x: &XConnection,
         bound: BoundKeys,
@@ -166,8 +166,8 @@ impl Keymap {
         Ok(())
     }
 
-    /// Writes keysyms with one request per run of adjacent keycodes: the server notifies all clients
-    /// of each request.
+    /// Writes keysyms with one request per run of adjacent keycodes: the server notifies all
+    /// clients of each request.
     fn write(&self, x: &XConnection, mut rows: Vec<(u8, u32)>) -> Result<(), X11Error> {
         rows.sort_unstable();
         // With both levels set, the server does not derive an upper case.

@@ -1,7 +1,7 @@
 //! Mouse and keyboard input for an X server.
 //!
-//! One thread per process owns the connections to the server and everything that is held down on
-//! it. It plays batches one after the other; between two steps it serves urgent requests (a
+//! A single thread owns the connections to the server and everything that is held down on it. It
+//! plays batches one after the other; between two steps it serves urgent requests (a
 //! viewer's input, the screen's state, a new screen).
 //!
 //! ```text

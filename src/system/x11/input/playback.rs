@@ -27,7 +27,7 @@ pub(super) struct Playback {
     typing: Option<Typing>,
     wait_until: Option<Instant>,
     deadline: Instant,
-    /// How far the deadline exceeds the planned duration.
+    /// The time by which the deadline exceeds the planned duration.
     grace_period: Duration,
 }
 

@@ -10,10 +10,10 @@ use crate::{
     system::x11::screen::Point,
 };
 
-/// The average time allowed per step. Far more than a step takes, as other programs use the CPU too.
+/// The average time allowed per step: far more than needed, as other programs use the CPU too.
 const TIME_PER_STEP: Duration = Duration::from_millis(20);
 
-/// One notch of a mouse wheel.
+/// A notch of a mouse wheel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notch {
     Up,

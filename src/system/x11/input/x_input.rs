@@ -76,7 +76,7 @@ pub(super) struct XInput {
     pub(super) unread_mapping_events: usize,
     /// The number of pointer events sent.
     sent_events: u64,
-    /// How many of these the server has processed for certain.
+    /// The number of these that the server has processed for certain.
     confirmed_events: u64,
     /// Whether there is a button press among the unconfirmed events.
     press_unconfirmed: bool,
@@ -256,6 +256,7 @@ impl XInput {
     }
 
     /// Waits until the last press is [`MIN_PRESS_INTERVAL`] ago, by the server's clock as well.
+    #[expect(clippy::disallowed_methods, reason = "runs on the input thread")]
     fn wait_for_press_interval(&mut self) -> Result<(), X11Error> {
         let is_recent = |pressed_at: Instant| pressed_at.elapsed() < MIN_PRESS_INTERVAL;
         if self.press_unconfirmed || self.pressed_at.is_some_and(is_recent) {

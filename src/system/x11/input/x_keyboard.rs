@@ -28,11 +28,11 @@ use crate::{
     },
 };
 
-/// How long the focused program may take to process the keys it was sent.
+/// The time the focused program may take to process the keys it was sent.
 const KEYS_PROCESSED_TIMEOUT: Duration = Duration::from_secs(10);
 /// The delay for a program that does not answer pings.
 const NO_PING_DELAY: Duration = Duration::from_millis(40);
-/// How long after its last response a server counts as alive.
+/// The time after its last response for which a server counts as alive.
 const LIVENESS_TIMEOUT: Duration = Duration::from_millis(10);
 /// Mapping events after which enigo is reconnected: it buffers them forever.
 const MAX_UNREAD_MAPPING_EVENTS: usize = 1000;
@@ -79,7 +79,7 @@ impl XInput {
         Ok(&mut self.keymap)
     }
 
-    /// Binds the keys that the keyboard lacks: all, or as many of the first ones as it has room for.
+    /// Binds the keys that the keyboard lacks: all, or the first ones that it has room for.
     pub(super) fn bind_missing(
         &mut self,
         keys: impl Iterator<Item = Key> + Clone,
@@ -130,6 +130,7 @@ impl XInput {
     }
 
     /// Waits until the focused program has processed all key events it was sent.
+    #[expect(clippy::disallowed_methods, reason = "runs on the input thread")]
     fn wait_until_keys_processed(&mut self) -> Result<(), PlayError> {
         let focus = self.x.get_input_focus().map_err(X11Error::from)?;
         let window = focus.reply().map_err(X11Error::from)?.focus;

@@ -149,13 +149,13 @@ impl Rect {
 
 /// A range of rows; `bottom` is exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Band {
+pub(in crate::system) struct Band {
     pub top: u32,
     pub bottom: u32,
 }
 
 /// Returns the rows that the rectangles cover, from top to bottom, with small gaps filled.
-pub fn bands(rects: &[Rect]) -> Vec<Band> {
+pub(in crate::system) fn bands(rects: &[Rect]) -> Vec<Band> {
     let mut sorted: Vec<_> = rects
         .iter()
         .map(|rect| Band {

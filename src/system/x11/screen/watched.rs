@@ -50,7 +50,7 @@ pub struct WatchedScreen {
     damage: damage::Damage,
     region: xfixes::Region,
     waker: Waker,
-    /// Something was drawn since the last update.
+    /// Whether something was drawn since the last update.
     damaged: bool,
     /// The complete image must be fetched.
     stale: bool,

@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn results_tell_of_each_action() {
+async fn results_list_each_action() {
     let agent = Start::screen_alone().await;
     let results = run_batch(
         &agent,
@@ -42,7 +42,7 @@ async fn results_tell_of_each_action() {
 }
 
 #[tokio::test]
-async fn a_bad_batch_has_one_detail_for_each_bad_action_and_moves_nothing() {
+async fn invalid_batch_lists_each_invalid_action_and_plays_nothing() {
     let agent = Start::screen_alone().await;
     until("the screen of its size", async || {
         let beyond = json!({"x": 1920, "y": 1080});
@@ -74,7 +74,7 @@ async fn a_bad_batch_has_one_detail_for_each_bad_action_and_moves_nothing() {
             ]),
             vec!["actions[1].move_mouse.x", "actions[2].move_mouse.x"],
         ),
-        // Those off the screen and those that cannot be read, together.
+        // Actions off the screen and malformed actions, together.
         (
             json!([
                 action("move_mouse", json!({"x": 1920, "y": 1080})),
@@ -129,7 +129,7 @@ async fn a_bad_batch_has_one_detail_for_each_bad_action_and_moves_nothing() {
                 "actions[6].set_cursor.hidden",
             ],
         ),
-        // Ten minutes, and a half more.
+        // Ten and a half minutes.
         (
             json!((0..21).map(|_| too_much()).collect::<Vec<_>>()),
             vec!["actions[20].sleep"],
@@ -153,9 +153,9 @@ async fn a_bad_batch_has_one_detail_for_each_bad_action_and_moves_nothing() {
     agent.stop().await;
 }
 
-/// Each option, one beyond its bounds and of another type.
+/// Tries each option out of bounds and with another type.
 #[tokio::test]
-async fn no_option_is_taken_beyond_its_bounds() {
+async fn options_out_of_bounds_are_rejected() {
     let agent = Start::screen_alone().await;
     let held: Vec<String> = ('a'..='i').map(String::from).collect();
     let at = json!({"x": 9, "y": 9});
@@ -166,10 +166,10 @@ async fn no_option_is_taken_beyond_its_bounds() {
     let (mut bad, mut fields) = (Vec::new(), Vec::new());
     let mut add = |kind: &str, good: &Value, field: &str, values: &[Value]| {
         for value in values {
-            let mut what = good.clone();
-            what[field] = value.clone();
+            let mut parameters = good.clone();
+            parameters[field] = value.clone();
             fields.push(format!("actions[{}].{kind}.{field}", bad.len()));
-            bad.push(action(kind, what));
+            bad.push(action(kind, parameters));
         }
     };
     let beyond = |most: i64| [json!(-1), json!(most + 1), json!(0.5), json!("1")];
@@ -212,7 +212,7 @@ async fn no_option_is_taken_beyond_its_bounds() {
     add("drag_mouse", &path, "smooth", &words);
     add("drag_mouse", &path, "duration_ms", &beyond(30_000));
     add("sleep", &json!({}), "duration_ms", &beyond(30_000));
-    // As errors are compared.
+    // Sorted like the errors.
     fields.sort();
     let before = position(&agent).await;
     let request = agent.post("/computer/batch");
@@ -224,7 +224,7 @@ async fn no_option_is_taken_beyond_its_bounds() {
 }
 
 #[tokio::test]
-async fn a_thousand_actions_are_done() {
+async fn thousand_actions_are_played() {
     let agent = Start::screen_alone().await;
     let moves = (1..=1000).map(|x| action("move_mouse", json!({"x": x, "y": 1000 - x})));
     run_batch(&agent, moves.collect()).await;
@@ -233,7 +233,7 @@ async fn a_thousand_actions_are_done() {
 }
 
 #[tokio::test]
-async fn the_size_of_the_screen_is_the_one_it_has_by_then() {
+async fn batch_is_planned_for_the_screen_size_at_its_start() {
     let agent = Start::on_screen()
         .with(["--viewport", "1024x768"])
         .ready()
@@ -254,7 +254,7 @@ async fn the_size_of_the_screen_is_the_one_it_has_by_then() {
 }
 
 #[tokio::test]
-async fn batches_of_two_clients_are_whole() {
+async fn batches_of_two_clients_are_not_interleaved() {
     const ROUNDS: usize = 20;
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::open(&agent).await;
@@ -275,14 +275,14 @@ async fn batches_of_two_clients_are_whole() {
 }
 
 #[tokio::test]
-async fn only_so_many_wait_for_their_turn() {
+async fn batch_is_rejected_when_the_queue_is_full() {
     let agent = Start::screen_alone().await;
     let sleep = json!({"actions": [action("sleep", json!({"duration_ms": 30_000}))]});
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..40 {
         clients.spawn(agent.post("/computer/batch").json(&sleep).send());
     }
-    // One is being done and 32 wait.
+    // One is played and 32 are queued.
     for _ in 0..40 - 33 {
         let answer = clients.join_next().await.unwrap().unwrap().unwrap();
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -299,7 +299,7 @@ async fn only_so_many_wait_for_their_turn() {
 }
 
 #[tokio::test]
-async fn a_browser_that_has_gone_is_waited_for() {
+async fn batch_waits_for_a_restarting_browser() {
     let agent = Start::on_screen().ready().await;
     let chromium = u32::try_from(agent.chromium_number("pid").await).unwrap();
     processes::signal(chromium, Signal::SIGKILL);
@@ -313,7 +313,7 @@ async fn a_browser_that_has_gone_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_screen_that_goes_away_ends_it_and_the_next_one_is_worked_on() {
+async fn lost_screen_fails_the_batch_and_the_next_screen_works() {
     let agent = Start::on_screen().ready().await;
     let display = agent.display_pid().await;
     let actions = json!({"actions": [

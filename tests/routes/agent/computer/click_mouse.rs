@@ -7,8 +7,8 @@ use crate::support::{
     recorder::{Recorder, run_action},
 };
 
-/// Kind, place, button and held keys of an event.
-fn told(event: &Value) -> Value {
+/// Returns kind, position, button and held keys of an event.
+fn summary(event: &Value) -> Value {
     json!([
         event["type"],
         event["x"],
@@ -19,7 +19,7 @@ fn told(event: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn every_button_is_pressed_where_it_should_be() {
+async fn every_button_is_pressed_at_its_position() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::open(&agent).await;
     for (name, number) in [
@@ -41,13 +41,13 @@ async fn every_button_is_pressed_where_it_should_be() {
             json!(["mousedown", x, y, number, ""]),
             json!(["mouseup", x, y, number, ""]),
         ];
-        assert_eq!(seen.iter().map(told).collect::<Vec<_>>(), expected);
+        assert_eq!(seen.iter().map(summary).collect::<Vec<_>>(), expected);
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn clicks_are_counted_and_keys_held_meanwhile() {
+async fn clicks_are_counted_and_keys_held() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::open(&agent).await;
     let click = json!({"x": 300, "y": 400, "num_clicks": 3, "hold_keys": ["Shift", "ctrl"]});
@@ -83,10 +83,10 @@ async fn clicks_are_counted_and_keys_held_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_button_stays_down_until_a_later_call_releases_it() {
+async fn button_stays_down_until_a_later_call_releases_it() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::open(&agent).await;
-    let press = |x: i32, how: &str| json!({"x": x, "y": 400, "click_type": how});
+    let press = |x: i32, click_type: &str| json!({"x": x, "y": 400, "click_type": click_type});
     run_action(&agent, "click_mouse", press(300, "down")).await;
     run_action(&agent, "move_mouse", json!({"x": 350, "y": 400})).await;
     run_action(&agent, "press_key", json!({"keys": ["a"]})).await;
@@ -96,6 +96,6 @@ async fn a_button_stays_down_until_a_later_call_releases_it() {
     assert_eq!(seen.len(), 2, "{seen:?}");
     run_action(&agent, "click_mouse", press(400, "up")).await;
     let seen = recorder.take_of(&["mousedown", "mouseup"], 1).await;
-    assert_eq!(told(&seen[0]), json!(["mouseup", 400, 400, 0, ""]));
+    assert_eq!(summary(&seen[0]), json!(["mouseup", 400, 400, 0, ""]));
     agent.stop().await;
 }

@@ -11,19 +11,19 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn it_is_hidden_and_shown_as_often_as_is_asked_for() {
+async fn cursor_is_hidden_and_shown_repeatedly() {
     let agent = Start::screen_alone().await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(BLUE);
     run_action(&agent, "move_mouse", json!({"x": 300, "y": 200})).await;
-    let is_seen = async || {
+    let is_visible = async || {
         let picture = screenshot(&agent, &region(290, 190, 20, 20)).await;
         (0..20).any(|x| (0..20).any(|y| picture.at(x, y) != BLUE))
     };
-    assert!(is_seen().await);
+    assert!(is_visible().await);
     for hidden in [true, true, false, false, true] {
         run_action(&agent, "cursor", json!({"hidden": hidden})).await;
-        assert_eq!(is_seen().await, !hidden);
+        assert_eq!(is_visible().await, !hidden);
     }
     for body in [json!({}), json!({"hidden": "yes"})] {
         let (status, answer) = agent

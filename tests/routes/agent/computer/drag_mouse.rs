@@ -8,7 +8,7 @@ use crate::support::{
     xrecord::{Event, Input, XRecord, move_duration_ms, positions},
 };
 
-fn told(event: &Value) -> (&str, i64, i64) {
+fn summary(event: &Value) -> (&str, i64, i64) {
     let kind = event["type"].as_str().unwrap();
     (
         kind,
@@ -17,21 +17,22 @@ fn told(event: &Value) -> (&str, i64, i64) {
     )
 }
 
-/// Without moves to where the pointer is already: what is told again of a pressed button.
-fn ways(seen: &[Value]) -> Vec<(&str, i64, i64)> {
-    let mut ways: Vec<_> = seen
+/// Returns the events without moves to the current position, which repeat a pressed button.
+fn without_repeated_moves(seen: &[Value]) -> Vec<(&str, i64, i64)> {
+    let mut without_repeated_moves: Vec<_> = seen
         .iter()
         .filter(|event| event["x"].is_i64())
-        .map(told)
+        .map(summary)
         .collect();
-    ways.dedup();
-    ways
+    without_repeated_moves.dedup();
+    without_repeated_moves
 }
 
-/// Whether all of `part` is in `whole`, in that order.
+/// Returns whether `whole` contains all of `part`, in that order.
 fn is_part_of<T: PartialEq>(part: &[T], whole: &[T]) -> bool {
     let mut rest = whole.iter();
-    part.iter().all(|wanted| rest.any(|found| found == wanted))
+    part.iter()
+        .all(|expected| rest.any(|found| found == expected))
 }
 
 fn released(seen: &[Value]) -> bool {
@@ -39,7 +40,7 @@ fn released(seen: &[Value]) -> bool {
 }
 
 #[tokio::test]
-async fn it_goes_from_point_to_point_with_the_button_held() {
+async fn drag_visits_all_points_with_the_button_held() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::open(&agent).await;
     let drag = json!({
@@ -48,10 +49,13 @@ async fn it_goes_from_point_to_point_with_the_button_held() {
     });
     run_action(&agent, "drag_mouse", drag).await;
     let seen = recorder.take_when("the release", released).await;
-    let ways = ways(&seen);
-    let presses: Vec<_> = ways.iter().filter(|way| way.0 != "mousemove").collect();
+    let without_repeated_moves = without_repeated_moves(&seen);
+    let presses: Vec<_> = without_repeated_moves
+        .iter()
+        .filter(|way| way.0 != "mousemove")
+        .collect();
     assert_eq!(presses, [&("mousedown", 300, 300), &("mouseup", 400, 500)]);
-    let moves: Vec<_> = ways
+    let moves: Vec<_> = without_repeated_moves
         .iter()
         .filter(|way| way.0 == "mousemove")
         .map(|way| (way.1, way.2))
@@ -77,8 +81,8 @@ async fn it_goes_from_point_to_point_with_the_button_held() {
     agent.stop().await;
 }
 
-/// What the server is given of a drag with the left button.
-async fn given(agent: &TestAgent, record: &mut XRecord, drag: Value) -> Vec<Event> {
+/// Runs a drag with the left button and returns the events that the server received.
+async fn received_events(agent: &TestAgent, record: &mut XRecord, drag: Value) -> Vec<Event> {
     run_action(agent, "drag_mouse", drag).await;
     let is_over = |events: &[Event]| {
         let last = events.last().map(|event| event.input);
@@ -90,8 +94,8 @@ async fn given(agent: &TestAgent, record: &mut XRecord, drag: Value) -> Vec<Even
     record.take_when("the release", is_over).await
 }
 
-/// Between the press and each move after it, in milliseconds; both were waited for, and rounded down.
-fn pauses(events: &[Event]) -> Vec<u32> {
+/// Returns the delays between the press and the moves after it, in milliseconds, rounded down.
+fn delays(events: &[Event]) -> Vec<u32> {
     let pressed = events.iter().position(|event| {
         event.input
             == Input::Button {
@@ -108,23 +112,23 @@ fn pauses(events: &[Event]) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn its_steps_and_pauses_are_those_that_were_asked_for() {
+async fn drag_has_the_requested_steps_and_delays() {
     let agent = Start::screen_alone().await;
     let mut record = XRecord::on(&agent).await;
     let drag = json!({
         "path": [[100, 100], [200, 100], [200, 300]], "delay": 80, "steps_per_segment": 4, "step_delay_ms": 30,
     });
-    let seen = given(&agent, &mut record, drag).await;
+    let seen = received_events(&agent, &mut record, drag).await;
     let way = positions(&seen);
     let across = (0..=4).map(|step| (100 + 25 * step, 100));
     let down = (1..=4).map(|step| (200, 100 + 50 * step));
     assert_eq!(way, across.chain(down).collect::<Vec<_>>());
-    let waits = pauses(&seen);
+    let waits = delays(&seen);
     assert!(waits[0] >= 80 + 30, "{waits:?}");
     assert!(waits.iter().all(|wait| *wait >= 30), "{waits:?}");
 
-    // As it is where nothing is said.
-    let seen = given(
+    // The defaults.
+    let seen = received_events(
         &agent,
         &mut record,
         json!({"path": [[100, 100], [200, 200]]}),
@@ -133,19 +137,19 @@ async fn its_steps_and_pauses_are_those_that_were_asked_for() {
     let way = positions(&seen);
     let line = (0..=10).map(|step| (100 + 10 * step, 100 + 10 * step));
     assert_eq!(way, line.collect::<Vec<_>>());
-    let waits = pauses(&seen);
+    let waits = delays(&seen);
     assert!(waits.iter().all(|wait| *wait >= 50), "{waits:?}");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_smooth_one_goes_along_curves_and_takes_its_time() {
+async fn smooth_drag_follows_curves_for_its_duration() {
     let agent = Start::screen_alone().await;
     let mut record = XRecord::on(&agent).await;
-    // Longer than a hand would take, and as long as one takes.
+    // Longer than the default, and the default.
     for (duration, least) in [(Some(4000), 4000), (None, 1000)] {
         let drag = json!({"path": [[100, 500], [500, 500], [900, 500]], "smooth": true, "duration_ms": duration});
-        let seen = given(&agent, &mut record, drag).await;
+        let seen = received_events(&agent, &mut record, drag).await;
         let way = positions(&seen);
         assert_eq!(way.first(), Some(&(100, 500)));
         assert!(way.contains(&(500, 500)), "{way:?}");
@@ -153,16 +157,16 @@ async fn a_smooth_one_goes_along_curves_and_takes_its_time() {
         assert!(way.is_sorted_by_key(|(x, _)| *x), "{way:?}");
         assert!(way.len() > 50, "{way:?}");
         assert!(way.iter().any(|(_, y)| y.abs_diff(500) > 8), "{way:?}");
-        let took = move_duration_ms(&seen);
-        assert!(took + 1 >= least, "{took} ms");
+        let duration_ms = move_duration_ms(&seen);
+        assert!(duration_ms + 1 >= least, "{duration_ms} ms");
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_draggable_is_dropped_where_it_should_be() {
+async fn drag_moves_a_slider_to_its_end() {
     let agent = Start::on_screen().ready().await;
-    // A slider, which follows the mouse, and reaches its end only where the mouse does.
+    // A slider follows the mouse, and reaches its end only with it.
     let slider = "<input type=range id=slider min=0 max=100 value=0 style='left: 0; top: 300px; width: 400px; height: 40px'>\
         <script>window.editing = true</script>";
     let mut recorder = Recorder::with(&agent, slider).await;

@@ -1,4 +1,4 @@
-//! The keyboard goes where a person would expect it, without a click before.
+//! The keyboard focus is where a user expects it, without a click before.
 
 use serde_json::json;
 use x11rb::{
@@ -28,13 +28,13 @@ async fn show_field(page: &mut Page) {
 }
 
 #[tokio::test]
-async fn a_new_browsers_page_hears_what_is_typed() {
+async fn page_of_a_new_browser_receives_keys() {
     let agent = Start::on_screen().ready().await;
     let mut page = Page::of(&agent).await;
     show_field(&mut page).await;
     run_action(&agent, "type", json!({"text": "first"})).await;
     page.until("field.value", |value| value == "first").await;
-    // So it is after a restart.
+    // The same after a restart.
     agent.ok(agent.post("/chromium/restart")).await;
     let mut page = Page::of(&agent).await;
     show_field(&mut page).await;
@@ -44,7 +44,7 @@ async fn a_new_browsers_page_hears_what_is_typed() {
 }
 
 #[tokio::test]
-async fn the_newest_window_has_it_and_then_the_one_below() {
+async fn newest_window_has_the_focus_then_the_one_below() {
     let agent = Start::on_screen().ready().await;
     let mut page = Page::of(&agent).await;
     show_field(&mut page).await;
@@ -59,7 +59,7 @@ async fn the_newest_window_has_it_and_then_the_one_below() {
     run_action(&agent, "type", json!({"text": "second"})).await;
     page.until("other.field.value", |value| value == "second")
         .await;
-    // Once it leaves room for it, a click at the one below brings that up.
+    // A click on the lower window raises it.
     page.evaluate("other.resizeTo(600, 400)").await;
     page.until("other.outerHeight", |height| *height == 400)
         .await;
@@ -69,7 +69,7 @@ async fn the_newest_window_has_it_and_then_the_one_below() {
     page.evaluate("field.focus()").await;
     run_action(&agent, "type", json!({"text": "below"})).await;
     page.until("field.value", |value| value == "below").await;
-    // And back, and then the one on top closes.
+    // And back; then the upper one closes.
     page.evaluate("other.close()").await;
     until("one window", async || {
         let list = agent.ok(agent.get("/json/list")).await;
@@ -83,7 +83,7 @@ async fn the_newest_window_has_it_and_then_the_one_below() {
 }
 
 #[tokio::test]
-async fn where_the_one_that_has_it_closes_the_other_gets_it() {
+async fn remaining_window_gets_the_focus() {
     let agent = Start::on_screen().ready().await;
     let mut page = Page::of(&agent).await;
     show_field(&mut page).await;
@@ -100,7 +100,7 @@ async fn where_the_one_that_has_it_closes_the_other_gets_it() {
     agent.stop().await;
 }
 
-/// Programs' windows on a screen without a browser.
+/// Windows of other programs on a screen without a browser.
 struct Windows(RustConnection);
 
 impl Windows {
@@ -109,11 +109,11 @@ impl Windows {
     }
 
     fn atom(&self, name: &str) -> Atom {
-        let asked = self.0.intern_atom(false, name.as_bytes()).unwrap();
-        asked.reply().unwrap().atom
+        let cookie = self.0.intern_atom(false, name.as_bytes()).unwrap();
+        cookie.reply().unwrap().atom
     }
 
-    /// One at a place, shown once it has the properties it is given; waits until it has the focus.
+    /// Creates a window, sets its properties, shows it and waits until it has the focus.
     async fn show(&self, at: i16, size: u16, prepare: impl FnOnce(Window)) -> Window {
         let window = self.0.generate_id().unwrap();
         let (class, depth) = (WindowClass::INPUT_OUTPUT, COPY_DEPTH_FROM_PARENT);
@@ -130,14 +130,14 @@ impl Windows {
         window
     }
 
-    fn belongs_to(&self, window: Window, owner: Window) {
+    fn set_owner(&self, window: Window, owner: Window) {
         let (property, kind) = (AtomEnum::WM_TRANSIENT_FOR, AtomEnum::WINDOW);
         self.0
             .change_property32(PropMode::REPLACE, window, property, kind, &[owner])
             .unwrap();
     }
 
-    fn is_awaited(&self, window: Window) {
+    fn make_modal(&self, window: Window) {
         let (property, kind) = (self.atom("_NET_WM_STATE"), AtomEnum::ATOM);
         let modal = [self.atom("_NET_WM_STATE_MODAL")];
         self.0
@@ -155,7 +155,7 @@ impl Windows {
         .await;
     }
 
-    /// From below to above.
+    /// Returns the windows from bottom to top.
     fn stacked(&self) -> Vec<Window> {
         let root = self.0.setup().roots[0].root;
         let tree = self.0.query_tree(root).unwrap().reply().unwrap();
@@ -164,27 +164,27 @@ impl Windows {
 }
 
 #[tokio::test]
-async fn a_click_beside_a_dialog_does_not_bury_it() {
+async fn dialog_stays_above_after_a_click_beside_it() {
     let agent = Start::screen_alone().await;
     let windows = Windows::on(&agent).await;
     let other = windows.show(700, 200, |_| {}).await;
     let owner = windows.show(0, 600, |_| {}).await;
     let dialog = windows
-        .show(100, 300, |window| windows.belongs_to(window, owner))
+        .show(100, 300, |window| windows.set_owner(window, owner))
         .await;
     let inner = windows
-        .show(200, 100, |window| windows.belongs_to(window, dialog))
+        .show(200, 100, |window| windows.set_owner(window, dialog))
         .await;
     let click = async |at: i64| run_action(&agent, "click_mouse", json!({"x": at, "y": at})).await;
-    // One that its owner does not wait for leaves it the keyboard, and stays in sight.
+    // A non-modal dialog leaves its owner the focus and stays visible.
     click(20).await;
     windows.has_focus(owner).await;
     assert_eq!(windows.stacked(), [other, owner, dialog, inner]);
     click(750).await;
     windows.has_focus(other).await;
     assert_eq!(windows.stacked(), [owner, dialog, inner, other]);
-    // One that it waits for gets it.
-    windows.is_awaited(inner);
+    // A modal dialog gets the focus.
+    windows.make_modal(inner);
     click(20).await;
     windows.has_focus(inner).await;
     assert_eq!(windows.stacked(), [other, owner, dialog, inner]);
@@ -195,7 +195,7 @@ async fn a_click_beside_a_dialog_does_not_bury_it() {
 }
 
 #[tokio::test]
-async fn a_file_chooser_hears_keys_after_a_click_beside_it() {
+async fn file_chooser_receives_keys_after_a_click_beside_it() {
     const FILE: &str = "<title>none</title><input type=file id=file oncancel=\"document.title = 'cancelled'\">\
         <script>onclick = event => { if (event.target != file) file.click() }</script>";
     let agent = Start::on_screen().ready().await;

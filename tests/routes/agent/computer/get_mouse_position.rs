@@ -10,7 +10,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn tells_where_the_pointer_is() {
+async fn position_is_returned() {
     let agent = Start::screen_alone().await;
     for (x, y) in [(0, 0), (100, 200), (1919, 1079)] {
         run_action(&agent, "move_mouse", json!({"x": x, "y": y})).await;
@@ -20,20 +20,20 @@ async fn tells_where_the_pointer_is() {
 }
 
 #[tokio::test]
-async fn a_batch_that_sleeps_holds_nothing_up() {
+async fn position_is_returned_during_a_batch() {
     let agent = Start::screen_alone().await;
     let at = json!({"x": 10, "y": 20});
-    // For longer than anything is waited for here.
-    let pause = || action("sleep", json!({"duration_ms": 30_000}));
+    // Longer than any timeout of this test.
+    let sleep = || action("sleep", json!({"duration_ms": 30_000}));
     let moved = action("move_mouse", at.clone());
-    let actions = [moved, pause(), pause(), pause(), pause()];
+    let actions = [moved, sleep(), sleep(), sleep(), sleep()];
     let batch = agent.post("/computer/batch");
     let sleeping = tokio::spawn(batch.json(&json!({"actions": actions})).send());
     until("the move", async || {
         (position(&agent).await == at).then_some(())
     })
     .await;
-    // What cannot be done is refused at once, too.
+    // Invalid actions are rejected at once, too.
     let body = json!({"x": 10_000, "y": 0});
     let (status, _) = agent
         .answer(agent.post("/computer/move_mouse").json(&body))
@@ -41,7 +41,7 @@ async fn a_batch_that_sleeps_holds_nothing_up() {
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(!sleeping.is_finished());
     sleeping.abort();
-    // Once its client has left, it is the next one's turn.
+    // The next batch starts once the client has disconnected.
     in_time(
         "the next one's turn",
         run_action(&agent, "move_mouse", json!({"x": 5, "y": 5})),

@@ -1,4 +1,4 @@
-//! Mouse, keyboard and pictures of a browser without a display.
+//! Mouse, keyboard and screenshots of a headless browser.
 
 use futures::future::join_all;
 use nix::sys::signal::Signal;
@@ -15,7 +15,7 @@ use crate::support::{
     wait::{in_time, until},
 };
 
-/// Writes down what is done to it.
+/// A page that records its input events.
 const RECORDER: &str = r"<!doctype html><meta charset=utf-8><body style='margin:0'>
 <textarea id=a style='position:fixed;left:0;top:0;width:400px;height:200px'></textarea>
 <div id=b contenteditable style='position:fixed;left:0;top:250px;width:400px;height:200px;white-space:pre-wrap'></div><script>
@@ -28,14 +28,14 @@ for (let type of ['keydown', 'keypress', 'keyup'])
 addEventListener('input', e => seen.push(['input', e.inputType, e.data]));
 </script>";
 
-/// Until the page has been drawn as it is.
+/// Resolves once the page has been drawn.
 const DRAWN: &str =
     "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
 
 async fn recorder(agent: &TestAgent) -> Page {
     let mut page = Page::of(agent).await;
     page.show(RECORDER).await;
-    // It hears of the mouse once it has been drawn.
+    // A page receives mouse events once it has been drawn.
     page.evaluate(DRAWN).await;
     page
 }
@@ -54,8 +54,8 @@ async fn batch(agent: &TestAgent, actions: &[Value]) -> (StatusCode, Value) {
         .await
 }
 
-/// All kinds of actions, on a page whose upper left corner is so far down.
-fn all_sorts(top: i64) -> Vec<Value> {
+/// Returns actions of all kinds for a page whose top is at that position.
+fn all_kinds_of_actions(top: i64) -> Vec<Value> {
     let at = |x: i64, y: i64| json!({"x": x, "y": top + y});
     let with = |mut fields: Value, more: Value| {
         let more = more.as_object().unwrap().clone();
@@ -110,8 +110,9 @@ fn all_sorts(top: i64) -> Vec<Value> {
     ]
 }
 
-/// What the page has seen at the end, without how many moves and turns of the wheel it was told of at once.
-async fn all_seen(page: &mut Page) -> (Vec<Value>, [f64; 2]) {
+/// Returns the recorded events without moves and wheel events, which may be merged, and the sum of
+/// the wheel deltas.
+async fn recorded_events(page: &mut Page) -> (Vec<Value>, [f64; 2]) {
     page.until("JSON.stringify(seen.at(-1))", |last| {
         last.as_str()
             .is_some_and(|last| last.contains("keyup") && last.contains("ShiftRight"))
@@ -133,23 +134,23 @@ async fn all_seen(page: &mut Page) -> (Vec<Value>, [f64; 2]) {
 }
 
 #[tokio::test]
-async fn a_page_sees_what_it_would_see_on_a_screen() {
+async fn page_receives_the_same_events_as_on_a_screen() {
     let on_screen = Start::on_screen()
         .with(["--viewport", "1280x800"])
         .ready()
         .await;
     let mut page = recorder(&on_screen).await;
     let top = page.evaluate("outerHeight - innerHeight").await;
-    run_batch(&on_screen, all_sorts(top.as_i64().unwrap())).await;
-    let (expected, turned) = all_seen(&mut page).await;
+    run_batch(&on_screen, all_kinds_of_actions(top.as_i64().unwrap())).await;
+    let (expected, turned) = recorded_events(&mut page).await;
     let value = page.evaluate("a.value").await;
     on_screen.stop().await;
     assert!(expected.len() > 100, "{expected:?}");
 
     let agent = headless().await;
     let mut page = recorder(&agent).await;
-    run_batch(&agent, all_sorts(0)).await;
-    let (seen, turned_here) = all_seen(&mut page).await;
+    run_batch(&agent, all_kinds_of_actions(0)).await;
+    let (seen, turned_here) = recorded_events(&mut page).await;
     for (index, expected) in expected.iter().enumerate() {
         assert_eq!(seen.get(index), Some(expected), "event {index}");
     }
@@ -161,7 +162,7 @@ async fn a_page_sees_what_it_would_see_on_a_screen() {
 }
 
 #[tokio::test]
-async fn text_of_any_script_is_typed() {
+async fn text_in_any_script_is_typed() {
     const TEXT: &str = "Zażółć gęślą jaźń, Ελληνικά, Русский, עברית, العربية, हिन्दी, ไทย, 漢字かな交じり文, 한국어, \
         ქართული, Հայերեն, e\u{301}\u{327} 👩\u{200d}👩\u{200d}👧 🇨🇭 ½ “quotes” — A\tb";
     let agent = headless().await;
@@ -178,7 +179,7 @@ async fn text_of_any_script_is_typed() {
 }
 
 #[tokio::test]
-async fn caps_lock_changes_no_text_and_stays_on_when_its_client_leaves() {
+async fn caps_lock_is_ignored_by_text_and_stays_on() {
     let agent = headless().await;
     let mut page = recorder(&agent).await;
     page.evaluate("a.focus()").await;
@@ -200,7 +201,7 @@ async fn caps_lock_changes_no_text_and_stays_on_when_its_client_leaves() {
 }
 
 #[tokio::test]
-async fn what_is_typed_is_in_no_log() {
+async fn typed_text_is_not_logged() {
     const SECRET: &str = "correct-horse-battery-staple-é";
     let agent = Start::headless().logging("trace,hyper=info").ready().await;
     let mut page = recorder(&agent).await;
@@ -218,7 +219,7 @@ async fn what_is_typed_is_in_no_log() {
 }
 
 #[tokio::test]
-async fn without_a_browser_it_says_what_a_picture_of_it_would_say() {
+async fn input_without_a_browser_fails_like_a_screenshot() {
     let agent = Start::without_browser().listening().await;
     let place = json!({"x": 1, "y": 1});
     let (moved, taken) = tokio::join!(
@@ -231,7 +232,7 @@ async fn without_a_browser_it_says_what_a_picture_of_it_would_say() {
 }
 
 #[tokio::test]
-async fn a_smooth_way_ends_where_it_is_to() {
+async fn smooth_move_ends_at_its_target() {
     let agent = headless().await;
     let mut page = recorder(&agent).await;
     assert_eq!(position(&agent).await, json!({"x": 0, "y": 0}));
@@ -249,7 +250,7 @@ async fn a_smooth_way_ends_where_it_is_to() {
 }
 
 #[tokio::test]
-async fn a_batch_that_is_wrong_is_told_of_and_moves_nothing() {
+async fn invalid_batch_is_rejected_and_plays_nothing() {
     let agent = headless().await;
     let mut page = recorder(&agent).await;
     let height = page.evaluate("innerHeight").await.as_i64().unwrap();
@@ -301,7 +302,7 @@ async fn a_batch_that_is_wrong_is_told_of_and_moves_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_held_is_released_when_its_client_leaves() {
+async fn held_input_is_released_when_the_client_disconnects() {
     let agent = headless().await;
     let mut page = recorder(&agent).await;
     let actions = [
@@ -336,7 +337,7 @@ async fn what_is_held_is_released_when_its_client_leaves() {
             "mouseup", 600, 300, 0, 0, 1, false, false, false, null, null
         ])
     );
-    // The next one begins with empty hands.
+    // The next batch starts with nothing held.
     page.evaluate("seen = []").await;
     run_action(&agent, "click_mouse", json!({"x": 10, "y": 600})).await;
     let down = "seen.find(event => event[0] == 'mousedown')";
@@ -361,7 +362,7 @@ async fn what_is_held_is_released_when_its_client_leaves() {
 }
 
 #[tokio::test]
-async fn batches_are_whole_and_hold_up_nothing_else() {
+async fn batches_are_not_interleaved_and_do_not_block_other_requests() {
     let agent = headless().await;
     let mut page = recorder(&agent).await;
     page.evaluate("a.focus()").await;
@@ -388,7 +389,7 @@ async fn batches_are_whole_and_hold_up_nothing_else() {
     })
     .await;
     assert_eq!(screenshot(&agent, &json!({})).await.width, 1280);
-    // What is wrong is told at once as well.
+    // Invalid batches are rejected at once, too.
     let wrong = [action("move_mouse", json!({"x": -1, "y": 0}))];
     let (status, answer) = in_time("a refusal", batch(&agent, &wrong)).await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
@@ -399,7 +400,7 @@ async fn batches_are_whole_and_hold_up_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_tab_that_goes_away_ends_its_batch_and_no_other() {
+async fn closed_tab_fails_only_its_batch() {
     let agent = headless().await;
     let mut page = recorder(&agent).await;
     let target = page
@@ -431,14 +432,14 @@ async fn a_tab_that_goes_away_ends_its_batch_and_no_other() {
     };
     let results: Value = serde_json::from_str(detail("results").as_str().unwrap()).unwrap();
     let results = results.as_array().unwrap();
-    // It goes away with the move or after it: while the key is held, that is noticed when it is to be released.
+    // The tab closes with the move or after it: if a key is held then, its release fails.
     let index = results.len() - 1;
     assert!((1..=3).contains(&index), "{answer}");
     assert_eq!(detail("index"), index.to_string());
     assert_eq!(detail("type"), actions[index]["type"]);
     assert!(results[..index].iter().all(|result| result["ok"] == true));
     assert_eq!(results[index]["ok"], false);
-    // The one behind it is in front now.
+    // The tab behind it is in front now.
     run_action(&agent, "click_mouse", json!({"x": 700, "y": 300})).await;
     page.until("seen.some(event => event[0] == 'click')", |is| *is == true)
         .await;
@@ -451,10 +452,10 @@ async fn a_tab_that_goes_away_ends_its_batch_and_no_other() {
 }
 
 #[tokio::test]
-async fn what_a_page_has_not_taken_is_not_told_as_done() {
+async fn unconfirmed_actions_are_not_reported_as_done() {
     let agent = headless().await;
     let mut page = recorder(&agent).await;
-    // It stands still from the first move on.
+    // The page blocks from the first move on.
     page.evaluate("onmousemove = () => alert('stop'); 0").await;
     let actions = [
         action("sleep", json!({"duration_ms": 1})),
@@ -469,7 +470,7 @@ async fn what_a_page_has_not_taken_is_not_told_as_done() {
 }
 
 #[tokio::test]
-async fn what_a_page_has_taken_is_told_as_done_when_its_browser_dies() {
+async fn confirmed_actions_are_reported_as_done_when_the_browser_dies() {
     let agent = headless().await;
     let mut page = recorder(&agent).await;
     let chromium = u32::try_from(agent.chromium_number("pid").await).unwrap();
@@ -481,7 +482,7 @@ async fn what_a_page_has_taken_is_told_as_done_when_its_browser_dies() {
     let kill = async {
         let moved = "seen.some(event => event[0] == 'mousemove')";
         page.until(moved, |is| *is == true).await;
-        // What it says to the move comes before what it says to this.
+        // The reply to the move precedes the reply to this.
         page.evaluate(DRAWN).await;
         processes::signal(chromium, Signal::SIGKILL);
     };
@@ -493,7 +494,7 @@ async fn what_a_page_has_taken_is_told_as_done_when_its_browser_dies() {
 }
 
 #[tokio::test]
-async fn a_picture_shows_the_page_and_a_region_of_it() {
+async fn screenshot_shows_the_page_or_a_region() {
     const BOXES: &str = "<!doctype html><body style='margin:0;height:5000px'>\
         <div style='position:absolute;left:0;top:0;width:100px;height:100px;background:#f00'></div>\
         <div style='position:absolute;left:20px;top:1000px;width:100px;height:100px;background:#00f'></div>";
@@ -504,7 +505,7 @@ async fn a_picture_shows_the_page_and_a_region_of_it() {
     let whole = screenshot(&agent, &json!({})).await;
     assert_eq!((whole.width, whole.height), (1280, height));
     assert_eq!((whole.at(99, 99), whole.at(100, 99) == RED), (RED, false));
-    // What is seen, not what the page begins with.
+    // The visible part, not the top of the page.
     page.evaluate("scrollTo(0, 1000)").await;
     page.evaluate(DRAWN).await;
     let part = screenshot(&agent, &region(10, 0, 30, 20)).await;

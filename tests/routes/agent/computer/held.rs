@@ -1,4 +1,4 @@
-//! What is held down is up again, whatever happens.
+//! Held keys and buttons are released whatever happens.
 
 use nix::sys::signal::Signal;
 use reqwest::StatusCode;
@@ -17,7 +17,7 @@ use crate::support::{
     wait::{in_time, until},
 };
 
-/// What the server says is down: buttons and modifiers, and whether any key is.
+/// Returns the pressed buttons and modifiers, and whether any key is pressed.
 fn down(x: &RustConnection) -> (u16, bool) {
     let root = x.setup().roots[0].root;
     let pointer = x.query_pointer(root).unwrap().reply().unwrap();
@@ -27,20 +27,20 @@ fn down(x: &RustConnection) -> (u16, bool) {
 
 const NOTHING: (u16, bool) = (0, false);
 
-async fn all_is_up(x: &RustConnection) {
+async fn wait_for_release(x: &RustConnection) {
     until("nothing held", async || (down(x) == NOTHING).then_some(())).await;
 }
 
-/// What is on each key, a list for each.
+/// Returns the keysyms of each keycode.
 pub fn keyboard(x: &RustConnection) -> Vec<Vec<u32>> {
     let (first, last) = (x.setup().min_keycode, x.setup().max_keycode);
-    let asked = x.get_keyboard_mapping(first, last - first + 1).unwrap();
-    let keyboard = asked.reply().unwrap();
+    let request = x.get_keyboard_mapping(first, last - first + 1).unwrap();
+    let keyboard = request.reply().unwrap();
     let width = usize::from(keyboard.keysyms_per_keycode);
     keyboard.keysyms.chunks(width).map(Vec::from).collect()
 }
 
-/// How many keys could be put on it; the first of all is of no use.
+/// Returns the number of spare keycodes. The first keycode is unusable.
 fn room(keyboard: &[Vec<u32>]) -> usize {
     let rows = keyboard.iter().skip(1);
     rows.filter(|row| row.iter().all(|keysym| *keysym == 0))
@@ -54,7 +54,7 @@ fn batch(agent: &TestAgent, actions: &Value) -> reqwest::RequestBuilder {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_leaves_nothing_down() {
+async fn disconnected_client_leaves_nothing_down() {
     let agent = Start::screen_alone().await;
     let x = screen::connect(&agent).await;
     let pressed = action(
@@ -71,19 +71,19 @@ async fn a_client_that_leaves_leaves_nothing_down() {
         })
         .await;
         leaving.abort();
-        all_is_up(&x).await;
+        wait_for_release(&x).await;
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn an_action_that_fails_leaves_nothing_down() {
+async fn failed_action_leaves_nothing_down() {
     let agent = Start::on_screen().ready().await;
     let x = screen::connect(&agent).await;
     let press = json!({"x": 300, "y": 300, "click_type": "down"});
     run_action(&agent, "click_mouse", press).await;
     assert_eq!(down(&x).0, KeyButMask::BUTTON1.bits());
-    // More keys than the keyboard has room for at once, and nobody to take them.
+    // More keys than there are spare keycodes, and no program that processes them.
     let text: String = ('\u{4e00}'..'\u{4e80}').collect();
     let actions = json!([
         action("sleep", json!({"duration_ms": 1})),
@@ -100,18 +100,18 @@ async fn an_action_that_fails_leaves_nothing_down() {
     assert_eq!(down(&x), NOTHING);
     processes::signal(chromium, Signal::SIGCONT);
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
-    // What was done before it is told as done.
+    // Earlier actions are reported as done.
     assert_eq!(answer["message"], "action 2 (type_text) failed");
     assert_eq!(position(&agent).await, json!({"x": 310, "y": 310}));
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_screen_that_stands_still_for_a_while_is_left_with_nothing_down() {
+async fn frozen_screen_has_nothing_down_after_it_resumes() {
     let agent = Start::screen_alone().await;
     let x = screen::connect(&agent).await;
     let before = keyboard(&x);
-    // All there is room for.
+    // As many as there are spare keycodes.
     let keys: Vec<String> = ('\u{4e00}'..)
         .take(room(&before))
         .map(String::from)
@@ -130,20 +130,20 @@ async fn a_screen_that_stands_still_for_a_while_is_left_with_nothing_down() {
         (count as usize == keys.len() + 1 && room(&keyboard(&x)) == 0).then_some(())
     })
     .await;
-    // Once this is answered the last of them has been dealt with, and nothing is under way.
+    // The reply means that all events are processed.
     position(&agent).await;
     let display = agent.display_pid().await;
     processes::signal(display, Signal::SIGSTOP);
-    // It is given up once, and once more on the way back.
+    // One timeout for the request, and one for the cleanup.
     for _ in 0..2 {
-        let asked = agent.post("/computer/get_mouse_position");
-        let (status, answer) = agent.answer(asked).await;
+        let request = agent.post("/computer/get_mouse_position");
+        let (status, answer) = agent.answer(request).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
     }
     processes::signal(display, Signal::SIGCONT);
     let answer = in_time("its end", playing).await.unwrap().unwrap();
     assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    all_is_up(&x).await;
+    wait_for_release(&x).await;
     until("the keyboard as it was", async || {
         (keyboard(&x) == before).then_some(())
     })
@@ -155,24 +155,24 @@ async fn a_screen_that_stands_still_for_a_while_is_left_with_nothing_down() {
 }
 
 #[tokio::test]
-async fn a_screen_that_stands_still_is_given_up_whatever_it_is_asked_first() {
+async fn frozen_screen_fails_every_kind_of_action() {
     let agent = Start::screen_alone().await;
     let x = screen::connect(&agent).await;
     let display = agent.display_pid().await;
-    for (kind, what) in [
+    for (kind, parameters) in [
         ("press_key", json!({"keys": ["a"]})),
         ("click_mouse", json!({"x": 50, "y": 50})),
     ] {
-        // It is connected by then.
+        // Ensures that it is connected.
         position(&agent).await;
         processes::signal(display, Signal::SIGSTOP);
-        let actions = json!([action(kind, what)]);
-        let asked = agent.answer(batch(&agent, &actions));
-        let (status, answer) = in_time("an answer", asked).await;
+        let actions = json!([action(kind, parameters)]);
+        let request = agent.answer(batch(&agent, &actions));
+        let (status, answer) = in_time("an answer", request).await;
         processes::signal(display, Signal::SIGCONT);
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
         assert_eq!(answer["message"], format!("action 0 ({kind}) failed"));
-        // Whatever the screen was sent, it has answered by then.
+        // The reply means that all requests are processed.
         position(&agent).await;
         assert_eq!(down(&x), NOTHING);
     }
@@ -180,7 +180,7 @@ async fn a_screen_that_stands_still_is_given_up_whatever_it_is_asked_first() {
 }
 
 #[tokio::test]
-async fn what_a_batch_holds_is_up_after_it() {
+async fn batch_releases_held_input_at_its_end() {
     let agent = Start::screen_alone().await;
     let x = screen::connect(&agent).await;
     let actions = json!([

@@ -8,12 +8,12 @@ use crate::support::{
     xrecord::{Event, Input, XRecord, move_duration_ms, positions},
 };
 
-fn place(event: &Value) -> (i64, i64) {
+fn position(event: &Value) -> (i64, i64) {
     (event["x"].as_i64().unwrap(), event["y"].as_i64().unwrap())
 }
 
 #[tokio::test]
-async fn it_goes_at_once_or_as_a_hand_would() {
+async fn move_is_immediate_or_smooth() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::open(&agent).await;
     let at_once = json!({"x": 200, "y": 300, "hold_keys": ["Alt"]});
@@ -30,7 +30,7 @@ async fn it_goes_at_once_or_as_a_hand_would() {
     assert!(
         moves
             .iter()
-            .all(|event| place(event) == (200, 300) && event["held"] == "Alt"),
+            .all(|event| position(event) == (200, 300) && event["held"] == "Alt"),
         "{seen:?}"
     );
     assert!(!moves.is_empty());
@@ -38,25 +38,26 @@ async fn it_goes_at_once_or_as_a_hand_would() {
     let smooth = json!({"x": 1200, "y": 900, "smooth": true, "duration_ms": 5000});
     run_action(&agent, "move_mouse", smooth).await;
     let seen = recorder
-        .take_when("the end of the way", |seen| {
-            seen.last().is_some_and(|event| place(event) == (1200, 900))
+        .take_when("the end of the path", |seen| {
+            seen.last()
+                .is_some_and(|event| position(event) == (1200, 900))
         })
         .await;
-    let way: Vec<(i64, i64)> = seen.iter().map(place).collect();
-    assert!(way.len() >= 5, "{way:?}");
-    assert!(way.is_sorted(), "{way:?}");
-    // The straight way would be y = 300 + (x - 200) * 0.6.
+    let path: Vec<(i64, i64)> = seen.iter().map(position).collect();
+    assert!(path.len() >= 5, "{path:?}");
+    assert!(path.is_sorted(), "{path:?}");
+    // The straight line is y = 300 + (x - 200) * 0.6.
     let off = |(x, y): &(i64, i64)| (300 + (x - 200) * 6 / 10 - y).abs();
-    assert!(way.iter().any(|at| off(at) > 10), "{way:?}");
+    assert!(path.iter().any(|at| off(at) > 10), "{path:?}");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_smooth_move_takes_its_time_and_the_same_way_each_time() {
+async fn smooth_move_has_its_duration_and_a_deterministic_path() {
     let agent = Start::screen_alone().await;
     let mut record = XRecord::on(&agent).await;
-    let mut ways = Vec::new();
-    // As long as a hand takes, longer, and that once more.
+    let mut paths = Vec::new();
+    // The default duration, a longer one, and that again.
     for (duration, least) in [(None, 500), (Some(2000), 2000), (Some(2000), 2000)] {
         run_action(&agent, "move_mouse", json!({"x": 100, "y": 100})).await;
         let to = json!({"x": 900, "y": 500, "smooth": true, "duration_ms": duration});
@@ -64,17 +65,17 @@ async fn a_smooth_move_takes_its_time_and_the_same_way_each_time() {
         run_action(&agent, "press_key", json!({"keys": ["F9"]})).await;
         let is_over = |event: &Event| matches!(event.input, Input::Key { down, .. } if !down);
         let seen = record
-            .take_when("the end of the way", |events| events.iter().any(is_over))
+            .take_when("the end of the path", |events| events.iter().any(is_over))
             .await;
-        let took = move_duration_ms(&seen);
-        assert!(took + 1 >= least, "{took} ms");
-        let way = positions(&seen);
-        assert!(way.len() > 50 && way.is_sorted(), "{way:?}");
-        // The straight way would be y = x / 2 + 50.
+        let duration_ms = move_duration_ms(&seen);
+        assert!(duration_ms + 1 >= least, "{duration_ms} ms");
+        let path = positions(&seen);
+        assert!(path.len() > 50 && path.is_sorted(), "{path:?}");
+        // The straight line is y = x / 2 + 50.
         let off = |(x, y): &(i64, i64)| (x / 2 + 50 - y).abs();
-        assert!(way.iter().any(|at| off(at) > 8), "{way:?}");
-        ways.push(way);
+        assert!(path.iter().any(|at| off(at) > 8), "{path:?}");
+        paths.push(path);
     }
-    assert_eq!(ways[1], ways[2]);
+    assert_eq!(paths[1], paths[2]);
     agent.stop().await;
 }

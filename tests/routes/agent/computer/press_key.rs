@@ -9,7 +9,7 @@ use crate::support::{
     requests::wrong_fields,
 };
 
-/// Of the keyboard that Xvfb has.
+/// The number of spare keycodes of the keyboard of Xvfb.
 const SPARE_KEYS: usize = 18;
 
 #[tokio::test]
@@ -42,14 +42,14 @@ async fn keys_and_combinations_are_pressed_and_released() {
 }
 
 #[tokio::test]
-async fn keys_are_held_for_a_time_and_others_meanwhile() {
+async fn keys_are_held_for_the_duration() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::open(&agent).await;
     let held = json!({"keys": ["a", "Ctrl+b"], "duration": 100, "hold_keys": ["Alt", "ctrl"]});
     run_action(&agent, "press_key", held).await;
     let expected = "+Alt +Control +a +b -b -a -Control -Alt";
     assert_eq!(recorder.keys(8).await, expected);
-    // As on any keyboard, a key that is held long enough repeats itself.
+    // A key that is held long enough is repeated, as on any keyboard.
     run_action(
         &agent,
         "press_key",
@@ -66,7 +66,7 @@ async fn keys_are_held_for_a_time_and_others_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_key_the_keyboard_does_not_have_is_pressed_all_the_same() {
+async fn key_missing_from_the_keyboard_is_pressed() {
     let agent = Start::on_screen().ready().await;
     let field = "<input id=field autofocus><script>window.editing = true; field.focus()</script>";
     let mut recorder = Recorder::with(&agent, field).await;
@@ -80,7 +80,7 @@ async fn a_key_the_keyboard_does_not_have_is_pressed_all_the_same() {
 }
 
 #[tokio::test]
-async fn refuses_keys_there_are_none_of() {
+async fn unknown_keys_are_rejected() {
     let agent = Start::screen_alone().await;
     let many = vec!["a"; 101];
     for (body, fields) in [
@@ -100,7 +100,7 @@ async fn refuses_keys_there_are_none_of() {
             json!({"keys": ["a"], "hold_keys": ["a", "b", "c", "d", "e", "f", "g", "h", "i"]}),
             vec!["hold_keys"],
         ),
-        // Those of a combination count each.
+        // Each key of a combination counts.
         (
             json!({"keys": ["a"], "hold_keys": ["a+b+c", "d+e+f", "g+h+i"]}),
             vec!["hold_keys"],
@@ -116,14 +116,14 @@ async fn refuses_keys_there_are_none_of() {
 }
 
 #[tokio::test]
-async fn where_the_keyboard_has_no_room_for_so_many_at_once_none_stays_down() {
+async fn no_key_stays_down_if_too_many_need_a_keycode() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::open(&agent).await;
-    let strange = |first: char, count: u32| -> Vec<String> {
+    let unbound = |first: char, count: u32| -> Vec<String> {
         let all = (0..count).filter_map(|next| char::from_u32(first as u32 + next));
         all.map(String::from).collect()
     };
-    let many = json!({"keys": strange('\u{4e00}', 100), "duration": 1});
+    let many = json!({"keys": unbound('\u{4e00}', 100), "duration": 1});
     let request = agent.post("/computer/press_key").json(&many);
     let (status, answer) = agent.answer(request).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
@@ -135,8 +135,8 @@ async fn where_the_keyboard_has_no_room_for_so_many_at_once_none_stays_down() {
         })
         .await;
     assert_eq!(seen.len(), 2 * SPARE_KEYS, "{seen:?}");
-    // There is room for others again.
-    let others = json!({"keys": strange('\u{5e00}', SPARE_KEYS as u32), "duration": 1});
+    // Other keys can be bound again.
+    let others = json!({"keys": unbound('\u{5e00}', SPARE_KEYS as u32), "duration": 1});
     run_action(&agent, "press_key", others).await;
     assert_eq!(
         recorder.keys(2 * SPARE_KEYS).await.split(' ').count(),

@@ -12,24 +12,24 @@ use crate::support::{
     wait::until,
 };
 
-/// Without a browser the root window is all there is to be seen.
+/// Returns an agent without a browser: only the root window is visible.
 fn bare_screen() -> Start {
     Start::on_screen().with(["--chromium", "/bin/true", "--viewport", "641x481"])
 }
 
 #[tokio::test]
-async fn a_picture_shows_the_screen_and_a_region_of_it() {
+async fn screenshot_shows_the_screen_or_a_region() {
     let agent = bare_screen().listening().await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(RED);
     painter.fill(100, 200, 3, 5, GREEN);
-    let whole = screenshot(&agent, &json!({})).await;
-    assert_eq!((whole.width, whole.height), (641, 481));
-    assert_eq!(whole.at(99, 200), RED);
-    assert_eq!(whole.at(100, 200), GREEN);
-    assert_eq!(whole.at(102, 204), GREEN);
-    assert_eq!(whole.at(103, 204), RED);
-    assert_eq!(whole.at(640, 480), RED);
+    let full = screenshot(&agent, &json!({})).await;
+    assert_eq!((full.width, full.height), (641, 481));
+    assert_eq!(full.at(99, 200), RED);
+    assert_eq!(full.at(100, 200), GREEN);
+    assert_eq!(full.at(102, 204), GREEN);
+    assert_eq!(full.at(103, 204), RED);
+    assert_eq!(full.at(640, 480), RED);
 
     let part = screenshot(&agent, &region(99, 203, 5, 3)).await;
     assert_eq!((part.width, part.height), (5, 3));
@@ -40,15 +40,15 @@ async fn a_picture_shows_the_screen_and_a_region_of_it() {
 }
 
 #[tokio::test]
-async fn the_cursor_is_in_the_picture_where_it_is() {
+async fn screenshot_includes_the_cursor() {
     let agent = bare_screen().listening().await;
     let painter = Painter::on(&agent).await;
     painter.fill_all(BLUE);
     let around = region(290, 190, 20, 20);
     let covered = async || {
-        let picture = screenshot(&agent, &around).await;
+        let image = screenshot(&agent, &around).await;
         let pixels = (0..20).flat_map(|y| (0..20).map(move |x| (x, y)));
-        pixels.filter(|&(x, y)| picture.at(x, y) != BLUE).count()
+        pixels.filter(|&(x, y)| image.at(x, y) != BLUE).count()
     };
     assert_eq!(covered().await, 0);
     painter.point_at(300, 200);
@@ -59,14 +59,14 @@ async fn the_cursor_is_in_the_picture_where_it_is() {
 }
 
 #[tokio::test]
-async fn a_screen_of_another_size_and_another_screen_are_seen() {
+async fn screenshot_follows_resized_and_restarted_screens() {
     let agent = Start::on_screen()
         .with(["--viewport", "640x480"])
         .ready()
         .await;
     let size = async || {
-        let picture = screenshot(&agent, &json!({})).await;
-        (picture.width, picture.height)
+        let image = screenshot(&agent, &json!({})).await;
+        (image.width, image.height)
     };
     assert_eq!(size().await, (640, 480));
     let larger = json!({"width": 1001, "height": 701});
@@ -88,8 +88,8 @@ async fn a_screen_of_another_size_and_another_screen_are_seen() {
         (agent.display_pid().await != pid).then_some(())
     })
     .await;
-    // Its size is set a moment after it is up.
-    until("a picture of it", async || {
+    // Its size is set shortly after it has started.
+    until("a image of it", async || {
         let request = agent.post("/computer/screenshot").json(&json!({}));
         let (status, _) = agent.answer(request).await;
         (status == StatusCode::OK).then_some(())
@@ -101,7 +101,7 @@ async fn a_screen_of_another_size_and_another_screen_are_seen() {
 }
 
 #[tokio::test]
-async fn refuses_bad_regions_with_one_detail_each() {
+async fn invalid_regions_are_rejected_with_one_detail_each() {
     let agent = bare_screen().listening().await;
     Painter::on(&agent).await;
     for (body, fields) in [

@@ -7,20 +7,20 @@ use crate::support::{
     recorder::{Recorder, run_action},
 };
 
-/// What all of it comes to.
-fn sum(seen: &[Value], side: &str) -> f64 {
-    let deltas = seen.iter().filter_map(|event| event[side].as_f64());
+/// Returns the sum of the deltas of one axis.
+fn sum(seen: &[Value], axis: &str) -> f64 {
+    let deltas = seen.iter().filter_map(|event| event[axis].as_f64());
     deltas.sum()
 }
 
 #[tokio::test]
-async fn the_wheel_turns_by_its_notches() {
+async fn scroll_turns_the_wheel_by_notches() {
     const NOTCH: f64 = 120.0;
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::open(&agent).await;
     for (across, down) in [(0, 1), (0, -4), (3, 0), (-2, 5)] {
-        let turn = json!({"x": 300, "y": 400, "delta_x": across, "delta_y": down});
-        run_action(&agent, "scroll", turn).await;
+        let scroll = json!({"x": 300, "y": 400, "delta_x": across, "delta_y": down});
+        run_action(&agent, "scroll", scroll).await;
         let seen = recorder
             .take_when("all notches", |seen| {
                 sum(seen, "dy") == NOTCH * f64::from(down)

@@ -14,7 +14,7 @@ use crate::support::{
 const FIELDS: &str = "<input id=input><textarea id=area></textarea><div id=free contenteditable></div>\
     <script>window.editing = window.silent = true</script>";
 
-/// Twelve scripts, with what is composed of several characters in each of them.
+/// Texts in twelve scripts, including combining characters.
 const SCRIPTS: [&str; 12] = [
     "The quick brown fox, jumps over: (the) lazy dog! 0123456789 @#$%^&*_+-=[]{}|;'\"<>?/~` ÄÖÜß çñø ½§€ e\u{301}o\u{308}\u{323} ",
     "Ξεσκεπάζω τὴν ψυχοφθόρα βδελυγμία ",
@@ -30,7 +30,7 @@ const SCRIPTS: [&str; 12] = [
     "😀👩‍👩‍👧‍👦🇨🇭👍🏽❤️🏳️‍🌈🧑🏿‍🚀 ∑∞≠→ ",
 ];
 
-/// So many characters of all scripts, in an order that mixes them.
+/// Returns that many characters that mix all scripts.
 fn sample(length: usize) -> String {
     let mut chars: Vec<char> = Vec::new();
     let mut at = 0_usize;
@@ -40,12 +40,12 @@ fn sample(length: usize) -> String {
     }
     chars.truncate(length);
     let text: String = chars.into_iter().collect();
-    // A space at an end is the editor's own affair.
+    // Editors may convert spaces at the ends.
     format!("[{}]", text.trim_end())
 }
 
 #[tokio::test]
-async fn two_thousand_characters_arrive_as_they_were_sent() {
+async fn long_text_in_many_scripts_is_typed_unchanged() {
     let agent = Start::on_screen().ready().await;
     let text = sample(2000);
     let lines = format!("first\tline\n{text}\r\nlast\rline");
@@ -79,13 +79,13 @@ async fn two_thousand_characters_arrive_as_they_were_sent() {
 }
 
 #[tokio::test]
-async fn a_delay_is_kept_and_tab_goes_on_to_the_next_field() {
+async fn delay_is_respected_and_tab_moves_to_the_next_field() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::with(&agent, FIELDS).await;
     recorder.0.evaluate("input.focus()").await;
-    let begun = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     run_action(&agent, "type", json!({"text": "ab\tcd", "delay": 50})).await;
-    assert!(begun.elapsed().as_millis() >= 200);
+    assert!(started_at.elapsed().as_millis() >= 200);
     recorder
         .0
         .until("input.value + '|' + area.value", |now| now == "ab|cd")
@@ -94,7 +94,7 @@ async fn a_delay_is_kept_and_tab_goes_on_to_the_next_field() {
 }
 
 #[tokio::test]
-async fn caps_lock_changes_nothing_and_stays_as_it_is() {
+async fn caps_lock_is_ignored_and_restored() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::with(&agent, FIELDS).await;
     recorder.0.evaluate("area.focus()").await;
@@ -106,7 +106,7 @@ async fn caps_lock_changes_nothing_and_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn the_keyboard_is_left_as_it_was_found() {
+async fn keyboard_mapping_is_restored() {
     let agent = Start::on_screen().ready().await;
     let x = crate::support::screen::connect(&agent).await;
     let before = keyboard(&x);
@@ -116,14 +116,14 @@ async fn the_keyboard_is_left_as_it_was_found() {
 }
 
 #[tokio::test]
-async fn nothing_is_typed_twice_where_the_screen_is_slow() {
+async fn auto_repeat_is_off_while_typing() {
     use x11rb::protocol::xproto::{AutoRepeatMode, ConnectionExt as _};
     let agent = Start::on_screen().ready().await;
     let x = crate::support::screen::connect(&agent).await;
-    let repeats = async |wanted: AutoRepeatMode| {
+    let repeats = async |expected: AutoRepeatMode| {
         until("a keyboard that repeats or does not", async || {
             let control = x.get_keyboard_control().unwrap().reply().unwrap();
-            (control.global_auto_repeat == wanted).then_some(())
+            (control.global_auto_repeat == expected).then_some(())
         })
         .await;
     };
@@ -131,7 +131,7 @@ async fn nothing_is_typed_twice_where_the_screen_is_slow() {
     let slow = json!({"text": "ab", "delay": 10_000});
     let typing = tokio::spawn(agent.post("/computer/type").json(&slow).send());
     repeats(AutoRepeatMode::OFF).await;
-    // Whoever holds a key down has it repeated again.
+    // Auto-repeat is restored.
     typing.abort();
     repeats(AutoRepeatMode::ON).await;
     run_action(&agent, "type", json!({"text": "c"})).await;
@@ -140,7 +140,7 @@ async fn nothing_is_typed_twice_where_the_screen_is_slow() {
 }
 
 #[tokio::test]
-async fn what_is_typed_is_in_no_log() {
+async fn typed_text_is_not_logged() {
     const SECRET: &str = "correct-horse-battery-staple-é";
     let agent = Start::on_screen().logging("trace,hyper=info").ready().await;
     run_action(&agent, "type", json!({"text": SECRET})).await;
@@ -164,7 +164,7 @@ async fn what_is_typed_is_in_no_log() {
 }
 
 #[tokio::test]
-async fn refuses_what_no_keyboard_types() {
+async fn untypable_text_is_rejected() {
     let agent = Start::screen_alone().await;
     let long = "é".repeat(65_537);
     for (body, fields) in [

@@ -4,35 +4,35 @@
   const byId = id => document.getElementById(id);
   const body = document.body;
   const stage = byId('stage'), frame = byId('frame'), screen = byId('screen'), pointer = byId('pointer');
-  const keys = byId('keys'), told = byId('told'), again = byId('again'), copy = byId('copy');
+  const keys = byId('keys'), message = byId('message'), reconnect = byId('reconnect'), copy = byId('copy');
   const keyboard = byId('keyboard'), fullScreen = byId('full-screen');
   const context = screen.getContext('2d', { alpha: false, desynchronized: true });
 
-  // What the server takes in one message.
+  // The server's limit for one message, in bytes.
   const MAX_MESSAGE = 1 << 20;
-  const FIRST_PAUSE = 250, LONGEST_PAUSE = 8000, LONGEST_REQUEST = 10_000;
-  // How often it is said that what is held is held still: the server lets go of what it does not hear of.
-  const HOLDING = 200;
-  // A finger that rests so long clicks with the right button; one that moves so far scrolls.
-  const LONG_PRESS = 550, SLOP = 10;
-  // How long a pointer of ours may differ from the browser's before that one is shown as well.
-  const ESTRANGED = 400;
+  const FIRST_RETRY_DELAY = 250, MAX_RETRY_DELAY = 8000, REQUEST_TIMEOUT = 10_000;
+  // How often held input is reported: the server releases the input of a silent viewer.
+  const HOLDING_INTERVAL = 200;
+  // A finger that rests this long clicks with the right button; one that moves this far scrolls.
+  const LONG_PRESS_DELAY = 550, SCROLL_THRESHOLD = 10;
+  // How long the local pointer may differ from the browser's before the latter is shown as well.
+  const POINTER_DIVERGENCE_DELAY = 400;
   const PIXELS_PER_LINE = 40;
   const BUTTONS = ['left', 'middle', 'right', 'back', 'forward'];
   const IMAGES = { 1: 'image/jpeg', 2: 'image/png' };
   const POINTER_IMAGE = 3;
-  const HEADER = 18, LAST_OF_FRAME = 1;
+  const HEADER_LENGTH = 18, LAST_OF_FRAME = 1;
   const MAC = /mac|iphone|ipad/i.test(navigator.userAgentData?.platform ?? navigator.platform ?? '');
 
   // ---- the connection
 
-  let socket = null, attempt = 0, pause = FIRST_PAUSE, retry = 0, control = false, drawn = false;
-  // Why it is not live, where the browser is the reason.
-  let waiting = null;
-  // Why the last connection ended.
-  let parting = '';
+  let socket = null, attempt = 0, retryDelay = FIRST_RETRY_DELAY, retryTimer = 0, control = false, frameDrawn = false;
+  // The last state message of a browser that is not running.
+  let browserDown = null;
+  // The close reason of the last connection.
+  let closeReason = '';
 
-  function address() {
+  function socketUrl() {
     const url = new URL(location.href);
     url.protocol = url.protocol.replace('http', 'ws');
     url.pathname = url.pathname.replace(/\/+$/, '') + '/socket';
@@ -41,49 +41,49 @@
   }
 
   function connect() {
-    clearTimeout(retry);
+    clearTimeout(retryTimer);
     socket?.close();
-    const mine = socket = new WebSocket(address());
-    const latest = ++attempt;
-    let opened = false;
-    drawn = false;
-    waiting = null;
-    mine.binaryType = 'arraybuffer';
-    mine.onopen = () => { opened = true; };
-    mine.onmessage = ({ data }) => {
-      if (mine !== socket) return;
-      if (typeof data === 'string') hear(JSON.parse(data));
-      else see(mine, data);
+    const connection = socket = new WebSocket(socketUrl());
+    const thisAttempt = ++attempt;
+    let connected = false;
+    frameDrawn = false;
+    browserDown = null;
+    connection.binaryType = 'arraybuffer';
+    connection.onopen = () => { connected = true; };
+    connection.onmessage = ({ data }) => {
+      if (connection !== socket) return;
+      if (typeof data === 'string') handleMessage(JSON.parse(data));
+      else handleImage(connection, data);
     };
-    mine.onclose = async ({ reason }) => {
-      if (mine !== socket) return;
+    connection.onclose = async ({ reason }) => {
+      if (connection !== socket) return;
       socket = null;
-      theirs = false;
-      forget();
-      const refusal = opened ? null : await refused();
-      // Meanwhile it may have been tried again.
-      if (latest !== attempt) return;
-      if (refusal?.final) return show('ended', refusal.message);
-      if (opened) parting = reason;
-      const why = refusal?.message ?? parting;
-      show('connecting', why ? `Disconnected: ${why}. Reconnecting…` : 'Disconnected. Reconnecting…');
-      const wait = pause * (0.75 + Math.random() / 2);
-      pause = Math.min(pause * 2, LONGEST_PAUSE);
-      retry = setTimeout(connect, wait);
+      remoteCopyPending = false;
+      clearInput();
+      const rejection = connected ? null : await fetchRejection();
+      // Another attempt may have been started meanwhile.
+      if (thisAttempt !== attempt) return;
+      if (rejection?.final) return show('ended', rejection.message);
+      if (connected) closeReason = reason;
+      const cause = rejection?.message ?? closeReason;
+      show('connecting', cause ? `Disconnected: ${cause}. Reconnecting…` : 'Disconnected. Reconnecting…');
+      const delay = retryDelay * (0.75 + Math.random() / 2);
+      retryDelay = Math.min(retryDelay * 2, MAX_RETRY_DELAY);
+      retryTimer = setTimeout(connect, delay);
     };
   }
 
-  // A refused WebSocket does not say why, the same request as a plain one does.
-  async function refused() {
+  // Browsers do not expose why a WebSocket was rejected. The same request without an upgrade does.
+  async function fetchRejection() {
     try {
-      const url = address();
+      const url = socketUrl();
       url.protocol = location.protocol;
-      const answer = await fetch(url, { cache: 'no-store', signal: AbortSignal.timeout(LONGEST_REQUEST) });
-      // It asks for a WebSocket: there is a place now.
-      if (answer.status === 400) return null;
-      const { message } = await answer.json();
-      const final = [401, 403, 404, 409, 410].includes(answer.status);
-      return { final, message: answer.status === 404 ? 'The browser has ended.' : message };
+      const response = await fetch(url, { cache: 'no-store', signal: AbortSignal.timeout(REQUEST_TIMEOUT) });
+      // It asks for an upgrade: a WebSocket would be accepted now.
+      if (response.status === 400) return null;
+      const { message } = await response.json();
+      const final = [401, 403, 404, 409, 410].includes(response.status);
+      return { final, message: response.status === 404 ? 'The browser has ended.' : message };
     } catch {
       return null;
     }
@@ -92,120 +92,120 @@
   const send = message => {
     if (socket?.readyState !== WebSocket.OPEN) return false;
     const text = JSON.stringify(message);
-    // In UTF-8 a character takes three bytes at most for each of its units.
+    // A UTF-16 unit takes at most three bytes in UTF-8.
     if (text.length * 3 > MAX_MESSAGE && new TextEncoder().encode(text).length > MAX_MESSAGE) {
-      notice('The text is too large to be passed on.');
+      notice('The text is too large to be transferred.');
       return false;
     }
     socket.send(text);
     return true;
   };
 
-  function hear(message) {
-    switch (message.type) {
+  function handleMessage(received) {
+    switch (received.type) {
       case 'hello':
-        control = message.control;
+        control = received.control;
         byId('read-only').hidden = control;
         keyboard.hidden = !(control && navigator.maxTouchPoints > 0);
         keys.tabIndex = control ? 0 : -1;
         if (control && !navigator.maxTouchPoints) keys.focus({ preventScroll: true });
         break;
       case 'browser':
-        waiting = message.state === 'running' ? null : message;
-        refresh();
+        browserDown = received.state === 'running' ? null : received;
+        updateState();
         break;
       case 'pointer':
-        remote = { x: message.x, y: message.y, shown: message.shown };
+        remotePointer = { x: received.x, y: received.y, shown: received.shown };
         placePointer();
         break;
       case 'clipboard':
-        if (message.text) take(message.text);
+        if (received.text) storeCopied(received.text);
         break;
       case 'nothing_copied':
-        theirs = false;
+        remoteCopyPending = false;
         break;
       case 'notice':
-        notice(message.message);
+        notice(received.message);
         break;
     }
   }
 
-  function refresh() {
-    if (waiting) {
-      const doing = { starting: 'The browser is starting…', stopped: 'The browser has stopped.' };
-      const why = waiting.reason ? ` (${waiting.reason})` : '';
-      show('waiting', (doing[waiting.state] ?? 'The browser is being restarted…') + why);
-    } else if (drawn) {
+  function updateState() {
+    if (browserDown) {
+      const texts = { starting: 'The browser is starting…', stopped: 'The browser has stopped.' };
+      const reason = browserDown.reason ? ` (${browserDown.reason})` : '';
+      show('waiting', (texts[browserDown.state] ?? 'The browser is restarting…') + reason);
+    } else if (frameDrawn) {
       show('live', 'Live');
     } else {
-      show('connecting', 'Waiting for the picture…');
+      show('connecting', 'Waiting for the first frame…');
     }
   }
 
   function show(state, text) {
     body.dataset.state = state;
     byId('status').textContent = text;
-    told.textContent = text;
-    again.hidden = state !== 'ended';
-    if (state === 'live') pause = FIRST_PAUSE;
+    message.textContent = text;
+    reconnect.hidden = state !== 'ended';
+    if (state === 'live') retryDelay = FIRST_RETRY_DELAY;
   }
 
-  let noticed = 0;
+  let noticeTimer = 0;
   function notice(text) {
-    clearTimeout(noticed);
+    clearTimeout(noticeTimer);
     byId('status').textContent = text;
-    noticed = setTimeout(() => { byId('status').textContent = told.textContent; }, 5000);
+    noticeTimer = setTimeout(() => { byId('status').textContent = message.textContent; }, 5000);
   }
 
-  // ---- the picture
+  // ---- frames
 
   let drawing = Promise.resolve(), scale = 1;
-  let unseen = null;
+  let pendingAck = null;
 
-  function see(mine, data) {
+  function handleImage(connection, data) {
     const view = new DataView(data);
     const codec = view.getUint8(0), flags = view.getUint8(1);
-    const [x, y, width, height, screenWidth, screenHeight] = [2, 4, 6, 8, 10, 12].map(at => view.getUint16(at));
+    const [x, y, width, height, screenWidth, screenHeight] = [2, 4, 6, 8, 10, 12].map(offset => view.getUint16(offset));
     const sequence = view.getUint32(14);
-    const image = new Blob([new Uint8Array(data, HEADER)], { type: IMAGES[codec] ?? 'image/png' });
-    // All are decoded at once, and drawn in their order.
+    const image = new Blob([new Uint8Array(data, HEADER_LENGTH)], { type: IMAGES[codec] ?? 'image/png' });
+    // Images are decoded in parallel and drawn in order.
     const decoded = createImageBitmap(image);
     decoded.catch(() => {});
     drawing = drawing.then(async () => {
       const bitmap = await decoded;
-      if (mine !== socket) return bitmap.close();
-      if (codec === POINTER_IMAGE) return pointAs(bitmap, x, y);
+      if (connection !== socket) return bitmap.close();
+      if (codec === POINTER_IMAGE) return setPointerImage(bitmap, x, y);
       if (screen.width !== screenWidth || screen.height !== screenHeight) {
         screen.width = screenWidth;
         screen.height = screenHeight;
         byId('size').textContent = `${screenWidth} × ${screenHeight}`;
-        layOut();
+        layout();
       }
       context.drawImage(bitmap, x, y, width, height);
       bitmap.close();
-      if (flags & LAST_OF_FRAME) seen(mine, sequence);
+      if (flags & LAST_OF_FRAME) frameComplete(connection, sequence);
     }).catch(error => {
       console.error(error);
-      if (mine === socket) mine.close(4000, 'a picture could not be drawn');
+      if (connection === socket) connection.close(4000, 'cannot draw an image');
     });
   }
 
-  function seen(mine, sequence) {
-    if (!drawn) {
-      drawn = true;
-      refresh();
+  function frameComplete(connection, sequence) {
+    if (!frameDrawn) {
+      frameDrawn = true;
+      updateState();
     }
-    // Whoever does not look gets no more pictures.
-    unseen = () => { if (mine === socket) send({ type: 'seen', sequence }); };
-    if (!document.hidden) confirmSeen();
+    // A hidden page does not acknowledge, and thus gets no more frames.
+    pendingAck = () => { if (connection === socket) send({ type: 'seen', sequence }); };
+    if (!document.hidden) acknowledge();
   }
 
-  function confirmSeen() {
-    unseen?.();
-    unseen = null;
+  function acknowledge() {
+    pendingAck?.();
+    pendingAck = null;
   }
 
-  function layOut() {
+  function layout() {
     if (!screen.width) return;
     const { clientWidth, clientHeight } = stage;
     scale = Math.min(clientWidth / screen.width, clientHeight / screen.height);
@@ -216,11 +216,11 @@
 
   // ---- the browser's own pointer
 
-  let remote = null, hot = { x: 0, y: 0 };
-  let local = { over: false, x: 0, y: 0, at: 0 };
+  let remotePointer = null, hotspot = { x: 0, y: 0 };
+  let localPointer = { over: false, x: 0, y: 0, movedAt: 0 };
 
-  function pointAs(bitmap, x, y) {
-    hot = { x, y };
+  function setPointerImage(bitmap, x, y) {
+    hotspot = { x, y };
     pointer.width = bitmap.width;
     pointer.height = bitmap.height;
     pointer.getContext('2d').drawImage(bitmap, 0, 0);
@@ -230,134 +230,140 @@
   }
 
   function placePointer() {
-    const estranged = remote && Math.hypot(remote.x - local.x, remote.y - local.y) > 2
-      && performance.now() - local.at > ESTRANGED;
-    pointer.hidden = !remote?.shown || !pointer.width || (control && local.over && !estranged);
+    const diverged = remotePointer && Math.hypot(remotePointer.x - localPointer.x, remotePointer.y - localPointer.y) > 2
+      && performance.now() - localPointer.movedAt > POINTER_DIVERGENCE_DELAY;
+    pointer.hidden = !remotePointer?.shown || !pointer.width || (control && localPointer.over && !diverged);
     if (pointer.hidden) return;
-    const left = (remote.x - hot.x) * scale, top = (remote.y - hot.y) * scale;
+    const left = (remotePointer.x - hotspot.x) * scale, top = (remotePointer.y - hotspot.y) * scale;
     pointer.style.transform = `translate(${left}px, ${top}px) scale(${scale})`;
   }
 
   // ---- mouse
 
-  let move = null, wheel = null, frameAsked = false;
-  const held = new Set();
+  let pendingMove = null, pendingWheel = null, flushScheduled = false;
+  const heldButtons = new Set();
 
-  function onScreen(event) {
+  function screenPosition(event) {
     const box = screen.getBoundingClientRect();
-    const at = (offset, length, pixels) =>
+    const toPixel = (offset, length, pixels) =>
       Math.max(0, Math.min(pixels - 1, Math.floor(offset / length * pixels)));
     return {
-      x: at(event.clientX - box.left, box.width, screen.width),
-      y: at(event.clientY - box.top, box.height, screen.height),
+      x: toPixel(event.clientX - box.left, box.width, screen.width),
+      y: toPixel(event.clientY - box.top, box.height, screen.height),
     };
   }
 
-  // Moves and turns of the wheel go once per frame, all else at once and after them.
-  function soon() {
-    if (frameAsked) return;
-    frameAsked = true;
-    requestAnimationFrame(() => { frameAsked = false; flush(); });
+  // Pointer moves and wheel deltas are sent once per animation frame, everything else immediately
+  // and after them.
+  function scheduleFlush() {
+    if (flushScheduled) return;
+    flushScheduled = true;
+    requestAnimationFrame(() => { flushScheduled = false; flush(); });
+  }
+
+  function addWheel(deltaX, deltaY, position) {
+    pendingWheel = {
+      delta_x: (pendingWheel?.delta_x ?? 0) + deltaX,
+      delta_y: (pendingWheel?.delta_y ?? 0) + deltaY,
+      ...position,
+    };
+    scheduleFlush();
   }
 
   function flush() {
-    if (move) send({ type: 'pointer_move', ...move });
-    move = null;
+    if (pendingMove) send({ type: 'pointer_move', ...pendingMove });
+    pendingMove = null;
+    const wheel = pendingWheel;
     if (wheel && (Math.trunc(wheel.delta_x) || Math.trunc(wheel.delta_y))) {
-      const whole = { delta_x: Math.trunc(wheel.delta_x), delta_y: Math.trunc(wheel.delta_y) };
-      send({ type: 'wheel', x: wheel.x, y: wheel.y, ...whole });
-      wheel.delta_x -= whole.delta_x;
-      wheel.delta_y -= whole.delta_y;
+      const deltas = { delta_x: Math.trunc(wheel.delta_x), delta_y: Math.trunc(wheel.delta_y) };
+      send({ type: 'wheel', x: wheel.x, y: wheel.y, ...deltas });
+      wheel.delta_x -= deltas.delta_x;
+      wheel.delta_y -= deltas.delta_y;
     }
   }
 
-  function act(message) {
+  function sendInOrder(action) {
     flush();
-    send(message);
+    send(action);
   }
 
-  function follow(event) {
-    move = onScreen(event);
-    local = { over: true, ...move, at: performance.now() };
+  function trackPointer(event) {
+    pendingMove = screenPosition(event);
+    localPointer = { over: true, ...pendingMove, movedAt: performance.now() };
     placePointer();
-    soon();
+    scheduleFlush();
   }
 
-  function press(name, at) {
-    held.add(name);
-    act({ type: 'pointer_down', ...at, button: name });
+  function pressButton(name, position) {
+    heldButtons.add(name);
+    sendInOrder({ type: 'pointer_down', ...position, button: name });
   }
 
-  function release(name, at) {
-    if (held.delete(name)) act({ type: 'pointer_up', ...at, button: name });
+  function releaseButton(name, position) {
+    if (heldButtons.delete(name)) sendInOrder({ type: 'pointer_up', ...position, button: name });
   }
 
-  const active = () => control && body.dataset.state === 'live';
+  const acceptsInput = () => control && body.dataset.state === 'live';
 
   screen.addEventListener('mousedown', event => {
-    if (!active()) return;
+    if (!acceptsInput()) return;
     event.preventDefault();
     keys.focus({ preventScroll: true });
     const name = BUTTONS[event.button];
-    if (name) press(name, onScreen(event));
+    if (name) pressButton(name, screenPosition(event));
   });
   addEventListener('mouseup', event => {
     const name = BUTTONS[event.button];
-    if (!held.has(name)) return;
+    if (!heldButtons.has(name)) return;
     event.preventDefault();
-    release(name, onScreen(event));
+    releaseButton(name, screenPosition(event));
   });
   addEventListener('mousemove', event => {
-    if (active() && (event.target === screen || held.size)) follow(event);
+    if (acceptsInput() && (event.target === screen || heldButtons.size)) trackPointer(event);
   });
-  screen.addEventListener('mouseleave', () => { local.over = held.size > 0; placePointer(); });
+  screen.addEventListener('mouseleave', () => { localPointer.over = heldButtons.size > 0; placePointer(); });
   for (const type of ['contextmenu', 'auxclick', 'dragstart', 'selectstart']) {
     screen.addEventListener(type, event => event.preventDefault());
   }
   screen.addEventListener('wheel', event => {
-    if (!active()) return;
+    if (!acceptsInput()) return;
     event.preventDefault();
     const unit = [1, PIXELS_PER_LINE, screen.height][event.deltaMode] ?? 1;
-    // What shift makes of a wheel is for the browser there to decide: it sees the key.
+    // Local browsers turn the axes while Shift is held. Undo that: the remote browser sees the key
+    // and does the same.
     const [x, y] = event.shiftKey && !event.deltaY ? [0, event.deltaX] : [event.deltaX, event.deltaY];
-    wheel = { delta_x: (wheel?.delta_x ?? 0) + x * unit, delta_y: (wheel?.delta_y ?? 0) + y * unit, ...onScreen(event) };
-    soon();
+    addWheel(x * unit, y * unit, screenPosition(event));
   }, { passive: false });
 
   // ---- touch: a tap clicks, a finger that moves scrolls, one that rests clicks with the right button
 
   let touch = null;
-  const click = (name, at) => { press(name, at); release(name, at); };
+  const click = (name, position) => { pressButton(name, position); releaseButton(name, position); };
 
   screen.addEventListener('touchstart', event => {
-    if (!active()) return;
+    if (!acceptsInput()) return;
     event.preventDefault();
     clearTimeout(touch?.timer);
     const finger = event.touches[0];
     const timer = setTimeout(() => {
       click('right', touch.start);
       touch.done = true;
-    }, LONG_PRESS);
-    touch = { start: onScreen(finger), x: finger.clientX, y: finger.clientY, timer, scrolls: false, done: false };
+    }, LONG_PRESS_DELAY);
+    touch = { start: screenPosition(finger), x: finger.clientX, y: finger.clientY, timer, scrolls: false, done: false };
   }, { passive: false });
   screen.addEventListener('touchmove', event => {
     if (!touch) return;
     event.preventDefault();
     const finger = event.touches[0];
     const dx = touch.x - finger.clientX, dy = touch.y - finger.clientY;
-    if (!touch.scrolls && Math.hypot(dx, dy) < SLOP) return;
+    if (!touch.scrolls && Math.hypot(dx, dy) < SCROLL_THRESHOLD) return;
     clearTimeout(touch.timer);
     touch.scrolls = true;
     touch.x = finger.clientX;
     touch.y = finger.clientY;
-    wheel = {
-      delta_x: (wheel?.delta_x ?? 0) + dx / scale,
-      delta_y: (wheel?.delta_y ?? 0) + dy / scale,
-      ...touch.start,
-    };
-    soon();
+    addWheel(dx / scale, dy / scale, touch.start);
   }, { passive: false });
-  const lift = event => {
+  const endTouch = event => {
     if (!touch) return;
     event.preventDefault();
     clearTimeout(touch.timer);
@@ -365,26 +371,27 @@
     if (!event.touches.length) touch = null;
     else touch.done = true;
   };
-  screen.addEventListener('touchend', lift, { passive: false });
-  screen.addEventListener('touchcancel', lift, { passive: false });
+  screen.addEventListener('touchend', endTouch, { passive: false });
+  screen.addEventListener('touchcancel', endTouch, { passive: false });
 
   // ---- keyboard
 
   const MODIFIERS = ['Control', 'Shift', 'Alt', 'Meta', 'AltGraph'];
-  // A letter that waits for another, or comes from an input method, comes as text.
-  let composed = false;
-  const down = new Map();
+  // Whether a dead key or an input method is composing a character, which arrives as text.
+  let composing = false;
+  // The reported name of each held key, by its code.
+  const heldKeys = new Map();
 
   const isShortcut = event => event.ctrlKey || (MAC && event.metaKey);
   const isText = key => [...key].length === 1;
   const isForeignLetter = key => /^\p{L}$/u.test(key) && !/\p{Script=Latin}/u.test(key);
 
-  // What the key stands for there.
-  function nameOf(event) {
+  // Returns the name of the key that the remote browser should receive.
+  function keyName(event) {
     const { key } = event;
     if (MAC && key === 'Meta') return 'Control';
     const isCommand = isShortcut(event) || event.metaKey || (event.altKey && !MAC);
-    // Commands go by Latin letters, on keyboards of other scripts too.
+    // Shortcuts use Latin letters, also on keyboards of other scripts.
     const letter = isCommand && !event.getModifierState('AltGraph') && isForeignLetter(key)
       && /^Key([A-Z])$/.exec(event.code)?.[1];
     if (!letter) return key;
@@ -393,37 +400,37 @@
 
   function pressKey(event) {
     const code = event.code || event.key;
-    down.set(code, nameOf(event));
-    act({ type: 'key_down', code, key: nameOf(event) });
+    heldKeys.set(code, keyName(event));
+    sendInOrder({ type: 'key_down', code, key: keyName(event) });
   }
 
   function releaseKey(code) {
-    if (down.delete(code)) act({ type: 'key_up', code });
+    if (heldKeys.delete(code)) sendInOrder({ type: 'key_up', code });
   }
 
   function releaseModifiers(names) {
-    for (const [code, name] of [...down]) if (names.includes(name)) releaseKey(code);
+    for (const [code, name] of [...heldKeys]) if (names.includes(name)) releaseKey(code);
   }
 
-  const tap = key => {
-    act({ type: 'key_down', code: key, key });
-    act({ type: 'key_up', code: key });
+  const tapKey = key => {
+    sendInOrder({ type: 'key_down', code: key, key });
+    sendInOrder({ type: 'key_up', code: key });
   };
 
-  setInterval(() => { if (held.size || down.size) send({ type: 'holding' }); }, HOLDING);
+  setInterval(() => { if (heldButtons.size || heldKeys.size) send({ type: 'holding' }); }, HOLDING_INTERVAL);
 
   keys.addEventListener('keydown', event => {
-    if (!active()) return;
+    if (!acceptsInput()) return;
     const { key } = event;
-    if (key === 'Dead') composed = true;
-    // 229 is the input method's, also where it is told after its end.
-    const isInput = event.isComposing || event.keyCode === 229;
-    if (composed || isInput || ['Dead', 'Process', 'Unidentified'].includes(key)) {
-      if (key !== 'Dead' && !MODIFIERS.includes(key)) composed = false;
+    if (key === 'Dead') composing = true;
+    // Key code 229 belongs to an input method, also in events after the composition.
+    const isInputMethod = event.isComposing || event.keyCode === 229;
+    if (composing || isInputMethod || ['Dead', 'Process', 'Unidentified'].includes(key)) {
+      if (key !== 'Dead' && !MODIFIERS.includes(key)) composing = false;
       return;
     }
     const shortcut = isShortcut(event);
-    const letter = nameOf(event).toLowerCase();
+    const letter = keyName(event).toLowerCase();
     if (shortcut && !event.altKey && letter === 'v') {
       // The `paste` event follows.
       event.stopPropagation();
@@ -431,103 +438,104 @@
     }
     event.preventDefault();
     event.stopPropagation();
-    // It is told as a key of its own, after a Control that nobody pressed.
+    // Reported as a separate key, on Windows after a Control that was not pressed.
     if (key === 'AltGraph') return releaseModifiers(['Control', 'Alt']);
     if (isText(key) && (event.getModifierState('AltGraph') || (MAC && event.altKey && !shortcut))) {
       releaseModifiers(['Alt', 'AltGraph', 'Control']);
-      return act({ type: 'text', text: key });
+      return sendInOrder({ type: 'text', text: key });
     }
-    // A key that is held is repeated there.
-    if (event.repeat && down.has(event.code || key)) return;
-    // Before the key, so that nothing of what it does is missed.
+    // The remote browser repeats held keys by itself.
+    if (event.repeat && heldKeys.has(event.code || key)) return;
+    // Sent before the key, so that the server watches the clipboard in time.
     if (shortcut && !event.altKey && !event.repeat && (letter === 'c' || letter === 'x')) {
-      theirs = true;
-      act({ type: 'copy' });
+      remoteCopyPending = true;
+      sendInOrder({ type: 'copy' });
     }
-    // That a key is released while Meta is held goes untold there.
-    if (MAC && event.metaKey && !MODIFIERS.includes(key)) tap(nameOf(event));
+    // macOS sends no keyup for keys released while Meta is held.
+    if (MAC && event.metaKey && !MODIFIERS.includes(key)) tapKey(keyName(event));
     else pressKey(event);
   });
   keys.addEventListener('keyup', event => {
     if (!control) return;
     if (!event.isComposing) event.preventDefault();
     releaseKey(event.code || event.key);
-    // Of modifiers it may go untold as well.
+    // This includes modifiers.
     if (MAC && event.key === 'Meta') releaseAll();
   });
 
-  // An input field that is never empty tells of the backspace of an on-screen keyboard too.
-  const FILL = '\u200b';
-  const refill = () => {
-    keys.value = FILL;
+  // On-screen keyboards report a backspace only if the field is not empty.
+  const FILLER = '\u200b';
+  const resetField = () => {
+    keys.value = FILLER;
     keys.setSelectionRange(1, 1);
   };
-  refill();
-  const TAPS = { deleteContentBackward: 'Backspace', deleteContentForward: 'Delete', insertLineBreak: 'Enter', insertParagraph: 'Enter' };
+  resetField();
+  const KEYS_OF_INPUT_TYPES = { deleteContentBackward: 'Backspace', deleteContentForward: 'Delete', insertLineBreak: 'Enter', insertParagraph: 'Enter' };
   keys.addEventListener('beforeinput', event => {
-    const key = TAPS[event.inputType];
+    const key = KEYS_OF_INPUT_TYPES[event.inputType];
     if (!key || event.isComposing) return;
     event.preventDefault();
-    if (active()) tap(key);
+    if (acceptsInput()) tapKey(key);
   });
   keys.addEventListener('input', event => {
     if (event.isComposing) return;
-    const text = keys.value.replaceAll(FILL, '');
-    refill();
-    composed = false;
-    if (text && active()) act({ type: 'text', text });
+    const text = keys.value.replaceAll(FILLER, '');
+    resetField();
+    composing = false;
+    if (text && acceptsInput()) sendInOrder({ type: 'text', text });
   });
   keys.addEventListener('compositionend', event => {
-    refill();
-    composed = false;
-    if (event.data && active()) act({ type: 'text', text: event.data });
+    resetField();
+    composing = false;
+    if (event.data && acceptsInput()) sendInOrder({ type: 'text', text: event.data });
   });
 
   function releaseAll() {
     flush();
-    if (held.size || down.size) send({ type: 'release' });
-    forget();
+    if (heldButtons.size || heldKeys.size) send({ type: 'release' });
+    clearInput();
   }
 
-  function forget() {
-    held.clear();
-    down.clear();
-    move = wheel = null;
-    composed = false;
+  function clearInput() {
+    heldButtons.clear();
+    heldKeys.clear();
+    pendingMove = pendingWheel = null;
+    composing = false;
   }
 
   addEventListener('blur', () => {
     releaseAll();
-    // Something else may be copied elsewhere.
-    theirs = false;
+    // Another program may be used to copy something.
+    remoteCopyPending = false;
   });
   keys.addEventListener('blur', releaseAll);
   document.addEventListener('visibilitychange', () => {
     if (document.hidden) releaseAll();
-    else confirmSeen();
+    else acknowledge();
   });
 
   // ---- clipboard
 
+  // A remote text to be stored at a click.
   let copied = null;
-  // What was copied last was copied there, and has not come to this computer's clipboard.
-  let theirs = false;
+  // Whether the latest copy was a remote one that is not on the local clipboard yet.
+  let remoteCopyPending = false;
 
   document.addEventListener('paste', event => {
-    if (!active()) return;
+    if (!acceptsInput()) return;
     event.preventDefault();
-    const text = theirs ? '' : event.clipboardData?.getData('text/plain');
-    // Without text of ours it pastes what was copied there.
-    act({ type: 'paste', ...(text && { text }) });
+    const text = remoteCopyPending ? '' : event.clipboardData?.getData('text/plain');
+    // Without a text, the remote clipboard is pasted.
+    sendInOrder({ type: 'paste', ...(text && { text }) });
   });
 
-  async function take(text) {
+  async function storeCopied(text) {
     try {
       await navigator.clipboard.writeText(text);
       copy.hidden = true;
-      theirs = false;
+      remoteCopyPending = false;
     } catch {
-      // Not permitted but at a click, or not on a page without TLS.
+      // Only permitted at a click, or not at all on a page without TLS.
       copied = text;
       copy.hidden = false;
     }
@@ -540,10 +548,10 @@
       keys.value = copied;
       keys.select();
       document.execCommand('copy');
-      refill();
+      resetField();
     }
     copied = null;
-    theirs = false;
+    remoteCopyPending = false;
     copy.hidden = true;
     keys.focus({ preventScroll: true });
   });
@@ -561,17 +569,17 @@
     document.documentElement.requestFullscreen?.().catch(() => notice('Full screen is not permitted here.'));
   });
   document.addEventListener('fullscreenchange', () => {
-    // Then even the shortcuts of this browser go there, but a long Escape.
+    // Forwards the local browser's shortcuts as well, except a long press of Escape.
     if (document.fullscreenElement) navigator.keyboard?.lock?.().catch(() => {});
     else navigator.keyboard?.unlock?.();
     keys.focus({ preventScroll: true });
   });
-  again.addEventListener('click', () => {
-    pause = FIRST_PAUSE;
+  reconnect.addEventListener('click', () => {
+    retryDelay = FIRST_RETRY_DELAY;
     show('connecting', 'Connecting…');
     connect();
   });
   addEventListener('online', () => { if (!socket && body.dataset.state !== 'ended') connect(); });
-  new ResizeObserver(layOut).observe(stage);
+  new ResizeObserver(layout).observe(stage);
   connect();
 })();

@@ -35,7 +35,7 @@ async fn copy(page: &mut Page, text: &str) {
 }
 
 #[tokio::test]
-async fn what_a_page_copies_is_read() {
+async fn text_copied_by_a_page_is_read() {
     let agent = Start::on_screen().ready().await;
     let mut page = Page::of(&agent).await;
     assert_eq!(read(&agent).await, text(""));
@@ -83,11 +83,11 @@ async fn a_mebibyte_is_read_and_more_is_refused() {
 }
 
 #[tokio::test]
-async fn text_of_every_kind_is_read_and_what_is_none_is_empty() {
+async fn every_text_format_is_read_and_other_formats_are_empty() {
     let agent = Start::screen_alone().await;
     let long = "0123456789abcdef".repeat(MAX_TEXT / 16);
-    let in_parts = |size: usize, told: u32| {
-        ClipboardReply::Incremental("UTF8_STRING", long.clone().into_bytes(), size, told)
+    let in_parts = |size: usize, announced: u32| {
+        ClipboardReply::Incremental("UTF8_STRING", long.clone().into_bytes(), size, announced)
     };
     for (answers, expected) in [
         (
@@ -150,7 +150,7 @@ async fn text_of_every_kind_is_read_and_what_is_none_is_empty() {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_answer_costs_its_readers_a_while_and_nobody_else() {
+async fn unresponsive_owner_delays_only_its_readers() {
     let agent = Start::screen_alone().await;
     let owner = ClipboardOwner::start(&agent, ClipboardReply::Never).await;
     // Each waits for its own answer, and no longer.
@@ -159,7 +159,7 @@ async fn a_program_that_does_not_answer_costs_its_readers_a_while_and_nobody_els
         assert_eq!(status, StatusCode::GATEWAY_TIMEOUT, "{answer}");
         assert_eq!(answer["code"], "timeout");
     }
-    // Somebody who reads gets what has been written meanwhile.
+    // A later reader gets the text written meanwhile.
     let write = async {
         let body = json!({"text": "after all"});
         agent
@@ -168,7 +168,10 @@ async fn a_program_that_does_not_answer_costs_its_readers_a_while_and_nobody_els
     };
     let (first, _) = tokio::join!(read(&agent), write);
     assert_eq!(first, text("after all"));
-    owner.lost.recv().expect("the silent one was told");
+    owner
+        .lost
+        .recv()
+        .expect("the silent owner lost the clipboard");
     agent.stop().await;
 }
 

@@ -66,7 +66,7 @@ fn owner_of(agent: &TestAgent) -> Option<u32> {
 }
 
 #[tokio::test]
-async fn what_is_written_is_read_and_pasted() {
+async fn written_text_is_read_and_pasted() {
     let agent = Start::on_screen().ready().await;
     let mut page = Page::of(&agent).await;
     assert_eq!(
@@ -215,7 +215,7 @@ async fn it_outlives_the_process_that_offers_it() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_has_copied_since_stays() {
+async fn text_copied_later_by_another_program_stays() {
     let agent = Start::screen_alone().await;
     write(&agent, "old").await;
     let other =
@@ -229,7 +229,10 @@ async fn what_somebody_else_has_copied_since_stays() {
     .await;
     assert_eq!(read(&agent).await, "new");
     write(&agent, "newest").await;
-    other.lost.recv().expect("it was told");
+    other
+        .lost
+        .recv()
+        .expect("the other owner lost the clipboard");
     assert_eq!(read(&agent).await, "newest");
     agent.stop().await;
 }
@@ -244,12 +247,12 @@ fn has_unread_input(pid: u32) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_written_stays_where_somebody_else_has_copied_just_before() {
+async fn written_text_stays_if_another_program_copied_just_before() {
     let agent = Start::screen_alone().await;
     write(&agent, "first").await;
     let owner = owner_of(&agent).expect("an owner");
     for round in 0..20 {
-        // It is told of both at once.
+        // It receives both events at once.
         processes::signal(owner, Signal::SIGSTOP);
         let other =
             ClipboardOwner::start(&agent, ClipboardReply::Content("UTF8_STRING", "x".into())).await;
@@ -263,7 +266,10 @@ async fn what_is_written_stays_where_somebody_else_has_copied_just_before() {
         };
         tokio::join!(write(&agent, &text), written);
         assert_eq!(read(&agent).await, text);
-        other.lost.recv().expect("it was told");
+        other
+            .lost
+            .recv()
+            .expect("the other owner lost the clipboard");
     }
     assert_eq!(owner_of(&agent), Some(owner), "it is the same one");
     agent.stop().await;
@@ -321,7 +327,7 @@ async fn it_ends_with_the_agent() {
 }
 
 #[tokio::test]
-async fn refuses_what_is_no_text() {
+async fn invalid_text_is_rejected() {
     let agent = Start::without_browser().listening().await;
     for body in [
         json!({}),
@@ -350,7 +356,10 @@ async fn no_text_is_logged_or_named() {
     .await;
     assert_eq!(read(&agent).await, COPIED);
     write(&agent, WRITTEN).await;
-    other.lost.recv().expect("it was told");
+    other
+        .lost
+        .recv()
+        .expect("the other owner lost the clipboard");
     assert_eq!(read(&agent).await, WRITTEN);
     let owner = owner_of(&agent).expect("an owner");
     let command = std::fs::read(format!("/proc/{owner}/cmdline")).unwrap();
