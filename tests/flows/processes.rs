@@ -18,22 +18,22 @@ use crate::support::{
 };
 
 async fn spawn(dev: &Dev, browser: &str, body: Value) -> (String, u32) {
-    let answer = dev.post(&format!("{browser}/process/spawn"), body).await;
-    assert_eq!(answer.status, 201, "{}", answer.body);
-    let id = answer.body["process_id"].as_str().unwrap();
-    let pid = answer.body["pid"].as_u64().unwrap();
+    let response = dev.post(&format!("{browser}/process/spawn"), body).await;
+    assert_eq!(response.status, 201, "{}", response.body);
+    let id = response.body["process_id"].as_str().unwrap();
+    let pid = response.body["pid"].as_u64().unwrap();
     (format!("{browser}/process/{id}"), pid as u32)
 }
 
 #[tokio::test]
-async fn processes_work_through_control_and_end_with_their_browser() {
+async fn control_proxies_process_routes_and_processes_end_with_their_browser() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let browser = format!("/browsers/{}", browser["session_id"].as_str().unwrap());
 
     let line = json!({"command": "sh", "args": ["-c", "echo out; echo err >&2; exit 3"]});
-    let answer = dev.post(&format!("{browser}/process/exec"), line).await;
-    let output = executed(&answer.body);
+    let response = dev.post(&format!("{browser}/process/exec"), line).await;
+    let output = executed(&response.body);
     assert_eq!(
         (
             output.stdout.as_str(),
@@ -47,8 +47,8 @@ async fn processes_work_through_control_and_end_with_their_browser() {
     let stream = format!("{process}/stdout/stream");
     let mut events = Events::open(dev.request(Method::GET, &stream)).await;
     let body = json!({"data_b64": STANDARD.encode("words"), "end": true});
-    let answer = dev.post(&format!("{process}/stdin"), body).await;
-    assert_eq!(answer.body["written_bytes"], 5, "{}", answer.body);
+    let response = dev.post(&format!("{process}/stdin"), body).await;
+    assert_eq!(response.body["written_bytes"], 5, "{}", response.body);
     let [output, exit] = events.take(2).await.try_into().unwrap();
     assert_eq!(decode(&output), b"words");
     assert_eq!(exit, json!({"event": "exit", "exit_code": 0}));
@@ -67,16 +67,16 @@ async fn processes_work_through_control_and_end_with_their_browser() {
     request
         .headers_mut()
         .insert("authorization", bearer.parse().unwrap());
-    let (mut socket, _) = in_time("a handshake", connect_async(request))
+    let (mut socket, _) = in_time("the handshake", connect_async(request))
         .await
         .unwrap();
-    let answer = dev
+    let response = dev
         .post(
             &format!("{terminal}/resize"),
             json!({"rows": 33, "cols": 44}),
         )
         .await;
-    assert_eq!(answer.body, json!({"ok": true}));
+    assert_eq!(response.body, json!({"ok": true}));
     let typed = Message::Binary("stty size; exit\r".into());
     socket.send(typed).await.unwrap();
     let (mut shown, mut reason) = (String::new(), None);
@@ -94,24 +94,24 @@ async fn processes_work_through_control_and_end_with_their_browser() {
         (1000, "exited with 0")
     );
 
-    let bad = dev
+    let rejected = dev
         .post(
             &format!("{terminal}/resize"),
             json!({"rows": 0, "cols": 65_536}),
         )
         .await;
-    bad.assert_error(400, "bad_request");
-    assert_eq!(bad.bad_fields(), ["cols", "rows"]);
+    rejected.assert_error(400, "bad_request");
+    assert_eq!(rejected.bad_fields(), ["cols", "rows"]);
 
-    let long =
+    let ignores_signals =
         json!({"command": "sh", "args": ["-c", "trap '' TERM HUP; sleep 1000 & echo $!; wait"]});
-    let (process, pid) = spawn(&dev, &browser, long).await;
+    let (process, pid) = spawn(&dev, &browser, ignores_signals).await;
     let stream = format!("{process}/stdout/stream");
     let mut events = Events::open(dev.request(Method::GET, &stream)).await;
     let child = decode(&events.take(1).await[0]);
     let child: u32 = std::str::from_utf8(&child).unwrap().trim().parse().unwrap();
     assert_eq!(dev.delete(&browser).await.status, 204);
-    until("their end", async || {
+    until("the processes to end", async || {
         (!is_alive(pid) && !is_alive(child)).then_some(())
     })
     .await;
@@ -119,12 +119,12 @@ async fn processes_work_through_control_and_end_with_their_browser() {
 }
 
 #[tokio::test]
-async fn a_client_of_exec_that_goes_away_ends_it_through_control_as_well() {
+async fn exec_ends_when_the_client_of_control_disconnects() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let browser = format!("/browsers/{}", browser["session_id"].as_str().unwrap());
-    let folder = tempfile::TempDir::new().unwrap();
-    let file = folder.path().join("pid");
+    let directory = tempfile::TempDir::new().unwrap();
+    let file = directory.path().join("pid");
     let line = format!(
         "echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000",
         file.display()
@@ -134,18 +134,21 @@ async fn a_client_of_exec_that_goes_away_ends_it_through_control_as_well() {
         .request(Method::POST, &format!("{browser}/process/exec"))
         .json(&body);
     let client = tokio::spawn(request.send());
-    let pid: u32 = until("its process", async || {
+    let pid: u32 = until("the process to start", async || {
         std::fs::read_to_string(&file).ok()?.trim().parse().ok()
     })
     .await;
     assert!(is_alive(pid));
     client.abort();
-    until("its end", async || (!is_alive(pid)).then_some(())).await;
+    until("the process to end", async || {
+        (!is_alive(pid)).then_some(())
+    })
+    .await;
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn what_was_started_ends_even_where_all_of_ours_is_killed() {
+async fn client_processes_end_after_control_and_agent_are_killed() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let browser = format!("/browsers/{}", browser["session_id"].as_str().unwrap());
@@ -162,7 +165,7 @@ async fn what_was_started_ends_even_where_all_of_ours_is_killed() {
     let pids: Vec<u32> = text.lines().map(|pid| pid.parse().unwrap()).collect();
     let state = dev.crash().await;
     let dev = Dev::start_in(state, &[]).await;
-    until("their end", async || {
+    until("the processes to end", async || {
         (!pids.iter().any(|pid| is_alive(*pid))).then_some(())
     })
     .await;

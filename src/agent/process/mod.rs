@@ -11,9 +11,9 @@
 //!  limit      readers, stdin, resize, signals                output readable until removed
 //! ```
 //!
-//! One task per process owns its lifecycle, its output reader and its permit. The registry maps
-//! ids to [`Process`] handles; handlers share these. [`AgentRun`] kills everything that is left
-//! when the agent stops, and at the next start if the agent was killed.
+//! Each process has a task that owns its lifecycle, its output reader and its permit. The
+//! registry maps ids to [`Process`] handles; handlers share these. [`AgentRun`] kills everything
+//! that is left when the agent stops, and at the next start if the agent was killed.
 //!
 //! ```text
 //! launch         resolves a request: user, environment, directory
@@ -79,7 +79,7 @@ use crate::{
     },
 };
 
-/// How long the output and the exit code of an exited process stay readable.
+/// The time for which the output and the exit code of an exited process stay readable.
 pub const RETENTION: Duration = Duration::from_secs(120);
 /// The number of exited processes that are retained.
 pub const MAX_EXITED: usize = 1024;

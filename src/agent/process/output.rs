@@ -36,7 +36,7 @@ pub(super) enum ProcessOutput {
     },
 }
 
-/// One source of output.
+/// A source of output.
 #[derive(Debug)]
 enum OutputPipe {
     Pipe(pipe::Receiver),

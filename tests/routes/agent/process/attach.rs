@@ -1,3 +1,5 @@
+//! `GET /process/{process_id}/attach` of the agent.
+
 use reqwest::StatusCode;
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Error;
@@ -21,7 +23,7 @@ async fn bash(agent: &TestAgent) -> Spawned<'_> {
 }
 
 #[tokio::test]
-async fn bash_works_over_attach_and_follows_the_window() {
+async fn bash_works_over_attach_and_follows_resizes() {
     let agent = agent().await;
     let process = bash(&agent).await;
     let mut terminal = Client::connect(&process.attach_url()).await;
@@ -33,8 +35,8 @@ async fn bash_works_over_attach_and_follows_the_window() {
     process.resize(50, 123).await;
     terminal.send_text("stty size\r".into()).await;
     terminal.bytes_until("50 123\r\n").await;
-    // A job in front is interrupted from the keyboard, and bash goes on.
-    // It speaks once it is in front: before, the interrupt would be the shell's.
+    // Ctrl-C interrupts the foreground job and bash continues. The job prints a line first,
+    // because before it is in the foreground the interrupt would reach the shell.
     terminal
         .send_bytes(b"sh -c \"echo sle''eps; exec sleep 1000\"\r".to_vec())
         .await;
@@ -53,21 +55,21 @@ async fn bash_works_over_attach_and_follows_the_window() {
 }
 
 #[tokio::test]
-async fn programs_of_the_whole_screen_work() {
+async fn full_screen_programs_work() {
     let agent = agent().await;
     let process = bash(&agent).await;
     let mut terminal = Client::connect(&process.attach_url()).await;
     process.resize(12, 60).await;
     terminal.send_bytes(b"top -d 1000\r".to_vec()).await;
     terminal.bytes_until("PID").await;
-    // It draws again, as wide as the window is now.
+    // The program redraws for the new size.
     process.resize(20, 70).await;
     terminal.bytes_until("PID").await;
     terminal.send_bytes(b"q".to_vec()).await;
     terminal.bytes_until("prompt> ").await;
 
-    let folder = tempfile::TempDir::new().unwrap();
-    let file = folder.path().join("text");
+    let directory = tempfile::TempDir::new().unwrap();
+    let file = directory.path().join("text");
     terminal
         .send_bytes(format!("vi {}\r", file.display()).into_bytes())
         .await;
@@ -80,7 +82,7 @@ async fn programs_of_the_whole_screen_work() {
 }
 
 #[tokio::test]
-async fn all_who_are_attached_see_the_same_and_one_who_stops_holds_nobody_up() {
+async fn clients_see_the_same_output_and_a_stalled_one_does_not_block_others() {
     let agent = Start::without_browser()
         .with(["--process-output-mb", "1"])
         .listening()
@@ -88,18 +90,18 @@ async fn all_who_are_attached_see_the_same_and_one_who_stops_holds_nobody_up() {
     let process = bash(&agent).await;
     let mut first = Client::connect(&process.attach_url()).await;
     first.bytes_until("prompt> ").await;
-    // It takes nothing from here on.
+    // This client reads nothing from here on.
     let mut stopped = Client::connect_with_small_buffer(&process.attach_url()).await;
     first
         .send_bytes(b"seq 3000000; echo e''nd\r".to_vec())
         .await;
-    let mut come = String::new();
-    while !come.contains("end\r\n") {
-        come = match first.next_bytes().await {
+    let mut tail = String::new();
+    while !tail.contains("end\r\n") {
+        tail = match first.next_bytes().await {
             Ok(bytes) => {
-                come.split_off(come.len().saturating_sub(10)) + &String::from_utf8_lossy(&bytes)
+                tail.split_off(tail.len().saturating_sub(10)) + &String::from_utf8_lossy(&bytes)
             }
-            // It was too slow itself: what is kept is there for the next.
+            // This client was too slow as well. The next one gets the retained output.
             Err((code, _)) => {
                 assert!([1013, 1006].contains(&code), "{code}");
                 first = Client::connect(&process.attach_url()).await;
@@ -107,27 +109,29 @@ async fn all_who_are_attached_see_the_same_and_one_who_stops_holds_nobody_up() {
             }
         };
     }
-    let mut late = Client::connect(&process.attach_url()).await;
-    let seen = late.bytes_until("end\r\n").await;
+    let mut second = Client::connect(&process.attach_url()).await;
+    let shown = second.bytes_until("end\r\n").await;
     assert!(
-        seen.contains("\r\n3000000\r\nend"),
-        "what is kept, and its end"
+        shown.contains("\r\n3000000\r\nend"),
+        "the retained output includes its end"
     );
     let close = loop {
         if let Err(close) = stopped.next_bytes().await {
             break close;
         }
     };
-    // One that stands still for longer than the Close frame waits for it finds the connection ended without.
+    // A client that stalls for longer than the close timeout gets no Close frame.
     assert!([1013, 1006].contains(&close.0), "{close:?}");
-    late.send_bytes(b"echo typed by the late\r".to_vec()).await;
-    first.bytes_until("typed by the late\r\n").await;
+    second
+        .send_bytes(b"echo typed by the second\r".to_vec())
+        .await;
+    first.bytes_until("typed by the second\r\n").await;
     process.kill("KILL").await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_client_that_goes_is_heard_while_the_terminal_takes_nothing() {
+async fn disconnect_is_noticed_while_the_terminal_accepts_no_input() {
     let agent = agent().await;
     let body = json!({"command": "sleep", "args": ["1000"], "allocate_tty": true});
     let process = spawn(&agent, body).await;
@@ -139,7 +143,7 @@ async fn a_client_that_goes_is_heard_while_the_terminal_takes_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_typed_before_the_client_went_is_typed() {
+async fn input_sent_before_a_disconnect_is_typed() {
     let agent = agent().await;
     for code in 1..20 {
         let process = bash(&agent).await;
@@ -153,15 +157,15 @@ async fn what_was_typed_before_the_client_went_is_typed() {
 }
 
 #[tokio::test]
-async fn a_message_is_typed_as_one() {
-    const EACH: usize = 100_000;
+async fn message_is_typed_without_interleaving() {
+    const MESSAGE_BYTES: usize = 100_000;
     let agent = agent().await;
-    let folder = tempfile::TempDir::new().unwrap();
-    let (go, typed) = (folder.path().join("go"), folder.path().join("typed"));
+    let directory = tempfile::TempDir::new().unwrap();
+    let (go, typed) = (directory.path().join("go"), directory.path().join("typed"));
     let line = format!(
         "stty raw -echo; echo ready; until [ -e {} ]; do sleep 0.1; done; head -c {} > {}",
         go.display(),
-        2 * EACH,
+        2 * MESSAGE_BYTES,
         typed.display()
     );
     let body = json!({"command": "sh", "args": ["-c", line], "allocate_tty": true});
@@ -169,20 +173,20 @@ async fn a_message_is_typed_as_one() {
     let mut one = Client::connect(&process.attach_url()).await;
     let mut other = Client::connect(&process.attach_url()).await;
     one.bytes_until("ready").await;
-    // Both are under way before anything is read.
-    one.send_bytes(vec![b'a'; EACH]).await;
-    other.send_bytes(vec![b'b'; EACH]).await;
+    // Both messages are sent before the program reads anything.
+    one.send_bytes(vec![b'a'; MESSAGE_BYTES]).await;
+    other.send_bytes(vec![b'b'; MESSAGE_BYTES]).await;
     std::fs::write(&go, "").unwrap();
     assert_eq!(process.exited().await, 0);
     let typed = std::fs::read(&typed).unwrap();
     let messages: Vec<_> = typed.chunk_by(|one, next| one == next).collect();
-    assert_eq!(typed.len(), 2 * EACH);
-    assert_eq!(messages.len(), 2, "each in one piece");
+    assert_eq!(typed.len(), 2 * MESSAGE_BYTES);
+    assert_eq!(messages.len(), 2, "each message in one piece");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn whoever_attaches_after_the_end_sees_it() {
+async fn attaching_after_the_exit_shows_the_output_and_the_exit() {
     let agent = agent().await;
     let body = json!({"command": "echo", "args": ["the end"], "allocate_tty": true});
     let process = spawn(&agent, body).await;
@@ -195,25 +199,25 @@ async fn whoever_attaches_after_the_end_sees_it() {
 }
 
 #[tokio::test]
-async fn only_a_terminal_can_be_attached_to() {
+async fn attach_requires_a_terminal_and_a_websocket() {
     let agent = agent().await;
     let plain = shell(&agent, "exec sleep 1000").await;
     match Client::try_connect(&plain.attach_url()).await {
-        Err(Error::Http(answer)) => assert_eq!(answer.status(), 400),
+        Err(Error::Http(response)) => assert_eq!(response.status(), 400),
         other => panic!("{:?}", other.err()),
     }
     let process = bash(&agent).await;
     let request = agent.get(&format!("/process/{}/attach", process.id));
-    let (status, answer) = agent.answer(request).await;
+    let (status, response) = agent.answer(request).await;
     assert_eq!(
-        (status, &answer["code"]),
+        (status, &response["code"]),
         (StatusCode::BAD_REQUEST, &json!("bad_request"))
     );
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn the_attached_are_told_when_the_agent_stops() {
+async fn attached_clients_are_closed_when_the_agent_stops() {
     let agent = agent().await;
     let process = bash(&agent).await;
     let mut terminal = Client::connect(&process.attach_url()).await;

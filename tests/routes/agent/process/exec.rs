@@ -1,4 +1,6 @@
-use std::fs;
+//! `POST /process/exec` of the agent.
+
+use std::{fs, path::Path};
 
 use nix::sys::{
     resource::{Resource, getrlimit},
@@ -19,44 +21,44 @@ async fn agent() -> TestAgent {
     Start::without_browser().listening().await
 }
 
-fn number_in(file: &std::path::Path) -> Option<u32> {
-    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+fn pid_in(file: &Path) -> Option<u32> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 #[tokio::test]
-async fn a_program_is_run_to_its_end() {
+async fn exec_returns_output_and_exit_code() {
     let agent = agent().await;
     let output = exec_shell(&agent, "echo out; echo err >&2; cat; exit 3").await;
-    let wanted = Output {
+    let expected = Output {
         stdout: "out\n".into(),
         stderr: "err\n".into(),
         exit_code: 3,
     };
-    assert_eq!(output, wanted, "it has nothing to read");
+    assert_eq!(output, expected, "standard input is empty");
     assert_eq!(exec_shell(&agent, "kill -9 $$").await.exit_code, 137);
-    let (_, answer) = exec(&agent, json!({"command": "true"})).await;
-    assert!(answer["duration_ms"].is_u64(), "{answer}");
+    let (_, response) = exec(&agent, json!({"command": "true"})).await;
+    assert!(response["duration_ms"].is_u64(), "{response}");
     for field in ["stdout_truncated", "stderr_truncated"] {
-        assert_eq!(answer[field], false);
+        assert_eq!(response[field], false);
     }
-    let (status, answer) = exec(&agent, json!({"command": "no-such-program"})).await;
+    let (status, response) = exec(&agent, json!({"command": "no-such-program"})).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert_eq!(answer["details"][0]["code"], "command");
+    assert_eq!(response["details"][0]["code"], "command");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn too_much_output_is_cut_and_it_is_said() {
+async fn excess_output_is_truncated_and_reported() {
     let agent = Start::without_browser()
         .with(["--exec-output-mb", "1"])
         .listening()
         .await;
     let line = "head -c 1048576 /dev/zero; (echo begin; head -c 20000000 /dev/zero) >&2";
     let body = json!({"command": "sh", "args": ["-c", line]});
-    let (_, answer) = exec(&agent, body).await;
-    assert_eq!(answer["stdout_truncated"], false);
-    assert_eq!(answer["stderr_truncated"], true);
-    let output = executed(&answer);
+    let (_, response) = exec(&agent, body).await;
+    assert_eq!(response["stdout_truncated"], false);
+    assert_eq!(response["stderr_truncated"], true);
+    let output = executed(&response);
     assert_eq!(output.stdout.len(), 1 << 20);
     assert_eq!(output.stderr.len(), 1 << 20);
     assert!(output.stderr.starts_with("begin\n"));
@@ -65,58 +67,58 @@ async fn too_much_output_is_cut_and_it_is_said() {
 }
 
 #[tokio::test]
-async fn all_together_keep_no_more_than_their_budget() {
+async fn concurrent_executions_share_one_memory_budget() {
     let agent = Start::without_browser()
         .with(["--exec-output-mb", "1", "--exec-total-mb", "1"])
         .listening()
         .await;
-    let folder = tempfile::TempDir::new().unwrap();
-    let (written, go) = (folder.path().join("written"), folder.path().join("go"));
+    let directory = tempfile::TempDir::new().unwrap();
+    let (written, go) = (
+        directory.path().join("written"),
+        directory.path().join("go"),
+    );
     let line = format!(
         "head -c 1048576 /dev/zero; touch {}; until [ -e {} ]; do sleep 0.1; done",
         written.display(),
         go.display()
     );
-    let a_megabyte = json!({"command": "head", "args": ["-c", "1048576", "/dev/zero"]});
+    let one_megabyte = json!({"command": "head", "args": ["-c", "1048576", "/dev/zero"]});
     let first = async {
         let body = json!({"command": "sh", "args": ["-c", line]});
         exec(&agent, body).await
     };
     let second = async {
-        until("the first's output", async || {
-            written.exists().then_some(())
-        })
-        .await;
-        // All is taken but what a pipe holds, and what is read of it at this moment.
-        let (status, answer) = exec(&agent, a_megabyte.clone()).await;
+        until("the first output", async || written.exists().then_some(())).await;
+        // The budget is used up except for what is still in the pipe or being read.
+        let (status, response) = exec(&agent, one_megabyte.clone()).await;
         fs::write(&go, "").unwrap();
         assert_eq!(status, StatusCode::OK);
-        assert_eq!(answer["stdout_truncated"], true);
-        let output = executed(&answer);
+        assert_eq!(response["stdout_truncated"], true);
+        let output = executed(&response);
         assert_eq!(output.exit_code, 0);
         assert!(output.stdout.len() <= 512 << 10, "{}", output.stdout.len());
     };
     tokio::join!(first, second);
-    until("all of it given back", async || {
-        let (_, answer) = exec(&agent, a_megabyte.clone()).await;
-        (answer["stdout_truncated"] == false).then_some(())
+    until("the budget to be released", async || {
+        let (_, response) = exec(&agent, one_megabyte.clone()).await;
+        (response["stdout_truncated"] == false).then_some(())
     })
     .await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_others_write_until_they_are_ended_is_in_the_answer() {
+async fn output_of_background_processes_until_their_kill_is_returned() {
     let agent = agent().await;
-    let folder = tempfile::TempDir::new().unwrap();
-    let count = folder.path().join("count");
-    // Each line is counted once it is written.
+    let directory = tempfile::TempDir::new().unwrap();
+    let count = directory.path().join("count");
+    // The process appends to the count file after each line of output.
     let line = format!(
         "(while :; do echo x; echo x >> {0}; done) & until [ -e {0} ]; do sleep 0.1; done; exit 5",
         count.display()
     );
-    let (_, answer) = exec(&agent, json!({"command": "sh", "args": ["-c", line]})).await;
-    let output = executed(&answer);
+    let (_, response) = exec(&agent, json!({"command": "sh", "args": ["-c", line]})).await;
+    let output = executed(&response);
     assert_eq!(output.exit_code, 5);
     let written = output.stdout.lines().count();
     let counted = fs::read_to_string(&count).unwrap().lines().count();
@@ -124,42 +126,42 @@ async fn what_others_write_until_they_are_ended_is_in_the_answer() {
         [counted, counted + 1].contains(&written),
         "{written}, {counted}"
     );
-    assert_eq!(answer["output_open"], false);
+    assert_eq!(response["output_open"], false);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn one_that_gets_away_with_the_output_is_told() {
+async fn escaped_process_with_open_output_is_reported() {
     let agent = agent().await;
-    let folder = tempfile::TempDir::new().unwrap();
-    let pid = folder.path().join("pid");
-    // Without parents, in a session of its own, and without a mark.
+    let directory = tempfile::TempDir::new().unwrap();
+    let pid = directory.path().join("pid");
+    // The process has no parents, its own session and no mark.
     let line = format!(
         "setsid -f env -i sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000'; \
          until [ -e {0} ]; do sleep 0.1; done",
         pid.display()
     );
-    let (status, answer) = exec(&agent, json!({"command": "sh", "args": ["-c", line]})).await;
-    signal(number_in(&pid).unwrap(), Signal::SIGKILL);
+    let (status, response) = exec(&agent, json!({"command": "sh", "args": ["-c", line]})).await;
+    signal(pid_in(&pid).unwrap(), Signal::SIGKILL);
     assert_eq!(status, StatusCode::OK);
-    assert_eq!(answer["output_open"], true);
+    assert_eq!(response["output_open"], true);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn time_that_is_over_leaves_the_output_so_far() {
+async fn timeout_returns_the_output_so_far() {
     let agent = agent().await;
     let line = "trap '' TERM; echo begun; sleep 1000";
     let body = json!({"command": "sh", "args": ["-c", line], "timeout_sec": 5});
-    let (status, answer) = exec(&agent, body).await;
+    let (status, response) = exec(&agent, body).await;
     assert_eq!(status, StatusCode::OK);
-    let output = executed(&answer);
+    let output = executed(&response);
     assert_eq!((output.stdout.as_str(), output.exit_code), ("begun\n", 124));
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_it_has_started_ends_with_it() {
+async fn background_processes_end_with_the_program() {
     let agent = agent().await;
     let output = exec_shell(&agent, "sleep 1000 & echo $!; setsid sleep 1000 & echo $!").await;
     let pids: Vec<u32> = output
@@ -168,11 +170,11 @@ async fn what_it_has_started_ends_with_it() {
         .map(|pid| pid.parse().unwrap())
         .collect();
     assert_eq!((pids.len(), output.exit_code), (2, 0));
-    until("the end of both", async || {
+    until("both processes to end", async || {
         (!pids.iter().any(|pid| is_alive(*pid))).then_some(())
     })
     .await;
-    until("no process counted", async || {
+    until("the process metric to be zero", async || {
         (metric(&agent, "berth_processes").await == 0.0).then_some(())
     })
     .await;
@@ -180,10 +182,10 @@ async fn what_it_has_started_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_ends_it() {
+async fn disconnect_ends_the_program() {
     let agent = agent().await;
-    let folder = tempfile::TempDir::new().unwrap();
-    let file = folder.path().join("pid");
+    let directory = tempfile::TempDir::new().unwrap();
+    let file = directory.path().join("pid");
     let line = format!(
         "sleep 1000 & echo $! > {0}.new; mv {0}.new {0}; wait",
         file.display()
@@ -191,35 +193,38 @@ async fn a_client_that_goes_away_ends_it() {
     let body = json!({"command": "sh", "args": ["-c", line]});
     let request = agent.post("/process/exec").json(&body);
     let client = tokio::spawn(request.send());
-    let pid = until("its process", async || number_in(&file)).await;
+    let pid = until("the process to start", async || pid_in(&file)).await;
     assert!(is_alive(pid));
     client.abort();
-    until("its end", async || (!is_alive(pid)).then_some(())).await;
+    until("the process to end", async || {
+        (!is_alive(pid)).then_some(())
+    })
+    .await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn one_after_the_other_takes_one_place() {
+async fn permit_is_free_once_exec_has_responded() {
     let agent = Start::without_browser()
         .with(["--max-processes", "1"])
         .listening()
         .await;
     for line in ["true", "sleep 1000 & setsid sleep 1000 &"].repeat(10) {
         let body = json!({"command": "sh", "args": ["-c", line]});
-        let (status, answer) = exec(&agent, body).await;
-        assert_eq!(status, StatusCode::OK, "{answer}");
+        let (status, response) = exec(&agent, body).await;
+        assert_eq!(status, StatusCode::OK, "{response}");
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_program_has_no_more_open_files_than_its_own() {
+async fn program_inherits_no_descriptors_and_the_original_limit() {
     let agent = agent().await;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let output = exec_shell(&agent, "ulimit -Sn; ulimit -Hn; ls /proc/self/fd").await;
     let limits: Vec<&str> = output.stdout.lines().take(2).collect();
     assert_eq!(limits, [soft.to_string(), hard.to_string()]);
-    // The last is of the folder itself.
+    // Descriptor 3 is the directory that ls reads.
     let open: Vec<&str> = output.stdout.lines().skip(2).collect();
     assert_eq!(open, ["0", "1", "2", "3"]);
     agent.stop().await;

@@ -1,3 +1,5 @@
+//! `POST /process/{process_id}/kill` of the agent.
+
 use std::{
     ffi::OsStr,
     fs,
@@ -21,7 +23,7 @@ async fn agent() -> TestAgent {
     Start::without_browser().listening().await
 }
 
-/// The numbers that stand alone on the next so many lines.
+/// Reads events until `count` lines consist of a number only, and returns these numbers.
 async fn numbers(events: &mut Events, count: usize) -> Vec<u32> {
     let mut text = String::new();
     loop {
@@ -38,15 +40,15 @@ async fn numbers(events: &mut Events, count: usize) -> Vec<u32> {
     }
 }
 
-async fn all_end(pids: &[u32]) {
-    until("the end of all", async || {
+async fn until_ended(pids: &[u32]) {
+    until("all processes to end", async || {
         (!pids.iter().any(|pid| is_alive(*pid))).then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn each_signal_reaches_the_group_and_is_the_exit_code() {
+async fn signal_reaches_the_group_and_sets_the_exit_code() {
     let agent = agent().await;
     for (signal, code) in [("TERM", 143), ("KILL", 137), ("INT", 130), ("HUP", 129)] {
         let process = shell(&agent, "sleep 1000 & echo $!; wait").await;
@@ -55,46 +57,46 @@ async fn each_signal_reaches_the_group_and_is_the_exit_code() {
         process.kill(signal).await;
         let exit = rest_of(&mut events).await.exit_code;
         assert_eq!(exit, code, "{signal}");
-        // A shell's children in the background take no notice of an interrupt.
+        // Background children of a shell ignore SIGINT.
         process.kill("KILL").await;
-        all_end(&pids).await;
-        // As often as one likes.
+        until_ended(&pids).await;
+        // Signalling an ended process is allowed.
         process.kill(signal).await;
     }
     let process = shell(&agent, "exec sleep 1000").await;
-    let (status, answer) = process.post("kill", json!({})).await;
-    assert_eq!((status, answer), (StatusCode::OK, json!({"ok": true})));
+    let (status, response) = process.post("kill", json!({})).await;
+    assert_eq!((status, response), (StatusCode::OK, json!({"ok": true})));
     assert_eq!(process.output().await.exit_code, 143, "TERM is the default");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn another_signal_is_refused_and_nothing_is_sent() {
+async fn unknown_signal_is_rejected_and_not_sent() {
     let agent = agent().await;
     let process = shell(&agent, "exec sleep 1000").await;
     for signal in [json!("USR1"), json!("kill"), json!(9), json!("")] {
-        let (status, answer) = process.post("kill", json!({"signal": signal})).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{signal}: {answer}");
-        assert_eq!(answer["details"][0]["code"], "signal");
+        let (status, response) = process.post("kill", json!({"signal": signal})).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{signal}: {response}");
+        assert_eq!(response["details"][0]["code"], "signal");
     }
     assert_eq!(process.status().await["state"], "running");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_a_process_has_left_behind_can_still_be_killed() {
+async fn background_process_can_be_killed_after_the_leader_exited() {
     let agent = agent().await;
     let process = shell(&agent, "sleep 1000 & echo $!; exit 0").await;
     let pids = numbers(&mut process.events().await, 1).await;
     assert_eq!(process.output().await.exit_code, 0);
     assert!(is_alive(pids[0]));
     process.kill("TERM").await;
-    all_end(&pids).await;
+    until_ended(&pids).await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_kill_finds_what_has_gone_elsewhere() {
+async fn kill_finds_processes_in_other_sessions() {
     let agent = agent().await;
     let line = "sleep 1000 & echo $!; \
         setsid sh -c 'echo $$; sleep 1000 & wait' & \
@@ -106,54 +108,60 @@ async fn a_kill_finds_what_has_gone_elsewhere() {
     process.kill("KILL").await;
     assert!(
         !pids.iter().any(|pid| is_alive(*pid)),
-        "all is over with the answer"
+        "the response comes after the end of all processes"
     );
     assert_eq!(rest_of(&mut events).await.exit_code, 137);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_kill_finds_what_has_a_name_that_is_no_text() {
+async fn kill_finds_a_process_with_a_name_that_is_not_utf8() {
     let agent = agent().await;
-    let folder = tempfile::TempDir::new().unwrap();
-    let name = folder.path().join(OsStr::from_bytes(b"\xff\xfe) \xfd"));
+    let directory = tempfile::TempDir::new().unwrap();
+    let name = directory.path().join(OsStr::from_bytes(b"\xff\xfe) \xfd"));
     fs::copy("/bin/sleep", &name).unwrap();
     let line = format!(
         "cd {}; for f in *; do (setsid ./\"$f\" 1000 & echo $!); done; wait",
-        folder.path().display()
+        directory.path().display()
     );
     let process = shell(&agent, &line).await;
     let mut events = process.events().await;
     let pids = numbers(&mut events, 1).await;
-    until("its name", async || {
+    until("the process name", async || {
         let name = fs::read(format!("/proc/{}/comm", pids[0])).ok()?;
         name.starts_with(b"\xff\xfe").then_some(())
     })
     .await;
     assert!(is_alive(pids[0]));
     process.kill("KILL").await;
-    assert!(!is_alive(pids[0]), "all is over with the answer");
+    assert!(
+        !is_alive(pids[0]),
+        "the response comes after the end of all processes"
+    );
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_kill_finds_what_has_cleared_its_environment_and_still_has_parents() {
+async fn kill_finds_a_descendant_without_a_mark() {
     let agent = agent().await;
     let line = "setsid env -i sh -c 'echo $$; sleep 1000; sleep 1000' & wait";
     let process = shell(&agent, line).await;
     let pids = numbers(&mut process.events().await, 1).await;
     process.kill("KILL").await;
-    assert!(!is_alive(pids[0]), "all is over with the answer");
+    assert!(
+        !is_alive(pids[0]),
+        "the response comes after the end of all processes"
+    );
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_kill_spares_the_session_that_a_marked_process_is_in() {
+async fn kill_spares_other_members_of_the_session_of_a_marked_process() {
     let agent = agent().await;
     let process = shell(&agent, "echo $SPAWNED_PROCESS; exec sleep 1000").await;
     let (_, event) = process.events().await.next().await.expect("output");
     let mark = String::from_utf8(decode(&event)).unwrap().trim().to_owned();
-    // Somebody else's session, with one in it that bears the mark.
+    // A foreign session with one process that has the mark.
     let mut other = Command::new("setsid")
         .args([
             "sh",
@@ -184,10 +192,10 @@ async fn a_kill_spares_the_session_that_a_marked_process_is_in() {
 }
 
 #[tokio::test]
-async fn what_is_stopped_can_end() {
+async fn term_continues_a_stopped_process() {
     let agent = agent().await;
     let process = shell(&agent, "trap 'exit 7' TERM; echo up; kill -STOP $$; exit 8").await;
-    until("a stop", async || {
+    until("the process to stop", async || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).ok()?;
         stat.contains(") T ").then_some(())
     })
@@ -198,7 +206,7 @@ async fn what_is_stopped_can_end() {
 }
 
 #[tokio::test]
-async fn a_terminals_jobs_are_signalled_each_in_its_group() {
+async fn hangup_reaches_every_job_of_a_terminal() {
     let agent = agent().await;
     let body = json!({
         "command": "bash", "args": ["--norc", "--noprofile", "--noediting", "-i"],
@@ -217,6 +225,6 @@ async fn a_terminals_jobs_are_signalled_each_in_its_group() {
     let pids = numbers(&mut events, 2).await;
     process.kill("HUP").await;
     assert_eq!(rest_of(&mut events).await.exit_code, 129);
-    all_end(&pids).await;
+    until_ended(&pids).await;
     agent.stop().await;
 }

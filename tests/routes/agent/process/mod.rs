@@ -1,3 +1,5 @@
+//! The process routes of the agent.
+
 mod attach;
 mod exec;
 mod kill;

@@ -1,3 +1,5 @@
+//! `POST /process/{process_id}/resize` of the agent.
+
 use reqwest::StatusCode;
 use serde_json::json;
 use tokio::{
@@ -25,7 +27,7 @@ async fn terminal<'a>(agent: &'a TestAgent, line: &str) -> Spawned<'a> {
 }
 
 #[tokio::test]
-async fn a_terminal_has_its_size_from_the_start() {
+async fn terminal_starts_with_the_requested_size() {
     let agent = agent().await;
     assert_eq!(
         terminal(&agent, "stty size").await.output().await.stdout,
@@ -40,10 +42,10 @@ async fn a_terminal_has_its_size_from_the_start() {
 }
 
 #[tokio::test]
-async fn a_thousand_sizes_arrive_while_it_writes() {
+async fn resizes_arrive_while_the_program_writes() {
     let agent = agent().await;
-    // Asked and answered beside the terminal, which is full of output all the time. The child starts a program for each answer,
-    // against all that output: one may be long in coming.
+    // The sizes are queried over a socket, because the terminal is full of output. The child
+    // starts a program for each reply and competes with that output, so a reply may be slow.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let line = format!(
@@ -51,16 +53,18 @@ async fn a_thousand_sizes_arrive_while_it_writes() {
          while read -u 3 ask; do stty size >&3; done; kill %1"
     );
     let process = terminal(&agent, &line).await;
-    let (child, _) = in_time("the child", listener.accept()).await.unwrap();
+    let (child, _) = in_time("the connection of the child", listener.accept())
+        .await
+        .unwrap();
     child.set_nodelay(true).unwrap();
-    let (answers, mut questions) = child.into_split();
-    let mut answers = BufReader::new(answers).lines();
+    let (replies, mut queries) = child.into_split();
+    let mut replies = BufReader::new(replies).lines();
     for round in 0..1000_u16 {
         let (rows, cols) = (1 + round % 200, 1 + round % 333);
         process.resize(rows, cols).await;
-        questions.write_all(b"?\n").await.unwrap();
-        let size = timeout(WAIT_TIMEOUT * 5, answers.next_line()).await;
-        let size = size.expect("a size").unwrap();
+        queries.write_all(b"?\n").await.unwrap();
+        let size = timeout(WAIT_TIMEOUT * 5, replies.next_line()).await;
+        let size = size.expect("a reply in time").unwrap();
         assert_eq!(size, Some(format!("{rows} {cols}")));
     }
     process.kill("KILL").await;
@@ -70,7 +74,7 @@ async fn a_thousand_sizes_arrive_while_it_writes() {
 }
 
 #[tokio::test]
-async fn only_a_living_terminal_can_be_resized() {
+async fn resize_requires_a_terminal_and_a_running_process() {
     let agent = agent().await;
     let process = terminal(&agent, "read line; stty size").await;
     for (body, field) in [
@@ -83,9 +87,9 @@ async fn only_a_living_terminal_can_be_resized() {
         (json!({"rows": 24}), "cols"),
         (json!({"rows": "24", "cols": 80}), "rows"),
     ] {
-        let (status, answer) = process.post("resize", body).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
-        assert_eq!(answer["details"][0]["code"], field, "{answer}");
+        let (status, response) = process.post("resize", body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{response}");
+        assert_eq!(response["details"][0]["code"], field, "{response}");
     }
     let without = shell(&agent, "exec sleep 1000").await;
     let (status, _) = without.post("resize", json!({"rows": 1, "cols": 1})).await;
@@ -93,15 +97,15 @@ async fn only_a_living_terminal_can_be_resized() {
 
     process.write("\n", false).await;
     let output = rest_of(&mut process.events().await).await;
-    assert_eq!(output.stdout, "\r\n65535 1\r\n", "nothing has changed");
+    assert_eq!(output.stdout, "\r\n65535 1\r\n", "the size is unchanged");
     assert_eq!(process.exited().await, 0);
-    let (status, answer) = process.post("resize", json!({"rows": 1, "cols": 1})).await;
-    assert_eq!(status, StatusCode::CONFLICT, "{answer}");
+    let (status, response) = process.post("resize", json!({"rows": 1, "cols": 1})).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{response}");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn the_program_in_front_is_told_of_a_new_size() {
+async fn foreground_program_gets_sigwinch() {
     let agent = agent().await;
     let line = "trap 'stty size' WINCH; echo ready; while :; do read -t 1; done";
     let process = terminal(&agent, line).await;

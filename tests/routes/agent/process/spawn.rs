@@ -1,5 +1,8 @@
+//! `POST /process/spawn` of the agent.
+
 use std::{fs, os::unix::fs::PermissionsExt};
 
+use nix::sys::signal::Signal;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -12,17 +15,15 @@ use crate::support::{
     wait::until,
 };
 
-use nix::sys::signal::Signal;
-
 async fn agent() -> TestAgent {
     Start::without_browser().listening().await
 }
 
-async fn refused(agent: &TestAgent, body: Value) -> (u16, Vec<String>) {
-    let (status, answer) = agent.answer(agent.post("/process/spawn").json(&body)).await;
-    let mut fields: Vec<String> = answer["details"]
+async fn rejected(agent: &TestAgent, body: Value) -> (u16, Vec<String>) {
+    let (status, response) = agent.answer(agent.post("/process/spawn").json(&body)).await;
+    let mut fields: Vec<String> = response["details"]
         .as_array()
-        .unwrap_or_else(|| panic!("{status}: {answer} to {body:.300}"))
+        .unwrap_or_else(|| panic!("{status}: {response} to {body:.300}"))
         .iter()
         .map(|detail| detail["code"].as_str().unwrap().to_owned())
         .collect();
@@ -31,48 +32,52 @@ async fn refused(agent: &TestAgent, body: Value) -> (u16, Vec<String>) {
 }
 
 #[tokio::test]
-async fn a_process_runs_with_what_it_was_given() {
+async fn process_gets_arguments_environment_and_directory() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
+    let directory = TempDir::new().unwrap();
     let line = r#"pwd; echo "$0 $1 $WORD"; echo oops >&2; exit 3"#;
     let process = spawn(
         &agent,
         json!({
             "command": "sh", "args": ["-c", line, "zero", "one two"],
-            "cwd": folder.path(), "env": {"WORD": "a=b c"},
+            "cwd": directory.path(), "env": {"WORD": "a=b c"},
         }),
     )
     .await;
-    let wanted = Output {
-        stdout: format!("{}\nzero one two a=b c\n", folder.path().display()),
+    let expected = Output {
+        stdout: format!("{}\nzero one two a=b c\n", directory.path().display()),
         stderr: "oops\n".into(),
         exit_code: 3,
     };
-    assert_eq!(process.output().await, wanted);
+    assert_eq!(process.output().await, expected);
     assert_eq!(process.exited().await, 3);
-    // Late readers find the same.
-    assert_eq!(process.output().await, wanted);
+    // A later reader gets the same output.
+    assert_eq!(process.output().await, expected);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn the_environment_is_plain_and_holds_nothing_of_ours() {
+async fn environment_is_plain_without_the_agents_variables() {
     let agent = agent().await;
     let output = exec_shell(&agent, "env; pwd").await.stdout;
-    for wanted in ["PATH=", "HOME=", "USER=", "LOGNAME=", "SHELL="] {
+    for expected in ["PATH=", "HOME=", "USER=", "LOGNAME=", "SHELL="] {
         assert!(
-            output.lines().any(|line| line.starts_with(wanted)),
+            output.lines().any(|line| line.starts_with(expected)),
             "{output}"
         );
     }
-    for ours in ["BERTH_", "CARGO", "RUST", "TERM=", "DISPLAY="] {
+    for secret in ["BERTH_", "CARGO", "RUST", "TERM=", "DISPLAY="] {
         assert!(
-            !output.lines().any(|line| line.starts_with(ours)),
+            !output.lines().any(|line| line.starts_with(secret)),
             "{output}"
         );
     }
     let home = output.lines().find_map(|line| line.strip_prefix("HOME="));
-    assert_eq!(output.lines().last(), home, "it begins at home");
+    assert_eq!(
+        output.lines().last(),
+        home,
+        "the program starts in its home directory"
+    );
     let terminal = json!({"command": "sh", "args": ["-c", "echo $TERM"], "allocate_tty": true});
     let terminal = spawn(&agent, terminal).await;
     assert_eq!(terminal.output().await.stdout, "xterm-256color\r\n");
@@ -80,10 +85,10 @@ async fn the_environment_is_plain_and_holds_nothing_of_ours() {
 }
 
 #[tokio::test]
-async fn what_cannot_run_is_refused_with_what_is_wrong() {
+async fn invalid_launch_is_rejected_with_the_field_at_fault() {
     let agent = agent().await;
-    let folder = TempDir::new().unwrap();
-    let at = |name: &str| folder.path().join(name);
+    let directory = TempDir::new().unwrap();
+    let at = |name: &str| directory.path().join(name);
     fs::write(at("plain"), "no program").unwrap();
     fs::write(at("orphan"), "#!/no/such/interpreter\n").unwrap();
     fs::set_permissions(at("orphan"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -93,7 +98,7 @@ async fn what_cannot_run_is_refused_with_what_is_wrong() {
         json!(at("missing")),
         json!(at("plain")),
         json!(at("orphan")),
-        json!(folder.path()),
+        json!(directory.path()),
         json!(format!("{}/x", at("plain").display())),
         json!(""),
         json!("a\0b"),
@@ -101,8 +106,8 @@ async fn what_cannot_run_is_refused_with_what_is_wrong() {
         json!(1),
         Value::Null,
     ] {
-        let told = refused(&agent, json!({"command": command})).await;
-        assert_eq!(told, (400, vec!["command".to_owned()]), "{command}");
+        let fields = rejected(&agent, json!({"command": command})).await;
+        assert_eq!(fields, (400, vec!["command".to_owned()]), "{command}");
     }
     for cwd in [
         json!(at("missing")),
@@ -112,8 +117,8 @@ async fn what_cannot_run_is_refused_with_what_is_wrong() {
         json!("/a\0b"),
         json!(format!("/{}", "x".repeat(5000))),
     ] {
-        let told = refused(&agent, json!({"command": "true", "cwd": cwd})).await;
-        assert_eq!(told, (400, vec!["cwd".to_owned()]), "{cwd}");
+        let fields = rejected(&agent, json!({"command": "true", "cwd": cwd})).await;
+        assert_eq!(fields, (400, vec!["cwd".to_owned()]), "{cwd}");
     }
     let long = "x".repeat(128 << 10);
     for (field, value) in [
@@ -143,20 +148,20 @@ async fn what_cannot_run_is_refused_with_what_is_wrong() {
     ] {
         let mut body = json!({"command": "true"});
         body[field] = value;
-        let (status, fields) = refused(&agent, body).await;
+        let (status, fields) = rejected(&agent, body).await;
         assert_eq!(status, 400, "{field}");
         assert!(
-            fields.iter().all(|told| told.starts_with(field)),
+            fields.iter().all(|name| name.starts_with(field)),
             "{fields:?}"
         );
     }
     let both = json!({"command": "true", "as_root": true, "as_user": "nobody"});
     assert_eq!(
-        refused(&agent, both).await,
+        rejected(&agent, both).await,
         (400, vec!["as_root".to_owned()])
     );
     let all = json!({"args": 1, "cwd": "x", "rows": 0});
-    let (_, fields) = refused(&agent, all).await;
+    let (_, fields) = rejected(&agent, all).await;
     assert_eq!(fields, ["args", "command", "cwd", "rows"]);
 
     assert_eq!(metric(&agent, "berth_processes").await, 0.0);
@@ -164,13 +169,13 @@ async fn what_cannot_run_is_refused_with_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_value_of_the_environment_is_told_nobody() {
+async fn environment_values_appear_in_no_response_and_no_log() {
     let agent = agent().await;
-    let secret = "the-value-nobody-may-see";
+    let secret = "the-secret-value";
     let body = json!({"command": "no-such-program", "env": {"TOKEN": secret}});
     let request = agent.post("/process/spawn").json(&body);
-    let (_, answer) = agent.answer(request).await;
-    assert!(!answer.to_string().contains(secret), "{answer}");
+    let (_, response) = agent.answer(request).await;
+    assert!(!response.to_string().contains(secret), "{response}");
     let process = spawn(
         &agent,
         json!({"command": "sh", "args": ["-c", "echo $TOKEN"], "env": {"TOKEN": secret}}),
@@ -182,7 +187,7 @@ async fn a_value_of_the_environment_is_told_nobody() {
 }
 
 #[tokio::test]
-async fn another_user_has_that_users_rights_and_home() {
+async fn as_user_sets_credentials_and_home() {
     let agent = agent().await;
     let line = "id -un; id -G; echo $USER $LOGNAME; cat /proc/self/status | grep CapEff";
     let body = json!({"command": "sh", "args": ["-c", line], "as_user": "nobody"});
@@ -194,7 +199,7 @@ async fn another_user_has_that_users_rights_and_home() {
     assert_eq!(lines[2], "nobody nobody");
     assert_eq!(lines[3], "CapEff:\t0000000000000000");
 
-    // A terminal is its user's, by its name as well.
+    // The user may also open the terminal by its name.
     let body = json!({
         "command": "sh", "args": ["-c", "echo written > $(tty) && id -u"],
         "as_user": "65534", "allocate_tty": true, "cwd": "/",
@@ -210,36 +215,36 @@ async fn another_user_has_that_users_rights_and_home() {
     let private = TempDir::new().unwrap();
     fs::set_permissions(private.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let body = json!({"command": "true", "as_user": "nobody", "cwd": private.path()});
-    assert_eq!(refused(&agent, body).await, (400, vec!["cwd".to_owned()]));
+    assert_eq!(rejected(&agent, body).await, (400, vec!["cwd".to_owned()]));
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn another_user_is_let_onto_the_screen() {
+async fn other_user_gets_access_to_the_display() {
     let agent = Start::on_screen().ready().await;
-    // The first byte that an X server says to a client without a cookie: 1 where it takes it.
-    let knock = "import os, socket\n\
+    // Prints the first byte of the X server's reply to a client without a cookie: 1 for access.
+    let connect = "import os, socket\n\
         server = socket.socket(socket.AF_UNIX)\n\
         server.connect('/tmp/.X11-unix/X' + os.environ['DISPLAY'][1:])\n\
         server.sendall(b'l\\0\\x0b\\0' + bytes(8))\n\
         print(server.recv(1)[0], os.environ.get('XAUTHORITY'))";
-    let knocked = async |as_user: Value| {
-        let body = json!({"command": "python3", "args": ["-c", knock], "as_user": as_user});
+    let connection = async |as_user: Value| {
+        let body = json!({"command": "python3", "args": ["-c", connect], "as_user": as_user});
         executed(&exec(&agent, body).await.1).stdout
     };
-    let own = knocked(Value::Null).await;
+    let own = connection(Value::Null).await;
     let cookie = own
         .strip_prefix("0 ")
-        .expect("the screen is not open to all");
+        .expect("a client without a cookie has no access");
     assert!(fs::exists(cookie.trim()).unwrap(), "{own}");
-    assert_eq!(knocked(json!("nobody")).await, "1 None\n");
-    let still = knocked(Value::Null).await;
-    assert_eq!(still, own, "nobody else is let in");
+    assert_eq!(connection(json!("nobody")).await, "1 None\n");
+    let after = connection(Value::Null).await;
+    assert_eq!(after, own, "only the other user has access");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn time_that_is_over_ends_a_process_and_what_it_has_started() {
+async fn timeout_ends_a_process_and_its_children() {
     let agent = agent().await;
     let line =
         "trap '' TERM; echo $$; (trap '' TERM; echo $BASHPID; while :; do sleep 1; done) & wait";
@@ -253,27 +258,27 @@ async fn time_that_is_over_ends_a_process_and_what_it_has_started() {
         .map(|pid| pid.parse().unwrap())
         .collect();
     assert_eq!(pids.len(), 2, "{output:?}");
-    all_end(&pids).await;
+    until_ended(&pids).await;
     let body = json!({"command": "sleep", "args": ["1000"], "timeout_sec": 1});
-    let obeys = spawn(&agent, body).await;
-    assert_eq!(obeys.output().await.exit_code, 143);
+    let exits = spawn(&agent, body).await;
+    assert_eq!(exits.output().await.exit_code, 143);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn time_that_is_over_ends_what_an_ended_process_has_left() {
+async fn timeout_ends_background_processes_after_the_leader_exited() {
     let agent = agent().await;
     let line = "trap '' TERM; sleep 1000 & echo $!; exit 3";
     let body = json!({"command": "sh", "args": ["-c", line], "timeout_sec": 2});
     let output = spawn(&agent, body).await.output().await;
-    let left = output.stdout.trim().parse().unwrap();
+    let pid = output.stdout.trim().parse().unwrap();
     assert_eq!(output.exit_code, 3);
-    all_end(&[left]).await;
+    until_ended(&[pid]).await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn an_ended_process_keeps_no_descriptor() {
+async fn exited_process_holds_no_descriptors() {
     let agent = agent().await;
     let open = || {
         let open = fs::read_dir(format!("/proc/{}/fd", agent.pid())).unwrap();
@@ -281,20 +286,24 @@ async fn an_ended_process_keeps_no_descriptor() {
             .flatten()
             .filter_map(|fd| fs::read_link(fd.path()).ok());
         let kinds = targets.map(|target| target.to_string_lossy().into_owned());
-        let is_its = |target: &String| target.contains("ptmx") || target.contains("[pidfd]");
-        kinds.filter(is_its).count()
+        let is_process_fd = |target: &String| target.contains("ptmx") || target.contains("[pidfd]");
+        kinds.filter(is_process_fd).count()
     };
     for _ in 0..10 {
         let body = json!({"command": "true", "allocate_tty": true});
         assert_eq!(spawn(&agent, body).await.exited().await, 0);
     }
-    // Not even those that were open before: the agent starts its browser again and again, with a descriptor each time.
-    until("no descriptor", async || (open() == 0).then_some(())).await;
+    // The count is compared with zero and not with the count before: the agent restarts its
+    // browser repeatedly, each time with a descriptor.
+    until("the descriptors to be closed", async || {
+        (open() == 0).then_some(())
+    })
+    .await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_process_too_many_is_refused_until_one_has_ended() {
+async fn process_limit_is_429_until_a_process_ends() {
     let agent = Start::without_browser()
         .with(["--max-processes", "2"])
         .listening()
@@ -303,12 +312,12 @@ async fn a_process_too_many_is_refused_until_one_has_ended() {
     let _second = shell(&agent, "sleep 1000").await;
     let third = json!({"command": "true"});
     let request = agent.post("/process/spawn").json(&third);
-    let (status, answer) = agent.answer(request).await;
-    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
+    let (status, response) = agent.answer(request).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{response}");
     let request = agent.post("/process/exec").json(&third);
     assert_eq!(agent.answer(request).await.0, StatusCode::TOO_MANY_REQUESTS);
     first.kill("KILL").await;
-    until("a place", async || {
+    until("a free permit", async || {
         let request = agent.post("/process/exec").json(&third);
         (agent.answer(request).await.0 == StatusCode::OK).then_some(())
     })
@@ -316,8 +325,9 @@ async fn a_process_too_many_is_refused_until_one_has_ended() {
     agent.stop().await;
 }
 
-/// Starts what wants to stay: in the session, in one of its own, and without parents. Returns their numbers.
-async fn tree_that_stays(agent: &TestAgent) -> Vec<u32> {
+/// Starts a tree that ignores SIGTERM: in one session, in another one, and without parents.
+/// Returns the pids.
+async fn stubborn_tree(agent: &TestAgent) -> Vec<u32> {
     let line = "trap '' TERM HUP; \
         sleep 1001 & echo $!; \
         setsid sh -c 'trap \"\" TERM HUP; echo $$; sleep 1002; sleep 1003' & \
@@ -334,38 +344,38 @@ async fn tree_that_stays(agent: &TestAgent) -> Vec<u32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-async fn all_end(pids: &[u32]) {
-    until("the end of all", async || {
+async fn until_ended(pids: &[u32]) {
+    until("all processes to end", async || {
         (!pids.iter().any(|pid| is_alive(*pid))).then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn everything_ends_with_the_agent() {
+async fn all_processes_end_when_the_agent_stops() {
     let agent = agent().await;
-    let pids = tree_that_stays(&agent).await;
+    let pids = stubborn_tree(&agent).await;
     assert_eq!(pids.len(), 4);
     assert!(pids.iter().all(|pid| is_alive(*pid)));
     agent.stop().await;
-    all_end(&pids).await;
+    until_ended(&pids).await;
 }
 
 #[tokio::test]
-async fn what_a_killed_agent_leaves_ends_with_the_next_start() {
+async fn processes_of_a_killed_agent_end_at_the_next_start() {
     let agent = agent().await;
-    let pids = tree_that_stays(&agent).await;
-    let folder = agent.kill().await;
-    let agent = TestAgent::again(folder)
+    let pids = stubborn_tree(&agent).await;
+    let state_dir = agent.kill().await;
+    let agent = TestAgent::again(state_dir)
         .with(["--headless", "--chromium", "/bin/true"])
         .listening()
         .await;
-    all_end(&pids).await;
+    until_ended(&pids).await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn no_zombie_is_left_whoever_dies_first() {
+async fn no_zombie_remains_in_any_order_of_exits() {
     let agent = agent().await;
     let process = shell(&agent, "sh -c 'sleep 0.2' & exit 5").await;
     assert_eq!(process.output().await.exit_code, 5);
@@ -375,7 +385,7 @@ async fn no_zombie_is_left_whoever_dies_first() {
     let real_time = shell(&agent, "kill -s RTMIN+1 $$").await;
     let code = real_time.output().await.exit_code;
     assert!(code > 128 + 31, "{code}");
-    until("no zombie", async || {
+    until("the zombies to be reaped", async || {
         let gone = |pid: u32| !fs::exists(format!("/proc/{pid}")).unwrap();
         [process.pid, killed.pid, real_time.pid]
             .into_iter()
@@ -386,30 +396,33 @@ async fn no_zombie_is_left_whoever_dies_first() {
     assert!(
         naming(&agent.state_dir())
             .iter()
-            .all(|left| left.pid == agent.pid())
+            .all(|process| process.pid == agent.pid())
     );
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_bomb_does_not_take_the_agent_along() {
+async fn agent_survives_a_fork_bomb() {
     let agent = agent().await;
-    // It doubles nine times: 512 processes that all wait, some in sessions of their own.
+    // The bomb doubles nine times to 512 waiting processes, some in their own sessions.
     let bomb = "bomb() { [ $1 -gt 0 ] || exec sleep 1000; \
         bomb $(($1-1)) & if [ $1 = 5 ]; then export -f bomb; setsid bash -c \"bomb $(($1-1))\" & \
         else bomb $(($1-1)) & fi; wait; }; echo $SPAWNED_PROCESS; bomb 9";
     let body = json!({"command": "bash", "args": ["-c", bomb]});
     let process = spawn(&agent, body).await;
     let mut events = process.events().await;
-    let (_, event) = events.next().await.expect("its mark");
+    let (_, event) = events.next().await.expect("the mark");
     let mark = String::from_utf8(decode(&event)).unwrap();
     let count = || marked(mark.trim());
-    until("a crowd", async || (count() >= 300).then_some(())).await;
+    until("300 processes", async || (count() >= 300).then_some(())).await;
     assert_eq!(agent.answer(agent.get("/health")).await.0, StatusCode::OK);
-    // What has not died within five seconds goes on being killed.
+    // The agent keeps killing what survives the five seconds of the request.
     process.post("kill", json!({"signal": "KILL"})).await;
     assert_eq!(rest_of(&mut events).await.exit_code, 137);
-    until("nothing left", async || (count() == 0).then_some(())).await;
+    until("no process to be left", async || {
+        (count() == 0).then_some(())
+    })
+    .await;
     assert_eq!(exec_shell(&agent, "echo alive").await.stdout, "alive\n");
     agent.stop().await;
 }

@@ -1,3 +1,5 @@
+//! `GET /process/{process_id}/status` of the agent.
+
 use serde_json::json;
 
 use crate::support::{
@@ -7,7 +9,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn status_sums_over_all_of_a_process() {
+async fn status_sums_over_the_session() {
     let agent = Start::without_browser().listening().await;
     let idle = spawn(&agent, json!({"command": "sleep", "args": ["1000"]})).await;
     let status = idle.status().await;
@@ -15,30 +17,30 @@ async fn status_sums_over_all_of_a_process() {
     assert!(status.get("exit_code").is_none(), "{status}");
     assert!(status["mem_bytes"].as_u64().unwrap() > 10_000, "{status}");
 
-    // The work and the memory are a child's.
+    // A child uses the CPU and the memory.
     let hold = "x = b'x' * (50 << 20)\nwhile True: pass";
     let busy = spawn(
         &agent,
         json!({"command": "sh", "args": ["-c", "python3 -c \"$0\" & wait", hold]}),
     )
     .await;
-    let status = until("work and memory", async || {
+    let status = until("CPU and memory usage", async || {
         let status = busy.status().await;
-        let works = status["cpu_pct"].as_f64().unwrap() > 1.0;
-        (works && status["mem_bytes"].as_u64().unwrap() > 50 << 20).then_some(status)
+        let is_busy = status["cpu_pct"].as_f64().unwrap() > 1.0;
+        (is_busy && status["mem_bytes"].as_u64().unwrap() > 50 << 20).then_some(status)
     })
     .await;
     assert!(
         status["cpu_pct"].as_f64().unwrap() < 250.0,
-        "one of it works: {status}"
+        "one process is busy: {status}"
     );
-    until("an idle process", async || {
+    until("the other process to be idle", async || {
         (idle.status().await["cpu_pct"].as_f64().unwrap() < 1.0).then_some(())
     })
     .await;
 
     busy.kill("KILL").await;
-    let status = until("an end", async || {
+    let status = until("the process to end", async || {
         let status = busy.status().await;
         (status["mem_bytes"] == 0 && status["state"] == "exited").then_some(status)
     })

@@ -1,3 +1,5 @@
+//! `POST /process/{process_id}/stdin` of the agent.
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use reqwest::StatusCode;
 use serde_json::json;
@@ -12,28 +14,28 @@ async fn agent() -> TestAgent {
 }
 
 #[tokio::test]
-async fn what_is_written_is_read_in_order_up_to_the_end() {
+async fn stdin_is_read_in_order_until_its_end() {
     let agent = agent().await;
     let process = spawn(&agent, json!({"command": "cat"})).await;
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     for round in 0..5_u8 {
         let data: Vec<u8> = (0..=255).map(|byte: u8| byte.wrapping_add(round)).collect();
         let data = data.repeat(1000);
         assert_eq!(process.write(&data, false).await, data.len() as u64);
-        wanted.extend(data);
+        expected.extend(data);
     }
     assert_eq!(process.write("", true).await, 0);
     let output = process.output().await;
     assert_eq!(output.exit_code, 0);
-    assert!(output.stdout == String::from_utf8_lossy(&wanted));
+    assert!(output.stdout == String::from_utf8_lossy(&expected));
 
-    let (status, answer) = process.post("stdin", json!({"data_b64": "eA=="})).await;
-    assert_eq!(status, StatusCode::CONFLICT, "{answer}");
+    let (status, response) = process.post("stdin", json!({"data_b64": "eA=="})).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{response}");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_standard_input_that_has_ended_takes_no_more() {
+async fn closed_stdin_is_409() {
     let agent = agent().await;
     let process = shell(&agent, "cat; echo eof; exec <&-; exec sleep 1000").await;
     let mut events = process.events().await;
@@ -50,11 +52,11 @@ async fn a_standard_input_that_has_ended_takes_no_more() {
 }
 
 #[tokio::test]
-async fn a_process_that_does_not_read_is_told_apart() {
+async fn write_to_a_process_that_does_not_read_is_partial() {
     let agent = agent().await;
     let process = shell(&agent, "exec sleep 1000").await;
     let data = vec![b'x'; 1 << 20];
-    // Less than a pipe holds is taken, and nothing is said to have been that was not.
+    // The response counts only what fits into the pipe.
     let written = process.write(&data, true).await;
     assert!((1..1 << 20).contains(&written), "{written}");
     assert_eq!(process.write("more", false).await, 0);
@@ -65,7 +67,7 @@ async fn a_process_that_does_not_read_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_terminals_input_ends_with_control_d() {
+async fn end_of_terminal_input_is_control_d() {
     let agent = agent().await;
     let body = json!({"command": "cat", "allocate_tty": true});
     let process = spawn(&agent, body).await;
@@ -77,10 +79,10 @@ async fn a_terminals_input_ends_with_control_d() {
 }
 
 #[tokio::test]
-async fn a_full_terminal_gets_its_end_as_soon_as_it_takes_it() {
+async fn end_is_typed_once_a_full_terminal_accepts_input() {
     let agent = agent().await;
-    let folder = tempfile::TempDir::new().unwrap();
-    let go = folder.path().join("go");
+    let directory = tempfile::TempDir::new().unwrap();
+    let go = directory.path().join("go");
     let line = format!(
         "stty -echo; echo ready; until [ -e {} ]; do sleep 0.1; done; wc -l; echo ended",
         go.display()
@@ -93,13 +95,13 @@ async fn a_full_terminal_gets_its_end_as_soon_as_it_takes_it() {
     assert!((1..1 << 20).contains(&lines), "{lines}");
     assert_eq!(process.write("", true).await, 0);
     std::fs::write(go, "").unwrap();
-    let wanted = format!("{lines}\r\nended\r\n");
-    assert_eq!(rest_of(&mut events).await.stdout, wanted);
+    let expected = format!("{lines}\r\nended\r\n");
+    assert_eq!(rest_of(&mut events).await.stdout, expected);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn bad_input_is_refused_and_nothing_is_written() {
+async fn invalid_input_is_rejected_and_not_written() {
     let agent = agent().await;
     let process = spawn(&agent, json!({"command": "cat"})).await;
     for body in [
@@ -110,15 +112,15 @@ async fn bad_input_is_refused_and_nothing_is_written() {
         json!({"data_b64": 1}),
         json!({"data_b64": STANDARD.encode(vec![0; (1 << 20) + 1])}),
     ] {
-        let (status, answer) = process.post("stdin", body).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
-        assert_eq!(answer["details"][0]["code"], "data_b64", "{answer}");
+        let (status, response) = process.post("stdin", body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{response}");
+        assert_eq!(response["details"][0]["code"], "data_b64", "{response}");
     }
-    let (status, answer) = process
+    let (status, response) = process
         .post("stdin", json!({"data_b64": "", "end": 1}))
         .await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert_eq!(answer["details"][0]["code"], "end");
+    assert_eq!(response["details"][0]["code"], "end");
     process.write("all", true).await;
     assert_eq!(process.output().await.stdout, "all");
     agent.stop().await;

@@ -1,3 +1,5 @@
+//! `GET /process/{process_id}/stdout/stream` of the agent.
+
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -11,7 +13,7 @@ async fn agent() -> TestAgent {
     Start::without_browser().listening().await
 }
 
-/// The last event.
+/// Returns the exit, which must be the last event.
 async fn exit_of(process: &Spawned<'_>) -> Value {
     let (mut events, mut last) = (process.events().await, Value::Null);
     while let Some((_, event)) = events.next().await {
@@ -22,7 +24,7 @@ async fn exit_of(process: &Spawned<'_>) -> Value {
 }
 
 #[tokio::test]
-async fn a_reader_goes_on_where_it_stopped() {
+async fn reader_resumes_after_the_last_event_id() {
     let agent = agent().await;
     let process = shell(&agent, "echo one; read a; echo $a; read b; echo $b").await;
     let mut events = process.events().await;
@@ -32,15 +34,15 @@ async fn a_reader_goes_on_where_it_stopped() {
     assert_eq!(decode(&event), b"two\n");
     drop(events);
     process.write("three\n", false).await;
-    let wanted = Output {
+    let expected = Output {
         stdout: "three\n".into(),
         stderr: String::new(),
         exit_code: 0,
     };
-    assert_eq!(rest_of(&mut process.events_after(id).await).await, wanted);
+    assert_eq!(rest_of(&mut process.events_after(id).await).await, expected);
     let all = process.output().await;
     assert_eq!(all.stdout, "one\ntwo\nthree\n");
-    // Whoever has read the exit is told not to come again.
+    // A reader that has read the exit must not reconnect.
     let mut events = process.events().await;
     let mut last = 0;
     while let Some((id, _)) = events.next().await {
@@ -50,14 +52,14 @@ async fn a_reader_goes_on_where_it_stopped() {
     let again = stream.header("Last-Event-ID", last).send().await.unwrap();
     assert_eq!(again.status(), StatusCode::NO_CONTENT);
 
-    let wrong = format!("/process/{}/stdout/stream", process.id);
-    let request = agent.get(&wrong).header("Last-Event-ID", "x");
+    let path = format!("/process/{}/stdout/stream", process.id);
+    let request = agent.get(&path).header("Last-Event-ID", "x");
     assert_eq!(agent.answer(request).await.0, StatusCode::BAD_REQUEST);
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn an_unread_process_writes_as_fast_as_it_can_and_its_end_is_kept() {
+async fn unread_process_is_not_slowed_down_and_its_tail_is_retained() {
     const BYTES: u64 = 1 << 30;
     let agent = agent().await;
     let line = format!("head -c {BYTES} /dev/zero; echo the end");
@@ -72,24 +74,24 @@ async fn an_unread_process_writes_as_fast_as_it_can_and_its_end_is_kept() {
         }
         assert_eq!(
             event["stream"], "stdout",
-            "whoever comes late has missed nothing"
+            "a late reader gets no overflow event"
         );
         tail = decode(&event);
         bytes += tail.len();
     }
     assert!(tail.ends_with(b"the end\n"));
-    // What is kept, and not much less.
+    // The retained size is close to its limit.
     assert!((3 << 20..=4 << 20).contains(&bytes), "{bytes}");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn ten_readers_that_come_one_after_the_other_get_all_that_is_kept_and_the_exit() {
+async fn readers_that_start_at_different_times_get_all_retained_output() {
     let agent = agent().await;
-    // 2 MB in all, within what is kept.
+    // The total of 2 MB is below the retention limit.
     let line = "for i in 1 2 3 4 5 6 7 8 9 10; do read go; seq $i 30000; done; exit 7";
     let process = shell(&agent, line).await;
-    // One that reads nothing at all holds nobody up.
+    // A reader that reads nothing must not block the others.
     let stopped = agent
         .get(&format!("/process/{}/stdout/stream", process.id))
         .send()
@@ -101,15 +103,15 @@ async fn ten_readers_that_come_one_after_the_other_get_all_that_is_kept_and_the_
         readers.push(tokio::spawn(async move { rest_of(&mut events).await }));
         process.write("go\n", false).await;
     }
-    let mut wanted = String::new();
+    let mut expected = String::new();
     for from in 1..=10 {
         for number in from..=30_000 {
-            wanted.push_str(&format!("{number}\n"));
+            expected.push_str(&format!("{number}\n"));
         }
     }
     for reader in readers {
         let output = reader.await.unwrap();
-        assert!(output.stdout == wanted, "{} bytes", output.stdout.len());
+        assert!(output.stdout == expected, "{} bytes", output.stdout.len());
         assert_eq!(output.exit_code, 7);
     }
     drop(stopped);
@@ -117,14 +119,14 @@ async fn ten_readers_that_come_one_after_the_other_get_all_that_is_kept_and_the_
 }
 
 #[tokio::test]
-async fn a_reader_that_falls_behind_is_told_and_holds_nobody_up() {
+async fn slow_reader_gets_an_overflow_event_and_does_not_block_the_process() {
     let agent = Start::without_browser()
         .with(["--process-output-mb", "1"])
         .listening()
         .await;
-    let process = shell(&agent, "echo begun; read go; head -c 100000000 /dev/zero").await;
+    let process = shell(&agent, "echo started; read go; head -c 100000000 /dev/zero").await;
     let mut slow = process.events().await;
-    until_line(&mut slow, "begun").await;
+    until_line(&mut slow, "started").await;
     process.write("go\n", false).await;
     assert_eq!(process.exited().await, 0);
     let (mut missed, mut exit) = (0, None);
@@ -141,7 +143,7 @@ async fn a_reader_that_falls_behind_is_told_and_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn the_exit_comes_last_and_is_not_held_up_by_those_who_stay() {
+async fn exit_is_the_last_event_and_does_not_wait_for_background_processes() {
     let agent = agent().await;
     let process = shell(&agent, "(sleep 1000; echo late) & echo early; exit 4").await;
     let output = process.output().await;
@@ -150,9 +152,9 @@ async fn the_exit_comes_last_and_is_not_held_up_by_those_who_stay() {
     assert_eq!(exit_of(&process).await["output_open"], true);
     let alone = shell(&agent, "echo early; exit 4").await;
     assert_eq!(exit_of(&alone).await.get("output_open"), None);
-    // The one who stays is still ours.
+    // The background process still belongs to the process.
     process.kill("KILL").await;
-    until("nothing left", async || {
+    until("no process to be left", async || {
         let status = process.status().await;
         (status["mem_bytes"] == 0).then_some(())
     })
@@ -161,7 +163,7 @@ async fn the_exit_comes_last_and_is_not_held_up_by_those_who_stay() {
 }
 
 #[tokio::test]
-async fn no_end_of_output_is_lost() {
+async fn tail_of_the_output_is_never_lost() {
     let agent = agent().await;
     for round in 0..20 {
         let tty = round % 2 == 0;
@@ -174,7 +176,7 @@ async fn no_end_of_output_is_lost() {
 }
 
 #[tokio::test]
-async fn a_process_of_another_id_is_not_there() {
+async fn unknown_process_id_is_404() {
     let agent = agent().await;
     let process = shell(&agent, "sleep 1000").await;
     let other = uuid::Uuid::new_v4().to_string();
@@ -190,8 +192,8 @@ async fn a_process_of_another_id_is_not_there() {
             let request = agent
                 .request(method, &format!("/process/{id}/{action}"))
                 .json(&body);
-            let (status, answer) = agent.answer(request).await;
-            assert_eq!(status, StatusCode::NOT_FOUND, "{action}: {answer}");
+            let (status, response) = agent.answer(request).await;
+            assert_eq!(status, StatusCode::NOT_FOUND, "{action}: {response}");
         }
     }
     assert_eq!(process.status().await["state"], "running");
@@ -199,7 +201,7 @@ async fn a_process_of_another_id_is_not_there() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_with_the_agent() {
+async fn stream_ends_when_the_agent_stops() {
     let agent = agent().await;
     let process = shell(&agent, "exec sleep 1000").await;
     let mut events = process.events().await;
