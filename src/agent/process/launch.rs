@@ -71,6 +71,7 @@ pub(super) async fn prepare(
         },
         credentials: user.credentials,
         stdio,
+        cgroup: None,
     })
 }
 

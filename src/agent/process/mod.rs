@@ -224,7 +224,9 @@ impl Processes {
         let permit = inner.permits.clone().try_acquire_owned();
         let permit = permit.map_err(|_| SpawnError::LimitReached(inner.options.max))?;
         let mark = inner.mark(id);
-        let program = launch::prepare(launch, stdio, display, &mark, &inner.current_user).await?;
+        let mut program =
+            launch::prepare(launch, stdio, display, &mark, &inner.current_user).await?;
+        program.cgroup = inner.run.create_cgroup(&id.to_string());
         let session = ProcessSession::start(program).await?;
         Ok((session, permit))
     }
@@ -276,7 +278,7 @@ impl Inner {
         let all = u32::try_from(self.options.max).unwrap_or(u32::MAX);
         let ended = self.permits.acquire_many(all);
         let _ = time::timeout(TERM_GRACE_PERIOD + SHUTDOWN_GRACE_PERIOD, ended).await;
-        // This finds processes that left their session and outlived their parents.
+        // This also kills processes that left their session and outlived their parents.
         self.run.kill_all().await;
     }
 }

@@ -5,7 +5,8 @@
 //! session/    a client program that leads a session, with pipes or a pseudo-terminal
 //! pty         pseudo-terminals
 //! tree/       snapshots of /proc; signals and kills whole process trees
-//! agent_run   the mark that every client process of one agent run carries
+//! agent_run   one run of the agent: the mark and the cgroup of its client processes
+//! cgroup      the cgroups of client processes, where the agent may create some
 //! freeze      stops a process group for a moment
 //! stat        one line of /proc/<pid>/stat
 //! open_files  the limit on open files
@@ -22,6 +23,7 @@
 //! ```
 
 pub mod agent_run;
+pub mod cgroup;
 pub mod child;
 pub mod freeze;
 pub mod open_files;

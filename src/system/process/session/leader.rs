@@ -12,21 +12,29 @@ use parking_lot::Mutex;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::pidfd;
+use crate::system::process::cgroup::{Cgroup, CgroupDirectory};
 
 /// A leader that is not yet registered with the async runtime. It is killed when this is dropped.
 #[derive(Debug)]
-pub(super) struct UnregisteredLeader(Option<(Pid, OwnedFd)>);
+pub(super) struct UnregisteredLeader(Option<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    pid: Pid,
+    pidfd: OwnedFd,
+    cgroup: Option<Cgroup>,
+}
 
 impl UnregisteredLeader {
     /// Takes ownership of a child that leads a session and is not reaped.
     ///
     /// # Errors
-    /// Fails if no pidfd can be opened; the session's process group is killed and reaped then.
-    pub(super) fn new(pid: Pid) -> io::Result<Self> {
+    /// Fails if no pidfd can be opened; everything that was started is killed then.
+    pub(super) fn new(pid: Pid, cgroup: Option<Cgroup>) -> io::Result<Self> {
         match pidfd::open(pid) {
-            Ok(pidfd) => Ok(UnregisteredLeader(Some((pid, pidfd)))),
+            Ok(pidfd) => Ok(UnregisteredLeader(Some(Parts { pid, pidfd, cgroup }))),
             Err(error) => {
-                let _ = signal::killpg(pid, Signal::SIGKILL);
+                kill(pid, cgroup.as_ref());
                 let _ = nix::sys::wait::waitpid(pid, None);
                 Err(error)
             }
@@ -38,18 +46,22 @@ impl UnregisteredLeader {
         reason = "registering a bare descriptor is unsafe in tokio"
     )]
     pub(super) fn register(mut self) -> io::Result<Leader> {
-        let Some((pid, pidfd)) = self.0.take() else {
+        let Some(Parts { pid, pidfd, cgroup }) = self.0.take() else {
             return Err(io::ErrorKind::NotFound.into());
         };
         // SAFETY: the pidfd owns its descriptor and is not replaced while it is registered.
         let registered = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
-        let pidfd = registered.map_err(|error| {
-            let (pidfd, cause) = error.into_parts();
-            drop(UnregisteredLeader(Some((pid, pidfd))));
-            cause
-        })?;
+        let pidfd = match registered {
+            Ok(pidfd) => pidfd,
+            Err(error) => {
+                let (pidfd, cause) = error.into_parts();
+                drop(UnregisteredLeader(Some(Parts { pid, pidfd, cgroup })));
+                return Err(cause);
+            }
+        };
         Ok(Leader {
             pid,
+            cgroup,
             state: Mutex::new(LeaderState {
                 pins: 0,
                 pidfd: Some(Arc::new(pidfd)),
@@ -60,10 +72,18 @@ impl UnregisteredLeader {
 
 impl Drop for UnregisteredLeader {
     fn drop(&mut self) {
-        if let Some((pid, pidfd)) = self.0.take() {
-            let _ = signal::killpg(pid, Signal::SIGKILL);
+        if let Some(Parts { pid, pidfd, cgroup }) = self.0.take() {
+            kill(pid, cgroup.as_ref());
             let _ = pidfd::wait(&pidfd, libc::WEXITED);
         }
+    }
+}
+
+/// Kills a process group whose leader is not reaped, and the cgroup.
+fn kill(group: Pid, cgroup: Option<&Cgroup>) {
+    let _ = signal::killpg(group, Signal::SIGKILL);
+    if let Some(cgroup) = cgroup {
+        let _ = cgroup.directory().kill();
     }
 }
 
@@ -71,10 +91,12 @@ impl Drop for UnregisteredLeader {
 ///
 /// Until [`Leader::reap`] succeeds, the kernel gives its pid to no other process, session or
 /// process group, so a signal to the group cannot reach a stranger. Dropping an unreaped leader
-/// kills its group.
+/// kills its group and its cgroup.
 #[derive(Debug)]
 pub struct Leader {
     pid: Pid,
+    /// Holds the leader and everything that it started.
+    cgroup: Option<Cgroup>,
     state: Mutex<LeaderState>,
 }
 
@@ -90,6 +112,13 @@ impl Leader {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.as_raw().cast_unsigned()
+    }
+
+    /// Returns the directory of its cgroup. It may be removed already.
+    pub(in crate::system::process) fn cgroup(&self) -> Option<CgroupDirectory> {
+        self.cgroup
+            .as_ref()
+            .map(|cgroup| cgroup.directory().clone())
     }
 
     /// Waits until the leader has exited, without reaping it. Returns the exit code, or 128 plus
@@ -125,7 +154,8 @@ impl Leader {
         Some(PidPin(leader.clone()))
     }
 
-    /// Reaps the leader. Returns `false` if it is pinned or has not exited.
+    /// Reaps the leader, and removes its cgroup once no other process is in it. Returns `false` if
+    /// the leader is pinned or has not exited.
     pub fn reap(&self) -> bool {
         let mut state = self.state.lock();
         let Some(pidfd) = &state.pidfd else {
@@ -138,6 +168,9 @@ impl Leader {
         let is_reaped = matches!(waited, Ok(Some(_)));
         if is_reaped {
             state.pidfd = None;
+            if let Some(cgroup) = &self.cgroup {
+                cgroup.remove();
+            }
         }
         is_reaped
     }
@@ -145,7 +178,10 @@ impl Leader {
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        self.signal(Signal::SIGKILL);
+        if self.state.lock().pidfd.is_none() {
+            return;
+        }
+        kill(self.pid, self.cgroup.as_ref());
         if self.reap() {
             return;
         }

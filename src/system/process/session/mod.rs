@@ -30,6 +30,7 @@ use tokio::net::unix::pipe;
 
 use self::spawn::UnregisteredSession;
 use crate::system::process::{
+    cgroup::Cgroup,
     child::on_spawner,
     pty::{Terminal, TerminalSize},
 };
@@ -73,6 +74,8 @@ pub struct Program {
     /// `None` keeps the agent's own.
     pub credentials: Option<Credentials>,
     pub stdio: StdioMode,
+    /// The cgroup to start in. `None` keeps the agent's own.
+    pub cgroup: Option<Cgroup>,
 }
 
 /// The reason why a program was not started.

@@ -5,7 +5,11 @@
     reason = "between fork and exec only system calls are allowed; nix does not wrap all of them"
 )]
 
-use std::{ffi::CString, io};
+use std::{
+    ffi::CString,
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+};
 
 use nix::{
     errno::Errno,
@@ -61,6 +65,8 @@ pub(super) fn to_start_error(error: io::Error) -> StartError {
 /// allocated after it.
 pub(super) struct PreExec {
     pub(super) parent: Pid,
+    /// `cgroup.procs` of the cgroup to move into.
+    pub(super) cgroup_procs: Option<OwnedFd>,
     /// Whether standard input is to become the controlling terminal.
     pub(super) has_terminal: bool,
     pub(super) credentials: Option<Credentials>,
@@ -76,6 +82,8 @@ pub(super) struct PreExec {
 impl PreExec {
     /// Runs all steps. It makes async-signal-safe calls only and does not allocate.
     pub(super) fn run(&self) -> io::Result<()> {
+        // This comes first, because it needs the rights of the agent's user.
+        self.enter_cgroup();
         self.start_session().map_err(Step::Session.failed())?;
         set_oom_score();
         if let Some((soft, hard)) = self.open_files {
@@ -87,6 +95,15 @@ impl PreExec {
         }
         self.die_with_parent().map_err(Step::Session.failed())?;
         self.enter_directory().map_err(Step::Directory.failed())
+    }
+
+    /// Moves into the cgroup. The parent checks the result: without a cgroup the process is found
+    /// by scans of `/proc`.
+    fn enter_cgroup(&self) {
+        if let Some(procs) = &self.cgroup_procs {
+            // SAFETY: the descriptor is open, and the bytes are static. `0` means the caller.
+            unsafe { libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) };
+        }
     }
 
     fn start_session(&self) -> nix::Result<()> {

@@ -22,6 +22,7 @@ use super::{
     pre_exec::{PreExec, to_start_error},
 };
 use crate::system::process::{
+    cgroup::Cgroup,
     child::plain_environment,
     open_files,
     pty::{self, UnregisteredTerminal},
@@ -43,7 +44,7 @@ enum UnregisteredStreams {
 
 impl UnregisteredSession {
     /// Starts `program`. When this fails, nothing runs.
-    pub(super) fn start(program: Program) -> Result<Self, StartError> {
+    pub(super) fn start(mut program: Program) -> Result<Self, StartError> {
         let mut command = Command::new(&program.command);
         command
             .args(&program.args)
@@ -51,11 +52,18 @@ impl UnregisteredSession {
             .envs(plain_environment())
             .envs(program.env.iter().map(|(name, value)| (name, value)));
         let terminal = connect_stdio(&mut command, &program)?;
-        let setup = pre_exec(program, terminal.is_some())?;
+        let cgroup = program.cgroup.take();
+        let setup = pre_exec(program, cgroup.as_ref(), terminal.is_some())?;
         set_hook(&mut command, setup);
         let child = command.spawn().map_err(to_start_error)?;
         let pid = Pid::from_raw(child.id().cast_signed());
-        let leader = UnregisteredLeader::new(pid).map_err(StartError::Exhausted)?;
+        if cgroup
+            .as_ref()
+            .is_some_and(|cgroup| !cgroup.contains(pid.as_raw()))
+        {
+            tracing::warn!(%pid, "cannot move a process into its cgroup");
+        }
+        let leader = UnregisteredLeader::new(pid, cgroup).map_err(StartError::Exhausted)?;
         enlarge_pipes(&child);
         let streams = match terminal {
             Some((terminal, slave)) => UnregisteredStreams::Terminal(terminal, slave),
@@ -124,7 +132,11 @@ fn connect_stdio(
     Ok(Some((terminal, slave)))
 }
 
-fn pre_exec(program: Program, has_terminal: bool) -> Result<PreExec, StartError> {
+fn pre_exec(
+    program: Program,
+    cgroup: Option<&Cgroup>,
+    has_terminal: bool,
+) -> Result<PreExec, StartError> {
     let (directory, falls_back_to_root) = match program.directory {
         WorkingDirectory::Required(path) => (path, false),
         WorkingDirectory::Preferred(path) => (path, true),
@@ -133,6 +145,10 @@ fn pre_exec(program: Program, has_terminal: bool) -> Result<PreExec, StartError>
         .map_err(|_| StartError::Directory(io::ErrorKind::InvalidInput.into()))?;
     Ok(PreExec {
         parent: Pid::this(),
+        cgroup_procs: match cgroup {
+            Some(cgroup) => Some(cgroup.directory().open_procs()?),
+            None => None,
+        },
         has_terminal,
         credentials: program.credentials,
         directory,

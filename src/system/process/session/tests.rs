@@ -17,6 +17,7 @@ async fn start(command: &str, args: &[&str]) -> ProcessSession {
         directory: WorkingDirectory::Preferred("/".into()),
         credentials: None,
         stdio: StdioMode::NoInput,
+        cgroup: None,
     };
     ProcessSession::start(program).await.unwrap()
 }

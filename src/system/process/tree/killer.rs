@@ -12,7 +12,10 @@ use nix::sys::signal::Signal;
 use tokio::sync::oneshot;
 
 use super::{marks::MarkCache, snapshot::ProcessSnapshot};
-use crate::system::process::session::{Leader, PidPin};
+use crate::system::process::{
+    cgroup::CgroupDirectory,
+    session::{Leader, PidPin},
+};
 
 /// The time limit of a kill against a tree that keeps forking or that the kernel cannot end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,10 +38,17 @@ static KILLER: LazyLock<mpsc::Sender<KillRequest>> = LazyLock::new(start_killer)
 
 /// The effect of a [`KillRequest`].
 pub(super) enum Action {
-    /// Signals the tree once.
-    Signal(Signal),
-    /// Kills the tree, and all processes whose mark starts with `mark`, until none is left.
-    Kill { mark: String },
+    /// Signals the tree and the cgroup once.
+    Signal {
+        signal: Signal,
+        cgroup: Option<CgroupDirectory>,
+    },
+    /// Kills the tree, the cgroup, and all processes whose mark starts with `mark`, until none is
+    /// left.
+    Kill {
+        mark: String,
+        cgroup: Option<CgroupDirectory>,
+    },
 }
 
 /// A leader whose pid, and therefore whose session id, cannot be reused.
@@ -135,14 +145,14 @@ impl KillRequest {
     /// Applies one snapshot. Returns the outcome once the request is finished.
     fn step(&mut self, snapshot: &ProcessSnapshot, marks: &mut MarkCache) -> Option<bool> {
         match &self.action {
-            Action::Signal(signal) => {
-                let signal = *signal;
-                self.signal_descendants(snapshot, signal);
+            Action::Signal { signal, cgroup } => {
+                let (signal, cgroup) = (*signal, cgroup.clone());
+                self.signal_descendants(snapshot, signal, cgroup.as_ref());
                 Some(true)
             }
-            Action::Kill { mark } => {
-                let mark = mark.clone();
-                self.kill_step(snapshot, marks, &mark)
+            Action::Kill { mark, cgroup } => {
+                let (mark, cgroup) = (mark.clone(), cgroup.clone());
+                self.kill_step(snapshot, marks, &mark, cgroup.as_ref())
             }
         }
     }
@@ -153,8 +163,16 @@ impl KillRequest {
     }
 
     /// Signals the tree except for the leader's group, which has received the signal already.
-    fn signal_descendants(&mut self, snapshot: &ProcessSnapshot, signal: Signal) {
+    fn signal_descendants(
+        &mut self,
+        snapshot: &ProcessSnapshot,
+        signal: Signal,
+        cgroup: Option<&CgroupDirectory>,
+    ) {
         let mut tree = snapshot.tree(HashSet::new(), &mut self.sessions);
+        // A pid may have been reused between the snapshot and this read. Such a process is not
+        // signalled, because it does not match its entry in the snapshot.
+        tree.extend(cgroup.map(CgroupDirectory::pids).unwrap_or_default());
         let leader = self.leader_pid().and_then(|pid| snapshot.find(pid));
         let group = leader.map(|leader| leader.group);
         let processes = snapshot.processes.iter();
@@ -172,6 +190,7 @@ impl KillRequest {
         snapshot: &ProcessSnapshot,
         marks: &mut MarkCache,
         mark: &str,
+        cgroup: Option<&CgroupDirectory>,
     ) -> Option<bool> {
         let leader = self.leader_pid();
         let since_ticks = *self.since_ticks.get_or_insert_with(|| {
@@ -181,7 +200,13 @@ impl KillRequest {
         let marked = marks.find(snapshot, mark, since_ticks);
         let is_complete = snapshot.is_complete && marked.is_complete;
         let tree = snapshot.tree(marked.pids, &mut self.sessions);
-        let is_any_alive = snapshot.signal(&tree, Signal::SIGKILL);
+        let mut is_any_alive = snapshot.signal(&tree, Signal::SIGKILL);
+        if let Some(cgroup) = cgroup.filter(|cgroup| cgroup.is_populated()) {
+            is_any_alive = true;
+            if let Err(error) = cgroup.kill() {
+                tracing::warn!(%error, cgroup = %cgroup.path().display(), "cannot kill a cgroup");
+            }
+        }
         self.forget_ended_sessions(snapshot);
         // A zombie other than the leader may have forked just before it was killed.
         let has_zombies = snapshot

@@ -6,10 +6,11 @@
 //! - members of every session that a descendant started (no process can join a session from
 //!   outside);
 //! - processes with the tree's [`MARK`] in their environment, which they inherit. The mark
-//!   finds those that started a session of their own and lost their parents.
+//!   finds those that started a session of their own and lost their parents;
+//! - members of the leader's cgroup, if it has one.
 //!
-//! A process that left its session, lost its parents and cleared its environment cannot be
-//! attributed to a tree.
+//! Without a cgroup, a process that left its session, lost its parents and cleared its
+//! environment cannot be attributed to a tree.
 //!
 //! ```text
 //! kill_tree ──▶ killer thread ──▶ snapshot of /proc ──▶ SIGKILL to the tree ──┐
@@ -31,12 +32,12 @@ use std::{io, sync::Arc};
 use nix::sys::signal::Signal;
 
 use self::killer::{Action, needs_continue};
-use crate::system::process::session::Leader;
+use crate::system::process::{cgroup::CgroupDirectory, session::Leader};
 
 /// The environment variable that holds the mark of a tree.
 pub const MARK: &str = "SPAWNED_PROCESS";
 
-/// Signals the session of `leader` and all descendants. SIGTERM and SIGHUP also continue stopped
+/// Signals the session and the cgroup of `leader` and all descendants. SIGTERM and SIGHUP also continue stopped
 /// processes, which could not handle the signal otherwise.
 ///
 /// # Errors
@@ -50,31 +51,37 @@ pub async fn signal_tree(leader: Arc<Leader>, signal: Signal) -> io::Result<()> 
     let Some(pin) = Leader::pin(&leader) else {
         return Ok(());
     };
-    let signalled = killer::run(Some((leader, pin)), Action::Signal(signal)).await;
+    let cgroup = leader.cgroup();
+    let action = Action::Signal { signal, cgroup };
+    let signalled = killer::run(Some((leader, pin)), action).await;
     signalled.map(|_| ())
 }
 
-/// Kills the session of `leader`, all descendants, and all processes whose [`MARK`] starts with
-/// `mark`, until none is left. Returns `false` if some survived for five seconds.
+/// Kills the session and the cgroup of `leader`, all descendants, and all processes whose [`MARK`]
+/// starts with `mark`, until none is left. Returns `false` if some survived for five seconds.
 ///
 /// # Errors
-/// Fails if `/proc` cannot be read; the leader's group is killed even then.
+/// Fails if `/proc` cannot be read; the leader's group and cgroup are killed even then.
 pub async fn kill_tree(leader: Arc<Leader>, mark: String) -> io::Result<bool> {
     let pinned = Leader::pin(&leader).map(|pin| (leader.clone(), pin));
     // The scan comes before the first signal: descendants cannot be found once their parents are
     // dead.
-    let killed = killer::run(pinned, Action::Kill { mark }).await;
+    let cgroup = leader.cgroup();
+    let killed = killer::run(pinned, Action::Kill { mark, cgroup }).await;
     if killed.is_err() {
         leader.signal(Signal::SIGKILL);
+        if let Some(cgroup) = leader.cgroup() {
+            let _ = cgroup.kill();
+        }
     }
     killed
 }
 
-/// Kills all processes whose [`MARK`] starts with `mark`, and their descendants. Returns `false`
-/// if some survived for five seconds.
+/// Kills all processes whose [`MARK`] starts with `mark`, their descendants, and all processes in
+/// `cgroup`. Returns `false` if some survived for five seconds.
 ///
 /// # Errors
 /// Fails if `/proc` cannot be read.
-pub async fn kill_marked(mark: String) -> io::Result<bool> {
-    killer::run(None, Action::Kill { mark }).await
+pub(super) async fn kill_marked(mark: String, cgroup: Option<CgroupDirectory>) -> io::Result<bool> {
+    killer::run(None, Action::Kill { mark, cgroup }).await
 }

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::support::{
     agent::{Start, TestAgent},
+    cgroups::LEAVE_CGROUP,
     processes::{is_alive, signal},
     scripts::metric,
     spawned::{Output, exec, exec_shell, executed},
@@ -135,9 +136,10 @@ async fn escaped_process_with_open_output_is_reported() {
     let agent = agent().await;
     let directory = tempfile::TempDir::new().unwrap();
     let pid = directory.path().join("pid");
-    // The process has no parents, its own session and no mark.
+    // The process has no parents, its own session and no mark, and it leaves its cgroup.
     let line = format!(
-        "setsid -f env -i sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000'; \
+        "setsid -f env -i sh -c '{LEAVE_CGROUP}; \
+           echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000'; \
          until [ -e {0} ]; do sleep 0.1; done",
         pid.display()
     );

@@ -1,6 +1,7 @@
 //! The process routes of the agent.
 
 mod attach;
+mod cgroups;
 mod exec;
 mod kill;
 mod resize;
