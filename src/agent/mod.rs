@@ -75,7 +75,7 @@ const MAX_CONNECTIONS: usize = 1_000;
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     #[error(transparent)]
-    Settings(#[from] settings::Problems),
+    Settings(#[from] settings::SettingsErrors),
     #[error("cannot use the state directory {path}: {source}")]
     StateDir { path: String, source: io::Error },
     #[error("cannot listen on {address}: {source}")]

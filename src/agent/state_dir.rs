@@ -17,7 +17,7 @@ use crate::{
 const PASSABLE_DIRECTORY: u32 = 0o711;
 
 /// The paths inside the state directory. Creating this value does not access the directory; use
-/// [`StateDir::lock`] for that.
+/// `StateDir::lock` for that.
 #[derive(Clone, Debug)]
 pub struct StateDir {
     root: PathBuf,
@@ -47,7 +47,7 @@ impl StateDir {
     }
 
     /// Replaces Chromium's profile. Chromium must not run. If this is interrupted, the next
-    /// [`StateDir::lock`] restores either the old or the new profile, complete.
+    /// `StateDir::lock` restores either the old or the new profile, complete.
     pub fn replace_user_data(&self, new: &Path) -> io::Result<()> {
         let (current, old) = (self.user_data(), self.replaced_user_data());
         remove_all(&old)?;

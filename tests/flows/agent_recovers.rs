@@ -1,4 +1,5 @@
-//! What dies comes back, what is left behind stops nobody, and nothing outlives the agent.
+//! Recovery of the agent: crashed processes are restarted, leftovers of a crash prevent no start,
+//! and no process outlives the agent.
 
 use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
@@ -13,10 +14,10 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn a_killed_agent_leaves_nothing_running_and_the_next_one_starts() {
+async fn killed_agent_leaves_no_processes_and_the_next_one_starts() {
     let agent = Start::on_screen().ready().await;
     let mut client = Client::connect(&agent.ws_url("/cdp")).await;
-    // A tab in a loop: its process cannot notice by itself that its browser is gone.
+    // A tab in an endless loop: its process cannot notice that its browser has gone.
     let busy = json!({"url": "data:text/html,<script>for(;;);</script>"});
     client.call("Target.createTarget", busy).await;
     let running = processes::naming(&agent.state_dir());
@@ -30,19 +31,19 @@ async fn a_killed_agent_leaves_nothing_running_and_the_next_one_starts() {
             .iter()
             .any(|process| process.command.contains("--type=zygote"))
     );
-    let folder = agent.kill().await;
+    let directory = agent.kill().await;
     assert!(
-        folder
+        directory
             .path()
             .join("state/user-data/SingletonLock")
             .is_symlink()
     );
-    let agent = TestAgent::again(folder).ready().await;
+    let agent = TestAgent::again(directory).ready().await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_killed_x_server_comes_back_and_chromium_with_it() {
+async fn killed_x_server_is_restarted_together_with_chromium() {
     let agent = Start::on_screen().ready().await;
     let client = Client::connect(&agent.ws_url("/cdp")).await;
     let killed = agent.display_pid().await;
@@ -58,18 +59,18 @@ async fn a_killed_x_server_comes_back_and_chromium_with_it() {
 }
 
 #[tokio::test]
-async fn leftovers_of_a_crash_stop_no_start() {
+async fn leftovers_of_a_crash_prevent_no_start() {
     let start = Start::on_screen();
     let user_data = start.state_dir().join("user-data");
     fs::create_dir_all(user_data.join("Default")).unwrap();
-    // Of a machine with another name, whose process nobody can look at.
+    // A lock of a host with another name, whose process cannot be examined.
     symlink("elsewhere-1", user_data.join("SingletonLock")).unwrap();
     symlink(
         "/nowhere/SingletonSocket",
         user_data.join("SingletonSocket"),
     )
     .unwrap();
-    // A port where nobody listens, or worse: somebody else.
+    // A stale port, on which no process or another one may listen.
     let stale = "1\n/devtools/browser/00000000-0000-0000-0000-000000000000";
     fs::write(user_data.join("DevToolsActivePort"), stale).unwrap();
     fs::write(user_data.join("Local State"), "{\"browser\":{\"ena").unwrap();
@@ -86,7 +87,8 @@ async fn leftovers_of_a_crash_stop_no_start() {
     agent.stop().await;
 }
 
-/// The lock of the first free display, naming a process that lives and is no X server: this one.
+/// Creates a lock of the first free display that names a live process other than an X server: this
+/// one.
 fn stale_x_lock() -> PathBuf {
     let free = (0..)
         .find(|number| {
@@ -104,7 +106,7 @@ fn own_lock() -> String {
 }
 
 #[tokio::test]
-async fn a_chromium_that_floods_its_output_is_not_stalled() {
+async fn chromium_with_much_output_is_not_blocked() {
     use std::os::unix::fs::PermissionsExt;
     let start = Start::headless();
     fs::create_dir_all(start.state_dir()).unwrap();
@@ -123,7 +125,7 @@ async fn a_chromium_that_floods_its_output_is_not_stalled() {
 }
 
 #[tokio::test]
-async fn a_chromium_that_never_starts_is_tried_again_and_the_agent_says_so() {
+async fn chromium_that_does_not_start_is_retried_and_the_status_has_the_reason() {
     let agent = Start::headless()
         .with(["--chromium", "/bin/false"])
         .listening()
@@ -143,7 +145,7 @@ async fn a_chromium_that_never_starts_is_tried_again_and_the_agent_says_so() {
 }
 
 #[tokio::test]
-async fn a_folder_has_one_agent() {
+async fn state_directory_in_use_is_refused() {
     let agent = Start::headless().listening().await;
     let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_berth"))
         .args(["agent", "--listen", "127.0.0.1:0", "--state-dir"])
@@ -152,13 +154,13 @@ async fn a_folder_has_one_agent() {
         .await
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("another agent uses"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("another agent uses"), "{stderr}");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn all_that_is_wrong_with_the_settings_is_told_at_once() {
+async fn all_errors_in_the_settings_are_reported_at_once() {
     let state_dir = Start::on_screen().state_dir();
     let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_berth"))
         .args(["agent", "--state-dir"])
@@ -176,7 +178,7 @@ async fn all_that_is_wrong_with_the_settings_is_told_at_once() {
         .await
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     for option in [
         "--listen:",
         "--viewport:",
@@ -188,13 +190,13 @@ async fn all_that_is_wrong_with_the_settings_is_told_at_once() {
         "--cdp-hold-seconds:",
         "--token-file:",
     ] {
-        assert!(said.contains(option), "{option} is not in {said}");
+        assert!(stderr.contains(option), "{option} is not in {stderr}");
     }
     assert!(!state_dir.exists(), "nothing was started");
 }
 
 #[tokio::test]
-async fn a_token_that_others_can_read_is_refused_and_a_private_one_taken() {
+async fn token_file_readable_by_others_is_refused_and_a_private_one_accepted() {
     use std::os::unix::fs::PermissionsExt;
     let start = Start::headless().without_token();
     fs::create_dir_all(start.state_dir()).unwrap();
@@ -204,8 +206,8 @@ async fn a_token_that_others_can_read_is_refused_and_a_private_one_taken() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     let output = start.command().output().await.unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("can be read by others"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("can be read by others"), "{stderr}");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let agent = start.listening().await;
     agent.ok(agent.get("/chromium")).await;
@@ -213,7 +215,7 @@ async fn a_token_that_others_can_read_is_refused_and_a_private_one_taken() {
 }
 
 #[tokio::test]
-async fn no_child_learns_the_token() {
+async fn child_processes_do_not_get_the_token() {
     let agent = Start::on_screen().ready().await;
     for process in processes::naming(&agent.state_dir()) {
         if process.pid == agent.pid() {
@@ -232,7 +234,7 @@ async fn no_child_learns_the_token() {
 }
 
 #[tokio::test]
-async fn an_x_server_killed_under_a_script_is_a_clear_error_and_the_next_call_is_right() {
+async fn x_server_killed_during_a_script_is_reported_and_the_next_call_succeeds() {
     let agent = Start::on_screen().ready().await;
     let running = start(
         &agent,

@@ -1,16 +1,15 @@
-//! The clients that people have, connected with a browser's URL and nothing else.
+//! Common DevTools clients, connected with only a browser's URL.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
-use axum::Router;
-use axum::response::Html;
-use axum::routing::get;
+use axum::{Router, response::Html, routing::get};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::net::TcpListener;
-use tokio::process::Command;
+use tokio::{net::TcpListener, process::Command};
 
 use crate::support::dev::Dev;
 
@@ -21,9 +20,9 @@ const SITE: &str = r#"<!doctype html><title>Greetings</title>
 <input id="name"><button id="greet" onclick="greeting.textContent = `Hello, ${document.getElementById('name').value}`">Greet</button>
 <p id="greeting"></p>"#;
 
-/// What a client's program prints.
+/// The output of a client program.
 #[derive(Debug, Deserialize)]
-struct Found {
+struct ClientOutput {
     greeting: String,
     title: String,
     #[serde(default)]
@@ -42,16 +41,16 @@ fn clients() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients")
 }
 
-/// The Python that has the client: the one `make` names, else where `make` puts it.
+/// Returns the Python with the client: the one that `make` sets, or the default location.
 fn python() -> PathBuf {
-    let beside_the_program =
+    let default_location =
         || Path::new(env!("CARGO_BIN_EXE_berth")).join("../../venv/bin/python");
-    std::env::var_os("BERTH_TEST_PYTHON").map_or_else(beside_the_program, PathBuf::from)
+    std::env::var_os("BERTH_TEST_PYTHON").map_or_else(default_location, PathBuf::from)
 }
 
-/// Runs a client's program to its end, which a failed check within it makes a bad one.
-async fn run(program: impl AsRef<Path>, script: &str, endpoint: &str, connections: usize) -> Found {
-    // What a client that is killed has left goes with the folder.
+/// Runs a client program to its end. It fails if one of its checks does.
+async fn run(program: impl AsRef<Path>, script: &str, endpoint: &str, connections: usize) -> ClientOutput {
+    // Files of a killed client are removed with the directory.
     let temporary = tempfile::tempdir().unwrap();
     let output = Command::new(program.as_ref())
         .env("TMPDIR", temporary.path())
@@ -68,8 +67,8 @@ async fn run(program: impl AsRef<Path>, script: &str, endpoint: &str, connection
             )
         });
     let stdout = String::from_utf8_lossy(&output.stdout);
-    let found = serde_json::from_str(&stdout);
-    found.unwrap_or_else(|_| {
+    let output = serde_json::from_str(&stdout);
+    output.unwrap_or_else(|_| {
         panic!(
             "{}\n{stdout}\n{}",
             output.status,
@@ -78,16 +77,16 @@ async fn run(program: impl AsRef<Path>, script: &str, endpoint: &str, connection
     })
 }
 
-fn assert_clicked(found: &Found) {
+fn assert_clicked(output: &ClientOutput) {
     assert_eq!(
-        (found.greeting.as_str(), found.title.as_str()),
+        (output.greeting.as_str(), output.title.as_str()),
         ("Hello, Ada", "Greetings")
     );
 }
 
-fn assert_talked(found: &Found) {
-    let whole = BTreeMap::from([("right".to_owned(), MESSAGES), ("lines".to_owned(), 10)]);
-    assert_eq!(found.talks, vec![whole; CONNECTIONS]);
+fn assert_conversations(output: &ClientOutput) {
+    let expected = BTreeMap::from([("right".to_owned(), MESSAGES), ("lines".to_owned(), 10)]);
+    assert_eq!(output.talks, vec![expected; CONNECTIONS]);
 }
 
 async fn endpoint(dev: &Dev) -> String {
@@ -96,32 +95,32 @@ async fn endpoint(dev: &Dev) -> String {
 }
 
 #[tokio::test]
-async fn playwrights_node_client_works_with_the_url_alone() {
+async fn playwright_for_node_works_with_only_the_url() {
     let dev = Dev::start().await;
     let endpoint = endpoint(&dev).await;
-    let found = run("node", "playwright.mjs", &endpoint, CONNECTIONS).await;
-    assert_clicked(&found);
-    assert_talked(&found);
-    // It also takes the browser's HTTP address, and asks that for the WebSocket.
+    let output = run("node", "playwright.mjs", &endpoint, CONNECTIONS).await;
+    assert_clicked(&output);
+    assert_conversations(&output);
+    // Playwright also accepts the browser's HTTP address, and requests the WebSocket's URL there.
     let (address, query) = endpoint.split_once("/cdp?").unwrap();
     let address = address.replacen("ws", "http", 1);
-    let found = run("node", "playwright.mjs", &format!("{address}?{query}"), 0).await;
-    assert_clicked(&found);
+    let output = run("node", "playwright.mjs", &format!("{address}?{query}"), 0).await;
+    assert_clicked(&output);
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn playwrights_python_client_works_with_the_url_alone() {
+async fn playwright_for_python_works_with_only_the_url() {
     let dev = Dev::start().await;
     let endpoint = endpoint(&dev).await;
-    let found = run(python(), "playwright_client.py", &endpoint, CONNECTIONS).await;
-    assert_clicked(&found);
-    assert_talked(&found);
+    let output = run(python(), "playwright_client.py", &endpoint, CONNECTIONS).await;
+    assert_clicked(&output);
+    assert_conversations(&output);
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn puppeteer_works_with_the_url_alone() {
+async fn puppeteer_works_with_only_the_url() {
     let dev = Dev::start().await;
     let endpoint = endpoint(&dev).await;
     assert_clicked(&run("node", "puppeteer.mjs", &endpoint, 0).await);

@@ -1,4 +1,5 @@
-//! Scripts that download: each gets its own, whatever others do meanwhile, and leaves nothing.
+//! Scripts that download: each gets its own files, also while others download, and leaves none
+//! behind.
 
 use std::{fs, sync::Arc};
 
@@ -18,14 +19,14 @@ use crate::support::{
     wait::{in_time, until},
 };
 
-/// A server of files `{name}-{bytes}`, whose bytes are those of the name again and again.
+/// A server of files `{name}-{size}`, whose content repeats the name.
 struct Site {
     url: String,
     gate: Arc<Gate>,
     server: JoinHandle<()>,
 }
 
-/// Downloads of the name `held` wait here in their middle.
+/// Holds downloads of the name `held` after half of their content.
 struct Gate {
     arrived: Semaphore,
     open: Semaphore,
@@ -47,7 +48,7 @@ impl Site {
         Site { url, gate, server }
     }
 
-    /// Code that downloads a file as `download`, in a tab of its own.
+    /// Returns code that downloads a file as `download`, in a new tab.
     fn download(&self, file: &str) -> String {
         format!(
             "const own = await context.newPage(); await own.goto('{}/page/{file}'); \
@@ -86,7 +87,7 @@ async fn file(State(gate): State<Arc<Gate>>, Path(file): Path<String>) -> impl I
             Ok(rest)
         }),
     );
-    // The same name for all: none may overwrite another.
+    // All files have the same name, and none may overwrite another.
     let headers = [("content-disposition", "attachment; filename=same.bin")];
     (headers, Body::from_stream(stream))
 }
@@ -98,17 +99,17 @@ fn content(name: &str, size: usize) -> String {
 const KEEP: &str =
     "await download.saveAs('kept'); await own.close(); return fs.readFileSync('kept', 'utf8')";
 
-async fn nothing_is_left(agent: &TestAgent) {
+async fn assert_nothing_remains(agent: &TestAgent) {
     idle_counts(agent, 2).await;
-    until("an empty folder of downloads", async || {
-        let left = fs::read_dir(agent.state_dir().join("downloads")).unwrap();
-        (left.count() == 0).then_some(())
+    until("an empty download directory", async || {
+        let entries = fs::read_dir(agent.state_dir().join("downloads")).unwrap();
+        (entries.count() == 0).then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn scripts_at_once_get_their_own_downloads() {
+async fn concurrent_scripts_get_their_own_downloads() {
     let (agent, site) = (Start::headless().ready().await, Site::start().await);
     let body = json!({ "code": site.download("held-3000") + KEEP });
     let request = agent.post("/automation/execute").json(&body).send();
@@ -120,7 +121,7 @@ async fn scripts_at_once_get_their_own_downloads() {
         .await
         .unwrap()
         .forget();
-    // Others that come and go while it is under way: one that downloads, and one that does not.
+    // Other scripts run meanwhile: one that downloads, and one that does not.
     let code = site.download("other-2000") + KEEP;
     assert_eq!(result_of(&agent, &code).await, content("other", 2000));
     assert_eq!(result_of(&agent, "return page.url() !== ''").await, true);
@@ -128,30 +129,30 @@ async fn scripts_at_once_get_their_own_downloads() {
     site.gate.open.add_permits(1);
     let answer = first.await.unwrap();
     assert_eq!(answer["result"], content("held", 3000), "{answer}");
-    nothing_is_left(&agent).await;
+    assert_nothing_remains(&agent).await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_download_that_nobody_waited_for_is_not_left() {
+async fn unfinished_download_is_removed_with_its_script() {
     let (agent, site) = (Start::headless().ready().await, Site::start().await);
     let code = site.download("held-3000") + "await own.close(); return 1";
     assert_eq!(result_of(&agent, &code).await, 1);
-    nothing_is_left(&agent).await;
-    // An executor's, too, is its call's.
+    assert_nothing_remains(&agent).await;
+    // A download of an executor is removed with its call.
     let code = site.download("one-1000") + KEEP;
     let answer = execute(&agent, json!({ "code": code, "executor": "e" })).await;
     assert_eq!(answer["result"], content("one", 1000), "{answer}");
-    until("an empty folder of downloads", async || {
-        let left = fs::read_dir(agent.state_dir().join("downloads")).unwrap();
-        (left.count() == 0).then_some(())
+    until("an empty download directory", async || {
+        let entries = fs::read_dir(agent.state_dir().join("downloads")).unwrap();
+        (entries.count() == 0).then_some(())
     })
     .await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn downloads_count_towards_a_scripts_files() {
+async fn downloads_count_towards_the_file_quota() {
     let agent = Start::headless()
         .with(["--script-files-mb", "1"])
         .ready()
@@ -167,12 +168,12 @@ async fn downloads_count_towards_a_scripts_files() {
         + KEEP;
     let error = error_of(&agent, &code, 20).await;
     assert!(error.contains("may take 448576 bytes more"), "{error}");
-    nothing_is_left(&agent).await;
+    assert_nothing_remains(&agent).await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn removing_gives_back_what_was_taken_and_no_more() {
+async fn removing_files_returns_exactly_their_quota() {
     let agent = Start::headless()
         .with(["--script-files-mb", "1"])
         .ready()

@@ -1,4 +1,5 @@
-//! Scripts that misbehave: each ends within its bound, the next call is right, others do not notice.
+//! Scripts that misbehave: each ends within its bounds, the next call succeeds, and other calls are
+//! not affected.
 
 use std::path::Path;
 
@@ -12,15 +13,15 @@ use crate::support::{
     wait::until,
 };
 
-/// Mebibytes that the agent's own memory may grow over many calls.
-const FLAT: u64 = 5;
+/// The most MiB by which the agent's own memory may grow over many calls.
+const MAX_GROWTH_MIB: u64 = 5;
 
-/// How many tabs have been found not to answer.
+/// Returns the number of tabs that were reported as hung.
 fn hung_tabs(agent: &TestAgent) -> usize {
-    agent.log().matches("a tab does not answer").count()
+    agent.log().matches("tab hangs").count()
 }
 
-async fn next_call_is_right(agent: &TestAgent) {
+async fn next_call_succeeds(agent: &TestAgent) {
     let code = "await page.goto('data:text/html,<title>right</title>'); return await page.title()";
     assert_eq!(result_of(agent, code).await, "right");
 }
@@ -50,11 +51,12 @@ async fn many_calls_leave_nothing_behind() {
         assert_eq!(result_of(&agent, &code).await, n);
     }
     burst(1).await;
-    // Connections of others come and go in the table of sockets while it is read: what is left behind is what stays.
+    // Connections of other processes change the table of sockets while it is read, so only what
+    // remains was left behind.
     let mut last = None;
-    until("the state of before", async || {
+    until("the initial state", async || {
         let mut traces = idle_counts(&agent, 2).await;
-        // On a machine with much else to do a tab may seem to hang, and a call takes a fresh one.
+        // On a busy machine a tab may seem to hang, and a call opens a new one.
         traces.tabs -= hung_tabs(&agent).min(traces.tabs.saturating_sub(before.tabs));
         if last.as_ref() != Some(&traces) {
             eprintln!("now {traces:?}, before {before:?}");
@@ -65,12 +67,12 @@ async fn many_calls_leave_nothing_behind() {
     })
     .await;
     let grown = resident_kib(agent.pid()).saturating_sub(memory);
-    assert!(grown < FLAT << 10, "grown by {grown} KiB");
+    assert!(grown < MAX_GROWTH_MIB << 10, "grown by {grown} KiB");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn endless_scripts_end_at_their_time() {
+async fn endless_scripts_end_at_their_timeout() {
     let agent = Start::headless().ready().await;
     for code in [
         "while (true) {}",
@@ -84,17 +86,17 @@ async fn endless_scripts_end_at_their_time() {
     ] {
         let error = error_of(&agent, code, 1).await;
         assert!(error.contains("1 s"), "{error}\n{code}");
-        next_call_is_right(&agent).await;
+        next_call_succeeds(&agent).await;
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn others_do_not_notice_an_endless_script() {
+async fn endless_script_does_not_affect_other_calls() {
     let agent = Start::headless().ready().await;
     let endless = start(&agent, "while (true) {}", json!({"timeout_sec": 300})).await;
     for _ in 0..3 {
-        next_call_is_right(&agent).await;
+        next_call_succeeds(&agent).await;
         // A new tab, and a pop-up, do not wait for the endless script's debugger.
         let code = "const p = await context.newPage(); await p.goto('data:text/html,<title>new</title>'); \
             const [popup] = await Promise.all([p.waitForEvent('popup'), p.evaluate(() => { window.open('about:blank') })]); \
@@ -108,7 +110,7 @@ async fn others_do_not_notice_an_endless_script() {
 }
 
 #[tokio::test]
-async fn nothing_touches_the_page_after_the_answer() {
+async fn script_cannot_touch_the_page_after_its_result() {
     let agent = Start::headless().ready().await;
     let flood = "for (;;) { page.evaluate(() => { window.n = (window.n ?? 0) + 1 }).catch(() => {}); await new Promise(r => setTimeout(r, 0)) }";
     error_of(&agent, flood, 1).await;
@@ -124,7 +126,7 @@ async fn nothing_touches_the_page_after_the_answer() {
 }
 
 #[tokio::test]
-async fn a_script_that_eats_memory_fails_alone() {
+async fn script_that_runs_out_of_memory_fails_alone() {
     let agent = Start::headless()
         .with(["--script-heap-mb", "64"])
         .ready()
@@ -135,13 +137,13 @@ async fn a_script_that_eats_memory_fails_alone() {
         "const all = []; for (;;) all.push(new Uint8Array(1 << 20).fill(1))",
     ] {
         error_of(&agent, code, 20).await;
-        next_call_is_right(&agent).await;
+        next_call_succeeds(&agent).await;
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_script_cannot_take_the_worker_down_unnoticed() {
+async fn script_that_ends_its_process_is_an_error() {
     let agent = Start::headless().ready().await;
     for code in [
         "process.exit(0)",
@@ -154,13 +156,13 @@ async fn a_script_cannot_take_the_worker_down_unnoticed() {
         "return } ); process.exit(0); (async () => {",
     ] {
         error_of(&agent, code, 5).await;
-        next_call_is_right(&agent).await;
+        next_call_succeeds(&agent).await;
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_too_much_is_cut_and_it_is_said() {
+async fn oversized_results_and_output_are_cut_and_reported() {
     let agent = Start::headless().ready().await;
     let answer = execute(
         &agent,
@@ -176,7 +178,7 @@ async fn what_is_too_much_is_cut_and_it_is_said() {
             answer["stderr"]
         );
     }
-    next_call_is_right(&agent).await;
+    next_call_succeeds(&agent).await;
 
     let code = "const line = 'y'.repeat(1 << 16); for (let i = 0; i < 1600; i++) { console.log(line); console.error(line) } return 1";
     let answer = execute(&agent, json!({"code": code})).await;
@@ -186,12 +188,12 @@ async fn what_is_too_much_is_cut_and_it_is_said() {
         assert!(text.len() < (1 << 20) + 4096, "{} bytes", text.len());
         assert!(text.contains("cut"), "{stream}");
     }
-    next_call_is_right(&agent).await;
+    next_call_succeeds(&agent).await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn results_that_are_not_json_do_not_break_the_answer() {
+async fn results_that_are_not_json_do_not_break_the_response() {
     let agent = Start::headless().ready().await;
     for code in [
         "const a: any = {}; a.self = a; return a",
@@ -205,7 +207,7 @@ async fn results_that_are_not_json_do_not_break_the_answer() {
         "return { get x() { throw new Error('no') } }",
     ] {
         let answer = execute(&agent, json!({"code": code})).await;
-        // Either it is said what is wrong with it, or it has a likeness in JSON.
+        // There is an error, or the value has a representation in JSON.
         assert!(
             answer["success"] == true || answer["error"].is_string(),
             "{code}: {answer}"
@@ -216,9 +218,9 @@ async fn results_that_are_not_json_do_not_break_the_answer() {
 }
 
 #[tokio::test]
-async fn tabs_that_hang_are_not_seen() {
+async fn hung_tabs_are_hidden_from_scripts() {
     let agent = Start::headless().ready().await;
-    // A tab whose only navigation was refused, and one that loops for ever.
+    // A tab whose only navigation was refused, and one in an endless loop.
     result_of(
         &agent,
         "await page.evaluate(() => { window.open('data:text/html,never') })",
@@ -228,10 +230,10 @@ async fn tabs_that_hang_are_not_seen() {
         await p.evaluate(() => { setTimeout(() => { while (true) {} }, 0) })";
     result_of(&agent, loops).await;
     for _ in 0..4 {
-        next_call_is_right(&agent).await;
+        next_call_succeeds(&agent).await;
     }
     let tabs = titles(&agent).await.len();
-    next_call_is_right(&agent).await;
+    next_call_succeeds(&agent).await;
     assert_eq!(
         titles(&agent).await.len(),
         tabs,
@@ -250,12 +252,12 @@ async fn tabs_that_hang_are_not_seen() {
 }
 
 #[tokio::test]
-async fn many_tabs_do_not_hinder_the_next_call() {
+async fn many_tabs_do_not_delay_the_next_call() {
     let agent = Start::headless().ready().await;
     let code =
         "for (let i = 0; i < 50; i++) await context.newPage(); return context.pages().length";
     assert_eq!(result_of(&agent, code).await, 51);
-    next_call_is_right(&agent).await;
+    next_call_succeeds(&agent).await;
     let code =
         "for (const p of context.pages().slice(1)) await p.close(); return context.pages().length";
     assert_eq!(result_of(&agent, code).await, 1);
@@ -263,19 +265,19 @@ async fn many_tabs_do_not_hinder_the_next_call() {
 }
 
 #[tokio::test]
-async fn a_killed_worker_is_a_clear_error() {
+async fn killed_worker_is_reported_with_its_signal() {
     let agent = Start::headless().ready().await;
     idle_counts(&agent, 2).await;
     let running = start(
         &agent,
-        "console.log('so far'); await own.setContent('<title>said</title>'); await new Promise(() => {})",
+        "console.log('so far'); await own.setContent('<title>started</title>'); await new Promise(() => {})",
         json!({"timeout_sec": 300}),
     )
     .await;
-    until("what it has said", async || {
+    until("its title", async || {
         titles(&agent)
             .await
-            .contains(&"said".to_owned())
+            .contains(&"started".to_owned())
             .then_some(())
     })
     .await;
@@ -290,21 +292,22 @@ async fn a_killed_worker_is_a_clear_error() {
         "{answer}"
     );
     assert_eq!(answer["stdout"], "so far\n");
-    // Those that waited were killed as well: a script that is given to one before its end is known has its end.
-    until("the killed are reaped", async || {
-        let left = killed
+    // Warm workers were killed as well. A script that gets one before its end is noticed would end
+    // with it.
+    until("the killed workers are reaped", async || {
+        let remains = killed
             .iter()
             .any(|pid| Path::new(&format!("/proc/{pid}")).exists());
-        (!left).then_some(())
+        (!remains).then_some(())
     })
     .await;
-    next_call_is_right(&agent).await;
+    next_call_succeeds(&agent).await;
     idle_counts(&agent, 2).await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_killed_browser_is_a_clear_error_and_comes_back() {
+async fn killed_browser_is_reported_and_restarted() {
     let agent = Start::headless().ready().await;
     let running = start(
         &agent,
@@ -323,13 +326,13 @@ async fn a_killed_browser_is_a_clear_error_and_comes_back() {
             .contains("browser went away"),
         "{answer}"
     );
-    next_call_is_right(&agent).await;
+    next_call_succeeds(&agent).await;
     idle_counts(&agent, 2).await;
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn a_stopping_agent_answers_the_script_it_kills() {
+async fn agent_reports_the_scripts_that_its_shutdown_kills() {
     let agent = Start::headless().ready().await;
     let running = start(
         &agent,
@@ -347,13 +350,13 @@ async fn a_stopping_agent_answers_the_script_it_kills() {
 }
 
 #[tokio::test]
-async fn what_a_killed_agent_left_is_cleaned_up() {
+async fn leftovers_of_a_killed_agent_are_removed() {
     let agent = Start::headless().ready().await;
     idle_counts(&agent, 2).await;
-    let folder = agent.kill().await;
-    let agent = TestAgent::again(folder).with(["--headless"]).ready().await;
+    let directory = agent.kill().await;
+    let agent = TestAgent::again(directory).with(["--headless"]).ready().await;
     idle_counts(&agent, 2).await;
-    until("a right call", async || {
+    until("a successful call", async || {
         (result_of(&agent, "return 1").await == 1).then_some(())
     })
     .await;

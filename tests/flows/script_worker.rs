@@ -1,4 +1,4 @@
-//! Scripts in a worker that is attached to a real Chromium, on each engine there is.
+//! Scripts in a worker that is attached to a real Chromium, on each available engine.
 
 use std::{
     fs,
@@ -22,35 +22,36 @@ async fn agent() -> TestAgent {
         .await
 }
 
-/// Runs `story` on each engine.
-async fn on_each_engine(story: impl AsyncFn(&TestAgent, &Path)) {
+/// Runs `test` on each engine.
+async fn on_each_engine(test: impl AsyncFn(&TestAgent, &Path)) {
     let agent = agent().await;
     for (_, program) in engines() {
-        story(&agent, &program).await;
+        test(&agent, &program).await;
     }
     agent.stop().await;
 }
 
-/// What a golden case leaves, as text. ResourceCounts are the default engine's: the other names columns and engine frames in its own way.
-fn told(ran: &RunResult, scratch: &Path, with_stderr: bool) -> String {
-    let outcome = ran.outcome.as_ref().expect("an answer");
+/// Describes the result of a golden case. Stack traces are compared for the default engine only,
+/// because the other one reports columns and internal frames differently.
+fn describe_result(result: &RunResult, scratch: &Path, with_stderr: bool) -> String {
+    let outcome = result.outcome.as_ref().expect("an answer");
     let mut text = match (&outcome.result, &outcome.error) {
         (_, Some(error)) => format!("error: {error}\n"),
         (Some(result), None) => format!("result: {}\n", result.get()),
         (None, None) => "result: none\n".to_owned(),
     };
-    text += &format!("--- stdout\n{}", ran.stdout);
+    text += &format!("--- stdout\n{}", result.stdout);
     if with_stderr {
-        text += &format!("--- stderr\n{}", ran.stderr);
+        text += &format!("--- stderr\n{}", result.stderr);
     }
     text.replace(&*scratch.to_string_lossy(), "<scratch>")
 }
 
 #[tokio::test]
-async fn golden_cases() {
+async fn golden_cases_match_their_snapshots() {
     let mut cases: Vec<_> =
         fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/flows/scripts"))
-            .expect("the cases are there")
+            .expect("the directory of cases")
             .map(|entry| entry.expect("an entry").path())
             .collect();
     cases.sort();
@@ -61,32 +62,32 @@ async fn golden_cases() {
             .expect("a name")
             .to_string_lossy()
             .into_owned();
-        let code = fs::read_to_string(&case).expect("the case can be read");
-        let mut answers = Vec::new();
+        let code = fs::read_to_string(&case).expect("a readable case");
+        let mut descriptions = Vec::new();
         for (engine, program) in engines() {
             let mut worker = AttachedWorker::to(&agent, &program).await;
-            let ran = worker.run(&code).await;
+            let result = worker.run(&code).await;
             let scratch = worker.scratch.path().to_owned();
             if engine == "quickjs" {
-                insta::assert_snapshot!(format!("script_{name}"), told(&ran, &scratch, true));
+                insta::assert_snapshot!(format!("script_{name}"), describe_result(&result, &scratch, true));
             }
-            answers.push(told(&ran, &scratch, false));
+            descriptions.push(describe_result(&result, &scratch, false));
             worker.kill().await;
         }
-        for other in &answers[1..] {
-            assert_eq!(other, &answers[0], "{name} differs on the other engine");
+        for other in &descriptions[1..] {
+            assert_eq!(other, &descriptions[0], "{name} differs on the other engine");
         }
     }
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn what_does_not_end_is_stopped_near_its_time_and_says_where_it_was() {
+async fn endless_script_is_stopped_at_its_timeout_and_reports_its_location() {
     on_each_engine(async |agent, program| {
         let cases = [
             ("while (true) {}", ""),
             ("for (;;) await null;", ""),
-            // A round of several jobs, of which any may be at work when the engine looks.
+            // Several jobs per turn: any of them may run when the engine checks the time.
             (
                 "const again = () => { Promise.resolve(1).then(() => 2).then(again); };\nagain();\nawait new Promise(() => {});",
                 "",
@@ -99,19 +100,19 @@ async fn what_does_not_end_is_stopped_near_its_time_and_says_where_it_was() {
                 "at locator.click (script.ts:2:29)",
             ),
         ];
-        for (code, place) in cases {
+        for (code, location) in cases {
             let mut worker = AttachedWorker::to(agent, program).await;
             let mut request = request(code);
             request.timeout_ms = 700;
-            let ran = worker.run_request(request).await;
+            let result = worker.run_request(request).await;
             assert_eq!(
-                ran.error(),
+                result.error(),
                 "the script exceeded its timeout of 0.7 s and was stopped",
                 "{code}"
             );
-            assert!(ran.stderr.contains(place), "{code}: {}", ran.stderr);
-            // It is of no further use, and ends by itself.
-            assert!(!ran.outcome.as_ref().is_some_and(|outcome| outcome.reusable));
+            assert!(result.stderr.contains(location), "{code}: {}", result.stderr);
+            // The worker is not reusable, and exits by itself.
+            assert!(!result.outcome.as_ref().is_some_and(|outcome| outcome.reusable));
             worker.end().await;
         }
     })
@@ -119,7 +120,7 @@ async fn what_does_not_end_is_stopped_near_its_time_and_says_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_memory_bomb_ends_as_out_of_memory() {
+async fn memory_bomb_is_reported_as_out_of_memory() {
     on_each_engine(async |agent, program| {
         let bombs = [
             "const all = []; for (;;) all.push({ x: [1, 2, 3], y: 'z' + all.length });",
@@ -129,14 +130,15 @@ async fn a_memory_bomb_ends_as_out_of_memory() {
         ];
         for code in bombs {
             let mut worker = AttachedWorker::to(agent, program).await;
-            let ran = worker.run(code).await;
-            match &ran.outcome {
-                Some(_) => assert!(ran.error().contains("out of memory"), "{code}: {ran:?}"),
-                // The process's bound was met before the engine's own, or the engine fell over its own want of memory.
+            let result = worker.run(code).await;
+            match &result.outcome {
+                Some(_) => assert!(result.error().contains("out of memory"), "{code}: {result:?}"),
+                // The process reached its limit before the engine did, or the engine crashed when
+                // an allocation failed.
                 None => {
                     let exit = worker.end().await;
-                    let fell = exit.status.is_some_and(|status| status.signal().is_some());
-                    assert!(fell || exit.is_out_of_memory(), "{code}: {exit:?}");
+                    let was_killed = exit.status.is_some_and(|status| status.signal().is_some());
+                    assert!(was_killed || exit.is_out_of_memory(), "{code}: {exit:?}");
                 }
             }
         }
@@ -145,24 +147,24 @@ async fn a_memory_bomb_ends_as_out_of_memory() {
 }
 
 #[tokio::test]
-async fn a_flood_of_output_is_cut_and_said_so() {
+async fn flood_of_output_is_cut_with_a_notice() {
     on_each_engine(async |agent, program| {
         let mut worker = AttachedWorker::to(agent, program).await;
-        let ran = worker
+        let result = worker
             .run("for (let i = 0; i < 10_000; i++) { console.log('x'.repeat(10_000)); console.error('y'.repeat(200)); } return 'done'")
             .await;
-        assert_eq!(ran.result(), "\"done\"");
-        assert!(ran.stdout.len() < MAX_OUTPUT + 100);
-        assert!(ran.stdout.ends_with("[stdout truncated: the limit of 1 MiB is reached]\n"));
-        assert!(ran.stderr.len() < MAX_OUTPUT + 100);
-        assert!(ran.stderr.ends_with("[stderr truncated: the limit of 1 MiB is reached]\n"));
+        assert_eq!(result.result(), "\"done\"");
+        assert!(result.stdout.len() < MAX_OUTPUT + 100);
+        assert!(result.stdout.ends_with("[stdout truncated: the limit of 1 MiB is reached]\n"));
+        assert!(result.stderr.len() < MAX_OUTPUT + 100);
+        assert!(result.stderr.ends_with("[stderr truncated: the limit of 1 MiB is reached]\n"));
         worker.kill().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_huge_result_is_cut_and_said_so() {
+async fn huge_result_is_cut_with_a_notice() {
     on_each_engine(async |agent, program| {
         let mut worker = AttachedWorker::to(agent, program).await;
         for code in [
@@ -170,18 +172,18 @@ async fn a_huge_result_is_cut_and_said_so() {
             "return Array.from({ length: 100_000 }, (_, i) => ({ i, text: 'v'.repeat(200) }))",
             "return Buffer.alloc(9 << 20)",
         ] {
-            let ran = worker.run(code).await;
-            let outcome = ran.outcome.as_ref().expect("an answer");
+            let result = worker.run(code).await;
+            let outcome = result.outcome.as_ref().expect("an answer");
             assert!(outcome.success && outcome.result_truncated, "{code}");
             assert!(
-                ran.result().starts_with('"') && ran.result().len() <= MAX_RESULT,
+                result.result().starts_with('"') && result.result().len() <= MAX_RESULT,
                 "{code}"
             );
             assert!(
-                ran.stderr
+                result.stderr
                     .starts_with("[result truncated: its JSON exceeds 8 MiB"),
                 "{code}: {}",
-                ran.stderr
+                result.stderr
             );
         }
         assert_eq!(worker.run("return 1").await.result(), "1");
@@ -191,19 +193,19 @@ async fn a_huge_result_is_cut_and_said_so() {
 }
 
 #[tokio::test]
-async fn a_worker_keeps_its_globals_from_script_to_script() {
+async fn worker_keeps_its_globals_between_scripts() {
     on_each_engine(async |agent, program| {
         let mut worker = AttachedWorker::to(agent, program).await;
         worker
             .run("globalThis.kept = { n: 41, fail() { throw new Error('from before') } }")
             .await;
         assert_eq!(worker.run("kept.n++; return kept.n").await.result(), "42");
-        // Each script's traces have its own lines, and name it.
-        let ran = worker.run("\n\nkept.fail()").await;
+        // Each script's stack traces have its name and its line numbers.
+        let result = worker.run("\n\nkept.fail()").await;
         assert!(
-            ran.stderr.contains("script.ts:1:") && ran.stderr.contains("script-3.ts:3:"),
+            result.stderr.contains("script.ts:1:") && result.stderr.contains("script-3.ts:3:"),
             "{}",
-            ran.stderr
+            result.stderr
         );
         worker.kill().await;
     })
@@ -211,7 +213,7 @@ async fn a_worker_keeps_its_globals_from_script_to_script() {
 }
 
 #[tokio::test]
-async fn the_tab_that_is_named_becomes_the_page() {
+async fn requested_tab_becomes_the_page() {
     on_each_engine(async |agent, program| {
         let mut worker = AttachedWorker::to(agent, program).await;
         let target = worker
@@ -234,7 +236,7 @@ async fn the_tab_that_is_named_becomes_the_page() {
 }
 
 #[tokio::test]
-async fn a_worker_ends_with_its_agent_whatever_it_does() {
+async fn worker_exits_when_its_agent_closes_the_socket() {
     on_each_engine(async |agent, program| {
         for code in ["while (true) {}", "await new Promise(() => {})"] {
             let mut worker = AttachedWorker::to(agent, program).await;
@@ -252,8 +254,8 @@ async fn a_worker_ends_with_its_agent_whatever_it_does() {
 }
 
 #[tokio::test]
-async fn a_worker_keeps_nothing_that_was_left_open_for_it() {
-    // Inheritable, as what a careless parent of the agent leaves.
+async fn worker_inherits_no_stray_descriptors() {
+    // An inheritable descriptor, as a parent of the agent may leave one.
     let (stray, _other_end) = nix::unistd::pipe().expect("a pipe");
     let descriptors = |process: &str| -> Vec<_> {
         let entries = fs::read_dir(format!("/proc/{process}/fd")).expect("descriptors");

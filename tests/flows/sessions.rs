@@ -1,17 +1,21 @@
-//! What a DevTools client sees when something between it and its browser ends.
+//! DevTools clients when a process between them and their browser ends.
 
 use futures::{SinkExt, StreamExt};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, connect_async,
+    tungstenite::{Message, protocol::CloseFrame},
+};
 
-use crate::support::dev::Dev;
-use crate::support::wait::{WAIT_TIMEOUT, until};
+use crate::support::{
+    dev::Dev,
+    wait::{WAIT_TIMEOUT, until},
+};
 
 struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
@@ -20,10 +24,10 @@ impl Client {
         let url = browser["cdp_ws_url"].as_str().unwrap();
         let connected = timeout(WAIT_TIMEOUT, connect_async(url))
             .await
-            .expect("an answer comes");
+            .expect("a response in time");
         let mut client = Self(connected.unwrap_or_else(|error| panic!("{error}")).0);
-        let question = json!({ "id": 1, "method": "Browser.getVersion" }).to_string();
-        client.0.send(Message::text(question)).await.unwrap();
+        let command = json!({ "id": 1, "method": "Browser.getVersion" }).to_string();
+        client.0.send(Message::text(command)).await.unwrap();
         let answer = client.next().await.expect("an answer").expect("a message");
         assert!(
             answer.to_text().unwrap().contains("HeadlessChrome"),
@@ -35,23 +39,24 @@ impl Client {
     async fn next(&mut self) -> Option<Result<Message, tokio_tungstenite::tungstenite::Error>> {
         timeout(WAIT_TIMEOUT, self.0.next())
             .await
-            .expect("something comes")
+            .expect("a message in time")
     }
 
-    /// The reason the connection ends with.
+    /// Waits for the Close frame.
     async fn closed(&mut self) -> CloseFrame {
         loop {
             match self.next().await {
                 Some(Ok(Message::Close(Some(frame)))) => return frame,
                 Some(Ok(_)) => {}
-                other => panic!("it ended without a reason: {other:?}"),
+                other => panic!("no Close frame: {other:?}"),
             }
         }
     }
 }
 
-/// The process that has no ancestor of the same command line: Chromium's own, and not one of its many children.
-fn first(dev: &Dev, part: &str, without: &str) -> Pid {
+/// Returns the first process whose command line contains `part` but not `without`. For Chromium
+/// this is the browser process, not one of its children.
+fn first_process(dev: &Dev, part: &str, without: &str) -> Pid {
     let found = dev.descendants().into_iter();
     let mut found =
         found.filter(|(_, command)| command.contains(part) && !command.contains(without));
@@ -59,38 +64,38 @@ fn first(dev: &Dev, part: &str, without: &str) -> Pid {
 }
 
 #[tokio::test]
-async fn killing_the_agent_is_told_and_the_same_address_works_again() {
+async fn killed_agent_closes_its_clients_and_the_same_url_works_again() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let mut client = Client::connect(&browser).await;
-    kill(first(&dev, " agent ", "--type="), Signal::SIGKILL).unwrap();
+    kill(first_process(&dev, " agent ", "--type="), Signal::SIGKILL).unwrap();
     let close = client.closed().await;
     assert_eq!(
         (u16::from(close.code), close.reason.as_str()),
         (1011, "the connection to the browser is lost")
     );
-    reconnects(&browser).await;
+    assert_reconnects(&browser).await;
     dev.finish().await;
 }
 
 #[tokio::test]
-async fn killing_chromium_is_told_and_the_same_address_works_again() {
+async fn killed_chromium_closes_its_clients_and_the_same_url_works_again() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let mut client = Client::connect(&browser).await;
     kill(
-        first(&dev, "--remote-debugging-port", "--type="),
+        first_process(&dev, "--remote-debugging-port", "--type="),
         Signal::SIGKILL,
     )
     .unwrap();
     let close = client.closed().await;
     assert_eq!(u16::from(close.code), 1012, "{}", close.reason);
-    reconnects(&browser).await;
+    assert_reconnects(&browser).await;
     dev.finish().await;
 }
 
-/// A client that comes while the browser comes back is held, or told to try again.
-async fn reconnects(browser: &Value) {
+/// Waits until a client can reconnect. While the browser restarts, clients are held or refused.
+async fn assert_reconnects(browser: &Value) {
     let url = browser["cdp_ws_url"].as_str().unwrap();
     until("the browser is back", async || {
         connect_async(url).await.ok()
@@ -100,7 +105,7 @@ async fn reconnects(browser: &Value) {
 }
 
 #[tokio::test]
-async fn deleting_the_browser_ends_its_clients_with_a_reason() {
+async fn deleting_the_browser_closes_its_clients_with_a_reason() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let mut client = Client::connect(&browser).await;
@@ -119,7 +124,7 @@ async fn deleting_the_browser_ends_its_clients_with_a_reason() {
 }
 
 #[tokio::test]
-async fn stopping_the_server_ends_its_clients_with_a_reason() {
+async fn stopping_the_server_closes_its_clients_with_a_reason() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let mut client = Client::connect(&browser).await;
@@ -131,17 +136,17 @@ async fn stopping_the_server_ends_its_clients_with_a_reason() {
 }
 
 #[tokio::test]
-async fn killing_control_breaks_its_clients_off_and_leaves_nothing_behind() {
+async fn killed_control_disconnects_its_clients_and_leaves_no_processes() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let mut client = Client::connect(&browser).await;
-    // Waits until no process of it is left.
+    // This waits until all its processes have ended.
     dev.crash().await;
     let end = client.next().await;
     assert!(matches!(end, Some(Err(_)) | None), "{end:?}");
 }
 
-/// Whether something was sent to the process's server that it has not read.
+/// Whether a connection to a listening socket of the process has unread bytes.
 fn has_unread_bytes(server: Pid) -> bool {
     let links = std::fs::read_dir(format!("/proc/{server}/fd")).unwrap();
     let sockets: Vec<String> = links
@@ -178,25 +183,25 @@ fn has_unread_bytes(server: Pid) -> bool {
 }
 
 #[tokio::test]
-async fn killing_the_agent_within_a_call_is_a_bad_gateway_not_to_be_repeated() {
+async fn agent_killed_during_a_call_is_a_bad_gateway_without_retry() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let path = format!(
         "/browsers/{}/json/version",
         browser["session_id"].as_str().unwrap()
     );
-    let agent = first(&dev, " agent ", "--type=");
-    // It stands still, so that the call is with it and not answered when it is killed.
+    let agent = first_process(&dev, " agent ", "--type=");
+    // The agent is stopped, so that the call has reached it but has no response when it is killed.
     kill(agent, Signal::SIGSTOP).unwrap();
     let call = dev.get(&path);
-    let kill_when_asked = async {
-        until("the call is with the agent", async || {
+    let kill_when_reached = async {
+        until("the call has reached the agent", async || {
             has_unread_bytes(agent).then_some(())
         })
         .await;
         kill(agent, Signal::SIGKILL).unwrap();
     };
-    let (answer, ()) = tokio::join!(call, kill_when_asked);
+    let (answer, ()) = tokio::join!(call, kill_when_reached);
     answer.assert_error(502, "bad_gateway");
     assert_eq!(answer.header("x-should-retry"), "false");
     until("the browser is back", async || {

@@ -241,7 +241,7 @@ impl Chromium {
         }
     }
 
-    /// Waits until the page of a new Chromium has the keyboard focus, or for [`FOCUS_TIMEOUT`].
+    /// Waits until the page of a new Chromium has the keyboard focus, or for `FOCUS_TIMEOUT`.
     pub async fn wait_until_focused(&self) {
         let Some(devtools) = self.current().devtools().cloned() else {
             return;
@@ -304,7 +304,7 @@ impl Chromium {
         self.send(request, timeout).await?;
         match front::open_in_front(&devtools, &url, launch::CDP_CALL_TIMEOUT).await {
             // The navigation continues after the timeout.
-            Ok(()) | Err(CdpError::Deadline { .. }) | Err(CdpError::Refused { .. }) => Ok(()),
+            Ok(()) | Err(CdpError::Timeout { .. }) | Err(CdpError::Failed { .. }) => Ok(()),
             Err(error) => {
                 tracing::warn!(%error, "cannot open the start page");
                 Err(NotReady::Restarting)

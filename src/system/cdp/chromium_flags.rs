@@ -1,12 +1,13 @@
-//! Flags more for Chromium's command line: how they are given, and which may be.
+//! Additional flags of Chromium's command line: the option, and which flags are permitted.
 
 use std::marker::PhantomData;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
 
+/// The argument id of the option.
 const ID: &str = "chromium_flags";
 
-/// Flags the agent needs for itself.
+/// The flags that the agent sets itself.
 const RESERVED: [&str; 6] = [
     "remote-debugging-port",
     "remote-debugging-pipe",
@@ -16,13 +17,13 @@ const RESERVED: [&str; 6] = [
     "disk-cache-dir",
 ];
 
-/// Names the environment variable that does instead of the option.
+/// The environment variable that is an alternative to the option.
 pub trait Variable {
     const NAME: &'static str;
 }
 
-/// The option `--chromium-flag`, given once for each flag. Its variable holds all of them with spaces between, so that a flag with a
-/// space in it can only be given as an option.
+/// The option `--chromium-flag`, given once for each flag. The variable contains all flags,
+/// separated by spaces, so a flag that contains a space can only be given as an option.
 #[derive(Debug, Clone)]
 pub struct ChromiumFlags<V> {
     flags: Vec<String>,
@@ -30,14 +31,14 @@ pub struct ChromiumFlags<V> {
 }
 
 impl<V> ChromiumFlags<V> {
-    /// The flags, or what is wrong with each bad one.
+    /// Returns the flags, or the error of each invalid one.
     pub fn check(&self) -> Result<&[String], Vec<String>> {
-        let wrong = self.flags.iter().filter_map(|flag| check(flag).err());
-        let wrong: Vec<String> = wrong.collect();
-        if wrong.is_empty() {
+        let errors = self.flags.iter().filter_map(|flag| check(flag).err());
+        let errors: Vec<String> = errors.collect();
+        if errors.is_empty() {
             Ok(&self.flags)
         } else {
-            Err(wrong)
+            Err(errors)
         }
     }
 }
@@ -52,8 +53,8 @@ impl<V: Variable> Args for ChromiumFlags<V> {
                 .allow_hyphen_values(true)
                 .value_name("FLAG")
                 .help(
-                    "A flag more for Chromium, such as --lang=de; may be given many times \
-                     (the variable: flags with spaces between)",
+                    "Additional flag for Chromium, such as --lang=de; repeatable \
+                     (variable: flags separated by spaces)",
                 ),
         )
     }
@@ -65,15 +66,15 @@ impl<V: Variable> Args for ChromiumFlags<V> {
 
 impl<V: Variable> FromArgMatches for ChromiumFlags<V> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = matches.get_many::<String>(ID).into_iter().flatten();
+        let values = matches.get_many::<String>(ID).into_iter().flatten();
         let from_variable = matches.value_source(ID) == Some(ValueSource::EnvVariable);
         let flags = if from_variable {
-            given
-                .flat_map(|all| all.split_whitespace())
+            values
+                .flat_map(|value| value.split_whitespace())
                 .map(str::to_owned)
                 .collect()
         } else {
-            given.filter(|flag| !flag.is_empty()).cloned().collect()
+            values.filter(|flag| !flag.is_empty()).cloned().collect()
         };
         Ok(Self {
             flags,
@@ -89,7 +90,7 @@ impl<V: Variable> FromArgMatches for ChromiumFlags<V> {
 
 fn check(flag: &str) -> Result<(), String> {
     let Some(name) = flag.strip_prefix("--") else {
-        return Err(format!("`{flag}` does not begin with --"));
+        return Err(format!("`{flag}` does not start with --"));
     };
     let name = name.split('=').next().unwrap_or(name);
     if name.is_empty() || flag.contains('\0') {
@@ -105,16 +106,16 @@ fn check(flag: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Set for every test run, and of the shape of two flags.
-    struct Set;
+    /// A variable that Cargo sets in every test run, to several words.
+    struct SetVariable;
 
-    impl Variable for Set {
+    impl Variable for SetVariable {
         const NAME: &'static str = "CARGO_PKG_DESCRIPTION";
     }
 
-    struct Unset;
+    struct UnsetVariable;
 
-    impl Variable for Unset {
+    impl Variable for UnsetVariable {
         const NAME: &'static str = "CHROMIUM_FLAGS_THAT_ARE_NOT_SET";
     }
 
@@ -125,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn an_option_is_one_flag_whatever_is_in_it() {
-        let given = flags::<Unset>(&[
+    fn option_is_one_flag_even_with_spaces() {
+        let given = flags::<UnsetVariable>(&[
             "--chromium-flag=--user-agent=My Agent",
             "--chromium-flag",
             "--lang=de",
@@ -135,20 +136,20 @@ mod tests {
             given.check().unwrap(),
             ["--user-agent=My Agent", "--lang=de"]
         );
-        assert!(flags::<Unset>(&[]).check().unwrap().is_empty());
+        assert!(flags::<UnsetVariable>(&[]).check().unwrap().is_empty());
     }
 
     #[test]
-    fn the_variable_holds_many_and_the_option_wins_over_it() {
-        let words = flags::<Set>(&[]).flags;
+    fn variable_holds_many_flags_and_option_overrides_it() {
+        let words = flags::<SetVariable>(&[]).flags;
         assert!(words.len() > 1 && words.iter().all(|word| !word.contains(' ')));
-        let given = flags::<Set>(&["--chromium-flag=--lang=de"]);
+        let given = flags::<SetVariable>(&["--chromium-flag=--lang=de"]);
         assert_eq!(given.check().unwrap(), ["--lang=de"]);
     }
 
     #[test]
-    fn each_flag_that_cannot_be_is_told() {
-        let given = flags::<Unset>(&[
+    fn check_reports_each_invalid_flag() {
+        let given = flags::<UnsetVariable>(&[
             "--chromium-flag=lang=de",
             "--chromium-flag=--",
             "--chromium-flag=--remote-debugging-port=1",
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(
             given.check().unwrap_err(),
             [
-                "`lang=de` does not begin with --",
+                "`lang=de` does not start with --",
                 "`--` is not a flag",
                 "--remote-debugging-port is set by the agent itself",
             ]

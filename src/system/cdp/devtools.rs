@@ -1,4 +1,4 @@
-//! Chromium's DevTools over plain HTTP (`/json/…`).
+//! A client of Chromium's DevTools HTTP endpoints (`/json/…`).
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -11,23 +11,25 @@ use hyper_util::{
 };
 use serde::Deserialize;
 
-/// More than the list of any number of tabs a browser survives.
+/// The largest response body in bytes, above the list of as many tabs as a browser can hold.
 const MAX_BODY: usize = 8 * 1024 * 1024;
-const DEADLINE: Duration = Duration::from_secs(5);
+/// The timeout of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DevtoolsError {
-    #[error("DevTools did not answer within {} s", DEADLINE.as_secs())]
-    Deadline,
-    #[error("DevTools could not be asked: {0}")]
+    #[error("DevTools did not answer within {} s", REQUEST_TIMEOUT.as_secs())]
+    Timeout,
+    #[error("cannot connect to DevTools: {0}")]
     Connection(String),
-    #[error("DevTools answered {0}")]
+    #[error("DevTools responded with {0}")]
     Status(StatusCode),
-    #[error("DevTools answered what is not expected: {0}")]
-    Answer(String),
+    #[error("invalid response from DevTools: {0}")]
+    InvalidResponse(String),
 }
 
-/// `/json/version`, as far as we need it.
+/// The used fields of `/json/version`.
 #[derive(Debug, Deserialize)]
 pub struct Version {
     #[serde(rename = "Browser")]
@@ -36,7 +38,7 @@ pub struct Version {
     pub browser_url: String,
 }
 
-/// A tab.
+/// An open tab.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Tab {
     pub id: String,
@@ -53,7 +55,7 @@ struct Target {
     url: String,
 }
 
-/// A client which keeps no connection: Chromium's server is asked seldom.
+/// A client that keeps no idle connections, because requests are rare.
 #[derive(Clone, Debug)]
 pub struct DevtoolsHttp(Client<HttpConnector, Empty<Bytes>>);
 
@@ -67,22 +69,24 @@ impl Default for DevtoolsHttp {
 }
 
 impl DevtoolsHttp {
+    /// Returns Chromium's version.
     pub async fn version(&self, addr: SocketAddr) -> Result<Version, DevtoolsError> {
-        let (status, body) = self.ask(addr, Method::GET, "/json/version").await?;
+        let (status, body) = self.request(addr, Method::GET, "/json/version").await?;
         if status != StatusCode::OK {
             return Err(DevtoolsError::Status(status));
         }
-        serde_json::from_slice(&body).map_err(|error| DevtoolsError::Answer(error.to_string()))
+        serde_json::from_slice(&body)
+            .map_err(|error| DevtoolsError::InvalidResponse(error.to_string()))
     }
 
-    /// The tabs, the one used last first.
+    /// Returns the tabs, the most recently used one first.
     pub async fn tabs(&self, addr: SocketAddr) -> Result<Vec<Tab>, DevtoolsError> {
-        let (status, body) = self.ask(addr, Method::GET, "/json/list").await?;
+        let (status, body) = self.request(addr, Method::GET, "/json/list").await?;
         if status != StatusCode::OK {
             return Err(DevtoolsError::Status(status));
         }
         let targets: Vec<Target> = serde_json::from_slice(&body)
-            .map_err(|error| DevtoolsError::Answer(error.to_string()))?;
+            .map_err(|error| DevtoolsError::InvalidResponse(error.to_string()))?;
         Ok(targets
             .into_iter()
             .filter(|target| target.kind == "page")
@@ -93,16 +97,16 @@ impl DevtoolsHttp {
             .collect())
     }
 
-    /// The answer to `path`, whatever its status.
-    pub async fn ask(
+    /// Requests `path`, and returns the response with any status.
+    pub async fn request(
         &self,
         addr: SocketAddr,
         method: Method,
         path: &str,
     ) -> Result<(StatusCode, Bytes), DevtoolsError> {
-        tokio::time::timeout(DEADLINE, self.exchange(addr, method, path))
+        tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(addr, method, path))
             .await
-            .map_err(|_| DevtoolsError::Deadline)?
+            .map_err(|_| DevtoolsError::Timeout)?
     }
 
     async fn exchange(
@@ -117,16 +121,16 @@ impl DevtoolsHttp {
             .header(header::HOST, addr.to_string())
             .body(Empty::new())
             .map_err(|error| DevtoolsError::Connection(error.to_string()))?;
-        let answer = self
+        let response = self
             .0
             .request(request)
             .await
             .map_err(|error| DevtoolsError::Connection(error.to_string()))?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_BODY)
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_BODY)
             .collect()
             .await
-            .map_err(|error| DevtoolsError::Answer(error.to_string()))?;
+            .map_err(|error| DevtoolsError::InvalidResponse(error.to_string()))?;
         Ok((status, body.to_bytes()))
     }
 }

@@ -1,4 +1,4 @@
-//! Chromium's own WebSocket as a client: one connection for each script worker.
+//! A DevTools WebSocket that passes messages as text: one connection for each script worker.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -15,22 +15,23 @@ use tokio_tungstenite::{
 
 use crate::system::script::protocol::MAX_PAYLOAD;
 
-/// Chromium accepts at once or is not there any more.
+/// The timeout of a connection. A running Chromium accepts at once.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Memory that every connection holds, worker by worker; messages beyond it grow the buffer while they last.
+/// The initial buffer size of each connection. Longer messages grow the buffer temporarily.
 const READ_BUFFER: usize = 16 << 10;
 
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CdpSocketError {
-    #[error("cannot reach Chromium's DevTools: {0}")]
+    #[error("cannot connect to DevTools: {0}")]
     Connect(#[from] io::Error),
-    #[error("Chromium's DevTools did not answer in time")]
+    #[error("DevTools did not answer within {} s", CONNECT_TIMEOUT.as_secs())]
     Timeout,
-    #[error("Chromium's DevTools connection broke: {0}")]
+    #[error("the DevTools connection failed: {0}")]
     WebSocket(Box<tungstenite::Error>),
-    #[error("the browser sent a message of over {} MiB", MAX_PAYLOAD >> 20)]
+    #[error("the browser sent a message over {} MiB", MAX_PAYLOAD >> 20)]
     TooLong(Box<tungstenite::Error>),
-    #[error("a message to Chromium is not UTF-8")]
+    #[error("the message to Chromium is not UTF-8")]
     NotText,
 }
 
@@ -43,10 +44,12 @@ impl From<tungstenite::Error> for CdpSocketError {
     }
 }
 
+/// The sending half of a connection.
 pub struct CdpSender(SplitSink<WebSocketStream<TcpStream>, Message>);
+/// The receiving half of a connection.
 pub struct CdpReceiver(SplitStream<WebSocketStream<TcpStream>>);
 
-/// Connects to a DevTools WebSocket, e.g. `/devtools/browser/<uuid>`.
+/// Connects to a DevTools WebSocket, such as `/devtools/browser/<uuid>`.
 pub async fn connect(
     addr: SocketAddr,
     path: &str,
@@ -71,6 +74,7 @@ pub async fn connect(
 }
 
 impl CdpSender {
+    /// Sends a message.
     pub async fn send(&mut self, text: Bytes) -> Result<(), CdpSocketError> {
         let text = Utf8Bytes::try_from(text).map_err(|_| CdpSocketError::NotText)?;
         Ok(self.0.send(Message::Text(text)).await?)
@@ -78,13 +82,14 @@ impl CdpSender {
 }
 
 impl CdpReceiver {
-    /// The next message; `None` once Chromium has closed the connection. Cancel-safe.
+    /// Waits for the next message. Returns `None` after Chromium has closed the connection.
+    /// Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<Bytes>, CdpSocketError> {
         loop {
             match self.0.next().await {
                 Some(Ok(Message::Text(text))) => return Ok(Some(text.into())),
                 Some(Ok(Message::Close(_))) | None => return Ok(None),
-                // Pings are answered by the library; the DevTools protocol has no binary messages.
+                // The library answers pings, and the DevTools protocol has no binary messages.
                 Some(Ok(_)) => {}
                 Some(Err(err)) => return Err(err.into()),
             }

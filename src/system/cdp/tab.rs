@@ -1,4 +1,4 @@
-//! A tab as its user has it: what it shows, its mouse and its keyboard.
+//! A session with one tab: its size, screenshots, mouse and keyboard.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use chromiumoxide::cdp::{
@@ -17,23 +17,25 @@ use chromiumoxide::cdp::{
     js_protocol::runtime::EvaluateParams,
 };
 
-use crate::api::computer::MouseButton;
-use crate::system::{
-    cdp::connection::{Cdp, CdpError, Sent},
-    cdp::devtools::Tab,
+use crate::{
+    api::computer::MouseButton,
+    system::cdp::{
+        connection::{Cdp, CdpError, PendingReply},
+        devtools::Tab,
+    },
 };
 
-/// Where what the page itself has made of its globals does not count.
-const WORLD: &str = "berth";
+/// The isolated world in which expressions are evaluated: a page cannot change its globals.
+const ISOLATED_WORLD: &str = "berth";
 
-/// A tab this connection is attached to.
+/// A session with a tab, over a shared connection.
 pub struct TabSession {
     cdp: Cdp,
     id: SessionId,
     tab: Tab,
 }
 
-/// What is held while something happens.
+/// The modifier keys held during an event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Modifiers {
     pub alt: bool,
@@ -48,14 +50,14 @@ impl Modifiers {
         bit(self.alt, 1) | bit(self.ctrl, 2) | bit(self.meta, 4) | bit(self.shift, 8)
     }
 
-    /// Whether a key that is pressed now writes nothing.
+    /// Whether a key pressed with these modifiers writes no text.
     #[must_use]
-    pub fn command(self) -> bool {
+    pub fn is_command(self) -> bool {
         self.alt || self.ctrl || self.meta
     }
 }
 
-/// What the mouse does.
+/// An event of the mouse.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MouseEvent {
     Moved,
@@ -67,29 +69,30 @@ pub enum MouseEvent {
         button: MouseButton,
         clicks: u32,
     },
-    /// By so many pixels to the right and down.
+    /// Scrolls by this number of pixels to the right and down.
     Wheel {
         across: f64,
         down: f64,
     },
 }
 
-/// What a key does. It may be part of a secret: it does not print.
+/// An event of a key. It implements no `Debug`, because it may be part of a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyEvent {
     pub down: bool,
-    /// As in `KeyboardEvent`.
+    /// The `key` of the page's `KeyboardEvent`. `code`, `key_code` and `location` correspond too.
     pub key: String,
     pub code: &'static str,
     pub key_code: u16,
     pub location: u8,
-    /// What it writes.
+    /// The text that the key writes.
     pub text: Option<String>,
 }
 
 impl Cdp {
+    /// Attaches to a tab.
     pub async fn attach(&self, tab: Tab) -> Result<TabSession, CdpError> {
-        let id = self.session_of(&tab).await?;
+        let id = self.attach_session(&tab).await?;
         let cdp = self.clone();
         Ok(TabSession { cdp, id, tab })
     }
@@ -100,38 +103,40 @@ impl TabSession {
         &self.tab
     }
 
-    /// Lets the page believe, for as long as this is attached, that it has the keyboard's focus, as the page in front of a screen has.
-    pub async fn focus(&self) -> Result<(), CdpError> {
+    /// Emulates the keyboard focus while the session is attached, as the page in front of a screen
+    /// has it.
+    pub async fn emulate_focus(&self) -> Result<(), CdpError> {
         let focus = SetFocusEmulationEnabledParams::new(true);
         self.call(focus).await.map(drop)
     }
 
-    /// Width and height of what it shows, scroll bars included.
+    /// Returns the width and height of the page's viewport, including scroll bars.
     pub async fn size(&self) -> Result<(u32, u32), CdpError> {
         const EXPRESSION: &str = "[innerWidth, innerHeight]";
         let tree = self.call(GetFrameTreeParams::default()).await?;
         let mut world = CreateIsolatedWorldParams::new(tree.frame_tree.frame.id);
-        world.world_name = Some(WORLD.to_owned());
+        world.world_name = Some(ISOLATED_WORLD.to_owned());
         let world = self.call(world).await?.execution_context_id;
         let mut evaluate = EvaluateParams::new(EXPRESSION);
         evaluate.context_id = Some(world);
         evaluate.return_by_value = Some(true);
         let value = self.call(evaluate).await?.result.value;
         let sizes = value.and_then(|value| serde_json::from_value(value).ok());
-        sizes.ok_or_else(|| CdpError::Answer {
+        sizes.ok_or_else(|| CdpError::InvalidReply {
             method: EXPRESSION.to_owned(),
             message: "no size".to_owned(),
         })
     }
 
-    /// What happens to the mouse at a place, with these buttons held afterwards. It is answered once the page has taken it.
+    /// Sends a mouse event at a position. `held` are the buttons held afterwards. The reply arrives
+    /// when the page has handled the event.
     pub async fn mouse(
         &self,
         event: MouseEvent,
         (x, y): (i32, i32),
         held: &[MouseButton],
         modifiers: Modifiers,
-    ) -> Result<Sent, CdpError> {
+    ) -> Result<PendingReply, CdpError> {
         let kind = match event {
             MouseEvent::Moved => DispatchMouseEventType::MouseMoved,
             MouseEvent::Pressed { .. } => DispatchMouseEventType::MousePressed,
@@ -140,15 +145,15 @@ impl TabSession {
         };
         let mut params = DispatchMouseEventParams::new(kind, f64::from(x), f64::from(y));
         params.modifiers = Some(modifiers.bits());
-        params.buttons = Some(held.iter().map(|button| bit_of(*button)).sum());
+        params.buttons = Some(held.iter().map(|button| button_bit(*button)).sum());
         params.button = Some(
             held.first()
-                .map_or(CdpButton::None, |button| named(*button)),
+                .map_or(CdpButton::None, |button| cdp_button(*button)),
         );
         match event {
             MouseEvent::Moved => {}
             MouseEvent::Pressed { button, clicks } | MouseEvent::Released { button, clicks } => {
-                params.button = Some(named(button));
+                params.button = Some(cdp_button(button));
                 params.click_count = Some(clicks.into());
             }
             MouseEvent::Wheel { across, down } => {
@@ -158,8 +163,12 @@ impl TabSession {
         self.cdp.send(params, Some(self.id.clone())).await
     }
 
-    /// What happens to a key. It is answered once the page has taken it.
-    pub async fn key(&self, event: KeyEvent, modifiers: Modifiers) -> Result<Sent, CdpError> {
+    /// Sends a key event. The reply arrives when the page has handled the event.
+    pub async fn key(
+        &self,
+        event: KeyEvent,
+        modifiers: Modifiers,
+    ) -> Result<PendingReply, CdpError> {
         const NUMPAD: u8 = 3;
         let kind = match (event.down, &event.text) {
             (false, _) => DispatchKeyEventType::KeyUp,
@@ -178,7 +187,7 @@ impl TabSession {
         self.cdp.send(params, Some(self.id.clone())).await
     }
 
-    /// All that it shows, as a PNG.
+    /// Returns a PNG of the page's viewport.
     pub async fn screenshot(&self) -> Result<Vec<u8>, CdpError> {
         let params = CaptureScreenshotParams {
             format: Some(CaptureScreenshotFormat::Png),
@@ -186,10 +195,12 @@ impl TabSession {
             ..CaptureScreenshotParams::default()
         };
         let data = self.call(params).await?.data;
-        STANDARD.decode(&data).map_err(|error| CdpError::Answer {
-            method: CaptureScreenshotParams::IDENTIFIER.into(),
-            message: error.to_string(),
-        })
+        STANDARD
+            .decode(&data)
+            .map_err(|error| CdpError::InvalidReply {
+                method: CaptureScreenshotParams::IDENTIFIER.into(),
+                message: error.to_string(),
+            })
     }
 
     async fn call<C: chromiumoxide::types::Command>(
@@ -200,7 +211,7 @@ impl TabSession {
     }
 }
 
-fn named(button: MouseButton) -> CdpButton {
+fn cdp_button(button: MouseButton) -> CdpButton {
     match button {
         MouseButton::Left => CdpButton::Left,
         MouseButton::Right => CdpButton::Right,
@@ -210,7 +221,7 @@ fn named(button: MouseButton) -> CdpButton {
     }
 }
 
-fn bit_of(button: MouseButton) -> i64 {
+fn button_bit(button: MouseButton) -> i64 {
     match button {
         MouseButton::Left => 1,
         MouseButton::Right => 2,

@@ -1,4 +1,4 @@
-//! Script workers: their processes and the protocol they speak.
+//! Script workers: their processes (`worker`) and the protocol that they speak (`protocol`).
 
 pub mod protocol;
 pub mod worker;

@@ -1,101 +1,115 @@
-//! What the agent and a script worker say to each other.
+//! The protocol between the agent and a script worker.
 //!
-//! Both ends include this file: the library as a module, `berth-script` by path, so that the worker does not link the daemon.
-//! A frame is its payload's length (`u32`, little-endian), one byte that says what it is, and the payload. CDP messages pass
-//! as the JSON text that Chromium or Playwright wrote; nothing on the way decodes them.
+//! Both ends include this file: the library as a module, and `berth-script` by path, so that the
+//! worker does not link the daemon. A frame consists of the length of its payload (`u32`,
+//! little-endian), one byte for its kind, and the payload. CDP messages are passed as the JSON text
+//! that Chromium or Playwright has written.
+//!
+//! ```text
+//! agent                         worker
+//!   |<------- Cdp, Cdp ... ------->|   Playwright attaches
+//!   |<---------- Attached ---------|   (or Failed)
+//!   |----------- Prepare --------->|   compile
+//!   |------------- Run ----------->|
+//!   |<- Stdout, Stderr, Cdp, Cdp ->|
+//!   |<------------ Done -----------|
+//! ```
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The longest payload either side accepts. A CDP message that carries a large screenshot or body fits; a peer that sends more is broken.
+/// The longest payload in bytes that either side accepts. CDP messages with large screenshots or
+/// bodies fit; a longer one is a protocol error.
 pub const MAX_PAYLOAD: usize = 64 << 20;
-/// Length and kind.
+/// The size of a frame's header in bytes: length and kind.
 pub const HEADER: usize = 5;
-/// How much of `result` is kept.
+/// The longest `result` in bytes. A longer one is cut.
 pub const MAX_RESULT: usize = 8 << 20;
-/// How much of each output stream is kept, before the line that says that the rest was dropped.
+/// The most bytes retained of each output stream. A line after them reports dropped output.
 pub const MAX_OUTPUT: usize = 1 << 20;
 
-/// Where a script finds what the browser downloaded for it, in its own directory. The agent puts it there.
+/// The directory in a script's scratch directory into which the agent delivers downloads.
 pub const DOWNLOADS: &str = ".downloads";
-/// How many files and directories a script may have; each costs an inode however small it is.
+/// The most files and directories of a script. Each takes an inode, even if it is empty.
 pub const MAX_ENTRIES: usize = 4096;
 
-/// Agent to worker.
+/// A message from the agent to the worker.
 #[derive(Debug)]
 pub enum ToWorker {
-    /// A message of the browser, for Playwright.
+    /// A message from the browser to Playwright.
     Cdp(Bytes),
-    /// The script of the `Run` that follows, to be compiled meanwhile.
+    /// The script of the next `Run`, which the worker compiles at once.
     Prepare(Script),
-    /// Runs the script that was prepared last.
+    /// Runs the last prepared script.
     Run(RunRequest),
 }
 
-/// Worker to agent.
+/// A message from the worker to the agent.
 #[derive(Debug)]
 pub enum FromWorker {
-    /// A message of Playwright, for the browser.
+    /// A message from Playwright to the browser.
     Cdp(Bytes),
-    /// Playwright is connected; the next `Run` starts at once.
+    /// Playwright is attached. The next `Run` starts at once.
     Attached,
     Stdout(Bytes),
     Stderr(Bytes),
-    /// The answer to one `Run`.
+    /// The result of a `Run`.
     Done(Box<RunOutcome>),
-    /// The worker could not start or attach and ends.
+    /// The worker cannot start or attach, and exits.
     Failed(String),
 }
 
-/// One script.
+/// A script.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Script {
-    /// TypeScript, the body of an async function.
+    /// The source: TypeScript, the body of an async function.
     pub code: String,
-    /// How stack traces name the script.
+    /// The script's name in stack traces.
     pub file_name: String,
 }
 
-/// What a script finds as `page`.
+/// The value of a script's `page`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Page {
     /// The tab with this CDP target id.
     Tab(String),
-    /// A fresh `about:blank`.
+    /// A new tab with `about:blank`.
     Fresh,
-    /// Nothing: the script names nothing of the browser's.
+    /// No page: the script does not use the browser.
     Unused,
 }
 
-/// Where and for how long a script is to run.
+/// The parameters of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunRequest {
     pub page: Page,
-    /// When the worker stops the script by itself, so that the answer can say where it hung. The agent kills the worker
-    /// a little later, whatever the worker does.
+    /// The timeout after which the worker stops the script, so that the error can report where the
+    /// script was. The agent kills a worker that does not do so a little later.
     pub timeout_ms: u64,
 }
 
-/// How one script ended.
+/// The result of a script.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RunOutcome {
     pub success: bool,
-    /// The returned value as JSON, never longer than [`MAX_RESULT`].
+    /// The returned value as JSON, of at most [`MAX_RESULT`] bytes.
     pub result: Option<Box<RawValue>>,
-    /// Playwright's message, or the script's own.
+    /// The message of an error, from Playwright or from the script.
     pub error: Option<String>,
-    /// `result` is a string: the beginning of JSON that was too long.
+    /// Whether `result` is a string with the start of JSON that was too long.
     #[serde(default)]
     pub result_truncated: bool,
-    /// Whether the worker may run another script. Not after the heap was exhausted or the script was stopped in the middle.
+    /// Whether the worker can run another script. It cannot after it ran out of heap or stopped a
+    /// script.
     pub reusable: bool,
 }
 
+/// Why a frame is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    #[error("a frame of {0} bytes is over the bound of {MAX_PAYLOAD}")]
+    #[error("frame of {0} bytes exceeds the limit ({MAX_PAYLOAD})")]
     TooLong(usize),
     #[error("unknown frame kind {0}")]
     UnknownKind(u8),
@@ -115,9 +129,10 @@ impl From<std::string::FromUtf8Error> for FrameError {
     }
 }
 
-/// A message that knows its place in a frame. The kinds are the wire format: a number, once given, keeps its meaning.
+/// A message with an encoding as a frame. The kinds are part of the wire format: numbers are never
+/// reused.
 pub trait Frame: Sized {
-    /// The kind and the payload.
+    /// Returns the kind and the payload.
     fn encode(self) -> Result<(u8, Bytes), FrameError>;
     fn decode(kind: u8, payload: Bytes) -> Result<Self, FrameError>;
 }
@@ -166,7 +181,7 @@ impl Frame for FromWorker {
     }
 }
 
-/// The bytes that precede a payload.
+/// Returns the header of a frame.
 pub fn header(kind: u8, payload: &[u8]) -> Result<[u8; HEADER], FrameError> {
     let length = u32::try_from(payload.len())
         .ok()
@@ -177,12 +192,12 @@ pub fn header(kind: u8, payload: &[u8]) -> Result<[u8; HEADER], FrameError> {
     Ok(header)
 }
 
-/// Takes the next whole frame off the front of `buffer`, if it is all there.
+/// Removes the next frame from the front of `buffer`. Returns `None` if it is incomplete.
 pub fn take<F: Frame>(buffer: &mut BytesMut) -> Result<Option<F>, FrameError> {
-    let Some(mut head) = buffer.get(..HEADER) else {
+    let Some(mut header) = buffer.get(..HEADER) else {
         return Ok(None);
     };
-    let (length, kind) = (head.get_u32_le() as usize, head.get_u8());
+    let (length, kind) = (header.get_u32_le() as usize, header.get_u8());
     if length > MAX_PAYLOAD {
         return Err(FrameError::TooLong(length));
     }
@@ -198,7 +213,7 @@ pub fn take<F: Frame>(buffer: &mut BytesMut) -> Result<Option<F>, FrameError> {
 mod tests {
     use super::*;
 
-    fn bytes_of(frame: impl Frame) -> Vec<u8> {
+    fn encode_frame(frame: impl Frame) -> Vec<u8> {
         let (kind, payload) = frame.encode().expect("encodes");
         let mut out = header(kind, &payload).expect("fits").to_vec();
         out.extend_from_slice(&payload);
@@ -206,30 +221,30 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_out_whole_however_they_are_cut() {
-        let mut wire = bytes_of(ToWorker::Cdp(Bytes::from_static(b"{\"id\":1}")));
-        wire.extend(bytes_of(ToWorker::Prepare(Script {
+    fn frames_are_decoded_from_any_split_of_the_stream() {
+        let mut wire = encode_frame(ToWorker::Cdp(Bytes::from_static(b"{\"id\":1}")));
+        wire.extend(encode_frame(ToWorker::Prepare(Script {
             code: "return 1".to_owned(),
             file_name: "script.ts".to_owned(),
         })));
-        for cut in 0..wire.len() {
-            let mut buffer = BytesMut::from(&wire[..cut]);
-            let mut seen = Vec::new();
+        for split in 0..wire.len() {
+            let mut buffer = BytesMut::from(&wire[..split]);
+            let mut frames = Vec::new();
             while let Some(frame) = take::<ToWorker>(&mut buffer).expect("valid") {
-                seen.push(frame);
+                frames.push(frame);
             }
-            buffer.extend_from_slice(&wire[cut..]);
+            buffer.extend_from_slice(&wire[split..]);
             while let Some(frame) = take::<ToWorker>(&mut buffer).expect("valid") {
-                seen.push(frame);
+                frames.push(frame);
             }
             assert!(
-                matches!(&seen[..], [ToWorker::Cdp(text), ToWorker::Prepare(script)] if text == "{\"id\":1}" && script.code == "return 1")
+                matches!(&frames[..], [ToWorker::Cdp(text), ToWorker::Prepare(script)] if text == "{\"id\":1}" && script.code == "return 1")
             );
         }
     }
 
     #[test]
-    fn a_frame_over_the_bound_is_refused_from_its_header() {
+    fn oversized_frame_is_rejected_by_its_header() {
         let mut buffer = BytesMut::new();
         buffer.put_u32_le(MAX_PAYLOAD as u32 + 1);
         buffer.put_u8(1);
@@ -240,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_is_refused() {
+    fn unknown_kind_is_rejected() {
         let mut buffer = BytesMut::from(&[0, 0, 0, 0, 99][..]);
         assert!(matches!(
             take::<FromWorker>(&mut buffer),

@@ -1,4 +1,4 @@
-//! Script workers as child processes: start, talk, kill.
+//! Script workers as child processes: starting, messages, killing.
 
 use std::{
     io,
@@ -22,38 +22,42 @@ use tokio::{
     task::JoinHandle,
 };
 
-pub use crate::system::script::protocol::{
+pub use super::protocol::{
     DOWNLOADS, FrameError, FromWorker, MAX_ENTRIES, MAX_OUTPUT, MAX_RESULT, Page, RunOutcome,
     RunRequest, Script, ToWorker,
 };
-use crate::system::script::protocol::{Frame, header, take};
+use super::protocol::{Frame, header, take};
 
-/// How much of what a worker wrote to its standard error is kept for the log. Scripts cannot write there; a panic does.
+/// The most bytes of a worker's standard error that are retained for the log. Scripts cannot write
+/// there; a panic does.
 const MAX_DIAGNOSTICS: usize = 16 << 10;
 
-/// How to start a worker.
+/// The options of a worker.
 #[derive(Debug, Clone)]
 pub struct SpawnOptions {
-    /// `berth-script`; its snapshot lies beside it.
+    /// The path of `berth-script`. Its snapshot is in the same directory.
     pub program: PathBuf,
-    /// A directory of this worker alone: the only files its script can reach but through the browser. A worker that starts as root hands it to `user`.
+    /// The worker's own directory: the only files that its script can access except through the
+    /// browser. A worker that starts as root changes its owner to `user`.
     pub scratch: PathBuf,
-    /// The engine's heap.
+    /// The size limit of the engine's heap.
     pub heap_mb: u32,
-    /// The sum of what a script may write in `scratch`.
+    /// The size limit of the files in `scratch`.
     pub scratch_mb: u32,
-    /// Who the worker becomes where the agent is root.
+    /// The user that the worker becomes if the agent is root.
     pub user: Option<String>,
 }
 
+/// Why a worker was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     #[error("cannot start the script worker {program}: {source}")]
     Start { program: PathBuf, source: io::Error },
-    #[error("cannot make the script worker's socket: {0}")]
+    #[error("cannot create the script worker's socket: {0}")]
     Socket(io::Error),
 }
 
+/// Why a message was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     #[error("the script worker is gone: {0}")]
@@ -62,16 +66,17 @@ pub enum SendError {
     Frame(#[from] FrameError),
 }
 
-/// How a worker ended and what it said.
+/// The exit of a worker.
 #[derive(Debug)]
 pub struct Exit {
     pub status: Option<ExitStatus>,
-    /// The last of its standard error.
+    /// The tail of its standard error.
     pub diagnostics: String,
 }
 
 impl Exit {
-    /// Whether it ended because it could not have more memory: what the allocators say, and the engine.
+    /// Whether the worker ran out of memory, judged by the messages of the allocators and of the
+    /// engine.
     pub fn is_out_of_memory(&self) -> bool {
         [
             "memory allocation of",
@@ -80,11 +85,11 @@ impl Exit {
             "OutOfMemory",
         ]
         .iter()
-        .any(|words| self.diagnostics.contains(words))
+        .any(|message| self.diagnostics.contains(message))
     }
 }
 
-/// The writing half of a worker, and its process. Dropping it kills the process.
+/// The sending half of a worker, and its process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct ScriptWorker {
     pub pid: u32,
@@ -93,7 +98,7 @@ pub struct ScriptWorker {
     diagnostics: JoinHandle<String>,
 }
 
-/// The reading half.
+/// The receiving half of a worker.
 #[derive(Debug)]
 pub struct Events {
     reader: OwnedReadHalf,
@@ -101,11 +106,15 @@ pub struct Events {
 }
 
 impl ScriptWorker {
-    /// Starts a worker, which attaches by itself: serve its CDP messages until it says [`FromWorker::Attached`].
+    /// Starts a worker. It attaches by itself: its CDP messages must be relayed until it sends
+    /// [`FromWorker::Attached`].
     pub async fn spawn(options: &SpawnOptions) -> Result<(ScriptWorker, Events), SpawnError> {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(SpawnError::Socket)?;
-        ours.set_nonblocking(true).map_err(SpawnError::Socket)?;
-        let (reader, writer) = UnixStream::from_std(ours)
+        let (agent_end, worker_end) =
+            std::os::unix::net::UnixStream::pair().map_err(SpawnError::Socket)?;
+        agent_end
+            .set_nonblocking(true)
+            .map_err(SpawnError::Socket)?;
+        let (reader, writer) = UnixStream::from_std(agent_end)
             .map_err(SpawnError::Socket)?
             .into_split();
 
@@ -121,12 +130,13 @@ impl ScriptWorker {
         if let Some(user) = &options.user {
             command.arg("--user").arg(user);
         }
-        // The socket is standard input, so that no code of ours runs between fork and exec. It also is the leash: a worker ends
-        // when its other end closes, hence with the agent, however the agent dies.
+        // The socket is the standard input, so that no code runs between fork and exec. It also
+        // bounds the worker's life: a worker exits when the other end closes, which happens however
+        // the agent dies.
         let mut child = command
             .env_clear()
             .current_dir("/")
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdin(Stdio::from(OwnedFd::from(worker_end)))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .process_group(0)
@@ -136,12 +146,12 @@ impl ScriptWorker {
                 program: options.program.clone(),
                 source,
             })?;
-        // Both are there: the child was just started, with a piped standard error.
+        // A new child has a process id and, being piped, a standard error.
         let pid = child.id().unwrap_or_default();
         let stderr = child.stderr.take();
         let diagnostics = tokio::spawn(async move {
             match stderr {
-                Some(stderr) => last_of(stderr, MAX_DIAGNOSTICS).await,
+                Some(stderr) => read_tail(stderr, MAX_DIAGNOSTICS).await,
                 None => String::new(),
             }
         });
@@ -159,18 +169,19 @@ impl ScriptWorker {
         ))
     }
 
-    /// Waits while the worker's socket is full. Not cancel-safe: a send dropped half-way leaves half a frame, so kill the worker then.
+    /// Sends a message. Waits while the worker's socket is full. Not cancel-safe: after a cancelled
+    /// send the stream contains half a frame, and the worker must be killed.
     pub async fn send(&mut self, message: ToWorker) -> Result<(), SendError> {
         let (kind, payload) = message.encode()?;
         write_frame(&mut self.writer, kind, &payload).await
     }
 
-    /// What kills the process at once, from wherever it is needed.
+    /// Returns a handle that kills the process.
     pub fn killer(&self) -> Killer {
         Killer(self.child.id().and_then(|pid| i32::try_from(pid).ok()))
     }
 
-    /// The process alone, its socket closed: it ends by itself then.
+    /// Closes the socket, which makes the worker exit, and returns the process.
     pub fn without_socket(self) -> Child {
         self.child
     }
@@ -181,7 +192,7 @@ impl ScriptWorker {
         self.wait().await
     }
 
-    /// Waits for a worker that ends by itself.
+    /// Waits until the worker exits by itself.
     pub async fn wait(mut self) -> Exit {
         let status = self.child.wait().await.ok();
         let diagnostics = (&mut self.diagnostics).await.unwrap_or_default();
@@ -192,27 +203,28 @@ impl ScriptWorker {
     }
 }
 
-/// Kills a worker's process group. Only until the worker is reaped: its id may be somebody else's afterwards.
+/// Kills a worker's process group. It must not be used after the worker was reaped, because another
+/// process may have its id then.
 #[derive(Debug, Clone, Copy)]
 pub struct Killer(Option<i32>);
 
 impl Killer {
     pub fn kill(self) {
         if let Some(group) = self.0 {
-            // Gone already is as good.
+            // This fails if the group has ended.
             let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }
     }
 }
 
 impl Events {
-    /// The next message; `None` once the worker has closed its end. Cancel-safe.
+    /// Waits for the next message. Returns `None` after the worker has closed its end. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<FromWorker>, FrameError> {
         loop {
             if let Some(message) = take(&mut self.buffer)? {
                 return Ok(Some(message));
             }
-            // An error here is a reset of the socket, which is how a killed worker closes it.
+            // A killed worker resets the socket, which is an error here.
             if self.reader.read_buf(&mut self.buffer).await.unwrap_or(0) == 0 {
                 return Ok(None);
             }
@@ -227,18 +239,19 @@ async fn write_frame(
 ) -> Result<(), SendError> {
     let header = header(kind, payload)?;
     let mut frame = bytes::Buf::chain(&header[..], &payload[..]);
-    // One vectored write for header and payload where the socket takes it whole.
+    // A single vectored write, if the socket accepts all of it.
     writer.write_all_buf(&mut frame).await?;
     Ok(())
 }
 
-/// Reads to the end and keeps the last `limit` bytes, so that a chatty worker neither stalls nor fills memory.
-async fn last_of(mut from: impl AsyncRead + Unpin, limit: usize) -> String {
-    let mut kept = Vec::new();
+/// Reads to the end and returns the last `limit` bytes. Reading everything keeps a worker with much
+/// output from blocking.
+async fn read_tail(mut from: impl AsyncRead + Unpin, limit: usize) -> String {
+    let mut tail = Vec::new();
     let mut chunk = [0; 4096];
     while let Ok(n @ 1..) = from.read(&mut chunk).await {
-        kept.extend_from_slice(&chunk[..n]);
-        kept.drain(..kept.len().saturating_sub(limit));
+        tail.extend_from_slice(&chunk[..n]);
+        tail.drain(..tail.len().saturating_sub(limit));
     }
-    String::from_utf8_lossy(&kept).trim_end().to_owned()
+    String::from_utf8_lossy(&tail).trim_end().to_owned()
 }

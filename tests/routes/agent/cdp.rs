@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::Error;
 use crate::support::{agent::Start, processes, wait::until, websocket::Client};
 
 #[tokio::test]
-async fn a_thousand_messages_each_way_on_ten_connections_arrive_as_sent() {
+async fn messages_on_concurrent_connections_are_unchanged() {
     const CONNECTIONS: usize = 10;
     const MESSAGES: u64 = 1000;
     let agent = Start::headless().ready().await;
@@ -18,15 +18,15 @@ async fn a_thousand_messages_each_way_on_ten_connections_arrive_as_sent() {
     let port_file = agent.state_dir().join("user-data/DevToolsActivePort");
     let port_file = std::fs::read_to_string(port_file).unwrap();
     let (port, _) = port_file.split_once('\n').unwrap();
-    let directly = format!(
+    let direct_url = format!(
         "ws://127.0.0.1:{port}/devtools/page/{}",
         list[0]["id"].as_str().unwrap()
     );
     let clients = join_all((0..CONNECTIONS).map(async |connection| {
-        let mut through_us = Client::connect(page).await;
-        let mut direct = Client::connect(&directly).await;
+        let mut proxied = Client::connect(page).await;
+        let mut direct = Client::connect(&direct_url).await;
         for id in 1..=MESSAGES {
-            // From a few bytes to more than any buffer on the way.
+            // From a few bytes to more than any buffer.
             let size = if id % 250 == 0 {
                 30_000
             } else {
@@ -38,8 +38,8 @@ async fn a_thousand_messages_each_way_on_ten_connections_arrive_as_sent() {
                 "method": "Runtime.evaluate",
                 "params": {"expression": format!("{value:?}")},
             });
-            through_us.send_text(call.to_string()).await;
-            let answer = through_us.next_text().await;
+            proxied.send_text(call.to_string()).await;
+            let answer = proxied.next_text().await;
             let seen: Value = serde_json::from_str(&answer).unwrap();
             assert!(
                 seen["result"]["result"]["value"] == value,
@@ -47,11 +47,11 @@ async fn a_thousand_messages_each_way_on_ten_connections_arrive_as_sent() {
                 answer
             );
             if id % 50 == 0 {
-                // Not only equal as JSON: byte for byte what Chromium writes.
+                // Equal to Chromium's message byte for byte, not only as JSON.
                 direct.send_text(call.to_string()).await;
                 assert!(
                     direct.next_text().await == answer,
-                    "{connection}-{id} was changed on its way"
+                    "{connection}-{id} was changed"
                 );
             }
         }
@@ -61,7 +61,7 @@ async fn a_thousand_messages_each_way_on_ten_connections_arrive_as_sent() {
 }
 
 #[tokio::test]
-async fn the_paths_of_json_lead_to_the_browser_and_its_tabs() {
+async fn urls_of_json_connect_to_the_browser_and_its_tabs() {
     let agent = Start::headless().ready().await;
     let version = agent.ready().await;
     let mut browser = Client::connect(version["webSocketDebuggerUrl"].as_str().unwrap()).await;
@@ -77,7 +77,7 @@ async fn the_paths_of_json_lead_to_the_browser_and_its_tabs() {
 }
 
 #[tokio::test]
-async fn what_is_no_handshake_or_no_target_is_refused() {
+async fn missing_handshake_is_400_and_unknown_target_is_404() {
     let agent = Start::headless().ready().await;
     for path in ["/cdp", "/devtools/browser/x", "/devtools/page/x"] {
         let (status, body) = agent.answer(agent.get(path)).await;
@@ -95,7 +95,7 @@ async fn what_is_no_handshake_or_no_target_is_refused() {
 }
 
 #[tokio::test]
-async fn a_killed_chromium_is_told_to_its_clients_and_comes_back() {
+async fn killed_chromium_closes_its_clients_and_is_restarted() {
     let agent = Start::on_screen().ready().await;
     let mut client = Client::connect(&agent.ws_url("/cdp")).await;
     client.call("Browser.getVersion", json!({})).await;
@@ -104,7 +104,7 @@ async fn a_killed_chromium_is_told_to_its_clients_and_comes_back() {
     let close = client.closed().await.expect("a Close frame");
     assert_eq!(u16::from(close.code), 1012);
     assert!(close.reason.contains("Chromium"), "{close:?}");
-    // A client that comes now is held until the next one answers.
+    // A client that connects now is held until the next Chromium answers.
     let mut client = Client::connect(&agent.ws_url("/cdp")).await;
     client.call("Browser.getVersion", json!({})).await;
     let status = agent
@@ -116,19 +116,19 @@ async fn a_killed_chromium_is_told_to_its_clients_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_restart_on_demand_is_told_before_chromium_goes() {
+async fn requested_restart_closes_clients_with_its_reason() {
     let agent = Start::headless().ready().await;
     let mut client = Client::connect(&agent.ws_url("/cdp")).await;
     client.call("Browser.getVersion", json!({})).await;
     let (_, close) = tokio::join!(agent.ok(agent.post("/chromium/restart")), client.closed());
     let close = close.expect("a Close frame");
     assert_eq!(u16::from(close.code), 1012);
-    assert!(close.reason.contains("asked for"), "{close:?}");
+    assert!(close.reason.contains("requested"), "{close:?}");
     agent.stop().await;
 }
 
 #[tokio::test]
-async fn the_end_of_the_agent_is_told() {
+async fn shutdown_of_the_agent_closes_clients() {
     let agent = Start::headless().ready().await;
     let mut client = Client::connect(&agent.ws_url("/cdp")).await;
     client.call("Browser.getVersion", json!({})).await;
@@ -137,7 +137,7 @@ async fn the_end_of_the_agent_is_told() {
 }
 
 #[tokio::test]
-async fn clients_over_the_limit_are_refused_until_one_leaves() {
+async fn client_over_the_limit_is_429_until_one_disconnects() {
     let agent = Start::headless()
         .with(["--max-cdp-clients", "2"])
         .ready()
@@ -153,7 +153,7 @@ async fn clients_over_the_limit_are_refused_until_one_leaves() {
         other => panic!("{other:?}"),
     }
     drop(first);
-    until("a free place", async || {
+    until("a free slot", async || {
         Client::try_connect(&url).await.ok()
     })
     .await;
@@ -161,7 +161,7 @@ async fn clients_over_the_limit_are_refused_until_one_leaves() {
 }
 
 #[tokio::test]
-async fn a_held_client_is_refused_when_chromium_stays_away() {
+async fn held_client_is_503_when_chromium_does_not_start() {
     let agent = Start::headless()
         .with(["--chromium", "/bin/false", "--cdp-hold-seconds", "1"])
         .listening()

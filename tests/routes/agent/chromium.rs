@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::support::{agent::Start, wait::until, websocket::Client};
 
 #[tokio::test]
-async fn restarts_on_demand_and_says_so() {
+async fn restart_starts_a_new_chromium_and_updates_the_status() {
     let agent = Start::headless().ready().await;
     let before = agent.ok(agent.get("/chromium")).await;
     assert_eq!(before["state"], "running");
@@ -32,7 +32,7 @@ async fn restarts_on_demand_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_restart_keeps_the_profile() {
+async fn restart_keeps_the_profile() {
     let agent = Start::headless().ready().await;
     let mut client = Client::connect(&agent.ws_url("/cdp")).await;
     let cookie = json!({"name": "kept", "value": "1", "url": "https://example.com/", "expires": 4_102_444_800_u64});
@@ -48,7 +48,7 @@ async fn a_restart_keeps_the_profile() {
 }
 
 #[tokio::test]
-async fn a_new_browser_has_one_tab_and_nothing_else() {
+async fn new_browser_has_one_tab_and_no_other_targets() {
     let agent = Start::on_screen().ready().await;
     let list = agent.ok(agent.get("/json/list")).await;
     let kinds: Vec<_> = list
@@ -62,7 +62,7 @@ async fn a_new_browser_has_one_tab_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn opens_the_start_page_in_front_and_again_after_a_restart() {
+async fn start_page_opens_at_once_and_after_a_restart() {
     const PAGE: &str = "data:text/html,<title>start</title>";
     let agent = Start::headless().ready().await;
     agent
@@ -83,7 +83,7 @@ async fn opens_the_start_page_in_front_and_again_after_a_restart() {
 }
 
 #[tokio::test]
-async fn refuses_what_no_browser_should_start_with() {
+async fn invalid_start_url_is_400() {
     let agent = Start::headless().listening().await;
     let long = format!("data:,{}", "x".repeat(64 * 1024));
     for (body, field) in [

@@ -31,7 +31,8 @@ async fn evaluate(page: &mut Client, expression: &str) -> Value {
     answer["result"]["result"]["value"].clone()
 }
 
-/// Chromium keeps a window that would cover its whole screen a pixel smaller, so as not to be taken for full-screen.
+/// Returns the sizes of a window that fills the screen. Chromium makes it a pixel smaller, so that
+/// it does not count as full-screen.
 fn filled(width: u32, height: u32) -> Value {
     json!([width, height, width - 1, height - 1])
 }
@@ -39,7 +40,7 @@ fn filled(width: u32, height: u32) -> Value {
 const SIZES: &str = "[screen.width, screen.height, outerWidth, outerHeight]";
 
 #[tokio::test]
-async fn the_screen_and_its_window_take_the_new_size() {
+async fn screen_and_window_are_resized() {
     let agent = Start::on_screen()
         .with(["--viewport", "1280x800@30"])
         .ready()
@@ -64,7 +65,7 @@ async fn the_screen_and_its_window_take_the_new_size() {
 }
 
 #[tokio::test]
-async fn a_screen_larger_than_there_was_room_for_takes_a_restart_and_comes() {
+async fn screen_larger_than_the_frame_buffer_restarts_chromium() {
     let agent = Start::on_screen().ready().await;
     let size = json!({"width": 3840, "height": 2160, "refresh_rate": 10});
     assert_eq!(agent.ok(agent.put("/display").json(&size)).await, size);
@@ -79,7 +80,7 @@ async fn a_screen_larger_than_there_was_room_for_takes_a_restart_and_comes() {
 }
 
 #[tokio::test]
-async fn without_a_display_the_window_takes_the_size() {
+async fn window_is_resized_without_a_display() {
     let agent = Start::headless()
         .with(["--viewport", "1280x800"])
         .ready()
@@ -96,7 +97,7 @@ async fn without_a_display_the_window_takes_the_size() {
 }
 
 #[tokio::test]
-async fn pages_are_drawn_at_the_rate_of_the_screen() {
+async fn pages_are_drawn_at_the_refresh_rate() {
     const COUNT: &str = "new Promise(done => { let n = 0; const end = performance.now() + 1000; \
         const count = now => now < end ? (n++, requestAnimationFrame(count)) : done(n); requestAnimationFrame(count) })";
     let agent = Start::on_screen()
@@ -104,8 +105,9 @@ async fn pages_are_drawn_at_the_rate_of_the_screen() {
         .ready()
         .await;
     let mut page = page(&agent).await;
-    // A busy machine may draw fewer, never more; but until Chromium has asked for the screen's rate, it takes that for 60.
-    until("a second drawn at the rate of the screen", async || {
+    // A busy machine may draw fewer frames, never more. Until Chromium knows the screen's rate, it
+    // assumes 60 Hz.
+    until("a second drawn at the refresh rate", async || {
         let params = json!({"expression": COUNT, "awaitPromise": true, "returnByValue": true});
         let answer = page.call("Runtime.evaluate", params).await;
         let frames = answer["result"]["result"]["value"].as_u64().unwrap();
@@ -116,7 +118,7 @@ async fn pages_are_drawn_at_the_rate_of_the_screen() {
 }
 
 #[tokio::test]
-async fn refuses_sizes_out_of_bounds_with_one_detail_each() {
+async fn sizes_out_of_bounds_are_400_with_each_field() {
     let agent = Start::headless().listening().await;
     for (body, fields) in [
         (json!({}), vec!["height", "width"]),

@@ -3,15 +3,15 @@
 use crate::support::agent::Start;
 
 #[tokio::test]
-async fn waits_for_chromium_and_leads_clients_through_the_agent() {
+async fn json_waits_for_chromium_and_returns_urls_of_the_agent() {
     let agent = Start::headless().listening().await;
-    // Asked at once, while Chromium is not up.
+    // This requests it at once, while Chromium starts.
     let version = agent.ready().await;
     assert!(version["Browser"].as_str().unwrap().contains("Chrome/"));
     let authority = agent.base_url.strip_prefix("http://").unwrap();
-    let through_us = format!("ws://{authority}/devtools/browser/");
+    let expected_prefix = format!("ws://{authority}/devtools/browser/");
     let address = version["webSocketDebuggerUrl"].as_str().unwrap();
-    assert!(address.starts_with(&through_us), "{address}");
+    assert!(address.starts_with(&expected_prefix), "{address}");
     assert_eq!(agent.ok(agent.get("/json/version/")).await, version);
 
     for path in ["/json/list", "/json"] {

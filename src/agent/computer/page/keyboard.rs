@@ -185,7 +185,7 @@ pub(super) fn event(key: Key, down: bool, modifiers: Modifiers, caps_lock: bool)
         code: physical.code,
         key_code: physical.key_code,
         location: physical.location,
-        text: text.filter(|_| down && !modifiers.command()),
+        text: text.filter(|_| down && !modifiers.is_command()),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
     shutdown::Shutdown,
     system::{
         cdp::{
-            connection::{CdpError, Sent},
+            connection::{CdpError, PendingReply},
             tab::{MouseEvent, TabSession},
         },
         x11::input::{
@@ -51,7 +51,7 @@ pub(super) struct PagePlayer {
     pointer: watch::Sender<Point>,
     state: InputState,
     /// Events that the page has not confirmed yet.
-    unconfirmed: VecDeque<Sent>,
+    unconfirmed: VecDeque<PendingReply>,
     /// The number of events of the batch that were sent, and that the page has confirmed.
     sent_events: u64,
     confirmed_events: u64,
@@ -162,7 +162,7 @@ impl PagePlayer {
         (self.page, self.state) = (None, InputState::default());
         let page = self.chromium.front_page().await?;
         let size = viewport_size(&page).await?;
-        page.session.focus().await?;
+        page.session.emulate_focus().await?;
         self.page = Some(page);
         Ok(size)
     }
@@ -268,7 +268,7 @@ impl PagePlayer {
         Ok(())
     }
 
-    fn record_sent(&mut self, sent: Sent) {
+    fn record_sent(&mut self, sent: PendingReply) {
         self.unconfirmed.push_back(sent);
         self.sent_events += 1;
     }
@@ -340,7 +340,7 @@ impl PagePlayer {
     /// Waits until the page has confirmed all events.
     async fn settle(&mut self) -> Result<(), PlayError> {
         while let Some(sent) = self.unconfirmed.front_mut() {
-            sent.answer().await.map_err(to_play_error)?;
+            sent.reply().await.map_err(to_play_error)?;
             self.unconfirmed.pop_front();
             self.confirmed_events += 1;
         }
@@ -393,10 +393,10 @@ impl PagePlayer {
 
 fn to_play_error(error: CdpError) -> PlayError {
     match error {
-        CdpError::Deadline { after, .. } => PlayError::Unresponsive(after),
+        CdpError::Timeout { after, .. } => PlayError::Unresponsive(after),
         CdpError::Connect(_)
         | CdpError::Closed
-        | CdpError::Refused { .. }
-        | CdpError::Answer { .. } => PlayError::ScreenLost(error.to_string()),
+        | CdpError::Failed { .. }
+        | CdpError::InvalidReply { .. } => PlayError::ScreenLost(error.to_string()),
     }
 }

@@ -50,7 +50,11 @@ async fn query(
     let deadline = queries.clients.hold_deadline();
     let mut devtools = queries.chromium.ready(queries.config.cdp_hold).await?;
     let (status, body) = loop {
-        match queries.devtools.ask(devtools.addr, Method::GET, path).await {
+        match queries
+            .devtools
+            .request(devtools.addr, Method::GET, path)
+            .await
+        {
             // Chromium ended just now, and the supervisor restarts it.
             Err(DevtoolsError::Connection(_)) => {
                 let successor = queries.clients.wait_for_successor(&devtools, deadline);
@@ -65,7 +69,7 @@ async fn query(
         )));
     }
     let mut response = serde_json::from_slice(&body)
-        .map_err(|error| query_error(DevtoolsError::Answer(error.to_string())))?;
+        .map_err(|error| query_error(DevtoolsError::InvalidResponse(error.to_string())))?;
     if let Some(host) = host(headers) {
         rewrite_addresses(&mut response, &devtools.addr.to_string(), host);
     }
@@ -96,11 +100,11 @@ fn rewrite_addresses(response: &mut Value, from: &str, to: &str) {
 
 fn query_error(error: DevtoolsError) -> ApiError {
     match error {
-        DevtoolsError::Deadline => ApiError::timeout(error.to_string()),
+        DevtoolsError::Timeout => ApiError::timeout(error.to_string()),
         DevtoolsError::Connection(_) => {
             ApiError::unavailable("Chromium is restarting", RESTART_RETRY_DELAY)
         }
-        DevtoolsError::Status(_) | DevtoolsError::Answer(_) => {
+        DevtoolsError::Status(_) | DevtoolsError::InvalidResponse(_) => {
             ApiError::bad_gateway("cannot parse the response of Chromium")
         }
     }

@@ -1,3 +1,5 @@
+//! `POST /automation/execute`
+
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -9,7 +11,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn what_a_script_returns_prints_and_throws() {
+async fn results_output_and_errors_of_a_script_are_returned() {
     let agent = Start::headless().ready().await;
     for (code, result) in [
         ("return 1", json!(1)),
@@ -31,12 +33,12 @@ async fn what_a_script_returns_prints_and_throws() {
             json!(["function", "string"]),
         ),
         ("return typeof playwright.chromium.name()", json!("string")),
-        // However it is named, what a script finds in scope is there.
+        // The page is available under any name in scope.
         ("return typeof arguments[0].url()", json!("string")),
         ("return eval('pa' + 'ge').url()", json!("about:blank")),
         ("return p\\u0061ge.url()", json!("about:blank")),
     ] {
-        // The empty script stands for one of comments alone; none at all is refused.
+        // The empty case stands for a script of comments only. Empty code is refused.
         let code = if code.is_empty() { "// nothing" } else { code };
         assert_eq!(result_of(&agent, code).await, result, "{code}");
     }
@@ -83,7 +85,7 @@ async fn what_a_script_returns_prints_and_throws() {
 }
 
 #[tokio::test]
-async fn bad_requests_are_refused_field_by_field() {
+async fn invalid_requests_are_400_with_each_field() {
     let agent = Start::headless().listening().await;
     let long = "x".repeat(65);
     for (body, fields) in [
@@ -158,7 +160,7 @@ async fn bad_requests_are_refused_field_by_field() {
 }
 
 #[tokio::test]
-async fn a_script_may_be_as_long_as_is_said() {
+async fn script_of_the_maximum_length_is_accepted() {
     let agent = Start::headless().ready().await;
     let mut code = "return 3 //".to_owned();
     code.push_str(&"x".repeat((1 << 20) - code.len()));
@@ -167,7 +169,7 @@ async fn a_script_may_be_as_long_as_is_said() {
 }
 
 #[tokio::test]
-async fn more_scripts_than_may_run_are_refused() {
+async fn script_over_the_limit_is_429_until_one_ends() {
     let agent = Start::headless()
         .with(["--max-executes", "1"])
         .ready()
@@ -186,9 +188,9 @@ async fn more_scripts_than_may_run_are_refused() {
     assert!(response.headers().contains_key("retry-after"));
     let body: Value = response.json().await.unwrap();
     assert_eq!(body["code"], "limit_exceeded");
-    // Its caller goes away: the script is killed, and there is room again.
+    // When the caller disconnects, the script is killed and its slot is free again.
     running.abort();
-    until("room again", async || {
+    until("a free slot", async || {
         let request = agent
             .post("/automation/execute")
             .json(&json!({"code": "return 5"}));
@@ -201,7 +203,7 @@ async fn more_scripts_than_may_run_are_refused() {
 }
 
 #[tokio::test]
-async fn without_a_browser_a_script_is_refused_after_a_short_hold() {
+async fn script_without_a_browser_is_503_after_a_timeout() {
     let agent = Start::headless()
         .with(["--chromium", "/bin/false"])
         .listening()
@@ -218,7 +220,7 @@ async fn without_a_browser_a_script_is_refused_after_a_short_hold() {
 }
 
 #[tokio::test]
-async fn without_warm_workers_a_call_waits_for_one_to_start() {
+async fn call_without_warm_workers_waits_for_a_start() {
     let agent = Start::headless()
         .with(["--warm-workers", "0"])
         .ready()
@@ -229,7 +231,7 @@ async fn without_warm_workers_a_call_waits_for_one_to_start() {
 }
 
 #[tokio::test]
-async fn the_page_is_the_tab_in_front() {
+async fn page_is_the_tab_in_front() {
     let agent = Start::headless().ready().await;
     let open = |title: &str| {
         format!(
@@ -244,7 +246,7 @@ async fn the_page_is_the_tab_in_front() {
         "const one = context.pages().find(p => p.url().includes('one')); await one.bringToFront()";
     result_of(&agent, to_front).await;
     assert_eq!(result_of(&agent, "return await page.title()").await, "one");
-    // A page that refuses what scripts do is none, and neither is no page.
+    // A page on which scripts cannot act is not used; without a usable page, a new one opens.
     result_of(&agent, "for (const p of context.pages().slice(1)) await p.close(); await page.goto('chrome://newtab/').catch(() => {})").await;
     assert_ne!(
         result_of(&agent, "return page.url()").await,
@@ -278,7 +280,7 @@ async fn the_page_is_the_tab_in_front() {
 }
 
 #[tokio::test]
-async fn a_script_without_a_browser_waits_for_no_tab_and_opens_none() {
+async fn script_that_does_not_use_the_browser_opens_no_tab() {
     let agent = Start::headless().ready().await;
     result_of(&agent, "for (const p of context.pages()) await p.close()").await;
     assert_eq!(result_of(&agent, "return 6 * 7").await, 42);
@@ -292,16 +294,16 @@ async fn a_script_without_a_browser_waits_for_no_tab_and_opens_none() {
 }
 
 #[tokio::test]
-async fn workers_that_wait_do_not_interfere() {
+async fn warm_workers_do_not_interfere_with_scripts() {
     let agent = Start::headless().ready().await;
     idle_counts(&agent, 2).await;
     let prompt = "page.on('dialog', dialog => setTimeout(() => dialog.accept('typed'), 100)); return await page.evaluate(() => prompt('?'))";
     assert_eq!(result_of(&agent, prompt).await, "typed");
-    // A dialog that a script leaves open does not keep the next one from its page.
+    // A dialog that a script leaves open does not keep the next script from its page.
     let left = "await page.goto('data:text/html,<title>kept</title>'); await page.evaluate(() => { setTimeout(() => alert('left'), 0) })";
     result_of(&agent, left).await;
     assert_eq!(result_of(&agent, "return await page.title()").await, "kept");
-    // Nor does a page collect worlds with the calls.
+    // Calls do not accumulate isolated worlds in a page.
     let count = "const session = await context.newCDPSession(page); let n = 0; \
         session.on('Runtime.executionContextCreated', () => n++); await session.send('Runtime.enable'); return n";
     let before = result_of(&agent, count).await;
@@ -312,9 +314,8 @@ async fn workers_that_wait_do_not_interfere() {
     agent.stop().await;
 }
 
-/// The browser as a person uses it: with a display, and with a start page.
 #[tokio::test]
-async fn it_works_on_a_screen_as_well() {
+async fn scripts_run_with_a_display() {
     let agent: TestAgent = Start::on_screen().ready().await;
     assert_eq!(
         result_of(&agent, "await page.goto('data:text/html,<button onclick=document.title=7>x</button>'); await page.getByRole('button').click(); return await page.title()").await,

@@ -1,3 +1,5 @@
+//! `POST /automation/execute` with an executor
+
 use futures::{StreamExt, stream::FuturesUnordered};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -19,7 +21,7 @@ async fn result(agent: &TestAgent, executor: &str, code: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_executor_keeps_its_globals_to_itself() {
+async fn executor_keeps_its_own_globals() {
     let agent = Start::headless().ready().await;
     assert_eq!(result(&agent, "a", "globalThis.n = 1; return n").await, 1);
     assert_eq!(
@@ -27,7 +29,7 @@ async fn an_executor_keeps_its_globals_to_itself() {
         "undefined"
     );
     assert_eq!(result(&agent, "a", "return ++globalThis.n").await, 2);
-    // A script that throws has not ended it.
+    // A script that throws does not end its executor.
     assert_eq!(
         run(&agent, "a", "throw new Error('x')").await["success"],
         false
@@ -46,7 +48,7 @@ async fn an_executor_keeps_its_globals_to_itself() {
 }
 
 #[tokio::test]
-async fn calls_of_one_executor_run_one_after_another() {
+async fn calls_of_an_executor_run_in_sequence() {
     let agent = Start::headless().ready().await;
     result(
         &agent,
@@ -67,7 +69,7 @@ async fn calls_of_one_executor_run_one_after_another() {
 }
 
 #[tokio::test]
-async fn a_timeout_ends_an_executor_and_it_is_said() {
+async fn timeout_ends_an_executor_and_is_reported() {
     let agent = Start::headless().ready().await;
     result(&agent, "t", "globalThis.n = 1").await;
     let body = json!({"code": "while (true) {}", "executor": "t", "timeout_sec": 1});
@@ -88,7 +90,7 @@ async fn a_timeout_ends_an_executor_and_it_is_said() {
 }
 
 #[tokio::test]
-async fn closing_the_connection_ends_an_executor_and_it_is_said() {
+async fn closing_the_browser_ends_an_executor_and_is_reported() {
     let agent = Start::headless().ready().await;
     let answer = run(&agent, "c", "await browser.close(); return 'closed'").await;
     assert_eq!(answer["result"], "closed", "{answer}");
@@ -105,7 +107,7 @@ async fn closing_the_connection_ends_an_executor_and_it_is_said() {
 }
 
 #[tokio::test]
-async fn what_a_script_leaves_running_can_act_no_more() {
+async fn code_of_an_earlier_call_cannot_act_between_calls() {
     let agent = Start::headless().ready().await;
     let leave = "globalThis.refused = 0;
         globalThis.called = false;
@@ -114,12 +116,12 @@ async fn what_a_script_leaves_running_can_act_no_more() {
             page.evaluate(() => { window.touched = true; }).catch(() => { globalThis.refused++; });
         }, 5);";
     result(&agent, "left", leave).await;
-    let look = "globalThis.called = true;
+    let check = "globalThis.called = true;
         const touched = await page.evaluate(() => window.touched ?? false);
         globalThis.called = false;
         return { refused, touched };";
     until("a refusal between two calls", async || {
-        let seen = result(&agent, "left", look).await;
+        let seen = result(&agent, "left", check).await;
         assert_eq!(seen["touched"], false, "{seen}");
         (seen["refused"].as_i64().unwrap() > 0).then_some(())
     })
@@ -128,7 +130,7 @@ async fn what_a_script_leaves_running_can_act_no_more() {
 }
 
 #[tokio::test]
-async fn an_idle_executor_makes_room_and_busy_ones_do_not() {
+async fn idle_executor_is_evicted_and_busy_ones_are_not() {
     let agent = Start::headless()
         .with(["--max-executes", "16"])
         .ready()
@@ -136,7 +138,7 @@ async fn an_idle_executor_makes_room_and_busy_ones_do_not() {
     result(&agent, "idle", "globalThis.n = 1").await;
     let mut running = Vec::new();
     for n in 1..=8 {
-        // The eighth takes the place of the idle one.
+        // The eighth one evicts the idle one.
         let body = json!({"executor": format!("busy{n}"), "timeout_sec": 300});
         running.push(
             start_titled(
@@ -166,7 +168,7 @@ async fn an_idle_executor_makes_room_and_busy_ones_do_not() {
 }
 
 #[tokio::test]
-async fn an_executor_ends_when_nobody_calls_it_and_with_its_browser() {
+async fn executor_ends_when_idle_and_with_its_browser() {
     let agent = Start::headless()
         .with(["--executor-idle-seconds", "1", "--warm-workers", "0"])
         .ready()
@@ -197,7 +199,7 @@ async fn an_executor_ends_when_nobody_calls_it_and_with_its_browser() {
 }
 
 #[tokio::test]
-async fn those_who_wait_for_an_executor_take_no_place_of_others() {
+async fn queued_calls_of_an_executor_take_no_slots() {
     let agent = Start::headless()
         .with(["--max-executes", "2"])
         .ready()
@@ -209,7 +211,7 @@ async fn those_who_wait_for_an_executor_take_no_place_of_others() {
         json!({"executor": "q", "timeout_sec": 300}),
     )
     .await;
-    // One more than may wait.
+    // One call more than the queue holds.
     let mut waiting: FuturesUnordered<_> = (0..17)
         .map(|n| {
             let code = format!("return {n}");
@@ -221,8 +223,8 @@ async fn those_who_wait_for_an_executor_take_no_place_of_others() {
     let (status, answer) = waiting.next().await.unwrap();
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
     let message = answer["message"].as_str().unwrap();
-    assert!(message.contains("16 calls wait"), "{message}");
-    // The one place that is left is another's.
+    assert!(message.contains("queued calls") && message.contains("(16)"), "{message}");
+    // The remaining slot is free for another call.
     let other = execute(&agent, json!({"code": "return 'other'"})).await;
     assert_eq!(other["result"], "other", "{other}");
     running.abort();
@@ -235,7 +237,7 @@ async fn those_who_wait_for_an_executor_take_no_place_of_others() {
 }
 
 #[tokio::test]
-async fn an_executor_that_would_be_one_too_many_is_refused() {
+async fn executor_without_a_free_slot_is_429() {
     let agent = Start::headless()
         .with(["--max-executes", "1"])
         .ready()
@@ -256,7 +258,7 @@ async fn an_executor_that_would_be_one_too_many_is_refused() {
         answer["message"]
             .as_str()
             .unwrap()
-            .contains("running already"),
+            .contains("limit of running scripts"),
         "{answer}"
     );
     running.abort();

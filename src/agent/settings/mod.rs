@@ -1,0 +1,466 @@
+//! The settings of the agent: the command-line options, and the configuration made from them.
+//!
+//! Each option is declared once, in [`Settings`], with its variable, default and bounds.
+//! [`Settings::check`] resolves all of them into a [`Config`] and reports all errors at once.
+
+mod errors;
+mod number;
+mod programs;
+mod token;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use secrecy::SecretString;
+use url::Url;
+
+use self::programs::{find_chromium, find_program, script_worker_beside_program};
+pub use self::{errors::SettingsErrors, number::Number};
+use crate::{
+    agent::state_dir::StateDir,
+    api::{start_url::StartUrl, viewport::Viewport},
+    system::{
+        cdp::chromium_flags::{ChromiumFlags, Variable},
+        files::archive::unpack::UnpackLimits,
+    },
+};
+
+/// The variable that PulseAudio's clients read the server's address from.
+const PULSE_VARIABLE: &str = "PULSE_SERVER";
+const DEFAULT_FFMPEG: &str = "ffmpeg";
+
+/// The variable of the option `--chromium-flag`.
+#[derive(Clone, Debug)]
+pub struct FlagsVariable;
+
+impl Variable for FlagsVariable {
+    const NAME: &'static str = "BERTH_AGENT_CHROMIUM_FLAGS";
+}
+
+/// The options of `berth agent`. Parsing them does not fail, so that [`Settings::check`] reports
+/// all errors at once.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Settings {
+    /// Address and port to listen on; port 0 selects a free one
+    #[arg(
+        long,
+        env = "BERTH_AGENT_LISTEN",
+        default_value = "127.0.0.1:10001",
+        value_name = "ADDR:PORT"
+    )]
+    pub listen: String,
+
+    /// Print one line of JSON with the base URL on standard output when listening
+    #[arg(long, env = "BERTH_AGENT_JSON")]
+    pub json: bool,
+
+    /// File with the bearer token, readable by its owner only; alternative: the variable
+    /// BERTH_AGENT_TOKEN
+    #[arg(long, env = "BERTH_AGENT_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// Directory for the profile, cache, downloads and run files
+    #[arg(long, env = "BERTH_AGENT_STATE_DIR", value_name = "DIR")]
+    pub state_dir: PathBuf,
+
+    /// Run Chromium without a display
+    #[arg(long, env = "BERTH_AGENT_HEADLESS")]
+    pub headless: bool,
+
+    /// Size of the screen
+    #[arg(
+        long,
+        env = "BERTH_AGENT_VIEWPORT",
+        default_value = "1920x1080@25",
+        value_name = "WxH@RATE"
+    )]
+    pub viewport: String,
+
+    /// Page to open in the first tab
+    #[arg(long, env = "BERTH_AGENT_START_URL", value_name = "URL")]
+    pub start_url: Option<String>,
+
+    /// Path of Chromium [default: the first one in the usual locations]
+    #[arg(long, env = "BERTH_AGENT_CHROMIUM", value_name = "PATH")]
+    pub chromium: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub chromium_flags: ChromiumFlags<FlagsVariable>,
+
+    /// Name or path of the X server
+    #[arg(
+        long,
+        env = "BERTH_AGENT_XVFB",
+        default_value = "Xvfb",
+        value_name = "PATH"
+    )]
+    pub xvfb: PathBuf,
+
+    /// Path of the script worker [default: berth-script beside this program]
+    #[arg(long, env = "BERTH_AGENT_SCRIPT_WORKER", value_name = "PATH")]
+    pub script_worker: Option<PathBuf>,
+
+    /// Script workers kept started and attached (0–16)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_WARM_WORKERS",
+        default_value = "2",
+        value_name = "N"
+    )]
+    pub warm_workers: Number<0, 16>,
+
+    /// Limit of concurrent scripts (1–64)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_MAX_EXECUTES",
+        default_value = "8",
+        value_name = "N"
+    )]
+    pub max_executes: Number<1, 64>,
+
+    /// Heap limit of a script in MiB (32–4096)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_SCRIPT_HEAP_MB",
+        default_value = "256",
+        value_name = "N"
+    )]
+    pub script_heap_mb: Number<32, 4096>,
+
+    /// Limit of the files of a script in MiB (1–4096)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_SCRIPT_FILES_MB",
+        default_value = "256",
+        value_name = "N"
+    )]
+    pub script_files_mb: Number<1, 4096>,
+
+    /// User that scripts run as if the agent is root
+    #[arg(
+        long,
+        env = "BERTH_AGENT_SCRIPT_USER",
+        default_value = "nobody",
+        value_name = "NAME"
+    )]
+    pub script_user: String,
+
+    /// Seconds a named executor outlives its last call (1–86400)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_EXECUTOR_IDLE_SECONDS",
+        default_value = "600",
+        value_name = "SECONDS"
+    )]
+    pub executor_idle_seconds: Number<1, 86_400>,
+
+    /// Limit of concurrent DevTools clients (1–1024)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_MAX_CDP_CLIENTS",
+        default_value = "64",
+        value_name = "N"
+    )]
+    pub max_cdp_clients: Number<1, 1024>,
+
+    /// Seconds a new DevTools client waits while Chromium starts (1–300)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_CDP_HOLD_SECONDS",
+        default_value = "30",
+        value_name = "SECONDS"
+    )]
+    pub cdp_hold_seconds: Number<1, 300>,
+
+    /// Seconds a directory watch without readers is kept (1–86400)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_WATCH_IDLE_SECONDS",
+        default_value = "600",
+        value_name = "SECONDS"
+    )]
+    pub watch_idle_seconds: Number<1, 86_400>,
+
+    /// Unpacked size limit of an uploaded archive in GiB (1–1024)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_UNPACK_GB",
+        default_value = "16",
+        value_name = "N"
+    )]
+    pub unpack_gb: Number<1, 1024>,
+
+    /// Limit of the ratio of unpacked to packed size of an uploaded archive, beyond 64 MiB
+    /// (1–10000)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_UNPACK_RATIO",
+        default_value = "200",
+        value_name = "N"
+    )]
+    pub unpack_ratio: Number<1, 10_000>,
+
+    /// Limit of concurrent client processes (1–4096)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_MAX_PROCESSES",
+        default_value = "256",
+        value_name = "N"
+    )]
+    pub max_processes: Number<1, 4096>,
+
+    /// Output retained for the readers of each process in MiB (1–64)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_PROCESS_OUTPUT_MB",
+        default_value = "4",
+        value_name = "N"
+    )]
+    pub process_output_mb: Number<1, 64>,
+
+    /// Limit of each output stream of a program run by exec in MiB; the rest is cut off (1–64)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_EXEC_OUTPUT_MB",
+        default_value = "10",
+        value_name = "N"
+    )]
+    pub exec_output_mb: Number<1, 64>,
+
+    /// Limit of the output of all programs run by exec in MiB (1–4096)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_EXEC_TOTAL_MB",
+        default_value = "256",
+        value_name = "N"
+    )]
+    pub exec_total_mb: Number<1, 4096>,
+
+    /// Name or path of ffmpeg, which encodes recordings; without it, recordings are unavailable
+    #[arg(
+        long,
+        env = "BERTH_AGENT_FFMPEG",
+        default_value = DEFAULT_FFMPEG,
+        value_name = "PATH"
+    )]
+    pub ffmpeg: PathBuf,
+
+    /// Address of the PulseAudio server [default: PULSE_SERVER]; without it, recordings have no
+    /// sound
+    #[arg(long, env = "BERTH_AGENT_PULSE_SERVER", value_name = "ADDRESS")]
+    pub pulse_server: Option<String>,
+
+    /// Default duration limit of a recording in seconds (1–86400)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_REPLAY_SECONDS",
+        default_value = "14400",
+        value_name = "SECONDS"
+    )]
+    pub replay_seconds: Number<1, 86_400>,
+
+    /// Size limit of a recording in MiB (1–65536)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_REPLAY_MB",
+        default_value = "1024",
+        value_name = "N"
+    )]
+    pub replay_mb: Number<1, 65_536>,
+
+    /// Total size of stored recordings in MiB above which new ones are refused (1–1048576)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_REPLAYS_MB",
+        default_value = "4096",
+        value_name = "N"
+    )]
+    pub replays_mb: Number<1, 1_048_576>,
+
+    /// Grace period of a shutdown in seconds (1–300)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_STOP_SECONDS",
+        default_value = "15",
+        value_name = "SECONDS"
+    )]
+    pub stop_seconds: Number<1, 300>,
+}
+
+/// The checked and resolved settings.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub json: bool,
+    pub token: Option<SecretString>,
+    pub state_dir: StateDir,
+    pub headless: bool,
+    pub viewport: Viewport,
+    pub start_url: Option<Url>,
+    pub chromium: PathBuf,
+    pub chromium_flags: Vec<String>,
+    pub xvfb: PathBuf,
+    pub script_worker: PathBuf,
+    pub warm_workers: usize,
+    pub max_executes: usize,
+    pub script_heap_mb: u32,
+    pub script_files_mb: u32,
+    pub script_user: String,
+    pub executor_idle: Duration,
+    pub max_cdp_clients: usize,
+    pub cdp_hold: Duration,
+    pub watch_idle: Duration,
+    pub unpack: UnpackLimits,
+    pub max_processes: usize,
+    pub process_output_mb: usize,
+    pub exec_output_mb: usize,
+    pub exec_total_mb: usize,
+    pub ffmpeg: Option<PathBuf>,
+    pub pulse_server: Option<String>,
+    pub replay_duration: Duration,
+    pub replay_bytes: u64,
+    pub replays_bytes: u64,
+    pub stop_grace: Duration,
+}
+
+impl Settings {
+    /// Checks all settings, without side effects.
+    pub fn check(&self) -> Result<Config, SettingsErrors> {
+        let mut errors = SettingsErrors::default();
+        match self.resolve(&mut errors) {
+            Some(config) if errors.is_empty() => Ok(config),
+            _ => Err(errors),
+        }
+    }
+
+    fn resolve(&self, errors: &mut SettingsErrors) -> Option<Config> {
+        let (listen, token) = self.resolve_access(errors);
+        let state_dir = self.resolve_state_dir(errors);
+        let viewport = errors.collect("viewport", self.viewport.parse::<Viewport>());
+        let start_url = errors.collect("start-url", self.parse_start_url());
+        let chromium = errors.collect("chromium", find_chromium(self.chromium.as_deref()));
+        let chromium_flags = self.resolve_chromium_flags(errors);
+        let xvfb = errors.collect("xvfb", self.find_xvfb());
+        let script_worker = errors.collect("script-worker", self.find_script_worker());
+        let ffmpeg = errors.collect("ffmpeg", self.find_ffmpeg()).flatten();
+        Some(Config {
+            // The fields with `?` come last, so that an early return hides no error.
+            json: self.json,
+            token,
+            headless: self.headless,
+            warm_workers: errors.number("warm-workers", &self.warm_workers) as usize,
+            max_executes: errors.number("max-executes", &self.max_executes) as usize,
+            script_heap_mb: errors.number("script-heap-mb", &self.script_heap_mb) as u32,
+            script_files_mb: errors.number("script-files-mb", &self.script_files_mb) as u32,
+            script_user: self.script_user.clone(),
+            executor_idle: errors.seconds("executor-idle-seconds", &self.executor_idle_seconds),
+            max_cdp_clients: errors.number("max-cdp-clients", &self.max_cdp_clients) as usize,
+            cdp_hold: errors.seconds("cdp-hold-seconds", &self.cdp_hold_seconds),
+            watch_idle: errors.seconds("watch-idle-seconds", &self.watch_idle_seconds),
+            unpack: UnpackLimits {
+                bytes: errors.number("unpack-gb", &self.unpack_gb) << 30,
+                ratio: errors.number("unpack-ratio", &self.unpack_ratio),
+            },
+            max_processes: errors.number("max-processes", &self.max_processes) as usize,
+            process_output_mb: errors.number("process-output-mb", &self.process_output_mb) as usize,
+            exec_output_mb: errors.number("exec-output-mb", &self.exec_output_mb) as usize,
+            exec_total_mb: errors.number("exec-total-mb", &self.exec_total_mb) as usize,
+            ffmpeg,
+            pulse_server: self.resolve_pulse_server(),
+            replay_duration: errors.seconds("replay-seconds", &self.replay_seconds),
+            replay_bytes: errors.number("replay-mb", &self.replay_mb) << 20,
+            replays_bytes: errors.number("replays-mb", &self.replays_mb) << 20,
+            stop_grace: errors.seconds("stop-seconds", &self.stop_seconds),
+            listen: listen?,
+            state_dir: state_dir?,
+            viewport: viewport?,
+            start_url: start_url?,
+            chromium: chromium?,
+            chromium_flags: chromium_flags?,
+            xvfb: xvfb?,
+            script_worker: script_worker?,
+        })
+    }
+
+    /// Resolves the address and the token. An address that other machines can reach needs a token.
+    fn resolve_access(
+        &self,
+        errors: &mut SettingsErrors,
+    ) -> (Option<SocketAddr>, Option<SecretString>) {
+        let listen = self.listen.parse::<SocketAddr>();
+        let listen = listen.map_err(|_| format!("`{}` is not ADDRESS:PORT", self.listen));
+        let listen = errors.collect("listen", listen);
+        let token = token::read(self.token_file.as_deref());
+        let token = errors.collect("token-file", token).flatten();
+        if let Some(listen) = listen
+            && token.is_none()
+            && !listen.ip().is_loopback()
+        {
+            let variable = token::VARIABLE;
+            errors.add(
+                "listen",
+                format!(
+                    "{listen} is reachable from other machines: set a token with --token-file or {variable}"
+                ),
+            );
+        }
+        (listen, token)
+    }
+
+    fn resolve_state_dir(&self, errors: &mut SettingsErrors) -> Option<StateDir> {
+        let state_dir = StateDir::new(&self.state_dir);
+        let state_dir = state_dir.map_err(|error| format!("{}: {error}", self.state_dir.display()));
+        errors.collect("state-dir", state_dir)
+    }
+
+    fn resolve_chromium_flags(&self, errors: &mut SettingsErrors) -> Option<Vec<String>> {
+        let flags = self.chromium_flags.check().map(<[String]>::to_vec);
+        flags
+            .map_err(|invalid| {
+                for error in invalid {
+                    errors.add("chromium-flag", error);
+                }
+            })
+            .ok()
+    }
+
+    fn parse_start_url(&self) -> Result<Option<Url>, String> {
+        let url = self.start_url.as_deref().map(StartUrl::parse).transpose()?;
+        Ok(url.map(Url::from))
+    }
+
+    fn find_xvfb(&self) -> Result<PathBuf, String> {
+        if self.headless {
+            return Ok(self.xvfb.clone());
+        }
+        find_program(&self.xvfb)
+    }
+
+    fn find_script_worker(&self) -> Result<PathBuf, String> {
+        match &self.script_worker {
+            Some(path) => find_program(path),
+            None => script_worker_beside_program().map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Returns `None` if the default program is not installed: ffmpeg is optional.
+    fn find_ffmpeg(&self) -> Result<Option<PathBuf>, String> {
+        match find_program(&self.ffmpeg) {
+            Ok(path) => Ok(Some(path)),
+            Err(_) if self.ffmpeg == Path::new(DEFAULT_FFMPEG) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a second variable of one option, which clap does not support"
+    )]
+    fn resolve_pulse_server(&self) -> Option<String> {
+        let server = self.pulse_server.clone();
+        server.or_else(|| std::env::var(PULSE_VARIABLE).ok())
+    }
+}

@@ -1,0 +1,244 @@
+//! The agent's commands to Chromium.
+
+use std::{
+    future::Future,
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use chromiumoxide::cdp::{
+    browser_protocol::{
+        browser::{
+            Bounds, CancelDownloadParams, CloseParams, GetWindowForTargetParams,
+            SetDownloadBehaviorBehavior, SetDownloadBehaviorParams, SetWindowBoundsParams,
+            WindowId, WindowState,
+        },
+        network::{CookieParam, LoaderId, TimeSinceEpoch},
+        page::{BringToFrontParams, GetFrameTreeParams, NavigateParams},
+        storage::SetCookiesParams,
+        target::{
+            ActivateTargetParams, AttachToTargetParams, CreateBrowserContextParams,
+            CreateTargetParams, DetachFromTargetParams, GetTargetsParams, SessionId, TargetId,
+            TargetInfo,
+        },
+    },
+    js_protocol::runtime::EvaluateParams,
+};
+use tokio::time;
+
+use super::{Cdp, CdpError};
+use crate::system::cdp::devtools::Tab;
+
+/// The interval at which the state of a tab is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+impl Cdp {
+    /// Closes Chromium, which writes the profile to disk.
+    pub async fn close_browser(&self) -> Result<(), CdpError> {
+        self.call(CloseParams::default(), None).await.map(drop)
+    }
+
+    /// Returns the tabs, in no particular order.
+    pub async fn tabs(&self) -> Result<Vec<Tab>, CdpError> {
+        let targets = self
+            .call(GetTargetsParams::default(), None)
+            .await?
+            .target_infos;
+        let tab = |target: TargetInfo| Tab {
+            id: target.target_id.inner().clone(),
+            url: target.url,
+        };
+        Ok(targets
+            .into_iter()
+            .filter(|target| target.r#type == "page")
+            .map(tab)
+            .collect())
+    }
+
+    /// Opens a tab.
+    pub async fn open_tab(&self, url: &str) -> Result<Tab, CdpError> {
+        let created = self.call(CreateTargetParams::new(url), None).await?;
+        Ok(Tab {
+            id: created.target_id.inner().clone(),
+            url: url.to_owned(),
+        })
+    }
+
+    /// Brings a tab to the front.
+    pub async fn activate(&self, tab: &Tab) -> Result<(), CdpError> {
+        let params = ActivateTargetParams::new(TargetId::new(tab.id.clone()));
+        self.call(params, None).await.map(drop)
+    }
+
+    /// Navigates a tab, and waits for the new document, at most for `max_wait`. A navigation that
+    /// takes longer continues by itself. An error page of Chromium is no error.
+    pub async fn navigate(&self, tab: &Tab, url: &str, max_wait: Duration) -> Result<(), CdpError> {
+        let session = self.attach_session(tab).await?;
+        let navigated = self.navigate_session(&session, url, max_wait).await;
+        self.detach(session).await?;
+        navigated
+    }
+
+    /// Brings a tab to the front, moves the focus from the address bar to the page, and waits until
+    /// the page has the keyboard focus.
+    pub async fn focus(&self, tab: &Tab) -> Result<(), CdpError> {
+        let session = self.attach_session(tab).await?;
+        let focused = self.focus_session(&session).await;
+        self.detach(session).await?;
+        focused
+    }
+
+    async fn focus_session(&self, session: &SessionId) -> Result<(), CdpError> {
+        let bring = BringToFrontParams::default();
+        self.call(bring, Some(session.clone())).await?;
+        let has_focus = || {
+            let evaluate = EvaluateParams::new("document.hasFocus()");
+            self.call(evaluate, Some(session.clone()))
+        };
+        let focused = async {
+            while has_focus().await?.result.value != Some(true.into()) {
+                time::sleep(POLL_INTERVAL).await;
+            }
+            Ok(())
+        };
+        self.with_timeout(BringToFrontParams::IDENTIFIER, focused)
+            .await
+    }
+
+    /// Applies the timeout of this connection to a sequence of calls.
+    async fn with_timeout<T>(
+        &self,
+        method: &str,
+        calls: impl Future<Output = Result<T, CdpError>>,
+    ) -> Result<T, CdpError> {
+        let result = time::timeout(self.call_timeout, calls).await;
+        result.map_err(|_| CdpError::Timeout {
+            method: method.into(),
+            after: self.call_timeout,
+        })?
+    }
+
+    /// Attaches to a tab.
+    pub(in crate::system::cdp) async fn attach_session(
+        &self,
+        tab: &Tab,
+    ) -> Result<SessionId, CdpError> {
+        let attach = AttachToTargetParams {
+            target_id: TargetId::new(tab.id.clone()),
+            flatten: Some(true),
+        };
+        Ok(self.call(attach, None).await?.session_id.clone())
+    }
+
+    async fn detach(&self, session: SessionId) -> Result<(), CdpError> {
+        let detach = DetachFromTargetParams::builder()
+            .session_id(session)
+            .build();
+        self.call(detach, None).await.map(drop)
+    }
+
+    async fn navigate_session(
+        &self,
+        session: &SessionId,
+        url: &str,
+        max_wait: Duration,
+    ) -> Result<(), CdpError> {
+        // This fails if the page is busy, which does not prevent the navigation.
+        let old = self.document(session).await.ok();
+        let navigation = async {
+            let navigate = NavigateParams::new(url);
+            let navigated = self.call(navigate, Some(session.clone())).await?;
+            let replaces = navigated.loader_id.is_some() && navigated.error_text.is_none();
+            // Chromium replies when it has the head of the new page. The old document remains for
+            // some milliseconds.
+            while replaces && Some(self.document(session).await?) == old {
+                time::sleep(POLL_INTERVAL).await;
+            }
+            Ok(())
+        };
+        let navigated = time::timeout(max_wait, navigation).await;
+        navigated.unwrap_or(Ok(()))
+    }
+
+    /// Returns the id of the document that a tab shows.
+    async fn document(&self, session: &SessionId) -> Result<LoaderId, CdpError> {
+        let tree = self
+            .call(GetFrameTreeParams::default(), Some(session.clone()))
+            .await?;
+        Ok(tree.frame_tree.frame.loader_id.clone())
+    }
+
+    /// Resizes the windows of all tabs to a screen of this size.
+    pub async fn fill_screen(&self, width: u32, height: u32) -> Result<(), CdpError> {
+        let mut resized: Vec<WindowId> = Vec::new();
+        for tab in self.tabs().await? {
+            let get_window = GetWindowForTargetParams::builder()
+                .target_id(TargetId::new(tab.id))
+                .build();
+            // The tab may have been closed meanwhile.
+            let Ok(window) = self.call(get_window, None).await else {
+                continue;
+            };
+            if resized.contains(&window.window_id) {
+                continue;
+            }
+            if window.bounds.window_state != Some(WindowState::Normal) {
+                let normal = Bounds::builder().window_state(WindowState::Normal).build();
+                self.call(SetWindowBoundsParams::new(window.window_id, normal), None)
+                    .await?;
+            }
+            let bounds = Bounds::builder()
+                .left(0)
+                .top(0)
+                .width(i64::from(width))
+                .height(i64::from(height))
+                .build();
+            self.call(SetWindowBoundsParams::new(window.window_id, bounds), None)
+                .await?;
+            resized.push(window.window_id);
+        }
+        Ok(())
+    }
+
+    /// Makes Chromium save downloads in this directory, each under its guid, while this connection
+    /// is open.
+    pub async fn save_downloads_in(&self, directory: &Path) -> Result<(), CdpError> {
+        let mut params = SetDownloadBehaviorParams::new(SetDownloadBehaviorBehavior::AllowAndName);
+        params.download_path = Some(directory.to_string_lossy().into_owned());
+        self.call(params, None).await.map(drop)
+    }
+
+    /// Cancels a download. Fails if it is complete.
+    pub async fn cancel_download(&self, guid: &str) -> Result<(), CdpError> {
+        let params = CancelDownloadParams::new(guid);
+        self.call(params, None).await.map(drop)
+    }
+
+    /// Creates a browser context besides the default one, and returns its id.
+    pub async fn create_context(&self) -> Result<String, CdpError> {
+        let created = self
+            .call(CreateBrowserContextParams::default(), None)
+            .await?;
+        Ok(String::from(created.browser_context_id))
+    }
+
+    /// Makes Chromium write all cookies to disk. It does so every 30 s, and after 512 changes: this
+    /// changes a cookie of an invalid domain more often than that. The last change expires it, and
+    /// it is gone from the disk a minute later.
+    pub async fn flush_cookies(&self) -> Result<(), CdpError> {
+        const CHANGES: usize = 600;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let soon = now.unwrap_or_default().as_secs_f64() + 60.0;
+        let cookies = (1..=CHANGES).map(|change| {
+            let mut cookie = CookieParam::new("berth-flush", change.to_string());
+            cookie.domain = Some("flush.berth.invalid".to_owned());
+            cookie.path = Some("/".to_owned());
+            let long_ago = 1.0;
+            let expires = if change < CHANGES { soon } else { long_ago };
+            cookie.expires = Some(TimeSinceEpoch::new(expires));
+            cookie
+        });
+        let params = SetCookiesParams::new(cookies.collect());
+        self.call(params, None).await.map(drop)
+    }
+}
