@@ -43,13 +43,17 @@ fn clients() -> PathBuf {
 
 /// Returns the Python with the client: the one that `make` sets, or the default location.
 fn python() -> PathBuf {
-    let default_location =
-        || Path::new(env!("CARGO_BIN_EXE_berth")).join("../../venv/bin/python");
+    let default_location = || Path::new(env!("CARGO_BIN_EXE_berth")).join("../../venv/bin/python");
     std::env::var_os("BERTH_TEST_PYTHON").map_or_else(default_location, PathBuf::from)
 }
 
 /// Runs a client program to its end. It fails if one of its checks does.
-async fn run(program: impl AsRef<Path>, script: &str, endpoint: &str, connections: usize) -> ClientOutput {
+async fn run(
+    program: impl AsRef<Path>,
+    script: &str,
+    endpoint: &str,
+    connections: usize,
+) -> ClientOutput {
     // Files of a killed client are removed with the directory.
     let temporary = tempfile::tempdir().unwrap();
     let output = Command::new(program.as_ref())
@@ -67,8 +71,8 @@ async fn run(program: impl AsRef<Path>, script: &str, endpoint: &str, connection
             )
         });
     let stdout = String::from_utf8_lossy(&output.stdout);
-    let output = serde_json::from_str(&stdout);
-    output.unwrap_or_else(|_| {
+    let parsed = serde_json::from_str(&stdout);
+    parsed.unwrap_or_else(|_| {
         panic!(
             "{}\n{stdout}\n{}",
             output.status,

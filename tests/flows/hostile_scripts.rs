@@ -354,7 +354,10 @@ async fn leftovers_of_a_killed_agent_are_removed() {
     let agent = Start::headless().ready().await;
     idle_counts(&agent, 2).await;
     let directory = agent.kill().await;
-    let agent = TestAgent::again(directory).with(["--headless"]).ready().await;
+    let agent = TestAgent::again(directory)
+        .with(["--headless"])
+        .ready()
+        .await;
     idle_counts(&agent, 2).await;
     until("a successful call", async || {
         (result_of(&agent, "return 1").await == 1).then_some(())

@@ -69,13 +69,19 @@ async fn golden_cases_match_their_snapshots() {
             let result = worker.run(&code).await;
             let scratch = worker.scratch.path().to_owned();
             if engine == "quickjs" {
-                insta::assert_snapshot!(format!("script_{name}"), describe_result(&result, &scratch, true));
+                insta::assert_snapshot!(
+                    format!("script_{name}"),
+                    describe_result(&result, &scratch, true)
+                );
             }
             descriptions.push(describe_result(&result, &scratch, false));
             worker.kill().await;
         }
         for other in &descriptions[1..] {
-            assert_eq!(other, &descriptions[0], "{name} differs on the other engine");
+            assert_eq!(
+                other, &descriptions[0],
+                "{name} differs on the other engine"
+            );
         }
     }
     agent.stop().await;
@@ -180,7 +186,8 @@ async fn huge_result_is_cut_with_a_notice() {
                 "{code}"
             );
             assert!(
-                result.stderr
+                result
+                    .stderr
                     .starts_with("[result truncated: its JSON exceeds 8 MiB"),
                 "{code}: {}",
                 result.stderr

@@ -153,10 +153,7 @@ async fn client_over_the_limit_is_429_until_one_disconnects() {
         other => panic!("{other:?}"),
     }
     drop(first);
-    until("a free slot", async || {
-        Client::try_connect(&url).await.ok()
-    })
-    .await;
+    until("a free slot", async || Client::try_connect(&url).await.ok()).await;
     agent.stop().await;
 }
 

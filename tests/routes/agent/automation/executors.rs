@@ -223,7 +223,10 @@ async fn queued_calls_of_an_executor_take_no_slots() {
     let (status, answer) = waiting.next().await.unwrap();
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{answer}");
     let message = answer["message"].as_str().unwrap();
-    assert!(message.contains("queued calls") && message.contains("(16)"), "{message}");
+    assert!(
+        message.contains("queued calls") && message.contains("(16)"),
+        "{message}"
+    );
     // The remaining slot is free for another call.
     let other = execute(&agent, json!({"code": "return 'other'"})).await;
     assert_eq!(other["result"], "other", "{other}");
