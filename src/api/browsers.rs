@@ -135,13 +135,13 @@ pub enum BrowserStatus {
 #[into_params(parameter_in = Query)]
 pub struct ListBrowsers {
     /// active (default), deleted or all.
-    #[param(value_type = Option<BrowserStatus>)]
+    #[param(value_type = Option<BrowserStatus>, example = "active")]
     pub status: BrowserStatus,
     /// Text to find in the id or the name; case does not matter.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, example = "checkout")]
     pub query: Option<SearchText>,
     /// `tags[key]=value`, any number of them: all must be there.
-    #[param(value_type = Option<BTreeMap<String, String>>, style = DeepObject, explode)]
+    #[param(value_type = Option<BTreeMap<String, String>>, style = DeepObject, explode, example = json!({"team": "qa"}))]
     pub tags: BTreeMap<String, String>,
     #[param(ignore)]
     pub page: Page,
@@ -153,7 +153,7 @@ pub struct ListBrowsers {
 pub struct GetBrowser {
     /// active (default), deleted or all.
     #[deserr(default)]
-    #[param(value_type = Option<BrowserStatus>)]
+    #[param(value_type = Option<BrowserStatus>, example = "active")]
     pub status: BrowserStatus,
 }
 

@@ -115,7 +115,7 @@ impl<E: DeserializeError> Deserr<E> for Account {
 #[into_params(parameter_in = Query)]
 pub struct PathQuery {
     /// An absolute path.
-    #[param(value_type = String, max_length = 4095)]
+    #[param(value_type = String, max_length = 4095, example = "/tmp/report.txt")]
     pub path: GuestPath,
 }
 
@@ -124,11 +124,11 @@ pub struct PathQuery {
 #[into_params(parameter_in = Query)]
 pub struct WriteQuery {
     /// An absolute path. Its directory must exist.
-    #[param(value_type = String, max_length = 4095)]
+    #[param(value_type = String, max_length = 4095, example = "/tmp/report.txt")]
     pub path: GuestPath,
     /// Octal permissions; those of the file that is replaced where nothing is said, else 644.
     #[deserr(default)]
-    #[param(value_type = Option<String>, pattern = "^[0-7]{3,4}$")]
+    #[param(value_type = Option<String>, pattern = "^[0-7]{3,4}$", example = "644")]
     pub mode: Option<Mode>,
 }
 
@@ -180,7 +180,7 @@ impl<E: DeserializeError> Deserr<E> for CompressionLevel {
 #[into_params(parameter_in = Query)]
 pub struct DownloadQuery {
     /// An absolute path.
-    #[param(value_type = String, max_length = 4095)]
+    #[param(value_type = String, max_length = 4095, example = "/tmp/report.txt")]
     pub path: GuestPath,
     /// 1 (fastest) to 19 (smallest); or `fastest` (1), `default` (3), `better` (9), `best` (19).
     #[deserr(default)]
@@ -215,7 +215,7 @@ pub struct UploadForm {
     #[schema(rename = "files.0.file", value_type = String, format = Binary)]
     pub file: (),
     /// Its absolute path.
-    #[schema(rename = "files.0.dest_path", max_length = 4095)]
+    #[schema(rename = "files.0.dest_path", max_length = 4095, example = "/tmp/report.txt")]
     pub dest_path: String,
 }
 
@@ -225,7 +225,7 @@ pub struct UploadZipForm {
     #[schema(value_type = String, format = Binary)]
     pub zip_file: (),
     /// An absolute path.
-    #[schema(max_length = 4095)]
+    #[schema(max_length = 4095, example = "/tmp/site")]
     pub dest_path: String,
 }
 

@@ -1,7 +1,7 @@
 //! Assembles a server's OpenAPI document from those of its routes.
 
 use utoipa::openapi::{
-    ComponentsBuilder, InfoBuilder, OpenApi, PathItem, SecurityRequirement,
+    ComponentsBuilder, InfoBuilder, OpenApi, PathItem, RefOr, SecurityRequirement,
     path::Operation,
     security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
     tag::TagBuilder,
@@ -45,6 +45,9 @@ pub fn document(info: ApiInfo, mut open: OpenApi, mut guarded: OpenApi) -> OpenA
     components.add_security_scheme(BEARER, SecurityScheme::Http(bearer));
     open.components = Some(components);
     describe_groups(&mut open);
+    for operation in open.paths.paths.values_mut().flat_map(operations) {
+        describe_responses(operation);
+    }
     open
 }
 
@@ -65,6 +68,28 @@ fn describe_groups(document: &mut OpenApi) {
                 .build()
         });
     document.tags = Some(tags.collect());
+}
+
+/// Describes the responses that have no description, by their status.
+fn describe_responses(operation: &mut Operation) {
+    for (status, response) in &mut operation.responses.responses {
+        let RefOr::T(response) = response else {
+            continue;
+        };
+        if !response.description.is_empty() {
+            continue;
+        }
+        response.description = match status.as_str() {
+            "200" => "Success",
+            "201" => "Created",
+            "206" => "The requested range",
+            "400" => "The request is invalid; `details` has one entry per field",
+            "401" => "The credential is missing or invalid",
+            "404" => "The resource does not exist",
+            _ => "See the error code",
+        }
+        .to_owned();
+    }
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {

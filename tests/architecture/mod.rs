@@ -1,8 +1,10 @@
 //! Rules about the project as a whole, checked against its source text and its OpenAPI documents.
 //!
 //! - `dependencies`: which module may import which, and which crate has a single importer
+//! - `openapi`: that every operation of the documents is described
 //! - `routes`: where the handler of a URL is, and that the documents are complete
 
 mod dependencies;
+mod openapi;
 mod routes;
 mod source;

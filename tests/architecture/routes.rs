@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::source::{assert_none, occurrences, sources};
 
-const SERVERS: [&str; 2] = ["agent", "control"];
+pub(super) const SERVERS: [&str; 2] = ["agent", "control"];
 
 /// A handler's `#[utoipa::path(…, path = "/…")]`.
 struct Route {
@@ -33,7 +33,7 @@ fn declared_routes(server: &str) -> Vec<Route> {
     routes
 }
 
-fn document(server: &str) -> Value {
+pub(super) fn document(server: &str) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_berth"))
         .args(["openapi", server])
         .output()
