@@ -1,4 +1,4 @@
-// run.mjs BERTH: the whole way once. Starts `berth dev`, creates a browser, runs script.ts in it, shows what came of it.
+// run.mjs BERTH: starts `berth dev`, creates a browser, runs script.ts in it, and prints the result.
 import { spawn } from 'node:child_process';
 import { createWriteStream, readFileSync, readdirSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -11,62 +11,62 @@ import { serveSite } from './site.mjs';
 const berth = process.argv[2] ?? 'target/debug/berth';
 const here = import.meta.dirname ?? new URL('.', import.meta.url).pathname;
 const out = join(here, 'out');
-const startLimit = 60_000;
-const stopLimit = 20_000;
+const startTimeout = 60_000;
+const shutdownTimeout = 20_000;
 
 const table = [];
-let doing = 'prepare';
-let undo = [];
+let currentStep = 'prepare';
+let cleanups = [];
 
 async function step(name, action) {
-  doing = name;
+  currentStep = name;
   const start = performance.now();
   const value = await action();
   table.push({ step: name, ms: Math.round(performance.now() - start) });
   return value;
 }
 
-const withLimit = (promise, ms, what) => {
+const withTimeout = (promise, ms, description) => {
   let timer;
-  const limit = new Promise((_, reject) => { timer = setTimeout(() => reject(new Error(`${what} took more than ${ms / 1000} s`)), ms); });
+  const limit = new Promise((_, reject) => { timer = setTimeout(() => reject(new Error(`${description} took more than ${ms / 1000} s`)), ms); });
   return Promise.race([promise, limit]).finally(() => clearTimeout(timer));
 };
 
 async function startDev(stateDir) {
-  // Its own process group: a Ctrl-C here reaches it once, as the SIGTERM of `stop`, not twice.
+  // In its own process group, so that Ctrl-C reaches it only as the SIGTERM of `stop`.
   const dev = spawn(berth, ['dev', '--json', '--listen', '127.0.0.1:0', '--state-dir', stateDir], {
     detached: true, stdio: ['ignore', 'pipe', 'pipe'],
   });
   const log = createWriteStream(join(out, 'berth.log'));
   dev.stderr.pipe(log);
-  const ended = new Promise(resolve => {
+  const exited = new Promise(resolve => {
     dev.once('exit', (code, signal) => resolve(signal ?? `exit ${code}`));
     dev.once('error', error => resolve(error.message));
   });
-  undo.push(() => stop(dev, ended));
+  cleanups.push(() => stop(dev, exited));
   const line = once(createInterface({ input: dev.stdout }), 'line').then(([text]) => JSON.parse(text));
-  const died = ended.then(how => { throw new Error(`berth dev ended before it served (${how}); its log is ${out}/berth.log`); });
-  return withLimit(Promise.race([line, died]), startLimit, 'berth dev');
+  const failed = exited.then(how => { throw new Error(`berth dev exited before it was ready (${how}); its log is ${out}/berth.log`); });
+  return withTimeout(Promise.race([line, failed]), startTimeout, 'berth dev');
 }
 
-async function stop(dev, ended) {
+async function stop(dev, exited) {
   if (dev.exitCode !== null || dev.signalCode !== null || dev.pid === undefined) return;
   dev.kill('SIGTERM');
   try {
-    await withLimit(ended, stopLimit, 'stopping berth dev');
+    await withTimeout(exited, shutdownTimeout, 'stopping berth dev');
   } catch (error) {
     dev.kill('SIGKILL');
     throw error;
   }
 }
 
-/** Processes that still work in the state directory: there must be none at the end. */
-function left(stateDir) {
+/** Returns the processes that use the state directory. There must be none at the end. */
+function processesUsing(stateDir) {
   return readdirSync('/proc').filter(pid => /^\d+$/.test(pid) && Number(pid) !== process.pid).filter(pid => {
     try {
       return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(stateDir);
     } catch {
-      return false; // ended meanwhile
+      return false; // exited meanwhile
     }
   });
 }
@@ -80,7 +80,7 @@ function client({ base_url, api_key }) {
     });
     const text = await response.text();
     const value = text ? JSON.parse(text) : null;
-    if (!response.ok) throw new Error(`${method} ${path} answered ${response.status}: ${value?.message ?? text}`);
+    if (!response.ok) throw new Error(`${method} ${path} returned ${response.status}: ${value?.message ?? text}`);
     return value;
   };
 }
@@ -89,24 +89,24 @@ async function demo() {
   await rm(out, { recursive: true, force: true });
   await mkdir(out, { recursive: true });
   const stateDir = await mkdtemp(join(tmpdir(), 'berth-demo-'));
-  undo.push(() => rm(stateDir, { recursive: true, force: true }));
+  cleanups.push(() => rm(stateDir, { recursive: true, force: true }));
   const site = await serveSite();
-  undo.push(() => site.close());
+  cleanups.push(() => site.close());
 
-  const served = await step('start berth dev', () => startDev(stateDir));
-  const call = client(served);
+  const server = await step('start berth dev', () => startDev(stateDir));
+  const call = client(server);
   const browser = await step('create a browser', () =>
     call('POST', '/browsers', { name: 'demo', start_url: site.url, viewport: { width: 1280, height: 800 } }));
   const code = await readFile(join(here, 'script.ts'), 'utf8');
-  const answer = await step('run the script', () =>
+  const response = await step('run the script', () =>
     call('POST', `/browsers/${browser.session_id}/automation/execute`, { code, timeout_sec: 60 }));
-  if (!answer.success) throw new Error(`${answer.error} (at: ${answer.stdout.trim().split('\n').at(-1)})`);
-  const { screenshot, steps, ...result } = answer.result;
+  if (!response.success) throw new Error(`${response.error} (at: ${response.stdout.trim().split('\n').at(-1)})`);
+  const { screenshot, steps, ...result } = response.result;
   await writeFile(join(out, 'screenshot.png'), Buffer.from(screenshot, 'base64'));
-  await writeFile(join(out, 'result.json'), JSON.stringify({ ...result, steps, stdout: answer.stdout }, null, 2) + '\n');
+  await writeFile(join(out, 'result.json'), JSON.stringify({ ...result, steps, stdout: response.stdout }, null, 2) + '\n');
   await step('delete the browser', () => call('DELETE', `/browsers/${browser.session_id}`));
-  await step('stop berth dev', () => undo.pop()());
-  const pids = left(stateDir);
+  await step('stop berth dev', () => cleanups.pop()());
+  const pids = processesUsing(stateDir);
   if (pids.length > 0) throw new Error(`processes were left behind: ${pids.join(', ')}`);
 
   print(steps, result);
@@ -124,10 +124,10 @@ function print(steps, result) {
 }
 
 async function cleanUp() {
-  // Undone in reverse; one that fails must not keep the others from being done.
-  for (const action of undo.splice(0).reverse()) {
+  // In reverse order. A failure must not prevent the others.
+  for (const cleanup of cleanups.splice(0).reverse()) {
     try {
-      await action();
+      await cleanup();
     } catch (error) {
       fail(error);
     }
@@ -136,7 +136,7 @@ async function cleanUp() {
 
 function fail(error) {
   const reason = String(error?.cause?.message ?? error?.message ?? error).split('\n')[0];
-  if (!process.exitCode) console.error(`FAILED: ${doing}: ${reason}`);
+  if (!process.exitCode) console.error(`FAILED: ${currentStep}: ${reason}`);
   process.exitCode = 1;
 }
 

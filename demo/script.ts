@@ -1,5 +1,5 @@
-// What the demo runs in the browser: a function body with `page`, `context` and `browser` at hand.
-// The browser was created with the site as its start page, so `page` shows the login form already.
+// The script that the demo runs: a function body with `page`, `context` and `browser` in scope.
+// The browser was created with the site as its start page, so `page` shows the login form.
 interface Order { id: string; item: string; price: number }
 
 const steps: { step: string; ms: number }[] = [];

@@ -1,4 +1,4 @@
-// The small site the demo's script works on: a login form, a list that loads late, a second page, a file to download.
+// The web site of the demo: a login form, a list that loads late, a second page, and a download.
 import { createServer } from 'node:http';
 import { once } from 'node:events';
 
@@ -37,7 +37,7 @@ const list = page => layout(`Orders, page ${page}`, `<p id="status">Loading…</
     });
   </script>`);
 
-async function answer(request, response) {
+async function handle(request, response) {
   const url = new URL(request.url, 'http://site');
   const send = (status, type, body, headers = {}) => response.writeHead(status, { 'content-type': type, ...headers }).end(body);
   const redirect = (location, headers) => send(303, 'text/plain', '', { location, ...headers });
@@ -47,9 +47,9 @@ async function answer(request, response) {
   if (url.pathname === '/login' && request.method === 'POST') {
     let form = '';
     for await (const chunk of request) form += chunk;
-    const given = new URLSearchParams(form);
-    const right = given.get('name') === user.name && given.get('password') === user.password;
-    return right ? redirect('/orders?page=1', { 'set-cookie': 'session=open; HttpOnly; Path=/' }) : redirect('/');
+    const credentials = new URLSearchParams(form);
+    const isValid = credentials.get('name') === user.name && credentials.get('password') === user.password;
+    return isValid ? redirect('/orders?page=1', { 'set-cookie': 'session=open; HttpOnly; Path=/' }) : redirect('/');
   }
   if (!loggedIn) return redirect('/');
   const page = url.searchParams.get('page') === '2' ? 2 : 1;
@@ -65,9 +65,9 @@ async function answer(request, response) {
   send(404, 'text/plain', 'not found');
 }
 
-/** Serves the site on a free port of this machine alone. */
+/** Serves the site on a free port of the loopback interface. */
 export async function serveSite() {
-  const server = createServer((request, response) => answer(request, response).catch(error => response.destroy(error)));
+  const server = createServer((request, response) => handle(request, response).catch(error => response.destroy(error)));
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   return {

@@ -1,4 +1,4 @@
-//! Files and profiles, moved whole: beside what the system's own programs take for the same.
+//! Transfers of files and profiles, compared with the system's own programs.
 
 use std::{
     fs,
@@ -16,14 +16,15 @@ use tokio::{io::AsyncWriteExt, process::Command};
 
 use crate::{
     figures::{Figures, Samples},
-    parts::{Agent, Result, Site},
+    fixtures::{Agent, Result, Site},
 };
 
 const ROUNDS: usize = 5;
-/// One file, written and read.
+/// The size of the file that is written and read.
 const FILE: usize = 1 << 30;
 const CHUNK: usize = 1 << 20;
-/// What a profile has grown by that was used for a while: databases and site data, which compress, and images, which do not.
+/// The content added to a profile, as after some use: databases and site data, which compress,
+/// and images, which do not.
 const TEXT_FILES: usize = 192;
 const NOISE_FILES: usize = 64;
 const MIB: f64 = (1 << 20) as f64;
@@ -33,65 +34,62 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Resul
     file(figures, agent).await
 }
 
-/// Archive and restore of a used profile, in MiB of the profile per second.
+/// Measures archiving and restoring a used profile, in MiB of the profile per second.
 async fn profile(figures: &mut Figures, agent: &Agent, site: &Site) -> Result<()> {
     let request = agent.http.request(Method::PUT, "/chromium/start_url");
     let request = request.json(&json!({"url": site.url}));
     request.send().await?.error_for_status()?;
     grow(&agent.state_dir().join("user-data/Default/Grown"))?;
-    // Theirs get a copy that stands still: they would break off over a file that changes.
-    let elsewhere = TempDir::new()?;
-    let (still, packed) = (
-        elsewhere.path().join("still"),
-        elsewhere.path().join("packed"),
-    );
+    // The baseline gets a copy: tar would fail when a file changes.
+    let scratch = TempDir::new()?;
+    let (still, packed) = (scratch.path().join("still"), scratch.path().join("packed"));
     fs::write(&packed, agent.http.get("/user_data").await?)?;
     unpack(&packed, &still).await?;
     let size = size_of(&still)? as f64 / MIB;
 
-    let (mut streamed, mut closed, mut theirs) = <(Samples, Samples, Samples)>::default();
-    let (mut ratio, mut their_ratio) = <(Samples, Samples)>::default();
-    let (mut restored, mut their_restored) = <(Samples, Samples)>::default();
+    let (mut streamed, mut closed, mut baseline) = <(Samples, Samples, Samples)>::default();
+    let (mut ratio, mut baseline_ratio) = <(Samples, Samples)>::default();
+    let (mut restored, mut baseline_restored) = <(Samples, Samples)>::default();
     for round in 0..ROUNDS {
         let route = format!("/fs/download_dir_zstd?path={}", still.display());
-        let begun = Instant::now();
+        let start = Instant::now();
         let archive = agent.http.get(&route).await?;
-        streamed.add(size / begun.elapsed().as_secs_f64());
+        streamed.add(size / start.elapsed().as_secs_f64());
         ratio.add(size / (archive.len() as f64 / MIB));
 
-        let begun = Instant::now();
+        let start = Instant::now();
         let script = "tar -C \"$1\" -cf - . | zstd -q -f -3 -T0 -c > \"$2\"";
         shell(script, &[&still, &packed]).await?;
-        theirs.add(size / begun.elapsed().as_secs_f64());
-        their_ratio.add(size / (fs::metadata(&packed)?.len() as f64 / MIB));
+        baseline.add(size / start.elapsed().as_secs_f64());
+        baseline_ratio.add(size / (fs::metadata(&packed)?.len() as f64 / MIB));
 
-        let begun = Instant::now();
+        let start = Instant::now();
         let archive = agent.http.get("/user_data").await?;
-        closed.add(size / begun.elapsed().as_secs_f64());
-        // It is just being started again, which is not what is measured here.
+        closed.add(size / start.elapsed().as_secs_f64());
+        // The restart of Chromium is not measured.
         agent.http.get("/json/version").await?;
 
         let request = agent.http.request(Method::PUT, "/user_data");
-        let begun = Instant::now();
+        let start = Instant::now();
         request.body(archive).send().await?.error_for_status()?;
-        restored.add(size / begun.elapsed().as_secs_f64());
+        restored.add(size / start.elapsed().as_secs_f64());
         agent.http.get("/json/version").await?;
 
-        let unpacked = elsewhere.path().join(format!("unpacked-{round}"));
-        let begun = Instant::now();
+        let unpacked = scratch.path().join(format!("unpacked-{round}"));
+        let start = Instant::now();
         unpack(&packed, &unpacked).await?;
-        their_restored.add(size / begun.elapsed().as_secs_f64());
+        baseline_restored.add(size / start.elapsed().as_secs_f64());
         fs::remove_dir_all(unpacked)?;
     }
     let (packs, unpacks) = ("tar | zstd -3 -T0", "zstd -d | tar -x");
     let name = "download_dir_zstd of a profile";
-    figures.compare(name, "MiB/s", streamed, packs, theirs.clone());
+    figures.compare(name, "MiB/s", streamed, packs, baseline.clone());
     let name = "size of the profile over the archive's";
-    figures.compare(name, "times", ratio, packs, their_ratio);
-    let name = "GET /user_data, Chromium's end included";
-    figures.compare(name, "MiB/s", closed, packs, theirs);
-    let name = "PUT /user_data, Chromium's end included";
-    figures.compare(name, "MiB/s", restored, unpacks, their_restored);
+    figures.compare(name, "times", ratio, packs, baseline_ratio);
+    let name = "GET /user_data, with Chromium's shutdown";
+    figures.compare(name, "MiB/s", closed, packs, baseline);
+    let name = "PUT /user_data, with Chromium's shutdown";
+    figures.compare(name, "MiB/s", restored, unpacks, baseline_restored);
     Ok(())
 }
 
@@ -101,10 +99,10 @@ async fn unpack(archive: &Path, into: &Path) -> Result<()> {
     shell(script, &[archive, into]).await
 }
 
-/// A file of a GiB, in and out, in MiB per second.
+/// Measures writing and reading a file of 1 GiB, in MiB per second.
 async fn file(figures: &mut Figures, agent: &Agent) -> Result<()> {
-    let folder = TempDir::new()?;
-    let (path, copy) = (folder.path().join("file"), folder.path().join("copy"));
+    let directory = TempDir::new()?;
+    let (path, copy) = (directory.path().join("file"), directory.path().join("copy"));
     let size = FILE as f64 / MIB;
     let (mut written, mut read) = (Samples::default(), Samples::default());
     let (mut copied, mut copied_again) = (Samples::default(), Samples::default());
@@ -112,18 +110,18 @@ async fn file(figures: &mut Figures, agent: &Agent) -> Result<()> {
     for _ in 0..ROUNDS {
         let chunk = chunk.clone();
         let chunks = (0..FILE / CHUNK).map(move |_| Ok::<_, std::io::Error>(chunk.clone()));
-        // To remove what is replaced takes time as well, on both sides.
+        // Removing the replaced file takes time on both sides.
         let _ = fs::remove_file(&path);
         let route = format!("/fs/write_file?path={}", path.display());
         let request = agent.http.request(Method::PUT, &route);
-        let begun = Instant::now();
+        let start = Instant::now();
         let body = Body::wrap_stream(stream::iter(chunks));
         request.body(body).send().await?.error_for_status()?;
-        written.add(size / begun.elapsed().as_secs_f64());
+        written.add(size / start.elapsed().as_secs_f64());
         copied.add(size / cp(&path, &copy).await?);
 
         let route = format!("/fs/read_file?path={}", path.display());
-        let begun = Instant::now();
+        let start = Instant::now();
         let answer = agent.http.request(Method::GET, &route).send().await?;
         let mut chunks = answer.error_for_status()?.bytes_stream();
         let mut out = tokio::fs::File::create(&copy).await?;
@@ -131,7 +129,7 @@ async fn file(figures: &mut Figures, agent: &Agent) -> Result<()> {
             out.write_all(&chunk?).await?;
         }
         out.flush().await?;
-        read.add(size / begun.elapsed().as_secs_f64());
+        read.add(size / start.elapsed().as_secs_f64());
         copied_again.add(size / cp(&path, &copy).await?);
     }
     figures.compare("write_file of 1 GiB", "MiB/s", written, "cp", copied);
@@ -145,12 +143,12 @@ async fn file(figures: &mut Figures, agent: &Agent) -> Result<()> {
     Ok(())
 }
 
-/// Seconds.
+/// Copies a file; returns the duration in seconds.
 async fn cp(from: &Path, to: &Path) -> Result<f64> {
     let _ = fs::remove_file(to);
-    let begun = Instant::now();
+    let start = Instant::now();
     shell("cp \"$1\" \"$2\"", &[from, to]).await?;
-    Ok(begun.elapsed().as_secs_f64())
+    Ok(start.elapsed().as_secs_f64())
 }
 
 async fn shell(script: &str, arguments: &[&Path]) -> Result<()> {
@@ -164,12 +162,12 @@ async fn shell(script: &str, arguments: &[&Path]) -> Result<()> {
     if status.success() {
         Ok(())
     } else {
-        Err(format!("`{script}` ended with {status}").into())
+        Err(format!("`{script}` failed: {status}").into())
     }
 }
 
-fn grow(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder)?;
+fn grow(directory: &Path) -> Result<()> {
+    fs::create_dir_all(directory)?;
     for number in 0..TEXT_FILES {
         let mut text = String::with_capacity(CHUNK);
         while text.len() < CHUNK {
@@ -178,15 +176,15 @@ fn grow(folder: &Path) -> Result<()> {
                 text.len() * 7919
             ));
         }
-        fs::write(folder.join(format!("text-{number}")), text)?;
+        fs::write(directory.join(format!("text-{number}")), text)?;
     }
     for (number, noise) in noise(NOISE_FILES * CHUNK).chunks(CHUNK).enumerate() {
-        fs::write(folder.join(format!("noise-{number}")), noise)?;
+        fs::write(directory.join(format!("noise-{number}")), noise)?;
     }
     Ok(())
 }
 
-/// Bytes that do not compress.
+/// Returns incompressible bytes.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -200,15 +198,15 @@ fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-fn size_of(folder: &Path) -> std::io::Result<u64> {
+fn size_of(directory: &Path) -> std::io::Result<u64> {
     let mut size = 0;
-    let mut folders: Vec<PathBuf> = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder)? {
+    let mut directorys: Vec<PathBuf> = vec![directory.to_owned()];
+    while let Some(directory) = directorys.pop() {
+        for entry in fs::read_dir(directory)? {
             let entry = entry?;
-            // Chromium goes on meanwhile.
+            // Chromium may remove files meanwhile.
             match entry.metadata() {
-                Ok(found) if found.is_dir() => folders.push(entry.path()),
+                Ok(found) if found.is_dir() => directorys.push(entry.path()),
                 Ok(found) => size += found.len(),
                 Err(_) => {}
             }

@@ -1,7 +1,8 @@
-//! What the CDP passthrough costs per message: through the agent, and through control and the agent, beside Chromium itself.
+//! The cost per message of CDP through the agent, and through control and the agent, compared with
+//! a direct connection to Chromium.
 
 use crate::figures::{Figures, Samples};
-use crate::parts::{Agent, Browser, Result};
+use crate::fixtures::{Agent, Browser, Result};
 use futures::{SinkExt, StreamExt};
 use http::header::AUTHORIZATION;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 const DIRECT: &str = "Chromium directly";
 const ROUND_TRIPS: usize = 2000;
-/// Messages sent before the first answer is waited for.
+/// The number of messages sent before the first response is awaited.
 const BURST: usize = 500;
 const ROUNDS: usize = 5;
 
@@ -38,7 +39,7 @@ impl Client {
             .await?)
     }
 
-    async fn answer(&mut self) -> Result<()> {
+    async fn response(&mut self) -> Result<()> {
         loop {
             match self.0.next().await.ok_or("the connection was closed")?? {
                 Message::Text(text) if text.contains("\"id\":") => return Ok(()),
@@ -50,18 +51,18 @@ impl Client {
     async fn round_trip(&mut self, id: usize) -> Result<Duration> {
         let start = Instant::now();
         self.send(id).await?;
-        self.answer().await?;
+        self.response().await?;
         Ok(start.elapsed())
     }
 
-    /// Messages answered per second while many are under way.
+    /// Returns the responses per second with many messages in flight.
     async fn burst(&mut self) -> Result<f64> {
         let start = Instant::now();
         for id in 0..BURST {
             self.send(id).await?;
         }
         for _ in 0..BURST {
-            self.answer().await?;
+            self.response().await?;
         }
         Ok(BURST as f64 / start.elapsed().as_secs_f64())
     }
@@ -82,30 +83,30 @@ async fn compare(
     mut client: Client,
 ) -> Result<()> {
     let mut direct = Client::connect(&agent.chromium_ws_url()?, None).await?;
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for id in 0..ROUND_TRIPS {
-        ours.add_us(client.round_trip(id).await?);
-        theirs.add_us(direct.round_trip(id).await?);
+        berth.add_us(client.round_trip(id).await?);
+        baseline.add_us(direct.round_trip(id).await?);
     }
     figures.compare(
-        format!("CDP message and answer {name}"),
+        format!("CDP round trip {name}"),
         "us",
-        ours,
+        berth,
         DIRECT,
-        theirs,
+        baseline,
     );
 
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..ROUNDS {
-        ours.add(client.burst().await?);
-        theirs.add(direct.burst().await?);
+        berth.add(client.burst().await?);
+        baseline.add(direct.burst().await?);
     }
     figures.compare(
         format!("CDP messages {name}"),
         "per s",
-        ours,
+        berth,
         DIRECT,
-        theirs,
+        baseline,
     );
     Ok(())
 }

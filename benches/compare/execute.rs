@@ -1,20 +1,21 @@
-//! Scripts: ours, each call in a fresh context, beside a warm daemon that keeps one, and beside a fresh Node per call.
+//! Scripts, each in a fresh context, compared with a warm Node daemon that keeps its context, and
+//! with a fresh Node process per call.
 
 use crate::figures::{Figures, Samples};
-use crate::parts::{self, Agent, BareChromium, Daemon, Http, Result, Site};
+use crate::fixtures::{self, Agent, BareChromium, Http, NodeDaemon, Result, Site};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
 
 const WARM: &str = "warm Node daemon";
 const FRESH: &str = "fresh Node process";
-/// Time between paced calls, enough for a pool to fill again.
+/// The time between paced calls, long enough for the pool to refill.
 const PACE: Duration = Duration::from_millis(100);
 
 struct Work {
     name: &'static str,
     code: String,
-    answer: Value,
+    expected: Value,
     paced: usize,
     back_to_back: usize,
     fresh: usize,
@@ -22,12 +23,12 @@ struct Work {
 
 pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Result<()> {
     let chromium = BareChromium::start(agent).await?;
-    let daemon = Daemon::start(&chromium.ws_url).await?;
+    let daemon = NodeDaemon::start(&chromium.ws_url).await?;
     let works = [
         Work {
             name: "return 1",
             code: "return 1".into(),
-            answer: json!(1),
+            expected: json!(1),
             paced: 200,
             back_to_back: 100,
             fresh: 20,
@@ -38,7 +39,7 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Resul
                 "await page.goto('{}'); await page.click('button'); return await page.title();",
                 site.url
             ),
-            answer: json!("after"),
+            expected: json!("after"),
             paced: 100,
             back_to_back: 40,
             fresh: 10,
@@ -57,49 +58,54 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Resul
 async fn call(http: &Http, work: &Work) -> Result<Duration> {
     let body = json!({ "code": work.code });
     let start = Instant::now();
-    let answer = http.post("/automation/execute", &body).await?;
-    let took = start.elapsed();
-    right(work, &answer)?;
-    Ok(took)
+    let response = http.post("/automation/execute", &body).await?;
+    let duration = start.elapsed();
+    check(work, &response)?;
+    Ok(duration)
 }
 
-/// A wrong answer has no speed.
-fn right(work: &Work, answer: &Value) -> Result<()> {
-    if answer["success"] == json!(true) && answer["result"] == work.answer {
+/// Fails unless the response has the expected result.
+fn check(work: &Work, response: &Value) -> Result<()> {
+    if response["success"] == json!(true) && response["result"] == work.expected {
         return Ok(());
     }
-    Err(format!("{} answered {answer}", work.name).into())
+    Err(format!("{} returned {response}", work.name).into())
 }
 
-async fn paced(figures: &mut Figures, agent: &Agent, daemon: &Daemon, work: &Work) -> Result<()> {
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+async fn paced(
+    figures: &mut Figures,
+    agent: &Agent,
+    daemon: &NodeDaemon,
+    work: &Work,
+) -> Result<()> {
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     let mut pace = interval(PACE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for warm_up in [true, false] {
         for _ in 0..if warm_up { 5 } else { work.paced } {
-            for (http, samples) in [(&agent.http, &mut ours), (&daemon.http, &mut theirs)] {
+            for (http, samples) in [(&agent.http, &mut berth), (&daemon.http, &mut baseline)] {
                 pace.tick().await;
-                let took = call(http, work).await?;
+                let duration = call(http, work).await?;
                 if !warm_up {
-                    samples.add_ms(took);
+                    samples.add_ms(duration);
                 }
             }
         }
     }
-    figures.compare(format!("{}, paced", work.name), "ms", ours, WARM, theirs);
+    figures.compare(format!("{}, paced", work.name), "ms", berth, WARM, baseline);
     Ok(())
 }
 
 async fn back_to_back(
     figures: &mut Figures,
     agent: &Agent,
-    daemon: &Daemon,
+    daemon: &NodeDaemon,
     work: &Work,
 ) -> Result<()> {
     const ROUNDS: usize = 4;
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..ROUNDS {
-        for (http, samples) in [(&agent.http, &mut ours), (&daemon.http, &mut theirs)] {
+        for (http, samples) in [(&agent.http, &mut berth), (&daemon.http, &mut baseline)] {
             for _ in 0..work.back_to_back / ROUNDS {
                 samples.add_ms(call(http, work).await?);
             }
@@ -108,36 +114,36 @@ async fn back_to_back(
     figures.compare(
         format!("{}, back to back", work.name),
         "ms",
-        ours,
+        berth,
         WARM,
-        theirs,
+        baseline,
     );
     Ok(())
 }
 
 async fn fresh(figures: &mut Figures, agent: &Agent, cdp: &str, work: &Work) -> Result<()> {
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..work.fresh {
-        ours.add_ms(call(&agent.http, work).await?);
+        berth.add_ms(call(&agent.http, work).await?);
         let start = Instant::now();
-        let answer = parts::fresh_node(cdp, &work.code).await?;
-        theirs.add_ms(start.elapsed());
-        right(work, &answer)?;
+        let response = fixtures::run_in_fresh_node(cdp, &work.code).await?;
+        baseline.add_ms(start.elapsed());
+        check(work, &response)?;
     }
     figures.compare(
         format!("{}, a process each", work.name),
         "ms",
-        ours,
+        berth,
         FRESH,
-        theirs,
+        baseline,
     );
     Ok(())
 }
 
-fn memory(figures: &mut Figures, agent: &Agent, daemon: &Daemon) -> Result<()> {
+fn memory(figures: &mut Figures, agent: &Agent, daemon: &NodeDaemon) -> Result<()> {
     let one = |pid| -> Result<Samples> {
         let mut samples = Samples::default();
-        samples.add(parts::resident(pid)?);
+        samples.add(fixtures::resident_mib(pid)?);
         Ok(samples)
     };
     figures.compare(
@@ -149,7 +155,7 @@ fn memory(figures: &mut Figures, agent: &Agent, daemon: &Daemon) -> Result<()> {
     );
     let mut workers = Samples::default();
     for pid in agent.workers()? {
-        workers.add(parts::resident(pid)?);
+        workers.add(fixtures::resident_mib(pid)?);
     }
     figures.compare(
         "script worker, resident, waiting",

@@ -1,7 +1,8 @@
-//! Samples, their percentiles, and the table they end in.
+//! Samples, their percentiles, and the tables of results.
+
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use std::time::Duration;
 
 #[derive(Clone, Default)]
 pub struct Samples(Vec<f64>);
@@ -11,15 +12,15 @@ impl Samples {
         self.0.push(value);
     }
 
-    pub fn add_ms(&mut self, took: Duration) {
-        self.add(took.as_secs_f64() * 1e3);
+    pub fn add_ms(&mut self, duration: Duration) {
+        self.add(duration.as_secs_f64() * 1e3);
     }
 
-    pub fn add_us(&mut self, took: Duration) {
-        self.add(took.as_secs_f64() * 1e6);
+    pub fn add_us(&mut self, duration: Duration) {
+        self.add(duration.as_secs_f64() * 1e6);
     }
 
-    /// Nearest rank, so that every percentile is a value that was measured.
+    /// Returns the percentile by nearest rank, so that it is a measured value.
     fn percentile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -31,9 +32,9 @@ impl Samples {
 struct Figure {
     name: String,
     unit: &'static str,
-    theirs_is: String,
-    ours: Samples,
-    theirs: Option<Samples>,
+    baseline_name: String,
+    berth: Samples,
+    baseline: Option<Samples>,
 }
 
 #[derive(Default)]
@@ -44,33 +45,33 @@ impl Figures {
         &mut self,
         name: impl Into<String>,
         unit: &'static str,
-        ours: Samples,
-        theirs_is: impl Into<String>,
-        theirs: Samples,
+        berth: Samples,
+        baseline_name: impl Into<String>,
+        baseline: Samples,
     ) {
         self.0.push(Figure {
             name: name.into(),
             unit,
-            theirs_is: theirs_is.into(),
-            ours,
-            theirs: Some(theirs),
+            baseline_name: baseline_name.into(),
+            berth,
+            baseline: Some(baseline),
         });
     }
 
-    pub fn alone(&mut self, name: impl Into<String>, unit: &'static str, ours: Samples) {
+    pub fn alone(&mut self, name: impl Into<String>, unit: &'static str, berth: Samples) {
         self.0.push(Figure {
             name: name.into(),
             unit,
-            theirs_is: String::new(),
-            ours,
-            theirs: None,
+            baseline_name: String::new(),
+            berth,
+            baseline: None,
         });
     }
 
     pub fn print(&self) {
         println!(
-            "\n{:<44}{:>8} {:>20} {:>20} {:>7}  theirs is",
-            "", "unit", "ours p50 / p99", "theirs p50 / p99", "ratio"
+            "\n{:<44}{:>8} {:>20} {:>20} {:>7}  baseline",
+            "", "unit", "Berth p50 / p99", "baseline p50 / p99", "ratio"
         );
         for figure in &self.0 {
             let pair = |samples: &Samples| {
@@ -80,7 +81,7 @@ impl Figures {
                     samples.percentile(0.99)
                 )
             };
-            let theirs = figure.theirs.as_ref().map_or_else(|| "-".into(), pair);
+            let baseline = figure.baseline.as_ref().map_or_else(|| "-".into(), pair);
             let ratio = figure
                 .ratio()
                 .map_or_else(|| "-".into(), |ratio| format!("{ratio:.3}"));
@@ -88,10 +89,10 @@ impl Figures {
                 "{:<44}{:>8} {:>20} {:>20} {:>7}  {}",
                 figure.name,
                 figure.unit,
-                pair(&figure.ours),
-                theirs,
+                pair(&figure.berth),
+                baseline,
                 ratio,
-                figure.theirs_is
+                figure.baseline_name
             );
         }
     }
@@ -103,9 +104,9 @@ impl Figures {
 }
 
 impl Figure {
-    /// Ours over theirs, at the median.
+    /// Returns Berth's median divided by the baseline's.
     fn ratio(&self) -> Option<f64> {
-        Some(self.ours.percentile(0.5) / self.theirs.as_ref()?.percentile(0.5))
+        Some(self.berth.percentile(0.5) / self.baseline.as_ref()?.percentile(0.5))
     }
 
     fn json(&self) -> Value {
@@ -113,11 +114,11 @@ impl Figure {
         json!({
             "name": self.name,
             "unit": self.unit,
-            "ours": pair(&self.ours),
-            "theirs": self.theirs.as_ref().map(pair),
+            "berth": pair(&self.berth),
+            "baseline": self.baseline.as_ref().map(pair),
             "ratio": self.ratio().map(round),
-            "theirs_is": self.theirs_is,
-            "samples": self.ours.0.len(),
+            "baseline_name": self.baseline_name,
+            "samples": self.berth.0.len(),
         })
     }
 }

@@ -1,7 +1,7 @@
-//! Mouse, keyboard and clipboard over HTTP, beside the programs one would run for each call.
+//! Mouse, keyboard and clipboard over HTTP, compared with running xdotool or xclip for each call.
 
 use crate::figures::{Figures, Samples};
-use crate::parts::{Agent, Result, Screen, until};
+use crate::fixtures::{Agent, Result, Screen, until};
 use serde_json::{Value, json};
 use std::ops::RangeBounds;
 use std::process::Stdio;
@@ -10,15 +10,16 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 const CALLS: usize = 200;
-/// For what takes the other side seconds.
+/// The number of rounds where the baseline takes seconds.
 const ROUNDS: usize = 3;
 const MOVES: usize = 20;
 const BATCHES: usize = 50;
 const TYPED: usize = 1000;
-/// Its title is how much is in it, once it has the keyboard and was drawn: what is typed into a new page before that, Chromium drops.
+/// A page whose title is the length of its text, once it has the focus and is drawn: before that
+/// Chromium drops what is typed.
 const FIELD: &str = "data:text/html,<textarea autofocus oninput='document.title = value.length' \
                      onfocus='requestAnimationFrame(() => setTimeout(() => document.title = value.length, 100))'>";
-/// Where a click meets nothing that answers to it.
+/// A position without a clickable element.
 const SPOT: (u32, u32) = (600, 500);
 
 pub async fn measure(figures: &mut Figures, agent: &Agent) -> Result<()> {
@@ -31,25 +32,25 @@ pub async fn measure(figures: &mut Figures, agent: &Agent) -> Result<()> {
 }
 
 async fn position(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Result<()> {
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..CALLS {
         let start = Instant::now();
-        let told = act(agent, "get_mouse_position", &json!({})).await?;
-        ours.add_us(start.elapsed());
-        if !told["x"].is_u64() {
-            return Err(format!("no position: {told}").into());
+        let position = run_action(agent, "get_mouse_position", &json!({})).await?;
+        berth.add_us(start.elapsed());
+        if !position["x"].is_u64() {
+            return Err(format!("no position: {position}").into());
         }
 
         let start = Instant::now();
         xdotool(screen, &["getmouselocation"]).await?;
-        theirs.add_us(start.elapsed());
+        baseline.add_us(start.elapsed());
     }
     figures.compare(
         "mouse position",
         "us",
-        ours,
+        berth,
         "xdotool getmouselocation",
-        theirs,
+        baseline,
     );
     Ok(())
 }
@@ -57,48 +58,48 @@ async fn position(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Resu
 async fn click(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Result<()> {
     let (x, y) = SPOT;
     let (across, down) = (x.to_string(), y.to_string());
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..CALLS {
         let start = Instant::now();
-        act(agent, "click_mouse", &json!({"x": x, "y": y})).await?;
-        ours.add_us(start.elapsed());
+        run_action(agent, "click_mouse", &json!({"x": x, "y": y})).await?;
+        berth.add_us(start.elapsed());
 
         let start = Instant::now();
         xdotool(screen, &["mousemove", &across, &down, "click", "1"]).await?;
-        theirs.add_us(start.elapsed());
+        baseline.add_us(start.elapsed());
     }
     figures.compare(
-        "click at a place",
+        "click at a position",
         "us",
-        ours,
+        berth,
         "xdotool mousemove X Y click 1",
-        theirs,
+        baseline,
     );
     Ok(())
 }
 
 async fn moves(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Result<()> {
-    let places: Vec<(usize, usize)> = (0..MOVES).map(|n| (100 + 10 * n, 200 + 5 * n)).collect();
-    let actions: Vec<Value> = places
+    let positions: Vec<(usize, usize)> = (0..MOVES).map(|n| (100 + 10 * n, 200 + 5 * n)).collect();
+    let actions: Vec<Value> = positions
         .iter()
         .map(|(x, y)| json!({"type": "move_mouse", "move_mouse": {"x": x, "y": y}}))
         .collect();
     let batch = json!({ "actions": actions });
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..BATCHES {
         let start = Instant::now();
-        act(agent, "batch", &batch).await?;
-        ours.add_us(start.elapsed());
+        run_action(agent, "batch", &batch).await?;
+        berth.add_us(start.elapsed());
 
         let start = Instant::now();
-        for (x, y) in &places {
+        for (x, y) in &positions {
             xdotool(screen, &["mousemove", &x.to_string(), &y.to_string()]).await?;
         }
-        theirs.add_us(start.elapsed());
+        baseline.add_us(start.elapsed());
     }
     let name = format!("batch of {MOVES} moves");
-    let theirs_is = format!("{MOVES} times xdotool mousemove");
-    figures.compare(name, "us", ours, theirs_is, theirs);
+    let baseline_name = format!("{MOVES} times xdotool mousemove");
+    figures.compare(name, "us", berth, baseline_name, baseline);
     Ok(())
 }
 
@@ -108,64 +109,66 @@ async fn typing(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Result
         .cycle()
         .take(TYPED)
         .collect();
-    // Its own delay is what its users have; without one it is at its fastest.
+    // With the default delay, and with none, which is fastest.
     let ways: [(&str, &[&str]); 2] = [
         ("xdotool type", &["type"]),
         ("xdotool type --delay 0", &["type", "--delay", "0"]),
     ];
     agent.show(FIELD).await?;
-    filled(agent, ..=0).await?;
-    for (theirs_is, arguments) in ways {
-        let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    wait_for_length(agent, ..=0).await?;
+    for (baseline_name, arguments) in ways {
+        let (mut berth, mut baseline) = (Samples::default(), Samples::default());
         for _ in 0..ROUNDS {
             let start = Instant::now();
-            act(agent, "type", &json!({ "text": text })).await?;
-            ours.add_ms(start.elapsed());
-            empty(agent).await?;
+            run_action(agent, "type", &json!({ "text": text })).await?;
+            berth.add_ms(start.elapsed());
+            clear_field(agent).await?;
 
             let start = Instant::now();
             xdotool(screen, &[arguments, &[&text]].concat()).await?;
-            theirs.add_ms(start.elapsed());
-            empty(agent).await?;
+            baseline.add_ms(start.elapsed());
+            clear_field(agent).await?;
         }
         let name = format!("{TYPED} characters typed");
-        figures.compare(name, "ms", ours, theirs_is, theirs);
+        figures.compare(name, "ms", berth, baseline_name, baseline);
     }
     Ok(())
 }
 
-/// Empties the field, once all that was typed is in it: the more there is, the longer Chromium takes for another character.
-async fn empty(agent: &Agent) -> Result<()> {
-    // A key that is down for too long on a busy machine is typed more than once by xdotool.
-    filled(agent, TYPED..).await?;
+/// Waits until all text is in the field, then empties it: Chromium needs more time per character
+/// as the text grows.
+async fn clear_field(agent: &Agent) -> Result<()> {
+    // On a busy machine xdotool holds a key long enough to repeat it.
+    wait_for_length(agent, TYPED..).await?;
     let keys = json!({ "keys": ["Ctrl+a", "Delete"] });
-    act(agent, "press_key", &keys).await?;
-    filled(agent, ..=0).await
+    run_action(agent, "press_key", &keys).await?;
+    wait_for_length(agent, ..=0).await
 }
 
-/// Until so much is in the field. Its title is the browser's to tell, however busy the page is.
-async fn filled(agent: &Agent, wanted: impl RangeBounds<usize> + Sync) -> Result<()> {
-    let wanted = &wanted;
+/// Waits until the length of the text is in the range. The browser has the page's title even while
+/// the page is busy.
+async fn wait_for_length(agent: &Agent, lengths: impl RangeBounds<usize> + Sync) -> Result<()> {
+    let lengths = &lengths;
     until(move || async move {
         let tabs: Vec<Value> = serde_json::from_slice(&agent.http.get("/json/list").await?)?;
-        let mut lengths = tabs
+        let mut titles = tabs
             .iter()
             .filter_map(|tab| tab["title"].as_str()?.parse().ok());
-        Ok(lengths
-            .any(|length: usize| wanted.contains(&length))
+        Ok(titles
+            .any(|length: usize| lengths.contains(&length))
             .then_some(()))
     })
     .await
 }
 
 async fn clipboard(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Result<()> {
-    const TEXT: &str = "what is on the clipboard";
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    const TEXT: &str = "clipboard content";
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..CALLS {
         let start = Instant::now();
-        act(agent, "clipboard/write", &json!({ "text": TEXT })).await?;
-        let read = act(agent, "clipboard/read", &json!({})).await?;
-        ours.add_us(start.elapsed());
+        run_action(agent, "clipboard/write", &json!({ "text": TEXT })).await?;
+        let read = run_action(agent, "clipboard/read", &json!({})).await?;
+        berth.add_us(start.elapsed());
         if read["text"] != TEXT {
             return Err(format!("the clipboard has {read}").into());
         }
@@ -175,24 +178,24 @@ async fn clipboard(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Res
         let mut command = screen.command("xclip");
         command.args(["-selection", "clipboard", "-out"]);
         let read = command.output().await?;
-        theirs.add_us(start.elapsed());
+        baseline.add_us(start.elapsed());
         if read.stdout != TEXT.as_bytes() {
-            return Err("xclip has read something else".into());
+            return Err("xclip read different text".into());
         }
     }
     figures.compare(
         "clipboard written and read",
         "us",
-        ours,
+        berth,
         "xclip, twice",
-        theirs,
+        baseline,
     );
     Ok(())
 }
 
 async fn xclip_write(screen: &Screen, text: &str) -> Result<()> {
     let mut command = screen.command("xclip");
-    // It stays in the background as the owner, until somebody else is.
+    // It stays in the background until another client takes the clipboard.
     command
         .args(["-selection", "clipboard", "-in"])
         .stdin(Stdio::piped())
@@ -204,7 +207,7 @@ async fn xclip_write(screen: &Screen, text: &str) -> Result<()> {
     succeeded(child.wait().await?)
 }
 
-async fn act(agent: &Agent, route: &str, body: &Value) -> Result<Value> {
+async fn run_action(agent: &Agent, route: &str, body: &Value) -> Result<Value> {
     agent.http.post(&format!("/computer/{route}"), body).await
 }
 
@@ -223,6 +226,6 @@ fn succeeded(status: std::process::ExitStatus) -> Result<()> {
     if status.success() {
         Ok(())
     } else {
-        Err(format!("a program of theirs failed: {status}").into())
+        Err(format!("a baseline program failed: {status}").into())
     }
 }

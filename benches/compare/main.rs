@@ -1,15 +1,21 @@
-//! `make bench`: Berth measured beside what its user would run instead, in one run on one machine: Node with playwright-core, xdotool, xclip,
-//! ffmpeg and others.
+//! `make bench` compares Berth with its alternatives (Node with playwright-core, xdotool, xclip,
+//! ffmpeg and others) in one run on one machine.
 //!
-//! Ours and theirs take turns sample by sample, so that what else the machine does hits both alike. Each drives a Chromium
-//! of its own, started with the same flags.
+//! Samples of Berth and of the baseline alternate, so that other load affects both. Each drives its
+//! own Chromium, started with the same flags.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the baseline is measured with blocking calls and unbounded queues too"
+)]
 
 mod archive;
 mod cdp;
 mod execute;
 mod figures;
+mod fixtures;
 mod input;
-mod parts;
 mod process;
 mod proxy;
 mod recording;
@@ -18,9 +24,9 @@ mod start;
 mod watch;
 
 use figures::Figures;
-use parts::{Agent, Dev, Result, Site};
+use fixtures::{Agent, Dev, Result, Site};
 
-/// What is measured, in this order; the names are also those that may be asked for.
+/// The sections in the order they are measured, and the names that select them.
 const SECTIONS: [&str; 9] = [
     "execute",
     "start",
@@ -35,40 +41,41 @@ const SECTIONS: [&str; 9] = [
 
 #[tokio::main(worker_threads = 1)]
 async fn main() -> Result<()> {
-    // `cargo bench` adds `--bench`. Of our own there are two: where the figures go, and which sections are wanted.
+    // `cargo bench` adds `--bench`. The other arguments are the output file and the sections.
     let mut arguments = std::env::args()
         .skip(1)
         .filter(|argument| !argument.starts_with("--"));
     let out = arguments.next();
-    let wanted: Vec<String> = arguments.collect();
-    if let Some(unknown) = wanted
+    let selected: Vec<String> = arguments.collect();
+    if let Some(unknown) = selected
         .iter()
         .find(|name| !SECTIONS.contains(&name.as_str()))
     {
         let known = SECTIONS.join(", ");
-        return Err(format!("there is no section {unknown}; there are {known}").into());
+        return Err(format!("unknown section {unknown}; known sections: {known}").into());
     }
-    // On the runtime's own thread, where the client's connections are served too: no call hops between threads or wakes another.
+    // Runs on the runtime's worker thread, which also serves the client's connections, so that no
+    // call wakes another thread.
     let measuring = tokio::spawn(async move {
         let mut figures = Figures::default();
-        let measured = measure(&mut figures, &wanted).await;
+        let measured = measure(&mut figures, &selected).await;
         (figures, measured)
     });
     let (figures, measured) = measuring.await?;
-    // What has been measured is worth seeing, whatever went wrong after it.
+    // Prints what was measured even if a later section failed.
     figures.print();
     if let Some(out) = out {
         figures.write(&out)?;
-        println!("\n{out} has the same figures as JSON");
+        println!("\n{out} has the same results as JSON");
     }
     measured
 }
 
-async fn measure(figures: &mut Figures, wanted: &[String]) -> Result<()> {
+async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
     let site = Site::serve().await?;
     let agent = Agent::start().await?;
     for section in SECTIONS {
-        if !wanted.is_empty() && wanted.iter().all(|name| name != section) {
+        if !selected.is_empty() && selected.iter().all(|name| name != section) {
             continue;
         }
         println!("==> Measuring: {section}");

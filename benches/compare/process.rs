@@ -1,7 +1,7 @@
-//! Processes over HTTP, beside the same without anything between.
+//! Processes over HTTP, compared with direct system calls.
 
 use crate::figures::{Figures, Samples};
-use crate::parts::{Agent, Http, Result};
+use crate::fixtures::{Agent, Http, Result};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use tokio::process::Command;
 const CALLS: usize = 500;
 const ROUNDS: usize = 5;
 const BYTES: u64 = 1 << 30;
-/// What is read over HTTP is base64 in JSON, so less of it tells as much.
+/// The bytes streamed over HTTP. Fewer, as they are base64 in JSON.
 const STREAMED: u64 = 256 << 20;
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -25,38 +25,38 @@ pub async fn measure(figures: &mut Figures, agent: &Agent) -> Result<()> {
 }
 
 async fn exec(figures: &mut Figures, http: &Http) -> Result<()> {
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..CALLS {
         let start = Instant::now();
         let answer = http
             .post("/process/exec", &json!({"command": "true"}))
             .await?;
-        ours.add_us(start.elapsed());
+        berth.add_us(start.elapsed());
         expect(answer["exit_code"] == 0, &answer)?;
 
         let start = Instant::now();
-        // No closure between fork and exec: the library then takes posix_spawn.
+        // Without a closure between fork and exec the standard library uses posix_spawn.
         let status = tokio::task::spawn_blocking(|| {
             std::process::Command::new("true")
                 .stdin(Stdio::null())
                 .status()
         });
         status.await??;
-        theirs.add_us(start.elapsed());
+        baseline.add_us(start.elapsed());
     }
-    figures.compare("exec `true`", "us", ours, "posix_spawn and wait", theirs);
+    figures.compare("exec `true`", "us", berth, "posix_spawn and wait", baseline);
     Ok(())
 }
 
 async fn first_byte(figures: &mut Figures, http: &Http) -> Result<()> {
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     let line = json!({"command": "echo", "args": ["x"]});
     for _ in 0..CALLS {
         let start = Instant::now();
         let id = spawn(http, &line).await?;
         let mut events = Events::open(http, &id).await?;
         let event = events.next().await?;
-        ours.add_us(start.elapsed());
+        berth.add_us(start.elapsed());
         expect(event["stream"] == "stdout", &event)?;
 
         let start = Instant::now();
@@ -66,15 +66,15 @@ async fn first_byte(figures: &mut Figures, http: &Http) -> Result<()> {
             .spawn()?;
         let mut stdout = child.stdout.take().ok_or("no standard output")?;
         stdout.read_u8().await?;
-        theirs.add_us(start.elapsed());
+        baseline.add_us(start.elapsed());
         child.wait().await?;
     }
     figures.compare(
         "spawn to first byte",
         "us",
-        ours,
+        berth,
         "posix_spawn with a pipe",
-        theirs,
+        baseline,
     );
     Ok(())
 }
@@ -91,65 +91,71 @@ async fn echo(figures: &mut Figures, http: &Http) -> Result<()> {
         .spawn()?;
     let mut stdin = child.stdin.take().ok_or("no standard input")?;
     let mut stdout = child.stdout.take().ok_or("no standard output")?;
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..CALLS {
         let start = Instant::now();
         let (_, event) = tokio::try_join!(http.post(&route, &body), events.next())?;
-        ours.add_us(start.elapsed());
+        berth.add_us(start.elapsed());
         expect(event["data_b64"] == body["data_b64"], &event)?;
 
         let start = Instant::now();
         stdin.write_all(b"x").await?;
         stdout.read_u8().await?;
-        theirs.add_us(start.elapsed());
+        baseline.add_us(start.elapsed());
     }
     kill(http, &id).await?;
-    figures.compare("stdin to `cat` and back", "us", ours, "two pipes", theirs);
+    figures.compare(
+        "stdin to `cat` and back",
+        "us",
+        berth,
+        "two pipes",
+        baseline,
+    );
     Ok(())
 }
 
-/// A child that writes while nobody reads.
+/// Measures a child that writes without a reader.
 async fn unread(figures: &mut Figures, http: &Http) -> Result<()> {
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     let write = format!("head -c {BYTES} /dev/zero");
     for _ in 0..ROUNDS {
-        // The child itself says how long it took: asking would be measured as well.
-        let timed = format!("begun=$(date +%s%N); {write}; echo $(($(date +%s%N) - begun)) >&2");
+        // The child measures its own duration, so that requests are not included.
+        let timed = format!("start=$(date +%s%N); {write}; echo $(($(date +%s%N) - start)) >&2");
         let id = spawn(http, &json!({"command": "sh", "args": ["-c", timed]})).await?;
         let mut events = Events::open_waiting(http, &id).await?;
-        let mut said = String::new();
+        let mut stderr = String::new();
         loop {
             let event = events.next().await?;
             if event["stream"] == "stderr" {
-                said.push_str(std::str::from_utf8(&data(&event)?)?);
+                stderr.push_str(std::str::from_utf8(&data(&event)?)?);
             }
             if event["event"] == "exit" {
                 break;
             }
         }
-        let nanos: f64 = said.trim().parse()?;
-        ours.add(BYTES as f64 / MIB / (nanos / 1e9));
+        let nanos: f64 = stderr.trim().parse()?;
+        berth.add(BYTES as f64 / MIB / (nanos / 1e9));
 
         let start = Instant::now();
         let through = format!("{write} | cat >/dev/null");
         let status = Command::new("sh").args(["-c", &through]).status().await?;
         expect(status.success(), &Value::Null)?;
-        theirs.add(BYTES as f64 / MIB / start.elapsed().as_secs_f64());
+        baseline.add(BYTES as f64 / MIB / start.elapsed().as_secs_f64());
     }
     figures.compare(
-        "1 GiB written, nobody reads",
+        "1 GiB written without a reader",
         "MiB/s",
-        ours,
+        berth,
         "| cat >/dev/null",
-        theirs,
+        baseline,
     );
     Ok(())
 }
 
 async fn stream(figures: &mut Figures, http: &Http) -> Result<()> {
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..ROUNDS {
-        // It begins once there is a reader, and stays within what is kept for one that keeps up.
+        // Starts once there is a reader, and stays within the buffer of a reader that keeps up.
         let line = format!("read go; head -c {STREAMED} /dev/zero");
         let id = spawn(http, &json!({"command": "sh", "args": ["-c", line]})).await?;
         let mut events = Events::open(http, &id).await?;
@@ -161,12 +167,12 @@ async fn stream(figures: &mut Figures, http: &Http) -> Result<()> {
             let event = events.next().await?;
             match event["event"].as_str() {
                 Some("exit") => break,
-                // What a reader is too slow for is not waited for, and not counted.
+                // Output dropped for a slow reader is not counted.
                 Some(_) => {}
                 None => bytes += data(&event)?.len(),
             }
         }
-        ours.add(bytes as f64 / MIB / start.elapsed().as_secs_f64());
+        berth.add(bytes as f64 / MIB / start.elapsed().as_secs_f64());
 
         let start = Instant::now();
         let mut child = Command::new("head")
@@ -176,15 +182,15 @@ async fn stream(figures: &mut Figures, http: &Http) -> Result<()> {
         let mut stdout = child.stdout.take().ok_or("no standard output")?;
         let mut buffer = vec![0; 64 << 10];
         while stdout.read(&mut buffer).await? > 0 {}
-        theirs.add(STREAMED as f64 / MIB / start.elapsed().as_secs_f64());
+        baseline.add(STREAMED as f64 / MIB / start.elapsed().as_secs_f64());
         child.wait().await?;
     }
     figures.compare(
         "output streamed and decoded",
         "MiB/s",
-        ours,
+        berth,
         "a pipe",
-        theirs,
+        baseline,
     );
     Ok(())
 }
@@ -211,7 +217,7 @@ fn expect(holds: bool, found: &Value) -> Result<()> {
     }
 }
 
-/// A reader of a process's output.
+/// Reads a process's output.
 struct Events {
     response: reqwest::Response,
     buffer: Vec<u8>,
@@ -229,7 +235,7 @@ impl Events {
         })
     }
 
-    /// Opens it once the process has ended.
+    /// Opens the stream once the process has exited.
     async fn open_waiting(http: &Http, id: &str) -> Result<Self> {
         let mut tick = tokio::time::interval(std::time::Duration::from_millis(20));
         loop {
@@ -257,7 +263,11 @@ impl Events {
             }
             self.buffer.drain(..self.read);
             self.read = 0;
-            let chunk = self.response.chunk().await?.ok_or("it ended too early")?;
+            let chunk = self
+                .response
+                .chunk()
+                .await?
+                .ok_or("the stream ended too early")?;
             self.buffer.extend_from_slice(&chunk);
         }
     }

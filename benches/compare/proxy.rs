@@ -1,12 +1,13 @@
-//! What control costs in front of an agent: one request at a time, and many.
+//! The cost of control in front of an agent, for sequential and for concurrent requests.
 
 use crate::figures::{Figures, Samples};
-use crate::parts::{Agent, Browser, Dev, Http, Result};
+use crate::fixtures::{Agent, Browser, Dev, Http, Result};
 use futures::future::try_join_all;
 use reqwest::{Method, StatusCode};
 use std::time::{Duration, Instant};
 
-/// Asked with a method it does not take, the agent answers at once: what is left is the way to it.
+/// Requested with a method it does not allow, so that the agent responds at once and only the path
+/// to it is measured.
 const ROUTE: &str = "/automation/execute";
 const DIRECT: &str = "the agent directly";
 const REQUESTS: usize = 2000;
@@ -21,42 +22,42 @@ pub async fn measure(
     browser: &Browser,
 ) -> Result<()> {
     let through = format!("/browsers/{}{ROUTE}", browser.id);
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..REQUESTS {
         for (http, path, samples) in [
-            (&dev.http, through.as_str(), &mut ours),
-            (&agent.http, ROUTE, &mut theirs),
+            (&dev.http, through.as_str(), &mut berth),
+            (&agent.http, ROUTE, &mut baseline),
         ] {
             let start = Instant::now();
-            ask(http, path).await?;
+            request(http, path).await?;
             samples.add_us(start.elapsed());
         }
     }
-    figures.compare("proxied request", "us", ours, DIRECT, theirs);
+    figures.compare("proxied request", "us", berth, DIRECT, baseline);
 
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..ROUNDS {
-        ours.add(rate(&dev.http, &through).await?);
-        theirs.add(rate(&agent.http, ROUTE).await?);
+        berth.add(rate(&dev.http, &through).await?);
+        baseline.add(rate(&agent.http, ROUTE).await?);
     }
     figures.compare(
         format!("proxied requests, {CONNECTIONS} at once"),
         "per s",
-        ours,
+        berth,
         DIRECT,
-        theirs,
+        baseline,
     );
     Ok(())
 }
 
-async fn ask(http: &Http, path: &str) -> Result<()> {
+async fn request(http: &Http, path: &str) -> Result<()> {
     let response = http.request(Method::GET, path).send().await?;
     let status = response.status();
     response.bytes().await?;
     if status == StatusCode::METHOD_NOT_ALLOWED {
         Ok(())
     } else {
-        Err(format!("GET {path} answered {status}").into())
+        Err(format!("GET {path} returned {status}").into())
     }
 }
 
@@ -65,7 +66,7 @@ async fn rate(http: &Http, path: &str) -> Result<f64> {
     let counts = try_join_all((0..CONNECTIONS).map(async |_| -> Result<usize> {
         let mut count = 0;
         while start.elapsed() < ROUND {
-            ask(http, path).await?;
+            request(http, path).await?;
             count += 1;
         }
         Ok(count)

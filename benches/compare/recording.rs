@@ -1,9 +1,11 @@
-//! What a recording costs, beside ffmpeg grabbing the same screen with the same encoder settings.
+//! The CPU time of a recording, compared with ffmpeg grabbing the same screen with the same encoder
+//! settings.
 //!
-//! The two take turns on one page, since both at once would fight for the cores. Chromium's own work is in neither figure.
+//! The two run alternately: at once they would compete for the cores. Chromium's CPU time is in
+//! neither figure.
 
 use crate::figures::{Figures, Samples};
-use crate::parts::{Agent, Result, Screen, Site, cpu_seconds, stop};
+use crate::fixtures::{Agent, Result, Screen, Site, cpu_seconds, stop};
 use berth::system::media::recorder::ENCODER;
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -13,7 +15,7 @@ use tokio::time::sleep;
 
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_secs(5);
-/// Until the encoder has started and the first frame is in it, on either side.
+/// Time for the encoder to start and to receive its first frame.
 const START: Duration = Duration::from_secs(1);
 const FRAMERATE: u32 = 10;
 
@@ -25,24 +27,24 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Resul
     ];
     for (name, page) in pages {
         agent.show(&page).await?;
-        let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+        let (mut berth, mut baseline) = (Samples::default(), Samples::default());
         for _ in 0..ROUNDS {
-            ours.add(recorded(agent).await?);
-            theirs.add(grabbed(&agent.screen()?).await?);
+            berth.add(recorded(agent).await?);
+            baseline.add(grabbed(&agent.screen()?).await?);
         }
         let name = format!("recording {FRAMERATE}/s, {name}");
         figures.compare(
             name,
             "% core",
-            ours,
+            berth,
             "ffmpeg -f x11grab, same encoder",
-            theirs,
+            baseline,
         );
     }
     Ok(())
 }
 
-/// The share of a core that agent and encoder take.
+/// Returns the CPU usage of the agent and its encoder, in percent of a core.
 async fn recorded(agent: &Agent) -> Result<f64> {
     let request = json!({ "framerate": FRAMERATE });
     let replay = agent.http.post("/replays", &request).await?;
@@ -50,7 +52,7 @@ async fn recorded(agent: &Agent) -> Result<f64> {
     let mut pids = vec![agent.pid()?];
     pids.extend(agent.children("ffmpeg")?);
     if pids.len() != 2 {
-        return Err(format!("{} encoders run for one recording", pids.len() - 1).into());
+        return Err(format!("{} encoders are running for one recording", pids.len() - 1).into());
     }
     let share = share_of(&pids).await?;
     let id = replay["replay_id"]
@@ -61,7 +63,7 @@ async fn recorded(agent: &Agent) -> Result<f64> {
         .post(&format!("/replays/{id}/stop"), &json!({}))
         .await?;
     if ended["status"] != "finished" {
-        return Err(format!("the recording did not end well: {ended}").into());
+        return Err(format!("the recording failed: {ended}").into());
     }
     let deleted = agent
         .http
@@ -71,7 +73,7 @@ async fn recorded(agent: &Agent) -> Result<f64> {
 }
 
 async fn grabbed(screen: &Screen) -> Result<f64> {
-    let folder = TempDir::new()?;
+    let directory = TempDir::new()?;
     let (width, height) = screen.size;
     let mut command = screen.command("ffmpeg");
     command
@@ -81,18 +83,18 @@ async fn grabbed(screen: &Screen) -> Result<f64> {
         .args(["-i", &screen.display])
         .args(["-c:v", "libx264"])
         .args(ENCODER)
-        .args(SAME)
-        .arg(folder.path().join("theirs.mp4"))
+        .args(OPTIONS)
+        .arg(directory.path().join("baseline.mp4"))
         .stdin(Stdio::null());
     let child = command.kill_on_drop(true).spawn()?;
     sleep(START).await;
-    let share = share_of(&[child.id().ok_or("ffmpeg has ended")?]).await?;
+    let share = share_of(&[child.id().ok_or("ffmpeg has exited")?]).await?;
     stop(child).await?;
     Ok(share)
 }
 
-/// What the agent gives its own beside the encoder's settings (`src/system/recorder/encoder.rs`).
-const SAME: [&str; 12] = [
+/// The agent's other encoder options (`src/system/media/recorder/encoder.rs`).
+const OPTIONS: [&str; 12] = [
     "-pix_fmt",
     "yuv420p",
     "-threads",

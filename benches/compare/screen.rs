@@ -1,7 +1,7 @@
-//! Screenshots over HTTP, beside the programs that take one.
+//! Screenshots over HTTP, compared with programs that take one.
 
 use crate::figures::{Figures, Samples};
-use crate::parts::{Agent, Result, Site};
+use crate::fixtures::{Agent, Result, Site};
 use serde_json::json;
 use std::process::Stdio;
 use std::time::Instant;
@@ -14,8 +14,8 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Resul
     let screen = agent.screen()?;
     let (width, height) = screen.size;
     let size = format!("{width}x{height}");
-    let folder = TempDir::new()?;
-    let file = folder.path().join("shot.png").display().to_string();
+    let directory = TempDir::new()?;
+    let file = directory.path().join("shot.png").display().to_string();
     let x11grab = [
         "-nostdin",
         "-loglevel",
@@ -37,17 +37,17 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Resul
         ("import", &["-window", "root", &file]),
     ];
     for (program, arguments) in others {
-        let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+        let (mut berth, mut baseline) = (Samples::default(), Samples::default());
         for _ in 0..CALLS {
             let start = Instant::now();
             let request = agent
                 .http
                 .request(reqwest::Method::POST, "/computer/screenshot");
             let answer = request.json(&json!({})).send().await?.error_for_status()?;
-            let picture = answer.bytes().await?;
-            ours.add_ms(start.elapsed());
-            if !picture.starts_with(b"\x89PNG") {
-                return Err("a screenshot that is no PNG".into());
+            let image = answer.bytes().await?;
+            berth.add_ms(start.elapsed());
+            if !image.starts_with(b"\x89PNG") {
+                return Err("the screenshot is not a PNG".into());
             }
 
             let start = Instant::now();
@@ -57,16 +57,22 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Resul
                 .stdin(Stdio::null())
                 .status()
                 .await?;
-            theirs.add_ms(start.elapsed());
+            baseline.add_ms(start.elapsed());
             if !status.success() {
                 return Err(format!("{program} failed: {status}").into());
             }
         }
-        let theirs_is = match program {
+        let baseline_name = match program {
             "ffmpeg" => "ffmpeg -f x11grab -frames:v 1",
             other => other,
         };
-        figures.compare(format!("screenshot, {size}"), "ms", ours, theirs_is, theirs);
+        figures.compare(
+            format!("screenshot, {size}"),
+            "ms",
+            berth,
+            baseline_name,
+            baseline,
+        );
     }
     Ok(())
 }

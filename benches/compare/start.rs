@@ -1,44 +1,44 @@
-//! Starts: the agent until it listens, a browser until it can be used.
+//! Start-up time of the agent, until it listens, and of a browser, until it is usable.
 
 use crate::figures::{Figures, Samples};
-use crate::parts::{self, Agent, BareChromium, Dev, Result};
+use crate::fixtures::{self, Agent, BareChromium, Dev, Result};
 use std::time::Instant;
 use tempfile::TempDir;
 
 const ROUNDS: usize = 10;
 
 pub async fn agent(figures: &mut Figures) -> Result<()> {
-    let mut ours = Samples::default();
+    let mut berth = Samples::default();
     for _ in 0..ROUNDS {
         let state = TempDir::new()?;
         let start = Instant::now();
         let (child, _) = Agent::spawn(&state).await?;
-        ours.add_ms(start.elapsed());
-        parts::stop(child).await?;
+        berth.add_ms(start.elapsed());
+        fixtures::stop(child).await?;
     }
-    figures.alone("agent, exec to listening", "ms", ours);
+    figures.alone("agent, exec to listening", "ms", berth);
     Ok(())
 }
 
 pub async fn browser(figures: &mut Figures, dev: &Dev, like: &Agent) -> Result<()> {
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..ROUNDS {
         let start = Instant::now();
         let browser = dev.create_browser().await?;
-        ours.add_ms(start.elapsed());
+        berth.add_ms(start.elapsed());
         dev.delete_browser(&browser).await?;
 
         let start = Instant::now();
         let chromium = BareChromium::start(like).await?;
-        theirs.add_ms(start.elapsed());
+        baseline.add_ms(start.elapsed());
         chromium.stop().await?;
     }
     figures.compare(
         "browser create",
         "ms",
-        ours,
+        berth,
         "bare Chromium to DevTools, display ready",
-        theirs,
+        baseline,
     );
     Ok(())
 }

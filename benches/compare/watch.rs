@@ -1,7 +1,7 @@
-//! Watches: how long until a change is told, and how many are told in a second.
+//! The latency and the throughput of file watches.
 
 use crate::figures::{Figures, Samples};
-use crate::parts::{Agent, Result};
+use crate::fixtures::{Agent, Result};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use reqwest::{Method, Response};
 use serde_json::json;
@@ -12,96 +12,96 @@ use std::time::Instant;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-const THEIRS_IS: &str = "inotify itself, read by a thread of its own";
+const BASELINE: &str = "inotify, read by a dedicated thread";
 const WRITES: usize = 1000;
-/// Few enough for the kernel's queue, so that neither side loses any.
+/// Few enough for the kernel's queue, so that no event is lost.
 const FILES: usize = 10_000;
 const ROUNDS: usize = 5;
 
 pub async fn measure(figures: &mut Figures, agent: &Agent) -> Result<()> {
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
-    let folder = TempDir::new()?;
-    let mut file = File::create(folder.path().join("file"))?;
-    let mut told = Told::open(agent, folder.path()).await?;
-    let mut bare = Bare::open(folder.path())?;
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
+    let directory = TempDir::new()?;
+    let mut file = File::create(directory.path().join("file"))?;
+    let mut watch = AgentWatch::open(agent, directory.path()).await?;
+    let mut bare = DirectWatch::open(directory.path())?;
     for _ in 0..WRITES {
         let start = Instant::now();
         file.write_all(b"x")?;
-        // Each is read to the end, whichever of them is first.
-        let (at_ours, at_theirs) = tokio::join!(told.events(1), bare.events(1));
-        ours.add_us(at_ours? - start);
-        theirs.add_us(at_theirs? - start);
+        // Both are awaited, in either order.
+        let (berth_time, baseline_time) = tokio::join!(watch.events(1), bare.events(1));
+        berth.add_us(berth_time? - start);
+        baseline.add_us(baseline_time? - start);
     }
-    figures.compare("watch, write to event", "us", ours, THEIRS_IS, theirs);
+    figures.compare("watch, write to event", "us", berth, BASELINE, baseline);
 
-    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for _ in 0..ROUNDS {
-        let folder = TempDir::new()?;
-        let mut told = Told::open(agent, folder.path()).await?;
-        let (start, making) = (Instant::now(), make_files(folder.path()));
-        let end = told.events(FILES).await?;
+        let directory = TempDir::new()?;
+        let mut watch = AgentWatch::open(agent, directory.path()).await?;
+        let (start, making) = (Instant::now(), make_files(directory.path()));
+        let end = watch.events(FILES).await?;
         making.await??;
-        ours.add(FILES as f64 / (end - start).as_secs_f64());
-        drop(told);
+        berth.add(FILES as f64 / (end - start).as_secs_f64());
+        drop(watch);
 
-        let folder = TempDir::new()?;
-        let mut bare = Bare::open(folder.path())?;
-        let (start, making) = (Instant::now(), make_files(folder.path()));
+        let directory = TempDir::new()?;
+        let mut bare = DirectWatch::open(directory.path())?;
+        let (start, making) = (Instant::now(), make_files(directory.path()));
         let end = bare.events(FILES).await?;
         making.await??;
-        theirs.add(FILES as f64 / (end - start).as_secs_f64());
+        baseline.add(FILES as f64 / (end - start).as_secs_f64());
     }
     figures.compare(
-        format!("watch, {FILES} files made and told"),
+        format!("watch, {FILES} files created and reported"),
         "per s",
-        ours,
-        THEIRS_IS,
-        theirs,
+        berth,
+        BASELINE,
+        baseline,
     );
     Ok(())
 }
 
-fn make_files(folder: &Path) -> tokio::task::JoinHandle<std::io::Result<()>> {
-    let folder = folder.to_owned();
+fn make_files(directory: &Path) -> tokio::task::JoinHandle<std::io::Result<()>> {
+    let directory = directory.to_owned();
     tokio::task::spawn_blocking(move || {
         for n in 0..FILES {
-            fs::File::create(folder.join(n.to_string()))?;
+            fs::File::create(directory.join(n.to_string()))?;
         }
         Ok(())
     })
 }
 
-/// A watch of the agent's, and its stream.
-struct Told {
+/// A watch of the agent and its event stream.
+struct AgentWatch {
     stream: Response,
-    line_begins: bool,
+    at_line_start: bool,
     waiting: usize,
 }
 
-impl Told {
-    async fn open(agent: &Agent, folder: &Path) -> Result<Self> {
+impl AgentWatch {
+    async fn open(agent: &Agent, directory: &Path) -> Result<Self> {
         let created = agent
             .http
-            .post("/fs/watch", &json!({ "path": folder }))
+            .post("/fs/watch", &json!({ "path": directory }))
             .await?;
         let id = created["watch_id"].as_str().ok_or("no watch_id")?;
         let path = format!("/fs/watch/{id}/events");
         let stream = agent.http.request(Method::GET, &path).send().await?;
         Ok(Self {
             stream: stream.error_for_status()?,
-            line_begins: true,
+            at_line_start: true,
             waiting: 0,
         })
     }
 
-    /// When so many events more have been read.
+    /// Reads this many events; returns when they were complete.
     async fn events(&mut self, count: usize) -> Result<Instant> {
         while self.waiting < count {
             let chunk = self.stream.chunk().await?.ok_or("the stream has ended")?;
             for byte in chunk {
-                // Of the lines of an event only its data begins so.
-                self.waiting += usize::from(self.line_begins && byte == b'd');
-                self.line_begins = byte == b'\n';
+                // Only the data line of an event starts with this letter.
+                self.waiting += usize::from(self.at_line_start && byte == b'd');
+                self.at_line_start = byte == b'\n';
             }
         }
         self.waiting -= count;
@@ -109,18 +109,18 @@ impl Told {
     }
 }
 
-/// The same from the kernel.
-struct Bare {
+/// A direct inotify watch.
+struct DirectWatch {
     batches: mpsc::UnboundedReceiver<usize>,
     waiting: usize,
 }
 
-impl Bare {
-    fn open(folder: &Path) -> Result<Self> {
+impl DirectWatch {
+    fn open(directory: &Path) -> Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC)?;
         let flags = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MODIFY;
-        // The directory's end is what the thread ends with.
-        inotify.add_watch(folder, flags | AddWatchFlags::IN_DELETE_SELF)?;
+        // The thread ends when the directory is removed.
+        inotify.add_watch(directory, flags | AddWatchFlags::IN_DELETE_SELF)?;
         let (sender, batches) = mpsc::unbounded_channel();
         std::thread::spawn(move || {
             while let Ok(events) = inotify.read_events() {

@@ -1,4 +1,4 @@
-// Playwright's Node client. Usage: node playwright.mjs ENDPOINT SITE CONNECTIONS; prints what it found as one line of JSON.
+// Playwright's Node client. Usage: node playwright.mjs ENDPOINT SITE CONNECTIONS; prints its results as one line of JSON.
 import { chromium } from 'playwright-core';
 
 const MESSAGES = 1000;
@@ -20,8 +20,8 @@ async function click() {
   return { greeting, title };
 }
 
-// Each call is a message there and one back; each line on the console is one more back.
-async function talk(number) {
+// Each call is a message in each direction; each line on the console is one more from the browser.
+async function exchangeMessages(number) {
   const browser = await chromium.connectOverCDP(endpoint);
   const context = await browser.newContext();
   const page = await context.newPage();
@@ -31,13 +31,13 @@ async function talk(number) {
     if (n % 100 === 0) console.log(String(n));
     return n;
   }, number * MESSAGES + i));
-  const answers = await Promise.all(calls);
-  const right = answers.filter((n, i) => n === number * MESSAGES + i).length;
+  const results = await Promise.all(calls);
+  const correct = results.filter((n, i) => n === number * MESSAGES + i).length;
   await context.close();
   await browser.close();
-  return { right, lines: lines.length };
+  return { right: correct, lines: lines.length };
 }
 
 const clicked = await click();
-const talks = await Promise.all(Array.from({ length: Number(connections) }, (_, i) => talk(i)));
+const talks = await Promise.all(Array.from({ length: Number(connections) }, (_, i) => exchangeMessages(i)));
 console.log(JSON.stringify({ ...clicked, talks }));

@@ -1,4 +1,4 @@
-"""Playwright's Python client. Usage: playwright_client.py ENDPOINT SITE CONNECTIONS; prints what it found as one line of JSON."""
+"""Playwright's Python client. Usage: playwright_client.py ENDPOINT SITE CONNECTIONS; prints its results as one line of JSON."""
 
 import asyncio
 import json
@@ -25,8 +25,8 @@ async def click(chromium, endpoint, site):
     return {"greeting": greeting, "title": title}
 
 
-async def talk(chromium, endpoint, number):
-    """Each call is a message there and one back; each line on the console is one more back."""
+async def exchange_messages(chromium, endpoint, number):
+    """Each call is a message in each direction; each line on the console is one more from the browser."""
     browser = await chromium.connect_over_cdp(endpoint)
     context = await browser.new_context()
     page = await context.new_page()
@@ -34,18 +34,18 @@ async def talk(chromium, endpoint, number):
     page.on("console", lambda message: lines.append(message.text))
     script = "n => { if (n % 100 === 0) console.log(String(n)); return n }"
     numbers = range(number * MESSAGES, (number + 1) * MESSAGES)
-    answers = await asyncio.gather(*(page.evaluate(script, n) for n in numbers))
-    right = sum(answer == n for answer, n in zip(answers, numbers))
+    results = await asyncio.gather(*(page.evaluate(script, n) for n in numbers))
+    correct = sum(result == n for result, n in zip(results, numbers))
     await context.close()
     await browser.close()
-    return {"right": right, "lines": len(lines)}
+    return {"right": correct, "lines": len(lines)}
 
 
 async def main(endpoint, site, connections):
     async with async_playwright() as playwright:
         chromium = playwright.chromium
         clicked = await click(chromium, endpoint, site)
-        talks = await asyncio.gather(*(talk(chromium, endpoint, i) for i in range(int(connections))))
+        talks = await asyncio.gather(*(exchange_messages(chromium, endpoint, i) for i in range(int(connections))))
         print(json.dumps({**clicked, "talks": talks}))
 
 

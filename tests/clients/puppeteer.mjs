@@ -1,4 +1,4 @@
-// Puppeteer's client. Usage: node puppeteer.mjs ENDPOINT SITE; prints what it found as one line of JSON.
+// Puppeteer's client. Usage: node puppeteer.mjs ENDPOINT SITE; prints its results as one line of JSON.
 import puppeteer from 'puppeteer-core';
 
 const [endpoint, site] = process.argv.slice(2);

@@ -1,3 +1,5 @@
+//! Behaviour across routes, processes and restarts.
+
 mod agent_recovers;
 mod clients;
 mod computer;
@@ -9,6 +11,7 @@ mod live_view;
 mod logs;
 mod processes;
 mod proxy;
+mod readme;
 mod replay_storage;
 mod replays;
 mod script_worker;

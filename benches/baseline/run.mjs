@@ -1,4 +1,4 @@
-// How such services run a snippet: TypeScript through esbuild, then an AsyncFunction over page, context and browser.
+// Runs a snippet: TypeScript through esbuild, then an AsyncFunction with page, context and browser.
 import { transform } from 'esbuild';
 
 const AsyncFunction = (async () => {}).constructor;

@@ -1,4 +1,4 @@
-// fresh.mjs CDP_URL CODE: one process per call. Connects, runs the snippet, prints the answer.
+// fresh.mjs CDP_URL CODE: connects, runs the snippet and prints the result; one process per call.
 import { chromium } from 'playwright-core';
 import { runSnippet } from './run.mjs';
 
