@@ -8,11 +8,12 @@ use std::{
 };
 
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 use crate::support::{
     dev::berth,
     processes,
-    wait::{in_time, until},
+    wait::{WAIT_TIMEOUT, until},
 };
 
 const README: &str = include_str!("../../README.md");
@@ -46,7 +47,7 @@ async fn readme_commands_succeed_and_leave_no_process() {
     let directory = TempDir::with_prefix("berth-readme-").unwrap();
     project(directory.path());
     let script = format!(
-        "set -euo pipefail\n{}\nkill %1\nwait %1 || true\n",
+        "set -euo pipefail\ntrap 'kill $(jobs -p); wait' EXIT\n{}",
         blocks.concat()
     );
     let path = std::env::var("PATH").unwrap();
@@ -73,6 +74,7 @@ async fn readme_commands_succeed_and_leave_no_process() {
         .kill_on_drop(true);
     let output = timeout(3 * WAIT_TIMEOUT, command.output())
         .await
+        .expect("the README's commands end")
         .expect("bash starts");
 
     let stdout = String::from_utf8_lossy(&output.stdout);

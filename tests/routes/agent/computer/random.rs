@@ -2,6 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use proptest::{
+    bool::weighted,
+    collection::vec,
+    prelude::*,
+    sample::select,
+    strategy::ValueTree,
+    test_runner::{Config, RngSeed, TestRunner},
+};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -13,27 +21,12 @@ use crate::support::{
 /// The number of batches, unless the variable sets it.
 const BATCHES: usize = 500;
 const BATCHES_VARIABLE: &str = "BERTH_TEST_BATCHES";
+/// The default seed of the generator.
+const SEED: u64 = 4;
+const SEED_VARIABLE: &str = "PROPTEST_RNG_SEED";
 /// The number of batches between two checks of the received events.
 const BATCHES_PER_CHECK: usize = 50;
 const NOTCH: i64 = 120;
-
-/// A deterministic random number generator.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-}
 
 type Position = (i64, i64);
 
@@ -97,7 +90,7 @@ const REPORTED_MODIFIERS: [&str; 3] = ["Shift", "Control", "Alt"];
 /// A button's number for the page, its bit in `buttons`, and its X11 number.
 type Button = (i64, i64, u8);
 const BUTTONS: [(&str, Button); 5] = [
-    ("remaining", (0, 1, 1)),
+    ("left", (0, 1, 1)),
     ("middle", (1, 4, 2)),
     ("right", (2, 2, 3)),
     ("back", (3, 8, 8)),
@@ -182,7 +175,7 @@ impl Expected {
         }
     }
 
-    /// Returns the name of the key with this letter, received the held modifiers.
+    /// Returns the name of the key with this letter while the modifiers are held.
     fn name(&self, letter: u8) -> String {
         let name = match letter {
             letter if !self.held.contains("Shift") => letter,
@@ -206,11 +199,6 @@ impl Expected {
     }
 }
 
-/// Returns a position on the page, below the browser's own interface.
-fn position(dice: &mut Dice) -> Position {
-    (10 + dice.below(1250) as i64, 150 + dice.below(630) as i64)
-}
-
 /// Returns the positions of a straight line in that many steps.
 fn line(from: Position, to: Position, steps: i64) -> impl Iterator<Item = Position> {
     let between = move |a: i64, b: i64, at: i64| {
@@ -220,164 +208,321 @@ fn line(from: Position, to: Position, steps: i64) -> impl Iterator<Item = Positi
     (1..=steps).map(move |at| (between(from.0, to.0, at), between(from.1, to.1, at)))
 }
 
-/// Returns some related actions and adds their events to `expected`.
-fn random_actions(dice: &mut Dice, expected: &mut Expected) -> Vec<Value> {
-    let chosen = dice.below(100);
-    match chosen {
-        0..15 => return vec![random_text(dice, expected)],
-        15..18 => return vec![action("sleep", json!({"duration_ms": dice.below(3)}))],
-        18..20 => {
-            let hidden = dice.below(2) == 0;
-            return vec![action("set_cursor", json!({"hidden": hidden}))];
-        }
-        20..26 => return random_drag_by_hand(dice, expected),
-        _ => {}
-    }
-    let held: Vec<_> = MODIFIERS
-        .into_iter()
-        .filter(|_| dice.below(5) == 0)
-        .collect();
-    let hold_keys: Vec<&str> = held.iter().map(|(key, _)| *key).collect();
-    held.iter()
-        .for_each(|(_, name)| expected.modifier(name, true));
-    let (kind, mut fields) = match chosen {
-        26..45 => ("click_mouse", random_click(dice, expected)),
-        45..65 => ("move_mouse", random_move(dice, expected)),
-        65..83 => ("press_key", random_keys(dice, expected)),
-        83..97 => ("drag_mouse", random_drag(dice, expected)),
-        _ => ("scroll", random_scroll(dice, expected)),
-    };
-    held.iter()
-        .rev()
-        .for_each(|(_, name)| expected.modifier(name, false));
-    fields["hold_keys"] = json!(hold_keys);
-    vec![action(kind, fields)]
+/// An element of a random batch, of one or several actions.
+#[derive(Clone, Debug)]
+enum Element {
+    Text {
+        letters: Vec<u8>,
+        delay_ms: u64,
+    },
+    Sleep {
+        duration_ms: u64,
+    },
+    SetCursor {
+        hidden: bool,
+    },
+    /// A press, a move and a release, each an action.
+    DragByHand {
+        button: (&'static str, Button),
+        ends: [Position; 3],
+    },
+    Holding {
+        modifiers: Vec<(&'static str, &'static str)>,
+        action: Action,
+    },
 }
 
-fn random_text(dice: &mut Dice, expected: &mut Expected) -> Value {
-    let letters = (0..dice.below(6)).map(|_| {
-        let letter = dice.one_of(LETTERS);
-        let upper = dice.below(3) == 0;
+/// An action that can hold modifiers.
+#[derive(Clone, Debug)]
+enum Action {
+    Click {
+        at: Position,
+        button: (&'static str, Button),
+        count: usize,
+    },
+    Move {
+        to: Position,
+        smooth: bool,
+        duration_ms: u64,
+    },
+    /// Keys one after the other.
+    Keys(Vec<Key>),
+    /// Keys held together, each of them once.
+    Chord {
+        letters: Vec<u8>,
+        duration_ms: u64,
+    },
+    Drag {
+        path: Vec<Position>,
+        button: (&'static str, Button),
+        smooth: bool,
+        steps: i64,
+        duration_ms: u64,
+        delays_ms: (u64, u64),
+    },
+    Scroll {
+        at: Position,
+        notches: (i64, i64),
+    },
+}
+
+#[derive(Clone, Debug)]
+enum Key {
+    Letter(u8),
+    Named(&'static str, &'static str),
+}
+
+/// Returns positions on the page, below Chromium's own controls.
+fn position() -> impl Strategy<Value = Position> {
+    (10..1260_i64, 150..780_i64)
+}
+
+fn letter() -> impl Strategy<Value = u8> {
+    select(LETTERS)
+}
+
+/// Returns `true` in one of `count` cases.
+fn one_in(count: u32) -> impl Strategy<Value = bool> {
+    weighted(1.0 / f64::from(count))
+}
+
+fn any_button() -> impl Strategy<Value = (&'static str, Button)> {
+    select(BUTTONS.to_vec())
+}
+
+/// Returns the batches of one comparison.
+fn batches() -> impl Strategy<Value = Vec<Vec<Element>>> {
+    vec(vec(element(), 1..=5), BATCHES_PER_CHECK)
+}
+
+fn element() -> impl Strategy<Value = Element> {
+    let upper_or_lower = (letter(), one_in(3)).prop_map(|(letter, upper)| {
         if upper {
             letter.to_ascii_uppercase()
         } else {
             letter
         }
     });
-    let text: Vec<u8> = letters.collect();
-    text.iter().for_each(|letter| expected.character(*letter));
-    let text = String::from_utf8(text).unwrap();
-    action("type_text", json!({"text": text, "delay": dice.below(3)}))
-}
-
-/// Returns a press, a move and a release as separate actions.
-fn random_drag_by_hand(dice: &mut Dice, expected: &mut Expected) -> Vec<Value> {
-    let (name, button) = dice.one_of(&BUTTONS);
-    let ends = [position(dice), position(dice), position(dice)];
-    expected.move_to(ends[0]);
-    expected.button(button, true);
-    expected.move_to(ends[1]);
-    expected.move_to(ends[2]);
-    expected.button(button, false);
-    let click = |(x, y): Position, how: &str| {
-        action(
-            "click_mouse",
-            json!({"x": x, "y": y, "button": name, "click_type": how}),
-        )
-    };
-    let (x, y) = ends[1];
-    let moved = action("move_mouse", json!({"x": x, "y": y}));
-    vec![click(ends[0], "down"), moved, click(ends[2], "up")]
-}
-
-fn random_click(dice: &mut Dice, expected: &mut Expected) -> Value {
-    let (x, y) = position(dice);
-    let (name, button) = dice.one_of(&BUTTONS);
-    let times = 1 + dice.below(3);
-    expected.move_to((x, y));
-    for _ in 0..times {
-        expected.button(button, true);
-        expected.button(button, false);
-    }
-    json!({"x": x, "y": y, "button": name, "num_clicks": times})
-}
-
-fn random_move(dice: &mut Dice, expected: &mut Expected) -> Value {
-    let (x, y) = position(dice);
-    let smooth = dice.below(4) == 0;
-    if smooth {
-        expected.move_smoothly((x, y));
-    } else {
-        expected.move_to((x, y));
-    }
-    json!({"x": x, "y": y, "smooth": smooth, "duration_ms": 1 + dice.below(60)})
-}
-
-fn random_keys(dice: &mut Dice, expected: &mut Expected) -> Value {
-    let count = 1 + dice.below(3) as usize;
-    if dice.below(4) == 0 {
-        // Held together, each key once.
-        let from = dice.below(LETTERS.len() as u64) as usize;
-        let letters: Vec<u8> = LETTERS
-            .iter()
-            .cycle()
-            .skip(from)
-            .take(count)
-            .copied()
-            .collect();
-        let names: Vec<String> = letters
-            .iter()
-            .map(|letter| expected.name(*letter))
-            .collect();
-        names.iter().for_each(|name| expected.key("keydown", name));
-        let released = names.iter().rev();
-        released.for_each(|name| expected.key("keyup", name));
-        let keys: Vec<String> = letters
-            .iter()
-            .map(|letter| char::from(*letter).into())
-            .collect();
-        return json!({"keys": keys, "duration": 1 + dice.below(20)});
-    }
-    let keys = (0..count).map(|_| {
-        if dice.below(3) == 0 {
-            let (name, reported) = dice.one_of(&NAMED);
-            expected.tap(reported);
-            name.to_owned()
-        } else {
-            let letter = dice.one_of(LETTERS);
-            expected.character(letter);
-            char::from(letter).to_string()
+    let text = (vec(upper_or_lower, 0..6), 0..3_u64)
+        .prop_map(|(letters, delay_ms)| Element::Text { letters, delay_ms });
+    let sleep = (0..3_u64).prop_map(|duration_ms| Element::Sleep { duration_ms });
+    let set_cursor = any::<bool>().prop_map(|hidden| Element::SetCursor { hidden });
+    let drag_by_hand = (any_button(), [position(), position(), position()])
+        .prop_map(|(button, ends)| Element::DragByHand { button, ends });
+    let holding = ([one_in(5), one_in(5), one_in(5)], held_action()).prop_map(|(held, action)| {
+        let modifiers = MODIFIERS.into_iter().zip(held);
+        Element::Holding {
+            modifiers: modifiers
+                .filter_map(|(modifier, is_held)| is_held.then_some(modifier))
+                .collect(),
+            action,
         }
     });
-    json!({"keys": keys.collect::<Vec<String>>()})
+    prop_oneof![
+        15 => text,
+        3 => sleep,
+        2 => set_cursor,
+        6 => drag_by_hand,
+        74 => holding,
+    ]
 }
 
-fn random_drag(dice: &mut Dice, expected: &mut Expected) -> Value {
-    let path: Vec<_> = (0..2 + dice.below(3)).map(|_| position(dice)).collect();
-    let (name, button) = dice.one_of(&BUTTONS[..3]);
-    let (smooth, steps) = (dice.below(4) == 0, 1 + dice.below(4) as i64);
-    expected.move_to(path[0]);
-    expected.button(button, true);
-    for ends in path.windows(2) {
-        if smooth {
-            expected.move_smoothly(ends[1]);
-        } else {
-            line(ends[0], ends[1], steps).for_each(|at| expected.move_to(at));
+fn held_action() -> impl Strategy<Value = Action> {
+    let click = (position(), any_button(), 1..=3_usize)
+        .prop_map(|(at, button, count)| Action::Click { at, button, count });
+    let moved =
+        (position(), one_in(4), 1..=60_u64).prop_map(|(to, smooth, duration_ms)| Action::Move {
+            to,
+            smooth,
+            duration_ms,
+        });
+    let key = prop_oneof![
+        1 => select(NAMED.to_vec()).prop_map(|(name, page_name)| Key::Named(name, page_name)),
+        2 => letter().prop_map(Key::Letter),
+    ];
+    let chord =
+        (0..LETTERS.len(), 1..=3_usize, 1..=20_u64).prop_map(|(first, count, duration_ms)| {
+            let letters = LETTERS.iter().cycle().skip(first).take(count);
+            Action::Chord {
+                letters: letters.copied().collect(),
+                duration_ms,
+            }
+        });
+    let keys = prop_oneof![1 => chord, 3 => vec(key, 1..=3).prop_map(Action::Keys)];
+    let drag = (
+        vec(position(), 2..=4),
+        select(BUTTONS[..3].to_vec()),
+        one_in(4),
+        1..=4_i64,
+        1..=100_u64,
+        (0..3_u64, 0..3_u64),
+    )
+        .prop_map(
+            |(path, button, smooth, steps, duration_ms, delays_ms)| Action::Drag {
+                path,
+                button,
+                smooth,
+                steps,
+                duration_ms,
+                delays_ms,
+            },
+        );
+    let scroll = (position(), (-2..=2_i64, -2..=2_i64))
+        .prop_map(|(at, notches)| Action::Scroll { at, notches });
+    prop_oneof![19 => click, 20 => moved, 18 => keys, 14 => drag, 3 => scroll]
+}
+
+impl Element {
+    /// Adds what the screen and the page are expected to see; returns the actions of the request.
+    fn apply(&self, expected: &mut Expected) -> Vec<Value> {
+        match self {
+            Self::Text { letters, delay_ms } => {
+                letters
+                    .iter()
+                    .for_each(|letter| expected.character(*letter));
+                let text = String::from_utf8(letters.clone()).unwrap();
+                vec![action(
+                    "type_text",
+                    json!({"text": text, "delay": delay_ms}),
+                )]
+            }
+            Self::Sleep { duration_ms } => {
+                vec![action("sleep", json!({"duration_ms": duration_ms}))]
+            }
+            Self::SetCursor { hidden } => vec![action("set_cursor", json!({"hidden": hidden}))],
+            Self::DragByHand {
+                button: (name, button),
+                ends,
+            } => {
+                expected.move_to(ends[0]);
+                expected.button(*button, true);
+                expected.move_to(ends[1]);
+                expected.move_to(ends[2]);
+                expected.button(*button, false);
+                let click = |(x, y): Position, click_type: &str| {
+                    action(
+                        "click_mouse",
+                        json!({"x": x, "y": y, "button": name, "click_type": click_type}),
+                    )
+                };
+                let (x, y) = ends[1];
+                let moved = action("move_mouse", json!({"x": x, "y": y}));
+                vec![click(ends[0], "down"), moved, click(ends[2], "up")]
+            }
+            Self::Holding {
+                modifiers,
+                action: held_action,
+            } => {
+                modifiers
+                    .iter()
+                    .for_each(|(_, name)| expected.modifier(name, true));
+                let (kind, mut fields) = held_action.apply(expected);
+                let released = modifiers.iter().rev();
+                released.for_each(|(_, name)| expected.modifier(name, false));
+                let hold_keys: Vec<&str> = modifiers.iter().map(|(key, _)| *key).collect();
+                fields["hold_keys"] = json!(hold_keys);
+                vec![action(kind, fields)]
+            }
         }
     }
-    expected.button(button, false);
-    json!({
-        "path": path, "button": name, "delay": dice.below(3), "smooth": smooth, "duration_ms": 1 + dice.below(100),
-        "steps_per_segment": steps, "step_delay_ms": dice.below(3),
-    })
 }
 
-fn random_scroll(dice: &mut Dice, expected: &mut Expected) -> Value {
-    let (x, y) = position(dice);
-    let (across, down) = (dice.below(5) as i64 - 2, dice.below(5) as i64 - 2);
-    expected.move_to((x, y));
-    expected.wheel((across * NOTCH, down * NOTCH));
-    json!({"x": x, "y": y, "delta_x": across, "delta_y": down})
+impl Action {
+    /// Adds what is expected; returns the action's type and fields.
+    fn apply(&self, expected: &mut Expected) -> (&'static str, Value) {
+        match self {
+            Self::Click {
+                at: (x, y),
+                button: (name, button),
+                count,
+            } => {
+                expected.move_to((*x, *y));
+                for _ in 0..*count {
+                    expected.button(*button, true);
+                    expected.button(*button, false);
+                }
+                let fields = json!({"x": x, "y": y, "button": name, "num_clicks": count});
+                ("click_mouse", fields)
+            }
+            Self::Move {
+                to: (x, y),
+                smooth,
+                duration_ms,
+            } => {
+                if *smooth {
+                    expected.move_smoothly((*x, *y));
+                } else {
+                    expected.move_to((*x, *y));
+                }
+                let fields = json!({"x": x, "y": y, "smooth": smooth, "duration_ms": duration_ms});
+                ("move_mouse", fields)
+            }
+            Self::Keys(keys) => {
+                let names = keys.iter().map(|key| match key {
+                    Key::Named(name, page_name) => {
+                        expected.tap(page_name);
+                        (*name).to_owned()
+                    }
+                    Key::Letter(letter) => {
+                        expected.character(*letter);
+                        char::from(*letter).to_string()
+                    }
+                });
+                ("press_key", json!({"keys": names.collect::<Vec<String>>()}))
+            }
+            Self::Chord {
+                letters,
+                duration_ms,
+            } => {
+                let names: Vec<String> = letters
+                    .iter()
+                    .map(|letter| expected.name(*letter))
+                    .collect();
+                names.iter().for_each(|name| expected.key("keydown", name));
+                let released = names.iter().rev();
+                released.for_each(|name| expected.key("keyup", name));
+                let keys: Vec<String> = letters
+                    .iter()
+                    .map(|letter| char::from(*letter).into())
+                    .collect();
+                ("press_key", json!({"keys": keys, "duration": duration_ms}))
+            }
+            Self::Drag {
+                path,
+                button: (name, button),
+                smooth,
+                steps,
+                duration_ms,
+                delays_ms: (delay, step_delay),
+            } => {
+                expected.move_to(path[0]);
+                expected.button(*button, true);
+                for ends in path.windows(2) {
+                    if *smooth {
+                        expected.move_smoothly(ends[1]);
+                    } else {
+                        line(ends[0], ends[1], *steps).for_each(|at| expected.move_to(at));
+                    }
+                }
+                expected.button(*button, false);
+                let fields = json!({
+                    "path": path, "button": name, "delay": delay, "smooth": smooth,
+                    "duration_ms": duration_ms, "steps_per_segment": steps,
+                    "step_delay_ms": step_delay,
+                });
+                ("drag_mouse", fields)
+            }
+            Self::Scroll {
+                at: (x, y),
+                notches: (across, down),
+            } => {
+                expected.move_to((*x, *y));
+                expected.wheel((across * NOTCH, down * NOTCH));
+                let fields = json!({"x": x, "y": y, "delta_x": across, "delta_y": down});
+                ("scroll", fields)
+            }
+        }
+    }
 }
 
 /// The events that the page received.
@@ -590,7 +735,7 @@ async fn check(
 
 #[tokio::test]
 async fn random_batches_cause_exactly_their_events() {
-    let batches = std::env::var(BATCHES_VARIABLE)
+    let count = std::env::var(BATCHES_VARIABLE)
         .ok()
         .map_or(BATCHES, |count| count.parse().expect("a number"));
     let agent = Start::on_screen()
@@ -598,19 +743,30 @@ async fn random_batches_cause_exactly_their_events() {
         .ready()
         .await;
     let mut recorder = Recorder::open(&agent).await;
-    let mut dice = Dice(4);
+    // Printed when the test fails. The variable repeats a run.
+    let seed = std::env::var(SEED_VARIABLE)
+        .ok()
+        .map_or(SEED, |seed| seed.parse().expect("a number"));
+    println!("{SEED_VARIABLE}={seed}");
+    let mut generator = TestRunner::new(Config {
+        rng_seed: RngSeed::Fixed(seed),
+        ..Config::default()
+    });
     let mut at = (100, 200);
     run_action(&agent, "move_mouse", json!({"x": at.0, "y": at.1})).await;
     let mut record = XRecord::on(&agent).await;
-    for _ in 0..batches.div_ceil(BATCHES_PER_CHECK) {
+    for _ in 0..count.div_ceil(BATCHES_PER_CHECK) {
         let mut expected = Expected {
             at,
             ..Expected::default()
         };
-        for _ in 0..BATCHES_PER_CHECK {
-            let actions =
-                (0..=dice.below(4)).flat_map(|_| random_actions(&mut dice, &mut expected));
-            run_batch(&agent, actions.collect()).await;
+        let tree = batches().new_tree(&mut generator).expect("batches");
+        for batch in tree.current() {
+            let actions = batch
+                .iter()
+                .flat_map(|element| element.apply(&mut expected))
+                .collect();
+            run_batch(&agent, actions).await;
         }
         let before = std::mem::replace(&mut at, expected.at);
         check(&agent, (&mut record, &mut recorder), expected, before).await;
