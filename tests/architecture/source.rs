@@ -159,7 +159,7 @@ fn read_tree<'a>(
     rest
 }
 
-/// Fails with all offences, so that one run lists them all.
+/// Fails with the list of all offences.
 pub fn assert_none(offences: &[String]) {
     assert!(offences.is_empty(), "\n{}\n", offences.join("\n"));
 }

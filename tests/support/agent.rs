@@ -286,7 +286,7 @@ impl TestAgent {
         self.request(Method::PUT, path)
     }
 
-    /// Sends a request; returns the status and the JSON body, or a body that is not JSON as a string.
+    /// Sends a request; returns the status and the JSON body. A body that is not JSON is a string.
     pub async fn answer(&self, request: RequestBuilder) -> (StatusCode, Value) {
         let response = in_time("an answer", request.send())
             .await

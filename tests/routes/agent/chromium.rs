@@ -84,7 +84,7 @@ async fn start_page_opens_at_once_and_after_a_restart() {
 
 #[tokio::test]
 async fn invalid_start_url_is_400() {
-    let agent = Start::headless().listening().await;
+    let agent = Start::without_browser().listening().await;
     let long = format!("data:,{}", "x".repeat(64 * 1024));
     for (body, field) in [
         (json!({}), "url"),

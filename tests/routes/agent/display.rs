@@ -119,7 +119,7 @@ async fn pages_are_drawn_at_the_refresh_rate() {
 
 #[tokio::test]
 async fn sizes_out_of_bounds_are_400_with_each_field() {
-    let agent = Start::headless().listening().await;
+    let agent = Start::without_browser().listening().await;
     for (body, fields) in [
         (json!({}), vec!["height", "width"]),
         (json!({"width": "1", "height": 800}), vec!["width"]),

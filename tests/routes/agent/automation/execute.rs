@@ -86,7 +86,7 @@ async fn results_output_and_errors_of_a_script_are_returned() {
 
 #[tokio::test]
 async fn invalid_requests_are_400_with_each_field() {
-    let agent = Start::headless().listening().await;
+    let agent = Start::without_browser().listening().await;
     let long = "x".repeat(65);
     for (body, fields) in [
         (json!({}), vec!["code"]),
