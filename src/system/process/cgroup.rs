@@ -16,12 +16,13 @@
 //!
 //! A new process moves itself into its cgroup between `fork` and `exec`, by writing `0` to
 //! `cgroup.procs`. It has not executed anything yet, so nothing can escape. If the kernel refuses
-//! the move, the process runs without a cgroup. `clone3` with
-//! `CLONE_INTO_CGROUP` would save this step, but the standard library cannot use it. Spawning would
-//! have to be written by hand on a raw `clone3`, after which the C library must not be used to
-//! change the user: it still believes in the threads of the parent. The step costs about 0.2 ms
-//! (up to 15 ms if no process was moved for some time, because the kernel waits for an RCU grace
-//! period then).
+//! the move, the process runs without a cgroup. The step costs about 0.2 ms, and up to 15 ms if
+//! no process was moved for some time, because the kernel then waits for an RCU grace period.
+//!
+//! `clone3` with `CLONE_INTO_CGROUP` would save the step, but the standard library cannot use it.
+//! Spawning would have to be written by hand on a raw `clone3`. After that call the C library's
+//! functions that change the user must not be used, because the library still assumes the threads
+//! of the parent.
 //!
 //! The kernel removes a cgroup only if no process is in it. The directory of a client process is
 //! removed when its leader is reaped. If other processes are still in it, it is kept until they
@@ -344,6 +345,7 @@ mod tests {
         child
     }
 
+    #[expect(clippy::disallowed_methods, reason = "blocks a test thread")]
     fn wait_until(condition: impl Fn() -> bool) {
         let started_at = Instant::now();
         while !condition() {
@@ -353,6 +355,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "blocks a test thread")]
     fn kill_ends_all_processes_of_a_cgroup_and_of_those_below() {
         let Some(run) = create() else { return };
         let cgroup = run.create_child("one").unwrap();
@@ -376,6 +379,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "blocks a test thread")]
     fn populated_cgroup_is_removed_once_its_processes_have_ended() {
         let Some(run) = create() else { return };
         let cgroup = run.create_child("one").unwrap();

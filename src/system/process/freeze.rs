@@ -49,6 +49,7 @@ impl FrozenGroup {
     ///
     /// # Errors
     /// Fails if they do not stop within [`FREEZE_TIMEOUT`]; they continue then.
+    #[expect(clippy::disallowed_methods, reason = "documented as blocking")]
     pub fn freeze(leader: u32) -> Result<Self, FreezeError> {
         let leader = i32::try_from(leader).map_err(io::Error::other)?;
         let mut frozen = FrozenGroup {
@@ -82,6 +83,7 @@ impl FrozenGroup {
 }
 
 impl Drop for FrozenGroup {
+    #[expect(clippy::disallowed_methods, reason = "the guard ends at once")]
     fn drop(&mut self) {
         for &pid in &self.stopped {
             // The pid is not reused: a stopped process keeps it, and one that was killed stays a
@@ -194,6 +196,7 @@ mod tests {
     }
 
     impl Drop for Group {
+        #[expect(clippy::disallowed_methods, reason = "blocks a test thread")]
         fn drop(&mut self) {
             let _ = nix::sys::signal::killpg(Pid::from_raw(self.leader()), Signal::SIGKILL);
             let _ = self.0.wait();
@@ -227,6 +230,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "blocks a test thread")]
     fn freeze_fails_for_an_ended_process() {
         let mut child = Command::new("/bin/true").process_group(0).spawn().unwrap();
         child.wait().unwrap();

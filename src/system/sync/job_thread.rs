@@ -12,6 +12,7 @@ pub(in crate::system) struct JobThread(mpsc::Sender<Job>);
 
 impl JobThread {
     /// Starts the thread. If the system refuses, every job fails.
+    #[expect(clippy::disallowed_methods, reason = "every caller waits for its job")]
     pub(in crate::system) fn start(name: &str) -> Self {
         let (sender, jobs) = mpsc::channel::<Job>();
         let spawned = thread::Builder::new()

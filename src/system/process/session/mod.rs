@@ -18,8 +18,6 @@ mod leader;
 mod pidfd;
 mod pre_exec;
 mod spawn;
-#[cfg(test)]
-mod tests;
 
 pub use leader::{Leader, PidPin};
 
@@ -127,3 +125,6 @@ impl ProcessSession {
         started.register().map_err(StartError::Other)
     }
 }
+
+#[cfg(test)]
+mod tests;

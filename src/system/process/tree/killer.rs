@@ -93,6 +93,7 @@ pub(super) fn needs_continue(signal: Signal) -> bool {
     matches!(signal, Signal::SIGTERM | Signal::SIGHUP)
 }
 
+#[expect(clippy::disallowed_methods, reason = "every caller waits for its request")]
 fn start_killer() -> mpsc::Sender<KillRequest> {
     let (sender, requests) = mpsc::channel();
     let builder = thread::Builder::new().name("killer".to_owned());
@@ -104,6 +105,7 @@ fn start_killer() -> mpsc::Sender<KillRequest> {
 }
 
 /// Serves all pending requests with each scan.
+#[expect(clippy::disallowed_methods, reason = "runs on the killer thread")]
 fn serve(requests: &mpsc::Receiver<KillRequest>) {
     let (mut pending, mut marks) = (Vec::new(), MarkCache::default());
     loop {
