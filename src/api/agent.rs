@@ -1,4 +1,4 @@
-//! What an agent tells of itself, and takes to change its browser.
+//! The agent's status, and requests that change its browser.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use deserr::Deserr;
@@ -7,38 +7,43 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{field::Flag, fs::CompressionLevel, start_url::StartUrl, viewport::Viewport};
 
-/// What is up. The agent answers before its browser does.
+/// The status of an agent. The agent responds before its browser is ready.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// `ok` as long as the agent answers.
+    /// Always `ok`.
     pub status: String,
     /// The agent's version.
     pub version: String,
+    /// Seconds since the agent started.
     pub uptime_seconds: u64,
     pub chromium: ChromiumStatus,
     pub display: DisplayStatus,
 }
 
+/// The state of the browser process.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ChromiumStatus {
     /// `starting`, `running`, `restarting` or `stopped`.
     pub state: String,
-    /// When this state began.
+    /// The time when Chromium entered this state.
     pub since: String,
-    /// How many times Chromium ended and was started again.
+    /// Number of restarts after Chromium ended unexpectedly.
     pub restarts: u64,
-    /// Counts the starts that came to an answer; present while it runs.
+    /// Number of successful starts. Present while Chromium runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
+    /// Process id on the browser's host. Present while Chromium runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// Version of Chromium. Present while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Why it is being restarted.
+    /// Reason of the restart. Present in the state `restarting`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
+/// The state of the X display.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DisplayStatus {
     /// `up`, `down` or `headless`.
@@ -46,39 +51,45 @@ pub struct DisplayStatus {
     /// The X display, such as `:0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Process id of the X server on the browser's host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// Size of the screen, or of the page area of a headless browser.
     pub viewport: Viewport,
 }
 
-/// A page to open in the tab in front, and after every later start of Chromium.
+/// The page to open in the active tab, and after every later start of Chromium.
 #[derive(Clone, Debug, Deserr, ToSchema)]
 pub struct StartUrlRequest {
-    /// http, https, about, data or file.
+    /// Absolute URL with the scheme http, https, about, data or file. At most 64 KiB,
+    /// percent-encoded.
     #[schema(value_type = String)]
     pub url: StartUrl,
 }
 
-/// It is done.
+/// The operation succeeded.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Done {
+    /// Always `true`.
     pub ok: bool,
 }
 
-/// RFC 3339, UTC, milliseconds.
+/// Formats a time as RFC 3339 in UTC with milliseconds.
 pub fn timestamp(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// How the profile is archived.
+/// Options of a profile archive.
 #[derive(Debug, Deserr, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct UserDataQuery {
-    /// Whether Chromium goes on: it is stopped for as long as the profile takes to be copied, and not closed.
+    /// Archive the profile of the running browser. Chromium is suspended while the profile is
+    /// copied, instead of closed and restarted.
     #[deserr(default)]
     #[param(value_type = Option<bool>, default = false)]
     pub live: Option<Flag>,
-    /// 1 (fastest) to 19 (smallest); or `fastest` (1), `default` (3), `better` (9), `best` (19).
+    /// zstd level from 1 (fastest) to 19 (smallest), or `fastest` (1), `default` (3), `better` (9),
+    /// `best` (19).
     #[deserr(default)]
     #[param(value_type = Option<String>, default = "3", pattern = "^([1-9]|1[0-9]|fastest|default|better|best)$")]
     pub compression_level: Option<CompressionLevel>,

@@ -1,4 +1,4 @@
-//! API keys on the wire.
+//! API keys.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
@@ -12,14 +12,14 @@ use super::{
     time::Timestamp,
 };
 
-/// An API key; its secret is not shown any more.
+/// An API key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApiKey {
     pub id: KeyId,
     pub name: String,
-    /// The part that tells keys apart.
+    /// The public part of the key, which identifies it.
     pub masked_key: String,
-    /// Left out where the key is good for every project.
+    /// The project that the key is limited to. Absent if the key is valid for every project.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project_id: Option<ProjectId>,
     pub created_at: Timestamp,
@@ -28,53 +28,54 @@ pub struct ApiKey {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A new key, or one with a new secret: the only time that it is shown.
+/// A new or rotated API key with its secret, which is shown only once.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct FreshApiKey {
+pub struct ApiKeyWithSecret {
     #[serde(flatten)]
     pub record: ApiKey,
-    /// Send it as `Authorization: Bearer <key>`.
+    /// The secret key. Send it as `Authorization: Bearer <key>`.
     pub key: String,
 }
 
-/// Who is asking.
+/// The caller of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuthContext {
-    /// The project the request is about.
+    /// The project that the request applies to.
     pub project_id: ProjectId,
-    pub api_key: AskingKey,
+    pub api_key: CallerApiKey,
 }
 
-/// The key that opened the request.
+/// The API key that authorized the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AskingKey {
+pub struct CallerApiKey {
     pub id: KeyId,
     pub name: String,
-    /// Left out where the key is good for every project.
+    /// The project that the key is limited to. Absent if the key is valid for every project.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project_id: Option<ProjectId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
 
-/// What a new key should be like.
+/// The properties of a new API key.
 #[derive(Debug, Clone, PartialEq, Eq, ToSchema)]
 pub struct CreateApiKey {
-    /// 1–255 characters of `A-Z a-z 0-9 . _ -`.
+    /// Name of 1–255 characters: `A-Z a-z 0-9 . _ -`.
     #[schema(value_type = String)]
     pub name: Name,
-    /// The one project it is good for; every project where nothing is said.
+    /// Limits the key to one project. By default the key is valid for every project.
     pub project_id: Option<ProjectId>,
-    /// Instead of `days_to_expire`.
+    /// Time of expiry, in the future. Mutually exclusive with `days_to_expire`. By default the key
+    /// does not expire.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires_at: Option<DateTime<Utc>>,
-    /// 1–3650, instead of `expires_at`.
+    /// Days until the key expires, 1–3650. Mutually exclusive with `expires_at`.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 3650)]
     pub days_to_expire: Option<Days>,
 }
 
 impl CreateApiKey {
-    /// When the key ends, if ever.
+    /// Returns the time of expiry; `None` if the key does not expire.
     #[must_use]
     pub fn expiry(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         self.expires_at
@@ -82,7 +83,7 @@ impl CreateApiKey {
     }
 }
 
-/// 1–3650 days.
+/// A number of days, 1–3650.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Days(u32);
 
@@ -126,7 +127,7 @@ impl<E: DeserializeError> Deserr<E> for ProjectField {
     ) -> Result<Self, E> {
         field::from_text(value, location, |text| {
             let id = text.parse().map(ProjectField);
-            id.map_err(|_| "must be a project's id".to_owned())
+            id.map_err(|_| "must be a project id".to_owned())
         })
     }
 }
@@ -138,7 +139,7 @@ impl<E: DeserializeError> Deserr<E> for FutureField {
     ) -> Result<Self, E> {
         field::from_text(value, location, |text| {
             let time = DateTime::parse_from_rfc3339(&text)
-                .map_err(|_| "must be a time such as 2030-01-31T12:00:00Z".to_owned())?;
+                .map_err(|_| "must be an RFC 3339 time such as 2030-01-31T12:00:00Z".to_owned())?;
             if time <= Utc::now() {
                 return Err("must be in the future".to_owned());
             }
@@ -167,7 +168,7 @@ impl<E: DeserializeError> Deserr<E> for CreateApiKey {
         let expires_at: Option<FutureField> = fields.optional("expires_at");
         let days_to_expire = fields.optional("days_to_expire");
         if expires_at.is_some() && days_to_expire.is_some() {
-            fields.reject("days_to_expire", "cannot be given together with expires_at");
+            fields.reject("days_to_expire", "must not be combined with expires_at");
         }
         fields.finish(name.map(|NameField(name)| CreateApiKey {
             name,

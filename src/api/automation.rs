@@ -1,4 +1,4 @@
-//! Running scripts, on the wire.
+//! Script execution.
 
 use std::{convert::Infallible, fmt, time::Duration};
 
@@ -9,42 +9,45 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-/// The longest script.
+/// Size limit of a script, in bytes.
 pub const MAX_CODE: usize = 1 << 20;
 
-/// A script, and how it is run.
+/// A script to execute.
 #[derive(Debug, Deserr, ToSchema)]
 pub struct ExecuteRequest {
-    /// TypeScript, the body of an async function: `await` and `return` work, and `page`, `context` and `browser` are Playwright's.
-    /// 1 MiB at most.
+    /// TypeScript or JavaScript: the body of an async function, so `await` and `return` work.
+    /// `page`, `context` and `browser` are Playwright objects. At most 1 MiB.
     #[schema(value_type = String, example = "await page.goto('https://example.com'); return page.title()")]
     pub code: Code,
-    /// How long it may run.
+    /// Time limit of the script, in seconds.
     #[deserr(default)]
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 300, default = 60)]
-    pub timeout_sec: Option<TimeoutSec>,
-    /// Runs in the process of that name, which keeps its globals from call to call: 1–64 characters of `A-Z a-z 0-9 . _ -`.
+    pub timeout_sec: Option<ScriptTimeout>,
+    /// Name of a persistent executor, whose globals are kept between calls: 1–64 characters of
+    /// `A-Z a-z 0-9 . _ -`. By default each script runs in a new process.
     #[deserr(default)]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 64)]
     pub executor: Option<ExecutorName>,
 }
 
-/// What came of a script.
+/// The result of a script.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ExecuteResponse {
-    /// Whether it returned, and did not throw, time out, run out of memory or crash.
+    /// Whether the script returned. `false` if it threw, timed out, ran out of memory or crashed.
     pub success: bool,
-    /// What it returned, as JSON.
+    /// The returned value as JSON.
     #[schema(value_type = serde_json::Value)]
     pub result: Option<Box<RawValue>>,
-    /// Why there was no success.
+    /// The reason of the failure. Present if `success` is `false`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Output of `console.log` and other calls that write to standard output.
     pub stdout: String,
+    /// Output of `console.error` and other calls that write to standard error.
     pub stderr: String,
 }
 
-/// A script that is not empty.
+/// A script of at least one non-blank character.
 #[derive(Debug)]
 pub struct Code(String);
 
@@ -72,42 +75,42 @@ impl<E: DeserializeError> Deserr<E> for Code {
     ) -> Result<Self, E> {
         let text: String = Deserr::<E>::deserialize_from_value(value, location)?;
         if text.trim().is_empty() {
-            return Err(refused("must not be empty", location));
+            return Err(invalid("must not be empty", location));
         }
         Ok(Code(text))
     }
 }
 
-/// 1–300 seconds.
+/// The time limit of a script: 1–300 s, 60 s by default.
 #[derive(Debug, Clone, Copy)]
-pub struct TimeoutSec(u64);
+pub struct ScriptTimeout(u64);
 
-impl Default for TimeoutSec {
+impl Default for ScriptTimeout {
     fn default() -> Self {
-        TimeoutSec(60)
+        ScriptTimeout(60)
     }
 }
 
-impl From<TimeoutSec> for Duration {
-    fn from(timeout: TimeoutSec) -> Self {
+impl From<ScriptTimeout> for Duration {
+    fn from(timeout: ScriptTimeout) -> Self {
         Duration::from_secs(timeout.0)
     }
 }
 
-impl<E: DeserializeError> Deserr<E> for TimeoutSec {
+impl<E: DeserializeError> Deserr<E> for ScriptTimeout {
     fn deserialize_from_value<V: IntoValue>(
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
         let seconds: i64 = Deserr::<E>::deserialize_from_value(value, location)?;
         match u64::try_from(seconds) {
-            Ok(seconds @ 1..=300) => Ok(TimeoutSec(seconds)),
-            _ => Err(refused("must be between 1 and 300", location)),
+            Ok(seconds @ 1..=300) => Ok(ScriptTimeout(seconds)),
+            _ => Err(invalid("must be a whole number from 1 to 300", location)),
         }
     }
 }
 
-/// 1–64 characters of `[A-Za-z0-9._-]`.
+/// The name of an executor: 1–64 characters of `[A-Za-z0-9._-]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ExecutorName(String);
 
@@ -136,12 +139,12 @@ impl<E: DeserializeError> Deserr<E> for ExecutorName {
         location: ValuePointerRef,
     ) -> Result<Self, E> {
         let text: String = Deserr::<E>::deserialize_from_value(value, location)?;
-        let what = "must have 1 to 64 characters of A-Z a-z 0-9 . _ -";
-        ExecutorName::new(text).ok_or_else(|| refused(what, location))
+        let message = "must have 1 to 64 characters of A-Z a-z 0-9 . _ -";
+        ExecutorName::new(text).ok_or_else(|| invalid(message, location))
     }
 }
 
-fn refused<E: DeserializeError>(message: &str, location: ValuePointerRef) -> E {
+fn invalid<E: DeserializeError>(message: &str, location: ValuePointerRef) -> E {
     let kind = ErrorKind::Unexpected::<Infallible> {
         msg: message.to_owned(),
     };

@@ -1,4 +1,4 @@
-//! Browsers on the wire.
+//! Browsers: creation, changes, listing.
 
 use std::collections::BTreeMap;
 
@@ -19,25 +19,29 @@ use super::{
     viewport::{Viewport, ViewportRequest},
 };
 
-/// A browser.
+/// A browser session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Browser {
+    /// Id of the session.
     pub session_id: BrowserId,
     pub created_at: Timestamp,
+    /// Whether the browser runs without a display.
     pub headless: bool,
+    /// Always `false`: not supported by this build.
     pub stealth: bool,
+    /// Whether the page fills the screen without the browser's controls.
     pub kiosk_mode: bool,
-    /// Seconds without any use after which it ends.
+    /// Idle timeout in seconds: the browser is deleted when it has not been used for this time.
     pub timeout_seconds: u32,
-    /// Connect Playwright, Puppeteer or any DevTools client with nothing but this.
+    /// WebSocket URL for Playwright, Puppeteer and other DevTools clients. Contains the credentials.
     pub cdp_ws_url: String,
-    /// Where its session routes are.
+    /// Base URL of the session's routes.
     pub base_url: String,
-    /// A page that shows its screen and passes mouse, keyboard and clipboard on; whoever has the link may use them. Absent where it is
-    /// headless or has ended.
+    /// Page with the live screen and control of mouse, keyboard and clipboard. Anyone with this
+    /// link can use them. Absent if the browser is headless or has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub browser_live_view_url: Option<String>,
-    /// A page that shows its screen to look on. Absent where it is headless or has ended.
+    /// Page with the live screen, without control. Absent if the browser is headless or has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub browser_live_view_read_only_url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,36 +50,38 @@ pub struct Browser {
     pub viewport: Viewport,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_url: Option<String>,
+    /// The time when the browser ended. Absent while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
 }
 
-/// What a new browser should be like.
+/// The properties of a new browser.
 #[derive(Debug, Clone, Default, PartialEq, Deserr, ToSchema)]
 pub struct CreateBrowser {
-    /// Without a display.
+    /// Run without a display.
     #[deserr(default)]
     #[schema(default = false)]
     pub headless: Option<bool>,
-    /// Seconds without any use after which it ends.
+    /// Idle timeout in seconds: the browser is deleted when it has not been used for this time.
     #[deserr(default)]
     #[schema(value_type = Option<u32>, minimum = 10, maximum = 259_200, default = 60)]
-    pub timeout_seconds: Option<TimeoutSeconds>,
+    pub timeout_seconds: Option<IdleTimeout>,
+    /// Size of the screen. 1920×1080 at 25 Hz by default.
     #[deserr(default)]
     pub viewport: Option<ViewportRequest>,
-    /// 1–255 characters of `A-Z a-z 0-9 . _ -`, unique among the project's live browsers.
+    /// Name of 1–255 characters (`A-Z a-z 0-9 . _ -`), unique among the project's active browsers.
     #[deserr(default)]
     #[schema(value_type = Option<String>)]
     pub name: Option<BrowserName>,
-    /// At most 50.
+    /// Up to 50 tags, with keys of 1–128 and values of up to 256 characters.
     #[deserr(default)]
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     pub tags: Option<Tags>,
-    /// Page to open first.
+    /// URL of the first page, with the scheme http, https, about, data or file.
     #[deserr(default)]
     #[schema(value_type = Option<String>)]
     pub start_url: Option<StartUrl>,
-    /// The page alone fills the screen.
+    /// Let the page fill the screen, without the browser's controls.
     #[deserr(default)]
     #[schema(default = false)]
     pub kiosk_mode: Option<bool>,
@@ -97,9 +103,11 @@ pub struct CreateBrowser {
     pub extensions: Unsupported,
 }
 
-/// What should change; what is left out or null stays as it is.
+/// Changes of a browser. Absent and null fields are not changed.
 #[derive(Debug, Clone, Default, PartialEq, Deserr, ToSchema)]
 pub struct UpdateBrowser {
+    /// New name of 1–255 characters (`A-Z a-z 0-9 . _ -`), unique among the project's active
+    /// browsers.
     #[deserr(default)]
     #[schema(value_type = Option<String>)]
     pub name: Option<BrowserName>,
@@ -109,7 +117,7 @@ pub struct UpdateBrowser {
     pub tags: Option<Tags>,
     #[deserr(default)]
     pub viewport: Option<ViewportRequest>,
-    /// Sends the tab in front there; the browser starts with it from now on.
+    /// URL to open in the active tab, and after later restarts of the browser.
     #[deserr(default)]
     #[schema(value_type = Option<String>)]
     pub start_url: Option<StartUrl>,
@@ -119,7 +127,7 @@ pub struct UpdateBrowser {
     pub profile: Unsupported,
 }
 
-/// Which browsers are meant.
+/// The status of a browser, as a filter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserr, ToSchema)]
 #[deserr(rename_all = lowercase)]
 #[schema(rename_all = "lowercase")]
@@ -130,38 +138,38 @@ pub enum BrowserStatus {
     All,
 }
 
-/// Which browsers to list.
+/// Filters and paging of the list of browsers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ListBrowsers {
-    /// active (default), deleted or all.
+    /// Status of the browsers: `active` (default), `deleted` or `all`.
     #[param(value_type = Option<BrowserStatus>, example = "active")]
     pub status: BrowserStatus,
-    /// Text to find in the id or the name; case does not matter.
+    /// Text to search for in id and name, case-insensitive. At most 255 characters.
     #[param(value_type = Option<String>, example = "checkout")]
     pub query: Option<SearchText>,
-    /// `tags[key]=value`, any number of them: all must be there.
+    /// Tags that a browser must have: `tags[key]=value`, up to 50.
     #[param(value_type = Option<BTreeMap<String, String>>, style = DeepObject, explode, example = json!({"team": "qa"}))]
     pub tags: BTreeMap<String, String>,
     #[param(ignore)]
     pub page: Page,
 }
 
-/// Which record is meant where a name or id belongs to an ended browser.
+/// The status filter for a lookup by id or name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserr, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct GetBrowser {
-    /// active (default), deleted or all.
+    /// Status of the browsers: `active` (default), `deleted` or `all`.
     #[deserr(default)]
     #[param(value_type = Option<BrowserStatus>, example = "active")]
     pub status: BrowserStatus,
 }
 
-/// 10–259200 seconds.
+/// The idle timeout of a browser: 10–259200 s, 60 s by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimeoutSeconds(u32);
+pub struct IdleTimeout(u32);
 
-impl TimeoutSeconds {
+impl IdleTimeout {
     pub const MIN: u32 = 10;
     pub const MAX: u32 = 259_200;
 
@@ -171,22 +179,22 @@ impl TimeoutSeconds {
     }
 }
 
-impl Default for TimeoutSeconds {
+impl Default for IdleTimeout {
     fn default() -> Self {
-        TimeoutSeconds(60)
+        IdleTimeout(60)
     }
 }
 
-impl<E: DeserializeError> Deserr<E> for TimeoutSeconds {
+impl<E: DeserializeError> Deserr<E> for IdleTimeout {
     fn deserialize_from_value<V: IntoValue>(
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        field::whole_number(value, location, Self::MIN..=Self::MAX).map(TimeoutSeconds)
+        field::whole_number(value, location, Self::MIN..=Self::MAX).map(IdleTimeout)
     }
 }
 
-/// A browser's name: never of the shape of a browser's id.
+/// The name of a browser, which must not have the form of a browser id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrowserName(Name);
 
@@ -210,14 +218,14 @@ impl<E: DeserializeError> Deserr<E> for BrowserName {
     ) -> Result<Self, E> {
         field::from_text(value, location, |text| {
             if text.parse::<BrowserId>().is_ok() {
-                return Err("must not look like a browser's id".to_owned());
+                return Err("must not have the form of a browser id".to_owned());
             }
             Name::parse(text).map(BrowserName)
         })
     }
 }
 
-/// At most 50 tags.
+/// The tags of a browser: at most 50.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tags(BTreeMap<String, String>);
 
@@ -238,7 +246,7 @@ impl<E: DeserializeError> Deserr<E> for Tags {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        // Read by hand: the library's own maps leave out entries of the wrong kind without a word.
+        // Not delegated to deserr: its maps silently drop entries of the wrong kind.
         let entries = match value {
             Value::Map(entries) => entries,
             actual => {
@@ -253,12 +261,12 @@ impl<E: DeserializeError> Deserr<E> for Tags {
         }
         let (mut tags, mut errors) = (BTreeMap::new(), None);
         for (key, value) in entries.into_iter() {
-            let place = location.push_key(&key);
-            match Deserr::<E>::deserialize_from_value(value.into_value(), place) {
+            let location = location.push_key(&key);
+            match Deserr::<E>::deserialize_from_value(value.into_value(), location) {
                 Ok(value) => {
                     tags.insert(key, value);
                 }
-                Err(more) => errors = Some(take_cf_content(E::merge(errors, more, place))),
+                Err(other) => errors = Some(take_cf_content(E::merge(errors, other, location))),
             }
         }
         let errors = check_tags(&tags, errors, |key| location.push_key(key));
@@ -273,7 +281,7 @@ fn check_tags<'a, E: DeserializeError>(
 ) -> Option<E> {
     for (key, value) in tags {
         if !(1..=Tags::MAX_KEY).contains(&key.chars().count()) {
-            let message = format!("the key must have 1 to {} characters", Tags::MAX_KEY);
+            let message = format!("key must have 1 to {} characters", Tags::MAX_KEY);
             errors = Some(field::add(errors, message, location(key)));
         }
         if value.chars().count() > Tags::MAX_VALUE {
@@ -284,7 +292,7 @@ fn check_tags<'a, E: DeserializeError>(
     errors
 }
 
-/// What is searched for: at most 255 characters.
+/// A search text of at most 255 characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchText(String);
 
@@ -348,13 +356,13 @@ impl<E: DeserializeError> Deserr<E> for ListBrowsers {
         }
         let mut errors = None;
         if tags.len() > Tags::MAX {
-            let message = format!("must be at most {}", Tags::MAX);
+            let message = format!("must have at most {} entries", Tags::MAX);
             errors = Some(field::add(errors, message, location.push_key("tags")));
         }
-        let place = location.push_key("tags");
+        let tags_location = location.push_key("tags");
         errors = check_tags(&tags, errors, |key| ValuePointerRef::Key {
             key,
-            prev: &place,
+            prev: &tags_location,
         });
         let others = serde_json::Value::Object(others).into_value();
         match (
@@ -371,7 +379,7 @@ impl<E: DeserializeError> Deserr<E> for ListBrowsers {
                 },
             }),
             (Ok(_), Some(errors)) | (Err(errors), None) => Err(errors),
-            (Err(more), errors) => Err(take_cf_content(E::merge(errors, more, location))),
+            (Err(other), errors) => Err(take_cf_content(E::merge(errors, other, location))),
         }
     }
 }
@@ -388,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_of_the_wrong_kind_is_told_and_not_left_out() {
+    fn tag_of_the_wrong_kind_is_rejected() {
         assert!(tags(json!({"a": "b", "c": 1})).is_err());
         assert_eq!(
             tags(json!({"a": "b"})).unwrap().into_inner(),
@@ -397,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_have_bounds() {
+    fn tags_are_bounded() {
         let many = |n: usize| (0..n).map(|i| (i.to_string(), json!(""))).collect();
         assert!(tags(serde_json::Value::Object(many(50))).is_ok());
         assert!(tags(serde_json::Value::Object(many(51))).is_err());

@@ -1,23 +1,24 @@
-//! The clipboard, on the wire.
+//! The clipboard.
 
 use deserr::Deserr;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The longest text, in bytes of UTF-8.
+/// Size limit of a text, in bytes of UTF-8.
 pub const MAX_TEXT: usize = 1 << 20;
 
-/// What is to be on the clipboard. It cannot be printed: whatever is on a clipboard may be a secret.
+/// The new content of the clipboard.
+// Not `Debug`: the content of a clipboard may be a secret.
 #[derive(Deserr, ToSchema)]
 pub struct WriteClipboardRequest {
-    /// Any text, 1 MiB of UTF-8 at most; empty leaves nothing to paste.
+    /// Text of at most 1 MiB (UTF-8). An empty text clears the clipboard.
     #[schema(max_length = 1_048_576)]
     pub text: String,
 }
 
-/// What is on the clipboard.
+/// The content of the clipboard.
 #[derive(Serialize, ToSchema)]
 pub struct ReadClipboardResponse {
-    /// Empty where there is nothing, or nothing that is text.
+    /// The text; empty if the clipboard holds none.
     pub text: String,
 }

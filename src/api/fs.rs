@@ -1,4 +1,4 @@
-//! Files and directories, on the wire.
+//! Files and directories.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{field::from_text, ids::WatchId, time::Timestamp};
 
-/// The longest path in bytes: the kernel takes no longer one.
+/// The longest path that the kernel accepts, in bytes.
 pub const MAX_PATH: usize = 4095;
 
 /// An absolute path on the browser's host.
@@ -16,14 +16,16 @@ pub const MAX_PATH: usize = 4095;
 pub struct GuestPath(PathBuf);
 
 impl GuestPath {
+    /// Parses an absolute path.
+    ///
     /// # Errors
-    /// What is wrong with the path.
+    /// Returns a message about the invalid path.
     pub fn parse(text: String) -> Result<Self, String> {
         if !text.starts_with('/') {
-            return Err("must be absolute".to_owned());
+            return Err("must be an absolute path".to_owned());
         }
         if text.len() > MAX_PATH {
-            return Err(format!("may have {MAX_PATH} bytes at most"));
+            return Err(format!("must have at most {MAX_PATH} bytes"));
         }
         if text.contains('\0') {
             return Err("must not contain a NUL character".to_owned());
@@ -46,13 +48,15 @@ impl<E: DeserializeError> Deserr<E> for GuestPath {
     }
 }
 
-/// Permission bits, written in octal: `644`, `0755`.
+/// Permission bits in octal: `644`, `0755`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode(u32);
 
 impl Mode {
+    /// Parses three or four octal digits.
+    ///
     /// # Errors
-    /// What is wrong with the text.
+    /// Returns a message about the invalid text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let is_octal =
             (3..=4).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
@@ -77,20 +81,17 @@ impl<E: DeserializeError> Deserr<E> for Mode {
     }
 }
 
-/// A user's or group's name, or its number.
+/// The name or number of a user or group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account(String);
 
 impl Account {
-    /// The longest name that Linux takes, and no number is longer.
+    /// Bytes of the longest name that Linux accepts. Numbers are shorter.
     const MAX_LEN: usize = 32;
 
     fn parse(text: String) -> Result<Self, String> {
         if text.is_empty() || text.len() > Self::MAX_LEN || text.contains('\0') {
-            return Err(format!(
-                "must be a name of 1 to {} characters",
-                Self::MAX_LEN
-            ));
+            return Err(format!("must have 1 to {} bytes", Self::MAX_LEN));
         }
         Ok(Account(text))
     }
@@ -110,29 +111,29 @@ impl<E: DeserializeError> Deserr<E> for Account {
     }
 }
 
-/// A path in the query.
+/// The path of a file or directory.
 #[derive(Debug, Deserr, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct PathQuery {
-    /// An absolute path.
+    /// Absolute path, at most 4095 bytes.
     #[param(value_type = String, max_length = 4095, example = "/tmp/report.txt")]
     pub path: GuestPath,
 }
 
-/// Where a file is written, and with which permissions.
+/// The target of a written file.
 #[derive(Debug, Deserr, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct WriteQuery {
-    /// An absolute path. Its directory must exist.
+    /// Absolute path, at most 4095 bytes. The directory must exist.
     #[param(value_type = String, max_length = 4095, example = "/tmp/report.txt")]
     pub path: GuestPath,
-    /// Octal permissions; those of the file that is replaced where nothing is said, else 644.
+    /// Permissions in octal. By default those of the replaced file, or 644 for a new file.
     #[deserr(default)]
     #[param(value_type = Option<String>, pattern = "^[0-7]{3,4}$", example = "644")]
     pub mode: Option<Mode>,
 }
 
-/// How small an archive is to be made, from 1 (fastest) to 19 (smallest).
+/// The compression level of an archive, from 1 (fastest) to 19 (smallest).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompressionLevel(u8);
 
@@ -151,7 +152,9 @@ impl CompressionLevel {
         level
             .filter(|level| (1..=19).contains(level))
             .map(CompressionLevel)
-            .ok_or_else(|| "must be 1 to 19, fastest, default, better or best".to_owned())
+            .ok_or_else(|| {
+                "must be a number from 1 to 19, or fastest, default, better or best".to_owned()
+            })
     }
 
     #[must_use]
@@ -175,78 +178,84 @@ impl<E: DeserializeError> Deserr<E> for CompressionLevel {
     }
 }
 
-/// Which directory is archived, and how small.
+/// The directory to archive.
 #[derive(Debug, Deserr, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct DownloadQuery {
-    /// An absolute path.
+    /// Absolute path, at most 4095 bytes.
     #[param(value_type = String, max_length = 4095, example = "/tmp/report.txt")]
     pub path: GuestPath,
-    /// 1 (fastest) to 19 (smallest); or `fastest` (1), `default` (3), `better` (9), `best` (19).
+    /// Compression level from 1 (fastest) to 19 (smallest), or `fastest` (1), `default` (3), `better`
+    /// (9), `best` (19).
     #[deserr(default)]
     #[param(value_type = Option<String>, default = "3", pattern = "^([1-9]|1[0-9]|fastest|default|better|best)$")]
     pub compression_level: Option<CompressionLevel>,
 }
 
-/// A path in the body.
+/// The path of a file or directory.
 #[derive(Debug, Deserr, ToSchema)]
 pub struct PathRequest {
-    /// An absolute path.
+    /// Absolute path, at most 4095 bytes.
     #[schema(value_type = String, max_length = 4095)]
     pub path: GuestPath,
 }
 
-/// A directory to make.
+/// A directory to create.
 #[derive(Debug, Deserr, ToSchema)]
 pub struct CreateDirectoryRequest {
-    /// An absolute path; missing parents are made as well.
+    /// Absolute path, at most 4095 bytes. Missing parents are created.
     #[schema(value_type = String, max_length = 4095)]
     pub path: GuestPath,
-    /// Octal permissions of the directory itself.
+    /// Permissions of the directory in octal.
     #[deserr(default)]
     #[schema(value_type = Option<String>, pattern = "^[0-7]{3,4}$", default = "755")]
     pub mode: Option<Mode>,
 }
 
-/// Files to upload: two parts for each, of the same number.
+/// Files to upload: a content and a path per file, numbered from 0.
 #[derive(Debug, ToSchema)]
 pub struct UploadForm {
-    /// The content of the first file; `files.1.file` is that of the second, and so on.
+    /// Content of the first file. The next files are `files.1.file`, `files.2.file` and so on.
     #[schema(rename = "files.0.file", value_type = String, format = Binary)]
     pub file: (),
-    /// Its absolute path.
-    #[schema(rename = "files.0.dest_path", max_length = 4095, example = "/tmp/report.txt")]
+    /// Absolute path of the first file, at most 4095 bytes.
+    #[schema(
+        rename = "files.0.dest_path",
+        max_length = 4095,
+        example = "/tmp/report.txt"
+    )]
     pub dest_path: String,
 }
 
-/// An archive to upload, and where it is unpacked.
+/// A ZIP archive to upload and extract.
 #[derive(Debug, ToSchema)]
 pub struct UploadZipForm {
+    /// The archive.
     #[schema(value_type = String, format = Binary)]
     pub zip_file: (),
-    /// An absolute path.
+    /// Absolute path, at most 4095 bytes.
     #[schema(max_length = 4095, example = "/tmp/site")]
     pub dest_path: String,
 }
 
-/// What is to be called otherwise.
+/// A file or directory to move.
 #[derive(Debug, Deserr, ToSchema)]
 pub struct MoveRequest {
-    /// An absolute path.
+    /// Absolute path, at most 4095 bytes.
     #[schema(value_type = String, max_length = 4095)]
     pub src_path: GuestPath,
-    /// An absolute path. A file that is there is replaced.
+    /// New absolute path, at most 4095 bytes. An existing file is replaced.
     #[schema(value_type = String, max_length = 4095)]
     pub dest_path: GuestPath,
 }
 
-/// Who may do what with a file or directory.
+/// The new permissions of a file or directory.
 #[derive(Debug, Deserr, ToSchema)]
 pub struct PermissionsRequest {
-    /// An absolute path.
+    /// Absolute path, at most 4095 bytes.
     #[schema(value_type = String, max_length = 4095)]
     pub path: GuestPath,
-    /// Octal permissions.
+    /// Permissions in octal.
     #[schema(value_type = String, pattern = "^[0-7]{3,4}$")]
     pub mode: Mode,
     /// Name or number of the new owner.
@@ -259,44 +268,44 @@ pub struct PermissionsRequest {
     pub group: Option<Account>,
 }
 
-/// A file, a directory, or what else has a name. Of a symbolic link, the link itself.
+/// A file, directory or other entry of the file system. A symbolic link is not followed.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct FileInfo {
     /// The last part of `path`.
     pub name: String,
     pub path: String,
     pub is_dir: bool,
-    /// As `ls -l` writes it.
+    /// Type and permissions in the format of `ls -l`.
     #[schema(example = "drwxr-xr-x")]
     pub mode: String,
     pub size_bytes: u64,
     pub mod_time: Timestamp,
 }
 
-/// Which directory to watch.
+/// The directory to watch.
 #[derive(Debug, Deserr, ToSchema)]
 pub struct WatchRequest {
-    /// An absolute path.
+    /// Absolute path, at most 4095 bytes.
     #[schema(value_type = String, max_length = 4095, example = "/tmp")]
     pub path: GuestPath,
-    /// Whether all directories below it are watched as well.
+    /// Watch all directories below it as well.
     #[deserr(default)]
     #[schema(value_type = Option<bool>, default = false)]
     pub recursive: Option<bool>,
 }
 
-/// A watch that has begun.
+/// A new watch.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct WatchCreated {
+pub struct WatchResponse {
     pub watch_id: WatchId,
 }
 
-/// One change in a watched directory.
+/// A change in a watched directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WatchEvent {
     #[serde(rename = "type")]
     pub kind: WatchEventKind,
-    /// Absent with `OVERFLOW`. A name that is no UTF-8 is shown as well as it can be.
+    /// Path of the entry. Absent with `OVERFLOW`. Invalid UTF-8 is replaced by U+FFFD.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// The last part of `path`.
@@ -304,18 +313,18 @@ pub struct WatchEvent {
     pub name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_dir: Option<bool>,
-    /// With `RENAME`: what it is called now, where it has not gone out of sight.
+    /// With `RENAME`: the new path. Absent if it lies outside the watched directories.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_path: Option<String>,
-    /// With `CREATE`: what it was called, where it was moved here from within the watched directories.
+    /// With `CREATE`: the old path, if the entry was moved within the watched directories.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_path: Option<String>,
-    /// With `OVERFLOW`: how many events were dropped, where that is known.
+    /// With `OVERFLOW`: number of dropped events, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<u64>,
 }
 
-/// What happened. A move is a `RENAME` of the old path and a `CREATE` of the new one.
+/// The kind of a change. A move is a `RENAME` of the old path and a `CREATE` of the new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum WatchEventKind {
@@ -323,7 +332,7 @@ pub enum WatchEventKind {
     Write,
     Delete,
     Rename,
-    /// Events were lost: look at the directory itself.
+    /// Events were lost: list the directory again.
     Overflow,
 }
 
@@ -332,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mode_is_octal() {
+    fn mode_is_octal() {
         for (text, bits) in [
             ("644", 0o644),
             ("0755", 0o755),
@@ -347,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compression_level_has_a_name_or_a_number() {
+    fn compression_level_is_a_name_or_a_number() {
         for (text, level) in [("1", 1), ("19", 19), ("default", 3), ("best", 19)] {
             let parsed = CompressionLevel::parse(text).map(CompressionLevel::number);
             assert_eq!(parsed, Ok(level));
@@ -358,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_absolute_and_bounded() {
+    fn path_is_absolute_and_bounded() {
         let longest = format!("/{}", "x".repeat(MAX_PATH - 1));
         for good in ["/", "/tmp", "/a/../b", "/ü", longest.as_str()] {
             assert!(GuestPath::parse(good.to_owned()).is_ok(), "{good}");

@@ -1,15 +1,14 @@
-//! Opaque ids: a short prefix by kind and a sortable random part.
+//! Opaque ids: a prefix by kind and a sortable random part.
 
-use std::fmt;
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The text is not an id of this kind.
+/// A text that is not an id of the expected kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an id of this kind")]
-pub struct NotAnId;
+pub struct InvalidId;
 
 /// Length of the random part: a ULID's 26 characters, in lower case.
 const RANDOM_LEN: usize = 26;
@@ -21,7 +20,7 @@ fn generate(prefix: &str) -> String {
     )
 }
 
-fn has_shape(prefix: &str, text: &str) -> bool {
+fn is_valid(prefix: &str, text: &str) -> bool {
     text.strip_prefix(prefix).is_some_and(|random| {
         random.len() == RANDOM_LEN
             && random
@@ -40,7 +39,7 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// A new id; later ones sort after earlier ones.
+            /// Generates an id. Later ids sort after earlier ones.
             #[must_use]
             pub fn generate() -> Self {
                 Self(generate($prefix))
@@ -53,15 +52,15 @@ macro_rules! id {
         }
 
         impl FromStr for $name {
-            type Err = NotAnId;
-            fn from_str(text: &str) -> Result<Self, NotAnId> {
-                has_shape($prefix, text).then(|| Self(text.to_owned())).ok_or(NotAnId)
+            type Err = InvalidId;
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                is_valid($prefix, text).then(|| Self(text.to_owned())).ok_or(InvalidId)
             }
         }
 
         impl TryFrom<String> for $name {
-            type Error = NotAnId;
-            fn try_from(text: String) -> Result<Self, NotAnId> {
+            type Error = InvalidId;
+            fn try_from(text: String) -> Result<Self, InvalidId> {
                 text.parse()
             }
         }
@@ -81,27 +80,27 @@ macro_rules! id {
 }
 
 id!(
-    /// A project.
+    /// The id of a project.
     ProjectId, "proj_"
 );
 id!(
-    /// A browser session.
+    /// The id of a browser session.
     BrowserId, "brw_"
 );
 id!(
-    /// An API key.
+    /// The id of an API key.
     KeyId, "key_"
 );
 id!(
-    /// A watched directory.
+    /// The id of a watch.
     WatchId, "watch_"
 );
 id!(
-    /// A recording of a browser's screen.
+    /// The id of a replay.
     ReplayId, "rep_"
 );
 
-/// A process that was started for a client.
+/// The id of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[schema(value_type = String, format = Uuid)]
 pub struct ProcessId(uuid::Uuid);
@@ -124,13 +123,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_reads_back() {
+    fn id_parses_its_own_text() {
         let id = BrowserId::generate();
         assert_eq!(id.as_str().parse(), Ok(id));
     }
 
     #[test]
-    fn other_shapes_are_refused() {
+    fn other_forms_are_rejected() {
         let id = BrowserId::generate().to_string();
         for bad in [
             "",
@@ -141,7 +140,7 @@ mod tests {
             &id.replace("brw_", "key_"),
             "brw_!!!!!!!!!!!!!!!!!!!!!!!!!!",
         ] {
-            assert_eq!(bad.parse::<BrowserId>(), Err(NotAnId), "{bad}");
+            assert_eq!(bad.parse::<BrowserId>(), Err(InvalidId), "{bad}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Keys of a keyboard, by the names people and programs have for them.
+//! Keyboard keys and their names.
 
 use std::{collections::HashMap, fmt, sync::LazyLock};
 
@@ -7,12 +7,12 @@ use xkeysym::Keysym;
 
 use super::field::from_text;
 
-/// Longer ones are no name of a key, nor of several.
+/// Bytes of the name of a key or combination, at most.
 const MAX_NAME: usize = 100;
-/// Keys in one combination.
+/// Keys of a combination, at most.
 const MAX_CHORD: usize = 8;
 
-/// A key, or a character that some keyboard has a key for. It may be part of a secret: it does not print.
+/// A key, identified by its X11 keysym. It may be part of a secret, so `Debug` omits it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key(u32);
 
@@ -22,7 +22,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What a page is told of a key that has a name of its own.
+/// The DOM properties of a named key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DomKey {
     /// `KeyboardEvent.key`.
@@ -35,7 +35,7 @@ pub struct DomKey {
 
 struct Named {
     keysym: Keysym,
-    /// In small letters; small and capital ones are one and the same.
+    /// Names in lower case; matching is case-insensitive.
     names: &'static [&'static str],
     dom: DomKey,
 }
@@ -56,7 +56,7 @@ const fn named(
     }
 }
 
-/// Names beside those of X, whose own are all known as well.
+/// Named keys, in addition to all keysym names of X11.
 #[rustfmt::skip]
 const NAMED: [Named; 58] = [
     named(Keysym::Return, &["return", "enter"], ("Enter", "Enter", 13)),
@@ -119,20 +119,20 @@ const NAMED: [Named; 58] = [
     named(Keysym::Help, &["help"], ("Help", "Help", 47)),
 ];
 
-/// Our own names, in small letters.
+/// The named keys by lower-case name.
 static ALIASES: LazyLock<HashMap<&'static str, &'static Named>> = LazyLock::new(|| {
     let pairs = |named: &'static Named| named.names.iter().map(move |name| (*name, named));
     NAMED.iter().flat_map(pairs).collect()
 });
 
-/// The names of X: of its own keys, and of those that vendors have added.
-static OF_X: LazyLock<HashMap<&'static str, u32>> = LazyLock::new(|| {
+/// The keysym names of X11, vendor keysyms included.
+static X11_NAMES: LazyLock<HashMap<&'static str, u32>> = LazyLock::new(|| {
     const RANGES: [std::ops::RangeInclusive<u32>; 2] = [0x20..=0xffff, 0x1008_fe00..=0x1008_ffff];
     let mut names = HashMap::new();
     for keysym in RANGES.into_iter().flatten() {
         if let Some(name) = Keysym::new(keysym).name() {
             let name = match name.strip_prefix("XF86XK_") {
-                // What X calls `XF86AudioPlay` is known here without its prefix as well.
+                // Stored without the prefix, so that `XF86AudioPlay` is also known as `AudioPlay`.
                 Some(name) => name,
                 None => name.strip_prefix("XK_").unwrap_or(name),
             };
@@ -148,20 +148,21 @@ impl Key {
     pub const RETURN: Key = Key(Keysym::Return.raw());
     pub const TAB: Key = Key(Keysym::Tab.raw());
 
-    /// The key for a character that is written.
+    /// Returns the key that types a character.
     #[must_use]
     pub fn of_char(c: char) -> Option<Self> {
         match u32::from(c) {
             0x20..=0x7e | 0xa0..=0xff => Some(Key(u32::from(c))),
-            // What is no character has no key.
+            // Control characters and noncharacters have no key.
             0..=0x9f | 0xfdd0..=0xfdef => None,
             code if code & 0xfffe == 0xfffe => None,
             code => Some(Key(0x0100_0000 | code)),
         }
     }
 
-    /// A key by its name: a single character, one of the usual names in any case (`Enter`, `ctrl`, `ArrowUp`, `F5`), X's own
-    /// (`Return`, `eacute`, `KP_Add`, `XF86AudioPlay`), or a character by its number (`U20AC`).
+    /// Returns the key of a name: a character, a common name in any case (`Enter`, `ctrl`, `ArrowUp`,
+    /// `F5`), an X11 keysym name (`Return`, `eacute`, `KP_Add`, `XF86AudioPlay`) or a code point
+    /// (`U20AC`).
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let mut chars = name.chars();
@@ -175,8 +176,8 @@ impl Key {
         if let Some(named) = ALIASES.get(name.to_ascii_lowercase().as_str()) {
             return Some(Key(named.keysym.raw()));
         }
-        let of_x = name.strip_prefix("XF86").unwrap_or(name);
-        OF_X.get(of_x).copied().map(Key).or_else(|| {
+        let x11_name = name.strip_prefix("XF86").unwrap_or(name);
+        X11_NAMES.get(x11_name).copied().map(Key).or_else(|| {
             let digits = name.strip_prefix('U')?;
             let is_number = (4..=6).contains(&digits.len())
                 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -185,7 +186,7 @@ impl Key {
         })
     }
 
-    /// As X numbers it.
+    /// Returns the X11 keysym.
     #[must_use]
     pub fn keysym(self) -> u32 {
         self.0
@@ -196,13 +197,13 @@ impl Key {
         Key(keysym)
     }
 
-    /// What it writes, where that is a character.
+    /// Returns the character that the key types.
     #[must_use]
     pub fn character(self) -> Option<char> {
         Keysym::new(self.0).key_char().filter(|c| !c.is_control())
     }
 
-    /// What a page is told of it, where it has a name of its own.
+    /// Returns the DOM properties of a named key.
     #[must_use]
     pub fn dom(self) -> Option<DomKey> {
         let mut all = NAMED.iter();
@@ -210,7 +211,7 @@ impl Key {
         Some(named.dom)
     }
 
-    /// Whether it is held for what it does to others.
+    /// Returns whether the key modifies others, such as Shift or Ctrl.
     #[must_use]
     pub fn is_modifier(self) -> bool {
         Keysym::new(self.0).is_modifier_key()
@@ -221,7 +222,7 @@ impl Key {
         [Keysym::Shift_L.raw(), Keysym::Shift_R.raw()].contains(&self.0)
     }
 
-    /// A letter on its key, without regard to its case.
+    /// Returns the lower-case key of an ASCII letter, and other keys unchanged.
     fn unshifted(self) -> Self {
         match self.character() {
             Some(c) if c.is_ascii_uppercase() => Key(u32::from(c.to_ascii_lowercase())),
@@ -230,7 +231,7 @@ impl Key {
     }
 }
 
-/// Keys that are pressed together, such as `Ctrl+Shift+t`; the last is what it is about.
+/// Keys pressed together, such as `Ctrl+Shift+t`; modifiers come first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chord(Vec<Key>);
 
@@ -240,15 +241,18 @@ impl Chord {
         &self.0
     }
 
-    /// Reads it; the error says what is wrong.
+    /// Parses a key or a combination.
+    ///
+    /// # Errors
+    /// Returns a message about the invalid name.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_NAME {
-            return Err(format!("may have {MAX_NAME} bytes at most"));
+            return Err(format!("must have at most {MAX_NAME} bytes"));
         }
         if let Some(key) = Key::parse(text) {
             return Ok(Chord(vec![key]));
         }
-        // The plus that is a key itself comes last.
+        // A final `++` is a separator and the plus key.
         let (names, plus) = match text.strip_suffix("++") {
             Some(names) => (names, Some("+")),
             None => (text, None),
@@ -258,15 +262,15 @@ impl Chord {
             match Key::parse(name) {
                 Some(key) => keys.push(key),
                 None if name.is_empty() => return Err("must name a key".to_owned()),
-                None => return Err("is no key that is known".to_owned()),
+                None => return Err("is not a known key".to_owned()),
             }
         }
         if keys.len() > MAX_CHORD {
-            return Err(format!("may have {MAX_CHORD} keys at most"));
+            return Err(format!("must have at most {MAX_CHORD} keys"));
         }
-        // With Ctrl and its like a letter stands for its key: `Ctrl+C` is `Ctrl+c`, as it is usually written.
-        let commands = keys.iter().any(|key| key.is_modifier() && !key.is_shift());
-        if commands {
+        // With Ctrl, Alt or Super, letters mean keys: `Ctrl+C` is the usual notation of `Ctrl+c`.
+        let has_command_modifier = keys.iter().any(|key| key.is_modifier() && !key.is_shift());
+        if has_command_modifier {
             keys = keys.into_iter().map(Key::unshifted).collect();
         }
         Ok(Chord(keys))
@@ -287,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_have_the_names_people_use() {
+    fn key_names_are_parsed() {
         for (name, keysym) in [
             ("Return", Keysym::Return),
             ("enter", Keysym::Return),
@@ -325,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_one_keys() {
+    fn every_name_identifies_one_key() {
         let names: usize = NAMED.iter().map(|named| named.names.len()).sum();
         assert_eq!(ALIASES.len(), names);
         for named in &NAMED {
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_combined_with_a_plus() {
+    fn combinations_are_joined_by_a_plus() {
         let keysyms = |text: &str| {
             Chord::parse(text).map(|chord| chord.0.iter().map(|key| key.0).collect::<Vec<_>>())
         };

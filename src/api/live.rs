@@ -1,7 +1,7 @@
-//! What the live view's page and its agent say to each other over their WebSocket.
+//! Messages between the live view's page and the agent, over a WebSocket.
 //!
-//! Pictures go as binary messages: a [`PictureHeader`], then the image. All else is JSON. The page comes from the agent itself, so both are of one
-//! version.
+//! Images are binary messages: an [`ImageHeader`], then the encoded image. All other messages are
+//! JSON. The agent serves the page itself, so both have the same version.
 
 use std::borrow::Cow;
 
@@ -10,117 +10,118 @@ use serde::Serialize;
 
 use super::{computer::MouseButton, field::from_text};
 
-/// The names that the DOM gives to keys are shorter by far.
-const MAX_KEY: usize = 32;
-/// Pixels that a message turns the wheel by, at most: some screens.
-const MAX_TURN: i64 = 4_000;
-/// Beyond any screen.
-const MAX_PLACE: i64 = 32_767;
+/// Bytes of a DOM key name, at most; the longest names are much shorter.
+const MAX_KEY_NAME: usize = 32;
+/// Pixels that a message turns the wheel by, at most.
+const MAX_WHEEL_DELTA: i64 = 4_000;
+/// The largest coordinate, beyond any screen.
+const MAX_COORDINATE: i64 = 32_767;
 
-/// What a viewer says.
+/// A message of a viewer.
 #[derive(Deserr)]
 #[deserr(tag = "type", rename_all = lowercase)]
 pub enum ViewerMessage {
-    /// It has drawn this frame and can take the next.
+    /// The viewer has drawn this frame and accepts the next.
     Seen { sequence: u32 },
     #[deserr(rename = "pointer_move")]
-    PointerMove { x: Place, y: Place },
+    PointerMove { x: Coordinate, y: Coordinate },
     #[deserr(rename = "pointer_down")]
     PointerDown {
-        x: Place,
-        y: Place,
+        x: Coordinate,
+        y: Coordinate,
         button: MouseButton,
     },
     #[deserr(rename = "pointer_up")]
     PointerUp {
-        x: Place,
-        y: Place,
+        x: Coordinate,
+        y: Coordinate,
         button: MouseButton,
     },
-    /// The wheel was turned by so many pixels; down and to the right are positive.
+    /// The wheel was turned by this number of pixels, positive to the right and down.
     Wheel {
-        x: Place,
-        y: Place,
-        delta_x: Turn,
-        delta_y: Turn,
+        x: Coordinate,
+        y: Coordinate,
+        delta_x: WheelDelta,
+        delta_y: WheelDelta,
     },
     /// `KeyboardEvent`'s `code` and `key`.
     #[deserr(rename = "key_down")]
     KeyDown { code: KeyCode, key: KeyName },
     #[deserr(rename = "key_up")]
     KeyUp { code: KeyCode },
-    /// What is held is held still.
+    /// Held keys and buttons are still held.
     Holding,
-    /// Nothing is held any more.
+    /// All keys and buttons are released.
     Release,
-    /// Text that was made of no single keys.
-    Text { text: TypedText },
-    /// Pastes this text, or what the browser's clipboard has.
+    /// Text that was not typed key by key, such as the output of an input method.
+    Text { text: ViewerText },
+    /// Paste this text, or the content of the browser's clipboard.
     Paste {
         #[deserr(default)]
-        text: Option<TypedText>,
+        text: Option<ViewerText>,
     },
-    /// It is about to send the keys that copy, and wants what they copy.
+    /// The viewer is about to send the keys that copy, and requests the copied text.
     Copy,
 }
 
-/// A coordinate in pixels of the screen, or beyond it.
+/// A coordinate in pixels, clamped to 0..=32767.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(i32);
+pub struct Coordinate(i32);
 
-impl Place {
+impl Coordinate {
     #[must_use]
     pub fn pixels(self) -> i32 {
         self.0
     }
 }
 
-impl<E: DeserializeError> Deserr<E> for Place {
+impl<E: DeserializeError> Deserr<E> for Coordinate {
     fn deserialize_from_value<V: IntoValue>(
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let place: i64 = Deserr::<E>::deserialize_from_value(value, location)?;
-        Ok(Self(place.clamp(0, MAX_PLACE) as i32))
+        let pixels: i64 = Deserr::<E>::deserialize_from_value(value, location)?;
+        Ok(Self(pixels.clamp(0, MAX_COORDINATE) as i32))
     }
 }
 
-/// Pixels that a wheel turns by.
+/// A wheel movement in pixels, clamped to ±4000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn(i32);
+pub struct WheelDelta(i32);
 
-impl Turn {
+impl WheelDelta {
     #[must_use]
     pub fn pixels(self) -> i32 {
         self.0
     }
 
-    /// Both, as far as one turn goes.
+    /// Returns the sum, clamped.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn saturating_add(self, other: Self) -> Self {
         Self::clamped(i64::from(self.0) + i64::from(other.0))
     }
 
     fn clamped(pixels: i64) -> Self {
-        Self(pixels.clamp(-MAX_TURN, MAX_TURN) as i32)
+        Self(pixels.clamp(-MAX_WHEEL_DELTA, MAX_WHEEL_DELTA) as i32)
     }
 }
 
-impl<E: DeserializeError> Deserr<E> for Turn {
+impl<E: DeserializeError> Deserr<E> for WheelDelta {
     fn deserialize_from_value<V: IntoValue>(
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        let turn: i64 = Deserr::<E>::deserialize_from_value(value, location)?;
-        Ok(Self::clamped(turn))
+        let pixels: i64 = Deserr::<E>::deserialize_from_value(value, location)?;
+        Ok(Self::clamped(pixels))
     }
 }
 
-/// Which key of the keyboard it is, whatever it stands for: `KeyA`.
+/// `KeyboardEvent.code`: the physical key, such as `KeyA`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct KeyCode(String);
 
-/// What a key stands for: a character, or a name such as `Enter`. What is typed is nobody's business, so nothing prints it.
+/// `KeyboardEvent.key`: a character, or a name such as `Enter`.
+// Not `Debug`: typed text may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyName(String);
 
@@ -143,7 +144,7 @@ impl<E: DeserializeError> Deserr<E> for KeyCode {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        from_text(value, location, |text| short(text).map(Self))
+        from_text(value, location, |text| check_key_name(text).map(Self))
     }
 }
 
@@ -152,25 +153,26 @@ impl<E: DeserializeError> Deserr<E> for KeyName {
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        from_text(value, location, |text| short(text).map(Self))
+        from_text(value, location, |text| check_key_name(text).map(Self))
     }
 }
 
-fn short(text: String) -> Result<String, String> {
-    if (1..=MAX_KEY).contains(&text.len()) && !text.chars().any(char::is_control) {
+fn check_key_name(text: String) -> Result<String, String> {
+    if (1..=MAX_KEY_NAME).contains(&text.len()) && !text.chars().any(char::is_control) {
         Ok(text)
     } else {
         Err(format!(
-            "must be 1 to {MAX_KEY} bytes without control characters"
+            "must have 1 to {MAX_KEY_NAME} bytes without control characters"
         ))
     }
 }
 
-/// As much as a message may have; nothing prints it.
+/// A non-empty text, bounded by the size of a message.
+// Not `Debug`: typed text may be a secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct TypedText(String);
+pub struct ViewerText(String);
 
-impl TypedText {
+impl ViewerText {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.0.len()
@@ -182,7 +184,7 @@ impl TypedText {
     }
 }
 
-impl<E: DeserializeError> Deserr<E> for TypedText {
+impl<E: DeserializeError> Deserr<E> for ViewerText {
     fn deserialize_from_value<V: IntoValue>(
         value: Value<V>,
         location: ValuePointerRef,
@@ -194,48 +196,48 @@ impl<E: DeserializeError> Deserr<E> for TypedText {
     }
 }
 
-/// What a viewer is told, beside pictures.
+/// A message to a viewer, other than an image.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum AgentMessage {
-    /// The first of all.
+    /// The first message.
     Hello { control: bool },
-    /// How the browser is: there are pictures while it runs.
+    /// The state of the browser. Images are sent while it runs.
     Browser {
         state: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Where the browser's pointer is now.
+    /// The position of the browser's pointer.
     Pointer { x: u32, y: u32, shown: bool },
-    /// Something was copied there: this text, or what cannot be passed on.
+    /// The browser's clipboard changed: this text, or content that cannot be sent.
     Clipboard {
         #[serde(skip_serializing_if = "Option::is_none")]
         text: Option<String>,
     },
-    /// The keys that were to copy something have not.
+    /// The keys that copy had no effect on the clipboard.
     NothingCopied,
-    /// Something that was asked for could not be done.
+    /// A request of the viewer failed.
     Notice { message: Cow<'static, str> },
 }
 
-/// How an image is encoded.
+/// The encoding and the use of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Codec {
     Jpeg = 1,
     Png = 2,
-    /// A PNG of the pointer; its place is the pixel that points.
+    /// A PNG of the pointer; its position is the hot spot.
     Pointer = 3,
 }
 
-/// Stands before each image.
+/// The header of each image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PictureHeader {
+pub struct ImageHeader {
     pub codec: Codec,
-    /// Of its frame: what is to be told when it is drawn.
+    /// Whether this is the last image of its frame, which the viewer acknowledges.
     pub last: bool,
-    /// Where it goes on the screen, in pixels.
+    /// Position on the screen, in pixels.
     pub x: u16,
     pub y: u16,
     pub width: u16,
@@ -246,16 +248,16 @@ pub struct PictureHeader {
     pub sequence: u32,
 }
 
-impl PictureHeader {
+impl ImageHeader {
     pub const LEN: usize = 18;
 
-    /// Network byte order throughout.
+    /// Encodes the header in network byte order.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[0] = self.codec as u8;
         bytes[1] = u8::from(self.last);
-        let places = [
+        let fields = [
             self.x,
             self.y,
             self.width,
@@ -263,8 +265,8 @@ impl PictureHeader {
             self.screen_width,
             self.screen_height,
         ];
-        for (two, place) in bytes[2..14].as_chunks_mut::<2>().0.iter_mut().zip(places) {
-            *two = place.to_be_bytes();
+        for (slot, field) in bytes[2..14].as_chunks_mut::<2>().0.iter_mut().zip(fields) {
+            *slot = field.to_be_bytes();
         }
         bytes[14..].copy_from_slice(&self.sequence.to_be_bytes());
         bytes
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_page_says_is_understood() {
+    fn messages_of_the_page_are_decoded() {
         for message in [
             json!({"type": "seen", "sequence": 7}),
             json!({"type": "pointer_move", "x": 1, "y": 2}),
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_does_not_say_is_refused() {
+    fn other_messages_are_rejected() {
         for message in [
             json!(null),
             json!([]),
@@ -324,19 +326,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_all_screens_is_brought_nearer() {
-        for (said, x) in [(-5, 0), (3, 3), (32_768, 32_767), (i64::MAX, 32_767)] {
-            let message = json!({"type": "pointer_move", "x": said, "y": 0});
-            let Ok(ViewerMessage::PointerMove { x: place, .. }) = read(message) else {
-                panic!("{said} is refused");
+    fn coordinates_are_clamped() {
+        for (sent, x) in [(-5, 0), (3, 3), (32_768, 32_767), (i64::MAX, 32_767)] {
+            let message = json!({"type": "pointer_move", "x": sent, "y": 0});
+            let Ok(ViewerMessage::PointerMove { x: actual, .. }) = read(message) else {
+                panic!("{sent} is rejected");
             };
-            assert_eq!(place.pixels(), x);
+            assert_eq!(actual.pixels(), x);
         }
     }
 
     #[test]
-    fn a_header_is_as_the_page_reads_it() {
-        let header = PictureHeader {
+    fn header_has_the_layout_that_the_page_reads() {
+        let header = ImageHeader {
             codec: Codec::Png,
             last: true,
             x: 1,

@@ -1,4 +1,4 @@
-//! Logs, on the wire.
+//! Logs.
 
 use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
 use serde::Serialize;
@@ -10,34 +10,34 @@ use super::{
     time::Timestamp,
 };
 
-/// Which log to read, and whether to stay.
+/// The log to read, and whether to follow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogQuery {
     pub source: LogSource,
     pub follow: bool,
 }
 
-/// Where a log comes from.
+/// The source of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogSource {
     /// A file on the browser's host.
     Path(GuestPath),
-    /// What one of the agent's programs prints.
+    /// The output of a program that the agent runs.
     Supervisor(SupervisorProcess),
 }
 
-/// A program whose output the agent keeps.
+/// A program whose output the agent retains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum SupervisorProcess {
     Chromium,
-    /// The X server; it prints nothing where the browser is headless.
+    /// The X server. It prints nothing if the browser is headless.
     Xvfb,
     /// The agent's own log.
     Agent,
 }
 
-/// The values of `source`.
+/// The kind of a log source.
 #[derive(Debug, Clone, Copy, ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum LogSourceName {
@@ -81,11 +81,11 @@ impl<E: DeserializeError> Deserr<E> for LogQuery {
         let follow = fields.optional::<Flag>("follow");
         let source = match fields.required("source") {
             Some(LogSourceName::Path) => {
-                fields.reject_if_present("supervisor_process", "is only for source=supervisor");
+                fields.reject_if_present("supervisor_process", "requires source=supervisor");
                 fields.required("path").map(LogSource::Path)
             }
             Some(LogSourceName::Supervisor) => {
-                fields.reject_if_present("path", "is only for source=path");
+                fields.reject_if_present("path", "requires source=path");
                 fields
                     .required("supervisor_process")
                     .map(LogSource::Supervisor)
@@ -97,33 +97,35 @@ impl<E: DeserializeError> Deserr<E> for LogQuery {
     }
 }
 
-/// What a log's stream tells.
+/// An event of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LogEvent {
     pub event: LogEventKind,
-    /// When the line was printed; of a file's line, when it was read.
+    /// The time when the line was printed, or read from a file.
     pub timestamp: Timestamp,
-    /// The line without its line feed; else what happened, in words. What is no UTF-8 is shown as well as it can be.
+    /// The line without its line feed, or a description of the event. Invalid UTF-8 is replaced by
+    /// U+FFFD.
     pub message: String,
-    /// With `log`, `true` where the line goes on in the next event, or its end has not been written.
+    /// With `log`: `true` if the line continues in the next event or is not complete yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub partial: bool,
-    /// With `gap`: how many lines were dropped before they were read.
+    /// With `gap`: number of lines that were dropped before they were read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<u64>,
 }
 
+/// The kind of a log event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogEventKind {
     /// A line.
     Log,
-    /// Lines were dropped that had not been read.
+    /// Lines were dropped before they were read.
     Gap,
-    /// What follows begins anew: the file was truncated, replaced or deleted, or the agent has been started again.
+    /// The log starts again: the file was truncated, replaced or deleted, or the agent restarted.
     Restart,
-    /// Nothing follows.
+    /// The end of the log.
     End,
 }
 
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_has_the_field_that_is_its_own() {
+    fn source_requires_its_own_field_and_no_other() {
         let path = GuestPath::parse("/x".to_owned()).unwrap();
         assert_eq!(
             parse(json!({"source": "path", "path": "/x"})),

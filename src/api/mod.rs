@@ -1,4 +1,9 @@
-//! The wire vocabulary: ids and types, importing nothing of ours.
+//! The wire types: requests, responses, events and ids of both servers.
+//!
+//! Requests derive or implement `Deserr` with their bounds as types, so that a decoded request is
+//! valid and all invalid fields are reported at once; responses implement `Serialize`. The doc
+//! comments of schemas are the descriptions in the OpenAPI document. This module imports no other
+//! module of this crate.
 
 pub mod agent;
 pub mod api_keys;

@@ -1,19 +1,21 @@
-//! Names of things that are also found by name.
+//! Names of API keys, browsers and projects.
 
 use std::fmt;
 
-/// 1–255 characters of `[A-Za-z0-9._-]`.
+/// A name of 1–255 characters of `[A-Za-z0-9._-]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
 impl Name {
     pub const MAX: usize = 255;
 
+    /// Parses a name.
+    ///
     /// # Errors
-    /// What a name has to look like.
+    /// Returns the rule for names.
     pub fn parse(text: String) -> Result<Name, String> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-        // `.` and `..` are taken out of a URL's path on its way.
+        // Clients and proxies remove `.` and `..` from the path of a URL.
         if text.is_empty()
             || text.len() > Self::MAX
             || !text.bytes().all(allowed)
@@ -21,7 +23,7 @@ impl Name {
             || text == ".."
         {
             return Err(format!(
-                "must have 1 to {} characters of A-Z a-z 0-9 . _ - (and not be . or ..)",
+                "must have 1 to {} characters of A-Z a-z 0-9 . _ - and not be . or ..",
                 Self::MAX
             ));
         }
@@ -46,16 +48,16 @@ impl From<Name> for String {
     }
 }
 
-/// A project's name: 1–255 code points without `/` and `%`.
+/// Checks a project's name: 1–255 characters without `/`, `%` and control characters.
 ///
 /// # Errors
-/// What a name has to look like.
+/// Returns the rule for project names.
 pub fn check_project_name(text: &str) -> Result<(), String> {
     let count = text.chars().count();
-    let unfit = |c: char| matches!(c, '/' | '%') || c.is_control();
-    if count == 0 || count > Name::MAX || text.chars().any(unfit) {
+    let is_forbidden = |c: char| matches!(c, '/' | '%') || c.is_control();
+    if count == 0 || count > Name::MAX || text.chars().any(is_forbidden) {
         return Err(format!(
-            "must have 1 to {} characters, none of them / or % or a control character",
+            "must have 1 to {} characters other than / and % and control characters",
             Name::MAX
         ));
     }

@@ -1,27 +1,27 @@
-//! Lists are read page by page.
+//! Paging of lists.
 
 use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
 use utoipa::{IntoParams, ToSchema};
 
 use super::field;
 
-/// How many entries a page has: 1–100, 20 where nothing is said.
+/// The size of a page: 1–100 entries, 20 by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
 pub struct Limit(u32);
 
-/// How many entries come before the page.
+/// The number of entries before the page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ToSchema)]
 pub struct Offset(u32);
 
-/// Which page is asked for.
+/// The page of a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserr, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
-    /// Entries on the page.
+    /// Number of entries per page.
     #[deserr(default)]
     #[param(value_type = Option<u32>, minimum = 1, maximum = 100, default = 20)]
     pub limit: Limit,
-    /// Entries before it.
+    /// Number of entries to skip.
     #[deserr(default)]
     #[param(value_type = Option<u32>, default = 0)]
     pub offset: Offset,

@@ -1,4 +1,4 @@
-//! Recordings of a browser's screen on the wire.
+//! Recordings of a browser's screen.
 
 use std::ops::RangeInclusive;
 
@@ -12,21 +12,21 @@ use super::{
     time::Timestamp,
 };
 
-/// Frames per second.
+/// Bounds of the frame rate, in frames per second.
 pub const FRAMERATE: RangeInclusive<u32> = 1..=60;
-/// Seconds a recording may last: up to a day.
+/// Bounds of a recording's duration, in seconds: up to a day.
 pub const MAX_DURATION: RangeInclusive<u32> = 1..=86_400;
 
-/// How the screen is recorded.
+/// Options of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
 pub struct ReplayRequest {
-    /// Frames per second, at most: there is one when something on the screen has changed.
+    /// Frames per second, at most. A frame is recorded only if the screen has changed.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 60, default = 10)]
     pub framerate: Framerate,
-    /// When it ends by itself; the agent's setting where nothing is said.
+    /// Seconds after which the recording ends. The default is a setting of the server.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 86400)]
     pub max_duration_in_seconds: Option<MaxDuration>,
-    /// Whether what is heard is recorded as well.
+    /// Record the audio as well.
     #[schema(value_type = Option<bool>, default = false)]
     pub record_audio: bool,
 }
@@ -85,26 +85,29 @@ impl<E: DeserializeError> Deserr<E> for MaxDuration {
 pub struct Replay {
     pub replay_id: ReplayId,
     pub started_at: Timestamp,
+    /// Absent while recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
     pub status: ReplayStatus,
-    /// Why it ended; absent while it is recording.
+    /// Reason of the end. Absent while recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_reason: Option<ReplayEndReason>,
-    /// What it shows, in milliseconds.
+    /// Duration of the video in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
+    /// Size of the video in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// A page that plays it, opened by a token in the address that opens this replay and nothing else. Told by control, not by an agent.
+    /// Page that plays the video. Its URL contains a token for this replay only. Set by the control
+    /// plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_view_url: Option<String>,
 }
 
 impl Replay {
-    /// One that has just begun.
+    /// Returns a replay that is recording.
     #[must_use]
-    pub fn begun(replay_id: ReplayId, started_at: Timestamp) -> Self {
+    pub fn recording(replay_id: ReplayId, started_at: Timestamp) -> Self {
         Self {
             replay_id,
             started_at,
@@ -118,6 +121,7 @@ impl Replay {
     }
 }
 
+/// The status of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayStatus {
@@ -125,24 +129,24 @@ pub enum ReplayStatus {
     Finished,
 }
 
-/// Why a recording ended.
+/// The reason why a recording ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayEndReason {
-    /// A client stopped it, or its browser ended.
+    /// A client stopped the recording, or its browser ended.
     Stopped,
-    /// It was as long as it might become.
+    /// The maximum duration was reached.
     MaxDuration,
-    /// It was as large as it might become.
+    /// The maximum size was reached.
     MaxSize,
-    /// There was no screen any more.
+    /// The screen ended.
     ScreenEnded,
-    /// The encoder died.
+    /// The encoder failed.
     EncoderFailed,
-    /// There was no room for more.
+    /// The disk was full.
     DiskFull,
-    /// The agent died; it plays until then.
+    /// The agent died. The video lasts until then.
     AgentEnded,
-    /// Nothing of it is left: neither its browser's host nor what it was kept in has it any more.
+    /// The video is lost: neither the browser's host nor the storage has it.
     Lost,
 }

@@ -1,4 +1,4 @@
-//! Screenshots, on the wire.
+//! Screenshots.
 
 use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
 use utoipa::ToSchema;
@@ -8,14 +8,14 @@ use super::{
     viewport::SIDE,
 };
 
-/// What is to be seen.
+/// Options of a screenshot.
 #[derive(Clone, Copy, Debug, Default, ToSchema)]
 pub struct ScreenshotRequest {
-    /// The whole screen where nothing is said.
+    /// Part of the screen to capture. By default the complete screen.
     pub region: Option<Region>,
 }
 
-/// A part of the screen in pixels, from its top left corner.
+/// A rectangle of the screen in pixels, from its top left corner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 pub struct Region {
     #[schema(minimum = 0, maximum = 3839)]
@@ -28,8 +28,8 @@ pub struct Region {
     pub height: u32,
 }
 
-struct Offset(u32);
-struct Length(u32);
+struct RegionOffset(u32);
+struct RegionLength(u32);
 
 impl<E: DeserializeError> Deserr<E> for ScreenshotRequest {
     fn deserialize_from_value<V: IntoValue>(
@@ -48,12 +48,12 @@ impl<E: DeserializeError> Deserr<E> for Region {
         location: ValuePointerRef,
     ) -> Result<Self, E> {
         let mut fields = Fields::<_, E>::new(value, location)?;
-        let x: Option<Offset> = fields.required("x");
-        let y: Option<Offset> = fields.required("y");
-        let width: Option<Length> = fields.required("width");
-        let height: Option<Length> = fields.required("height");
-        let whole = x.zip(y).zip(width.zip(height));
-        fields.finish(whole.map(|((x, y), (width, height))| Self {
+        let x: Option<RegionOffset> = fields.required("x");
+        let y: Option<RegionOffset> = fields.required("y");
+        let width: Option<RegionLength> = fields.required("width");
+        let height: Option<RegionLength> = fields.required("height");
+        let sides = x.zip(y).zip(width.zip(height));
+        fields.finish(sides.map(|((x, y), (width, height))| Self {
             x: x.0,
             y: y.0,
             width: width.0,
@@ -62,7 +62,7 @@ impl<E: DeserializeError> Deserr<E> for Region {
     }
 }
 
-impl<E: DeserializeError> Deserr<E> for Offset {
+impl<E: DeserializeError> Deserr<E> for RegionOffset {
     fn deserialize_from_value<V: IntoValue>(
         value: Value<V>,
         location: ValuePointerRef,
@@ -71,7 +71,7 @@ impl<E: DeserializeError> Deserr<E> for Offset {
     }
 }
 
-impl<E: DeserializeError> Deserr<E> for Length {
+impl<E: DeserializeError> Deserr<E> for RegionLength {
     fn deserialize_from_value<V: IntoValue>(
         value: Value<V>,
         location: ValuePointerRef,

@@ -1,24 +1,28 @@
-//! The page a browser is sent to.
+//! The page that a browser opens.
 
 use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
 use url::Url;
 
 use super::field;
 
-/// A page a browser may be sent to: an absolute URL, and nothing that runs in another page's name.
+/// The URL of a page: absolute, and of a scheme that cannot run code in another page's origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartUrl(Url);
 
 impl StartUrl {
-    /// Bytes it may have once it is percent-encoded: it has to fit into an argument of Chromium's.
+    /// Bytes of a percent-encoded URL, at most: it has to fit into an argument of Chromium.
     pub const MAX_BYTES: usize = 64 * 1024;
     const SCHEMES: [&str; 5] = ["http", "https", "about", "data", "file"];
 
+    /// Parses an absolute URL.
+    ///
+    /// # Errors
+    /// Returns a message about the invalid URL.
     pub fn parse(text: &str) -> Result<StartUrl, String> {
         let url = Url::parse(text).map_err(|error| format!("must be an absolute URL: {error}"))?;
         if !Self::SCHEMES.contains(&url.scheme()) {
             return Err(format!(
-                "must be a URL of scheme {}",
+                "must have one of the schemes {}",
                 Self::SCHEMES.join(", ")
             ));
         }
@@ -58,18 +62,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_holds_for_what_the_browser_is_given() {
+    fn size_limit_applies_to_the_encoded_url() {
         let page = |text: &str| StartUrl::parse(&format!("https://example.com/{text}"));
         let room = StartUrl::MAX_BYTES - "https://example.com/".len();
         assert!(page(&"x".repeat(room)).is_ok());
         assert!(page(&"x".repeat(room + 1)).is_err());
-        // Six bytes each, once encoded.
+        // Each character has six bytes when encoded.
         assert!(page(&"é".repeat(room / 6)).is_ok());
         assert!(page(&"é".repeat(room / 6 + 1)).is_err());
     }
 
     #[test]
-    fn only_pages_are_taken() {
+    fn only_urls_of_pages_are_accepted() {
         for good in [
             "https://example.com",
             "about:blank",

@@ -1,10 +1,10 @@
-//! Points in time as the contract writes them.
+//! Timestamps in the format of the API.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
-/// RFC 3339, UTC, milliseconds: `2026-01-31T12:00:00.000Z`.
+/// A time in RFC 3339 format, UTC, with milliseconds: `2026-01-31T12:00:00.000Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
 #[schema(value_type = String, format = DateTime)]
 pub struct Timestamp(pub DateTime<Utc>);
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_written_with_milliseconds() {
+    fn timestamp_has_milliseconds() {
         let time = Timestamp(DateTime::from_timestamp_millis(1_769_860_800_005).unwrap());
         assert_eq!(
             serde_json::to_string(&time).unwrap(),

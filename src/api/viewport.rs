@@ -8,20 +8,23 @@ use utoipa::ToSchema;
 
 use super::field::{self, Fields};
 
-/// Pixels per side, at least and at most.
+/// Bounds of a side, in pixels.
 pub const SIDE: RangeInclusive<u32> = 240..=3840;
-/// Pixels in all, at most (3840×2160): the frame buffer is memory of the machine.
+/// Pixels of a screen, at most (3840×2160), because the frame buffer is in memory.
 pub const MAX_AREA: u32 = 3840 * 2160;
-/// Frames per second.
+/// Bounds of the refresh rate, in Hz.
 pub const REFRESH_RATE: RangeInclusive<u32> = 1..=120;
 
-/// A screen of `width` by `height` pixels, drawn `refresh_rate` times a second.
+/// The size of a screen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Viewport {
+    /// Width in pixels.
     #[schema(minimum = 240, maximum = 3840)]
     pub width: u32,
+    /// Height in pixels.
     #[schema(minimum = 240, maximum = 3840)]
     pub height: u32,
+    /// Refresh rate in Hz.
     #[schema(minimum = 1, maximum = 120)]
     pub refresh_rate: u32,
 }
@@ -37,50 +40,52 @@ impl Default for Viewport {
 }
 
 impl Viewport {
-    /// What is out of bounds: field and message.
-    fn problems(&self) -> Vec<(&'static str, String)> {
-        let mut problems = Vec::new();
+    /// Returns the fields that are out of bounds, with messages.
+    fn errors(&self) -> Vec<(&'static str, String)> {
+        let mut errors = Vec::new();
         for (field, value, bounds) in [
             ("width", self.width, SIDE),
             ("height", self.height, SIDE),
             ("refresh_rate", self.refresh_rate, REFRESH_RATE),
         ] {
             if !bounds.contains(&value) {
-                problems.push((
+                errors.push((
                     field,
                     format!("must be between {} and {}", bounds.start(), bounds.end()),
                 ));
             }
         }
-        if problems.is_empty() && self.width * self.height > MAX_AREA {
-            problems.push(("width", too_large()));
+        if errors.is_empty() && self.width * self.height > MAX_AREA {
+            errors.push(("width", too_large()));
         }
-        problems
+        errors
     }
 }
 
-/// A screen size as it is asked for.
+/// A screen size. Width × height is limited to 3840 × 2160 pixels.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ToSchema)]
 pub struct ViewportRequest {
+    /// Width in pixels.
     #[schema(value_type = u32, minimum = 240, maximum = 3840)]
-    pub width: Side,
+    pub width: ScreenSide,
+    /// Height in pixels.
     #[schema(value_type = u32, minimum = 240, maximum = 3840)]
-    pub height: Side,
-    /// 25 for a new browser, else what it was.
+    pub height: ScreenSide,
+    /// Refresh rate in Hz. By default 25 for a new browser, otherwise unchanged.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 120)]
     pub refresh_rate: Option<RefreshRate>,
 }
 
-/// Pixels, within [`SIDE`].
+/// A side in pixels, within [`SIDE`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Side(u32);
+pub struct ScreenSide(u32);
 
-/// Frames per second, within [`REFRESH_RATE`].
+/// A refresh rate within [`REFRESH_RATE`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RefreshRate(u32);
 
 impl ViewportRequest {
-    /// The whole size, with `refresh_rate` where none is asked for.
+    /// Returns the size, with `refresh_rate` as the default rate.
     #[must_use]
     pub fn resolve(self, refresh_rate: u32) -> Viewport {
         Viewport {
@@ -97,8 +102,8 @@ impl<E: DeserializeError> Deserr<E> for ViewportRequest {
         location: ValuePointerRef,
     ) -> Result<Self, E> {
         let mut fields = Fields::<_, E>::new(value, location)?;
-        let width: Option<Side> = fields.required("width");
-        let height: Option<Side> = fields.required("height");
+        let width: Option<ScreenSide> = fields.required("width");
+        let height: Option<ScreenSide> = fields.required("height");
         let refresh_rate = fields.optional("refresh_rate");
         let sides = width.zip(height);
         if sides.is_some_and(|(width, height)| width.0 * height.0 > MAX_AREA) {
@@ -112,12 +117,12 @@ impl<E: DeserializeError> Deserr<E> for ViewportRequest {
     }
 }
 
-impl<E: DeserializeError> Deserr<E> for Side {
+impl<E: DeserializeError> Deserr<E> for ScreenSide {
     fn deserialize_from_value<V: IntoValue>(
         value: Value<V>,
         location: ValuePointerRef,
     ) -> Result<Self, E> {
-        field::whole_number(value, location, SIDE).map(Side)
+        field::whole_number(value, location, SIDE).map(ScreenSide)
     }
 }
 
@@ -143,15 +148,16 @@ impl fmt::Display for Viewport {
 impl FromStr for Viewport {
     type Err = String;
 
-    /// `1920x1080` or `1920x1080@25`.
+    /// Parses `1920x1080` or `1920x1080@25`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let shape = || format!("`{text}` is not of the form WIDTHxHEIGHT or WIDTHxHEIGHT@RATE");
+        let malformed =
+            || format!("`{text}` does not have the form WIDTHxHEIGHT or WIDTHxHEIGHT@RATE");
         let (size, rate) = match text.split_once('@') {
             Some((size, rate)) => (size, Some(rate)),
             None => (text, None),
         };
-        let (width, height) = size.split_once('x').ok_or_else(shape)?;
-        let number = |text: &str| text.parse().map_err(|_| shape());
+        let (width, height) = size.split_once('x').ok_or_else(malformed)?;
+        let number = |text: &str| text.parse().map_err(|_| malformed());
         let viewport = Self {
             width: number(width)?,
             height: number(height)?,
@@ -160,9 +166,9 @@ impl FromStr for Viewport {
                 None => Self::default().refresh_rate,
             },
         };
-        match viewport.problems().as_slice() {
+        match viewport.errors().as_slice() {
             [] => Ok(viewport),
-            [(field, problem), ..] => Err(format!("{field} {problem}")),
+            [(field, message), ..] => Err(format!("{field} {message}")),
         }
     }
 }

@@ -81,7 +81,7 @@ impl FakeAgent {
         self.with(|state| {
             // Each starts later than the one before, even within the same millisecond.
             let age = Duration::from_secs(60 - state.replays.len() as u64);
-            let replay = Replay::begun(id.clone(), (Utc::now() - age).into());
+            let replay = Replay::recording(id.clone(), (Utc::now() - age).into());
             state.replays.insert(id.clone(), (replay, content.clone()));
         });
         id
@@ -536,7 +536,7 @@ async fn replays_of_one_browser_cannot_be_changed_by_another() {
     let forger = FakeAgent::default();
     let forged = forger.start().await;
     for (id, size) in [(&kept, None), (&recording, Some(0))] {
-        let mut replay = Replay::begun(id.clone(), Utc::now().into());
+        let mut replay = Replay::recording(id.clone(), Utc::now().into());
         end(&mut replay);
         replay.size_bytes = size;
         let entry = (replay, Bytes::from("forged"));

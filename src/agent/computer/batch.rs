@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     agent::chromium::NoScreen,
-    api::computer::{Action, ActionResult, ActionType, Problem},
+    api::computer::{Action, ActionResult, ActionType, InvalidAction},
     system::x11::input::{
         self, InputError, PlayResult, Point, ScreenState, Size, Step, TimeBudget,
     },
@@ -25,15 +25,15 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 const RESULT_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// Names the field that an error concerns for the client.
-type NameField = fn(PlanError, &[Action]) -> Problem;
+type NameField = fn(PlanError, &[Action]) -> InvalidAction;
 
 impl Computer {
     /// Performs one action. Errors name the action's fields.
     pub async fn perform_one(&self, action: Action) -> Result<ActionResult, ComputerError> {
         let surface = self.surface()?;
-        let name_field = |error: PlanError, _: &[Action]| Problem {
+        let name_field = |error: PlanError, _: &[Action]| InvalidAction {
             field: error.field.unwrap_or_else(|| "body".to_owned()),
-            what: error.message,
+            message: error.message,
         };
         let results = self.play(surface, vec![action], name_field).await?;
         results
@@ -46,7 +46,7 @@ impl Computer {
     /// none if any is invalid; the error lists all invalid actions.
     pub async fn perform(
         &self,
-        batch: Vec<Result<Action, Problem>>,
+        batch: Vec<Result<Action, InvalidAction>>,
     ) -> Result<Vec<ActionResult>, ComputerError> {
         let surface = self.surface();
         if batch.iter().any(Result::is_err) {
@@ -62,8 +62,8 @@ impl Computer {
     async fn collect_problems(
         &self,
         surface: Option<Surface>,
-        batch: Vec<Result<Action, Problem>>,
-    ) -> Vec<Problem> {
+        batch: Vec<Result<Action, InvalidAction>>,
+    ) -> Vec<InvalidAction> {
         let state = match surface {
             Some(surface) => self.view(surface).await.ok(),
             None => None,
@@ -195,7 +195,7 @@ fn plan_all(
     screen: Size,
     pointer: Option<Point>,
     name_field: NameField,
-) -> Result<Vec<Vec<Step>>, Vec<Problem>> {
+) -> Result<Vec<Vec<Step>>, Vec<InvalidAction>> {
     let refs: Vec<&Action> = actions.iter().collect();
     plan(&refs, screen, pointer).map_err(|errors| {
         let problems = errors.into_iter().map(|error| name_field(error, actions));
@@ -203,19 +203,19 @@ fn plan_all(
     })
 }
 
-fn batch_problem(error: PlanError, actions: &[Action]) -> Problem {
+fn batch_problem(error: PlanError, actions: &[Action]) -> InvalidAction {
     let (index, kind) = (error.index, actions[error.index].kind());
     problem(error, index, kind)
 }
 
-fn problem(error: PlanError, index: usize, kind: ActionType) -> Problem {
+fn problem(error: PlanError, index: usize, kind: ActionType) -> InvalidAction {
     let action = format!("actions[{index}].{}", kind.name());
-    Problem {
+    InvalidAction {
         field: match error.field {
             Some(field) => format!("{action}.{field}"),
             None => action,
         },
-        what: error.message,
+        message: error.message,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Computer, ComputerError};
 use crate::{
     api::{
-        computer::{Action, MouseButton, Text, TypeText},
+        computer::{Action, KeyboardText, MouseButton, TypeText},
         keys::Key,
     },
     system::x11::input::{Notch, Point, SessionId, Step},
@@ -46,7 +46,7 @@ impl LiveInput {
     }
 
     /// Types a text as a batch, which waits for its turn.
-    pub async fn type_text(&self, text: Text) -> Result<(), ComputerError> {
+    pub async fn type_text(&self, text: KeyboardText) -> Result<(), ComputerError> {
         let action = Action::TypeText(TypeText { text, delay: None });
         self.computer.perform_one(action).await.map(drop)
     }

@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use super::chromium::{Chromium, NoScreen, NotReady};
 use crate::{
-    api::computer::{ActionResult, ActionType, Problem},
+    api::computer::{ActionResult, ActionType, InvalidAction},
     shutdown::Shutdown,
     system::x11::{
         input::{Input, InputError, PlayError, Point, ScreenState},
@@ -52,7 +52,7 @@ pub enum ComputerError {
     #[error(transparent)]
     NotReady(#[from] NotReady),
     #[error("{} actions are invalid", .0.len())]
-    Invalid(Vec<Problem>),
+    Invalid(Vec<InvalidAction>),
     #[error("mouse and keyboard were in use by other clients for {} s", .0.as_secs())]
     Busy(Duration),
     #[error("the screen did not respond within {} s", VIEW_TIMEOUT.as_secs())]

@@ -433,7 +433,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::computer::Problem;
+    use crate::api::computer::InvalidAction;
 
     const SCREEN: Size = Size {
         width: 1280,
@@ -451,7 +451,7 @@ mod tests {
             json!({"type": "press_key", "press_key": {"keys": ["a"]}}),
             json!({"type": "sleep", "sleep": {"duration_ms": 1}}),
         ];
-        let read = |action| deserialize::<Action, _, Problem>(action).unwrap();
+        let read = |action| deserialize::<Action, _, InvalidAction>(action).unwrap();
         prop::collection::vec(select(kinds.to_vec()).prop_map(read), 1..5)
     }
 
@@ -469,7 +469,7 @@ mod tests {
 
     #[test]
     fn action_beyond_the_step_limit_is_rejected_without_affecting_others() {
-        let read = |action| deserialize::<Action, _, Problem>(action).unwrap();
+        let read = |action| deserialize::<Action, _, InvalidAction>(action).unwrap();
         let text = "a".repeat(65_536);
         let typing = || read(json!({"type": "type_text", "type_text": {"text": text}}));
         let click = read(json!({"type": "click_mouse", "click_mouse": {"x": 5, "y": 6}}));
@@ -484,7 +484,7 @@ mod tests {
     fn smooth_move_starts_at_the_pointer() {
         let to = json!({"x": 9, "y": 3, "smooth": true});
         let action = json!({"type": "move_mouse", "move_mouse": to});
-        let action = deserialize::<Action, _, Problem>(action).unwrap();
+        let action = deserialize::<Action, _, InvalidAction>(action).unwrap();
         assert!(needs_pointer(std::slice::from_ref(&action)));
         let from = |x| plan(&[&action], SCREEN, Some(Point { x, y: 9 })).unwrap();
         assert_ne!(from(10), from(600));

@@ -1,7 +1,7 @@
 //! Encodes frames: the changed areas of the screen as images with their positions.
 
 use crate::{
-    api::live::{Codec, PictureHeader},
+    api::live::{Codec, ImageHeader},
     system::{
         media::jpeg::{self, JpegQuality},
         x11::screen::{Image, PointerImage, Rect, Size},
@@ -46,7 +46,7 @@ impl Frame<'_> {
         } else {
             (Codec::Jpeg, jpeg::encode(self.image, rect, self.quality))
         };
-        let header = PictureHeader {
+        let header = ImageHeader {
             codec,
             last,
             x: rect.x as u16,
@@ -79,7 +79,7 @@ fn flatness(image: Image, rect: Rect) -> usize {
 
 /// Returns the message with the pointer's image.
 pub(super) fn pointer_message(image: &PointerImage, screen: Size) -> Vec<u8> {
-    let header = PictureHeader {
+    let header = ImageHeader {
         codec: Codec::Pointer,
         last: false,
         x: image.hotspot.0 as u16,

@@ -23,8 +23,8 @@ use crate::{
         computer::{Computer, ComputerError, LiveInput},
     },
     api::{
-        computer::Text,
-        live::{AgentMessage, Place, ViewerMessage},
+        computer::KeyboardText,
+        live::{AgentMessage, Coordinate, ViewerMessage},
     },
     system::x11::{
         clipboard::ReadError,
@@ -213,7 +213,7 @@ impl InputHandler {
             }
             ViewerMessage::Release => self.release_all(),
             ViewerMessage::Text { text } => {
-                let text = Text::parse(text.into_string()).map_err(ActionError::Text)?;
+                let text = KeyboardText::parse(text.into_string()).map_err(ActionError::Text)?;
                 self.type_text(text).await?;
             }
             ViewerMessage::Paste { text } => {
@@ -249,7 +249,7 @@ impl InputHandler {
         }
     }
 
-    async fn type_text(&mut self, text: Text) -> Result<(), ComputerError> {
+    async fn type_text(&mut self, text: KeyboardText) -> Result<(), ComputerError> {
         let (before, after) = self.keyboard.strokes_around_text();
         self.send_strokes(&before).await?;
         if text.keys().count() > MAX_DIRECT_TEXT {
@@ -263,7 +263,7 @@ impl InputHandler {
         self.send_strokes(&after).await
     }
 
-    async fn move_pointer(&mut self, x: Place, y: Place) -> Result<(), ComputerError> {
+    async fn move_pointer(&mut self, x: Coordinate, y: Coordinate) -> Result<(), ComputerError> {
         let to = Point {
             x: x.pixels(),
             y: y.pixels(),

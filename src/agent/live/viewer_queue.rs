@@ -128,7 +128,10 @@ impl QueueState {
                 },
             ) => {
                 (*x, *y) = (new_x, new_y);
-                (*delta_x, *delta_y) = (delta_x.and(more_x), delta_y.and(more_y));
+                (*delta_x, *delta_y) = (
+                    delta_x.saturating_add(more_x),
+                    delta_y.saturating_add(more_y),
+                );
                 return Ok(());
             }
             (_, message) => message,

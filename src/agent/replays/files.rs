@@ -170,7 +170,7 @@ mod tests {
     use crate::api::replays::ReplayEndReason;
 
     fn replay() -> Replay {
-        Replay::begun(ReplayId::generate(), Utc::now().into())
+        Replay::recording(ReplayId::generate(), Utc::now().into())
     }
 
     fn names(files: &ReplayFiles) -> Vec<String> {

@@ -119,7 +119,7 @@ impl Replays {
     ) -> Result<(Replay, Recording), StartReplayError> {
         let (options, files) = (&self.0.options, &self.0.files);
         let (started_at, now) = (Instant::now(), Utc::now());
-        let replay = Replay::begun(ReplayId::generate(), now.into());
+        let replay = Replay::recording(ReplayId::generate(), now.into());
         let path = files.partial_path(&replay.replay_id);
         let pulse_server = prerequisites.pulse_server.as_deref();
         let encoder = EncoderOptions {

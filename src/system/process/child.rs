@@ -70,7 +70,10 @@ pub(super) async fn on_spawner<T: Send + 'static>(
     unsafe_code,
     reason = "the death signal must be requested between fork and exec"
 )]
-#[expect(clippy::disallowed_methods, reason = "removes our settings from the environment")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "removes our settings from the environment"
+)]
 pub async fn spawn(mut command: Command) -> io::Result<process::Child> {
     remove_own_variables(&mut command, std::env::vars_os().map(|(name, _)| name));
     command.process_group(0);
@@ -115,7 +118,10 @@ fn remove_own_variables(command: &mut Command, inherited: impl Iterator<Item = O
 
 /// Returns the part of our environment that third-party programs may see: search path, language
 /// and time zone. The rest may hold secrets.
-#[expect(clippy::disallowed_methods, reason = "passes a part of the environment on")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "passes a part of the environment on"
+)]
 pub(super) fn plain_environment() -> Vec<(OsString, OsString)> {
     let is_plain = |name: &OsString| {
         let name = name.as_bytes();

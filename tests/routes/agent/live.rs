@@ -562,11 +562,11 @@ async fn invalid_text_is_reported() {
     for (text, reason) in [
         (
             "a".repeat(65_537),
-            "The text may have 65536 characters at most.",
+            "The text must have at most 65536 characters.",
         ),
         (
             "a\u{1}".to_owned(),
-            "The text has a character that cannot be typed, at 1.",
+            "The text has a character that cannot be typed, at index 1.",
         ),
     ] {
         viewer.send(json!({"type": "text", "text": text})).await;

@@ -18,7 +18,7 @@ use super::{PageError, input_state::InputState, keyboard, viewport_size};
 use crate::{
     agent::chromium::{Chromium, front::FrontPage},
     api::{
-        computer::{MouseButton, Text},
+        computer::{KeyboardText, MouseButton},
         keys::Key,
     },
     shutdown::Shutdown,
@@ -238,7 +238,7 @@ impl PagePlayer {
             .await
     }
 
-    async fn type_text(&mut self, text: &Text, delay: Duration) -> Result<(), PlayError> {
+    async fn type_text(&mut self, text: &KeyboardText, delay: Duration) -> Result<(), PlayError> {
         let mut first = true;
         for key in text.keys() {
             if !std::mem::take(&mut first) && !delay.is_zero() {

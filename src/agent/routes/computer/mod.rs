@@ -44,7 +44,7 @@ impl From<ComputerError> for ApiError {
             ComputerError::Invalid(problems) => {
                 let mut errors = FieldErrors::default();
                 for problem in problems {
-                    errors.add(problem.field, problem.what);
+                    errors.add(problem.field, problem.message);
                 }
                 errors.into()
             }

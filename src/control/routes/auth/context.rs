@@ -3,7 +3,7 @@
 use crate::{
     api::{
         ErrorBody,
-        api_keys::{AskingKey, AuthContext},
+        api_keys::{AuthContext, CallerApiKey},
     },
     control::routes::auth::Principal,
     http::{ApiResult, Json},
@@ -22,7 +22,7 @@ use crate::{
 pub async fn get(principal: Principal) -> ApiResult<Json<AuthContext>> {
     let key = principal.api_key()?.clone();
     Ok(Json(AuthContext {
-        api_key: AskingKey {
+        api_key: CallerApiKey {
             id: key.key,
             name: key.name,
             project_id: key.project,

@@ -93,7 +93,10 @@ pub(super) fn needs_continue(signal: Signal) -> bool {
     matches!(signal, Signal::SIGTERM | Signal::SIGHUP)
 }
 
-#[expect(clippy::disallowed_methods, reason = "every caller waits for its request")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "every caller waits for its request"
+)]
 fn start_killer() -> mpsc::Sender<KillRequest> {
     let (sender, requests) = mpsc::channel();
     let builder = thread::Builder::new().name("killer".to_owned());

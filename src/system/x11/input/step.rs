@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     api::{
-        computer::{MouseButton, Text},
+        computer::{KeyboardText, MouseButton},
         keys::Key,
     },
     system::x11::screen::Point,
@@ -37,7 +37,7 @@ pub enum Step {
     },
     /// Types a text with a delay between characters.
     Type {
-        text: Text,
+        text: KeyboardText,
         delay: Duration,
     },
     Cursor {
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn budget_includes_time_for_each_character() {
         let typing = Step::Type {
-            text: Text::parse("é".repeat(65_536)).unwrap(),
+            text: KeyboardText::parse("é".repeat(65_536)).unwrap(),
             delay: Duration::from_millis(1),
         };
         let steps = [vec![typing], vec![Step::Wait(Duration::from_secs(7))]];

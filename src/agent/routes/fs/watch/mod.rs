@@ -8,7 +8,7 @@ use crate::{
     agent::fs::watches::Watches,
     api::{
         ErrorBody,
-        fs::{WatchCreated, WatchRequest},
+        fs::{WatchRequest, WatchResponse},
         ids::WatchId,
     },
     http::{ApiError, ApiResult, Json, Path},
@@ -38,7 +38,7 @@ pub(crate) mod events;
     tag = TAG,
     request_body(content = WatchRequest, example = json!({"path": "/tmp/downloads", "recursive": true})),
     responses(
-        (status = 201, body = WatchCreated),
+        (status = 201, body = WatchResponse),
         (status = 400, body = ErrorBody, description = "The path is not absolute, or not a readable directory"),
         (status = 404, body = ErrorBody, description = "The directory does not exist"),
         (status = 429, body = ErrorBody, description = "64 directories or 65,536 subdirectories are watched, or the system's limit of inotify watches is reached"),
@@ -48,11 +48,11 @@ pub(crate) mod events;
 pub(crate) async fn start(
     State(watches): State<Watches>,
     Json(request): Json<WatchRequest>,
-) -> ApiResult<(StatusCode, Json<WatchCreated>)> {
+) -> ApiResult<(StatusCode, Json<WatchResponse>)> {
     let path = request.path.as_path().to_owned();
     let recursive = request.recursive.unwrap_or_default();
     let watch_id = watches.start(path, recursive).await?;
-    Ok((StatusCode::CREATED, Json(WatchCreated { watch_id })))
+    Ok((StatusCode::CREATED, Json(WatchResponse { watch_id })))
 }
 
 /// Stop a watch

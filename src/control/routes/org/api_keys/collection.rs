@@ -8,7 +8,7 @@ use super::{TAG, to_api_key, to_created_key};
 use crate::{
     api::{
         ErrorBody,
-        api_keys::{ApiKey, CreateApiKey, FreshApiKey},
+        api_keys::{ApiKey, ApiKeyWithSecret, CreateApiKey},
         paging::Page,
     },
     control::{
@@ -29,7 +29,7 @@ use crate::{
     tag = TAG,
     request_body(content = CreateApiKey, example = json!({"name": "ci", "days_to_expire": 90})),
     responses(
-        (status = 201, body = FreshApiKey),
+        (status = 201, body = ApiKeyWithSecret),
         (status = 400, body = ErrorBody),
         (status = 403, body = ErrorBody, description = "The credential is bound to another project"),
         (status = 404, body = ErrorBody, description = "The project does not exist"),
@@ -39,7 +39,7 @@ pub async fn create(
     State(keys): State<ApiKeys>,
     principal: Principal,
     Json(request): Json<CreateApiKey>,
-) -> ApiResult<(StatusCode, Json<FreshApiKey>)> {
+) -> ApiResult<(StatusCode, Json<ApiKeyWithSecret>)> {
     let expiry = request.expiry(Utc::now());
     let project = match (&principal.api_key()?.project, request.project_id) {
         (Some(bound), Some(requested)) if *bound != requested => {

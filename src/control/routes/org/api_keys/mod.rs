@@ -4,7 +4,7 @@ use secrecy::SecretString;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    api::api_keys::{ApiKey, FreshApiKey},
+    api::api_keys::{ApiKey, ApiKeyWithSecret},
     control::{
         Control,
         keys::{KeyError, mask, reveal},
@@ -39,8 +39,8 @@ fn to_api_key(row: ApiKeyRow) -> ApiKey {
 }
 
 /// Converts a new key to its API representation, which includes the key itself.
-fn to_created_key((row, key): (ApiKeyRow, SecretString)) -> FreshApiKey {
-    FreshApiKey {
+fn to_created_key((row, key): (ApiKeyRow, SecretString)) -> ApiKeyWithSecret {
+    ApiKeyWithSecret {
         record: to_api_key(row),
         key: reveal(&key),
     }

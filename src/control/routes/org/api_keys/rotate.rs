@@ -4,7 +4,7 @@ use axum::extract::State;
 
 use super::{TAG, to_created_key};
 use crate::{
-    api::{ErrorBody, api_keys::FreshApiKey, ids::KeyId},
+    api::{ErrorBody, api_keys::ApiKeyWithSecret, ids::KeyId},
     control::{keys::ApiKeys, routes::auth::Principal},
     http::{ApiResult, Json, Path},
 };
@@ -18,13 +18,13 @@ use crate::{
     operation_id = "rotate_api_key",
     tag = TAG,
     params(("id" = KeyId, Path, description = "The id of the key", example = "key_01kgc3v7e8r9t0w1x2y3z4a5b6")),
-    responses((status = 200, body = FreshApiKey), (status = 404, body = ErrorBody))
+    responses((status = 200, body = ApiKeyWithSecret), (status = 404, body = ErrorBody))
 )]
 pub async fn rotate(
     State(keys): State<ApiKeys>,
     principal: Principal,
     Path(id): Path<KeyId>,
-) -> ApiResult<Json<FreshApiKey>> {
+) -> ApiResult<Json<ApiKeyWithSecret>> {
     let scope = principal.api_key()?.project.as_ref();
     Ok(Json(to_created_key(keys.rotate(scope, &id).await?)))
 }
