@@ -169,7 +169,7 @@ pub struct Started {
     _lock: FileLock,
 }
 
-/// Locks the state directory, listens, and starts the services. Chromium comes up meanwhile.
+/// Locks the state directory, listens, and starts the services. Chromium starts in the background.
 pub async fn start(
     config: Config,
     own_log: ProgramLog,
@@ -184,7 +184,7 @@ pub async fn start(
     let stale = temp_files.stale_files()?;
     // A separate thread, which a shutdown does not wait for: the next agent continues its work.
     std::thread::Builder::new()
-        .name("left-over".into())
+        .name("stale-files".into())
         .spawn(move || stale.remove())?;
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.map_err(|source| AgentError::Listen {

@@ -103,7 +103,7 @@ pub struct Settings {
     #[arg(long, env = "BERTH_AGENT_SCRIPT_WORKER", value_name = "PATH")]
     pub script_worker: Option<PathBuf>,
 
-    /// Script workers kept started and attached (0–16)
+    /// Number of warm script workers (0–16)
     #[arg(
         long,
         env = "BERTH_AGENT_WARM_WORKERS",
@@ -175,7 +175,7 @@ pub struct Settings {
     )]
     pub cdp_hold_seconds: Number<1, 300>,
 
-    /// Seconds a directory watch without readers is kept (1–86400)
+    /// Seconds a directory watch without readers is retained (1–86400)
     #[arg(
         long,
         env = "BERTH_AGENT_WATCH_IDLE_SECONDS",

@@ -1,7 +1,7 @@
 //! Downloads of the browser while scripts run.
 //!
 //! Chromium has one download directory; each script that sees a download gets the file in its own
-//! scratch directory. If each script set a directory of its own, the last one would win, and the
+//! scratch directory. If each script set its own directory, the last one would win, and the
 //! end of any one would reset it for all.
 //!
 //! ```text

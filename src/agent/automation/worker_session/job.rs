@@ -7,7 +7,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use crate::{agent::automation::output::Output, system::script::worker::RunOutcome};
 
-/// A job, and where its report goes.
+/// A job, and the sender of its report.
 pub(super) type JobRequest = (Job, oneshot::Sender<Report>);
 
 /// A script for a worker.
