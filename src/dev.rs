@@ -1,4 +1,4 @@
-//! `berth dev`: control with browsers on this machine, ready to be tried.
+//! The command `berth dev`: control with a fleet of local browsers and an API key.
 
 use std::io::{self, Write};
 
@@ -11,36 +11,37 @@ use crate::{
     shutdown::Shutdown,
 };
 
-/// Keeps the key of the first start for the next ones.
+/// Stores the key of the first start for later ones.
 const KEY_FILE: &str = "dev-key";
 const KEY_NAME: &str = "dev";
 
 /// Options of `berth dev`.
 #[derive(Debug, Clone, clap::Args)]
-// It would have the name of the settings it contains.
+// Without this the group would have the same name as that of the flattened settings.
 #[group(skip)]
 pub struct Settings {
     #[command(flatten)]
     pub control: control::settings::Settings,
 
-    /// Print one line of JSON with base URL, key and docs page on standard output once it serves
+    /// Print base URL, API key and API reference as one line of JSON on standard output
     #[arg(long)]
     pub json: bool,
 }
 
+/// Why `berth dev` does not start, or stops.
 #[derive(Debug, thiserror::Error)]
 pub enum DevError {
     #[error(transparent)]
     Control(#[from] ControlError),
-    #[error("cannot keep the key: {0}")]
+    #[error("cannot store the API key: {0}")]
     StateDir(#[from] StateDirError),
-    #[error("cannot make the key: {0}")]
+    #[error("cannot create the API key: {0}")]
     Key(#[from] KeyError),
-    #[error("cannot listen to signals: {0}")]
+    #[error("cannot handle signals: {0}")]
     Signals(io::Error),
 }
 
-/// What scripts that start it read.
+/// The output for scripts that start the server.
 #[derive(Serialize)]
 struct Announcement<'a> {
     base_url: &'a str,
@@ -48,38 +49,38 @@ struct Announcement<'a> {
     docs_url: &'a str,
 }
 
-/// Serves until a signal; ends every browser then.
+/// Serves until a signal stops it, then ends every browser.
 pub async fn run(settings: &Settings, log: &str) -> Result<(), DevError> {
     let config = settings.control.check(log).map_err(ControlError::from)?;
     let shutdown = Shutdown::on_signals().map_err(DevError::Signals)?;
     let started = control::start(config, agent::document(), shutdown).await?;
-    let key = key(&started).await?;
+    let key = valid_key(&started).await?;
     let base_url = started.base_url();
     let announcement = Announcement {
         docs_url: &format!("{base_url}/docs/"),
         base_url: &base_url,
         api_key: key.expose_secret(),
     };
-    // Connections are taken from here on. Nobody reading standard output is no reason not to serve.
+    // The server accepts connections from here on. It serves even if standard output is closed.
     let _ = announcement.print(settings.json);
     Ok(started.run().await?)
 }
 
-/// The key of the first start, as long as it is good; else a new one.
-async fn key(started: &Started) -> Result<SecretString, DevError> {
+/// Returns the stored key, or a new one if there is none or it is no longer valid.
+async fn valid_key(started: &Started) -> Result<SecretString, DevError> {
     let keys = &started.control.keys;
-    if let Some(kept) = started.state_dir().read_secret(KEY_FILE)? {
-        match keys.authenticate(kept.expose_secret()).await {
-            Ok(_) => return Ok(kept),
+    if let Some(stored) = started.state_dir().read_secret(KEY_FILE)? {
+        match keys.authenticate(stored.expose_secret()).await {
+            Ok(_) => return Ok(stored),
             Err(KeyError::Store(error)) => return Err(KeyError::Store(error).into()),
-            Err(reason) => tracing::warn!(%reason, "the kept key is of no use; making a new one"),
+            Err(error) => tracing::warn!(%error, "stored API key is invalid; creating a new one"),
         }
     }
-    let (_, fresh) = keys.create(KEY_NAME, None, None).await?;
+    let (_, created) = keys.create(KEY_NAME, None, None).await?;
     started
         .state_dir()
-        .write_secret(KEY_FILE, fresh.expose_secret())?;
-    Ok(fresh)
+        .write_secret(KEY_FILE, created.expose_secret())?;
+    Ok(created)
 }
 
 impl Announcement<'_> {
@@ -95,8 +96,8 @@ impl Announcement<'_> {
             } = self;
             writeln!(
                 out,
-                "Berth is up.\n\n  Base URL  {base_url}\n  API key   {api_key}\n  Docs      {docs_url}\n\n\
-                 Start a browser:\n\n  curl -X POST {base_url}/browsers \\\n    -H 'Authorization: Bearer {api_key}' \\\n    \
+                "Berth is ready.\n\n  Base URL  {base_url}\n  API key   {api_key}\n  Docs      {docs_url}\n\n\
+                 Create a browser:\n\n  curl -X POST {base_url}/browsers \\\n    -H 'Authorization: Bearer {api_key}' \\\n    \
                  -H 'Content-Type: application/json' \\\n    -d '{{\"timeout_seconds\": 600}}'\n"
             )?;
         }

@@ -78,8 +78,10 @@ pub struct BlobStore {
 }
 
 impl BlobStore {
-    /// Opens a store in a local directory, creating it if it is missing. Removes files that a killed
-    /// process left incomplete, so no other process may use the directory.
+    /// Opens a store in a local directory, creating it if it is missing.
+    ///
+    /// Removes files that a killed process left incomplete, so no other process may use the
+    /// directory.
     pub fn open_local(directory: &Path) -> io::Result<BlobStore> {
         let mut private = DirBuilder::new();
         private.mode(0o700).recursive(true).create(directory)?;

@@ -1,4 +1,4 @@
-//! `berth key create`.
+//! The command `berth key create`.
 
 use chrono::Utc;
 use secrecy::SecretString;
@@ -16,15 +16,15 @@ use crate::api::{api_keys::Days, name};
 /// Options of `berth key create`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct KeyCreate {
-    /// What the key is for
+    /// Name of the key, for people
     #[arg(long, value_parser = key_name, value_name = "NAME")]
     pub name: String,
 
-    /// The one project it is good for, made where it is missing [default: every project]
+    /// Project that the key is valid for, created if it does not exist [default: every project]
     #[arg(long, value_parser = project_name, value_name = "NAME")]
     pub project: Option<String>,
 
-    /// Days after which it stops working (1–3650) [default: never]
+    /// Days until the key expires (1–3650) [default: never]
     #[arg(long, value_name = "DAYS")]
     pub expires_in_days: Option<Days>,
 
@@ -32,14 +32,14 @@ pub struct KeyCreate {
     pub state: StateSettings,
 }
 
-/// A new key, and what was done for it.
+/// A new key and, if it had to be created, its project.
 pub struct CreatedKey {
     pub record: ApiKeyRow,
     pub key: SecretString,
-    /// The project that was missing and has been made.
-    pub made_project: Option<ProjectRow>,
+    pub created_project: Option<ProjectRow>,
 }
 
+/// Why a key was not created.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyCreateError {
     #[error(transparent)]
@@ -50,7 +50,7 @@ pub enum KeyCreateError {
     Store(#[from] StoreError),
 }
 
-/// Makes a key in the state directory's database; a server that runs there takes it at once.
+/// Creates a key in the state directory's database. A running server accepts it at once.
 pub async fn create(options: &KeyCreate) -> Result<CreatedKey, KeyCreateError> {
     let path = options.state.path().map_err(ControlError::StateDir)?;
     let state_dir = StateDir::open(&path).map_err(ControlError::StateDir)?;
@@ -61,13 +61,13 @@ pub async fn create(options: &KeyCreate) -> Result<CreatedKey, KeyCreateError> {
 }
 
 async fn create_in(store: &Store, options: &KeyCreate) -> Result<CreatedKey, KeyCreateError> {
-    let (project, made_project) = match &options.project {
+    let (project, created_project) = match &options.project {
         None => (None, None),
         Some(name) => match store.find_project_named(name).await? {
             Some(found) => (Some(found.id), None),
             None => {
-                let made = store.create_project(name, Utc::now()).await?;
-                (Some(made.id.clone()), Some(made))
+                let created = store.create_project(name, Utc::now()).await?;
+                (Some(created.id.clone()), Some(created))
             }
         },
     };
@@ -77,22 +77,22 @@ async fn create_in(store: &Store, options: &KeyCreate) -> Result<CreatedKey, Key
     Ok(CreatedKey {
         record,
         key,
-        made_project,
+        created_project,
     })
 }
 
 impl CreatedKey {
-    /// The key itself, alone on standard output so that a script can take it; what is to be said on standard error.
+    /// Prints the key on standard output, for scripts, and everything else on standard error.
     pub fn print(&self) {
-        if let Some(project) = &self.made_project {
-            eprintln!("made the project {} ({})", project.name, project.id);
+        if let Some(project) = &self.created_project {
+            eprintln!("created project {} ({})", project.name, project.id);
         }
         let scope = match &self.record.project_id {
-            Some(project) => format!("the project {project}"),
+            Some(project) => format!("project {project}"),
             None => "every project".to_owned(),
         };
         eprintln!(
-            "made the key {} ({}) for {scope}; it is shown this once:",
+            "created key {} ({}) for {scope}; it is shown only once:",
             self.record.name, self.record.id
         );
         println!("{}", keys::reveal(&self.key));

@@ -5,8 +5,8 @@ use std::{collections::HashMap, hash::Hash, sync::Arc};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// One mutex for each key that is locked or waited for. Other keys take no memory, also after a
-/// cancelled wait.
+/// Mutexes by key. Only keys that are locked or waited for take memory, even if a wait is
+/// cancelled.
 pub(super) struct KeyedMutex<K: Eq + Hash + Clone> {
     entries: Entries<K>,
 }

@@ -1,6 +1,10 @@
-//! API keys: made at random, shown once, kept as a digest.
+//! API keys: generated at random, shown once, stored as a digest.
 //!
-//! A key reads `berth_<public part>_<secret>`. The public part finds its record; the whole is compared by SHA-256 in constant time.
+//! A key has the form `berth_<public part>_<secret>`. The public part identifies its row. The
+//! SHA-256 digest of the complete key is compared in constant time.
+//!
+//! A verified key is cached for [`CACHE_TTL`]. Rotating or deleting a key clears the cache of this
+//! process, so the limit applies only to changes by other processes.
 
 use std::{
     collections::HashMap,
@@ -18,64 +22,65 @@ use super::store::{ApiKeyRow, NewApiKey, Store, StoreError};
 use crate::api::ids::{KeyId, ProjectId};
 
 const PREFIX: &str = "berth_";
-/// 48 bits: enough that no two keys share it.
+/// 48 bits, enough to make a collision of two keys improbable.
 const PUBLIC_BYTES: usize = 6;
 /// 256 bits.
 const SECRET_BYTES: usize = 32;
 
-/// How long a key that was found good is trusted without asking the database. Bounds how long a key that another process revoked goes on working.
-const TRUST: Duration = Duration::from_secs(2);
-/// More keys than this are not remembered at once.
-const MAX_TRUSTED: usize = 1024;
+/// The lifetime of a cached key. Bounds how long a key that another process revoked stays valid.
+const CACHE_TTL: Duration = Duration::from_secs(2);
+/// The most keys in the cache.
+const MAX_CACHED: usize = 1024;
 
-/// Who a good key stands for.
+/// The identity that a valid key proves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub key: KeyId,
     pub name: String,
-    /// `None`: every project of the organization.
+    /// The project that the key is bound to, or `None` if it is valid for every project.
     pub project: Option<ProjectId>,
     pub expires_at: Option<DateTime<Utc>>,
 }
 
+/// Why an operation on a key failed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    #[error("there is no such key")]
+    #[error("no such API key")]
     NotFound,
-    #[error("the key has expired")]
+    #[error("the API key has expired")]
     Expired,
-    #[error("there is no project with that id")]
+    #[error("no project with that id")]
     UnknownProject,
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("a task of ours failed: {0}")]
+    #[error("background task failed: {0}")]
     Task(#[from] tokio::task::JoinError),
 }
 
-/// The service that makes and checks keys; clones share it.
+/// The service that creates and verifies keys. Clones share its cache.
 #[derive(Clone)]
 pub struct ApiKeys {
     store: Store,
-    memory: Arc<Mutex<Memory>>,
+    cache: Arc<Mutex<Cache>>,
 }
 
-/// Keys that were found good.
+/// The verified keys by their digest.
 #[derive(Default)]
-struct Memory {
-    trusted: HashMap<[u8; 32], Trusted>,
-    /// Counts the times that all was forgotten: what was read before the last of them is not remembered after it.
+struct Cache {
+    entries: HashMap<[u8; 32], CacheEntry>,
+    /// Counts how often the cache was cleared. Rows that were read before the last time are stale.
     generation: u64,
 }
 
-struct Trusted {
+struct CacheEntry {
     identity: Identity,
-    until: Instant,
+    expires_at: Instant,
 }
 
-/// A key as it is shown once.
-struct Fresh {
+/// A new key.
+struct GeneratedKey {
     public_part: String,
-    whole: SecretString,
+    key: SecretString,
     digest: [u8; 32],
 }
 
@@ -83,11 +88,11 @@ impl ApiKeys {
     pub fn new(store: Store) -> ApiKeys {
         ApiKeys {
             store,
-            memory: Arc::default(),
+            cache: Arc::default(),
         }
     }
 
-    /// Makes a key; its secret cannot be asked for again.
+    /// Creates a key. Its text is returned only here.
     pub async fn create(
         &self,
         name: &str,
@@ -99,49 +104,49 @@ impl ApiKeys {
         {
             return Err(KeyError::UnknownProject);
         }
-        let fresh = Fresh::generate();
+        let generated = GeneratedKey::generate();
         let new = NewApiKey {
             name: name.to_owned(),
-            public_part: fresh.public_part,
-            digest: fresh.digest,
+            public_part: generated.public_part,
+            digest: generated.digest,
             project_id,
             expires_at,
         };
         let row = self.store.create_api_key(new, Utc::now()).await?;
-        Ok((row, fresh.whole))
+        Ok((row, generated.key))
     }
 
-    /// Who presents this key. `NotFound` for everything that is not a key of ours.
+    /// Verifies a key. Returns `NotFound` for any text that is not a valid key.
     pub async fn authenticate(&self, presented: &str) -> Result<Identity, KeyError> {
         let public_part = public_part(presented).ok_or(KeyError::NotFound)?;
         let digest = digest(presented);
-        let identity = match self.recall(&digest) {
+        let identity = match self.cached(&digest) {
             Some(identity) => identity,
             None => {
-                let generation = self.memory().generation;
+                let generation = self.cache().generation;
                 let row = self.store.find_api_key_by_public_part(public_part).await?;
                 let row = row.ok_or(KeyError::NotFound)?;
                 if !bool::from(row.digest.ct_eq(&digest)) {
                     return Err(KeyError::NotFound);
                 }
                 let identity = Identity::from(row);
-                self.remember(digest, identity.clone(), generation);
+                self.insert(digest, identity.clone(), generation);
                 identity
             }
         };
         match identity.expires_at {
-            Some(end) if end <= Utc::now() => Err(KeyError::Expired),
+            Some(expiry) if expiry <= Utc::now() => Err(KeyError::Expired),
             _ => Ok(identity),
         }
     }
 
-    /// The key `id`, as far as somebody bound to `scope` may see it.
+    /// Finds the key `id`. With a `scope`, only if it is bound to that project.
     pub async fn get(&self, scope: Option<&ProjectId>, id: &KeyId) -> Result<ApiKeyRow, KeyError> {
         let row = self.store.find_api_key(scope, id).await?;
         row.ok_or(KeyError::NotFound)
     }
 
-    /// Newest first; one more than `limit` where there are more.
+    /// Lists keys, newest first, with one more than `limit` if there are more.
     pub async fn list(
         &self,
         scope: Option<&ProjectId>,
@@ -151,25 +156,25 @@ impl ApiKeys {
         Ok(self.store.list_api_keys(scope, offset, limit).await?)
     }
 
-    /// Gives the key a new secret; the old one stops working at once.
+    /// Replaces the key's secret. The old one is invalid at once.
     pub async fn rotate(
         &self,
         scope: Option<&ProjectId>,
         id: &KeyId,
     ) -> Result<(ApiKeyRow, SecretString), KeyError> {
-        let fresh = Fresh::generate();
+        let generated = GeneratedKey::generate();
         let (store, scope, id) = (self.store.clone(), scope.cloned(), id.clone());
-        let (public_part, digest) = (fresh.public_part, fresh.digest);
+        let (public_part, digest) = (generated.public_part, generated.digest);
         let replacing = async move {
             store
                 .replace_api_key_secret(scope.as_ref(), &id, &public_part, digest, Utc::now())
                 .await
         };
         let row = self.revoke(replacing).await?;
-        Ok((row.ok_or(KeyError::NotFound)?, fresh.whole))
+        Ok((row.ok_or(KeyError::NotFound)?, generated.key))
     }
 
-    /// The key stops working at once.
+    /// Deletes the key, which is invalid at once.
     pub async fn delete(&self, scope: Option<&ProjectId>, id: &KeyId) -> Result<(), KeyError> {
         let (store, scope, id) = (self.store.clone(), scope.cloned(), id.clone());
         let deleting = async move { store.delete_api_key(scope.as_ref(), &id).await };
@@ -180,31 +185,34 @@ impl ApiKeys {
         }
     }
 
-    fn recall(&self, digest: &[u8; 32]) -> Option<Identity> {
-        let memory = self.memory();
-        let entry = memory.trusted.get(digest)?;
-        (entry.until > Instant::now()).then(|| entry.identity.clone())
+    fn cached(&self, digest: &[u8; 32]) -> Option<Identity> {
+        let cache = self.cache();
+        let entry = cache.entries.get(digest)?;
+        (entry.expires_at > Instant::now()).then(|| entry.identity.clone())
     }
 
-    /// Remembers what was read in `generation`, where that is still the latest.
-    fn remember(&self, digest: [u8; 32], identity: Identity, generation: u64) {
+    /// Caches an identity that was read in `generation`, unless the cache was cleared since.
+    fn insert(&self, digest: [u8; 32], identity: Identity, generation: u64) {
         let now = Instant::now();
-        let mut memory = self.memory();
-        if memory.generation != generation {
+        let mut cache = self.cache();
+        if cache.generation != generation {
             return;
         }
-        let trusted = &mut memory.trusted;
-        if trusted.len() >= MAX_TRUSTED {
-            trusted.retain(|_, entry| entry.until > now);
+        let entries = &mut cache.entries;
+        if entries.len() >= MAX_CACHED {
+            entries.retain(|_, entry| entry.expires_at > now);
         }
-        if trusted.len() < MAX_TRUSTED {
-            let until = now + TRUST;
-            trusted.insert(digest, Trusted { identity, until });
+        if entries.len() < MAX_CACHED {
+            let entry = CacheEntry {
+                identity,
+                expires_at: now + CACHE_TTL,
+            };
+            entries.insert(digest, entry);
         }
     }
 
-    /// Does what makes keys bad, and forgets those known as good. Goes on when the client does not wait, so that the one is never done
-    /// without the other.
+    /// Runs a change that invalidates keys, then clears the cache. Runs in a task, so that a client
+    /// that disconnects cannot prevent the second step.
     async fn revoke<T: Send + 'static>(
         &self,
         change: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -212,21 +220,20 @@ impl ApiKeys {
         let this = self.clone();
         let revoking = tokio::spawn(async move {
             let outcome = change.await;
-            this.distrust();
+            this.clear_cache();
             outcome
         });
         Ok(revoking.await??)
     }
 
-    fn distrust(&self) {
-        let mut memory = self.memory();
-        memory.trusted.clear();
-        memory.generation += 1;
+    fn clear_cache(&self) {
+        let mut cache = self.cache();
+        cache.entries.clear();
+        cache.generation += 1;
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        // Nothing in there can panic half-way.
-        self.memory.lock()
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock()
     }
 }
 
@@ -241,32 +248,36 @@ impl From<ApiKeyRow> for Identity {
     }
 }
 
-impl Fresh {
-    fn generate() -> Fresh {
+impl GeneratedKey {
+    fn generate() -> GeneratedKey {
         let public_part = random_hex::<PUBLIC_BYTES>();
-        let whole = format!("{PREFIX}{public_part}_{}", random_hex::<SECRET_BYTES>());
-        Fresh {
+        let key = format!("{PREFIX}{public_part}_{}", random_hex::<SECRET_BYTES>());
+        GeneratedKey {
             public_part,
-            digest: digest(&whole),
-            whole: SecretString::from(whole),
+            digest: digest(&key),
+            key: SecretString::from(key),
         }
     }
 }
 
-/// How a key is shown once its secret is out of sight.
+/// Returns the representation of a key without its secret.
 pub fn mask(public_part: &str) -> String {
     format!("{PREFIX}{public_part}_…")
 }
 
-/// The key's text goes to whoever asked for it, once.
+/// Returns the text of a key, to be shown once.
 pub fn reveal(key: &SecretString) -> String {
     key.expose_secret().to_owned()
 }
 
-/// `N` random bytes as lower-case hexadecimal digits.
+/// Returns `N` random bytes as lower-case hexadecimal digits.
+#[expect(
+    clippy::expect_used,
+    reason = "without random numbers no secret can be created, and the kernel always has them"
+)]
 pub fn random_hex<const N: usize>() -> String {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the system has randomness");
+    getrandom::fill(&mut bytes).expect("the kernel provides random numbers");
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -274,7 +285,7 @@ fn digest(key: &str) -> [u8; 32] {
     Sha256::digest(key.as_bytes()).into()
 }
 
-/// The public part of something that has the shape of a key.
+/// Returns the public part of a text that has the form of a key.
 fn public_part(presented: &str) -> Option<&str> {
     let (public, secret) = presented.strip_prefix(PREFIX)?.split_once('_')?;
     let hex = |text: &str, bytes: usize| {
@@ -290,16 +301,16 @@ mod tests {
     use super::*;
 
     async fn keys() -> (tempfile::TempDir, ApiKeys) {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open_sqlite(&folder.path().join("k.db"))
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open_sqlite(&directory.path().join("k.db"))
             .await
             .unwrap();
-        (folder, ApiKeys::new(store))
+        (directory, ApiKeys::new(store))
     }
 
     #[tokio::test]
-    async fn a_key_opens_until_it_is_deleted() {
-        let (_folder, keys) = keys().await;
+    async fn key_is_valid_until_deleted() {
+        let (_directory, keys) = keys().await;
         let (row, key) = keys.create("ci", None, None).await.unwrap();
         let key = key.expose_secret();
         assert!(key.starts_with("berth_"));
@@ -319,8 +330,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_but_the_whole_key_opens() {
-        let (_folder, keys) = keys().await;
+    async fn only_the_complete_key_is_valid() {
+        let (_directory, keys) = keys().await;
         let (_, key) = keys.create("ci", None, None).await.unwrap();
         let key = key.expose_secret();
         let last = if key.ends_with('0') { "1" } else { "0" };
@@ -333,14 +344,14 @@ mod tests {
             &format!("{}{last}", &key[..key.len() - 1]),
             &key.to_uppercase(),
         ] {
-            let answer = keys.authenticate(wrong).await;
-            assert!(matches!(answer, Err(KeyError::NotFound)), "{wrong}");
+            let result = keys.authenticate(wrong).await;
+            assert!(matches!(result, Err(KeyError::NotFound)), "{wrong}");
         }
     }
 
     #[tokio::test]
-    async fn a_rotated_key_opens_with_the_new_secret_alone() {
-        let (_folder, keys) = keys().await;
+    async fn rotated_key_is_valid_with_the_new_secret_only() {
+        let (_directory, keys) = keys().await;
         let (row, old) = keys.create("ci", None, None).await.unwrap();
         keys.authenticate(old.expose_secret()).await.unwrap();
         let (rotated, new) = keys.rotate(None, &row.id).await.unwrap();
@@ -353,20 +364,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_read_of_a_key_before_it_was_revoked_is_not_remembered() {
-        let (_folder, keys) = keys().await;
+    async fn identity_read_before_a_revocation_is_not_cached() {
+        let (_directory, keys) = keys().await;
         for rotated in [true, false] {
             let (row, key) = keys.create("ci", None, None).await.unwrap();
             let key = key.expose_secret();
-            // A check of the key that is overtaken between its reading the record and its remembering it.
-            let generation = keys.memory().generation;
+            // A verification whose key is revoked between reading the row and caching it.
+            let generation = keys.cache().generation;
             let read = keys.get(None, &row.id).await.unwrap();
             if rotated {
                 keys.rotate(None, &row.id).await.unwrap();
             } else {
                 keys.delete(None, &row.id).await.unwrap();
             }
-            keys.remember(digest(key), read.into(), generation);
+            keys.insert(digest(key), read.into(), generation);
             assert!(matches!(
                 keys.authenticate(key).await,
                 Err(KeyError::NotFound)
@@ -375,21 +386,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_expired_key_is_refused_even_when_it_was_just_good() {
-        let (_folder, keys) = keys().await;
+    async fn expired_key_is_rejected_even_if_cached() {
+        let (_directory, keys) = keys().await;
         let past = Utc::now() - TimeDelta::milliseconds(1);
         let (_, key) = keys.create("old", None, Some(past)).await.unwrap();
         for _ in 0..2 {
-            let answer = keys.authenticate(key.expose_secret()).await;
-            assert!(matches!(answer, Err(KeyError::Expired)));
+            let result = keys.authenticate(key.expose_secret()).await;
+            assert!(matches!(result, Err(KeyError::Expired)));
         }
     }
 
     #[tokio::test]
-    async fn a_bound_key_is_bound_to_a_project_that_exists_and_seen_from_there_alone() {
-        let (_folder, keys) = keys().await;
-        let nowhere = keys.create("x", Some(ProjectId::generate()), None).await;
-        assert!(matches!(nowhere, Err(KeyError::UnknownProject)));
+    async fn bound_key_needs_an_existing_project_and_is_visible_only_there() {
+        let (_directory, keys) = keys().await;
+        let unknown = keys.create("x", Some(ProjectId::generate()), None).await;
+        assert!(matches!(unknown, Err(KeyError::UnknownProject)));
         let here = keys
             .store
             .create_project("here", Utc::now())

@@ -199,7 +199,7 @@ pub async fn start(
     let (store, default_project) = open_store(&state_dir).await?;
     let fleet = LocalFleet::new(config.fleet.clone(), &state_dir, shutdown.clone());
     let blobs = BlobStore::open_local(&state_dir.blobs()).map_err(ControlError::Blobs)?;
-    let orphaned = state_dir.left_replays();
+    let orphaned = state_dir.orphaned_recordings();
     let max_bytes = config.replay_bytes;
     let replays = Replays::new(store.clone(), blobs, orphaned, max_bytes, shutdown.clone());
     let browsers = Browsers::new(store.clone(), fleet, replays.clone(), shutdown.clone());

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::ids::{BrowserId, ProjectId, ReplayId};
 
-/// How long a token is valid. Far longer than the longest idle timeout. A token for a browser becomes
+/// The lifetime of a token, far longer than the longest idle timeout. A token for a browser becomes
 /// useless with the end of the browser in any case.
 const LIFETIME: Duration = Duration::from_hours(30 * 24);
 /// The most bytes of a token. Longer ones are rejected without parsing.
 const MAX_LENGTH: usize = 1024;
 
-/// The audiences, which distinguish the scopes from each other and from other tokens signed with the
-/// same secret.
+/// The audiences, which distinguish the scopes from each other and from other tokens signed with
+/// the same secret.
 const SESSION: &str = "berth:session";
 const LIVE: &str = "berth:live";
 const LIVE_VIEW: &str = "berth:live-view";
@@ -76,7 +76,7 @@ struct Keys {
 }
 
 impl SessionTokens {
-    /// Returns the service for a secret, which must have at least the 32 bytes of the signature's hash.
+    /// Returns the service for a secret of at least 32 bytes, the length of the signature's hash.
     pub fn new(secret: &SecretSlice<u8>) -> Self {
         let mut validation = Validation::new(Algorithm::HS256);
         validation.set_audience(&[SESSION, LIVE, LIVE_VIEW, REPLAY]);

@@ -1,6 +1,7 @@
-//! What control can be told when it starts, and the checked form of it.
+//! The settings of control, as options and environment variables, and the validated configuration.
 
 use std::{
+    ffi::OsString,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -14,7 +15,7 @@ use crate::system::cdp::chromium_flags::{ChromiumFlags, Variable};
 /// Options of `berth control` and `berth dev`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Settings {
-    /// Address and port to listen on; port 0 takes a free one
+    /// Address and port to listen on; port 0 selects a free port
     #[arg(
         long,
         env = "BERTH_LISTEN",
@@ -26,23 +27,23 @@ pub struct Settings {
     #[command(flatten)]
     pub state: StateSettings,
 
-    /// Where clients reach this server, where that is not what their requests say (behind a proxy, say)
+    /// Base URL at which clients reach this server [default: from the Host header]
     #[arg(long, env = "BERTH_PUBLIC_URL", value_name = "URL")]
     pub public_url: Option<Url>,
 
-    /// Seconds everything has to end in when the server is stopped (1–300)
+    /// Seconds in which shutdown must complete (1–300)
     #[arg(long, env = "BERTH_STOP_SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=300), value_name = "SECONDS")]
     pub stop_seconds: u64,
 
-    /// Days the record of an ended browser is kept (1–3650)
+    /// Days for which the record of an ended browser is retained (1–3650)
     #[arg(long, env = "BERTH_KEEP_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650), value_name = "DAYS")]
     pub keep_days: u32,
 
-    /// Days a replay is kept after its end (1–3650)
+    /// Days for which a finished replay is retained (1–3650)
     #[arg(long, env = "BERTH_KEEP_REPLAY_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650), value_name = "DAYS")]
     pub keep_replay_days: u32,
 
-    /// MiB that kept replays may have taken for another one to be started (1–16777216)
+    /// Total size of stored replays in MiB above which new recordings are refused (1–16777216)
     #[arg(long, env = "BERTH_REPLAYS_MB", default_value_t = 20_480, value_parser = clap::value_parser!(u64).range(1..=16_777_216), value_name = "MIB")]
     pub replays_mb: u64,
 
@@ -50,10 +51,11 @@ pub struct Settings {
     pub fleet: FleetSettings,
 }
 
-/// Where the state is.
+/// The options that select the state directory.
 #[derive(Debug, Clone, clap::Args)]
 pub struct StateSettings {
-    /// Folder for the database, the secrets and the browsers' data [default: $XDG_STATE_HOME/berth or ~/.local/state/berth]
+    /// Directory for the database, secrets and browsers' data
+    /// [default: $XDG_STATE_HOME/berth or ~/.local/state/berth]
     #[arg(long, env = "BERTH_STATE_DIR", value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
 
@@ -64,7 +66,7 @@ pub struct StateSettings {
     home: Option<PathBuf>,
 }
 
-/// Where flags more for every Chromium can be given as well.
+/// The environment variable for additional Chromium flags.
 #[derive(Debug, Clone)]
 pub struct FlagsVariable;
 
@@ -72,75 +74,75 @@ impl Variable for FlagsVariable {
     const NAME: &'static str = "BERTH_CHROMIUM_FLAGS";
 }
 
-/// How browsers are started on this machine.
+/// The options for browsers on this machine.
 #[derive(Debug, Clone, clap::Args)]
 pub struct FleetSettings {
-    /// Browsers that may live at once (1–1000)
+    /// Maximum number of active browsers (1–1000)
     #[arg(long, env = "BERTH_MAX_BROWSERS", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     pub max_browsers: u32,
 
-    /// Seconds a new browser has to come up in (1–600)
+    /// Seconds in which a new browser must become ready (1–600)
     #[arg(long, env = "BERTH_START_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600), value_name = "SECONDS")]
     pub start_seconds: u64,
 
-    /// The program that serves one browser as `PATH agent` [default: this one]
+    /// Program of the agent, run as `PATH agent` [default: this program]
     #[arg(long, env = "BERTH_AGENT_PROGRAM", value_name = "PATH")]
     pub agent_program: Option<PathBuf>,
 
-    /// Chromium's program [default: the first found in the usual places]
+    /// Chromium program [default: the first one found in the usual places]
     #[arg(long, env = "BERTH_CHROMIUM", value_name = "PATH")]
     pub chromium: Option<PathBuf>,
 
     #[command(flatten)]
     pub chromium_flags: ChromiumFlags<FlagsVariable>,
 
-    /// The script worker's program [default: berth-script beside the agent's program]
+    /// Script worker program [default: berth-script beside the agent's program]
     #[arg(long, env = "BERTH_SCRIPT_WORKER", value_name = "PATH")]
     pub script_worker: Option<PathBuf>,
 
-    /// Script workers every browser keeps started and attached (0–16) [default: 2]
+    /// Warm script workers per browser, started and attached in advance (0–16) [default: 2]
     #[arg(long, env = "BERTH_WARM_WORKERS", value_parser = clap::value_parser!(u32).range(0..=16), value_name = "N")]
     pub warm_workers: Option<u32>,
 
-    /// Scripts that may run at once in one browser (1–64) [default: 8]
+    /// Maximum number of scripts that run at once in one browser (1–64) [default: 8]
     #[arg(long, env = "BERTH_MAX_EXECUTES", value_parser = clap::value_parser!(u32).range(1..=64), value_name = "N")]
     pub max_executes: Option<u32>,
 
-    /// Its table for agents is theirs to read.
+    /// Passed to agents, which read their own table in the configuration file.
     #[arg(from_global)]
     config: Option<PathBuf>,
 }
 
-/// The settings, checked and resolved.
+/// The validated configuration of control.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub listen: SocketAddr,
-    /// Not looked at yet.
+    /// Not validated; it may not exist yet.
     pub state_dir: PathBuf,
     pub public_url: Option<Url>,
     pub shutdown_grace_period: Duration,
-    /// How long the record of an ended browser is kept.
+    /// The retention period of the rows of ended browsers.
     pub keep_records: Duration,
-    /// How long a replay is kept after its end.
+    /// The retention period of finished replays.
     pub keep_replays: Duration,
-    /// What kept replays may have taken for another one to be started.
+    /// The total size of stored replays above which new recordings are refused.
     pub replay_bytes: u64,
     pub fleet: FleetConfig,
 }
 
-/// How browsers are started on this machine, checked and resolved.
+/// The validated configuration of browsers on this machine.
 #[derive(Debug, Clone)]
 pub struct FleetConfig {
     pub max_browsers: u32,
     pub start_timeout: Duration,
     pub agent_program: PathBuf,
-    /// What browsers run, this one included, as far as settings name it.
+    /// The programs that agents and browsers run, as far as the settings name them.
     pub programs: Vec<PathBuf>,
-    /// Options every agent gets besides its own; they win over the configuration file's.
-    pub agent_options: Vec<std::ffi::OsString>,
+    /// Options passed to every agent. They take precedence over the configuration file.
+    pub agent_options: Vec<OsString>,
 }
 
-/// What is wrong with the settings.
+/// Why the settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     #[error(transparent)]
@@ -151,12 +153,12 @@ pub enum SettingsError {
     NoFile { option: &'static str, path: String },
     #[error("--chromium-flag: {}", .0.join("; "))]
     ChromiumFlags(Vec<String>),
-    #[error("cannot tell where this program is: {0}; give it with --agent-program")]
+    #[error("cannot determine the path of this program: {0}; set --agent-program")]
     OwnProgram(std::io::Error),
 }
 
 impl StateSettings {
-    /// Where the folder is, or is to be.
+    /// Returns the path of the state directory, which may not exist yet.
     pub fn path(&self) -> Result<PathBuf, StateDirError> {
         match &self.state_dir {
             Some(path) => Ok(path.clone()),
@@ -166,18 +168,9 @@ impl StateSettings {
 }
 
 impl Settings {
-    /// Checks everything and starts nothing. Agents are to log what `log` lets through, as this program does.
+    /// Validates the settings without side effects. `log` is the log filter of the agents, too.
     pub fn check(&self, log: &str) -> Result<Config, SettingsError> {
-        if let Some(url) = &self.public_url {
-            if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-                return Err(SettingsError::PublicUrl("must be an http or https URL"));
-            }
-            if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
-                return Err(SettingsError::PublicUrl(
-                    "must have no user, query or fragment",
-                ));
-            }
-        }
+        self.check_public_url()?;
         Ok(Config {
             listen: self.listen,
             state_dir: self.state.path()?,
@@ -189,6 +182,20 @@ impl Settings {
             fleet: self.fleet.check(log)?,
         })
     }
+
+    fn check_public_url(&self) -> Result<(), SettingsError> {
+        let Some(url) = &self.public_url else {
+            return Ok(());
+        };
+        if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+            return Err(SettingsError::PublicUrl("must be an http or https URL"));
+        }
+        if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
+            let message = "must have no user, query or fragment";
+            return Err(SettingsError::PublicUrl(message));
+        }
+        Ok(())
+    }
 }
 
 fn days(count: u32) -> Duration {
@@ -197,62 +204,78 @@ fn days(count: u32) -> Duration {
 
 impl FleetSettings {
     fn check(&self, log: &str) -> Result<FleetConfig, SettingsError> {
-        let file = |option: &'static str, path: &Path| {
-            let absolute = std::path::absolute(path).ok().filter(|path| path.is_file());
-            absolute.ok_or_else(|| SettingsError::NoFile {
-                option,
-                path: path.display().to_string(),
-            })
-        };
         let agent_program = match &self.agent_program {
-            Some(path) => file("agent-program", path)?,
+            Some(path) => existing_file("agent-program", path)?,
             None => std::env::current_exe().map_err(SettingsError::OwnProgram)?,
         };
-        let chromium = self.chromium.as_deref().map(|path| file("chromium", path));
-        let chromium = chromium.transpose()?;
-        let script_worker = self.script_worker.as_deref();
-        let script_worker = script_worker.map(|path| file("script-worker", path));
-        let script_worker = script_worker.transpose()?;
-        let usual_worker = agent_program.with_file_name("berth-script");
+        let chromium = optional_file("chromium", self.chromium.as_deref())?;
+        let script_worker = optional_file("script-worker", self.script_worker.as_deref())?;
+        let default_worker = agent_program.with_file_name("berth-script");
         let programs = [
             Some(agent_program.clone()),
-            Some(script_worker.clone().unwrap_or(usual_worker)),
+            Some(script_worker.clone().unwrap_or(default_worker)),
             chromium.clone(),
         ];
-        let mut options = Vec::new();
-        let mut option = |name: &str, value: std::ffi::OsString| {
-            let mut option = std::ffi::OsString::from(format!("--{name}="));
-            option.push(value);
-            options.push(option);
-        };
-        option("log", log.into());
-        // Its lines are read and told again.
-        option("log-format", "json".into());
-        if let Some(path) = chromium {
-            option("chromium", path.into());
-        }
-        if let Some(path) = script_worker {
-            option("script-worker", path.into());
-        }
-        if let Some(count) = self.warm_workers {
-            option("warm-workers", count.to_string().into());
-        }
-        if let Some(count) = self.max_executes {
-            option("max-executes", count.to_string().into());
-        }
-        let flags = self.chromium_flags.check();
-        for flag in flags.map_err(SettingsError::ChromiumFlags)? {
-            option("chromium-flag", flag.into());
-        }
-        if let Some(path) = &self.config {
-            option("config", file("config", path)?.into());
-        }
         Ok(FleetConfig {
             max_browsers: self.max_browsers,
             start_timeout: Duration::from_secs(self.start_seconds),
             agent_program,
             programs: programs.into_iter().flatten().collect(),
-            agent_options: options,
+            agent_options: self.agent_options(log, chromium, script_worker)?,
         })
     }
+
+    /// Returns the options that are passed to every agent.
+    fn agent_options(
+        &self,
+        log: &str,
+        chromium: Option<PathBuf>,
+        script_worker: Option<PathBuf>,
+    ) -> Result<Vec<OsString>, SettingsError> {
+        let mut options = Vec::new();
+        let mut add = |name: &str, value: OsString| {
+            let mut option = OsString::from(format!("--{name}="));
+            option.push(value);
+            options.push(option);
+        };
+        add("log", log.into());
+        // JSON, because control parses the lines and copies them into its own log.
+        add("log-format", "json".into());
+        if let Some(path) = chromium {
+            add("chromium", path.into());
+        }
+        if let Some(path) = script_worker {
+            add("script-worker", path.into());
+        }
+        if let Some(count) = self.warm_workers {
+            add("warm-workers", count.to_string().into());
+        }
+        if let Some(count) = self.max_executes {
+            add("max-executes", count.to_string().into());
+        }
+        let flags = self.chromium_flags.check();
+        for flag in flags.map_err(SettingsError::ChromiumFlags)? {
+            add("chromium-flag", flag.into());
+        }
+        if let Some(path) = &self.config {
+            add("config", existing_file("config", path)?.into());
+        }
+        Ok(options)
+    }
+}
+
+/// Returns the absolute path of a file that an option names.
+fn existing_file(option: &'static str, path: &Path) -> Result<PathBuf, SettingsError> {
+    let absolute = std::path::absolute(path).ok().filter(|path| path.is_file());
+    absolute.ok_or_else(|| SettingsError::NoFile {
+        option,
+        path: path.display().to_string(),
+    })
+}
+
+fn optional_file(
+    option: &'static str,
+    path: Option<&Path>,
+) -> Result<Option<PathBuf>, SettingsError> {
+    path.map(|path| existing_file(option, path)).transpose()
 }

@@ -1,4 +1,5 @@
-//! The folder control keeps its state in: the database, its secrets, one folder per local browser.
+//! The state directory of control: the database, its secrets, the blobs, and one directory for each
+//! local browser.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -13,42 +14,43 @@ use crate::state_dir::{
     FileLock, LockError, PRIVATE_DIRECTORY, PRIVATE_FILE, open_private_file, set_mode,
 };
 
-/// Secrets read from a file are a line of text; more is not one of ours.
+/// The most bytes of a secret that are read. Secrets are one line of text.
 const MAX_SECRET_BYTES: u64 = 4096;
 const DATABASE: &str = "berth.db";
 const LOCK: &str = "lock";
 
-/// An existing folder that only its owner can enter.
+/// An existing directory that only its owner can enter.
 #[derive(Debug, Clone)]
 pub struct StateDir {
     root: PathBuf,
 }
 
+/// Why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateDirError {
-    #[error("the state directory {path} is in use{by}; give another one with --state-dir")]
+    #[error("the state directory {path} is in use{by}; select another one with --state-dir")]
     InUse { path: String, by: String },
     #[error("{path}: {source}")]
     Io { path: String, source: io::Error },
-    #[error("{path} may be read by others; make it private: chmod 600 {path}")]
+    #[error("{path} is readable by other users; make it private: chmod 600 {path}")]
     Exposed { path: String },
-    #[error("{path} belongs to another user; give another folder with --state-dir")]
+    #[error("{path} belongs to another user; select another directory with --state-dir")]
     Foreign { path: String },
     #[error(
-        "{path} may be entered by others and holds what is not ours; give a folder of its own with --state-dir, or make it private: chmod 700 {path}"
+        "{path} is accessible to other users and contains other files; select another directory with --state-dir, or make it private: chmod 700 {path}"
     )]
     Shared { path: String },
-    #[error("there is no home directory to keep state in; give a folder with --state-dir")]
+    #[error("no home directory; select a state directory with --state-dir")]
     NoHome,
 }
 
 impl StateDir {
-    /// `$XDG_STATE_HOME/berth`, else `~/.local/state/berth`.
+    /// Returns `$XDG_STATE_HOME/berth`, or `~/.local/state/berth` without that variable.
     pub fn default_path(
         xdg_state_home: Option<&Path>,
         home: Option<&Path>,
     ) -> Result<PathBuf, StateDirError> {
-        // The specification has relative paths ignored.
+        // The XDG specification demands that relative paths are ignored.
         let state = xdg_state_home.filter(|path| path.is_absolute());
         match (state, home) {
             (Some(state), _) => Ok(state.join("berth")),
@@ -57,7 +59,7 @@ impl StateDir {
         }
     }
 
-    /// Makes the folder where it is missing, and private where it is not.
+    /// Opens the directory. Creates it if it is missing, and makes it private if it is not.
     pub fn open(root: &Path) -> Result<StateDir, StateDirError> {
         let absolute = std::path::absolute(root).map_err(|source| io_error(root, source))?;
         DirBuilder::new()
@@ -77,7 +79,8 @@ impl StateDir {
         self.root.join(DATABASE)
     }
 
-    /// Sees to it that only its owner can read the database; the files SQLite makes beside it take after it.
+    /// Makes the database readable by its owner only. SQLite creates its other files with the same
+    /// mode.
     pub fn prepare_database(&self) -> Result<PathBuf, StateDirError> {
         let database = self.database();
         open_private_file(&database).map_err(|source| io_error(&database, source))?;
@@ -85,24 +88,25 @@ impl StateDir {
             let path = self.root.join(name);
             match set_mode(&path, PRIVATE_FILE) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                set => set.map_err(|source| io_error(&path, source))?,
+                result => result.map_err(|source| io_error(&path, source))?,
             }
         }
         Ok(database)
     }
 
-    /// Holds one folder per local browser, named by its id.
+    /// Returns the directory that has one directory for each local browser, named by its id.
     pub fn browsers(&self) -> PathBuf {
         self.root.join("browsers")
     }
 
-    /// Holds what outlives its browser.
+    /// Returns the directory of the blob store.
     pub fn blobs(&self) -> PathBuf {
         self.root.join("blobs")
     }
 
-    /// Holds recordings that hosts have left, one folder per browser, on their way to the blobs.
-    pub fn left_replays(&self) -> PathBuf {
+    /// Returns the directory for recordings that stopped hosts left behind, with one directory for
+    /// each browser.
+    pub fn orphaned_recordings(&self) -> PathBuf {
         self.root.join("left-replays")
     }
 
@@ -138,7 +142,7 @@ impl StateDir {
         locked.map_err(|source| io_error(&path, source))
     }
 
-    /// The secret kept in the file `name`, if there is one.
+    /// Reads the secret in the file `name`, if there is one.
     pub fn read_secret(&self, name: &str) -> Result<Option<SecretString>, StateDirError> {
         let path = self.root.join(name);
         let file = match File::open(&path) {
@@ -163,19 +167,19 @@ impl StateDir {
         Ok((!secret.is_empty()).then(|| SecretString::from(secret)))
     }
 
-    /// Keeps a secret in the file `name`, readable by its owner alone. Whole or not at all.
+    /// Writes a secret to the file `name` atomically, readable by its owner only.
     pub fn write_secret(&self, name: &str, secret: &str) -> Result<(), StateDirError> {
         write_private(&self.root.join(name), secret)
     }
 }
 
-/// Writes a file that only its owner can read; a reader sees the old content or all of the new.
+/// Writes a file atomically, readable by its owner only.
 pub fn write_private(path: &Path, content: &str) -> Result<(), StateDirError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let directory = path.parent().unwrap_or(Path::new("."));
     let write = || {
         let mut file = tempfile::Builder::new()
             .permissions(fs::Permissions::from_mode(0o600))
-            .tempfile_in(folder)?;
+            .tempfile_in(directory)?;
         writeln!(file, "{content}")?;
         file.as_file().sync_all()?;
         file.persist(path)?;
@@ -184,24 +188,27 @@ pub fn write_private(path: &Path, content: &str) -> Result<(), StateDirError> {
     write().map_err(|source| io_error(path, source))
 }
 
-/// A folder that holds other things may be one that others need (`/tmp`, say): it is not ours to close.
-fn make_private(folder: &Path) -> Result<(), StateDirError> {
-    let told = |source| io_error(folder, source);
-    let found = fs::metadata(folder).map_err(told)?;
-    let path = || folder.display().to_string();
+/// Makes the directory private.
+///
+/// Refuses a directory that contains other files, because other users may need it (`/tmp`, for
+/// example).
+fn make_private(directory: &Path) -> Result<(), StateDirError> {
+    let with_path = |source| io_error(directory, source);
+    let found = fs::metadata(directory).map_err(with_path)?;
+    let path = || directory.display().to_string();
     if found.uid() != nix::unistd::geteuid().as_raw() {
         return Err(StateDirError::Foreign { path: path() });
     }
     if found.mode() & 0o077 == 0 {
         return Ok(());
     }
-    let ours = [LOCK, DATABASE]
+    let is_state_dir = [LOCK, DATABASE]
         .iter()
-        .any(|name| folder.join(name).is_file());
-    if !ours && fs::read_dir(folder).map_err(told)?.next().is_some() {
+        .any(|name| directory.join(name).is_file());
+    if !is_state_dir && fs::read_dir(directory).map_err(with_path)?.next().is_some() {
         return Err(StateDirError::Shared { path: path() });
     }
-    set_mode(folder, PRIVATE_DIRECTORY).map_err(told)
+    set_mode(directory, PRIVATE_DIRECTORY).map_err(with_path)
 }
 
 /// Returns " by process N" if the file of the lock contains a process id.
@@ -225,15 +232,15 @@ mod tests {
 
     use super::*;
 
-    fn folder() -> (tempfile::TempDir, StateDir) {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = StateDir::open(&folder.path().join("a/b")).unwrap();
-        (folder, dir)
+    fn state_dir() -> (tempfile::TempDir, StateDir) {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = StateDir::open(&directory.path().join("a/b")).unwrap();
+        (directory, dir)
     }
 
     #[test]
-    fn only_its_owner_can_enter_it() {
-        let (_folder, dir) = folder();
+    fn new_directory_is_private() {
+        let (_directory, dir) = state_dir();
         let mode = fs::metadata(dir.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
     }
@@ -242,51 +249,51 @@ mod tests {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
     }
 
-    fn open_to_all(path: &Path) {
+    fn make_accessible(path: &Path) {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     #[test]
-    fn a_folder_that_others_can_enter_is_closed_where_it_is_ours() {
-        let folder = tempfile::tempdir().unwrap();
-        open_to_all(folder.path());
-        StateDir::open(folder.path()).unwrap();
-        assert_eq!(mode(folder.path()), 0o700);
+    fn accessible_directory_is_made_private_if_it_has_no_other_files() {
+        let directory = tempfile::tempdir().unwrap();
+        make_accessible(directory.path());
+        StateDir::open(directory.path()).unwrap();
+        assert_eq!(mode(directory.path()), 0o700);
 
-        fs::write(folder.path().join("other"), "").unwrap();
-        open_to_all(folder.path());
+        fs::write(directory.path().join("other"), "").unwrap();
+        make_accessible(directory.path());
         assert!(matches!(
-            StateDir::open(folder.path()),
+            StateDir::open(directory.path()),
             Err(StateDirError::Shared { .. })
         ));
-        assert_eq!(mode(folder.path()), 0o755);
+        assert_eq!(mode(directory.path()), 0o755);
 
-        // One of an earlier run.
-        fs::write(folder.path().join("lock"), "").unwrap();
-        StateDir::open(folder.path()).unwrap();
-        assert_eq!(mode(folder.path()), 0o700);
+        // The state directory of an earlier run.
+        fs::write(directory.path().join("lock"), "").unwrap();
+        StateDir::open(directory.path()).unwrap();
+        assert_eq!(mode(directory.path()), 0o700);
     }
 
     #[test]
-    fn a_folder_of_somebody_else_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
+    fn directory_of_another_user_is_rejected() {
+        let directory = tempfile::tempdir().unwrap();
         let foreign = if nix::unistd::geteuid().is_root() {
-            let nobody = nix::unistd::Uid::from_raw(65_534);
-            nix::unistd::chown(folder.path(), Some(nobody), None).unwrap();
-            folder.path()
+            let other_user = nix::unistd::Uid::from_raw(65_534);
+            nix::unistd::chown(directory.path(), Some(other_user), None).unwrap();
+            directory.path()
         } else {
             Path::new("/")
         };
-        let refused = StateDir::open(foreign).unwrap_err();
-        assert!(matches!(refused, StateDirError::Foreign { .. }));
+        let rejected = StateDir::open(foreign).unwrap_err();
+        assert!(matches!(rejected, StateDirError::Foreign { .. }));
     }
 
     #[tokio::test]
-    async fn the_database_is_private_even_where_it_was_not() {
-        let (_folder, dir) = folder();
+    async fn prepared_database_is_private() {
+        let (_directory, dir) = state_dir();
         let database = dir.database();
         fs::write(&database, "").unwrap();
-        open_to_all(&database);
+        make_accessible(&database);
         let prepared = dir.prepare_database().unwrap();
         let opened = crate::control::store::Store::open_sqlite(&prepared).await;
         let _open = opened.unwrap();
@@ -296,22 +303,22 @@ mod tests {
     }
 
     #[test]
-    fn a_second_user_is_told_who_has_it() {
-        let (_folder, dir) = folder();
-        let held = dir.lock().unwrap();
+    fn lock_error_names_the_process_that_holds_it() {
+        let (_directory, dir) = state_dir();
+        let lock = dir.lock().unwrap();
         let message = dir.lock().unwrap_err().to_string();
         let pid = std::process::id();
         assert!(
             message.contains(&format!("in use by process {pid}")),
             "{message}"
         );
-        drop(held);
+        drop(lock);
         dir.lock().unwrap();
     }
 
     #[test]
-    fn a_secret_is_kept_private_and_found_again() {
-        let (_folder, dir) = folder();
+    fn secret_is_stored_privately_and_read_again() {
+        let (_directory, dir) = state_dir();
         assert!(dir.read_secret("s").unwrap().is_none());
         dir.write_secret("s", "one").unwrap();
         dir.write_secret("s", "two").unwrap();
@@ -331,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_path_follows_the_xdg_specification() {
+    fn default_path_follows_the_xdg_specification() {
         let path = |xdg: Option<&str>, home: Option<&str>| {
             StateDir::default_path(xdg.map(Path::new), home.map(Path::new)).ok()
         };

@@ -25,7 +25,7 @@ use crate::{
     request_scope::inherit,
 };
 
-/// How long a repeated request with the same `Idempotency-Key` finds the browser of the first one.
+/// The time in which a repeated request with the same `Idempotency-Key` returns the first browser.
 const IDEMPOTENCY_WINDOW: TimeDelta = TimeDelta::minutes(10);
 
 impl Browsers {
@@ -139,7 +139,8 @@ impl Browsers {
         )))
     }
 
-    /// Waits until DevTools respond. Discards the browser if they do not, or if nobody waits.
+    /// Waits until DevTools respond. Discards the browser if they do not, or if its client
+    /// disconnects.
     async fn wait_ready(
         &self,
         browser: &Arc<BrowserHandle>,

@@ -138,8 +138,8 @@ impl Browsers {
 
     /// Records the end of a browser, and retries in the background if the database fails.
     ///
-    /// A failing database must not keep a host from being stopped, and the client is not told
-    /// about it afterwards. A row that is never updated is settled at the next start.
+    /// A failing database must not keep a host from being stopped. A row that is not updated before
+    /// the process ends is settled at the next start.
     pub(super) async fn record_end(&self, id: BrowserId, end: Action) {
         let Err(error) = self.try_record_end(&id, end).await else {
             return;

@@ -59,7 +59,7 @@ use handle::BrowserHandle;
 pub use replays::KnownBrowser;
 pub use update::BrowserChange;
 
-/// How long a call waits for an agent that is being restarted.
+/// The longest wait of a call for an agent that is being restarted.
 const AGENT_RESTART_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why an operation on a browser failed.

@@ -13,9 +13,9 @@ use crate::{
 
 /// The first and the longest delay between two polls of an agent that has recordings to fetch.
 const POLL_DELAY: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(30));
-/// How long the end of a browser waits until its agent has transferred all recordings.
+/// The longest wait at the end of a browser for its agent to transfer all recordings.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the end of a browser waits until the recordings its host left behind are stored.
+/// The longest wait at the end of a browser for the recordings its host left behind to be stored.
 /// Storing them continues in the background.
 const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -28,11 +28,11 @@ pub enum State {
 /// Why a browser ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndReason {
-    /// A client deleted it.
+    /// A client deleted the browser.
     Deleted,
-    /// It was idle for its `timeout_seconds`.
+    /// The browser was idle for its `timeout_seconds`.
     Idle,
-    /// Its host was lost, or the server shut down.
+    /// The host was lost, or the server shut down.
     Gone,
 }
 

@@ -21,7 +21,7 @@ use crate::{
 
 /// The most bytes of a response other than a file. Larger ones are not from an agent.
 const MAX_RESPONSE: usize = 1 << 20;
-/// How long the transfer of a file may stall.
+/// The longest pause in the transfer of a file.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most characters of an unknown error response that are logged.
 const MAX_ERROR_TEXT: usize = 512;

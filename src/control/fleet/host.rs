@@ -22,7 +22,7 @@ use crate::api::viewport::Viewport;
 
 /// Between two polls of an agent whose browser is not ready.
 const READY_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a change of the viewport or the start URL may take, including a restart of the agent.
+/// The timeout of a change of the viewport or the start URL, including a restart of the agent.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The properties with which a host starts its browser. They follow later changes, so that a
@@ -54,7 +54,7 @@ pub enum HostError {
     NotReady(String),
 }
 
-/// One agent with its display and Chromium. Dropping it requests a stop.
+/// A host: one agent with its display and Chromium. Dropping it requests a stop.
 pub struct Host {
     token: SecretString,
     state: watch::Receiver<HostState>,
@@ -63,7 +63,7 @@ pub struct Host {
     client: AgentClient,
 }
 
-/// The fleet's side of a [`Host`]. Dropping it tells the host that it is gone.
+/// The fleet's side of a [`Host`]. Dropping it marks the host as gone.
 pub struct HostController {
     state: watch::Sender<HostState>,
     stop: CancellationToken,

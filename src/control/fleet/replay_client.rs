@@ -9,9 +9,9 @@ use secrecy::SecretString;
 use super::agent_client::{AgentClient, AgentEndpoint, AgentError};
 use crate::api::{ids::ReplayId, replays::Replay};
 
-/// How long the agent may take to list or discard recordings, or to start sending one.
+/// The timeout of listing and discarding recordings, and of the head of a download.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long stopping a recording may take. The agent finalizes the file before it responds.
+/// The timeout of stopping a recording. The agent finalizes the file before it responds.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client for the recordings of the agent at one address. A restarted agent needs a new client.

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How long a request body waits for the agent's `100 Continue` before it is sent anyway (RFC 9110,
-/// section 10.1.1).
+/// The longest wait of a request body for the agent's `100 Continue`. It is sent without one after
+/// that (RFC 9110, section 10.1.1).
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A body that holds a guard until it is dropped.

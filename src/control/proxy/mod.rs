@@ -40,17 +40,18 @@ use crate::{
     shutdown::Shutdown,
 };
 
-/// How long an agent may take to accept a connection.
+/// The time in which an agent must accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an agent may take to respond to a complete request. Longer than any session route may
-/// take: the longest batch of input has 600 s of waits, 200,000 steps of 20 ms, and 300 s in reserve.
+/// The time in which an agent must respond to a complete request. Longer than any session route may
+/// take: the longest batch of input has 600 s of waits, 200,000 steps of 20 ms and 300 s in
+/// reserve.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90 * 60);
-/// How long an idle connection is pooled. Shorter than the agent's own timeout, so that no request is
-/// sent on a connection that is being closed.
+/// The time after which an idle connection leaves the pool. Shorter than the agent's own timeout,
+/// so that no request is sent on a connection that is being closed.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The most idle connections to one agent.
 const MAX_IDLE_CONNECTIONS: usize = 32;
-/// How long a connection is silent before TCP keep-alive probes its peer.
+/// The idle time of a connection after which TCP keep-alive probes its peer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The agent that a request is forwarded to, and the activity of its browser.

@@ -83,9 +83,9 @@ fn is_ambiguous(segment: &str) -> bool {
             .any(|byte| matches!(byte, b'/' | b'\\') || byte.is_ascii_control())
 }
 
-/// Removes the session token from a query, because only control may see it. Returns `None` if nothing
-/// else remains.
-pub fn without_token(query: &str) -> Option<String> {
+/// Removes the session token from a query, because only control may see it. Returns `None` if
+/// nothing else remains.
+pub(crate) fn without_token(query: &str) -> Option<String> {
     let remaining: Vec<&str> = query.split('&').filter(|pair| !is_token(pair)).collect();
     (!remaining.is_empty()).then(|| remaining.join("&"))
 }

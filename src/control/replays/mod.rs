@@ -2,12 +2,12 @@
 //!
 //! The agent of a browser makes its recordings. Their files reach the blob store on two paths:
 //! [`collect`] fetches them from a running agent, [`take_over`] takes them from the directory of a
-//! stopped host ([`orphaned_recording`] reads it). A file is removed at its source only when it is
-//! stored and its row says so, so that the next attempt finds an interrupted transfer again.
+//! stopped host ([`orphaned_recording`] reads it). A file is removed at its source only after it is
+//! stored and recorded as such, so that the next attempt finds an interrupted transfer again.
 //!
 //! ```text
 //! agent ── collect ───────────────┐
-//!   │ killed, or out of time      ├──▶ blob store, row: Stored ──▶ purge after the retention period
+//!   │ killed, or out of time      ├──▶ blob store, row: Stored ──▶ purge after retention
 //!   ▼                             │
 //! orphaned files ── take_over ────┘
 //! ```
@@ -51,7 +51,7 @@ const MIN_TRANSFER_RATE: u64 = 2 << 20;
 const BASE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most replays of one browser, whatever their size, because all of them are listed at once.
 pub const MAX_REPLAYS_PER_BROWSER: u64 = 1000;
-/// How many expired replays are read from the database at once.
+/// The number of expired replays that are read from the database at once.
 const PURGE_BATCH: u64 = 256;
 /// The prefix of the files' keys in the blob store.
 const BLOB_PREFIX: &str = "replays";

@@ -11,7 +11,8 @@
 pub enum State {
     /// The agent is recording it, as far as is known.
     Recording,
-    /// It is finished. Only the agent, or the directory of its stopped host, has the file.
+    /// The recording is finished. Only the agent, or the directory of its stopped host, has the
+    /// file.
     Finished,
     /// The blob store has the file.
     Stored,
@@ -22,7 +23,7 @@ pub enum State {
 /// An event in the life of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Its agent, or the directory of its stopped host, shows that it is finished.
+    /// The agent, or the directory of its stopped host, shows that the recording is finished.
     Ended,
     /// The complete file was put into the blob store.
     Fetched,

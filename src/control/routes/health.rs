@@ -11,7 +11,7 @@ use crate::{
 
 /// The health of the server.
 #[derive(Serialize, ToSchema)]
-pub struct Health {
+pub(crate) struct Health {
     /// Always `ok`. An unhealthy server responds with an error.
     status: &'static str,
     version: &'static str,
@@ -22,7 +22,7 @@ pub struct Health {
 /// Succeeds if the server can reach its database.
 #[utoipa::path(get, path = "/health",
     operation_id = "get_health", tag = crate::api::groups::SERVER, responses((status = 200, body = Health)))]
-pub async fn health(State(store): State<Store>) -> ApiResult<Json<Health>> {
+pub(crate) async fn health(State(store): State<Store>) -> ApiResult<Json<Health>> {
     store.ping().await.map_err(ApiError::internal)?;
     Ok(Json(Health {
         status: "ok",

@@ -10,7 +10,7 @@ const MAX_LENGTH: usize = 255;
 
 /// The idempotency key of a request, if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IdempotencyKey(pub Option<String>);
+pub(crate) struct IdempotencyKey(pub Option<String>);
 
 impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
     type Rejection = ApiError;

@@ -11,7 +11,7 @@ const NEXT_OFFSET: HeaderName = HeaderName::from_static("x-next-offset");
 
 /// A page of a list: the body is an array, the headers tell whether there are more items.
 #[derive(Debug)]
-pub struct Paged<T> {
+pub(crate) struct Paged<T> {
     items: Vec<T>,
     /// The offset of the next page, or 0 on the last one.
     next_offset: u64,
@@ -20,7 +20,7 @@ pub struct Paged<T> {
 impl<T> Paged<T> {
     /// Returns a page of `rows`, which start at the page's offset and include one row more than the
     /// page if there are more.
-    pub fn new<R>(page: Page, mut rows: Vec<R>, convert: impl FnMut(R) -> T) -> Paged<T> {
+    pub(crate) fn new<R>(page: Page, mut rows: Vec<R>, convert: impl FnMut(R) -> T) -> Paged<T> {
         let limit = page.limit.get() as usize;
         let has_more = rows.len() > limit;
         rows.truncate(limit);

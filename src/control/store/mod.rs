@@ -7,7 +7,7 @@
 //!
 //! All statements go through the query builder and avoid dialects, so that they hold on SQLite,
 //! the embedded default, and on PostgreSQL. State machines live outside: an update names the state
-//! it expects, and the number of changed rows tells whether the row was in that state.
+//! it expects, and the number of changed rows shows whether the row was in that state.
 
 use std::{path::Path, time::Duration};
 
@@ -18,7 +18,15 @@ use sea_orm_migration::MigratorTrait;
 mod api_keys;
 mod browsers;
 mod constraints;
+#[expect(
+    unreachable_pub,
+    reason = "the derives of sea-orm generate and require public items"
+)]
 mod entity;
+#[expect(
+    unreachable_pub,
+    reason = "the derives of sea-orm generate and require public items"
+)]
 mod migration;
 mod projects;
 mod replays;
@@ -29,7 +37,7 @@ pub use constraints::UniqueConstraint;
 pub use projects::ProjectRow;
 pub use replays::{ReplayEnd, ReplayRow};
 
-/// How long a statement waits for a write of another process to the same file.
+/// The longest wait of a statement for a write of another process to the same file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most connections to the database. Readers run in parallel in WAL mode; SQLite serializes
@@ -64,9 +72,10 @@ impl From<DbErr> for StoreError {
 }
 
 impl Store {
-    /// Opens the SQLite file at `path`, makes it where it is missing and brings its schema up to date.
+    /// Opens the SQLite file at `path`, creates it if it is missing, and migrates its schema.
     ///
-    /// Two processes must not do this at once: the principal holds the state directory's store lock.
+    /// The caller must hold the state directory's store lock, because two processes must not
+    /// migrate at once.
     pub async fn open_sqlite(path: &Path) -> Result<Store, StoreError> {
         use sea_orm::sqlx::sqlite::{SqliteJournalMode, SqliteSynchronous};
 

@@ -163,8 +163,8 @@ impl Store {
         Ok(())
     }
 
-    /// Moves a replay from one state to another and adds facts about its end. Returns false if it is
-    /// not in the first state.
+    /// Moves a replay from one state to another and adds facts about its end. Returns false if it
+    /// is not in the first state.
     pub async fn move_replay(
         &self,
         id: &ReplayId,

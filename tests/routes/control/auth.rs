@@ -22,7 +22,7 @@ async fn bound_key(dev: &Dev, project: &str) -> (String, String) {
     assert!(
         created
             .stderr
-            .contains(&format!("made the project {project}")),
+            .contains(&format!("created project {project}")),
         "{}",
         created.stderr
     );

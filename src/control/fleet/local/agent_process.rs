@@ -15,7 +15,7 @@ use crate::{
     system::process::child::{Child, LogParser, Stdout},
 };
 
-/// How long an agent may take to report its address, which it does before it starts anything.
+/// The time in which an agent must report its address, which it does before it starts anything.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(15);
 /// The most bytes of the line in which an agent reports its address.
 const MAX_ADDRESS_LINE: u64 = 4096;

@@ -21,7 +21,7 @@ use tokio::task::spawn_blocking;
 
 use crate::system::{media::recorder, process::agent_run, process::stat::ProcStat};
 
-/// How long to wait for killed processes to disappear.
+/// The longest wait for killed processes to disappear.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 const KILL_POLL_INTERVAL: Duration = Duration::from_millis(10);
 

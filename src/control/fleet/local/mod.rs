@@ -92,7 +92,7 @@ impl LocalFleet {
                 permits: Arc::new(Semaphore::new(config.max_browsers as usize)),
                 config,
                 directory: state_dir.browsers(),
-                orphaned_recordings: state_dir.left_replays(),
+                orphaned_recordings: state_dir.orphaned_recordings(),
                 client: AgentClient::default(),
                 shutdown,
             }),

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{api::ids::BrowserId, backoff::Backoff, system::process::child::Child};
 
-/// How long an agent has to exit, which includes stopping its own children.
+/// The time in which an agent must exit after it has stopped its own children.
 const AGENT_STOP_GRACE_PERIOD: Duration = Duration::from_secs(20);
 /// The first and the longest delay before an agent is restarted.
 const RESTART_DELAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -129,7 +129,7 @@ impl Supervisor {
         }
     }
 
-    /// Kills the processes of the agent that exited, which could prevent the next one from starting.
+    /// Kills the processes of the exited agent, which could prevent the next one from starting.
     async fn kill_orphans(&self) {
         let HostDirectory { path, programs, .. } = &self.directory;
         cleanup::kill_client_processes(path).await;

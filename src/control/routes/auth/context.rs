@@ -19,7 +19,7 @@ use crate::{
     tag = crate::api::groups::AUTHENTICATION,
     responses((status = 200, body = AuthContext), (status = 401, body = ErrorBody))
 )]
-pub async fn get(principal: Principal) -> ApiResult<Json<AuthContext>> {
+pub(crate) async fn get(principal: Principal) -> ApiResult<Json<AuthContext>> {
     let key = principal.api_key()?.clone();
     Ok(Json(AuthContext {
         api_key: CallerApiKey {

@@ -46,7 +46,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The browser did not start; nothing is left behind"),
     )
 )]
-pub async fn create(
+pub(crate) async fn create(
     State(browsers): State<Browsers>,
     State(tokens): State<SessionTokens>,
     principal: Principal,
@@ -72,7 +72,7 @@ pub async fn create(
     params(ListBrowsers, Page),
     responses((status = 200, body = Vec<Browser>), (status = 400, body = ErrorBody))
 )]
-pub async fn list(
+pub(crate) async fn list(
     State(browsers): State<Browsers>,
     State(tokens): State<SessionTokens>,
     principal: Principal,

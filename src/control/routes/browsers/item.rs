@@ -28,7 +28,7 @@ use crate::{
     params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6"), GetBrowser),
     responses((status = 200, body = Browser), (status = 404, body = ErrorBody))
 )]
-pub async fn get(
+pub(crate) async fn get(
     State(browsers): State<Browsers>,
     State(tokens): State<SessionTokens>,
     principal: Principal,
@@ -63,7 +63,7 @@ pub async fn get(
         (status = 503, body = ErrorBody, description = "The browser does not respond; the request may be repeated"),
     )
 )]
-pub async fn update(
+pub(crate) async fn update(
     State(browsers): State<Browsers>,
     State(tokens): State<SessionTokens>,
     principal: Principal,
@@ -92,7 +92,7 @@ pub async fn update(
     params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses((status = 204, description = "The browser is deleted"), (status = 404, body = ErrorBody))
 )]
-pub async fn delete(
+pub(crate) async fn delete(
     State(browsers): State<Browsers>,
     principal: Principal,
     Path(id): Path<String>,

@@ -32,7 +32,7 @@ const START_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// `Retry-After` if a browser or the server is restarting.
 const RESTART_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-pub fn router(agent: OpenApi) -> OpenApiRouter<Control> {
+pub(crate) fn router(agent: OpenApi) -> OpenApiRouter<Control> {
     let mut router = OpenApiRouter::new()
         .routes(routes!(collection::create, collection::list))
         .routes(routes!(item::get, item::update, item::delete))

@@ -23,7 +23,7 @@ use crate::{
 /// Finds the session of a request and forwards requests to its agent.
 #[derive(Clone, FromRequestParts)]
 #[from_request(state(Control))]
-pub struct SessionForwarder {
+pub(crate) struct SessionForwarder {
     #[from_request(via(State))]
     pub browsers: Browsers,
     #[from_request(via(State))]
@@ -33,13 +33,13 @@ pub struct SessionForwarder {
 
 impl SessionForwarder {
     /// Finds an active browser of the principal's project.
-    pub async fn session(&self, id_or_name: &str) -> Result<Session, BrowserError> {
+    pub(crate) async fn session(&self, id_or_name: &str) -> Result<Session, BrowserError> {
         let project = &self.principal.project;
         self.browsers.session(project, id_or_name).await
     }
 
     /// Forwards a request to `path` of the session's agent.
-    pub async fn forward(
+    pub(crate) async fn forward(
         &self,
         session: &Session,
         path: SessionPath<'_>,
@@ -55,7 +55,7 @@ impl SessionForwarder {
     }
 }
 
-pub async fn forward(
+pub(crate) async fn forward(
     forwarder: SessionForwarder,
     Path((id, _)): Path<(String, String)>,
     request: Request,
@@ -68,7 +68,7 @@ pub async fn forward(
 
 /// Returns the session routes of the agent's OpenAPI document under their paths in control,
 /// without those that control serves itself.
-pub fn document(mut agent: OpenApi, own: &Paths) -> OpenApi {
+pub(crate) fn document(mut agent: OpenApi, own: &Paths) -> OpenApi {
     for (path, mut item) in std::mem::take(&mut agent.paths.paths) {
         if own.paths.contains_key(&format!("/browsers/{{id}}{path}")) {
             continue;

@@ -6,6 +6,6 @@ use crate::control::Control;
 
 mod api_keys;
 
-pub fn router() -> OpenApiRouter<Control> {
+pub(crate) fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new().merge(api_keys::router())
 }

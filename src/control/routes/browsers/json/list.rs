@@ -24,7 +24,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
-pub async fn list(
+pub(crate) async fn list(
     targets: DevtoolsTargets,
     Path(id): Path<String>,
     request: Request,
@@ -47,7 +47,7 @@ pub async fn list(
         (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
-pub async fn root(
+pub(crate) async fn root(
     targets: DevtoolsTargets,
     id: Path<String>,
     request: Request,

@@ -23,8 +23,8 @@ use crate::{
     http::{ApiError, ApiResult, Json},
 };
 
-pub mod list;
-pub mod version;
+pub(crate) mod list;
+pub(crate) mod version;
 
 const TAG: &str = crate::api::groups::DEVTOOLS;
 /// The most bytes of an agent's response, enough for some thousand targets.
@@ -36,7 +36,7 @@ const FRONTEND_PARAMETERS: [&str; 2] = ["ws", "wss"];
 /// Queries agents for their DevTools targets.
 #[derive(FromRequestParts)]
 #[from_request(state(Control))]
-pub struct DevtoolsTargets {
+pub(crate) struct DevtoolsTargets {
     forwarder: SessionForwarder,
     #[from_request(via(State))]
     tokens: SessionTokens,

@@ -24,7 +24,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
-pub async fn version(
+pub(crate) async fn version(
     targets: DevtoolsTargets,
     Path(id): Path<String>,
     request: Request,
@@ -47,7 +47,7 @@ pub async fn version(
         (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
-pub async fn version_slash(
+pub(crate) async fn version_slash(
     targets: DevtoolsTargets,
     id: Path<String>,
     request: Request,

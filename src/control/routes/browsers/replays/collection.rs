@@ -17,7 +17,7 @@ use crate::{
     request_scope::inherit,
 };
 
-/// How long an agent may take to report its recordings. Most rows are up to date without it.
+/// The time in which an agent must report its recordings. Most rows are up to date without it.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
 /// `Retry-After` if there is no room for a recording. Old replays are deleted hourly.
 const CAPACITY_RETRY_DELAY: Duration = Duration::from_secs(60);
@@ -37,7 +37,10 @@ const CAPACITY_RETRY_DELAY: Duration = Duration::from_secs(60);
         (status = 404, body = ErrorBody),
     )
 )]
-pub async fn list(context: ReplayContext, Path(id): Path<String>) -> ApiResult<Json<Vec<Replay>>> {
+pub(crate) async fn list(
+    context: ReplayContext,
+    Path(id): Path<String>,
+) -> ApiResult<Json<Vec<Replay>>> {
     let browser = context.find_browser(&id).await?;
     if browser.is_active {
         let refreshed = timeout(REFRESH_TIMEOUT, refresh(&context, &id)).await;
@@ -98,7 +101,7 @@ async fn refresh(context: &ReplayContext, id: &str) {
         (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
-pub async fn start(
+pub(crate) async fn start(
     context: ReplayContext,
     Path(id): Path<String>,
     request: Request,

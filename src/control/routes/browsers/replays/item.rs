@@ -35,7 +35,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
-pub async fn get(
+pub(crate) async fn get(
     context: ReplayContext,
     Path((id, replay)): Path<(String, ReplayId)>,
     request: Request,

@@ -30,10 +30,10 @@ use crate::{
     shutdown::Shutdown,
 };
 
-pub mod collection;
-pub mod item;
-pub mod stop;
-pub mod view;
+pub(crate) mod collection;
+pub(crate) mod item;
+pub(crate) mod stop;
+pub(crate) mod view;
 
 const TAG: &str = crate::api::groups::REPLAYS;
 /// The most bytes of an agent's response about one recording.
@@ -44,7 +44,7 @@ const RECORDING_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// The services and the request data that the replay routes share.
 #[derive(FromRequestParts)]
 #[from_request(state(Control))]
-pub struct ReplayContext {
+pub(crate) struct ReplayContext {
     forwarder: SessionForwarder,
     #[from_request(via(State))]
     replays: Replays,

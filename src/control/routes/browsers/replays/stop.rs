@@ -33,7 +33,7 @@ use crate::{
         (status = 503, body = ErrorBody, description = "The browser is restarting"),
     )
 )]
-pub async fn stop(
+pub(crate) async fn stop(
     context: ReplayContext,
     Path((id, replay)): Path<(String, ReplayId)>,
     request: Request,

@@ -48,7 +48,7 @@ static PAGE: LazyLock<HtmlPage> = LazyLock::new(|| {
         (status = 410, body = String, content_type = "text/html", description = "The recording is lost"),
     )
 )]
-pub async fn view(
+pub(crate) async fn view(
     context: ReplayContext,
     Path((id, replay)): Path<(String, ReplayId)>,
     url: Uri,

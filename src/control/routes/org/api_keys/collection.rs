@@ -35,7 +35,7 @@ use crate::{
         (status = 404, body = ErrorBody, description = "The project does not exist"),
     )
 )]
-pub async fn create(
+pub(crate) async fn create(
     State(keys): State<ApiKeys>,
     principal: Principal,
     Json(request): Json<CreateApiKey>,
@@ -64,7 +64,7 @@ pub async fn create(
     params(Page),
     responses((status = 200, body = Vec<ApiKey>), (status = 400, body = ErrorBody))
 )]
-pub async fn list(
+pub(crate) async fn list(
     State(keys): State<ApiKeys>,
     principal: Principal,
     Query(page): Query<Page>,

@@ -21,7 +21,7 @@ use crate::{
     params(("id" = KeyId, Path, description = "The id of the key", example = "key_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses((status = 200, body = ApiKey), (status = 404, body = ErrorBody))
 )]
-pub async fn get(
+pub(crate) async fn get(
     State(keys): State<ApiKeys>,
     principal: Principal,
     Path(id): Path<KeyId>,
@@ -42,7 +42,7 @@ pub async fn get(
     params(("id" = KeyId, Path, description = "The id of the key", example = "key_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses((status = 204, description = "The key is deleted"), (status = 404, body = ErrorBody))
 )]
-pub async fn delete(
+pub(crate) async fn delete(
     State(keys): State<ApiKeys>,
     principal: Principal,
     Path(id): Path<KeyId>,

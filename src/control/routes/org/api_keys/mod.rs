@@ -19,7 +19,7 @@ mod rotate;
 
 const TAG: &str = crate::api::groups::API_KEYS;
 
-pub fn router() -> OpenApiRouter<Control> {
+pub(crate) fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
         .routes(routes!(collection::create, collection::list))
         .routes(routes!(item::get, item::delete))

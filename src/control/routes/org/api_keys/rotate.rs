@@ -20,7 +20,7 @@ use crate::{
     params(("id" = KeyId, Path, description = "The id of the key", example = "key_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses((status = 200, body = ApiKeyWithSecret), (status = 404, body = ErrorBody))
 )]
-pub async fn rotate(
+pub(crate) async fn rotate(
     State(keys): State<ApiKeys>,
     principal: Principal,
     Path(id): Path<KeyId>,
