@@ -1,4 +1,4 @@
-//! One run of an agent: how its client processes are found and killed.
+//! The processes of one agent run: how they are found and killed.
 //!
 //! Every client process of a run carries a mark in its environment and, where the agent may
 //! create cgroups, runs in a cgroup below that of the run. Both identify processes that left

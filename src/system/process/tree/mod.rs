@@ -37,8 +37,8 @@ use crate::system::process::{cgroup::CgroupDirectory, session::Leader};
 /// The environment variable that holds the mark of a tree.
 pub const MARK: &str = "SPAWNED_PROCESS";
 
-/// Signals the session and the cgroup of `leader` and all descendants. SIGTERM and SIGHUP also continue stopped
-/// processes, which could not handle the signal otherwise.
+/// Signals the session and the cgroup of `leader` and all descendants. SIGTERM and SIGHUP also
+/// continue stopped processes, which could not handle the signal otherwise.
 ///
 /// # Errors
 /// Fails if `/proc` cannot be read.
