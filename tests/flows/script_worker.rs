@@ -153,7 +153,7 @@ async fn memory_bomb_is_reported_as_out_of_memory() {
 }
 
 #[tokio::test]
-async fn flood_of_output_is_cut_with_a_notice() {
+async fn flood_of_output_is_truncated_with_a_notice() {
     on_each_engine(async |agent, program| {
         let mut worker = AttachedWorker::to(agent, program).await;
         let result = worker
@@ -170,7 +170,7 @@ async fn flood_of_output_is_cut_with_a_notice() {
 }
 
 #[tokio::test]
-async fn huge_result_is_cut_with_a_notice() {
+async fn huge_result_is_truncated_with_a_notice() {
     on_each_engine(async |agent, program| {
         let mut worker = AttachedWorker::to(agent, program).await;
         for code in [
