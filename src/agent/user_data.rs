@@ -291,7 +291,7 @@ async fn forward<E>(
     sender: UploadSender,
 ) -> Result<(), E> {
     while let Some(chunk) = chunks.next().await {
-        // The receiver reports itself why it stopped.
+        // The unpacking thread reports why it stopped.
         if !sender.send(chunk?).await {
             return Ok(());
         }

@@ -186,10 +186,10 @@ impl WatchState {
         let reported = self.watched_paths_after_move(&from, path);
         let is_dir = self.forget_directory(&from);
         if is_dir {
-            // Watched before it is reported, so that whatever the receiver of the report then does
-            // is noticed. Its content was reported under the old path. Changes between the end of
-            // the old watch and the start of the new one, some microseconds, are not noticed: to
-            // the kernel both paths are one watch, which cannot be renamed.
+            // Watched before it is reported, so that changes made after the report are noticed. Its
+            // content was reported under the old path. Changes between the end of the old watch and
+            // the start of the new one, some microseconds, are not noticed: to the kernel both
+            // paths are one watch, which cannot be renamed.
             self.directories.insert(path.to_owned());
             if self.recursive {
                 self.explore(path, |directory| !reported.contains(directory));

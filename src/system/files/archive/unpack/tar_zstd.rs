@@ -111,7 +111,7 @@ fn unpack_entry(
     match entry.header().entry_type() {
         EntryType::Directory => staging.add_directory(name, attributes),
         EntryType::Regular | EntryType::Continuous => {
-            // The content is already metered by the reader of the whole archive.
+            // `MeteredReader` already counts the content.
             staging.add_file(name, attributes, entry, map_error, |_| Ok(()))
         }
         EntryType::Symlink => staging.add_symlink(name, &target()?),
