@@ -33,7 +33,7 @@ pub struct Browser {
     pub kiosk_mode: bool,
     /// Idle timeout in seconds: the browser is deleted when it has not been used for this time.
     pub timeout_seconds: u32,
-    /// WebSocket URL for Playwright, Puppeteer and other DevTools clients. Contains the credentials.
+    /// WebSocket URL for Playwright, Puppeteer and other DevTools clients. Contains credentials.
     pub cdp_ws_url: String,
     /// Base URL of the session's routes.
     pub base_url: String,

@@ -10,8 +10,8 @@ pub struct ErrorBody {
     pub code: String,
     /// Human-readable description.
     pub message: String,
-    /// Details: one per invalid field of the request, whose path is the `code`, or one per fact that
-    /// explains the error.
+    /// Details: one per invalid field of the request, whose path is the `code`, or one per fact
+    /// that explains the error.
     #[serde(default)]
     pub details: Vec<ErrorDetail>,
     /// The error of another component that caused this one.

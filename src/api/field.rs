@@ -156,8 +156,8 @@ impl<'a, M: Map, E: DeserializeError> Fields<'a, M, E> {
         }
     }
 
-    /// Reads an optional field; returns `None` if it is absent, null or invalid. Records an error if it
-    /// is invalid.
+    /// Reads an optional field; returns `None` if it is absent, null or invalid. Records an error
+    /// if it is invalid.
     pub(crate) fn optional<T: Deserr<E>>(&mut self, key: &str) -> Option<T> {
         let value = self.map.remove(key)?;
         self.read::<Option<T>>(key, value).flatten()

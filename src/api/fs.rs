@@ -185,8 +185,8 @@ pub struct DownloadQuery {
     /// Absolute path, at most 4095 bytes.
     #[param(value_type = String, max_length = 4095, example = "/tmp/report.txt")]
     pub path: GuestPath,
-    /// Compression level from 1 (fastest) to 19 (smallest), or `fastest` (1), `default` (3), `better`
-    /// (9), `best` (19).
+    /// Compression level from 1 (fastest) to 19 (smallest), or `fastest` (1), `default` (3),
+    /// `better` (9), `best` (19).
     #[deserr(default)]
     #[param(value_type = Option<String>, default = "3", pattern = "^([1-9]|1[0-9]|fastest|default|better|best)$")]
     pub compression_level: Option<CompressionLevel>,

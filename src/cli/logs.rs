@@ -34,7 +34,7 @@ pub enum LogFormat {
     Auto,
     /// Text on standard error
     Text,
-    /// One JSON object per line on standard error
+    /// JSON lines on standard error
     Json,
     /// The systemd journal, with fields
     Journald,
@@ -65,8 +65,8 @@ fn parse(filter: &str) -> io::Result<EnvFilter> {
     Ok(filter.add_directive(agents.map_err(io::Error::other)?))
 }
 
-/// Libraries whose log messages contain typed keys, clipboard contents or messages with either.
-/// They are never logged, whatever the filter allows.
+/// Libraries whose log messages contain typed keys or clipboard contents. Their messages are never
+/// logged, whatever the filter allows.
 const SENSITIVE_TARGETS: [&str; 6] = [
     "enigo",
     "arboard",

@@ -34,7 +34,7 @@ pub struct Cli {
 /// Options of all commands.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Configuration file (TOML, one table per command); options and environment variables override it
+    /// Configuration file (TOML, a table per command); options and environment override it
     #[arg(long, env = config_file::VARIABLE, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 

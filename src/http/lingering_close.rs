@@ -6,8 +6,9 @@
 //! the last byte of the response (RFC 9112, section 9.6).
 //!
 //! ```text
-//! response sent ─▶ write side closed ─┬─ body fully received, nothing more arrives ─▶ closed
-//!                                     └─ client still sending ─▶ discard ─▶ EOF or LINGER_TIMEOUT ─▶ closed
+//! response sent ─▶ write side closed ─┬─ body received, nothing more arrives ─▶ closed
+//!                                     └─ client still sending ─▶ discard until EOF
+//!                                                                or LINGER_TIMEOUT ─▶ closed
 //! ```
 
 use std::{

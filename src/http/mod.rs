@@ -15,10 +15,11 @@
 //!
 //! # A request's way
 //! ```text
-//! accept ─▶ ConnectionPermit ─▶ hyper ─▶ telemetry ─▶ guard ─▶ handler ─▶ normalize_error ─▶ client
-//!                 │                                               │
-//!                 │                                               ├─ upgrade ─▶ websocket / tunnel task
-//!                 └── held until the connection, or what it was upgraded to, has ended ──┘
+//! accept ─▶ ConnectionPermit ─▶ hyper ─▶ telemetry ─▶ guard ─▶ handler ─▶ normalize_error
+//!                 │                                              │
+//!                 │                                              └─ upgrade ─▶ websocket or
+//!                 │                                                            tunnel task
+//!                 └─ held until the connection, or what it was upgraded to, has ended
 //! ```
 //!
 //! # Ownership

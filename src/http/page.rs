@@ -1,4 +1,4 @@
-//! HTML pages with inlined style and script, so that one token in the address opens all of it.
+//! HTML pages with inlined style and script: a single request, with a token in its URL, loads all.
 
 use axum::response::{Html, IntoResponse, Response};
 use base64::{Engine, prelude::BASE64_STANDARD};

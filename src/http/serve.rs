@@ -92,7 +92,7 @@ pub(super) struct ConnectionPermit(
     #[expect(dead_code, reason = "held, never read")] Arc<ConnectionCount>,
 );
 
-/// One connection's share of the limit and of the gauge of open connections.
+/// A connection's share of the limit and of the gauge of open connections.
 struct ConnectionCount(#[expect(dead_code, reason = "held, never read")] OwnedSemaphorePermit);
 
 impl ConnectionCount {
@@ -367,7 +367,7 @@ mod tests {
         let mut third = TcpStream::connect(address).await.unwrap();
         let mut waiting = pin!(request(&mut third));
         for _ in 0..100 {
-            // A hundred round trips: enough for the third connection to be served if it were accepted.
+            // A hundred round trips give the third connection the time to be served, if it could be.
             tokio::select! {
                 biased;
                 () = &mut waiting => panic!("a third connection was served"),

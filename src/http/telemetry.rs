@@ -1,4 +1,4 @@
-//! Telemetry of requests: id, trace, log line and metrics, plus the error format and panic handling.
+//! Telemetry of requests: id, trace, log line and metrics; also error format and panic handling.
 
 use std::{panic::AssertUnwindSafe, time::Instant};
 

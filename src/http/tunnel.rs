@@ -95,7 +95,7 @@ pub struct Tunnel {
 impl Tunnel {
     /// Configures a tunnel to a path of the server at `addr`.
     ///
-    /// Of the client's headers, only those of the WebSocket handshake are forwarded.
+    /// Forwards only the headers of the WebSocket handshake from the client's request.
     pub fn to(addr: SocketAddr, path_and_query: impl Into<String>) -> Self {
         Self {
             addr,

@@ -1,7 +1,7 @@
-//! Finds WebSocket frame boundaries in a byte stream (RFC 6455, section 5.2), from the headers alone.
+//! Finds WebSocket frame boundaries in a byte stream (RFC 6455, section 5.2) by its headers.
 //!
 //! A tunnel copies bytes and never decodes a payload, but it has to know when the stream is between
-//! two frames: only there may it insert a Close frame that tells the client why the connection ends.
+//! two frames: only there may it insert a Close frame with the reason why the connection ends.
 
 /// Bytes of the longest header: two fixed, eight of length, four of mask.
 const MAX_HEADER: usize = 14;

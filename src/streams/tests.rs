@@ -9,7 +9,7 @@ use super::*;
 enum Step {
     Append(usize),
     Open(StartAt),
-    /// One `try_next` of the reader at this index.
+    /// Call `try_next` on the reader at this index.
     TryNext(usize),
     Drop(usize),
     Close(bool),

@@ -1,14 +1,17 @@
-//! Canaries: what is secret is used everywhere it can be, and then looked for in everything that comes out.
+//! Secrets: canary values are used wherever possible, then searched for in all output.
 
-use std::path::{Path, PathBuf};
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::dev::{Answer, Dev};
 
-/// What a caller sends that is nobody else's business.
+/// Canaries in the requests of a client.
 const CODE: &str = "canary-of-the-code";
 const OUTPUT: &str = "canary-of-the-output";
 const HEADER: &str = "canary-of-a-foreign-token";
@@ -25,7 +28,7 @@ struct Secret {
 }
 
 fn secret(name: &'static str, text: &str) -> Secret {
-    assert!(text.len() >= 16, "{name} is too short to look for");
+    assert!(text.len() >= 16, "{name} is too short to search for");
     Secret {
         name,
         text: text.to_owned(),
@@ -33,7 +36,7 @@ fn secret(name: &'static str, text: &str) -> Secret {
 }
 
 #[tokio::test]
-async fn no_secret_comes_out_anywhere() {
+async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
     let dev = Dev::with(&[
         "--log",
         "trace,hyper=info,sqlx=debug",
@@ -57,16 +60,16 @@ async fn no_secret_comes_out_anywhere() {
     let jwt = token_in("cdp_ws_url");
     let live = token_in("browser_live_view_url");
     let view = token_in("browser_live_view_read_only_url");
-    let folder = dev.state_dir().join("browsers").join(&id);
-    let agent_token = fs::read_to_string(folder.join("token")).unwrap();
+    let directory = dev.state_dir().join("browsers").join(&id);
+    let agent_token = fs::read_to_string(directory.join("token")).unwrap();
     let session_secret = fs::read_to_string(dev.state_dir().join("session-secret")).unwrap();
 
-    let mut told = Vec::new();
+    let mut responses = Vec::new();
     let run =
         json!({"code": format!("/* {CODE} */ console.log('{OUTPUT}'); throw new Error('no')")});
     let execute = format!("/browsers/{id}/automation/execute");
     dev.post(&execute, run).await;
-    told.extend(hands(&dev, &id).await);
+    responses.extend(use_keyboard_and_clipboard(&dev, &id).await);
     let with_jwt = format!("/browsers/{id}/json/version?jwt={jwt}");
     Answer::of(dev.anonymous(Method::GET, &with_jwt)).await;
     for page in [
@@ -74,8 +77,8 @@ async fn no_secret_comes_out_anywhere() {
         format!("/browsers/{id}/live/view?jwt={view}"),
     ] {
         let request = dev.anonymous(Method::GET, &page);
-        let answer = request.header("Referer", format!("{}{page}", dev.base_url));
-        told.push(answer.send().await.unwrap().text().await.unwrap());
+        let request = request.header("Referer", format!("{}{page}", dev.base_url));
+        responses.push(request.send().await.unwrap().text().await.unwrap());
     }
     for (method, path) in [
         (Method::GET, "/browsers".to_owned()),
@@ -90,21 +93,21 @@ async fn no_secret_comes_out_anywhere() {
         (Method::GET, format!("/nowhere?q={QUERY}")),
     ] {
         let request = dev.anonymous(method, &path).bearer_auth(HEADER);
-        told.push(Answer::of(request).await.body.to_string());
+        responses.push(Answer::of(request).await.body.to_string());
     }
-    told.push(
+    responses.push(
         dev.post("/browsers", json!({"headless": QUERY, "start_url": 7}))
             .await
             .body
             .to_string(),
     );
-    told.push(dev.get("/org/api_keys").await.body.to_string());
+    responses.push(dev.get("/org/api_keys").await.body.to_string());
     let metrics = dev.request(Method::GET, "/metrics").send().await.unwrap();
-    told.push(metrics.text().await.unwrap());
+    responses.push(metrics.text().await.unwrap());
 
     let secrets = [
         secret("the first key", &dev.api_key),
-        secret("a made key", &text(&made["key"])),
+        secret("a created key", &text(&made["key"])),
         secret("the browser's token", &jwt),
         secret("the live view's token", &live),
         secret("the read-only live view's token", &view),
@@ -114,8 +117,8 @@ async fn no_secret_comes_out_anywhere() {
         secret("the output", OUTPUT),
         secret("a foreign token", HEADER),
         secret("a query", QUERY),
-        secret("what was typed", TYPED),
-        secret("what was copied", COPIED),
+        secret("the typed text", TYPED),
+        secret("the copied text", COPIED),
     ];
     let command_lines: Vec<String> = dev
         .descendants()
@@ -134,8 +137,8 @@ async fn no_secret_comes_out_anywhere() {
             secret.name
         );
         assert!(
-            !told.iter().any(|answer| found(answer)),
-            "{} in an answer",
+            !responses.iter().any(|response| found(response)),
+            "{} in a response",
             secret.name
         );
     }
@@ -143,7 +146,7 @@ async fn no_secret_comes_out_anywhere() {
     let log = fs::read_to_string(state.log()).unwrap();
     assert!(
         log.contains("request completed"),
-        "the log is being written: {log}"
+        "the log has no request: {log}"
     );
     for secret in &secrets {
         if let Some(line) = log.lines().find(|line| line.contains(&secret.text)) {
@@ -168,10 +171,11 @@ async fn no_secret_comes_out_anywhere() {
     }
 }
 
-/// Types and copies, and does both wrong; returns what comes out that may not tell of it.
-async fn hands(dev: &Dev, id: &str) -> Vec<String> {
+/// Types and copies, with valid and invalid requests; returns the responses that must not contain
+/// the canaries.
+async fn use_keyboard_and_clipboard(dev: &Dev, id: &str) -> Vec<String> {
     let computer = format!("/browsers/{id}/computer");
-    let mut told = Vec::new();
+    let mut responses = Vec::new();
     for (route, body, status) in [
         ("type", json!({"text": TYPED}), 200),
         ("type", json!({"text": TYPED, "delay": -1}), 400),
@@ -184,28 +188,28 @@ async fn hands(dev: &Dev, id: &str) -> Vec<String> {
         ("clipboard/write", json!({"text": COPIED}), 200),
         ("clipboard/write", json!({"text": [COPIED]}), 400),
     ] {
-        let answer = dev.post(&format!("{computer}/{route}"), body).await;
-        assert_eq!(answer.status, status, "{route}: {}", answer.body);
-        told.push(answer.body.to_string());
+        let response = dev.post(&format!("{computer}/{route}"), body).await;
+        assert_eq!(response.status, status, "{route}: {}", response.body);
+        responses.push(response.body.to_string());
     }
     let read = dev
         .post(&format!("{computer}/clipboard/read"), json!({}))
         .await;
     assert_eq!(read.body, json!({"text": COPIED}));
-    told
+    responses
 }
 
 fn text(value: &Value) -> String {
-    value.as_str().expect("a text").to_owned()
+    value.as_str().expect("a string").to_owned()
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-fn files(folder: &Path) -> Vec<PathBuf> {
+fn files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().flatten() {
+    for entry in fs::read_dir(directory).unwrap().flatten() {
         match entry.file_type().unwrap() {
             kind if kind.is_dir() => found.extend(files(&entry.path())),
             kind if kind.is_file() => found.push(entry.path()),

@@ -1,31 +1,44 @@
-//! An upgraded connection, carried to another server and back.
+//! Tunnels: upgraded connections that are relayed to another server.
 
-use std::future::Future;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::{
+    future::Future,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use axum::Router;
-use axum::extract::Request;
-use berth::http::ApiError;
-use berth::http::tunnel::{CloseReason, Tunnel};
-use berth::shutdown::Shutdown;
+use axum::{Router, extract::Request};
+use berth::{
+    http::{
+        ApiError,
+        tunnel::{CloseReason, Tunnel},
+    },
+    shutdown::Shutdown,
+};
 use futures::{SinkExt, StreamExt};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, connect_async,
+    tungstenite::{
+        Message,
+        handshake::derive_accept_key,
+        protocol::{CloseFrame, Role},
+    },
+};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
 type Client = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// A server on loopback that hands each connection, its request's head read, to `serve`.
+/// Starts a server on loopback that reads the head of a request and hands the connection to `serve`.
 async fn upstream<F>(serve: impl Fn(String, TcpStream) -> F + Send + 'static) -> SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
@@ -68,13 +81,13 @@ async fn websocket(head: &str, mut stream: TcpStream) -> WebSocketStream<TcpStre
 struct Front {
     addr: SocketAddr,
     shutdown: Shutdown,
-    /// Says once per tunnel that it has ended.
+    /// Receives a message when a tunnel has ended.
     ended: mpsc::UnboundedReceiver<()>,
 }
 
-struct TellsWhenDropped(mpsc::UnboundedSender<()>);
+struct NotifyOnDrop(mpsc::UnboundedSender<()>);
 
-impl Drop for TellsWhenDropped {
+impl Drop for NotifyOnDrop {
     fn drop(&mut self) {
         let _ = self.0.send(());
     }
@@ -88,7 +101,7 @@ impl Front {
         let app = Router::new().fallback(move |mut request: Request| async move {
             let tunnel = Tunnel::to(upstream, "/elsewhere?a=b")
                 .on_upstream_closed(|| CloseReason::failed("the upstream has died"))
-                .hold(TellsWhenDropped(sender));
+                .hold(NotifyOnDrop(sender));
             tunnel
                 .open(&mut request, &stop)
                 .await
@@ -129,7 +142,7 @@ async fn next(
 ) -> Option<Result<Message, tokio_tungstenite::tungstenite::Error>> {
     timeout(DEADLINE, client.next())
         .await
-        .expect("something comes")
+        .expect("a message arrives in time")
 }
 
 fn close_of(message: Option<Result<Message, tokio_tungstenite::tungstenite::Error>>) -> CloseFrame {
@@ -140,7 +153,7 @@ fn close_of(message: Option<Result<Message, tokio_tungstenite::tungstenite::Erro
 }
 
 #[tokio::test]
-async fn messages_of_all_sizes_go_both_ways_unchanged() {
+async fn messages_of_all_sizes_are_relayed_unchanged() {
     let upstream = upstream(|head, stream| async move {
         assert!(
             head.starts_with("GET /elsewhere?a=b HTTP/1.1\r\n"),
@@ -167,7 +180,7 @@ async fn messages_of_all_sizes_go_both_ways_unchanged() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_replayed_as_it_is() {
+async fn refusal_of_the_upstream_is_relayed_unchanged() {
     let upstream = upstream(|_, mut stream| async move {
         let refusal = "HTTP/1.1 409 Conflict\r\nX-Why: busy\r\nContent-Length: 4\r\n\r\nbusy";
         stream.write_all(refusal.as_bytes()).await.unwrap();
@@ -186,8 +199,8 @@ async fn a_refusal_is_replayed_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_request_that_asks_for_no_upgrade_opens_none() {
-    let upstream = upstream(|_, _| async { panic!("nobody is asked") }).await;
+async fn request_without_upgrade_opens_no_tunnel() {
+    let upstream = upstream(|_, _| async { panic!("the upstream is not contacted") }).await;
     let front = Front::start(upstream).await;
     let response = reqwest::get(format!("http://{}/", front.addr))
         .await
@@ -196,11 +209,11 @@ async fn a_request_that_asks_for_no_upgrade_opens_none() {
 }
 
 #[tokio::test]
-async fn a_client_learns_why_when_the_upstream_dies() {
+async fn client_gets_a_close_frame_when_the_upstream_dies() {
     let upstream = upstream(|head, stream| async move {
         let mut socket = websocket(&head, stream).await;
         socket.send(Message::text("last words")).await.unwrap();
-        // Gone without a Close frame, as a killed process is.
+        // Dropped without a Close frame, like a killed process.
     })
     .await;
     let mut front = Front::start(upstream).await;
@@ -219,10 +232,10 @@ async fn a_client_learns_why_when_the_upstream_dies() {
 }
 
 #[tokio::test]
-async fn a_message_cut_off_is_not_taken_for_an_orderly_end() {
+async fn truncated_message_is_not_an_orderly_close() {
     let upstream = upstream(|head, mut stream| async move {
         accept(&head, &mut stream).await;
-        // A frame of ten bytes, of which three come.
+        // A frame of ten bytes, of which three are sent.
         stream.write_all(&[0x82, 10, 1, 2, 3]).await.unwrap();
     })
     .await;
@@ -234,7 +247,7 @@ async fn a_message_cut_off_is_not_taken_for_an_orderly_end() {
 }
 
 #[tokio::test]
-async fn a_close_of_the_upstream_is_passed_on_and_not_doubled() {
+async fn close_frame_of_the_upstream_is_relayed_once() {
     let upstream = upstream(|head, stream| async move {
         let mut socket = websocket(&head, stream).await;
         let frame = CloseFrame {
@@ -257,10 +270,10 @@ async fn a_close_of_the_upstream_is_passed_on_and_not_doubled() {
 }
 
 #[tokio::test]
-async fn stopping_the_server_ends_every_tunnel_with_a_reason() {
+async fn shutdown_closes_every_tunnel_with_a_reason() {
     let upstream = upstream(|head, stream| async move {
         let mut socket = websocket(&head, stream).await;
-        // Never between two frames for long: the Close frame has to find its place.
+        // Frames follow each other closely, so that the Close frame must wait for a boundary.
         while socket.send(Message::binary(vec![7; 100_000])).await.is_ok() {}
     })
     .await;
@@ -283,7 +296,7 @@ async fn stopping_the_server_ends_every_tunnel_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_up_its_upstream_and_not_the_stop() {
+async fn client_that_does_not_read_blocks_its_upstream_but_not_the_shutdown() {
     let sent = Arc::new(AtomicU64::new(0));
     let (blocked, is_blocked) = oneshot::channel();
     let blocked = Arc::new(std::sync::Mutex::new(Some(blocked)));
@@ -310,9 +323,9 @@ async fn a_client_that_does_not_read_holds_up_its_upstream_and_not_the_stop() {
     let _client = front.connect().await;
     timeout(DEADLINE, is_blocked)
         .await
-        .expect("the upstream comes to a halt")
+        .expect("the upstream is blocked")
         .unwrap();
-    // What the kernel's buffers of four sockets take, and not what an unbounded buffer would.
+    // The kernel's buffers of four sockets hold less than this; an unbounded buffer would hold more.
     assert!(sent.load(Ordering::Relaxed) < 32 << 20);
     front.shutdown.request();
     assert!(front.shutdown.drain(DEADLINE).await);
@@ -320,7 +333,7 @@ async fn a_client_that_does_not_read_holds_up_its_upstream_and_not_the_stop() {
 }
 
 #[tokio::test]
-async fn a_vanished_client_ends_the_upstream_connection() {
+async fn dropped_client_closes_the_upstream_connection() {
     let (gone, is_gone) = oneshot::channel();
     let gone = Arc::new(std::sync::Mutex::new(Some(gone)));
     let upstream = upstream(move |head, stream| {
@@ -343,7 +356,7 @@ async fn a_vanished_client_ends_the_upstream_connection() {
 }
 
 #[tokio::test]
-async fn either_half_may_close_before_the_other() {
+async fn either_direction_may_close_first() {
     let upstream = upstream(|_, mut stream| async move {
         let answer =
             "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n";
@@ -358,7 +371,7 @@ async fn either_half_may_close_before_the_other() {
     .await;
     let mut front = Front::start(upstream).await;
     let mut client = TcpStream::connect(front.addr).await.unwrap();
-    // The first bytes of the new protocol come right behind the request.
+    // The first bytes of the new protocol follow the request immediately.
     let request =
         "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\nthe early ";
     client.write_all(request.as_bytes()).await.unwrap();

@@ -57,8 +57,8 @@ pub struct MoveMouse {
 /// Types a text in any script.
 #[derive(Debug, Clone, Deserr, ToSchema)]
 pub struct TypeText {
-    /// Text of at most 65536 characters. A line feed presses Enter, a tab presses Tab. Other control
-    /// characters and Unicode noncharacters are rejected.
+    /// Text of at most 65536 characters. A line feed presses Enter, a tab presses Tab. Other
+    /// control characters and Unicode noncharacters are rejected.
     #[schema(value_type = String, max_length = 65_536)]
     pub text: KeyboardText,
     /// Delay between two characters, in milliseconds.
@@ -72,8 +72,8 @@ pub struct TypeText {
 pub struct PressKey {
     /// 1–100 keys or combinations of up to 8 keys, pressed in order: `Return`, `Ctrl+t`,
     /// `Ctrl+Shift+Tab`, `a`. A key is a character, a code point (`U20AC`), an X11 keysym name
-    /// (`Page_Down`, `KP_Add`, `eacute`) or a common name in any case (`enter`, `esc`, `ctrl`, `cmd`,
-    /// `ArrowUp`, `F5`). With Ctrl, Alt or Super, upper-case letters mean lower-case ones.
+    /// (`Page_Down`, `KP_Add`, `eacute`) or a common name in any case (`enter`, `esc`, `ctrl`,
+    /// `cmd`, `ArrowUp`, `F5`). With Ctrl, Alt or Super, upper-case letters mean lower-case ones.
     #[schema(value_type = Vec<String>, min_items = 1, max_items = 100, example = json!(["Ctrl+t"]))]
     pub keys: Keys,
     /// Time in milliseconds for which all keys are held together. With 0, each is released before
@@ -110,8 +110,8 @@ pub struct Scroll {
 /// Drags the pointer along a path with a mouse button held.
 #[derive(Debug, Clone, Deserr, ToSchema)]
 pub struct DragMouse {
-    /// 2–1000 points `[x, y]` in pixels from the top left corner of the screen. The button is pressed
-    /// at the first and released at the last.
+    /// 2–1000 points `[x, y]` in pixels from the top left corner of the screen. The button is
+    /// pressed at the first and released at the last.
     #[schema(value_type = Vec<Vec<i64>>, min_items = 2, max_items = 1000, example = json!([[100, 100], [300, 200]]))]
     pub path: PointerPath,
     #[deserr(default)]

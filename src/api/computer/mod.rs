@@ -160,8 +160,8 @@ impl<E: DeserializeError> Deserr<E> for BatchRequest {
     }
 }
 
-/// The actions of a batch. Each is decoded on its own, so that invalid actions are reported together
-/// with positions outside of the screen.
+/// The actions of a batch. Each is decoded on its own, so that invalid actions are reported
+/// together with positions outside of the screen.
 struct Actions(Vec<Result<Action, InvalidAction>>);
 
 impl<E: DeserializeError> Deserr<E> for Actions {
@@ -215,7 +215,7 @@ impl MergeWithError<InvalidAction> for InvalidAction {
 /// The results of a batch.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct BatchResponse {
-    /// One result per action, in order.
+    /// Results of the actions, in order.
     pub results: Vec<ActionResult>,
 }
 

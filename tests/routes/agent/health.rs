@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use crate::support::agent::Start;
 
 #[tokio::test]
-async fn tells_what_is_up_before_chromium_is_and_after() {
+async fn health_reports_state_before_and_after_chromium_starts() {
     let agent = Start::on_screen().listening().await;
     let open = agent.http.get(agent.url("/health"));
     let health = agent.ok(open).await;
@@ -27,7 +27,7 @@ async fn tells_what_is_up_before_chromium_is_and_after() {
 }
 
 #[tokio::test]
-async fn everything_else_takes_the_token() {
+async fn all_other_routes_require_the_token() {
     let agent = Start::headless().listening().await;
     for path in [
         "/chromium",
@@ -51,12 +51,12 @@ async fn everything_else_takes_the_token() {
 }
 
 #[tokio::test]
-async fn without_a_token_web_pages_are_refused() {
+async fn agent_without_token_rejects_web_pages() {
     let agent = Start::headless().without_token().listening().await;
     let own = agent.base_url.as_str();
     let port = own.rsplit(':').next().unwrap();
     let get = |path: &str| agent.http.get(agent.url(path));
-    // The requests of programs, and those of our own page.
+    // Requests of programs, and of pages that the agent serves.
     agent.ok(get("/chromium")).await;
     agent.ok(get("/chromium").header("origin", own)).await;
     let by_name = format!("localhost:{port}");
@@ -80,7 +80,7 @@ async fn without_a_token_web_pages_are_refused() {
             assert_eq!(body["code"], "forbidden");
         }
     }
-    // What a page may send to anyone has no type or one of text.
+    // Without a CORS preflight, a page can send only bodies of no type or of a text type.
     let untyped = agent.http.post(agent.url("/automation/execute"));
     let untyped = untyped.body(json!({"code": "return 1"}).to_string());
     let (status, body) = agent.answer(untyped).await;
@@ -89,7 +89,7 @@ async fn without_a_token_web_pages_are_refused() {
 }
 
 #[tokio::test]
-async fn more_clients_than_the_usual_limit_of_open_files_are_served() {
+async fn agent_serves_more_clients_than_the_soft_limit_of_open_files() {
     const LIMIT: u32 = 64;
     let agent = Start::without_browser()
         .with_soft_limit_of_open_files(LIMIT)
