@@ -161,8 +161,8 @@ impl Key {
     }
 
     /// Returns the key of a name: a character, a common name in any case (`Enter`, `ctrl`,
-    /// `ArrowUp`, `F5`), an X11 keysym name (`Return`, `eacute`, `KP_Add`, `XF86AudioPlay`) or a code point
-    /// (`U20AC`).
+    /// `ArrowUp`, `F5`), an X11 keysym name (`Return`, `eacute`, `KP_Add`, `XF86AudioPlay`) or a
+    /// code point (`U20AC`).
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let mut chars = name.chars();

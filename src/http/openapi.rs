@@ -11,7 +11,7 @@ use crate::api::{ErrorBody, groups};
 
 const BEARER: &str = "bearer";
 
-/// What a server's OpenAPI document says about the API as a whole.
+/// The general part of a server's OpenAPI document.
 #[derive(Debug, Clone, Copy)]
 pub struct ApiInfo {
     pub title: &'static str,

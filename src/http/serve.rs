@@ -367,7 +367,7 @@ mod tests {
         let mut third = TcpStream::connect(address).await.unwrap();
         let mut waiting = pin!(request(&mut third));
         for _ in 0..100 {
-            // A hundred round trips give the third connection the time to be served, if it could be.
+            // A hundred round trips: time for the third connection to be served if accepted.
             tokio::select! {
                 biased;
                 () = &mut waiting => panic!("a third connection was served"),

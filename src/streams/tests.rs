@@ -43,7 +43,29 @@ impl Model {
         self.weights.len() as u64
     }
 
-    /// The id of the oldest entry that fits, counted from the newest backwards.
+    /// Returns the result for a reader at id `next`, and advances it.
+    fn try_next(&self, next: &mut u64, bounds: Bounds) -> TryNext<u64> {
+        let oldest = self.oldest(bounds);
+        if *next < oldest {
+            let missed = oldest - *next;
+            *next = oldest;
+            return TryNext::Entry(Entry::Gap {
+                id: oldest - 1,
+                missed,
+            });
+        }
+        if *next > self.newest() {
+            return match self.is_closed {
+                true => TryNext::Closed,
+                false => TryNext::Empty,
+            };
+        }
+        *next += 1;
+        let id = *next - 1;
+        TryNext::Entry(Entry::Item { id, item: id * 10 })
+    }
+
+    /// Returns the id of the oldest entry that fits, counted backwards from the newest.
     fn oldest(&self, bounds: Bounds) -> u64 {
         let (mut count, mut weight) = (0, 0);
         for entry in self.weights.iter().rev() {
@@ -89,19 +111,7 @@ proptest! {
                 Step::TryNext(index) => {
                     let count = readers.len().max(1);
                     let Some((reader, next)) = readers.get_mut(index % count) else { continue };
-                    let oldest = model.oldest(bounds);
-                    let expected = if *next < oldest {
-                        let gap = Entry::Gap { id: oldest - 1, missed: oldest - *next };
-                        *next = oldest;
-                        TryNext::Entry(gap)
-                    } else if *next <= model.newest() {
-                        *next += 1;
-                        TryNext::Entry(Entry::Item { id: *next - 1, item: (*next - 1) * 10 })
-                    } else if model.is_closed {
-                        TryNext::Closed
-                    } else {
-                        TryNext::Empty
-                    };
+                    let expected = model.try_next(next, bounds);
                     prop_assert_eq!(reader.is_at_end(), expected == TryNext::Closed);
                     prop_assert_eq!(reader.try_next(), expected);
                 }

@@ -38,7 +38,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 type Client = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// Starts a server on loopback that reads the head of a request and hands the connection to `serve`.
+/// Starts a server on loopback that reads a request's head and hands the connection to `serve`.
 async fn upstream<F>(serve: impl Fn(String, TcpStream) -> F + Send + 'static) -> SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
@@ -325,7 +325,7 @@ async fn client_that_does_not_read_blocks_its_upstream_but_not_the_shutdown() {
         .await
         .expect("the upstream is blocked")
         .unwrap();
-    // The kernel's buffers of four sockets hold less than this; an unbounded buffer would hold more.
+    // The kernel's buffers of four sockets hold less; an unbounded buffer would hold more.
     assert!(sent.load(Ordering::Relaxed) < 32 << 20);
     front.shutdown.request();
     assert!(front.shutdown.drain(DEADLINE).await);
