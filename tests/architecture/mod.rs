@@ -1,10 +1,14 @@
 //! Rules about the project as a whole, checked against its source text and its OpenAPI documents.
 //!
 //! - `dependencies`: which module may import which, and which crate has a single importer
+//! - `language`: words, comments, names of types
 //! - `openapi`: that every operation of the documents is described
 //! - `routes`: where the handler of a URL is, and that the documents are complete
+//! - `size`: the length of files
 
 mod dependencies;
+mod language;
 mod openapi;
 mod routes;
+mod size;
 mod source;

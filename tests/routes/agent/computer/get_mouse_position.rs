@@ -24,9 +24,9 @@ async fn position_is_returned_during_a_batch() {
     let agent = Start::screen_alone().await;
     let at = json!({"x": 10, "y": 20});
     // Longer than any timeout of this test.
-    let sleep = || action("sleep", json!({"duration_ms": 30_000}));
+    let pause_action = || action("sleep", json!({"duration_ms": 30_000}));
     let moved = action("move_mouse", at.clone());
-    let actions = [moved, sleep(), sleep(), sleep(), sleep()];
+    let actions = [moved, pause_action(), pause_action(), pause_action(), pause_action()];
     let batch = agent.post("/computer/batch");
     let sleeping = tokio::spawn(batch.json(&json!({"actions": actions})).send());
     until("the move", async || {
