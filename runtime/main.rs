@@ -30,6 +30,7 @@ mod ops;
 mod outcome;
 mod sandbox;
 #[path = "../src/system/script/protocol.rs"]
+#[allow(unreachable_pub, reason = "public in the library, which shares the file")]
 mod script_protocol;
 mod snapshot;
 mod typescript;

@@ -191,6 +191,7 @@ fn frames_of(isolate: &mut v8::Isolate, context: &ContextHandle) -> Vec<Frame> {
 }
 
 /// The body of the thread.
+#[expect(clippy::disallowed_methods, reason = "runs on the watchdog thread")]
 fn run(socket: &OwnedFd, shared: &Arc<Shared>) {
     loop {
         let remaining = shared

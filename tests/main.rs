@@ -11,7 +11,8 @@
     clippy::expect_used,
     clippy::too_many_lines,
     clippy::unwrap_used,
-    reason = "a failed step of a test is a panic; tests run one after the other in their process"
+    unreachable_pub,
+    reason = "a failed step of a test is a panic; each test is a process; `pub` marks what a module offers"
 )]
 
 mod architecture;

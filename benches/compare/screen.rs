@@ -1,10 +1,11 @@
 //! Screenshots over HTTP, compared with programs that take one.
 
 use crate::figures::{Figures, Samples};
-use crate::fixtures::{Agent, Result, Site};
+use crate::fixtures::{Agent, Result, Screen, Site};
+use reqwest::Method;
 use serde_json::json;
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const CALLS: usize = 40;
@@ -39,28 +40,8 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Resul
     for (program, arguments) in others {
         let (mut berth, mut baseline) = (Samples::default(), Samples::default());
         for _ in 0..CALLS {
-            let start = Instant::now();
-            let request = agent
-                .http
-                .request(reqwest::Method::POST, "/computer/screenshot");
-            let answer = request.json(&json!({})).send().await?.error_for_status()?;
-            let image = answer.bytes().await?;
-            berth.add_ms(start.elapsed());
-            if !image.starts_with(b"\x89PNG") {
-                return Err("the screenshot is not a PNG".into());
-            }
-
-            let start = Instant::now();
-            let mut command = screen.command(program);
-            let status = command
-                .args(arguments)
-                .stdin(Stdio::null())
-                .status()
-                .await?;
-            baseline.add_ms(start.elapsed());
-            if !status.success() {
-                return Err(format!("{program} failed: {status}").into());
-            }
+            berth.add_ms(take_screenshot(agent).await?);
+            baseline.add_ms(run(&screen, program, arguments).await?);
         }
         let baseline_name = match program {
             "ffmpeg" => "ffmpeg -f x11grab -frames:v 1",
@@ -75,4 +56,30 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Resul
         );
     }
     Ok(())
+}
+
+/// Takes a screenshot through the agent; returns the duration.
+async fn take_screenshot(agent: &Agent) -> Result<Duration> {
+    let start = Instant::now();
+    let request = agent.http.request(Method::POST, "/computer/screenshot");
+    let response = request.json(&json!({})).send().await?;
+    let image = response.error_for_status()?.bytes().await?;
+    let duration = start.elapsed();
+    if !image.starts_with(b"\x89PNG") {
+        return Err("the screenshot is not a PNG".into());
+    }
+    Ok(duration)
+}
+
+/// Runs a program that takes a screenshot; returns the duration.
+async fn run(screen: &Screen, program: &str, arguments: &[&str]) -> Result<Duration> {
+    let start = Instant::now();
+    let mut command = screen.command(program);
+    command.args(arguments).stdin(Stdio::null());
+    let status = command.status().await?;
+    let duration = start.elapsed();
+    if !status.success() {
+        return Err(format!("{program} failed: {status}").into());
+    }
+    Ok(duration)
 }

@@ -146,6 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[expect(clippy::too_many_lines, reason = "a table of requests")]
     async fn errors_of_the_framework_use_the_error_format() {
         let empty = Body::empty;
         let cases = [

@@ -1,5 +1,11 @@
 //! `GET /process/{process_id}/attach`.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a semaphore bounds the queue in bytes"
+)]
+
 use std::{sync::Arc, time::Duration};
 
 use axum::{

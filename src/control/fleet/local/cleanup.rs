@@ -243,6 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "the processes were killed")]
     async fn only_known_programs_that_use_the_directory_are_killed() {
         let directory = tempfile::tempdir().unwrap();
         let known = directory.path().join("program");

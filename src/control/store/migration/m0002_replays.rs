@@ -3,7 +3,7 @@
 use sea_orm_migration::{prelude::*, schema::*};
 
 #[derive(DeriveMigrationName)]
-pub struct Migration;
+pub(crate) struct Migration;
 
 #[derive(DeriveIden)]
 enum Projects {

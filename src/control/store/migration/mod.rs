@@ -5,7 +5,7 @@ use sea_orm_migration::prelude::*;
 mod m0001_projects_keys_browsers;
 mod m0002_replays;
 
-pub struct Migrator;
+pub(crate) struct Migrator;
 
 #[async_trait::async_trait]
 impl MigratorTrait for Migrator {

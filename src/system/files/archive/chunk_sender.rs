@@ -68,6 +68,7 @@ impl Write for ChunkSender {
         Ok(count)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "runs on an archive thread")]
     fn flush(&mut self) -> io::Result<()> {
         if self.buffer.is_empty() {
             return Ok(());

@@ -182,6 +182,7 @@ mod tests {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "blocks a test thread")]
     fn ffmpeg(arguments: &[&str]) {
         let made = std::process::Command::new("ffmpeg")
             .args(["-nostdin", "-loglevel", "error", "-y"])
