@@ -8,5 +8,5 @@ pub const METADATA_SUFFIX: &str = ".json";
 pub const FINISHED_SUFFIX: &str = ".mp4";
 /// A recording that is in progress, or ended but not finished yet.
 pub const PARTIAL_SUFFIX: &str = ".part.mp4";
-/// The output of [`super::finish`] until it is complete.
+/// The output of [`super::finish()`] until it is complete.
 pub const DRAFT_SUFFIX: &str = ".draft.mp4";

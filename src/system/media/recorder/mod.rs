@@ -13,7 +13,7 @@
 //! - [`canvas`]: the frame's pixels, converted only where the screen has changed.
 //! - [`encoder`]: starts ffmpeg and writes frames to its pipe, as a [`matroska`] stream that
 //!   carries each frame's time.
-//! - [`finish`]: rewrites a recording with its index at the start, for seeking.
+//! - [`mod@finish`]: rewrites a recording with its index at the start, for seeking.
 //! - [`files`]: the names of the files above.
 
 mod canvas;

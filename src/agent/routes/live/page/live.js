@@ -459,7 +459,7 @@
     if (!control) return;
     if (!event.isComposing) event.preventDefault();
     releaseKey(event.code || event.key);
-    // This includes modifiers.
+    // Nor for modifiers: release everything together with Meta.
     if (MAC && event.key === 'Meta') releaseAll();
   });
 
