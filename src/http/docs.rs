@@ -85,3 +85,23 @@ fn script(text: impl IntoResponse) -> Response {
     ];
     (headers, text).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn index_page_allows_no_other_origin() {
+        let response = index_page(INDEX_HTML);
+        let policy = response.headers()[CONTENT_SECURITY_POLICY]
+            .to_str()
+            .unwrap();
+        assert!(policy.starts_with("default-src 'none'; script-src 'self';"));
+        for text in [policy, INDEX_HTML, REFERENCE_JS] {
+            assert!(
+                !text.contains("http:") && !text.contains("https:"),
+                "{text}"
+            );
+        }
+    }
+}

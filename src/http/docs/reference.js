@@ -2,6 +2,7 @@
 
 Scalar.createApiReference("#reference", {
   url: "../openapi.json",
+  servers: [{ url: window.location.origin }],
 
   // The page makes no request to another server: no fonts, telemetry, request proxy or assistant.
   // The Content-Security-Policy of the page enforces the same.
@@ -24,6 +25,6 @@ Scalar.createApiReference("#reference", {
   modelsSectionLabel: "Schemas",
 
   authentication: { preferredSecurityScheme: "bearer" },
-  featuredClients: ["shell", "python", "node", "go"],
+  featuredClients: ["shell/curl", "python/requests", "node/fetch", "go/native"],
   defaultHttpClient: { targetKey: "shell", clientKey: "curl" },
 });
