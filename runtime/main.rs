@@ -30,7 +30,10 @@ mod ops;
 mod outcome;
 mod sandbox;
 #[path = "../src/system/script/protocol.rs"]
-#[allow(unreachable_pub, reason = "public in the library, which shares the file")]
+#[allow(
+    unreachable_pub,
+    reason = "public in the library, which shares the file"
+)]
 mod script_protocol;
 mod snapshot;
 mod typescript;

@@ -1,15 +1,20 @@
 //! The cost per message of CDP through the agent, and through control and the agent, compared with
 //! a direct connection to Chromium.
 
-use crate::figures::{Figures, Samples};
-use crate::fixtures::{Agent, Browser, Result};
+use std::time::{Duration, Instant};
+
 use futures::{SinkExt, StreamExt};
 use http::header::AUTHORIZATION;
-use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, connect_async,
+    tungstenite::{Message, client::IntoClientRequest},
+};
+
+use crate::{
+    figures::{Figures, Samples},
+    fixtures::{Agent, Browser, Result},
+};
 
 const DIRECT: &str = "Chromium directly";
 const ROUND_TRIPS: usize = 2000;

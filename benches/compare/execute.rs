@@ -1,11 +1,15 @@
 //! Scripts, each in a fresh context, compared with a warm Node daemon that keeps its context, and
 //! with a fresh Node process per call.
 
-use crate::figures::{Figures, Samples};
-use crate::fixtures::{self, Agent, BareChromium, Http, NodeDaemon, Result, Site};
-use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
+
+use crate::{
+    figures::{Figures, Samples},
+    fixtures::{self, Agent, BareChromium, Http, NodeDaemon, Result, Site},
+};
 
 const WARM: &str = "warm Node daemon";
 const FRESH: &str = "fresh Node process";

@@ -1,13 +1,14 @@
 //! Mouse, keyboard and clipboard over HTTP, compared with running xdotool or xclip for each call.
 
-use crate::figures::{Figures, Samples};
-use crate::fixtures::{Agent, Result, Screen, until};
+use std::{ops::RangeBounds, process::Stdio, time::Instant};
+
 use serde_json::{Value, json};
-use std::ops::RangeBounds;
-use std::process::Stdio;
-use std::time::Instant;
-use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
+use tokio::{io::AsyncWriteExt, process::Command};
+
+use crate::{
+    figures::{Figures, Samples},
+    fixtures::{Agent, Result, Screen, until},
+};
 
 const CALLS: usize = 200;
 /// The number of rounds where the baseline takes seconds.

@@ -1,13 +1,18 @@
 //! Processes over HTTP, compared with direct system calls.
 
-use crate::figures::{Figures, Samples};
-use crate::fixtures::{Agent, Http, Result};
+use std::{process::Stdio, time::Instant};
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use std::process::Stdio;
-use std::time::Instant;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    process::Command,
+};
+
+use crate::{
+    figures::{Figures, Samples},
+    fixtures::{Agent, Http, Result},
+};
 
 const CALLS: usize = 500;
 const ROUNDS: usize = 5;

@@ -1,10 +1,14 @@
 //! The cost of control in front of an agent, for sequential and for concurrent requests.
 
-use crate::figures::{Figures, Samples};
-use crate::fixtures::{Agent, Browser, Dev, Http, Result};
+use std::time::{Duration, Instant};
+
 use futures::future::try_join_all;
 use reqwest::{Method, StatusCode};
-use std::time::{Duration, Instant};
+
+use crate::{
+    figures::{Figures, Samples},
+    fixtures::{Agent, Browser, Dev, Http, Result},
+};
 
 /// Requested with a method it does not allow, so that the agent responds at once and only the path
 /// to it is measured.

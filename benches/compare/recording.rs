@@ -4,14 +4,20 @@
 //! The two run alternately: at once they would compete for the cores. Chromium's CPU time is in
 //! neither figure.
 
-use crate::figures::{Figures, Samples};
-use crate::fixtures::{Agent, Result, Screen, Site, cpu_seconds, stop};
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
 use berth::system::media::recorder::ENCODER;
 use serde_json::{Value, json};
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::time::sleep;
+
+use crate::{
+    figures::{Figures, Samples},
+    fixtures::{Agent, Result, Screen, Site, cpu_seconds, stop},
+};
 
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_secs(5);

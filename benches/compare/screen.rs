@@ -1,12 +1,18 @@
 //! Screenshots over HTTP, compared with programs that take one.
 
-use crate::figures::{Figures, Samples};
-use crate::fixtures::{Agent, Result, Screen, Site};
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
 use reqwest::Method;
 use serde_json::json;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+use crate::{
+    figures::{Figures, Samples},
+    fixtures::{Agent, Result, Screen, Site},
+};
 
 const CALLS: usize = 40;
 

@@ -1,9 +1,13 @@
 //! Start-up time of the agent, until it listens, and of a browser, until it is usable.
 
-use crate::figures::{Figures, Samples};
-use crate::fixtures::{self, Agent, BareChromium, Dev, Result};
 use std::time::Instant;
+
 use tempfile::TempDir;
+
+use crate::{
+    figures::{Figures, Samples},
+    fixtures::{self, Agent, BareChromium, Dev, Result},
+};
 
 const ROUNDS: usize = 10;
 

@@ -1,16 +1,22 @@
 //! The latency and the throughput of file watches.
 
-use crate::figures::{Figures, Samples};
-use crate::fixtures::{Agent, Result};
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::Path,
+    time::Instant,
+};
+
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use reqwest::{Method, Response};
 use serde_json::json;
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::Path;
-use std::time::Instant;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
+
+use crate::{
+    figures::{Figures, Samples},
+    fixtures::{Agent, Result},
+};
 
 const BASELINE: &str = "inotify, read by a dedicated thread";
 const WRITES: usize = 1000;

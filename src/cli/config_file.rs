@@ -46,10 +46,7 @@ pub enum ConfigFileError {
 }
 
 /// Returns the command with the file's values as defaults, if a file is named.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the CLI reads the settings"
-)]
+#[expect(clippy::disallowed_methods, reason = "the CLI reads the settings")]
 pub(super) fn apply(command: Command, arguments: &[OsString]) -> Result<Command, ConfigFileError> {
     match path_from(arguments).or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from)) {
         Some(path) => apply_table(command, &read(&path)?, &path),

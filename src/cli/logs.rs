@@ -147,10 +147,7 @@ impl<'writer> FormatFields<'writer> for PlainFields {
 
 /// Compares the variable with standard error: terminals started from a service inherit the
 /// variable, so that its presence proves nothing.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "set by systemd, not by a user"
-)]
+#[expect(clippy::disallowed_methods, reason = "set by systemd, not by a user")]
 fn stderr_is_journal() -> bool {
     let Ok(journal) = std::env::var(JOURNAL_VARIABLE) else {
         return false;

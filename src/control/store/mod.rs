@@ -23,10 +23,6 @@ mod constraints;
     reason = "the derives of sea-orm generate and require public items"
 )]
 mod entity;
-#[expect(
-    unreachable_pub,
-    reason = "the derives of sea-orm generate and require public items"
-)]
 mod migration;
 mod projects;
 mod replays;

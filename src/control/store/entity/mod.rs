@@ -1,11 +1,6 @@
 //! The tables as sea-orm entities. Times are milliseconds since the Unix epoch, which sort and
 //! compare alike on every database.
 
-#![allow(
-    unreachable_pub,
-    reason = "the derive makes everything of an entity public"
-)]
-
 pub mod api_key;
 pub mod browser;
 pub mod browser_tag;

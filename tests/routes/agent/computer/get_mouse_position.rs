@@ -26,7 +26,13 @@ async fn position_is_returned_during_a_batch() {
     // Longer than any timeout of this test.
     let pause_action = || action("sleep", json!({"duration_ms": 30_000}));
     let moved = action("move_mouse", at.clone());
-    let actions = [moved, pause_action(), pause_action(), pause_action(), pause_action()];
+    let actions = [
+        moved,
+        pause_action(),
+        pause_action(),
+        pause_action(),
+        pause_action(),
+    ];
     let batch = agent.post("/computer/batch");
     let sleeping = tokio::spawn(batch.json(&json!({"actions": actions})).send());
     until("the move", async || {

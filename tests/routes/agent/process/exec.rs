@@ -153,12 +153,15 @@ async fn escaped_process_with_open_output_is_reported() {
 #[tokio::test]
 async fn timeout_returns_the_output_so_far() {
     let agent = agent().await;
-    let line = "trap '' TERM; echo begun; sleep 1000";
+    let line = "trap '' TERM; echo started; sleep 1000";
     let body = json!({"command": "sh", "args": ["-c", line], "timeout_sec": 5});
     let (status, response) = exec(&agent, body).await;
     assert_eq!(status, StatusCode::OK);
     let output = executed(&response);
-    assert_eq!((output.stdout.as_str(), output.exit_code), ("begun\n", 124));
+    assert_eq!(
+        (output.stdout.as_str(), output.exit_code),
+        ("started\n", 124)
+    );
     agent.stop().await;
 }
 
