@@ -16,6 +16,7 @@
 )]
 
 mod architecture;
+mod documentation;
 mod flows;
 mod routes;
 mod support;

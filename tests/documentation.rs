@@ -1,0 +1,156 @@
+//! The documents agree with the code: their links and paths exist, and they list every setting and
+//! every metric.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// Returns the Markdown files of the package, as paths relative to it.
+fn documents() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for directory in ["", "docs", "docs/design", "docs/adr"] {
+        for entry in fs::read_dir(root().join(directory)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path.strip_prefix(root()).unwrap().to_owned());
+            }
+        }
+    }
+    assert!(found.len() > 20, "{found:?}");
+    found
+}
+
+/// Returns what lies between each `open` and the next `close`.
+fn between<'a>(text: &'a str, open: &'a str, close: char) -> impl Iterator<Item = &'a str> {
+    text.match_indices(open)
+        .filter_map(move |(at, _)| text[at + open.len()..].split_once(close))
+        .map(|(inside, _)| inside)
+}
+
+fn assert_none(offences: &[String]) {
+    assert!(offences.is_empty(), "\n{}\n", offences.join("\n"));
+}
+
+#[test]
+fn entry_documents_stay_short() {
+    for (path, max) in [("README.md", 150), ("ARCHITECTURE.md", 200)] {
+        let lines = read(path).lines().count();
+        assert!(lines <= max, "{path} has {lines} lines, at most {max}");
+    }
+}
+
+#[test]
+fn relative_links_lead_to_files() {
+    let mut offences = Vec::new();
+    for document in documents() {
+        let text = fs::read_to_string(root().join(&document)).unwrap();
+        for link in between(&text, "](", ')') {
+            let (path, _anchor) = link.split_once('#').unwrap_or((link, ""));
+            if path.contains("://") || path.is_empty() {
+                continue;
+            }
+            let target = root().join(document.parent().unwrap()).join(path);
+            if !target.exists() {
+                offences.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert_none(&offences);
+}
+
+#[test]
+fn paths_in_documents_exist() {
+    const DIRECTORIES: [&str; 5] = ["src/", "runtime/", "tests/", "scripts/", "docs/"];
+    let mut offences = Vec::new();
+    for document in documents() {
+        let text = fs::read_to_string(root().join(&document)).unwrap();
+        for quoted in between(&text, "`", '`') {
+            let is_path = DIRECTORIES.iter().any(|start| quoted.starts_with(start))
+                && !quoted.contains(char::is_whitespace);
+            let path = root().join(quoted);
+            if is_path && !path.exists() && !path.with_extension("rs").exists() {
+                offences.push(format!("{}: {quoted}", document.display()));
+            }
+        }
+    }
+    assert_none(&offences);
+}
+
+/// Returns the long options that `berth COMMAND --help` lists.
+fn options(command: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_berth"))
+        .args(command)
+        .arg("--help")
+        .output()
+        .unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    help.lines()
+        .filter_map(|line| line.trim_start().split_once("--"))
+        .filter(|(before, _)| before.is_empty() || before.ends_with(", "))
+        .map(|(_, rest)| {
+            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
+            rest.chars().take_while(|c| is_name(*c)).collect()
+        })
+        .filter(|name: &String| !["help", "version"].contains(&name.as_str()))
+        .collect()
+}
+
+#[test]
+fn configuration_lists_every_option() {
+    let document = read("docs/configuration.md");
+    let mut offences = Vec::new();
+    for command in [&["agent"][..], &["control"], &["dev"], &["key", "create"]] {
+        let options = options(command);
+        assert!(options.contains("state-dir"), "{command:?}: {options:?}");
+        for option in options {
+            if !document.contains(&format!("`--{option}`"))
+                && !document.contains(&format!("`--{option} "))
+            {
+                offences.push(format!("berth {}: --{option}", command.join(" ")));
+            }
+        }
+    }
+    assert_none(&offences);
+}
+
+/// Returns the names of metrics in the sources below the directory.
+fn metrics(directory: &Path, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            metrics(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(path).unwrap();
+            for kind in ["counter!(", "gauge!(", "histogram!("] {
+                for (at, _) in text.match_indices(kind) {
+                    let name = text[at + kind.len()..].trim_start();
+                    let name = name.strip_prefix('"').and_then(|name| name.split_once('"'));
+                    found.extend(name.map(|(name, _)| name.to_owned()));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn operations_list_every_metric() {
+    let mut names = BTreeSet::new();
+    metrics(&root().join("src"), &mut names);
+    assert!(names.len() > 10, "{names:?}");
+    let document = read("docs/operations.md");
+    let missing = names
+        .into_iter()
+        .filter(|name| !document.contains(&format!("`{name}`")));
+    assert_none(&missing.collect::<Vec<_>>());
+}
