@@ -248,8 +248,10 @@ async fn send(
 
 async fn close_at_shutdown(close_on: CloseSignal, shutdown: Shutdown) -> CloseReason {
     tokio::select! {
-        reason = close_on => reason,
+        // The shutdown also ends what `close_on` waits for; the client gets the cause.
+        biased;
         () = shutdown.requested() => CloseReason::going_away("the server is shutting down"),
+        reason = close_on => reason,
     }
 }
 

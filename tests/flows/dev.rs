@@ -355,7 +355,7 @@ async fn agent_logs_are_included_with_request_and_browser() {
             "/json/version",
         ],
         // Not part of a request.
-        &["WARN", "a script worker did not start"],
+        &["WARN", "script worker did not start"],
     ] {
         let parts = [&["berth_agent", id], parts].concat();
         until(&format!("a line with {parts:?}"), async || {
