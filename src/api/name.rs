@@ -57,7 +57,7 @@ pub fn check_project_name(text: &str) -> Result<(), String> {
     let is_forbidden = |c: char| matches!(c, '/' | '%') || c.is_control();
     if count == 0 || count > Name::MAX || text.chars().any(is_forbidden) {
         return Err(format!(
-            "must have 1 to {} characters other than / and % and control characters",
+            "must have 1 to {} characters, none of them /, % or a control character",
             Name::MAX
         ));
     }

@@ -13,12 +13,15 @@ use crate::support::replays::{add_finished, directory_of, red_then_blue};
 use crate::support::video::Video;
 use crate::support::wait::until;
 
-/// Plays a replay in a page. Returns the colours at some times, and a screenshot taken while it
-/// continues from the last of them.
-async fn play(dev: &Dev, viewer: &Value, url: &str, times: &[f64]) -> Value {
+/// Plays a replay in a page and seeks to some times. Returns the colour shown at each, and a
+/// screenshot taken while the replay continues from the last.
+///
+/// `seeked` may fire before the frame can be drawn, so the page draws until it gets the expected
+/// colour, and returns the last one it got after 20 s.
+async fn play(dev: &Dev, viewer: &Value, url: &str, frames: &[(f64, [i64; 3])]) -> Value {
     let code = format!(
         "await page.goto({url}); \
-         const seen = await page.evaluate(async (times) => {{ \
+         const seen = await page.evaluate(async (frames) => {{ \
            const video = document.querySelector('video'); \
            const once = (name) => new Promise((done) => video.addEventListener(name, done, {{once: true}})); \
            if (video.readyState < 2) await once('loadeddata'); \
@@ -31,21 +34,26 @@ async fn play(dev: &Dev, viewer: &Value, url: &str, times: &[f64]) -> Value {
            [canvas.width, canvas.height] = [video.videoWidth, video.videoHeight]; \
            const pen = canvas.getContext('2d'); \
            const seen = []; \
-           for (const time of times) {{ \
+           for (const [time, expected] of frames) {{ \
              const sought = once('seeked'); \
              video.currentTime = time; \
              await sought; \
-             pen.drawImage(video, 0, 0); \
-             const [r, g, b] = pen.getImageData(canvas.width / 2, canvas.height / 2, 1, 1).data; \
-             seen.push({{time: video.currentTime, color: [r, g, b]}}); \
+             const deadline = performance.now() + 20000; \
+             let color; \
+             do {{ \
+               await new Promise(requestAnimationFrame); \
+               pen.drawImage(video, 0, 0); \
+               color = [...pen.getImageData(canvas.width / 2, canvas.height / 2, 1, 1).data].slice(0, 3); \
+             }} while (color.some((part, i) => Math.abs(part - expected[i]) >= {TOLERANCE}) && performance.now() < deadline); \
+             seen.push({{time: video.currentTime, color}}); \
            }} \
            await video.play(); \
            return {{width: video.videoWidth, height: video.videoHeight, duration: video.duration, seen}}; \
-         }}, {times}); \
+         }}, {frames}); \
          const picture = await page.screenshot(); \
          return {{...seen, picture: picture.toString('base64')}};",
         url = json!(url),
-        times = json!(times),
+        frames = json!(frames),
     );
     let path = format!(
         "/browsers/{}/automation/execute",
@@ -68,9 +76,11 @@ fn is_about(color: &Value, expected: [i64; 3]) -> bool {
     let color = color.as_array().unwrap().iter().zip(expected);
     color
         .map(|(found, expected)| (found.as_i64().unwrap() - expected).abs())
-        .all(|difference| difference < 40)
+        .all(|difference| difference < TOLERANCE)
 }
 
+/// The difference below which two parts of a colour count as equal.
+const TOLERANCE: i64 = 40;
 const RED: [i64; 3] = [255, 0, 0];
 const BLUE: [i64; 3] = [0, 0, 255];
 
@@ -88,7 +98,8 @@ async fn replay_link_plays_and_seeks_in_a_browser() {
     let listed = dev.get(&format!("{base}/replays")).await.body;
     let url = listed[0]["replay_view_url"].as_str().unwrap();
 
-    let result = play(&dev, &viewer, url, &[4.5, 1.0, 5.0]).await;
+    let frames = [(4.5, BLUE), (1.0, RED), (5.0, BLUE)];
+    let result = play(&dev, &viewer, url, &frames).await;
     shows_blue("replay", &result);
     assert_eq!(
         (&result["width"], &result["height"]),
@@ -96,7 +107,7 @@ async fn replay_link_plays_and_seeks_in_a_browser() {
     );
     let duration = result["duration"].as_f64().unwrap();
     assert!((duration - 6.0).abs() < 0.2, "{duration}");
-    for (seen, (time, color)) in [(4.5, BLUE), (1.0, RED), (5.0, BLUE)].iter().enumerate() {
+    for (seen, (time, color)) in frames.iter().enumerate() {
         let seen = &result["seen"][seen];
         assert_eq!(seen["time"].as_f64(), Some(*time));
         assert!(is_about(&seen["color"], *color), "{seen}");
@@ -279,7 +290,8 @@ async fn recording_is_playable_after_its_browser_is_deleted() {
     assert!(seconds > 3.0, "{seconds}");
     let url = kept["replay_view_url"].as_str().unwrap();
     let late = seconds - 0.3;
-    let result = play(&dev, &viewer, url, &[late, 0.7, late]).await;
+    let frames = [(late, BLUE), (0.7, RED), (late, BLUE)];
+    let result = play(&dev, &viewer, url, &frames).await;
     shows_blue("recorded", &result);
     assert_eq!(
         (&result["width"], &result["height"]),
@@ -287,7 +299,7 @@ async fn recording_is_playable_after_its_browser_is_deleted() {
     );
     let duration = result["duration"].as_f64().unwrap();
     assert!((duration - seconds).abs() < 0.5, "{duration} and {seconds}");
-    for (at, color) in [BLUE, RED, BLUE].into_iter().enumerate() {
+    for (at, (_, color)) in frames.into_iter().enumerate() {
         let seen = &result["seen"][at];
         assert!(is_about(&seen["color"], color), "{result}");
     }
@@ -334,7 +346,7 @@ async fn delete_and_play(dev: &Dev, base: &str) {
     let viewer = dev.browser(json!({})).await;
     let late = video.duration - 0.1;
     let url = replay["replay_view_url"].as_str().unwrap();
-    let result = play(dev, &viewer, url, &[late]).await;
+    let result = play(dev, &viewer, url, &[(late, BLUE)]).await;
     assert!(is_about(&result["seen"][0]["color"], BLUE), "{result}");
 }
 
@@ -385,7 +397,7 @@ async fn recording_of_a_killed_agent_is_stored() {
     file_in_time(&dev, &base, &replay).await;
     assert_eq!(dev.delete(&base).await.status, StatusCode::NO_CONTENT);
     let url = replay["replay_view_url"].as_str().unwrap();
-    let result = play(&dev, &viewer, url, &[0.5]).await;
+    let result = play(&dev, &viewer, url, &[(0.5, RED)]).await;
     assert!(is_about(&result["seen"][0]["color"], RED), "{result}");
     dev.finish().await;
 }
@@ -409,7 +421,7 @@ async fn recording_is_stored_and_playable_after_control_was_killed() {
     file_in_time(&dev, &base, &replay).await;
     let viewer = dev.browser(json!({})).await;
     let url = replay["replay_view_url"].as_str().unwrap();
-    let result = play(&dev, &viewer, url, &[0.6, 0.2]).await;
+    let result = play(&dev, &viewer, url, &[(0.6, RED), (0.2, RED)]).await;
     for seen in result["seen"].as_array().unwrap() {
         assert!(is_about(&seen["color"], RED), "{result}");
     }

@@ -161,7 +161,10 @@ async fn invalid_key_command_reports_the_error() {
     let state = directory.path().to_str().unwrap();
     for (arguments, message) in [
         (&["--name", "a b"][..], "must have 1 to 255 characters"),
-        (&["--name", "a", "--project", "a/b"], "none of them / or %"),
+        (
+            &["--name", "a", "--project", "a/b"],
+            "none of them /, % or a control character",
+        ),
         (
             &["--name", "a", "--expires-in-days", "0"],
             "a whole number from 1 to 3650",
