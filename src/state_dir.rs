@@ -52,6 +52,14 @@ impl FileLock {
     }
 }
 
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // Closing the file is not enough: until it calls exec, a child that another thread has just
+        // forked holds the file open too.
+        let _ = self.0.unlock();
+    }
+}
+
 /// Opens a file for reading and writing. Creates it with [`PRIVATE_FILE`] if it is missing.
 pub(crate) fn open_private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new()

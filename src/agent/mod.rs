@@ -208,11 +208,12 @@ pub async fn start(
 impl Started {
     /// Serves until shutdown, then waits until the tasks of all services have ended.
     pub async fn run(self) -> Result<(), AgentError> {
+        // The lock is bound first, so that it is released last.
         let Started {
+            _lock,
             agent,
             listener,
             metrics,
-            _lock,
         } = self;
         let (config, shutdown) = (&agent.config, &agent.shutdown);
         let router = agent.router(metrics);
