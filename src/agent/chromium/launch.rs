@@ -259,7 +259,7 @@ pub(super) async fn flush_cookies(
     }
 }
 
-/// Waits until Chromium runs but fails several health checks in a row, and returns the reason.
+/// Waits until Chromium fails several health checks in a row, and returns the reason.
 pub(super) async fn wait_for_hang(devtools: &Devtools) -> String {
     let http = DevtoolsHttp::default();
     let mut failed = 0;

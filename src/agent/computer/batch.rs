@@ -173,7 +173,7 @@ impl BatchDeadline {
     }
 }
 
-/// Waits for a batch: up to `queue_timeout` for its start and, if it was started by then, until its
+/// Waits for a batch: up to `queue_timeout` for its start and, if it was started in time, until its
 /// deadline. The start does not wake this task, which would cost more than a click.
 async fn with_deadline<T>(
     queue_timeout: Duration,

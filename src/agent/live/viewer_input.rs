@@ -49,7 +49,7 @@ const COPY_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The longest copied text, in bytes, that fits a message even if every character is escaped.
 const MAX_COPIED: usize = 256 << 10;
 
-/// A viewer's message violates its permissions.
+/// Why a viewer's message is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewerMessageError {
     #[error("this live view is read-only")]

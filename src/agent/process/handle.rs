@@ -181,7 +181,7 @@ impl Process {
         })
     }
 
-    /// Signals it and everything it started. After SIGKILL it waits until nothing is left.
+    /// Signals the process and everything it started. For SIGKILL, waits until no process is left.
     ///
     /// # Errors
     /// Fails if `/proc` cannot be read, or if some processes survived SIGKILL.
@@ -203,7 +203,7 @@ impl Process {
         Ok(result?)
     }
 
-    /// Kills the whole tree. Returns whether nothing of it is left.
+    /// Kills the process tree. Returns whether no process is left.
     pub(super) async fn kill(&self) -> io::Result<bool> {
         self.request_kill();
         let killed = tree::kill_tree(self.leader.clone(), self.mark.clone()).await;
@@ -233,8 +233,8 @@ impl Process {
         Ok(terminal.resize(size)?)
     }
 
-    /// Writes to its standard input what it reads within five seconds. Returns the number of
-    /// bytes written.
+    /// Writes to the standard input, for at most [`WRITE_TIMEOUT`](super::WRITE_TIMEOUT). Returns
+    /// the number of bytes written.
     ///
     /// # Errors
     /// Fails if the standard input is closed or the process has exited.

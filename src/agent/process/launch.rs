@@ -75,7 +75,7 @@ pub(super) async fn prepare(
     })
 }
 
-/// Returns the environment. The client's variables override ours, except for the mark.
+/// Returns the environment. The client's variables override the agent's, except for the mark.
 fn environment(
     launch: &Launch,
     stdio: StdioMode,

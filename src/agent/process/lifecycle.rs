@@ -132,7 +132,7 @@ async fn request_termination(process: &Process) {
     }
 }
 
-/// Kills the process tree. Returns whether nothing of it is left.
+/// Kills the process tree. Returns whether no process is left.
 async fn kill(process: &Process) -> bool {
     process.kill().await.unwrap_or_else(|error| {
         tracing::warn!(%error, pid = process.pid(), "cannot kill a process tree");

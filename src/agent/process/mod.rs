@@ -100,7 +100,7 @@ pub struct Options {
     pub exec_output_bytes: usize,
     /// Bytes retained of all executed programs together.
     pub exec_total_bytes: usize,
-    /// The directory with the record of this run, by which a later agent finds what is left.
+    /// The directory with the record of this run, by which a later agent finds its processes.
     pub state_dir: PathBuf,
 }
 

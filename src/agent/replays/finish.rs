@@ -11,7 +11,7 @@ use crate::{
 
 /// The time the rewrite may take: it copies a file of at most some gigabytes, twice.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(120);
-/// The part of that which remains once the agent shuts down.
+/// The time the rewrite may still take once the agent shuts down.
 const SHUTDOWN_FINISH_TIMEOUT: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Default)]

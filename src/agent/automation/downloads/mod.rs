@@ -94,7 +94,7 @@ impl Downloads {
         }
     }
 
-    /// Makes Chromium's setting again.
+    /// Makes the setting task set Chromium's download directory again.
     pub(super) fn renew_setting(&self) {
         self.pending_work.lock().renew_setting = true;
         self.wake();

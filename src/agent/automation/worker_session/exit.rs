@@ -17,8 +17,9 @@ use crate::{
     system::script::worker::{Events, Exit, FromWorker, RunOutcome},
 };
 
-/// The time that a dead worker's last commands have to complete before the caller gets its report.
-/// The same time follows after the code that they run in a page was stopped.
+/// The longest wait for a dead worker's last commands to complete, before the caller gets its
+/// report. If they do not complete, the code that they run in pages is stopped, and the wait is
+/// repeated once.
 const QUIESCE_TIMEOUT: Duration = Duration::from_millis(150);
 /// The longest time for which a killed worker's output is read. Its end of the socket closes when
 /// it dies.
@@ -29,9 +30,9 @@ const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Why a session ends.
 #[derive(Debug)]
 pub(super) enum ExitReason {
-    /// The worker, or the caller of its script, has gone away.
+    /// The worker's handle was dropped, or the caller of its script has gone away.
     Unneeded,
-    /// A script has finished that no other one follows.
+    /// The script has finished, and the worker gets no other one.
     Finished(RunOutcome),
     TimedOut,
     BrowserGone,
