@@ -143,12 +143,12 @@ fn pre_exec(
     };
     let directory = CString::new(directory.into_os_string().into_encoded_bytes())
         .map_err(|_| StartError::Directory(io::ErrorKind::InvalidInput.into()))?;
+    // The caller notices and reports a process without its cgroup. If descriptors are exhausted,
+    // the spawn fails as well, with the error that fits.
+    let cgroup_procs = cgroup.and_then(|cgroup| cgroup.directory().open_procs().ok());
     Ok(PreExec {
         parent: Pid::this(),
-        cgroup_procs: match cgroup {
-            Some(cgroup) => Some(cgroup.directory().open_procs()?),
-            None => None,
-        },
+        cgroup_procs,
         has_terminal,
         credentials: program.credentials,
         directory,
