@@ -1,8 +1,9 @@
 //! cgroups (v2) for client processes.
 //!
 //! A process cannot leave its cgroup by starting a session, losing its parents or clearing its
-//! environment, so a cgroup finds everything that a client process started. Only a privileged
-//! process can move itself elsewhere; the scan of `/proc` in [`tree`](super::tree) still covers
+//! environment, so a cgroup finds everything that a client process started. Only a process that
+//! may write to the agent's own cgroup can move itself out: one of root or, if the cgroup is
+//! delegated to another user, of that user. The scan of `/proc` in [`tree`](super::tree) covers
 //! that case, and systems on which no cgroup can be used.
 //!
 //! ```text
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!(child.wait().unwrap().code(), None, "killed by a signal");
         wait_until(|| !cgroup.directory.is_populated());
         let path = cgroup.directory.0.clone();
-        // A process with privileges may create cgroups of its own.
+        // A process that may write to its cgroup can create further ones below it.
         fs::create_dir(path.join("inner")).unwrap();
         drop(cgroup);
         assert!(!path.exists());

@@ -1,12 +1,12 @@
 //! Process trees: finding, signalling and killing everything that a client process started.
 //!
-//! A tree consists of three kinds of processes:
+//! A tree consists of four kinds of processes:
 //!
 //! - members of the leader's session, and all descendants;
 //! - members of every session that a descendant started (no process can join a session from
 //!   outside);
 //! - processes with the tree's [`MARK`] in their environment, which they inherit. The mark
-//!   finds those that started a session of their own and lost their parents;
+//!   finds those that started another session and lost their parents. Only kills search for it;
 //! - members of the leader's cgroup, if it has one.
 //!
 //! Without a cgroup, a process that left its session, lost its parents and cleared its
