@@ -387,10 +387,12 @@ impl<W: AsyncWrite + Unpin> ToClient<W> {
         let mut buffer = vec![0; BUFFER_BYTES];
         loop {
             let read = tokio::select! {
-                read = upstream.read(&mut buffer) => read,
+                // The signal first: its cause may also be why the upstream closes.
+                biased;
                 reason = &mut close_on => {
                     return self.finish_and_close(upstream, &mut buffer, reason).await;
                 }
+                read = upstream.read(&mut buffer) => read,
             };
             let read = match read {
                 Ok(0) | Err(_) => return RelayEnd::UpstreamClosed,
