@@ -13,7 +13,7 @@
 //! - Upgrades: `websocket` (sockets that end here), `tunnel` (sockets relayed to another server),
 //!   `websocket_frames` (frame boundaries within relayed bytes).
 //!
-//! # A request's way
+//! # Path of a request
 //! ```text
 //! accept ─▶ ConnectionPermit ─▶ hyper ─▶ telemetry ─▶ guard ─▶ handler ─▶ normalize_error
 //!                 │                                              │

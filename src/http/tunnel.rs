@@ -6,9 +6,9 @@
 //! which this server ends is closed with a Close frame that states the reason.
 //!
 //! ```text
-//!             ┌── copy ──────────────────────▶ (half-close is passed on)
-//! client ─────┤                                                 upstream
-//!             └◀─ copy_to_client + FrameTracker ───────────────
+//!             ┌── copy ───────────────────────▶ (half-close is passed on)
+//! client ─────┤                                                  upstream
+//!             └◀─ ToClient::copy_from, tracking frames ─────────
 //!
 //! relay ends when ─┬─ the client closes ──────▶ both connections are dropped
 //!                  ├─ the upstream closes ────▶ Close frame of `on_upstream_closed`

@@ -22,7 +22,8 @@ use crate::api::viewport::Viewport;
 
 /// Between two polls of an agent whose browser is not ready.
 const READY_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The timeout of a change of the viewport or the start URL, including a restart of the agent.
+/// The longest wait for an agent that is being restarted before a change of the viewport or the
+/// start URL, and again for its response to the change.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The properties with which a host starts its browser. They follow later changes, so that a

@@ -1,5 +1,5 @@
-//! Stores the recordings that stopped hosts left behind, because their agent was killed or had not
-//! enough time to transfer them.
+//! Stores the recordings that stopped hosts left behind, because their agent was killed or did not
+//! have enough time to transfer them.
 
 use std::{
     collections::BTreeSet,

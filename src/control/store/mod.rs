@@ -5,7 +5,7 @@
 //! - [`migration`]: the history of the schema.
 //! - [`constraints`]: which unique constraint a database error is about.
 //!
-//! All statements go through the query builder and avoid dialects, so that they hold on SQLite,
+//! All statements go through the query builder and avoid dialects, so that they work on SQLite,
 //! the embedded default, and on PostgreSQL. State machines live outside: an update names the state
 //! it expects, and the number of changed rows shows whether the row was in that state.
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{api::ids::BrowserId, backoff::Backoff, system::process::child::Child};
 
-/// The time in which an agent must exit after it has stopped its own children.
+/// The time in which an agent must exit. It stops its own children before it does.
 const AGENT_STOP_GRACE_PERIOD: Duration = Duration::from_secs(20);
 /// The first and the longest delay before an agent is restarted.
 const RESTART_DELAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));

@@ -28,7 +28,7 @@ impl Store {
     /// Inserts the row of a browser that is about to start.
     ///
     /// The name must be unique among the live browsers of the project, and the idempotency key
-    /// among all of them.
+    /// among all browsers of the project, ended ones included.
     pub async fn create_browser(
         &self,
         new: NewBrowserRow,
