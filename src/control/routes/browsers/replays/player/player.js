@@ -2,15 +2,15 @@
 'use strict';
 const video = document.querySelector('video');
 const speed = document.getElementById('speed');
-const trouble = document.getElementById('trouble');
+const error = document.getElementById('error');
 if (video) {
-  const pace = () => { video.playbackRate = Number(speed.value); };
-  speed.addEventListener('change', pace);
-  video.addEventListener('loadedmetadata', pace);
+  const applySpeed = () => { video.playbackRate = Number(speed.value); };
+  speed.addEventListener('change', applySpeed);
+  video.addEventListener('loadedmetadata', applySpeed);
   video.addEventListener('error', () => {
     video.hidden = true;
-    trouble.textContent = 'This replay cannot be played. The link may have run out; ask for a new one.';
-    trouble.hidden = false;
+    error.textContent = 'This replay cannot be played. The link may have expired: request a new one.';
+    error.hidden = false;
   });
 } else {
   speed.disabled = true;
