@@ -30,8 +30,9 @@ use crate::{
 const BUNDLE_NAME: &str = "/playwright-core/lib/playwright.js";
 
 /// Runs right after the snapshot is restored. Returns the bundle's functions and removes everything
-/// that leads to the engine's own, so that scripts run in a plain JavaScript realm. Also removes
-/// what blocks the thread without an interrupt, or runs code that the watchdog cannot stop.
+/// that refers to the engine's internals, so that scripts run in a plain JavaScript realm. Also
+/// removes functions that block the thread without an interrupt, or run code that the watchdog
+/// cannot stop.
 const BOOTSTRAP_JS: &str = r#"(() => {
     // The clock of timers restarts, but the snapshot contains the time of the next wake-up, which
     // would keep later ones from being set.
@@ -57,7 +58,7 @@ pub(crate) fn snapshot(bundle: String) -> Result<Box<[u8]>, String> {
     runtime
         .execute_script(BUNDLE_NAME, bundle)
         .map_err(|err| err.to_string())?;
-    // Runs all pending jobs: the queue would survive the snapshot, the engine's records of it not.
+    // Runs all pending jobs: the snapshot would contain the queue, but not the engine's records.
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -199,7 +200,7 @@ impl Engine {
         let lines = frames
             .iter()
             // An engine that is stopped between two instructions does not always know its position;
-            // QuickJS then names the frame at best.
+            // QuickJS then knows the name of the frame at most.
             .filter(|frame| frame.file != BUNDLE_NAME && frame.line > 0)
             .map(|frame| {
                 let mapped = mapper.apply_source_map(&frame.file, frame.line, frame.column.max(1));

@@ -135,7 +135,7 @@ fn result_value(result: ResultText) -> serde_json::Result<Box<RawValue>> {
     if !result.truncated {
         return RawValue::from_string(result.json);
     }
-    // As a JSON string, the JSON grows by its escapes: keeps the head that fits.
+    // Escapes make the JSON longer when it is encoded as a string: keeps the head that fits.
     let mut length = 2;
     let end = result
         .json

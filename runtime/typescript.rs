@@ -165,7 +165,7 @@ fn error_at(message: &str, offset: usize, code: &str, file_name: &str) -> CodeEr
     let column = before[line_start..].chars().count() + 1;
     let text = code[line_start..].lines().next().unwrap_or_default();
     let message = format!("SyntaxError: {message} ({file_name}:{line}:{column})");
-    // Of a very long line, only the part around the error is shown.
+    // Shows only the part of a very long line that is around the error.
     let shown_from = column.saturating_sub(80);
     let shown: String = text.chars().skip(shown_from).take(160).collect();
     let gutter = format!("{line} | ");

@@ -1,4 +1,5 @@
-// The entry of the bundle. It runs once, while the snapshot is created. The worker's BOOTSTRAP_JS reads the functions that it puts on `globalThis.__berth`.
+// The entry of the bundle. It runs once, while the snapshot is created. BOOTSTRAP_JS in `engine.rs` reads the functions that it puts
+// on `globalThis.__berth`.
 import { startClock } from './globals.ts';
 import { Buffer } from './node/buffer.ts';
 import * as fs from './node/fs.ts';

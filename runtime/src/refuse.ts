@@ -3,7 +3,10 @@
 const network = ['http', 'https', 'http2', 'net', 'tls', 'dns'];
 const hint = ', which has no network access: use page.evaluate(() => fetch(…)) to fetch in the page';
 
-/** A module of Node in which every function throws an error with its name. Classes can be extended and constants read, since libraries do so while they load. */
+/**
+ * A module of Node in which every function throws an error with its name. Classes can be extended and constants read, since
+ * libraries do so while they load.
+ */
 export function refusedModule(name: string): object {
   class Agent {
     destroy() {}

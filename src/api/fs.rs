@@ -183,7 +183,7 @@ impl<E: DeserializeError> Deserr<E> for CompressionLevel {
 #[into_params(parameter_in = Query)]
 pub struct DownloadQuery {
     /// Absolute path, at most 4095 bytes.
-    #[param(value_type = String, max_length = 4095, example = "/tmp/report.txt")]
+    #[param(value_type = String, max_length = 4095, example = "/tmp/reports")]
     pub path: GuestPath,
     /// Compression level from 1 (fastest) to 19 (smallest), or `fastest` (1), `default` (3),
     /// `better` (9), `best` (19).

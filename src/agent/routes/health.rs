@@ -35,8 +35,8 @@ impl FromRef<Agent> for AgentStatus {
 
 /// Get the health of the agent
 ///
-/// The state of the agent, of Chromium and of the display. The agent answers before its browser is
-/// up.
+/// Returns the state of the agent, of Chromium and of the display. The agent responds even before
+/// its browser is up.
 #[utoipa::path(get, path = "/health", operation_id = "get_health", tag = groups::SERVER, responses((status = 200, body = Health)))]
 pub(crate) async fn health(State(status): State<AgentStatus>) -> Json<Health> {
     let AgentStatus {

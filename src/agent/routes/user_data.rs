@@ -73,7 +73,7 @@ pub(crate) async fn archive(
 ///
 /// The body is an archive as `GET /user_data` returns it. It is unpacked and checked first. Only
 /// then is Chromium closed, its profile replaced by a rename, and Chromium started again; an
-/// invalid archive changes nothing. Answers once the profile is in place, while Chromium comes up.
+/// invalid archive changes nothing. Responds once the profile is in place, while Chromium comes up.
 ///
 /// Limits are those of an uploaded archive: 250,000 entries, and 16 GiB or 200 times the size of
 /// the archive beyond 64 MiB.

@@ -19,8 +19,8 @@ use crate::{
 /// objects; `page` is the tab in front.
 ///
 /// A script that throws, exceeds `timeout_sec` (60 seconds by default), exhausts its memory or
-/// crashes is still answered with 200: `success` is false and `error` has the reason. After the
-/// response the script can no longer touch the page.
+/// crashes still gets a response with status 200: `success` is false and `error` has the reason.
+/// After the response the script can no longer touch the page.
 ///
 /// With `executor`, calls of the same name share one process: they run one after the other and keep
 /// their globals.

@@ -20,7 +20,7 @@ pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Get the state of Chromium
 ///
-/// Answers at once, whether or not Chromium runs.
+/// Responds immediately, whether or not Chromium is running.
 #[utoipa::path(get, path = "/chromium",
     operation_id = "get_chromium_status", tag = TAG, responses((status = 200, body = ChromiumStatus)))]
 pub(crate) async fn status(State(chromium): State<Chromium>) -> Json<ChromiumStatus> {

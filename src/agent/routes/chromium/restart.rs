@@ -11,9 +11,9 @@ use crate::{
 
 /// Restart Chromium
 ///
-/// Closes Chromium in an orderly way, so that its profile is complete, and starts it again. Answers
-/// once the new process accepts DevTools connections, within 60 seconds. All tabs are lost;
-/// DevTools clients are disconnected with close code 1012.
+/// Closes Chromium in an orderly way, so that its profile is complete, and starts it again.
+/// Responds once the new process accepts DevTools connections, within 60 seconds. All tabs are
+/// lost; DevTools clients are disconnected with close code 1012.
 #[utoipa::path(
     post,
     path = "/chromium/restart",

@@ -11,8 +11,8 @@ use crate::{
 
 /// Get the position of the mouse
 ///
-/// Answers at once, even while a batch runs. Without a display this is the position that the last
-/// action left the pointer at.
+/// Responds immediately, even while a batch runs. Without a display this is the position that the
+/// last action left the pointer at.
 #[utoipa::path(
     post,
     path = "/computer/get_mouse_position",

@@ -15,7 +15,7 @@ use crate::{
 
 /// Move the mouse
 ///
-/// Moves the pointer at once or, with `smooth`, along a curve and at the speed of a hand.
+/// Moves the pointer at once or, with `smooth`, along a curve at human speed.
 #[utoipa::path(
     post,
     path = "/computer/move_mouse",

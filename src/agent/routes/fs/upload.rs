@@ -24,16 +24,16 @@ use crate::{
 /// Upload files
 ///
 /// Each file is two parts with the same number N: `files.N.file`, its content, and
-/// `files.N.dest_path`, its absolute path, in any order. A path that comes first saves a copy.
-/// `files[N].file`, `files[N][file]` and `files[][file]` are other forms of the same name. A
-/// request may have 1,000 files of up to 64 GiB each.
+/// `files.N.dest_path`, its absolute path, in any order; sending the path first avoids a copy of
+/// the content. `files[N].file`, `files[N][file]` and `files[][file]` are other forms of the same
+/// name. A request may have 1,000 files of up to 64 GiB each.
 ///
 /// All files appear once the request is complete, each atomically; an invalid or interrupted
 /// request changes nothing. If a file then cannot be put in place, for instance over a mount point,
 /// the error names it, and the files with lower numbers are in place. A replaced file keeps its
-/// permissions and owner, a new one gets mode 644. The directories must exist. Of a symbolic link,
-/// the target is written, or created if it is missing; the link stays. Other file parts, and other
-/// parts whose names start with `files`, are rejected; other text parts are ignored.
+/// permissions and owner, a new one gets mode 644. The directories must exist. A symbolic link is
+/// followed: its target is written, or created if it is missing. Other file parts, and other parts
+/// whose names start with `files`, are rejected; other text parts are ignored.
 ///
 /// Content is stored beside its destination, or in the agent's state directory until its path has
 /// arrived: the disk needs room for all of it, twice for content that precedes its path. A body

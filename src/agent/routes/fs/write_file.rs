@@ -15,8 +15,8 @@ use crate::{
 ///
 /// The body is the content of the file, up to 64 GiB. The file is created or replaced atomically
 /// once the body is complete; a request that is interrupted, or makes no progress for 30 seconds,
-/// changes nothing. Of a symbolic link, the target is written, or created if it is missing; the
-/// link stays.
+/// changes nothing. A symbolic link is followed: its target is written, or created if it is
+/// missing.
 #[utoipa::path(
     put,
     path = "/fs/write_file",

@@ -13,8 +13,8 @@ use crate::{
 
 /// List tabs and other targets
 ///
-/// Chromium's own list, one object per target, with `webSocketDebuggerUrl` rewritten to lead
-/// through this server. Waits while Chromium starts.
+/// Returns Chromium's own list, one object per target, with `webSocketDebuggerUrl` rewritten to
+/// point to this server. Waits while Chromium starts.
 #[utoipa::path(
     get,
     path = "/json/list",

@@ -13,9 +13,8 @@ use crate::{
 
 /// Get the browser's version and DevTools address
 ///
-/// Chromium's own description of itself, with `webSocketDebuggerUrl` rewritten to lead through this
-/// server. DevTools clients that are given an HTTP address request this first. Waits while Chromium
-/// starts.
+/// Returns Chromium's own response, with `webSocketDebuggerUrl` rewritten to point to this server.
+/// DevTools clients that are given an HTTP address request this first. Waits while Chromium starts.
 #[utoipa::path(
     get,
     path = "/json/version",

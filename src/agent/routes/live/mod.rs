@@ -19,8 +19,8 @@ pub(crate) const TAG: &str = crate::api::groups::LIVE_VIEW;
 /// Open the live view
 ///
 /// Returns a web page that shows the browser's screen and forwards mouse, keyboard and clipboard.
-/// The `browser_live_view_url` of a browser leads here, with a token in its `jwt` parameter for the
-/// page's connection, which cannot send a header.
+/// The `browser_live_view_url` of a browser is the URL of this page. Its `jwt` parameter has the
+/// token for the page's WebSocket, which cannot send a header.
 #[utoipa::path(
     get,
     path = "/live",

@@ -29,7 +29,7 @@ use crate::{
 /// The interval of pings, which show whether the page is alive and keep proxies from closing an
 /// idle connection.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
-/// The time after which a silent page is considered gone: it would have answered a ping.
+/// The time after which a silent page is considered gone: it would have responded to a ping.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(45);
 /// The time that a page may take to receive one message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -38,8 +38,8 @@ const INPUT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Connect the live view
 ///
-/// A WebSocket for the page that `/live` serves, and for no other client: its messages may change
-/// with any version. It ends with close code 1008 if a message is not understood.
+/// The WebSocket of the page that `/live` serves. Its protocol is internal to the page and may
+/// change in any version. It ends with close code 1008 if a message is invalid.
 #[utoipa::path(
     get,
     path = "/live/socket",

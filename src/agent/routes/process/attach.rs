@@ -45,9 +45,9 @@ const MESSAGE_OVERHEAD: u32 = 64;
 
 /// Attach to the terminal of a process
 ///
-/// A WebSocket that carries the terminal's bytes both ways in binary messages; text messages are
-/// typed as well. A client receives the stored output, then new output as it comes. Any number of
-/// clients may attach.
+/// A WebSocket that transfers the terminal's bytes both ways in binary messages; text messages are
+/// accepted as input as well. A client receives the stored output, then new output as it comes. Any
+/// number of clients may attach.
 ///
 /// The connection ends with close code 1000 when the process has exited, and with 1013 if the
 /// client falls behind the stored output: attaching again shows the current output.
@@ -146,7 +146,7 @@ async fn forward_input(
         // Ends only after the sender is dropped.
         () = &mut writing => return,
     }
-    // The client's Close frame is answered by the next read.
+    // The next read responds to the client's Close frame.
     let close = async { while client.next().await.is_some() {} };
     let _ = timeout(WRITE_TIMEOUT, join(writing, close)).await;
 }

@@ -32,10 +32,10 @@ const FIXED_RESPONSE_BYTES: usize = 512;
 /// code and output. Everything that it started is ended with it, or when the client disconnects.
 ///
 /// The first 10 MiB of each output are returned, and all concurrent requests together hold up to
-/// 256 MiB until their responses are sent; output beyond that is cut (`stdout_truncated`,
+/// 256 MiB until their responses are sent; output beyond that is dropped (`stdout_truncated`,
 /// `stderr_truncated`). Programs that outlive the program and hold its output open are ended after
-/// half a second; what they write until then is included. Through control, a request that takes
-/// longer than 15 minutes is cancelled.
+/// half a second; what they write until then is included. Through the control plane, a request that
+/// takes longer than 15 minutes is cancelled.
 #[utoipa::path(
     post,
     path = "/process/exec",

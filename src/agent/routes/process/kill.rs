@@ -11,12 +11,12 @@ use crate::{
 
 /// Signal a process
 ///
-/// Signals the process and everything that it started. What an exited process left behind can still
-/// be signalled. `TERM` and `HUP` also wake stopped processes.
+/// Signals the process and everything that it started. The descendants of an exited process can
+/// still be signalled. `TERM` and `HUP` also wake stopped processes.
 ///
-/// `KILL` also finds processes that have left the session and outlived their parents, by their
-/// environment, and answers when none is left. Only a process that has left its session and its
-/// parents and cleared its environment escapes.
+/// `KILL` also finds processes that have left the session and outlived their parents, by a variable
+/// in their environment. It responds when none remains. Only a process that has left its session,
+/// outlived its parents and cleared its environment escapes.
 #[utoipa::path(
     post,
     path = "/process/{process_id}/kill",

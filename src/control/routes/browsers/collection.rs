@@ -26,7 +26,7 @@ use crate::{
 
 /// Create a browser
 ///
-/// Starts a browser, and answers once it accepts DevTools connections. It ends when it is deleted,
+/// Starts a browser, and responds once it accepts DevTools connections. It ends when it is deleted,
 /// or after `timeout_seconds` without use (60 by default): connections and requests count as use.
 ///
 /// With an `idempotency-key`, a request that is repeated within 10 minutes returns the browser of

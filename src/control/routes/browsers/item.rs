@@ -19,7 +19,7 @@ use crate::{
 
 /// Get a browser
 ///
-/// By its id, or by its name among the browsers of the project.
+/// Finds the browser by its id, or by its name within the project.
 #[utoipa::path(
     get,
     path = "/browsers/{id}",
@@ -83,7 +83,7 @@ pub(crate) async fn update(
 
 /// Delete a browser
 ///
-/// Answers once its processes and files are gone. Its replays remain.
+/// Responds once its processes and files are gone. Its replays remain.
 #[utoipa::path(
     delete,
     path = "/browsers/{id}",

@@ -11,7 +11,7 @@ use crate::{
 
 /// Write the clipboard
 ///
-/// The text can be pasted as soon as this answers. It stays until something else is copied, also
+/// The text can be pasted once the response arrives. It stays until something else is copied, also
 /// across restarts of the browser and of its display.
 #[utoipa::path(
     post,

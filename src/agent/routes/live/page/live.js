@@ -329,7 +329,7 @@
     if (!acceptsInput()) return;
     event.preventDefault();
     const unit = [1, PIXELS_PER_LINE, screen.height][event.deltaMode] ?? 1;
-    // Local browsers turn the axes while Shift is held. Undo that: the remote browser sees the key
+    // Local browsers swap the axes while Shift is held. Undo that: the remote browser sees the key
     // and does the same.
     const [x, y] = event.shiftKey && !event.deltaY ? [0, event.deltaX] : [event.deltaX, event.deltaY];
     addWheel(x * unit, y * unit, screenPosition(event));
@@ -459,7 +459,7 @@
     if (!control) return;
     if (!event.isComposing) event.preventDefault();
     releaseKey(event.code || event.key);
-    // Nor for modifiers: release everything together with Meta.
+    // It may omit the keyup of modifiers as well, so everything is released together with Meta.
     if (MAC && event.key === 'Meta') releaseAll();
   });
 

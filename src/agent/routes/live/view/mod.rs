@@ -9,8 +9,8 @@ pub(crate) mod socket;
 
 /// Open the read-only live view
 ///
-/// Returns the page of `/live` without input: nothing that is done on it reaches the browser. The
-/// `browser_live_view_read_only_url` of a browser leads here, with a token for the page.
+/// Returns the page of `/live` without input: it only shows the screen. The
+/// `browser_live_view_read_only_url` of a browser is the URL of this page, with a token.
 #[utoipa::path(
     get,
     path = "/live/view",

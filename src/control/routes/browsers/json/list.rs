@@ -10,8 +10,8 @@ use crate::{
 
 /// List tabs and other targets
 ///
-/// Chromium's own list, one object per target. `webSocketDebuggerUrl` leads through this server and
-/// has a session token, so that it works as it is.
+/// Returns Chromium's own list, one object per target. `webSocketDebuggerUrl` points to this server
+/// and contains a session token, so it can be used directly.
 #[utoipa::path(
     get,
     path = "/browsers/{id}/json/list",

@@ -11,7 +11,7 @@ use crate::{
 /// Get the browser's version and DevTools address
 ///
 /// DevTools clients that are given the HTTP address of a browser request this first.
-/// `webSocketDebuggerUrl` leads through this server and has a session token.
+/// `webSocketDebuggerUrl` points to this server and contains a session token.
 #[utoipa::path(
     get,
     path = "/browsers/{id}/json/version",

@@ -15,7 +15,7 @@ use crate::{
 
 /// Stop a replay
 ///
-/// Ends the recording, and answers once it can be played. A replay that has already ended is
+/// Ends the recording, and responds once it can be played. A replay that has already ended is
 /// returned unchanged.
 #[utoipa::path(
     post,

@@ -30,8 +30,8 @@ static PAGE: LazyLock<HtmlPage> = LazyLock::new(|| {
 
 /// Open the player of a replay
 ///
-/// Returns a web page that plays the replay. `replay_view_url` leads here, with a token that is
-/// valid for this replay only.
+/// Returns a web page that plays the replay. The `replay_view_url` of a replay is the URL of this
+/// page, with a token that is valid for this replay only.
 #[utoipa::path(
     get,
     path = "/browsers/{id}/replays/{replay_id}/view",

@@ -20,7 +20,7 @@ use crate::{
 
 /// Create an API key
 ///
-/// The response has the secret of the key, which is not shown again. A key that is bound to a
+/// The response contains the secret of the key, which is not shown again. A key that is bound to a
 /// project can create only keys of that project.
 #[utoipa::path(
     post,

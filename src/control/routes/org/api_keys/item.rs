@@ -12,7 +12,7 @@ use crate::{
 
 /// Get an API key
 ///
-/// Without its secret.
+/// The response does not contain the secret.
 #[utoipa::path(
     get,
     path = "/org/api_keys/{id}",
