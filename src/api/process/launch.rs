@@ -23,7 +23,7 @@ pub const MAX_STRINGS_BYTES: usize = 1 << 20;
 const MAX_TIMEOUT: u32 = 86_400;
 const SIDE: std::ops::RangeInclusive<u32> = 1..=65_535;
 
-/// A program to run to its end.
+/// A program to run.
 #[derive(Debug, ToSchema)]
 #[schema(as = ExecRequest)]
 pub struct Launch {
