@@ -70,19 +70,19 @@ demo: build
 test: ## Run all tests; T=routes::agent::health runs those with this in their name
 ifdef T
 test: testbuild
-	@BERTH_TEST_PYTHON=$(venv)/bin/python cargo nextest run $(T)
+	@BERTH_TEST_PYTHON=$(venv)/bin/python scripts/nextest $(T)
 else
 test: $(if $(v8_archive),$(v8_worker).snapshot) testbuild
 	@echo "==> Script tests run on $(if $(v8_archive),both engines: QuickJS and V8 ($(v8_archive)),QuickJS only: no V8 library found (set RUSTY_V8_ARCHIVE to one))"
 	@BERTH_TEST_PYTHON=$(venv)/bin/python $(if $(v8_archive),BERTH_TEST_V8_WORKER=$(v8_worker)) \
 		$(step) "Testing" "The failed tests are named above; to run one: make test T=its_name" \
-		cargo nextest run $(if $(CI),--profile ci)
+		scripts/nextest $(if $(CI),--profile ci)
 endif
 
 test-fast: ## Run the tests that need no browser
 test-fast: nextest build
 	@$(step) "Testing without a browser" "The failed tests are named above; to run one: make test T=its_name" \
-		cargo nextest run --profile fast
+		scripts/nextest --profile fast
 
 .PHONY: testbuild nextest
 testbuild: nextest build tests/clients/node_modules/.package-lock.json $(venv)/done

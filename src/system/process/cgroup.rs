@@ -327,13 +327,20 @@ mod tests {
         assert_eq!(CgroupDirectory::recorded(parent.path(), "one"), None);
     }
 
-    /// Creates a cgroup, or returns `None` on systems where none can be used.
+    /// Creates a cgroup. Returns `None` if no cgroup can be used and `BERTH_TEST_CGROUPS` allows
+    /// skipping the test.
+    #[expect(clippy::disallowed_methods, reason = "a setting of the tests")]
     fn create() -> Option<Arc<RunCgroup>> {
         let directory = CgroupDirectory::for_run(&Uuid::new_v4().to_string());
         match directory.and_then(RunCgroup::create) {
             Ok(run) => Some(Arc::new(run)),
             Err(error) => {
-                eprintln!("skipped, no cgroup can be used here: {error}");
+                let setting = std::env::var_os("BERTH_TEST_CGROUPS");
+                assert!(
+                    setting.is_some_and(|value| value == "skip"),
+                    "no cgroup can be used: {error}; BERTH_TEST_CGROUPS=skip skips this test"
+                );
+                eprintln!("skipped: no cgroup can be used: {error}");
                 None
             }
         }

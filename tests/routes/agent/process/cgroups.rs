@@ -1,4 +1,4 @@
-//! Client processes in cgroups, on systems where the agent can create some.
+//! Client processes in cgroups. Systems that allow none need `BERTH_TEST_CGROUPS=skip`.
 
 use std::{fs, path::Path};
 
