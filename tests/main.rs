@@ -3,6 +3,7 @@
 //! - `routes` has a module for each directory of the URL tree and tests one route at a time
 //! - `flows` tests behaviour across routes and processes
 //! - `architecture` checks rules about the source text and the OpenAPI documents
+//! - `documentation` checks the documents in `docs` and beside it against the code
 //! - `support` starts agents, servers, browsers and clients for the tests
 
 #![allow(
