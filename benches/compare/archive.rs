@@ -200,13 +200,13 @@ fn noise(length: usize) -> Vec<u8> {
 
 fn size_of(directory: &Path) -> std::io::Result<u64> {
     let mut size = 0;
-    let mut directorys: Vec<PathBuf> = vec![directory.to_owned()];
-    while let Some(directory) = directorys.pop() {
+    let mut directories: Vec<PathBuf> = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             // Chromium may remove files meanwhile.
             match entry.metadata() {
-                Ok(found) if found.is_dir() => directorys.push(entry.path()),
+                Ok(found) if found.is_dir() => directories.push(entry.path()),
                 Ok(found) => size += found.len(),
                 Err(_) => {}
             }

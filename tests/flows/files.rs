@@ -38,7 +38,7 @@ async fn file_written_through_control_is_reported_by_watch() {
     let content: Vec<u8> = (0..=255).cycle().take(3 << 20).collect();
     let write = route(&format!("/fs/write_file?path={}", path.display()));
     let request = dev.request(Method::PUT, &write).body(content.clone());
-    let response = in_time("an response", request.send()).await.unwrap();
+    let response = in_time("a response", request.send()).await.unwrap();
     assert_eq!(response.status(), 201);
     let until_created = async {
         loop {
@@ -53,7 +53,7 @@ async fn file_written_through_control_is_reported_by_watch() {
     assert_eq!(event["is_dir"], false);
 
     let read = route(&format!("/fs/read_file?path={}", path.display()));
-    let response = in_time("an response", dev.request(Method::GET, &read).send())
+    let response = in_time("a response", dev.request(Method::GET, &read).send())
         .await
         .unwrap();
     assert_eq!(

@@ -184,7 +184,7 @@ fn decode(png: &[u8]) -> Vec<u8> {
         .read_info()
         .expect("a PNG");
     let mut pixels = vec![0; reader.output_buffer_size().expect("of a size")];
-    let info = reader.next_frame(&mut pixels).expect("a image");
+    let info = reader.next_frame(&mut pixels).expect("an image");
     assert_eq!(info.color_type, png::ColorType::Rgb);
     pixels
 }
@@ -206,7 +206,7 @@ impl Photo {
     /// Decodes a PNG in base64.
     pub fn of(image: &Value, name: &str) -> Self {
         let png = STANDARD
-            .decode(image.as_str().expect("a image"))
+            .decode(image.as_str().expect("an image"))
             .expect("base64");
         if let Some(directory) = std::env::var_os("BERTH_TEST_PICTURES") {
             let directory = Path::new(&directory);
@@ -221,7 +221,7 @@ impl Photo {
             reader.output_buffer_size().expect("of a size"),
         );
         let mut pixels = vec![0; size];
-        let info = reader.next_frame(&mut pixels).expect("a image");
+        let info = reader.next_frame(&mut pixels).expect("an image");
         let samples = info.color_type.samples();
         let pixels = pixels
             .chunks_exact(samples)

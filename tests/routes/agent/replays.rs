@@ -325,7 +325,7 @@ async fn sound_is_recorded_if_requested() {
             assert!(loudness(&path) > -40.0);
             let video = Video::of(&path, SPOT.0, SPOT.1);
             let (seen_at, sound_at) = (video.first(WHITE).unwrap(), first_sound(&path));
-            println!("seen_at at {seen_at}, sound_at at {sound_at}");
+            println!("image at {seen_at}, sound at {sound_at}");
             assert!(
                 (seen_at - sound_at).abs() < 1.0,
                 "{seen_at} {sound_at} {video:?}"

@@ -610,9 +610,9 @@ fn without_repeats(events: &[Event]) -> impl Iterator<Item = Input> {
 
 /// Asserts that the X server received exactly the expected events, in order. The pointer was at
 /// `at` before.
-fn compare(events: &[Event], expected_event: &[ServerEvent], mut at: Position) {
+fn compare(events: &[Event], expected: &[ServerEvent], mut at: Position) {
     let mut received = without_repeats(events).enumerate().peekable();
-    for (index, expected_event) in expected_event.iter().enumerate() {
+    for (index, expected_event) in expected.iter().enumerate() {
         if let ServerEvent::Move(along @ Move::Along(_, to)) = expected_event {
             let is_on_path = |received: &(usize, Input)| matches!(received.1, Input::Move(x, y) if (x, y) != *to && along.passes((x, y)));
             while received.next_if(is_on_path).is_some() {}
@@ -636,9 +636,9 @@ fn compare(events: &[Event], expected_event: &[ServerEvent], mut at: Position) {
         let found = received.next();
         let fits = match (expected_event, found.map(|(_, received)| received)) {
             (
-                ServerEvent::Button(expected_event, expected_down),
+                ServerEvent::Button(expected_number, expected_down),
                 Some(Input::Button { number, down }),
-            ) => (*expected_event, *expected_down) == (number, down),
+            ) => (*expected_number, *expected_down) == (number, down),
             (ServerEvent::Key(expected_down), Some(Input::Key { down, .. })) => {
                 *expected_down == down
             }
@@ -659,8 +659,8 @@ async fn check(
     const LAST: &str = "F9";
     run_batch(agent, vec![action("press_key", json!({"keys": [LAST]}))]).await;
     expected.tap(LAST);
-    let count = |expected_event: &&ServerEvent| matches!(expected_event, ServerEvent::Key(false));
-    let releases = expected.received.iter().filter(count).count();
+    let is_release = |event: &&ServerEvent| matches!(event, ServerEvent::Key(false));
+    let releases = expected.received.iter().filter(is_release).count();
     let received = record
         .take_when("all that was received", |events| {
             let released = without_repeats(events)
@@ -706,13 +706,10 @@ async fn check(
     assert_eq!(seen.moves.last().map(|(at, _)| *at), Some(expected.at));
     // A page may receive the current position again.
     let again = Move::To(at);
-    let moves = expected
-        .received
-        .iter()
-        .filter_map(|expected_event| match expected_event {
-            ServerEvent::Move(to) => Some(to),
-            ServerEvent::Button(..) | ServerEvent::Key(_) => None,
-        });
+    let moves = expected.received.iter().filter_map(|event| match event {
+        ServerEvent::Move(to) => Some(to),
+        ServerEvent::Button(..) | ServerEvent::Key(_) => None,
+    });
     let mut paths = std::iter::once(&again).chain(moves).peekable();
     for (index, (at, _)) in seen.moves.iter().enumerate() {
         let remaining = paths.clone().take(9).collect::<Vec<_>>();

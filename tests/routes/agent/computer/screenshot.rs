@@ -89,7 +89,7 @@ async fn screenshot_follows_resized_and_restarted_screens() {
     })
     .await;
     // Its size is set shortly after it has started.
-    until("a image of it", async || {
+    until("an image of the new screen", async || {
         let request = agent.post("/computer/screenshot").json(&json!({}));
         let (status, _) = agent.answer(request).await;
         (status == StatusCode::OK).then_some(())

@@ -362,7 +362,7 @@ async fn invalid_download_request_names_each_invalid_field() {
     }
     let pairs = [("path", &*path_of("")), ("compression_level", "best")];
     let request = agent.get(&query("download_dir_zstd", &pairs));
-    let response = in_time("an response", request.send()).await.unwrap();
+    let response = in_time("a response", request.send()).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     agent.stop().await;
 }

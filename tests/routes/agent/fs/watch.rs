@@ -371,7 +371,7 @@ async fn subdirectories_are_limited_across_all_watches() {
         ids.push(watch(&agent, directory.path(), true).await);
     }
     let body = json!({"path": directory.path(), "recursive": true});
-    let response = in_time("an response", agent.post("/fs/watch").json(&body).send())
+    let response = in_time("a response", agent.post("/fs/watch").json(&body).send())
         .await
         .unwrap();
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -528,7 +528,7 @@ async fn watches_are_limited_and_refused_ones_do_not_count() {
         assert!(status.is_client_error());
     }
     let body = json!({"path": directory.path()});
-    let response = in_time("an response", agent.post("/fs/watch").json(&body).send())
+    let response = in_time("a response", agent.post("/fs/watch").json(&body).send())
         .await
         .unwrap();
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -553,7 +553,7 @@ async fn inotify_limit_is_429_and_refused_watch_releases_its_directories() {
     }
     let body = json!({"path": directory.path(), "recursive": true});
     for _ in 0..3 {
-        let response = in_time("an response", agent.post("/fs/watch").json(&body).send())
+        let response = in_time("a response", agent.post("/fs/watch").json(&body).send())
             .await
             .unwrap();
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);

@@ -524,7 +524,7 @@ async fn readers_are_limited_until_one_disconnects() {
         readers.push(Events::open(program_request(&agent, "xvfb", "true")).await);
     }
     let request = || program_request(&agent, "xvfb", "true");
-    let refused = in_time("an response", request().send()).await.unwrap();
+    let refused = in_time("a response", request().send()).await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(refused.headers().contains_key("retry-after"));
     readers.pop();
