@@ -13,6 +13,8 @@ pub struct Source {
     pub text: String,
     /// The text without lines that are comments.
     pub code: String,
+    /// The code without its unit tests.
+    shipped: String,
 }
 
 /// Returns all Rust files below a directory of the package.
@@ -28,9 +30,11 @@ pub fn sources(directory: &str) -> Vec<Source> {
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).unwrap();
                 let path = path.strip_prefix(root).unwrap().to_str().unwrap();
+                let code = without_comments(&text);
                 found.push(Source {
                     path: path.to_owned(),
-                    code: without_comments(&text),
+                    shipped: without_unit_tests(&code),
+                    code,
                     text,
                 });
             }
@@ -48,6 +52,20 @@ fn without_comments(text: &str) -> String {
         .join("\n")
 }
 
+/// Returns the code up to an inline module of unit tests, which is the last item of its file, and
+/// without declarations of such modules: `mod tests;`.
+fn without_unit_tests(code: &str) -> String {
+    let mut parts = code.split("#[cfg(test)]");
+    let mut shipped = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(';') {
+            Some((declaration, rest)) if !declaration.contains('{') => shipped.push_str(rest),
+            _ => break,
+        }
+    }
+    shipped
+}
+
 impl Source {
     pub fn is_in(&self, places: &[&str]) -> bool {
         places.iter().any(|place| self.path.starts_with(place))
@@ -63,7 +81,7 @@ impl Source {
         if self.is_unit_tests() {
             return "";
         }
-        self.code.split("#[cfg(test)]").next().unwrap_or_default()
+        &self.shipped
     }
 
     /// Returns the paths within this crate that the file names, without `crate`:
@@ -175,4 +193,10 @@ fn import_tree_is_flattened() {
     let joined: Vec<String> = paths.iter().map(|path| path.join("::")).collect();
     assert_eq!(joined, ["x::a::b", "x::a::c::d", "x::f"]);
     assert_eq!(rest, ";");
+}
+
+#[test]
+fn only_unit_tests_are_left_out_of_shipped_code() {
+    let code = "mod a;\n#[cfg(test)]\nmod tests;\nmod b;\n#[cfg(test)]\nmod more { use c; }\n";
+    assert_eq!(without_unit_tests(code), "mod a;\n\nmod b;\n");
 }
