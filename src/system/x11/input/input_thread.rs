@@ -188,6 +188,8 @@ impl InputThread {
     pub(super) fn view(&mut self, access: &DisplayAccess) -> Result<ScreenState, InputError> {
         let state = self.connect(access);
         let state = state.and_then(|screen| Ok(screen.state()?));
+        // A client that saw an effect of the batch here must not learn later that it failed.
+        self.confirm_playback();
         self.require_reachable(state)
     }
 

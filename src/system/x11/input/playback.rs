@@ -156,6 +156,14 @@ impl InputThread {
         playback.action_started_at = Instant::now();
     }
 
+    /// Records the confirmed events of the current batch, if there is one.
+    pub(super) fn confirm_playback(&mut self) {
+        if let Some(mut playback) = self.playback.take() {
+            self.confirm(&mut playback);
+            self.playback = Some(playback);
+        }
+    }
+
     /// Records the events confirmed by the screen, unless it is another connection by now.
     fn confirm(&self, playback: &mut Playback) {
         if let Some((_, screen)) = &self.connection

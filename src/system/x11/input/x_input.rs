@@ -215,6 +215,7 @@ impl XInput {
 
     pub(super) fn state(&mut self) -> Result<ScreenState, X11Error> {
         let pointer = self.x.query_pointer(self.root)?.reply()?;
+        self.pointer_confirmed();
         // Events of earlier changes of the screen have arrived before this reply.
         self.drain_events()?;
         Ok(ScreenState {
@@ -317,12 +318,17 @@ impl XInput {
     pub(super) fn sync_pointer(&mut self) -> Result<(), X11Error> {
         if self.confirmed_events < self.sent_events {
             self.sync()?;
-            self.confirmed_events = self.sent_events;
         }
+        self.pointer_confirmed();
+        Ok(())
+    }
+
+    /// Records that the server has processed all pointer events: it has replied to a later request.
+    fn pointer_confirmed(&mut self) {
+        self.confirmed_events = self.sent_events;
         if mem::take(&mut self.press_unconfirmed) {
             self.pressed_at = Some(Instant::now());
         }
-        Ok(())
     }
 
     /// Waits until the server has processed all requests.
