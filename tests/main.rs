@@ -2,8 +2,7 @@
 //!
 //! - `routes` has a module for each directory of the URL tree and tests one route at a time
 //! - `flows` tests behaviour across routes and processes
-//! - `architecture` checks rules about the source text and the OpenAPI documents
-//! - `documentation` checks the documents in `docs` and beside it against the code
+//! - `architecture` checks rules about the source text, the documents and the OpenAPI documents
 //! - `support` starts agents, servers, browsers and clients for the tests
 
 #![allow(
@@ -17,7 +16,6 @@
 )]
 
 mod architecture;
-mod documentation;
 mod flows;
 mod routes;
 mod support;

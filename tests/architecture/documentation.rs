@@ -8,6 +8,8 @@ use std::{
     process::Command,
 };
 
+use super::source::{assert_none, occurrences, sources};
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -36,10 +38,6 @@ fn between<'a>(text: &'a str, open: &'a str, close: char) -> impl Iterator<Item 
     text.match_indices(open)
         .filter_map(move |(at, _)| text[at + open.len()..].split_once(close))
         .map(|(inside, _)| inside)
-}
-
-fn assert_none(offences: &[String]) {
-    assert!(offences.is_empty(), "\n{}\n", offences.join("\n"));
 }
 
 #[test]
@@ -124,29 +122,24 @@ fn configuration_lists_every_option() {
     assert_none(&offences);
 }
 
-/// Returns the names of metrics in the sources below the directory.
-fn metrics(directory: &Path, found: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            metrics(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(path).unwrap();
-            for kind in ["counter!(", "gauge!(", "histogram!("] {
-                for (at, _) in text.match_indices(kind) {
-                    let name = text[at + kind.len()..].trim_start();
-                    let name = name.strip_prefix('"').and_then(|name| name.split_once('"'));
-                    found.extend(name.map(|(name, _)| name.to_owned()));
-                }
+/// Returns the names of all metrics of the programs.
+fn metrics() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for source in sources("src") {
+        for kind in ["counter!(", "gauge!(", "histogram!("] {
+            for end in occurrences(&source.text, kind) {
+                let name = source.text[end..].trim_start().strip_prefix('"');
+                let name = name.and_then(|name| name.split_once('"'));
+                names.extend(name.map(|(name, _)| name.to_owned()));
             }
         }
     }
+    names
 }
 
 #[test]
 fn operations_list_every_metric() {
-    let mut names = BTreeSet::new();
-    metrics(&root().join("src"), &mut names);
+    let names = metrics();
     assert!(names.len() > 10, "{names:?}");
     let document = read("docs/operations.md");
     let missing = names
