@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
-use sea_orm::ConnectionTrait;
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -143,12 +143,26 @@ impl Dev {
 
     /// Runs a statement on the server's database.
     pub async fn sql(&self, statement: &str) {
-        let file = self.state_dir().join("berth.db");
-        let db = sea_orm::Database::connect(format!("sqlite:{}", file.display()))
-            .await
-            .unwrap();
+        let db = self.database().await;
         db.execute_unprepared(statement).await.unwrap();
         db.close().await.unwrap();
+    }
+
+    /// Returns the state of a browser's record.
+    pub async fn recorded_state(&self, browser: &str) -> String {
+        let db = self.database().await;
+        let query = format!("SELECT state FROM browsers WHERE id = '{browser}'");
+        let row = db.query_one_raw(Statement::from_string(DbBackend::Sqlite, query));
+        let row = row.await.unwrap().expect("a record");
+        let state = row.try_get("", "state").unwrap();
+        db.close().await.unwrap();
+        state
+    }
+
+    async fn database(&self) -> DatabaseConnection {
+        let file = self.state_dir().join("berth.db");
+        let database = sea_orm::Database::connect(format!("sqlite:{}", file.display()));
+        database.await.unwrap()
     }
 
     pub fn pid(&self) -> Pid {

@@ -12,30 +12,37 @@ use super::{
 };
 use crate::{
     api::ids::{BrowserId, ProjectId},
+    backoff::Backoff,
     control::store::StoreError,
     request_scope::inherit,
 };
 
-/// Between two attempts to record the end of a browser.
-const RECORD_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// The first and the longest delay before another attempt to record the end of a browser.
+const RECORD_RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 impl Browsers {
     /// Ends the hosts of an earlier run and marks its browsers as gone. Returns how many were
     /// marked. Must run before the first request.
     pub async fn recover(&self) -> Result<usize, StoreError> {
-        if let Err(error) = self.inner.fleet.clean_up().await {
-            tracing::error!(%error, "cannot clean up the hosts of an earlier run");
+        match self.inner.fleet.clean_up().await {
+            Ok(remaining) => {
+                for (browser, removed) in remaining {
+                    self.take_over_when_removed(browser, removed);
+                }
+            }
+            Err(error) => tracing::error!(%error, "cannot clean up the hosts of an earlier run"),
         }
         let store = &self.inner.store;
         let mut gone = 0;
         for (id, state) in store.unfinished_browsers().await? {
             match state {
                 State::Creating => store.delete_creating_browser(&id).await?,
-                _ => {
-                    // Matches no row if the browser was ending already: it keeps its reason.
-                    let withdrawn = store.withdraw_browser(&id, EndReason::Gone, Utc::now());
-                    gone += usize::from(withdrawn.await?);
-                    store.close_browser(&id).await?;
+                state => {
+                    // A browser that was ending already keeps its reason.
+                    gone += usize::from(state == State::Active);
+                    store
+                        .close_browser(&id, EndReason::Gone, Utc::now())
+                        .await?;
                 }
             }
         }
@@ -97,7 +104,7 @@ impl Browsers {
                     self.take_over_replays(browser).await;
                     pending.extend(browser.apply(Event::HostStopped).unwrap_or_default());
                 }
-                Action::CloseRow | Action::DeleteRow => {
+                Action::CloseRow(_) | Action::DeleteRow => {
                     self.record_end(browser.id().clone(), action).await;
                 }
             }
@@ -138,8 +145,9 @@ impl Browsers {
 
     /// Records the end of a browser, and retries in the background if the database fails.
     ///
-    /// A failing database must not keep a host from being stopped. A row that is not updated before
-    /// the process ends is settled at the next start.
+    /// A failing database must not keep a host from being stopped, and on a full disk only the
+    /// removal of the host's data makes room for the update. A row that is not updated before the
+    /// process ends is settled at the next start.
     pub(super) async fn record_end(&self, id: BrowserId, end: Action) {
         let Err(error) = self.try_record_end(&id, end).await else {
             return;
@@ -147,10 +155,10 @@ impl Browsers {
         tracing::error!(browser = %id, ?end, %error, "cannot record end of browser; retrying");
         let this = self.clone();
         self.inner.shutdown.spawn(async move {
-            let mut ticks = tokio::time::interval(RECORD_RETRY_INTERVAL);
+            let mut delays = Backoff::new(RECORD_RETRY_DELAY.0, RECORD_RETRY_DELAY.1);
             loop {
                 tokio::select! {
-                    _ = ticks.tick() => {}
+                    () = tokio::time::sleep(delays.next_delay()) => {}
                     () = this.inner.shutdown.requested() => return,
                 }
                 if this.try_record_end(&id, end).await.is_ok() {
@@ -167,7 +175,7 @@ impl Browsers {
                 store.withdraw_browser(id, reason, Utc::now()).await?;
                 Ok(())
             }
-            Action::CloseRow => store.close_browser(id).await,
+            Action::CloseRow(reason) => store.close_browser(id, reason, Utc::now()).await,
             Action::DeleteRow => store.delete_creating_browser(id).await,
             Action::MakeVisible | Action::SaveReplays | Action::StopHost => Ok(()),
         }

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::{AGENT_RESTART_TIMEOUT, BrowserError, Browsers, handle::BrowserHandle};
 use crate::{
@@ -138,6 +139,11 @@ impl Browsers {
         if self.inner.shutdown.is_requested() {
             return;
         }
+        let removed = browser.host().data_removed();
+        if !removed.is_cancelled() {
+            self.take_over_when_removed(browser.id().clone(), removed.clone());
+            return;
+        }
         let taking_over = self.inner.replays.take_over(browser.id().clone());
         if timeout(TAKE_OVER_TIMEOUT, taking_over).await.is_err() {
             tracing::warn!(
@@ -145,5 +151,19 @@ impl Browsers {
                 "storing the replays of a stopped host continues in the background"
             );
         }
+    }
+
+    /// Stores the recordings of a stopped host in the background once its data is removed, which
+    /// includes saving its recordings.
+    pub(super) fn take_over_when_removed(&self, browser: BrowserId, removed: CancellationToken) {
+        let this = self.clone();
+        self.inner.shutdown.spawn(async move {
+            tokio::select! {
+                () = removed.cancelled() => {}
+                () = this.inner.shutdown.requested() => return,
+            }
+            // Runs as a task of its own, which retries until it succeeds.
+            this.inner.replays.take_over(browser);
+        });
     }
 }

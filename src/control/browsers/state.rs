@@ -66,8 +66,8 @@ pub enum Action {
     SaveReplays,
     /// Stop the host and remove its data, then apply [`Event::HostStopped`].
     StopHost,
-    /// Record that the host is stopped.
-    CloseRow,
+    /// Record that the host is stopped, and why the browser ended.
+    CloseRow(EndReason),
     /// Delete the row.
     DeleteRow,
 }
@@ -103,7 +103,14 @@ impl State {
                     Gone => &[Withdraw(Gone), StopHost],
                 },
             ),
-            (State::Deleting(reason), Event::HostStopped) => (State::Deleted(reason), &[CloseRow]),
+            (State::Deleting(reason), Event::HostStopped) => (
+                State::Deleted(reason),
+                match reason {
+                    Deleted => &[CloseRow(Deleted)],
+                    Idle => &[CloseRow(Idle)],
+                    Gone => &[CloseRow(Gone)],
+                },
+            ),
             (State::Discarded, Event::HostStopped) => (State::Discarded, &[]),
             (state, event) => return Err(Rejected { state, event }),
         })
@@ -159,9 +166,10 @@ mod tests {
             ]
         );
         let (state, actions) = state.apply(Event::HostStopped).unwrap();
+        let close = Action::CloseRow(EndReason::Deleted);
         assert_eq!(
             (state, actions),
-            (State::Deleted(EndReason::Deleted), &[Action::CloseRow][..])
+            (State::Deleted(EndReason::Deleted), &[close][..])
         );
     }
 
@@ -195,7 +203,10 @@ mod tests {
                                 Action::Withdraw(_) => withdrawn += 1,
                                 Action::SaveReplays => prop_assert_eq!(stops, 0),
                                 Action::StopHost => stops += 1,
-                                Action::CloseRow | Action::DeleteRow => prop_assert!(after.is_final()),
+                                Action::CloseRow(reason) => {
+                                    prop_assert_eq!(after, State::Deleted(*reason));
+                                }
+                                Action::DeleteRow => prop_assert!(after.is_final()),
                             }
                         }
                         if let State::Deleting(reason) = before {

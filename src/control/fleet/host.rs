@@ -42,7 +42,8 @@ pub enum HostState {
     Listening(SocketAddr),
     /// The agent ended and is being started again, possibly at another address.
     Restarting,
-    /// The host was stopped or given up, and its data is removed. This state is final.
+    /// The host was stopped or given up, and its data is removed or about to be. This state is
+    /// final.
     Gone,
 }
 
@@ -74,6 +75,8 @@ pub struct HostController {
 struct Shared {
     options: Mutex<LaunchOptions>,
     was_ready: AtomicBool,
+    /// Cancelled when the host's data is removed.
+    data_removed: CancellationToken,
 }
 
 impl Host {
@@ -89,6 +92,7 @@ impl Host {
         let shared = Arc::new(Shared {
             options: Mutex::new(options),
             was_ready: AtomicBool::new(false),
+            data_removed: CancellationToken::new(),
         });
         let controller = HostController {
             state: sender,
@@ -193,7 +197,7 @@ impl Host {
         Ok(())
     }
 
-    /// Stops the host and resolves when it is gone and its data removed.
+    /// Stops the host and resolves when it is gone.
     pub async fn stop(&self) {
         self.stop.cancel();
         self.wait_gone().await;
@@ -204,6 +208,12 @@ impl Host {
         let mut state = self.state.clone();
         // An error means that the fleet has dropped the controller, so the host is gone, too.
         let _ = state.wait_for(|state| *state == HostState::Gone).await;
+    }
+
+    /// Returns the token that is cancelled when the data of the gone host is removed and its
+    /// recordings are saved.
+    pub fn data_removed(&self) -> &CancellationToken {
+        &self.shared.data_removed
     }
 
     async fn agent(&self) -> Result<AgentEndpoint<'_>, AgentError> {
@@ -243,6 +253,11 @@ impl HostController {
     /// start, which is not retried.
     pub fn was_ready(&self) -> bool {
         self.shared.was_ready.load(Ordering::Relaxed)
+    }
+
+    /// Returns the token to cancel when the host's data is removed.
+    pub fn data_removed(&self) -> CancellationToken {
+        self.shared.data_removed.clone()
     }
 
     /// Returns the options with which to start the agent again.

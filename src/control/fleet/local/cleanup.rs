@@ -19,7 +19,11 @@ use nix::{
 };
 use tokio::task::spawn_blocking;
 
-use crate::system::{media::recorder, process::agent_run, process::stat::ProcStat};
+use crate::system::{
+    files::remove::remove_all,
+    media::recorder,
+    process::{agent_run, stat::ProcStat},
+};
 
 /// The longest wait for killed processes to disappear.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -143,18 +147,48 @@ fn move_files(state: &Path, destination: &Path) -> io::Result<()> {
 
 /// Returns whether `path` is a directory and not a link to one.
 fn is_directory(path: &Path) -> io::Result<bool> {
+    use io::ErrorKind::{NotADirectory, NotFound};
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(false),
         found => Ok(found?.is_dir()),
     }
 }
 
 /// Removes a directory with its content. Succeeds if it does not exist.
 pub(super) async fn remove_directory(directory: &Path) -> io::Result<()> {
-    match tokio::fs::remove_dir_all(directory).await {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
+    let directory = directory.to_owned();
+    let removed = spawn_blocking(move || remove_all(&directory)).await;
+    removed.map_err(io::Error::other)?
+}
+
+/// Removes the content of the host's `directory` but the agent's recordings. Continues after a
+/// failure, and returns the first one.
+pub(super) async fn remove_all_but_recordings(directory: &Path) -> io::Result<()> {
+    let directory = directory.to_owned();
+    let removed = spawn_blocking(move || {
+        let state = directory.join(AGENT_STATE_DIRECTORY);
+        let outside = remove_siblings_of(&state);
+        let inside = match is_directory(&state)? {
+            true => remove_siblings_of(&state.join(recorder::files::DIRECTORY)),
+            false => Ok(()),
+        };
+        outside.and(inside)
+    });
+    removed.await.map_err(io::Error::other)?
+}
+
+/// Removes the other entries of the directory of `kept`.
+fn remove_siblings_of(kept: &Path) -> io::Result<()> {
+    let mut first_error = None;
+    for entry in fs::read_dir(kept.parent().unwrap_or(kept))? {
+        let path = entry?.path();
+        if path != kept
+            && let Err(error) = remove_all(&path)
+        {
+            first_error.get_or_insert(error);
+        }
     }
+    first_error.map_or(Ok(()), Err)
 }
 
 /// Finds the processes that [`kill_processes_using`] kills. Never returns this process or one of
@@ -364,5 +398,29 @@ mod tests {
         remove_directory(&directory.path().join("none"))
             .await
             .unwrap();
+    }
+
+    #[tokio::test]
+    async fn everything_but_recordings_is_removed_and_links_are_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (browser, other) = (
+            directory.path().join("brw_a"),
+            directory.path().join("brw_b"),
+        );
+        for file in ["state/replays/one", "state/user-data/file", "token"] {
+            for browser in [&browser, &other] {
+                let file = browser.join(file);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, "").unwrap();
+            }
+        }
+        remove_all_but_recordings(&browser).await.unwrap();
+        assert!(browser.join("state/replays/one").exists());
+        assert!(!browser.join("state/user-data").exists() && !browser.join("token").exists());
+
+        fs::remove_dir_all(browser.join("state")).unwrap();
+        std::os::unix::fs::symlink(other.join("state"), browser.join("state")).unwrap();
+        remove_all_but_recordings(&browser).await.unwrap();
+        assert!(other.join("state/user-data/file").exists());
     }
 }

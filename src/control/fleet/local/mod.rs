@@ -2,6 +2,7 @@
 //!
 //! - [`agent_process`]: starts an agent and reads the address at which it listens.
 //! - [`supervisor`]: owns the process of one agent, restarts it and cleans up after it.
+//! - [`host_directory`]: removes the directory of a host, and retries until that succeeds.
 //! - [`cleanup`]: kills processes that an agent left behind, and saves its recordings.
 //! - [`agent_log`]: copies an agent's log into control's.
 //!
@@ -26,16 +27,19 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::spawn_blocking,
 };
+use tokio_util::sync::CancellationToken;
 
 mod agent_log;
 mod agent_process;
 mod cleanup;
+mod host_directory;
 mod supervisor;
 
 pub use agent_log::TARGET as AGENT_LOG_TARGET;
 use agent_process::AgentCommand;
 use cleanup::KnownPrograms;
-use supervisor::{HostDirectory, Supervisor};
+use host_directory::HostDirectory;
+use supervisor::Supervisor;
 
 use super::{
     agent_client::AgentClient,
@@ -123,11 +127,7 @@ impl LocalFleet {
         permit: HostPermit,
     ) -> Result<Host, HostStartError> {
         let inner = &*self.inner;
-        let directory = HostDirectory {
-            path: inner.directory.join(id.as_str()),
-            orphaned_recordings: inner.orphaned_recordings.clone(),
-            programs: inner.programs.clone(),
-        };
+        let directory = inner.host_directory(inner.directory.join(id.as_str()));
         let token = SecretString::from(random_hex::<32>());
         let command = AgentCommand {
             browser: id.clone(),
@@ -147,7 +147,7 @@ impl LocalFleet {
         let (child, address) = match started {
             Ok(started) => started,
             Err(error) => {
-                directory.remove().await;
+                directory.remove(CancellationToken::new()).await;
                 return Err(error);
             }
         };
@@ -159,22 +159,46 @@ impl LocalFleet {
 
     /// Kills the processes of an earlier run, saves its recordings and removes its other data.
     /// Must run before the first host is started.
-    pub async fn clean_up(&self) -> io::Result<()> {
-        let directory = &self.inner.directory;
-        if !tokio::fs::try_exists(directory).await? {
-            return Ok(());
+    ///
+    /// Returns the browsers whose data could not be removed yet, each with the token that is
+    /// cancelled when it is.
+    pub async fn clean_up(&self) -> io::Result<Vec<(BrowserId, CancellationToken)>> {
+        let inner = &*self.inner;
+        if !tokio::fs::try_exists(&inner.directory).await? {
+            return Ok(Vec::new());
         }
         let mut hosts = Vec::new();
-        let mut entries = tokio::fs::read_dir(directory).await?;
-        while let Some(host) = entries.next_entry().await? {
-            cleanup::kill_client_processes(&host.path()).await;
-            hosts.push(host.path());
+        let mut entries = tokio::fs::read_dir(&inner.directory).await?;
+        while let Some(entry) = entries.next_entry().await? {
+            cleanup::kill_client_processes(&entry.path()).await;
+            hosts.push(entry.path());
         }
-        cleanup::kill_processes_using(directory, &self.inner.programs).await?;
-        for host in hosts {
-            cleanup::move_recordings(&host, &self.inner.orphaned_recordings).await?;
+        let killed = cleanup::kill_processes_using(&inner.directory, &inner.programs).await;
+        let mut remaining = Vec::new();
+        for path in hosts {
+            let (host, removed) = (inner.host_directory(path), CancellationToken::new());
+            let id = host.browser();
+            match &killed {
+                Ok(()) => host.remove_unused(removed.clone()).await,
+                // Finds out which of the hosts have processes that survived.
+                Err(_) => host.remove(removed.clone()).await,
+            }
+            if !removed.is_cancelled() {
+                remaining.extend(id.map(|id| (id, removed)));
+            }
         }
-        cleanup::remove_directory(directory).await
+        Ok(remaining)
+    }
+}
+
+impl Inner {
+    fn host_directory(&self, path: PathBuf) -> HostDirectory {
+        HostDirectory {
+            path,
+            orphaned_recordings: self.orphaned_recordings.clone(),
+            programs: self.programs.clone(),
+            shutdown: self.shutdown.clone(),
+        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     net::SocketAddr,
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -10,7 +9,8 @@ use super::{
     super::host::{HostController, HostState},
     HostPermit,
     agent_process::AgentCommand,
-    cleanup::{self, KnownPrograms},
+    cleanup,
+    host_directory::HostDirectory,
 };
 use crate::{api::ids::BrowserId, backoff::Backoff, system::process::child::Child};
 
@@ -21,31 +21,6 @@ const RESTART_DELAY: (Duration, Duration) = (Duration::from_millis(100), Duratio
 /// The most restarts in a row. Running for [`STABLE_AFTER`] starts the count again.
 const MAX_RESTARTS: u32 = 8;
 const STABLE_AFTER: Duration = Duration::from_secs(60);
-
-/// The directory of one host, and how to remove it.
-pub(super) struct HostDirectory {
-    pub(super) path: PathBuf,
-    pub(super) orphaned_recordings: PathBuf,
-    pub(super) programs: KnownPrograms,
-}
-
-impl HostDirectory {
-    /// Kills the processes that use the directory, saves the recordings in it and removes it.
-    ///
-    /// If the recordings cannot be saved the directory stays, and the next start tries again.
-    pub(super) async fn remove(&self) {
-        let removed = async {
-            cleanup::kill_client_processes(&self.path).await;
-            cleanup::kill_processes_using(&self.path, &self.programs).await?;
-            cleanup::move_recordings(&self.path, &self.orphaned_recordings).await?;
-            cleanup::remove_directory(&self.path).await
-        };
-        if let Err(error) = removed.await {
-            let directory = self.path.display();
-            tracing::error!(%directory, %error, "cannot remove the directory of a host");
-        }
-    }
-}
 
 /// Owns one agent's process: restarts it when it exits, and cleans up when it is stopped.
 pub(super) struct Supervisor {
@@ -101,7 +76,8 @@ impl Supervisor {
             child = restarted;
             self.controller.set_state(HostState::Listening(address));
         }
-        self.directory.remove().await;
+        let removed = self.controller.data_removed();
+        self.directory.remove(removed).await;
         self.controller.set_state(HostState::Gone);
     }
 

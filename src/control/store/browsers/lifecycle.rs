@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait, ActiveValue::Set, ColumnTrait, ConnectionTrait, DbErr, EntityTrait,
-    QueryFilter, TransactionTrait, UpdateMany, sea_query::Expr,
+    ActiveModelTrait,
+    ActiveValue::Set,
+    ColumnTrait, ConnectionTrait, DbErr, EntityTrait, QueryFilter, TransactionTrait, UpdateMany,
+    sea_query::{Expr, Func},
 };
 
 use super::{
@@ -97,12 +99,32 @@ impl Store {
         Ok(changed.rows_affected > 0)
     }
 
-    /// Marks an ending browser as deleted, once its host is stopped.
-    pub async fn close_browser(&self, id: &BrowserId) -> Result<(), StoreError> {
+    /// Marks a browser as deleted, once its host is stopped. If [`Self::withdraw_browser`] has
+    /// recorded the reason and the time, they stay.
+    ///
+    /// Succeeds in any order with a retried `withdraw_browser`, which then changes nothing.
+    pub async fn close_browser(
+        &self,
+        id: &BrowserId,
+        reason: EndReason,
+        now: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        let or = |column: browser::Column, value: Expr| Func::coalesce([Expr::col(column), value]);
+        let reason = Expr::value(end_reason_text(reason));
+        let now = Expr::value(to_millis(now));
         browser::Entity::update_many()
             .col_expr(browser::Column::State, Expr::value(DELETED))
+            .col_expr(
+                browser::Column::EndReason,
+                or(browser::Column::EndReason, reason).into(),
+            )
+            .col_expr(browser::Column::LiveName, Expr::value(None::<String>))
+            .col_expr(
+                browser::Column::DeletedAt,
+                or(browser::Column::DeletedAt, now).into(),
+            )
             .filter(browser::Column::Id.eq(id.to_string()))
-            .filter(browser::Column::State.eq(DELETING))
+            .filter(browser::Column::State.is_in([ACTIVE, DELETING]))
             .exec(&self.db)
             .await?;
         Ok(())

@@ -73,7 +73,10 @@ async fn browser_is_found_from_publication_to_purge() {
         State::Deleting(reason)
     );
     assert_eq!(store.unfinished_browsers().await.unwrap().len(), 1);
-    store.close_browser(&created.id).await.unwrap();
+    store
+        .close_browser(&created.id, EndReason::Gone, Utc::now())
+        .await
+        .unwrap();
     assert_eq!(store.unfinished_browsers().await.unwrap(), []);
     let ended = find(StateFilter::All).await.unwrap();
     assert_eq!(ended.state, State::Deleted(reason));
@@ -224,13 +227,33 @@ async fn purge_deletes_only_browsers_that_ended_before_the_limit() {
     let later = then + TimeDelta::milliseconds(1);
     // The host is still being stopped.
     assert_eq!(store.purge_browsers(later).await.unwrap(), 0);
-    store.close_browser(&old.id).await.unwrap();
+    store.close_browser(&old.id, reason, then).await.unwrap();
     assert_eq!(store.purge_browsers(then).await.unwrap(), 0);
     assert_eq!(store.purge_browsers(later).await.unwrap(), 1);
     for (id, found) in [(old.id, false), (live.id, true)] {
         let row = store.find_browser(&project, &id, StateFilter::All);
         assert_eq!(row.await.unwrap().is_some(), found);
     }
+}
+
+#[tokio::test]
+async fn browser_is_closed_although_its_end_was_not_recorded_before() {
+    let (_directory, store, project) = store().await;
+    let browser = publish(&store, new(&project, Some("n"))).await;
+    let now = Utc::now();
+    let close = store.close_browser(&browser.id, EndReason::Idle, now);
+    close.await.unwrap();
+    // The retried statement is the later one.
+    let withdraw = store.withdraw_browser(&browser.id, EndReason::Idle, now);
+    assert!(!withdraw.await.unwrap());
+    let row = store.find_browser(&project, &browser.id, StateFilter::Deleted);
+    let row = row.await.unwrap().unwrap();
+    assert_eq!(row.state, State::Deleted(EndReason::Idle));
+    assert_eq!(
+        row.deleted_at.unwrap().timestamp_millis(),
+        now.timestamp_millis()
+    );
+    publish(&store, new(&project, Some("n"))).await;
 }
 
 #[tokio::test]

@@ -114,7 +114,8 @@ async fn deletion_succeeds_although_database_refuses_it() {
         dev.allow().await;
         until("the deletion in the record", async || {
             let record = dev.get(&format!("{path}?status=deleted")).await;
-            record.body["deleted_at"].is_string().then_some(())
+            let is_complete = dev.recorded_state(id(&created)).await == "deleted";
+            (record.body["deleted_at"].is_string() && is_complete).then_some(())
         })
         .await;
         dev.browser(json!({"name": "n"})).await;
