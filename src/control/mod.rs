@@ -49,7 +49,7 @@ pub mod key_create;
 mod keyed_mutex;
 pub mod keys;
 pub mod proxy;
-mod purge;
+pub mod purge;
 pub mod replays;
 pub mod routes;
 pub mod session_token;
@@ -62,6 +62,7 @@ use browsers::Browsers;
 use fleet::LocalFleet;
 use keys::{ApiKeys, random_hex};
 use proxy::Proxy;
+use purge::Purge;
 use replays::{ReplayError, Replays};
 use session_token::SessionTokens;
 use settings::{Config, Settings, SettingsError};
@@ -205,8 +206,8 @@ pub async fn start(
     let browsers = Browsers::new(store.clone(), fleet, replays.clone(), shutdown.clone());
     let gone = browsers.recover().await?;
     replays.recover().await?;
-    shutdown.spawn(browsers.clone().purge(config.keep_records));
-    shutdown.spawn(replays.clone().purge(config.keep_replays));
+    let purge = Purge::new(store.clone(), replays.clone(), config.retention);
+    shutdown.spawn(purge.run(shutdown.clone()));
     if gone > 0 {
         tracing::warn!(gone, "marked browsers of an earlier run as gone");
     }

@@ -1,36 +1,141 @@
 //! Deletes what has passed its retention period.
+//!
+//! Retention periods are measured by the wall clock, which may be wrong, and a deletion cannot be
+//! undone. So each pass compares the advance of the wall clock since the last one with that of a
+//! clock that cannot be set. If they differ, purges are suspended for [`SUSPENSION`], in which the
+//! wall clock can be corrected.
 
-use std::{fmt::Display, time::Duration};
+use std::{fmt::Display, io, time::Duration};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::shutdown::Shutdown;
+use super::{
+    replays::Replays,
+    store::{PurgeClock, Store},
+};
+use crate::{shutdown::Shutdown, system::process::boot::BootTime};
 
 const PURGE_INTERVAL: Duration = Duration::from_secs(60 * 60);
+/// The running time of the machine for which purges are suspended after the wall clock was set.
+pub const SUSPENSION: Duration = Duration::from_secs(3 * 24 * 60 * 60);
+/// The largest difference between the two clocks that is not a change of the wall clock.
+const MAX_DRIFT: TimeDelta = TimeDelta::minutes(5);
+/// The longest time for which the machine may have been off, which no clock measures. After a
+/// longer one the wall clock counts as set.
+const MAX_OFF_TIME: TimeDelta = TimeDelta::days(7);
 
-/// Deletes what ended longer than `keep` ago, now and hourly until shutdown.
-///
-/// `delete` deletes what ended before a time and returns how many there were. `subject` names it
-/// in the log.
-pub(super) async fn purge<F, E>(
-    subject: &'static str,
-    keep: Duration,
-    shutdown: &Shutdown,
-    delete: impl Fn(DateTime<Utc>) -> F,
-) where
-    F: Future<Output = Result<u64, E>>,
-    E: Display,
-{
-    let mut ticks = tokio::time::interval(PURGE_INTERVAL);
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
-            () = shutdown.requested() => return,
+/// The time by both clocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClockReading {
+    pub wall: DateTime<Utc>,
+    pub boot: BootTime,
+}
+
+/// The retention periods.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    /// The retention period of the rows of ended browsers.
+    pub records: Duration,
+    /// The retention period of finished replays.
+    pub replays: Duration,
+}
+
+/// Deletes expired records and replays.
+pub struct Purge {
+    store: Store,
+    replays: Replays,
+    retention: Retention,
+}
+
+impl ClockReading {
+    fn now() -> io::Result<ClockReading> {
+        Ok(ClockReading {
+            wall: Utc::now(),
+            boot: BootTime::now()?,
+        })
+    }
+}
+
+impl Purge {
+    pub fn new(store: Store, replays: Replays, retention: Retention) -> Purge {
+        Purge {
+            store,
+            replays,
+            retention,
         }
-        match delete(Utc::now() - keep).await {
-            Ok(0) => {}
-            Ok(count) => tracing::info!(count, "purged {subject}"),
-            Err(error) => tracing::error!(%error, "cannot purge {subject}"),
+    }
+
+    /// Deletes what has expired, now and hourly until shutdown.
+    pub async fn run(self, shutdown: Shutdown) {
+        let mut ticks = tokio::time::interval(PURGE_INTERVAL);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = shutdown.requested() => return,
+            }
+            match ClockReading::now() {
+                Ok(now) => self.pass(now).await,
+                Err(error) => tracing::error!(%error, "cannot purge: cannot read the clocks"),
+            }
         }
+    }
+
+    /// Deletes what has expired at `now`, unless purges are suspended.
+    pub async fn pass(&self, now: ClockReading) {
+        let clock = match self.store.purge_clock().await {
+            Ok(last) => advance(last.as_ref(), now),
+            Err(error) => {
+                tracing::error!(%error, "cannot purge: cannot read the time of the last purge");
+                return;
+            }
+        };
+        // On a full disk this fails. Then the purge makes room, and the next pass compares its time
+        // with that of an earlier one.
+        if let Err(error) = self.store.set_purge_clock(&clock).await {
+            tracing::error!(%error, "cannot record the time of the purge");
+        }
+        if !clock.suspended.is_zero() {
+            let hours = clock.suspended.as_secs().div_ceil(60 * 60);
+            tracing::warn!(hours, wall = %clock.wall, "purge suspended: the wall clock was set");
+            return;
+        }
+        let before = clock.wall - self.retention.records;
+        report("ended browsers", self.store.purge_browsers(before).await);
+        let before = clock.wall - self.retention.replays;
+        report("replays", self.replays.delete_older_than(before).await);
+    }
+}
+
+fn report(subject: &'static str, deleted: Result<u64, impl Display>) {
+    match deleted {
+        Ok(0) => {}
+        Ok(count) => tracing::info!(count, "purged {subject}"),
+        Err(error) => tracing::error!(%error, "cannot purge {subject}"),
+    }
+}
+
+/// Returns the clock at `now`, which is suspended if the wall clock was set since `last`.
+fn advance(last: Option<&PurgeClock>, now: ClockReading) -> PurgeClock {
+    let suspended = last.map_or(SUSPENSION, |last| {
+        let elapsed = now.boot.since(&last.boot);
+        match was_set(now.wall - last.wall, elapsed) {
+            true => SUSPENSION,
+            false => last.suspended.saturating_sub(elapsed.unwrap_or_default()),
+        }
+    });
+    PurgeClock {
+        wall: now.wall,
+        boot: now.boot,
+        suspended,
+    }
+}
+
+/// Returns whether the wall clock was set, if it advanced by `wall` in the time `elapsed`. That is
+/// `None` if the machine was off for some of it.
+fn was_set(wall: TimeDelta, elapsed: Option<Duration>) -> bool {
+    match elapsed.map(TimeDelta::from_std) {
+        Some(Ok(elapsed)) => (wall - elapsed).abs() > MAX_DRIFT,
+        Some(Err(_)) => true,
+        None => !(-MAX_DRIFT..=MAX_OFF_TIME).contains(&wall),
     }
 }

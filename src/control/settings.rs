@@ -9,8 +9,17 @@ use std::{
 
 use url::Url;
 
-use super::state_dir::{StateDir, StateDirError};
-use crate::system::cdp::chromium_flags::{ChromiumFlags, Variable};
+use super::{
+    purge::Retention,
+    state_dir::{StateDir, StateDirError},
+};
+use crate::{
+    system::cdp::chromium_flags::{ChromiumFlags, Variable},
+    token_setting,
+};
+
+/// The variable with the token for the metrics.
+const METRICS_TOKEN: &str = "BERTH_METRICS_TOKEN";
 
 /// Options of `berth control` and `berth dev`.
 #[derive(Debug, Clone, clap::Args)]
@@ -121,10 +130,7 @@ pub struct Config {
     pub state_dir: PathBuf,
     pub public_url: Option<Url>,
     pub shutdown_grace_period: Duration,
-    /// The retention period of the rows of ended browsers.
-    pub keep_records: Duration,
-    /// The retention period of finished replays.
-    pub keep_replays: Duration,
+    pub retention: Retention,
     /// The total size of stored replays above which new recordings are refused.
     pub replay_bytes: u64,
     pub fleet: FleetConfig,
@@ -176,8 +182,10 @@ impl Settings {
             state_dir: self.state.path()?,
             public_url: self.public_url.clone(),
             shutdown_grace_period: Duration::from_secs(self.stop_seconds),
-            keep_records: days(self.keep_days),
-            keep_replays: days(self.keep_replay_days),
+            retention: Retention {
+                records: days(self.keep_days),
+                replays: days(self.keep_replay_days),
+            },
             replay_bytes: self.replays_mb << 20,
             fleet: self.fleet.check(log)?,
         })

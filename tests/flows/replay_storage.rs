@@ -25,13 +25,16 @@ use berth::{
     },
     control::{
         blobs::BlobStore,
+        browsers::state::EndReason,
         fleet::{AgentClient, ReplayClient},
+        purge::{ClockReading, Purge, Retention, SUSPENSION},
         replays::{Replays, state::State as ReplayState},
-        store::{NewBrowserRow, ReplayRow, Store},
+        store::{NewBrowserRow, ReplayRow, StateFilter, Store},
     },
     shutdown::Shutdown,
+    system::process::boot::BootTime,
 };
-use chrono::Utc;
+use chrono::{DateTime, TimeDelta, Utc};
 use futures::{StreamExt, TryStreamExt};
 use reqwest::StatusCode;
 use sea_orm::ConnectionTrait;
@@ -251,6 +254,37 @@ impl ControlPlane {
             .path()
             .join("orphans")
             .join(self.browser.as_str())
+    }
+
+    /// Purges at a time, after `uptime` seconds of the machine's first run.
+    async fn purge(&self, keep: Duration, wall: DateTime<Utc>, uptime: u64) {
+        self.purge_in("first", keep, wall, uptime).await;
+    }
+
+    /// Purges at a time, after `uptime` seconds of a run of the machine.
+    async fn purge_in(&self, boot: &str, keep: Duration, wall: DateTime<Utc>, uptime: u64) {
+        let retention = Retention {
+            records: keep,
+            replays: keep,
+        };
+        let boot = BootTime {
+            boot_id: boot.to_owned(),
+            uptime: Duration::from_secs(uptime),
+        };
+        Purge::new(self.store.clone(), self.replays.clone(), retention)
+            .pass(ClockReading { wall, boot })
+            .await;
+    }
+
+    /// Creates the record of a browser that has ended.
+    async fn ended_browser(&self) -> BrowserId {
+        let id = browser_of(&self.store, &self.project).await;
+        self.store.publish_browser(&id).await.unwrap();
+        let close = self
+            .store
+            .close_browser(&id, EndReason::Deleted, Utc::now());
+        close.await.unwrap();
+        id
     }
 
     async fn take_over(&self) {
@@ -748,7 +782,7 @@ async fn restart_completes_interrupted_transfers() {
 
 #[tokio::test]
 async fn replays_older_than_retention_are_deleted() {
-    let (mut control, agent) = (ControlPlane::start().await, FakeAgent::default());
+    let (control, agent) = (ControlPlane::start().await, FakeAgent::default());
     let client = agent.start().await;
     let (old, new, recording) = (
         agent.add_recording(&content(1)),
@@ -763,17 +797,69 @@ async fn replays_older_than_retention_are_deleted() {
             "UPDATE replays SET finished_at = finished_at - 86400000, started_at = 0 WHERE id IN ('{old}', '{recording}')"
         ))
         .await;
-    let long_ago = Duration::from_secs(60 * 60);
-    control.replays = service(&control.directory, &control.store, QUOTA, &control.shutdown);
-    let purging = tokio::spawn(control.replays.clone().purge(long_ago));
-    until("the deletion of the old replay", async || {
-        let row = control.store.find_replay(&old).await.unwrap();
-        row.is_none().then_some(())
-    })
-    .await;
+    let retention = Duration::from_secs(60 * 60);
+    let now = Utc::now();
+    control.purge(retention, now, 0).await;
+    assert!(control.blob(&old).exists(), "purges start suspended");
+    let later = SUSPENSION.as_secs();
+    let now = now + TimeDelta::seconds(later.cast_signed());
+    control
+        .sql("UPDATE replays SET finished_at = finished_at + 259200000")
+        .await;
+    control.purge(retention, now, later).await;
+    assert!(control.store.find_replay(&old).await.unwrap().is_none());
     assert!(!control.blob(&old).exists());
     assert_eq!(control.content(&new).await, content(2));
     assert_eq!(control.row(&recording).await.state, ReplayState::Recording);
-    control.shutdown.request();
-    in_time("the end of the purge task", purging).await.unwrap();
+}
+
+#[tokio::test]
+async fn set_wall_clock_suspends_purges_so_that_it_can_be_corrected() {
+    let (control, agent) = (ControlPlane::start().await, FakeAgent::default());
+    let client = agent.start().await;
+    let replay = agent.add_recording(&content(1));
+    agent.finish(&replay);
+    control.collect(&client).await;
+    let ended = control.ended_browser().await;
+    let month = Duration::from_secs(30 * 24 * 60 * 60);
+    let is_retained = async || {
+        let record = control
+            .store
+            .find_browser(&control.project, &ended, StateFilter::All);
+        let record = record.await.unwrap().is_some();
+        assert_eq!(record, control.blob(&replay).exists());
+        record
+    };
+    let (start, hour, year) = (Utc::now(), 60 * 60, TimeDelta::days(365));
+    let suspension = SUSPENSION.as_secs();
+    let wall_at = |uptime: u64| start + TimeDelta::seconds(uptime.cast_signed());
+    let mut uptime = suspension;
+    for at in [0, suspension] {
+        control.purge(month, wall_at(at), at).await;
+    }
+    // The clock is a year ahead until the last hour of the suspension, and then corrected.
+    while uptime < 2 * suspension - hour {
+        uptime += hour;
+        control.purge(month, wall_at(uptime) + year, uptime).await;
+        assert!(is_retained().await);
+    }
+    uptime += hour;
+    control.purge(month, wall_at(uptime), uptime).await;
+    uptime += suspension;
+    control.purge(month, wall_at(uptime), uptime).await;
+    assert!(is_retained().await);
+    // The machine is off for a week, or for longer.
+    let mut off = TimeDelta::zero();
+    for (boot, days) in [("second", 7), ("third", 30)] {
+        off += TimeDelta::days(days);
+        let now = wall_at(uptime) + off;
+        control.purge_in(boot, month, now, uptime).await;
+        assert!(is_retained().await);
+    }
+    // The clock is not corrected.
+    let now = wall_at(uptime + suspension) + off;
+    control
+        .purge_in("third", month, now, uptime + suspension)
+        .await;
+    assert!(!is_retained().await);
 }

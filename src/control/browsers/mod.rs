@@ -36,7 +36,6 @@ use super::{
     activity::Activity,
     fleet::{AgentError, HostError, HostStartError, LocalFleet, ReplayClient},
     keyed_mutex::KeyedMutex,
-    purge::purge,
     replays::Replays,
     store::{BrowserRow, Listing, StateFilter, Store, StoreError, UniqueConstraint},
 };
@@ -222,16 +221,6 @@ impl Browsers {
             Err(HostError::Gone) => Err(BrowserError::NotFound),
             Err(error) => Err(BrowserError::Unreachable(error)),
         }
-    }
-
-    /// Deletes the rows of browsers that ended longer than `keep` ago, now and hourly until
-    /// shutdown.
-    pub async fn purge(self, keep: Duration) {
-        let Inner {
-            store, shutdown, ..
-        } = &*self.inner;
-        let remove = |before| store.purge_browsers(before);
-        purge("ended browsers", keep, shutdown, remove).await;
     }
 
     /// Finds an active browser and counts this as activity.

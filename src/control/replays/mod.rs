@@ -31,7 +31,6 @@ use super::{
     blobs::{BlobError, BlobStore, PutError, PutLimits},
     fleet::AgentError,
     keyed_mutex::KeyedMutex,
-    purge::purge,
     store::{ReplayEnd, ReplayRow, Store, StoreError},
 };
 use crate::{
@@ -272,13 +271,8 @@ impl Replays {
         Ok(())
     }
 
-    /// Deletes replays that ended longer than `keep` ago, now and hourly until shutdown.
-    pub async fn purge(self, keep: Duration) {
-        let delete = |before| self.delete_older_than(before);
-        purge("replays", keep, &self.inner.shutdown, delete).await;
-    }
-
-    async fn delete_older_than(&self, before: DateTime<Utc>) -> Result<u64, ReplayError> {
+    /// Deletes the replays that ended before `before`. Returns how many.
+    pub async fn delete_older_than(&self, before: DateTime<Utc>) -> Result<u64, ReplayError> {
         let Inner { store, blobs, .. } = &*self.inner;
         let mut count = 0;
         loop {

@@ -1,6 +1,7 @@
 //! The database of control. Only this module and its children use SQL.
 //!
-//! - [`projects`], [`api_keys`], [`browsers`], [`replays`]: the queries on each table.
+//! - [`projects`], [`api_keys`], [`browsers`], [`replays`], [`purge_clock`]: the queries on each
+//!   table.
 //! - [`entity`]: the tables as sea-orm entities.
 //! - [`migration`]: the history of the schema.
 //! - [`constraints`]: which unique constraint a database error is about.
@@ -25,12 +26,14 @@ mod constraints;
 mod entity;
 mod migration;
 mod projects;
+mod purge_clock;
 mod replays;
 
 pub use api_keys::{ApiKeyRow, NewApiKey};
 pub use browsers::{BrowserRow, Change, Creation, Listing, NewBrowserRow, StateFilter};
 pub use constraints::UniqueConstraint;
 pub use projects::ProjectRow;
+pub use purge_clock::PurgeClock;
 pub use replays::{ReplayEnd, ReplayRow};
 
 /// The longest wait of a statement for a write of another process to the same file.

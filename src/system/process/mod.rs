@@ -6,6 +6,7 @@
 //! pty         pseudo-terminals
 //! tree/       snapshots of /proc; signals and kills whole process trees
 //! agent_run   one run of the agent: the mark and the cgroup of its client processes
+//! boot        the running time of the machine
 //! cgroup      the cgroups of client processes, where the agent may create some
 //! freeze      stops a process group for a moment
 //! stat        one line of /proc/<pid>/stat
@@ -23,6 +24,7 @@
 //! ```
 
 pub mod agent_run;
+pub mod boot;
 pub mod cgroup;
 pub mod child;
 pub mod freeze;

@@ -5,4 +5,5 @@ pub mod api_key;
 pub mod browser;
 pub mod browser_tag;
 pub mod project;
+pub mod purge_clock;
 pub mod replay;

@@ -4,6 +4,7 @@ use sea_orm_migration::prelude::*;
 
 mod m0001_projects_keys_browsers;
 mod m0002_replays;
+mod m0003_purge_clock;
 
 pub(crate) struct Migrator;
 
@@ -13,6 +14,37 @@ impl MigratorTrait for Migrator {
         vec![
             Box::new(m0001_projects_keys_browsers::Migration),
             Box::new(m0002_replays::Migration),
+            Box::new(m0003_purge_clock::Migration),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::Utc;
+    use sea_orm::{ConnectionTrait, Database};
+
+    use super::*;
+    use crate::control::store::Store;
+
+    #[tokio::test]
+    async fn database_of_every_earlier_version_is_migrated() {
+        for applied in (1_u32..).take(Migrator::migrations().len() - 1) {
+            let directory = tempfile::tempdir().unwrap();
+            let file = directory.path().join("old.db");
+            let url = format!("sqlite:{}?mode=rwc", file.display());
+            let old = Database::connect(url).await.unwrap();
+            Migrator::up(&old, Some(applied)).await.unwrap();
+            let insert = "INSERT INTO projects (id, name, live_name, status, created_at, updated_at) \
+                VALUES ('proj_00000000000000000000000000', 'p', 'p', 'active', 0, 0)";
+            old.execute_unprepared(insert).await.unwrap();
+            old.close().await.unwrap();
+
+            let store = Store::open_sqlite(&file).await.unwrap();
+            let found = store.find_project_named("p").await.unwrap();
+            assert!(found.is_some(), "{applied}");
+            store.default_project("default", Utc::now()).await.unwrap();
+            assert_eq!(store.purge_clock().await.unwrap(), None);
+        }
     }
 }
