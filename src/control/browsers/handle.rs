@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::state::{Action, Event, Rejected, State};
@@ -11,6 +11,9 @@ use crate::{
     api::ids::{BrowserId, ProjectId},
     control::{activity::Activity, fleet::Host},
 };
+
+/// The most updates that wait for the one in progress.
+pub(super) const MAX_WAITING_UPDATES: usize = 16;
 
 /// A browser with its host, state and activity.
 pub(super) struct BrowserHandle {
@@ -23,7 +26,15 @@ pub(super) struct BrowserHandle {
     replays_changed: Arc<Notify>,
     state: Mutex<State>,
     /// Serializes updates, because each consists of several steps.
-    updates: tokio::sync::Mutex<()>,
+    updates: Arc<tokio::sync::Mutex<()>>,
+    /// Has a permit for each update that runs or waits.
+    update_permits: Arc<Semaphore>,
+}
+
+/// Exclusive permission to update a browser, until it is dropped.
+pub(super) struct UpdateGuard {
+    _lock: OwnedMutexGuard<()>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl BrowserHandle {
@@ -42,7 +53,8 @@ impl BrowserHandle {
             ended: CancellationToken::new(),
             replays_changed: Arc::default(),
             state: Mutex::new(State::Creating),
-            updates: tokio::sync::Mutex::default(),
+            updates: Arc::default(),
+            update_permits: Arc::new(Semaphore::new(1 + MAX_WAITING_UPDATES)),
         }
     }
 
@@ -91,8 +103,14 @@ impl BrowserHandle {
         self.activity.idle_at_least(self.idle_timeout).await;
     }
 
-    pub(super) async fn lock_updates(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.updates.lock().await
+    /// Waits for the updates before this one. Returns `None` if [`MAX_WAITING_UPDATES`] wait
+    /// already. Dropping the future leaves the queue.
+    pub(super) async fn lock_updates(&self) -> Option<UpdateGuard> {
+        let permit = self.update_permits.clone().try_acquire_owned().ok()?;
+        Some(UpdateGuard {
+            _lock: self.updates.clone().lock_owned().await,
+            _permit: permit,
+        })
     }
 
     /// Applies an event. The caller must run the returned actions.

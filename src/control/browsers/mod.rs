@@ -74,6 +74,8 @@ pub enum BrowserError {
     IdempotencyKeyInFlight,
     #[error("browser limit reached ({0})")]
     LimitReached(u32),
+    #[error("too many updates of the browser are waiting ({0})")]
+    UpdateQueueFull(usize),
     #[error("the server is shutting down")]
     ShuttingDown,
     #[error("the client cancelled the request")]

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{BrowserError, Browsers, handle::BrowserHandle};
+use super::{
+    BrowserError, Browsers,
+    handle::{BrowserHandle, MAX_WAITING_UPDATES},
+};
 use crate::{
     api::{ids::ProjectId, viewport::ViewportRequest},
     control::{
@@ -22,8 +25,8 @@ pub struct BrowserChange {
 }
 
 impl Browsers {
-    /// Changes an active browser, first at its host and then in its row. Completes even if the
-    /// client disconnects.
+    /// Changes an active browser, first at its host and then in its row. Dropping the future while
+    /// it waits for earlier updates abandons it; once started, it completes.
     pub async fn update(
         &self,
         project: &ProjectId,
@@ -32,10 +35,15 @@ impl Browsers {
     ) -> Result<BrowserRow, BrowserError> {
         let browser = self.use_active(project, id_or_name).await?;
         let activity = browser.activity().begin();
+        let update_guard = browser.lock_updates().await;
+        let update_guard =
+            update_guard.ok_or(BrowserError::UpdateQueueFull(MAX_WAITING_UPDATES))?;
+        if !browser.is_visible() {
+            return Err(BrowserError::NotFound);
+        }
         let this = self.clone();
         let task = self.inner.shutdown.spawn(inherit(async move {
-            let _activity = activity;
-            let _update_lock = browser.lock_updates().await;
+            let (_activity, _update_guard) = (activity, update_guard);
             this.run_update(&browser, change).await
         }));
         task.await?

@@ -43,7 +43,8 @@ pub(crate) async fn get(
 
 /// Update a browser
 ///
-/// Changes an active browser. Fields that are absent or null stay unchanged.
+/// Changes an active browser. Fields that are absent or null stay unchanged. Updates of one browser
+/// run one after the other; one that still waits when its client disconnects is dropped.
 ///
 /// A viewport beyond 2560 × 1600 that is also larger than the one that the browser started with
 /// restarts Chromium: its tabs are lost.
@@ -59,6 +60,7 @@ pub(crate) async fn get(
         (status = 400, body = ErrorBody),
         (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody, description = "The name is taken"),
+        (status = 429, body = ErrorBody, description = "Too many updates of the browser are waiting"),
         (status = 502, body = ErrorBody, description = "The browser rejected the change"),
         (status = 503, body = ErrorBody, description = "The browser does not respond; the request may be repeated"),
     )

@@ -115,6 +115,9 @@ impl From<BrowserError> for ApiError {
             }
             BrowserError::Abandoned => {
                 ApiError::unavailable("the request was cancelled", RESTART_RETRY_DELAY)
+            error @ BrowserError::UpdateQueueFull(_) => {
+                ApiError::limit_exceeded(error.to_string(), RESTART_RETRY_DELAY)
+            }
             }
             BrowserError::HostStart(cause) => {
                 tracing::error!(%cause, "cannot start agent of a browser");

@@ -1,10 +1,20 @@
 //! `PATCH /browsers/{id}`.
 
-use reqwest::StatusCode;
-use serde_json::json;
+use std::sync::Arc;
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
 
 use super::id;
-use crate::support::{dev::Dev, wait::until};
+use crate::support::{
+    dev::{Answer, Dev},
+    wait::{in_time, until},
+};
 
 #[tokio::test]
 async fn update_changes_given_fields_and_keeps_others() {
@@ -103,4 +113,84 @@ async fn update_completes_after_client_disconnects() {
     })
     .await;
     dev.finish().await;
+}
+
+/// Stops the agent of the only browser, so that updates of the screen do not complete.
+fn stop_agent(dev: &Dev) -> Pid {
+    let agents = dev.descendants_with(" agent ");
+    let [agent] = agents[..] else {
+        panic!("one agent: {agents:?}");
+    };
+    kill(agent, Signal::SIGSTOP).unwrap();
+    agent
+}
+
+fn screen() -> Value {
+    json!({"viewport": {"width": 800, "height": 600}})
+}
+
+/// Returns the number of client connections of the server, including that of this request.
+async fn open_connections(dev: &Dev) -> String {
+    let metrics = dev.request(Method::GET, "/metrics").send().await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    let mut lines = metrics.lines();
+    let count = lines.find_map(|line| line.strip_prefix("berth_connections_open "));
+    count.expect("the gauge").to_owned()
+}
+
+#[tokio::test]
+async fn waiting_updates_are_bounded() {
+    const RUNNING_AND_WAITING: usize = 17;
+    let dev = Dev::start().await;
+    let path = format!("/browsers/{}", id(&dev.browser(json!({})).await));
+    let agent = stop_agent(&dev);
+    let mut updates: FuturesUnordered<_> = (0..=RUNNING_AND_WAITING)
+        .map(|_| dev.patch(&path, screen()))
+        .collect();
+    // The others wait for the agent.
+    let first = in_time("a refusal", updates.next()).await.unwrap();
+    first.assert_error(429, "limit_exceeded");
+    assert_eq!(first.header("retry-after"), "1");
+    kill(agent, Signal::SIGCONT).unwrap();
+    let mut completed = 0;
+    while let Some(answer) = in_time("an update", updates.next()).await {
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+        completed += 1;
+    }
+    assert_eq!(completed, RUNNING_AND_WAITING);
+    drop(updates);
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn waiting_update_of_a_disconnected_client_is_dropped() {
+    let dev = Arc::new(Dev::start().await);
+    let created = dev.browser(json!({})).await;
+    let path = format!("/browsers/{}", id(&created));
+    let agent = stop_agent(&dev);
+    let send = |change: Value| {
+        let request = dev.request(Method::PATCH, &path).json(&change);
+        tokio::spawn(Answer::of(request))
+    };
+    let expect_connections = async |count: &str| {
+        until("the connections", async || {
+            (open_connections(&dev).await == count).then_some(())
+        })
+        .await;
+    };
+    let running = send(screen());
+    expect_connections("2").await;
+    let abandoned = [0, 1, 2].map(|_| send(json!({"tags": {"abandoned": "yes"}})));
+    expect_connections("5").await;
+    for update in abandoned {
+        update.abort();
+    }
+    expect_connections("2").await;
+    let last = send(json!({"name": "last"}));
+    expect_connections("3").await;
+    kill(agent, Signal::SIGCONT).unwrap();
+    assert_eq!(running.await.unwrap().status, StatusCode::OK);
+    let last = last.await.unwrap().body;
+    assert_eq!((&last["name"], &last["tags"]), (&json!("last"), &json!({})));
+    Arc::into_inner(dev).expect("no other owner").finish().await;
 }
