@@ -1,7 +1,11 @@
 //! Session tokens: JSON Web Tokens in a browser's own URLs, each valid for a part of that browser.
+//!
+//! A token names the API key that it was issued for by the key's public part, which no other key
+//! and no other secret of the same key has. It ends when that key is deleted, rotated or expired.
 
 use std::{sync::Arc, time::Duration};
 
+use chrono::{DateTime, Utc};
 use jsonwebtoken::{
     Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode, get_current_timestamp,
 };
@@ -10,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::ids::{BrowserId, ProjectId, ReplayId};
 
-/// The lifetime of a token, far longer than the longest idle timeout. A token for a browser becomes
-/// useless with the end of the browser in any case.
+/// The lifetime of a token, far longer than the longest idle timeout, unless its key expires
+/// before. A token for a browser becomes useless with the end of the browser in any case.
 const LIFETIME: Duration = Duration::from_hours(30 * 24);
 /// The most bytes of a token. Longer ones are rejected without parsing.
 const MAX_LENGTH: usize = 1024;
@@ -42,12 +46,22 @@ pub enum Scope {
     Replay(ReplayId),
 }
 
+/// The API key with which a token ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issuer {
+    /// The key's public part.
+    pub key: String,
+    pub expires_at: Option<DateTime<Utc>>,
+}
+
 /// The content of a valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     pub browser: BrowserId,
     pub project: ProjectId,
     pub scope: Scope,
+    /// The public part of the key that the token was issued for. The caller must verify the key.
+    pub key: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -59,6 +73,8 @@ struct Claims {
     sub: String,
     /// The browser's project.
     project: String,
+    /// The public part of the API key. Tokens of earlier versions, which have none, are invalid.
+    key: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     replay: Option<String>,
 }
@@ -92,9 +108,15 @@ impl SessionTokens {
         }
     }
 
-    /// Issues a token for a part of one browser.
-    pub fn issue(&self, browser: &BrowserId, project: &ProjectId, scope: &Scope) -> String {
-        self.issue_at(get_current_timestamp(), browser, project, scope)
+    /// Issues a token for a part of one browser. It ends with the key of `issuer`.
+    pub fn issue(
+        &self,
+        issuer: &Issuer,
+        browser: &BrowserId,
+        project: &ProjectId,
+        scope: &Scope,
+    ) -> String {
+        self.issue_at(get_current_timestamp(), issuer, browser, project, scope)
     }
 
     #[expect(
@@ -104,6 +126,7 @@ impl SessionTokens {
     fn issue_at(
         &self,
         now: u64,
+        issuer: &Issuer,
         browser: &BrowserId,
         project: &ProjectId,
         scope: &Scope,
@@ -114,12 +137,16 @@ impl SessionTokens {
             Scope::LiveView => (LIVE_VIEW, None),
             Scope::Replay(id) => (REPLAY, Some(id.to_string())),
         };
+        let longest = now + LIFETIME.as_secs();
+        let key_expiry = issuer.expires_at.map(|time| time.timestamp());
+        let key_expiry = key_expiry.map(|time| u64::try_from(time).unwrap_or_default());
         let claims = Claims {
             aud: audience.to_owned(),
-            exp: now + LIFETIME.as_secs(),
+            exp: key_expiry.map_or(longest, |time| time.min(longest)),
             iat: now,
             sub: browser.to_string(),
             project: project.to_string(),
+            key: issuer.key.clone(),
             replay,
         };
         encode(&Header::new(Algorithm::HS256), &claims, &self.keys.signing)
@@ -145,6 +172,7 @@ impl SessionTokens {
             browser: claims.sub.parse().map_err(|_| InvalidToken)?,
             project: claims.project.parse().map_err(|_| InvalidToken)?,
             scope,
+            key: claims.key,
         })
     }
 }
@@ -166,6 +194,25 @@ mod tests {
         SessionTokens::new(&SecretSlice::from(vec![byte; 32]))
     }
 
+    fn issuer() -> Issuer {
+        Issuer {
+            key: "0123456789ab".to_owned(),
+            expires_at: None,
+        }
+    }
+
+    /// Returns the claims of a valid token.
+    fn claims() -> serde_json::Value {
+        json!({
+            "aud": SESSION,
+            "exp": get_current_timestamp() + 60,
+            "iat": 0,
+            "sub": BrowserId::generate().to_string(),
+            "project": ProjectId::generate().to_string(),
+            "key": issuer().key,
+        })
+    }
+
     fn part(value: &serde_json::Value) -> String {
         BASE64_URL_SAFE_NO_PAD.encode(value.to_string())
     }
@@ -179,12 +226,13 @@ mod tests {
             Scope::Replay(ReplayId::generate()),
         ] {
             let (browser, project) = (BrowserId::generate(), ProjectId::generate());
-            let token = tokens(1).issue(&browser, &project, &scope);
+            let token = tokens(1).issue(&issuer(), &browser, &project, &scope);
             assert!(token.len() < MAX_LENGTH);
             let grant = Grant {
                 browser,
                 project,
                 scope,
+                key: issuer().key,
             };
             assert_eq!(tokens(1).verify(&token), Ok(grant));
         }
@@ -194,7 +242,7 @@ mod tests {
     fn token_of_another_secret_or_modified_token_is_rejected() {
         let fresh = || {
             let (browser, project) = (BrowserId::generate(), ProjectId::generate());
-            tokens(1).issue(&browser, &project, &Scope::Session)
+            tokens(1).issue(&issuer(), &browser, &project, &Scope::Session)
         };
         let token = fresh();
         assert_eq!(tokens(2).verify(&token), Err(InvalidToken));
@@ -212,19 +260,41 @@ mod tests {
     fn expired_token_is_rejected() {
         let long_ago = get_current_timestamp() - LIFETIME.as_secs() - 1;
         let (browser, project) = (BrowserId::generate(), ProjectId::generate());
-        let token = tokens(1).issue_at(long_ago, &browser, &project, &Scope::Session);
+        let token = tokens(1).issue_at(long_ago, &issuer(), &browser, &project, &Scope::Session);
         assert_eq!(tokens(1).verify(&token), Err(InvalidToken));
     }
 
     #[test]
+    fn token_expires_no_later_than_its_key() {
+        let (browser, project) = (BrowserId::generate(), ProjectId::generate());
+        for (seconds, is_valid) in [(-1, false), (3600, true)] {
+            let issuer = Issuer {
+                expires_at: Some(Utc::now() + chrono::TimeDelta::seconds(seconds)),
+                ..issuer()
+            };
+            let token = tokens(1).issue(&issuer, &browser, &project, &Scope::Session);
+            assert_eq!(tokens(1).verify(&token).is_ok(), is_valid, "{seconds}");
+            let payload = token.split('.').nth(1).unwrap();
+            let payload = BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap();
+            let claims: Claims = serde_json::from_slice(&payload).unwrap();
+            let expected = issuer.expires_at.unwrap().timestamp().cast_unsigned();
+            assert_eq!(claims.exp, expected);
+        }
+    }
+
+    #[test]
+    fn token_without_a_key_is_rejected() {
+        let mut claims = claims();
+        let key = EncodingKey::from_secret(&[1; 32]);
+        let sign = |claims: &_| encode(&Header::new(Algorithm::HS256), claims, &key).unwrap();
+        assert!(tokens(1).verify(&sign(&claims)).is_ok());
+        claims.as_object_mut().unwrap().remove("key");
+        assert_eq!(tokens(1).verify(&sign(&claims)), Err(InvalidToken));
+    }
+
+    #[test]
     fn token_with_another_algorithm_is_rejected() {
-        let claims = json!({
-            "aud": SESSION,
-            "exp": get_current_timestamp() + 60,
-            "iat": 0,
-            "sub": BrowserId::generate().to_string(),
-            "project": ProjectId::generate().to_string(),
-        });
+        let claims = claims();
         let unsigned = format!(
             "{}.{}.",
             part(&json!({"alg": "none", "typ": "JWT"})),
@@ -243,14 +313,9 @@ mod tests {
     #[test]
     fn token_for_another_audience_is_rejected() {
         let signed = |audience: &str, replay: Option<&str>| {
-            let claims = json!({
-                "aud": audience,
-                "exp": get_current_timestamp() + 60,
-                "iat": 0,
-                "sub": BrowserId::generate().to_string(),
-                "project": ProjectId::generate().to_string(),
-                "replay": replay,
-            });
+            let mut claims = claims();
+            claims["aud"] = audience.into();
+            claims["replay"] = replay.into();
             let key = EncodingKey::from_secret(&[1; 32]);
             encode(&Header::new(Algorithm::HS256), &claims, &key).unwrap()
         };

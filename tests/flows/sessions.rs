@@ -1,10 +1,12 @@
-//! DevTools clients when a process between them and their browser ends.
+//! DevTools clients when a process between them and their browser ends, and the tokens in their
+//! URLs when the API key ends.
 
 use futures::{SinkExt, StreamExt};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, time::timeout};
 use tokio_tungstenite::{
@@ -13,7 +15,7 @@ use tokio_tungstenite::{
 };
 
 use crate::support::{
-    dev::Dev,
+    dev::{Answer, Dev},
     wait::{WAIT_TIMEOUT, until},
 };
 
@@ -208,5 +210,63 @@ async fn agent_killed_during_a_call_is_a_bad_gateway_without_retry() {
         (dev.get(&path).await.status == 200).then_some(())
     })
     .await;
+    dev.finish().await;
+}
+
+/// Creates a key and returns it with URLs of the browser that were issued for it, directly and
+/// through the first of them.
+async fn key_with_urls(dev: &Dev, browser: &Value) -> (Value, [String; 2]) {
+    let key = dev.post("/org/api_keys", json!({"name": "k"})).await.body;
+    let path = format!("/browsers/{}", browser["session_id"].as_str().unwrap());
+    let request = dev.anonymous(Method::GET, &path);
+    let seen = Answer::of(request.bearer_auth(key["key"].as_str().unwrap())).await;
+    let version_url = |url: &Value| {
+        let token = url.as_str().unwrap().split_once("?jwt=").unwrap().1;
+        format!("{path}/json/version?jwt={token}")
+    };
+    let direct = version_url(&seen.body["cdp_ws_url"]);
+    let version = Answer::of(dev.anonymous(Method::GET, &direct)).await;
+    let derived = version_url(&version.body["webSocketDebuggerUrl"]);
+    assert_eq!(status_of(dev, &derived).await, StatusCode::OK);
+    (key, [direct, derived])
+}
+
+async fn status_of(dev: &Dev, url: &str) -> StatusCode {
+    Answer::of(dev.anonymous(Method::GET, url)).await.status
+}
+
+#[tokio::test]
+async fn tokens_end_with_the_key_that_they_were_issued_for() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    let (_, untouched) = key_with_urls(&dev, &browser).await;
+    let path = |key: &Value| format!("/org/api_keys/{}", key["id"].as_str().unwrap());
+
+    // At once in the process that ends the key.
+    let (deleted, of_deleted) = key_with_urls(&dev, &browser).await;
+    assert_eq!(dev.delete(&path(&deleted)).await.status, 204);
+    let (rotated, of_rotated) = key_with_urls(&dev, &browser).await;
+    let rotation = format!("{}/rotate", path(&rotated));
+    assert_eq!(dev.post(&rotation, json!({})).await.status, 200);
+    for url in of_deleted.iter().chain(&of_rotated) {
+        assert_eq!(status_of(&dev, url).await, StatusCode::UNAUTHORIZED);
+    }
+
+    // Soon after another process has ended it.
+    for change in ["DELETE FROM api_keys", "UPDATE api_keys SET expires_at = 1"] {
+        let (key, urls) = key_with_urls(&dev, &browser).await;
+        let id = key["id"].as_str().unwrap();
+        dev.sql(&format!("{change} WHERE id = '{id}'")).await;
+        for url in &urls {
+            until("the end of the token", async || {
+                let status = status_of(&dev, url).await;
+                (status == StatusCode::UNAUTHORIZED).then_some(())
+            })
+            .await;
+        }
+    }
+    for url in &untouched {
+        assert_eq!(status_of(&dev, url).await, StatusCode::OK);
+    }
     dev.finish().await;
 }

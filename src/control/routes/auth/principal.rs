@@ -1,7 +1,8 @@
 //! Authenticates requests with an API key or a session token, and selects the project.
 //!
 //! An API key in the `Authorization` header is valid for all routes. A session token in the `jwt`
-//! query parameter of a browser's own URLs is valid only for a part of that browser.
+//! query parameter of a browser's own URLs is valid only for a part of that browser, and as long as
+//! the API key that it was issued for. The metrics have rules of their own ([`super::metrics`]).
 
 use axum::{
     extract::{FromRequestParts, Request, State},
@@ -15,7 +16,7 @@ use crate::{
     control::{
         Control,
         keys::{Identity, KeyError},
-        session_token::Scope,
+        session_token::{Issuer, Scope},
     },
     http::{ApiError, ApiResult, bearer_token},
 };
@@ -32,6 +33,8 @@ pub struct Principal {
     pub project: ProjectId,
     pub credential: Credential,
 }
+    /// The API key with which tokens in the response end.
+    pub issuer: Issuer,
 
 /// The credential with which a request was authenticated.
 #[derive(Debug, Clone)]
@@ -63,7 +66,7 @@ pub async fn authenticate(
     let principal = match &token {
         Some(token) => {
             let (method, path) = (request.method(), request.uri().path());
-            verify_session_token(&control, token, method, path)?
+            verify_session_token(&control, token, method, path).await?
         }
         None => verify_api_key(&control, request.headers()).await?,
     };
@@ -93,7 +96,7 @@ pub fn token_in(url: &Uri) -> Option<String> {
         .map(|(_, token)| token.into_owned())
 }
 
-fn verify_session_token(
+async fn verify_session_token(
     control: &Control,
     token: &str,
     method: &Method,
@@ -113,9 +116,17 @@ fn verify_session_token(
         credential: Credential::SessionToken(grant.scope),
     })
 }
+    let identity = match control.keys.identify(&grant.key).await {
+        Ok(identity) => identity,
+        Err(error @ (KeyError::Store(_) | KeyError::Task(_))) => {
+            return Err(ApiError::internal(error));
+        }
+        Err(_) => return Err(rejected()),
+    };
 
 /// Returns whether a scope allows a request to `route` of its browser, compared byte for byte.
 ///
+        issuer: Issuer::from(&identity),
 /// Ambiguous paths that could lead out of the scope are rejected when they are forwarded.
 fn scope_allows(scope: &Scope, method: &Method, route: &str) -> bool {
     let is_below = |prefix: &str| match route.strip_prefix(prefix) {
@@ -135,18 +146,7 @@ fn scope_allows(scope: &Scope, method: &Method, route: &str) -> bool {
 }
 
 async fn verify_api_key(control: &Control, headers: &HeaderMap) -> ApiResult<Principal> {
-    let identity = match control.keys.authenticate(bearer_token(headers)?).await {
-        Ok(identity) => identity,
-        Err(KeyError::Expired) => {
-            return Err(ApiError::unauthorized("the API key has expired"));
-        }
-        Err(KeyError::NotFound | KeyError::UnknownProject) => {
-            return Err(ApiError::unauthorized("the API key is not valid"));
-        }
-        Err(error @ (KeyError::Store(_) | KeyError::Task(_))) => {
-            return Err(ApiError::internal(error));
-        }
-    };
+    let identity = identify_api_key(control, bearer_token(headers)?).await?;
     let requested = requested_project(headers)?;
     Ok(Principal {
         project: select_project(control, identity.project.as_ref(), requested).await?,
@@ -155,10 +155,27 @@ async fn verify_api_key(control: &Control, headers: &HeaderMap) -> ApiResult<Pri
 }
 
 /// Selects the project of a request from the one that its key is bound to and the one that its
+        issuer: Issuer::from(&identity),
 /// headers name.
 async fn select_project(
     control: &Control,
     bound: Option<&ProjectId>,
+/// Verifies an API key. Every text that is not a valid key is a 401.
+pub(super) async fn identify_api_key(control: &Control, presented: &str) -> ApiResult<Identity> {
+    control
+        .keys
+        .authenticate(presented)
+        .await
+        .map_err(|error| match error {
+            KeyError::Expired => ApiError::unauthorized("the API key has expired"),
+            KeyError::Store(_) | KeyError::Task(_) => ApiError::internal(error),
+            KeyError::NotFound
+            | KeyError::UnknownProject
+            | KeyError::ForeignProject
+            | KeyError::OutlivesCaller(_) => ApiError::unauthorized("the API key is not valid"),
+        })
+}
+
     requested: Option<ProjectId>,
 ) -> ApiResult<ProjectId> {
     match (bound, requested) {
@@ -193,6 +210,15 @@ impl<S: Sync> FromRequestParts<S> for Principal {
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
         let principal = parts.extensions.get::<Principal>().cloned();
+impl From<&Identity> for Issuer {
+    fn from(identity: &Identity) -> Self {
+        Issuer {
+            key: identity.public_part.clone(),
+            expires_at: identity.expires_at,
+        }
+    }
+}
+
         principal.ok_or_else(|| ApiError::internal("the route is not behind `authenticate`"))
     }
 }

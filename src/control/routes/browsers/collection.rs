@@ -57,7 +57,7 @@ pub(crate) async fn create(
     let new = NewBrowser::from(request);
     let creation = key.map(|key| creation(key, &new)).transpose()?;
     let row = browsers.create(&principal.project, new, creation).await?;
-    let browser = to_browser(row, &tokens, &base_url);
+    let browser = to_browser(row, &principal, &tokens, &base_url);
     Ok((StatusCode::CREATED, Json(browser)))
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn list(
     };
     let rows = browsers.list(&principal.project, &listing).await?;
     Ok(Paged::new(request.page, rows, |row| {
-        to_browser(row, &tokens, &base_url)
+        to_browser(row, &principal, &tokens, &base_url)
     }))
 }
 

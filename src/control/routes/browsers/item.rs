@@ -38,7 +38,7 @@ pub(crate) async fn get(
 ) -> ApiResult<Json<Browser>> {
     let filter = request.status.into();
     let row = browsers.get(&principal.project, &id, filter).await?;
-    Ok(Json(to_browser(row, &tokens, &base_url)))
+    Ok(Json(to_browser(row, &principal, &tokens, &base_url)))
 }
 
 /// Update a browser
@@ -80,7 +80,7 @@ pub(crate) async fn update(
         start_url: request.start_url.map(Into::into),
     };
     let row = browsers.update(&principal.project, &id, change).await?;
-    Ok(Json(to_browser(row, &tokens, &base_url)))
+    Ok(Json(to_browser(row, &principal, &tokens, &base_url)))
 }
 
 /// Delete a browser

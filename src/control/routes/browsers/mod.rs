@@ -7,7 +7,7 @@ use http::StatusCode;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::public_base_url::PublicBaseUrl;
+use super::{auth::Principal, public_base_url::PublicBaseUrl};
 use crate::{
     api::browsers::{Browser, BrowserStatus},
     control::{
@@ -54,8 +54,13 @@ pub(crate) fn router(agent: OpenApi) -> OpenApiRouter<Control> {
 }
 
 /// Converts a row to its API representation, with URLs that contain session tokens.
-fn to_browser(row: BrowserRow, tokens: &SessionTokens, base_url: &PublicBaseUrl) -> Browser {
-    let token = |scope| tokens.issue(&row.id, &row.project_id, &scope);
+fn to_browser(
+    row: BrowserRow,
+    principal: &Principal,
+    tokens: &SessionTokens,
+    base_url: &PublicBaseUrl,
+) -> Browser {
+    let token = |scope| tokens.issue(&principal.issuer, &row.id, &row.project_id, &scope);
     // A headless or ended browser has no screen.
     let has_live_view = !row.headless && row.deleted_at.is_none();
     let live_view =
@@ -110,14 +115,14 @@ impl From<BrowserError> for ApiError {
             error @ BrowserError::LimitReached(_) => {
                 ApiError::limit_exceeded(error.to_string(), START_RETRY_DELAY)
             }
+            error @ BrowserError::UpdateQueueFull(_) => {
+                ApiError::limit_exceeded(error.to_string(), RESTART_RETRY_DELAY)
+            }
             BrowserError::ShuttingDown => {
                 ApiError::unavailable("the server is shutting down", RESTART_RETRY_DELAY)
             }
             BrowserError::Abandoned => {
                 ApiError::unavailable("the request was cancelled", RESTART_RETRY_DELAY)
-            error @ BrowserError::UpdateQueueFull(_) => {
-                ApiError::limit_exceeded(error.to_string(), RESTART_RETRY_DELAY)
-            }
             }
             BrowserError::HostStart(cause) => {
                 tracing::error!(%cause, "cannot start agent of a browser");

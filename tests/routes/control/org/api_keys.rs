@@ -178,3 +178,39 @@ async fn bound_key_manages_keys_of_its_project_only() {
     refused.assert_error(403, "forbidden");
     dev.finish().await;
 }
+
+#[tokio::test]
+async fn key_creates_and_rotates_no_key_that_outlives_it() {
+    let dev = Dev::start().await;
+    let caller = dev
+        .post("/org/api_keys", json!({"name": "c", "days_to_expire": 1}))
+        .await
+        .body;
+    let as_caller = |path: &str, body: Value| {
+        let request = dev.anonymous(Method::POST, path);
+        let request = request.bearer_auth(caller["key"].as_str().unwrap());
+        Answer::of(request.json(&body))
+    };
+    for lifetime in [
+        json!({"name": "n", "days_to_expire": 2}),
+        json!({"name": "n", "expires_at": "2999-01-01T00:00:00Z"}),
+    ] {
+        let refused = as_caller("/org/api_keys", lifetime).await;
+        refused.assert_error(403, "forbidden");
+        let message = refused.body["message"].as_str().unwrap();
+        let limit = caller["expires_at"].as_str().unwrap();
+        assert!(message.contains(limit), "{message}");
+    }
+    let inherited = as_caller("/org/api_keys", json!({"name": "n"})).await;
+    assert_eq!(inherited.status, StatusCode::CREATED);
+    assert_eq!(inherited.body["expires_at"], caller["expires_at"]);
+
+    let unlimited = dev.post("/org/api_keys", json!({"name": "u"})).await.body;
+    let rotate = |key: &Value| format!("/org/api_keys/{}/rotate", id(key));
+    let refused = as_caller(&rotate(&unlimited), json!({})).await;
+    refused.assert_error(403, "forbidden");
+    assert!(is_accepted(&dev, unlimited["key"].as_str().unwrap()).await);
+    let rotated = as_caller(&rotate(&inherited.body), json!({})).await;
+    assert_eq!(rotated.status, StatusCode::OK, "{}", rotated.body);
+    dev.finish().await;
+}

@@ -17,7 +17,7 @@ use crate::{
     control::{
         Control,
         proxy::SessionPath,
-        routes::public_base_url::PublicBaseUrl,
+        routes::{auth::Principal, public_base_url::PublicBaseUrl},
         session_token::{Scope, SessionTokens},
     },
     http::{ApiError, ApiResult, Json},
@@ -56,8 +56,11 @@ impl DevtoolsTargets {
             return Ok(response);
         }
         let mut targets = read_json(response.into_body()).await?;
-        let project = &self.forwarder.principal.project;
-        let token = self.tokens.issue(&session.id, project, &Scope::Session);
+        let Principal {
+            project, issuer, ..
+        } = &self.forwarder.principal;
+        let scope = Scope::Session;
+        let token = self.tokens.issue(issuer, &session.id, project, &scope);
         rewrite_addresses(&mut targets, &|path| {
             self.base_url.websocket(&session.id, path, &token)
         });

@@ -107,7 +107,9 @@ impl ReplayContext {
     /// Issues a token that is valid for one replay only.
     fn replay_token(&self, row: &ReplayRow) -> String {
         let scope = Scope::Replay(row.id.clone());
-        self.tokens.issue(&row.browser_id, &row.project_id, &scope)
+        let issuer = &self.forwarder.principal.issuer;
+        self.tokens
+            .issue(issuer, &row.browser_id, &row.project_id, &scope)
     }
 
     /// Forwards a request about one recording to its agent, and records the recording in the

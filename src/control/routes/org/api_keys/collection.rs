@@ -15,13 +15,16 @@ use crate::{
         keys::ApiKeys,
         routes::{auth::Principal, paged::Paged},
     },
-    http::{ApiError, ApiResult, Json, Query},
+    http::{ApiResult, Json, Query},
 };
 
 /// Create an API key
 ///
-/// The response contains the secret of the key, which is not shown again. A key that is bound to a
-/// project can create only keys of that project.
+/// The response contains the secret of the key, which is not shown again.
+///
+/// A key that is bound to a project can create only keys of that project, and one that expires only
+/// keys that expire no later. Without a project or an expiry, the new key has those of the key of
+/// the request.
 #[utoipa::path(
     post,
     path = "/org/api_keys",
@@ -31,7 +34,7 @@ use crate::{
     responses(
         (status = 201, body = ApiKeyWithSecret),
         (status = 400, body = ErrorBody),
-        (status = 403, body = ErrorBody, description = "The credential is bound to another project"),
+        (status = 403, body = ErrorBody, description = "The key of the request is bound to another project, or expires before the new key would"),
         (status = 404, body = ErrorBody, description = "The project does not exist"),
     )
 )]
@@ -41,15 +44,9 @@ pub(crate) async fn create(
     Json(request): Json<CreateApiKey>,
 ) -> ApiResult<(StatusCode, Json<ApiKeyWithSecret>)> {
     let expiry = request.expiry(Utc::now());
-    let project = match (&principal.api_key()?.project, request.project_id) {
-        (Some(bound), Some(requested)) if *bound != requested => {
-            return Err(ApiError::forbidden("the key belongs to another project"));
-        }
-        // A key of one project cannot create a key for all projects.
-        (Some(bound), _) => Some(bound.clone()),
-        (None, requested) => requested,
-    };
-    let created = keys.create(request.name.as_str(), project, expiry).await?;
+    let (caller, name) = (principal.api_key()?, request.name.as_str());
+    let created = keys.create_for(caller, name, request.project_id, expiry);
+    let created = created.await?;
     Ok((StatusCode::CREATED, Json(to_created_key(created))))
 }
 

@@ -32,8 +32,8 @@ pub(crate) async fn get(
 
 /// Delete an API key
 ///
-/// Requests with the key fail from now on; other server processes on the same database may accept
-/// it for up to 2 seconds.
+/// Requests with the key, and with tokens in URLs that were issued for it, fail from now on; other
+/// server processes on the same database may accept them for up to 2 seconds.
 #[utoipa::path(
     delete,
     path = "/org/api_keys/{id}",

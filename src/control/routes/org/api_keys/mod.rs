@@ -53,6 +53,13 @@ impl From<KeyError> for ApiError {
             KeyError::Expired => ApiError::unauthorized("the API key has expired"),
             KeyError::UnknownProject => ApiError::not_found("no project with that id")
                 .detail("project_id", "is not the id of a project"),
+            KeyError::ForeignProject => {
+                ApiError::forbidden("the API key of the request belongs to another project").detail(
+                    "project_id",
+                    "is not the project of the API key of the request",
+                )
+            }
+            error @ KeyError::OutlivesCaller(_) => ApiError::forbidden(error.to_string()),
             KeyError::Store(cause) => ApiError::internal(cause),
             KeyError::Task(cause) => ApiError::internal(cause),
         }

@@ -11,20 +11,26 @@ use crate::{
 
 /// Rotate an API key
 ///
-/// Gives the key a new secret, which is not shown again. The old secret stops working.
+/// Gives the key a new secret, which is not shown again. The old secret stops working, and so do
+/// the tokens in URLs that were issued for it. A key that expires can rotate only keys that expire
+/// no later.
 #[utoipa::path(
     post,
     path = "/org/api_keys/{id}/rotate",
     operation_id = "rotate_api_key",
     tag = TAG,
     params(("id" = KeyId, Path, description = "The id of the key", example = "key_01kgc3v7e8r9t0w1x2y3z4a5b6")),
-    responses((status = 200, body = ApiKeyWithSecret), (status = 404, body = ErrorBody))
+    responses(
+        (status = 200, body = ApiKeyWithSecret),
+        (status = 403, body = ErrorBody, description = "The key of the request expires before the key"),
+        (status = 404, body = ErrorBody),
+    )
 )]
 pub(crate) async fn rotate(
     State(keys): State<ApiKeys>,
     principal: Principal,
     Path(id): Path<KeyId>,
 ) -> ApiResult<Json<ApiKeyWithSecret>> {
-    let scope = principal.api_key()?.project.as_ref();
-    Ok(Json(to_created_key(keys.rotate(scope, &id).await?)))
+    let caller = principal.api_key()?;
+    Ok(Json(to_created_key(keys.rotate(caller, &id).await?)))
 }

@@ -3,8 +3,8 @@
 //! A key has the form `berth_<public part>_<secret>`. The public part identifies its row. The
 //! SHA-256 digest of the complete key is compared in constant time.
 //!
-//! A verified key is cached for [`CACHE_TTL`]. Rotating or deleting a key clears the cache of this
-//! process, so the limit applies only to changes by other processes.
+//! A key that was looked up is cached for [`CACHE_TTL`]. Rotating or deleting a key clears the
+//! cache of this process, so the limit applies only to changes by other processes.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use parking_lot::{Mutex, MutexGuard};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
@@ -20,6 +20,9 @@ use subtle::ConstantTimeEq;
 
 use super::store::{ApiKeyRow, NewApiKey, Store, StoreError};
 use crate::api::ids::{KeyId, ProjectId};
+
+#[cfg(test)]
+mod tests;
 
 const PREFIX: &str = "berth_";
 /// 48 bits, enough to make a collision of two keys improbable.
@@ -37,6 +40,8 @@ const MAX_CACHED: usize = 1024;
 pub struct Identity {
     pub key: KeyId,
     pub name: String,
+    /// Identifies the key and its current secret.
+    pub public_part: String,
     /// The project that the key is bound to, or `None` if it is valid for every project.
     pub project: Option<ProjectId>,
     pub expires_at: Option<DateTime<Utc>>,
@@ -51,6 +56,13 @@ pub enum KeyError {
     Expired,
     #[error("no project with that id")]
     UnknownProject,
+    #[error("the key belongs to another project")]
+    ForeignProject,
+    #[error(
+        "the key would outlive the API key of the request, which expires at {}",
+        .0.to_rfc3339_opts(SecondsFormat::Millis, true)
+    )]
+    OutlivesCaller(DateTime<Utc>),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("background task failed: {0}")]
@@ -64,17 +76,24 @@ pub struct ApiKeys {
     cache: Arc<Mutex<Cache>>,
 }
 
-/// The verified keys by their digest.
+/// The keys by their public part.
 #[derive(Default)]
 struct Cache {
-    entries: HashMap<[u8; 32], CacheEntry>,
+    entries: HashMap<String, CacheEntry>,
     /// Counts how often the cache was cleared. Rows that were read before the last time are stale.
     generation: u64,
 }
 
 struct CacheEntry {
-    identity: Identity,
+    key: KnownKey,
     expires_at: Instant,
+}
+
+/// A key as the database has it. Its secret is verified by the digest.
+#[derive(Clone)]
+struct KnownKey {
+    identity: Identity,
+    digest: [u8; 32],
 }
 
 /// A new key.
@@ -116,28 +135,51 @@ impl ApiKeys {
         Ok((row, generated.key))
     }
 
+    /// Creates a key on behalf of `caller`, whose project and expiry it does not exceed. Without
+    /// its own ones it has those of the caller.
+    pub async fn create_for(
+        &self,
+        caller: &Identity,
+        name: &str,
+        project: Option<ProjectId>,
+        expires_at: Option<DateTime<Utc>>,
+    ) -> Result<(ApiKeyRow, SecretString), KeyError> {
+        let project = match (&caller.project, project) {
+            (Some(bound), Some(requested)) if *bound != requested => {
+                return Err(KeyError::ForeignProject);
+            }
+            (bound, requested) => requested.or_else(|| bound.clone()),
+        };
+        let expires_at = expires_at.or(caller.expires_at);
+        caller.check_lifetime(expires_at)?;
+        self.create(name, project, expires_at).await
+    }
+
     /// Verifies a key. Returns `NotFound` for any text that is not a valid key.
     pub async fn authenticate(&self, presented: &str) -> Result<Identity, KeyError> {
         let public_part = public_part(presented).ok_or(KeyError::NotFound)?;
-        let digest = digest(presented);
-        let identity = match self.cached(&digest) {
-            Some(identity) => identity,
-            None => {
-                let generation = self.cache().generation;
-                let row = self.store.find_api_key_by_public_part(public_part).await?;
-                let row = row.ok_or(KeyError::NotFound)?;
-                if !bool::from(row.digest.ct_eq(&digest)) {
-                    return Err(KeyError::NotFound);
-                }
-                let identity = Identity::from(row);
-                self.insert(digest, identity.clone(), generation);
-                identity
-            }
-        };
-        match identity.expires_at {
-            Some(expiry) if expiry <= Utc::now() => Err(KeyError::Expired),
-            _ => Ok(identity),
+        let key = self.find(public_part).await?;
+        match bool::from(key.digest.ct_eq(&digest(presented))) {
+            true => key.identity.unless_expired(),
+            false => Err(KeyError::NotFound),
         }
+    }
+
+    /// Returns the identity of the key with that public part, whose secret was presented earlier.
+    /// Returns `NotFound` if the key has been deleted or rotated since.
+    pub async fn identify(&self, public_part: &str) -> Result<Identity, KeyError> {
+        self.find(public_part).await?.identity.unless_expired()
+    }
+
+    async fn find(&self, public_part: &str) -> Result<KnownKey, KeyError> {
+        if let Some(key) = self.cached(public_part) {
+            return Ok(key);
+        }
+        let generation = self.cache().generation;
+        let row = self.store.find_api_key_by_public_part(public_part).await?;
+        let key = KnownKey::from(row.ok_or(KeyError::NotFound)?);
+        self.insert(key.clone(), generation);
+        Ok(key)
     }
 
     /// Finds the key `id`. With a `scope`, only if it is bound to that project.
@@ -156,14 +198,19 @@ impl ApiKeys {
         Ok(self.store.list_api_keys(scope, offset, limit).await?)
     }
 
-    /// Replaces the key's secret. The old one is invalid at once.
+    /// Replaces the secret of a key on behalf of `caller`, whose project and expiry the key must
+    /// not exceed. The old secret is invalid at once.
     pub async fn rotate(
         &self,
-        scope: Option<&ProjectId>,
+        caller: &Identity,
         id: &KeyId,
     ) -> Result<(ApiKeyRow, SecretString), KeyError> {
+        let scope = caller.project.clone();
+        // The project and the expiry of a key never change.
+        let row = self.get(scope.as_ref(), id).await?;
+        caller.check_lifetime(row.expires_at)?;
         let generated = GeneratedKey::generate();
-        let (store, scope, id) = (self.store.clone(), scope.cloned(), id.clone());
+        let (store, id) = (self.store.clone(), id.clone());
         let (public_part, digest) = (generated.public_part, generated.digest);
         let replacing = async move {
             store
@@ -185,14 +232,14 @@ impl ApiKeys {
         }
     }
 
-    fn cached(&self, digest: &[u8; 32]) -> Option<Identity> {
+    fn cached(&self, public_part: &str) -> Option<KnownKey> {
         let cache = self.cache();
-        let entry = cache.entries.get(digest)?;
-        (entry.expires_at > Instant::now()).then(|| entry.identity.clone())
+        let entry = cache.entries.get(public_part)?;
+        (entry.expires_at > Instant::now()).then(|| entry.key.clone())
     }
 
-    /// Caches an identity that was read in `generation`, unless the cache was cleared since.
-    fn insert(&self, digest: [u8; 32], identity: Identity, generation: u64) {
+    /// Caches a key that was read in `generation`, unless the cache was cleared since.
+    fn insert(&self, key: KnownKey, generation: u64) {
         let now = Instant::now();
         let mut cache = self.cache();
         if cache.generation != generation {
@@ -204,10 +251,10 @@ impl ApiKeys {
         }
         if entries.len() < MAX_CACHED {
             let entry = CacheEntry {
-                identity,
                 expires_at: now + CACHE_TTL,
+                key,
             };
-            entries.insert(digest, entry);
+            entries.insert(entry.key.identity.public_part.clone(), entry);
         }
     }
 
@@ -237,13 +284,36 @@ impl ApiKeys {
     }
 }
 
-impl From<ApiKeyRow> for Identity {
+impl Identity {
+    fn unless_expired(self) -> Result<Identity, KeyError> {
+        match self.expires_at {
+            Some(expiry) if expiry <= Utc::now() => Err(KeyError::Expired),
+            _ => Ok(self),
+        }
+    }
+
+    /// Rejects a key that would expire later than this one, or never.
+    fn check_lifetime(&self, expires_at: Option<DateTime<Utc>>) -> Result<(), KeyError> {
+        match self.expires_at {
+            Some(limit) if expires_at.is_none_or(|expiry| expiry > limit) => {
+                Err(KeyError::OutlivesCaller(limit))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl From<ApiKeyRow> for KnownKey {
     fn from(row: ApiKeyRow) -> Self {
-        Identity {
-            key: row.id,
-            name: row.name,
-            project: row.project_id,
-            expires_at: row.expires_at,
+        KnownKey {
+            identity: Identity {
+                key: row.id,
+                name: row.name,
+                public_part: row.public_part,
+                project: row.project_id,
+                expires_at: row.expires_at,
+            },
+            digest: row.digest,
         }
     }
 }
@@ -292,142 +362,4 @@ fn public_part(presented: &str) -> Option<&str> {
         text.len() == 2 * bytes && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     };
     (hex(public, PUBLIC_BYTES) && hex(secret, SECRET_BYTES)).then_some(public)
-}
-
-#[cfg(test)]
-mod tests {
-    use chrono::TimeDelta;
-
-    use super::*;
-
-    async fn keys() -> (tempfile::TempDir, ApiKeys) {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open_sqlite(&directory.path().join("k.db"))
-            .await
-            .unwrap();
-        (directory, ApiKeys::new(store))
-    }
-
-    #[tokio::test]
-    async fn key_is_valid_until_deleted() {
-        let (_directory, keys) = keys().await;
-        let (row, key) = keys.create("ci", None, None).await.unwrap();
-        let key = key.expose_secret();
-        assert!(key.starts_with("berth_"));
-        assert_eq!(mask(&row.public_part), format!("{}_…", &key[..18]));
-        for _ in 0..2 {
-            assert_eq!(keys.authenticate(key).await.unwrap().key, row.id);
-        }
-        keys.delete(None, &row.id).await.unwrap();
-        assert!(matches!(
-            keys.authenticate(key).await,
-            Err(KeyError::NotFound)
-        ));
-        assert!(matches!(
-            keys.delete(None, &row.id).await,
-            Err(KeyError::NotFound)
-        ));
-    }
-
-    #[tokio::test]
-    async fn only_the_complete_key_is_valid() {
-        let (_directory, keys) = keys().await;
-        let (_, key) = keys.create("ci", None, None).await.unwrap();
-        let key = key.expose_secret();
-        let last = if key.ends_with('0') { "1" } else { "0" };
-        for wrong in [
-            "",
-            "berth_",
-            &key[..18],
-            &key[..key.len() - 1],
-            &format!("{key}0"),
-            &format!("{}{last}", &key[..key.len() - 1]),
-            &key.to_uppercase(),
-        ] {
-            let result = keys.authenticate(wrong).await;
-            assert!(matches!(result, Err(KeyError::NotFound)), "{wrong}");
-        }
-    }
-
-    #[tokio::test]
-    async fn rotated_key_is_valid_with_the_new_secret_only() {
-        let (_directory, keys) = keys().await;
-        let (row, old) = keys.create("ci", None, None).await.unwrap();
-        keys.authenticate(old.expose_secret()).await.unwrap();
-        let (rotated, new) = keys.rotate(None, &row.id).await.unwrap();
-        assert_eq!(rotated.id, row.id);
-        assert!(keys.authenticate(old.expose_secret()).await.is_err());
-        assert_eq!(
-            keys.authenticate(new.expose_secret()).await.unwrap().key,
-            row.id
-        );
-    }
-
-    #[tokio::test]
-    async fn identity_read_before_a_revocation_is_not_cached() {
-        let (_directory, keys) = keys().await;
-        for rotated in [true, false] {
-            let (row, key) = keys.create("ci", None, None).await.unwrap();
-            let key = key.expose_secret();
-            // A verification whose key is revoked between reading the row and caching it.
-            let generation = keys.cache().generation;
-            let read = keys.get(None, &row.id).await.unwrap();
-            if rotated {
-                keys.rotate(None, &row.id).await.unwrap();
-            } else {
-                keys.delete(None, &row.id).await.unwrap();
-            }
-            keys.insert(digest(key), read.into(), generation);
-            assert!(matches!(
-                keys.authenticate(key).await,
-                Err(KeyError::NotFound)
-            ));
-        }
-    }
-
-    #[tokio::test]
-    async fn expired_key_is_rejected_even_if_cached() {
-        let (_directory, keys) = keys().await;
-        let past = Utc::now() - TimeDelta::milliseconds(1);
-        let (_, key) = keys.create("old", None, Some(past)).await.unwrap();
-        for _ in 0..2 {
-            let result = keys.authenticate(key.expose_secret()).await;
-            assert!(matches!(result, Err(KeyError::Expired)));
-        }
-    }
-
-    #[tokio::test]
-    async fn bound_key_needs_an_existing_project_and_is_visible_only_there() {
-        let (_directory, keys) = keys().await;
-        let unknown = keys.create("x", Some(ProjectId::generate()), None).await;
-        assert!(matches!(unknown, Err(KeyError::UnknownProject)));
-        let here = keys
-            .store
-            .create_project("here", Utc::now())
-            .await
-            .unwrap()
-            .id;
-        let there = keys
-            .store
-            .create_project("there", Utc::now())
-            .await
-            .unwrap()
-            .id;
-        let (row, _) = keys.create("x", Some(here.clone()), None).await.unwrap();
-        assert_eq!(keys.get(Some(&here), &row.id).await.unwrap(), row);
-        assert!(matches!(
-            keys.get(Some(&there), &row.id).await,
-            Err(KeyError::NotFound)
-        ));
-        assert!(matches!(
-            keys.rotate(Some(&there), &row.id).await,
-            Err(KeyError::NotFound)
-        ));
-        assert!(matches!(
-            keys.delete(Some(&there), &row.id).await,
-            Err(KeyError::NotFound)
-        ));
-        assert_eq!(keys.list(Some(&there), 0, 10).await.unwrap(), []);
-        assert_eq!(keys.list(None, 0, 10).await.unwrap(), [row]);
-    }
 }
