@@ -16,3 +16,4 @@ pub mod shutdown;
 mod state_dir;
 pub mod streams;
 pub mod system;
+mod token_setting;

@@ -36,7 +36,7 @@ use utoipa::openapi::OpenApi;
 
 use crate::{
     api::ids::ProjectId,
-    http::{App, Metrics, document as join_documents, serve},
+    http::{App, Metrics, StaticToken, document as join_documents, serve},
     shutdown::Shutdown,
     state_dir::FileLock,
 };
@@ -116,6 +116,8 @@ pub struct Services {
     pub replays: Replays,
     pub tokens: SessionTokens,
     pub proxy: Proxy,
+    /// The token that is valid for the metrics only, if there is one.
+    pub metrics_token: Option<StaticToken>,
     pub default_project: ProjectId,
     pub public_url: Option<Url>,
     /// The address at which the server listens.
@@ -211,11 +213,13 @@ pub async fn start(
     if gone > 0 {
         tracing::warn!(gone, "marked browsers of an earlier run as gone");
     }
+    let metrics_token = config.metrics_token.as_ref();
     let control = Control {
         services: Arc::new(Services {
             keys: ApiKeys::new(store.clone()),
             tokens: SessionTokens::new(&session_secret(&state_dir)?),
             proxy: Proxy::new(&shutdown),
+            metrics_token: metrics_token.map(|token| StaticToken::new(Some(token))),
             store,
             browsers,
             replays,

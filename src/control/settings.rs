@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use secrecy::SecretString;
 use url::Url;
 
 use super::{
@@ -55,6 +56,11 @@ pub struct Settings {
     /// Total size of stored replays in MiB above which new recordings are refused (1–16777216)
     #[arg(long, env = "BERTH_REPLAYS_MB", default_value_t = 20_480, value_parser = clap::value_parser!(u64).range(1..=16_777_216), value_name = "MIB")]
     pub replays_mb: u64,
+
+    /// File with a bearer token for the metrics alone, readable by its owner only; alternative: the
+    /// variable BERTH_METRICS_TOKEN
+    #[arg(long, env = "BERTH_METRICS_TOKEN_FILE", value_name = "FILE")]
+    pub metrics_token_file: Option<PathBuf>,
 
     #[command(flatten)]
     pub fleet: FleetSettings,
@@ -133,6 +139,8 @@ pub struct Config {
     pub retention: Retention,
     /// The total size of stored replays above which new recordings are refused.
     pub replay_bytes: u64,
+    /// The token that is valid for the metrics only.
+    pub metrics_token: Option<SecretString>,
     pub fleet: FleetConfig,
 }
 
@@ -155,6 +163,8 @@ pub enum SettingsError {
     StateDir(#[from] StateDirError),
     #[error("--public-url: {0}")]
     PublicUrl(&'static str),
+    #[error("--metrics-token-file: {0}")]
+    MetricsToken(String),
     #[error("--{option}: {path} is not a file")]
     NoFile { option: &'static str, path: String },
     #[error("--chromium-flag: {}", .0.join("; "))]
@@ -187,8 +197,19 @@ impl Settings {
                 replays: days(self.keep_replay_days),
             },
             replay_bytes: self.replays_mb << 20,
+            metrics_token: self.metrics_token()?,
             fleet: self.fleet.check(log)?,
         })
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an option would show the token in the list of processes"
+    )]
+    fn metrics_token(&self) -> Result<Option<SecretString>, SettingsError> {
+        let variable = (METRICS_TOKEN, std::env::var(METRICS_TOKEN).ok());
+        let token = token_setting::read(self.metrics_token_file.as_deref(), variable);
+        token.map_err(SettingsError::MetricsToken)
     }
 
     fn check_public_url(&self) -> Result<(), SettingsError> {

@@ -45,15 +45,22 @@ impl StaticToken {
         Self(token.map(|token| Arc::new(digest(token.expose_secret()))))
     }
 
-    fn check(&self, headers: &HeaderMap) -> ApiResult<()> {
-        let Some(expected) = &self.0 else {
-            return local_only::check(headers);
-        };
+    /// Returns whether `presented` is the token. False if the server has none.
+    #[must_use]
+    pub fn matches(&self, presented: &str) -> bool {
         // Digests have a fixed length, so the comparison does not reveal the token's length.
-        if bool::from(digest(bearer_token(headers)?).ct_eq(expected.as_ref())) {
-            Ok(())
-        } else {
-            Err(ApiError::unauthorized("invalid token"))
+        self.0
+            .as_ref()
+            .is_some_and(|expected| digest(presented).ct_eq(expected.as_ref()).into())
+    }
+
+    fn check(&self, headers: &HeaderMap) -> ApiResult<()> {
+        if self.0.is_none() {
+            return local_only::check(headers);
+        }
+        match self.matches(bearer_token(headers)?) {
+            true => Ok(()),
+            false => Err(ApiError::unauthorized("invalid token")),
         }
     }
 }

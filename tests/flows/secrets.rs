@@ -14,6 +14,7 @@ use crate::support::dev::{Answer, Dev};
 /// Canaries in the requests of a client.
 const CODE: &str = "canary-of-the-code";
 const OUTPUT: &str = "canary-of-the-output";
+const METRICS_TOKEN: &str = "canary-of-the-metrics-token";
 const HEADER: &str = "canary-of-a-foreign-token";
 const QUERY: &str = "canary-of-the-query";
 const TYPED: &str = "canary-of-the-keyboard";
@@ -37,7 +38,13 @@ fn secret(name: &'static str, text: &str) -> Secret {
 
 #[tokio::test]
 async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
+    let token_directory = tempfile::tempdir().unwrap();
+    let metrics_file = token_directory.path().join("metrics-token");
+    fs::write(&metrics_file, METRICS_TOKEN).unwrap();
+    fs::set_permissions(&metrics_file, fs::Permissions::from_mode(0o600)).unwrap();
     let dev = Dev::with(&[
+        "--metrics-token-file",
+        metrics_file.to_str().unwrap(),
         "--log",
         "trace,hyper=info,sqlx=debug",
         "--log-format",
@@ -102,8 +109,11 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
             .to_string(),
     );
     responses.push(dev.get("/org/api_keys").await.body.to_string());
-    let metrics = dev.request(Method::GET, "/metrics").send().await.unwrap();
-    responses.push(metrics.text().await.unwrap());
+    for credential in [&dev.api_key, METRICS_TOKEN] {
+        let metrics = dev.anonymous(Method::GET, "/metrics");
+        let metrics = metrics.bearer_auth(credential).send().await.unwrap();
+        responses.push(metrics.text().await.unwrap());
+    }
 
     let secrets = [
         secret("the first key", &dev.api_key),
@@ -111,6 +121,7 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
         secret("the browser's token", &jwt),
         secret("the live view's token", &live),
         secret("the read-only live view's token", &view),
+        secret("the metrics token", METRICS_TOKEN),
         secret("the agent's token", agent_token.trim()),
         secret("the signing secret", session_secret.trim()),
         secret("the code", CODE),

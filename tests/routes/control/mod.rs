@@ -1,3 +1,4 @@
 mod auth;
 mod browsers;
+mod metrics;
 mod org;

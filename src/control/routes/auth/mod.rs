@@ -5,6 +5,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::control::Control;
 
 mod context;
+mod metrics;
 mod principal;
 
 pub use principal::{Credential, Principal, authenticate, token_in};

@@ -11,6 +11,7 @@ use axum::{
 };
 use http::{HeaderMap, HeaderValue, Method, Uri, header::REFERRER_POLICY, request::Parts};
 
+use super::metrics::{METRICS_PATH, authorize_metrics};
 use crate::{
     api::ids::ProjectId,
     control::{
@@ -32,9 +33,9 @@ pub struct Principal {
     /// The project that the request is about.
     pub project: ProjectId,
     pub credential: Credential,
-}
     /// The API key with which tokens in the response end.
     pub issuer: Issuer,
+}
 
 /// The credential with which a request was authenticated.
 #[derive(Debug, Clone)]
@@ -62,6 +63,10 @@ pub async fn authenticate(
     mut request: Request,
     next: Next,
 ) -> ApiResult<Response> {
+    if request.uri().path() == METRICS_PATH {
+        authorize_metrics(&control, request.headers()).await?;
+        return Ok(next.run(request).await);
+    }
     let token = session_token(&request);
     let principal = match &token {
         Some(token) => {
@@ -111,11 +116,6 @@ async fn verify_session_token(
     if id != grant.browser.as_str() || !scope_allows(&grant.scope, method, route) {
         return Err(rejected());
     }
-    Ok(Principal {
-        project: grant.project,
-        credential: Credential::SessionToken(grant.scope),
-    })
-}
     let identity = match control.keys.identify(&grant.key).await {
         Ok(identity) => identity,
         Err(error @ (KeyError::Store(_) | KeyError::Task(_))) => {
@@ -123,10 +123,15 @@ async fn verify_session_token(
         }
         Err(_) => return Err(rejected()),
     };
+    Ok(Principal {
+        project: grant.project,
+        credential: Credential::SessionToken(grant.scope),
+        issuer: Issuer::from(&identity),
+    })
+}
 
 /// Returns whether a scope allows a request to `route` of its browser, compared byte for byte.
 ///
-        issuer: Issuer::from(&identity),
 /// Ambiguous paths that could lead out of the scope are rejected when they are forwarded.
 fn scope_allows(scope: &Scope, method: &Method, route: &str) -> bool {
     let is_below = |prefix: &str| match route.strip_prefix(prefix) {
@@ -150,16 +155,11 @@ async fn verify_api_key(control: &Control, headers: &HeaderMap) -> ApiResult<Pri
     let requested = requested_project(headers)?;
     Ok(Principal {
         project: select_project(control, identity.project.as_ref(), requested).await?,
+        issuer: Issuer::from(&identity),
         credential: Credential::ApiKey(identity),
     })
 }
 
-/// Selects the project of a request from the one that its key is bound to and the one that its
-        issuer: Issuer::from(&identity),
-/// headers name.
-async fn select_project(
-    control: &Control,
-    bound: Option<&ProjectId>,
 /// Verifies an API key. Every text that is not a valid key is a 401.
 pub(super) async fn identify_api_key(control: &Control, presented: &str) -> ApiResult<Identity> {
     control
@@ -176,6 +176,11 @@ pub(super) async fn identify_api_key(control: &Control, presented: &str) -> ApiR
         })
 }
 
+/// Selects the project of a request from the one that its key is bound to and the one that its
+/// headers name.
+async fn select_project(
+    control: &Control,
+    bound: Option<&ProjectId>,
     requested: Option<ProjectId>,
 ) -> ApiResult<ProjectId> {
     match (bound, requested) {
@@ -205,11 +210,6 @@ fn requested_project(headers: &HeaderMap) -> ApiResult<Option<ProjectId>> {
     Ok(None)
 }
 
-impl<S: Sync> FromRequestParts<S> for Principal {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
-        let principal = parts.extensions.get::<Principal>().cloned();
 impl From<&Identity> for Issuer {
     fn from(identity: &Identity) -> Self {
         Issuer {
@@ -219,6 +219,11 @@ impl From<&Identity> for Issuer {
     }
 }
 
+impl<S: Sync> FromRequestParts<S> for Principal {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
+        let principal = parts.extensions.get::<Principal>().cloned();
         principal.ok_or_else(|| ApiError::internal("the route is not behind `authenticate`"))
     }
 }

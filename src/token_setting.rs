@@ -1,0 +1,81 @@
+//! Bearer tokens among the settings: read from a file or a variable, and checked. They are never
+//! options, which every user of the machine can read.
+
+use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
+
+use secrecy::{ExposeSecret, SecretString};
+
+/// The least length in bytes. Shorter tokens can be guessed.
+const MIN_BYTES: usize = 16;
+const MAX_BYTES: usize = 1024;
+
+/// Reads the token from its file, or else from the value of a variable. Returns `None` if there is
+/// neither.
+///
+/// # Errors
+/// Returns a message if the file is not private, or the token too short, too long or unprintable.
+pub(crate) fn read(
+    file: Option<&Path>,
+    (variable, value): (&str, Option<String>),
+) -> Result<Option<SecretString>, String> {
+    let (token, source) = match file {
+        Some(file) => (Some(read_file(file)?), file.display().to_string()),
+        None => (value.map(SecretString::from), variable.to_owned()),
+    };
+    let Some(token) = token else { return Ok(None) };
+    let content = token.expose_secret();
+    if !(MIN_BYTES..=MAX_BYTES).contains(&content.len())
+        || !content.bytes().all(|byte| byte.is_ascii_graphic())
+    {
+        return Err(format!(
+            "the token in {source} must be {MIN_BYTES} to {MAX_BYTES} printable ASCII characters without spaces"
+        ));
+    }
+    Ok(Some(token))
+}
+
+fn read_file(file: &Path) -> Result<SecretString, String> {
+    let path = file.display();
+    let describe = |error: io::Error| format!("{path}: {error}");
+    let metadata = fs::metadata(file).map_err(describe)?;
+    if !metadata.is_file() || metadata.len() > 2 * MAX_BYTES as u64 {
+        return Err(format!("{path} is not a small file"));
+    }
+    if metadata.permissions().mode() & 0o077 != 0 {
+        return Err(format!("{path} can be read by others: chmod 600 it"));
+    }
+    let content = SecretString::from(fs::read_to_string(file).map_err(describe)?);
+    Ok(SecretString::from(content.expose_secret().trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+
+    use super::*;
+
+    #[test]
+    fn token_is_read_from_a_private_file_or_the_variable() {
+        const NAME: &str = "TOKEN";
+        let read = |file: Option<&Path>, value: Option<&str>| {
+            let token = read(file, (NAME, value.map(str::to_owned)))?;
+            Ok::<_, String>(token.map(|token| token.expose_secret().to_owned()))
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
+        fs::write(&file, "a-token-in-a-file\n").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        let variable = Some("a-token-in-a-variable");
+        assert_eq!(read(None, None), Ok(None));
+        assert_eq!(read(None, variable), Ok(variable.map(str::to_owned)));
+        let from_file = Ok(Some("a-token-in-a-file".to_owned()));
+        assert_eq!(read(Some(&file), variable), from_file);
+
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        assert!(read(Some(&file), None).unwrap_err().contains("chmod 600"));
+        for unusable in ["", "fifteen-letters", "sixteen letters!", &"x".repeat(1025)] {
+            let error = read(None, Some(unusable)).unwrap_err();
+            assert!(error.contains("in TOKEN must be 16 to 1024"), "{error}");
+        }
+    }
+}
