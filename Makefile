@@ -91,7 +91,7 @@ nextest: | system
 	@scripts/cargo-tool $(tools) cargo-nextest 0.9.143
 
 $(venv)/done: tests/clients/requirements.txt | system
-	@$(step) "Installing the Python client for the tests" "Is the Python package index reachable? See tests/clients/requirements.txt" \
+	@$(step) "Installing the Python packages for the tests" "Is the Python package index reachable? See tests/clients/requirements.txt" \
 		scripts/venv $(venv) $<
 	@touch $@
 

@@ -143,7 +143,7 @@ pub enum BrowserStatus {
 #[into_params(parameter_in = Query)]
 pub struct ListBrowsers {
     /// Status of the browsers: `active` (default), `deleted` or `all`.
-    #[param(value_type = Option<BrowserStatus>, example = "active")]
+    #[param(value_type = Option<BrowserStatus>, inline, example = "active")]
     pub status: BrowserStatus,
     /// Text to search for in id and name, case-insensitive. At most 255 characters.
     #[param(value_type = Option<String>, example = "checkout")]
@@ -161,7 +161,7 @@ pub struct ListBrowsers {
 pub struct GetBrowser {
     /// Status of the browsers: `active` (default), `deleted` or `all`.
     #[deserr(default)]
-    #[param(value_type = Option<BrowserStatus>, example = "active")]
+    #[param(value_type = Option<BrowserStatus>, inline, example = "active")]
     pub status: BrowserStatus,
 }
 

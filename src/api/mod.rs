@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod api_keys;
 pub mod automation;
+mod binary;
 pub mod browsers;
 pub mod clipboard;
 pub mod computer;
@@ -28,4 +29,5 @@ pub mod start_url;
 pub mod time;
 pub mod viewport;
 
+pub use binary::Binary;
 pub use error::{ErrorBody, ErrorDetail};

@@ -97,6 +97,9 @@ mod tests {
             info: ApiInfo {
                 title: "test",
                 description: "",
+                bearer: "",
+                guard_errors: &[],
+                session_routes: None,
             },
             open: OpenApiRouter::new(),
             guarded: OpenApiRouter::new()

@@ -59,7 +59,7 @@ pub use extract::{JSON_BODY_LIMIT, Json, Path, Query};
 pub use fields::{BoundsError, FieldErrors, Param};
 pub use metrics::Metrics;
 pub use multipart::{Multipart, Part};
-pub use openapi::{ApiInfo, document};
+pub use openapi::{ApiInfo, SessionRoutes, declare_errors, document};
 pub use page::HtmlPage;
 pub use ranges::RangeResponse;
 pub use request_id::{REQUEST_ID, RequestId};

@@ -1,17 +1,16 @@
 //! Common DevTools clients, connected with only a browser's URL.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    process::Stdio,
-};
+use std::{collections::BTreeMap, path::Path};
 
 use axum::{Router, response::Html, routing::get};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::{net::TcpListener, process::Command};
 
-use crate::support::dev::Dev;
+use crate::support::{
+    dev::Dev,
+    python::{self, clients, python},
+};
 
 const CONNECTIONS: usize = 10;
 const MESSAGES: u32 = 1000;
@@ -37,16 +36,6 @@ async fn site() -> String {
     url
 }
 
-fn clients() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients")
-}
-
-/// Returns the Python with the client: the one that `make` sets, or the default location.
-fn python() -> PathBuf {
-    let default_location = || Path::new(env!("CARGO_BIN_EXE_berth")).join("../../venv/bin/python");
-    std::env::var_os("BERTH_TEST_PYTHON").map_or_else(default_location, PathBuf::from)
-}
-
 /// Runs a client program to its end. It fails if one of its checks does.
 async fn run(
     program: impl AsRef<Path>,
@@ -56,20 +45,12 @@ async fn run(
 ) -> ClientOutput {
     // Files of a killed client are removed with the directory.
     let temporary = tempfile::tempdir().unwrap();
-    let output = Command::new(program.as_ref())
+    let mut command = Command::new(program.as_ref());
+    command
         .env("TMPDIR", temporary.path())
         .arg(clients().join(script))
-        .args([endpoint, &site().await, &connections.to_string()])
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .unwrap_or_else(|error| {
-            panic!(
-                "{} (does `make test` run this?): {error}",
-                program.as_ref().display()
-            )
-        });
+        .args([endpoint, &site().await, &connections.to_string()]);
+    let output = python::run(&mut command).await;
     let stdout = String::from_utf8_lossy(&output.stdout);
     let parsed = serde_json::from_str(&stdout);
     parsed.unwrap_or_else(|_| {

@@ -9,6 +9,7 @@ mod files;
 mod hostile_scripts;
 mod live_view;
 mod logs;
+mod openapi;
 mod processes;
 mod proxy;
 mod readme;

@@ -9,6 +9,7 @@ pub mod live;
 pub mod page;
 pub mod painter;
 pub mod processes;
+pub mod python;
 pub mod recorder;
 pub mod replays;
 pub mod requests;

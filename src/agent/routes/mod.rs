@@ -42,6 +42,10 @@ mod user_data;
 const API_INFO: ApiInfo = ApiInfo {
     title: "Berth agent",
     description: include_str!("introduction.md"),
+    bearer: "The agent's token. An agent without a token accepts any client on its own machine.",
+    // Without a token: requests from pages of other sites.
+    guard_errors: &[403],
+    session_routes: None,
 };
 
 /// The delay before a client retries while Chromium restarts.

@@ -12,7 +12,7 @@ use crate::{
         user_data::{RestoreError, UserData, UserDataError},
     },
     api::{
-        ErrorBody,
+        Binary, ErrorBody,
         agent::{Done, UserDataQuery},
         groups,
     },
@@ -48,7 +48,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
     tag = TAG,
     params(UserDataQuery),
     responses(
-        (status = 200, body = Vec<u8>, content_type = "application/zstd"),
+        (status = 200, body = inline(Binary), content_type = "application/zstd"),
         (status = 400, body = ErrorBody, description = "`compression_level` is invalid"),
         (status = 409, body = ErrorBody, description = "The profile is being archived or restored"),
         (status = 503, body = ErrorBody, description = "Chromium is not running or did not close in an orderly way, or the agent is stopping"),
@@ -82,7 +82,7 @@ pub(crate) async fn archive(
     path = "/user_data",
     operation_id = "restore_user_data",
     tag = TAG,
-    request_body(content = Vec<u8>, content_type = "application/zstd", description = "A tar archive, compressed with zstd"),
+    request_body(content = inline(Binary), content_type = "application/zstd", description = "A tar archive, compressed with zstd"),
     responses(
         (status = 200, body = Done),
         (status = 400, body = ErrorBody, description = "The archive is invalid or incomplete"),

@@ -3,8 +3,9 @@
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+use self::auth::SESSION_PARAMETER;
 use super::Control;
-use crate::http::ApiInfo;
+use crate::http::{ApiInfo, SessionRoutes};
 
 pub mod auth;
 mod browsers;
@@ -18,6 +19,14 @@ pub mod public_base_url;
 pub const API_INFO: ApiInfo = ApiInfo {
     title: "Berth control",
     description: include_str!("introduction.md"),
+    bearer: "An API key, such as `berth_…`",
+    // The headers that select a project can be malformed, or name one without access.
+    guard_errors: &[400, 403, 404],
+    session_routes: Some(SessionRoutes {
+        prefix: "/browsers/{id}/",
+        parameter: SESSION_PARAMETER,
+        description: "The token in a browser's own URLs. That of `cdp_ws_url` is valid for all routes of the browser, that of a live view or of a replay only for it. `Authorization` takes precedence.",
+    }),
 };
 
 /// Returns the routes that need no credential.

@@ -71,7 +71,13 @@ pub(crate) async fn execute(
     operation_id = "execute_script_alias",
     tag = TAG,
     request_body(content = ExecuteRequest, example = json!({"code": "return await page.title()"})),
-    responses((status = 200, body = ExecuteResponse), (status = "default", body = ErrorBody, description = "See `/automation/execute`"))
+    responses(
+        (status = 200, body = ExecuteResponse),
+        (status = 400, body = ErrorBody, description = "`code` is empty, or a field is out of bounds"),
+        (status = 413, body = ErrorBody, description = "`code` is longer than 1 MiB, or the body is longer than 10 MiB"),
+        (status = 429, body = ErrorBody, description = "The limit of concurrent scripts, or of calls that wait for the executor, is reached"),
+        (status = 503, body = ErrorBody, description = "The browser is down"),
+    )
 )]
 pub(crate) async fn execute_as_playwright(
     automation: State<Automation>,

@@ -10,7 +10,7 @@ use super::TAG;
 use crate::{
     agent::screenshots::Screenshots,
     api::{
-        ErrorBody,
+        Binary, ErrorBody,
         screenshot::{Region, ScreenshotRequest},
     },
     http::{ApiResult, Json},
@@ -28,7 +28,7 @@ use crate::{
     tag = TAG,
     request_body(content = ScreenshotRequest, example = json!({"region": {"x": 0, "y": 0, "width": 640, "height": 480}})),
     responses(
-        (status = 200, body = Vec<u8>, content_type = "image/png"),
+        (status = 200, body = inline(Binary), content_type = "image/png"),
         (status = 400, body = ErrorBody, description = "The region is empty or not within the screen"),
         (status = 503, body = ErrorBody, description = "The display is not running or does not respond"),
     )

@@ -1,4 +1,4 @@
-//! `GET /devtools/browser/{id}`.
+//! `GET /devtools/browser/{browser_id}`.
 
 use axum::{
     extract::{Request, State},
@@ -18,10 +18,10 @@ use crate::{
 /// of Chromium.
 #[utoipa::path(
     get,
-    path = "/devtools/browser/{id}",
+    path = "/devtools/browser/{browser_id}",
     operation_id = "connect_browser_devtools",
     tag = TAG,
-    params(("id" = String, Path, description = "The id in `/json/version`", example = "1f2e7c2a-66f0-4f43-9cf6-1f3e0d7e8a11")),
+    params(("browser_id" = String, Path, description = "The id in `/json/version`", example = "1f2e7c2a-66f0-4f43-9cf6-1f3e0d7e8a11")),
     responses(
         (status = 101, description = "The DevTools protocol, unchanged"),
         (status = 400, body = ErrorBody, description = "The request is not a WebSocket handshake"),

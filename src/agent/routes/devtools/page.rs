@@ -1,4 +1,4 @@
-//! `GET /devtools/page/{id}`.
+//! `GET /devtools/page/{target_id}`.
 
 use axum::{
     extract::{Request, State},
@@ -18,10 +18,10 @@ use crate::{
 /// closes, the connection ends with close code 1001.
 #[utoipa::path(
     get,
-    path = "/devtools/page/{id}",
+    path = "/devtools/page/{target_id}",
     operation_id = "connect_tab_devtools",
     tag = TAG,
-    params(("id" = String, Path, description = "The id in `/json/list`", example = "6D1C8A52B0F94E7D9A3C51F6E2B7D480")),
+    params(("target_id" = String, Path, description = "The id in `/json/list`", example = "6D1C8A52B0F94E7D9A3C51F6E2B7D480")),
     responses(
         (status = 101, description = "The DevTools protocol, unchanged"),
         (status = 400, body = ErrorBody, description = "The request is not a WebSocket handshake"),

@@ -5,7 +5,7 @@ use axum::{extract::State, response::Response};
 use super::{TAG, download::download};
 use crate::{
     agent::fs::archives::Archives,
-    api::{ErrorBody, fs::DownloadQuery},
+    api::{Binary, ErrorBody, fs::DownloadQuery},
     http::{ApiResult, Query},
     system::files::archive::ArchiveFormat,
 };
@@ -30,7 +30,7 @@ use crate::{
     tag = TAG,
     params(DownloadQuery),
     responses(
-        (status = 200, body = Vec<u8>, content_type = "application/zstd"),
+        (status = 200, body = inline(Binary), content_type = "application/zstd", headers(("Content-Disposition" = String, description = "A file name for the archive"))),
         (status = 400, body = ErrorBody, description = "The path is not absolute, is not a directory or is on a virtual file system, or `compression_level` is invalid"),
         (status = 403, body = ErrorBody, description = "Permission denied"),
         (status = 404, body = ErrorBody, description = "The directory does not exist"),

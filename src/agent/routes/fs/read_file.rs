@@ -8,7 +8,7 @@ use tokio_util::io::ReaderStream;
 use super::{TAG, blocking_on};
 use crate::{
     agent::fs::files,
-    api::{ErrorBody, fs::PathQuery},
+    api::{Binary, ErrorBody, fs::PathQuery},
     http::{ApiResult, Query},
 };
 
@@ -26,7 +26,7 @@ const CHUNK_SIZE: usize = 256 << 10;
     tag = TAG,
     params(PathQuery),
     responses(
-        (status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 200, body = inline(Binary), content_type = "application/octet-stream", headers(("Content-Length" = u64, description = "The size of the file; absent on virtual file systems"))),
         (status = 400, body = ErrorBody, description = "The path is not absolute or not a regular file"),
         (status = 403, body = ErrorBody, description = "Permission denied"),
         (status = 404, body = ErrorBody, description = "The file does not exist"),

@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::{TAG, blocking_on, receive::BodyWriter};
 use crate::{
     agent::fs::{atomic_file::AtomicFile, temp_files::TempFileJournal},
-    api::{ErrorBody, agent::Done, fs::WriteQuery},
+    api::{Binary, ErrorBody, agent::Done, fs::WriteQuery},
     http::{ApiResult, Json, Query, RawBody},
 };
 
@@ -23,7 +23,7 @@ use crate::{
     operation_id = "write_file",
     tag = TAG,
     params(WriteQuery),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The content of the file"),
+    request_body(content = inline(Binary), content_type = "application/octet-stream", description = "The content of the file"),
     responses(
         (status = 201, body = Done),
         (status = 400, body = ErrorBody, description = "The path is not absolute or not a regular file, or the mode is invalid"),

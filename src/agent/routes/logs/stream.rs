@@ -37,9 +37,9 @@ use crate::{
     operation_id = "stream_log",
     tag = TAG,
     params(
-        ("source" = LogSourceName, Query, description = "A file, or a program that the agent runs", example = "supervisor"),
+        ("source" = inline(LogSourceName), Query, description = "A file, or a program that the agent runs", example = "supervisor"),
         ("path" = Option<String>, Query, max_length = 4095, description = "With `source=path`: the absolute path of a regular file", example = "/var/log/syslog"),
-        ("supervisor_process" = Option<SupervisorProcess>, Query, description = "With `source=supervisor`: the program", example = "chromium"),
+        ("supervisor_process" = inline(Option<SupervisorProcess>), Query, description = "With `source=supervisor`: the program", example = "chromium"),
         ("follow" = Option<bool>, Query, description = "Whether to keep the stream open for new lines. The default is `true`"),
         ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that was received"),
     ),

@@ -14,7 +14,7 @@ use tokio_util::io::ReaderStream;
 use super::{RECORDING_RETRY_DELAY, TAG};
 use crate::{
     agent::replays::{ReplayError, Replays},
-    api::{ErrorBody, ids::ReplayId},
+    api::{Binary, ErrorBody, ids::ReplayId},
     http::{ApiError, ApiResult, Path, RangeResponse},
 };
 
@@ -29,11 +29,17 @@ const CHUNK_SIZE: usize = 256 << 10;
     path = "/replays/{replay_id}",
     operation_id = "download_replay",
     tag = TAG,
-    params(("replay_id" = String, Path, description = "The id of the replay", example = "rep_01kgc3v7e8r9t0w1x2y3z4a5b6"), ("Range" = Option<String>, Header, description = "The part to return", example = "bytes=0-1048575")),
+    params(
+        ("replay_id" = ReplayId, Path, description = "The id of the replay", example = "rep_01kgc3v7e8r9t0w1x2y3z4a5b6"),
+        ("Range" = Option<String>, Header, description = "The part to return", example = "bytes=0-1048575"),
+        ("If-Range" = Option<String>, Header, description = "The entity tag that `Range` applies to; of another version the whole is returned", example = "\"rep_01kgc3v7e8r9t0w1x2y3z4a5b6\""),
+        ("If-None-Match" = Option<String>, Header, description = "The entity tag of the client's copy", example = "\"rep_01kgc3v7e8r9t0w1x2y3z4a5b6\""),
+    ),
     responses(
-        (status = 200, body = Vec<u8>, content_type = "video/mp4"),
+        (status = 200, body = inline(Binary), content_type = "video/mp4"),
         (status = 202, description = "The replay is still being recorded; repeat the request after `Retry-After` seconds"),
-        (status = 206, body = Vec<u8>, content_type = "video/mp4"),
+        (status = 206, body = inline(Binary), content_type = "video/mp4"),
+        (status = 304, description = "The client's copy is current"),
         (status = 404, body = ErrorBody, description = "The replay does not exist, or nothing was recorded"),
         (status = 416, body = ErrorBody, description = "The range is not satisfiable"),
     )

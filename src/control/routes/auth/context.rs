@@ -1,10 +1,7 @@
 //! `/auth/context`.
 
 use crate::{
-    api::{
-        ErrorBody,
-        api_keys::{AuthContext, CallerApiKey},
-    },
+    api::api_keys::{AuthContext, CallerApiKey},
     control::routes::auth::Principal,
     http::{ApiResult, Json},
 };
@@ -17,7 +14,7 @@ use crate::{
     path = "/auth/context",
     operation_id = "get_auth_context",
     tag = crate::api::groups::AUTHENTICATION,
-    responses((status = 200, body = AuthContext), (status = 401, body = ErrorBody))
+    responses((status = 200, body = AuthContext))
 )]
 pub(crate) async fn get(principal: Principal) -> ApiResult<Json<AuthContext>> {
     let key = principal.api_key()?.clone();

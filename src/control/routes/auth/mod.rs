@@ -8,7 +8,7 @@ mod context;
 mod metrics;
 mod principal;
 
-pub use principal::{Credential, Principal, authenticate, token_in};
+pub use principal::{Credential, Principal, SESSION_PARAMETER, authenticate, token_in};
 
 pub fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new().routes(routes!(context::get))

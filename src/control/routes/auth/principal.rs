@@ -25,7 +25,7 @@ use crate::{
 /// The headers that select a project. The second is an alias that some clients send.
 const PROJECT_HEADERS: [&str; 2] = ["x-project-id", "x-kernel-project-id"];
 /// The query parameter that contains a session token.
-const SESSION_PARAMETER: &str = "jwt";
+pub const SESSION_PARAMETER: &str = "jwt";
 
 /// The authenticated sender of a request.
 #[derive(Debug, Clone)]

@@ -40,7 +40,6 @@ use crate::{
     request_body(content = CreateBrowser, example = json!({"name": "checkout-test", "timeout_seconds": 600, "viewport": {"width": 1280, "height": 800}, "start_url": "https://example.com", "tags": {"team": "qa"}})),
     responses(
         (status = 201, body = Browser),
-        (status = 400, body = ErrorBody),
         (status = 409, body = ErrorBody, description = "The name is taken, or the idempotency key was used for a different request or one that is still in progress"),
         (status = 429, body = ErrorBody, description = "The limit of browsers is reached"),
         (status = 503, body = ErrorBody, description = "The browser did not start; nothing is left behind"),
@@ -70,7 +69,10 @@ pub(crate) async fn create(
     operation_id = "list_browsers",
     tag = TAG,
     params(ListBrowsers, Page),
-    responses((status = 200, body = Vec<Browser>), (status = 400, body = ErrorBody))
+    responses((status = 200, body = Vec<Browser>, headers(
+        ("X-Has-More" = bool, description = "Whether there are more entries"),
+        ("X-Next-Offset" = u64, description = "The offset of the next page, 0 on the last one"),
+    )))
 )]
 pub(crate) async fn list(
     State(browsers): State<Browsers>,

@@ -26,7 +26,7 @@ use crate::{
     operation_id = "get_browser",
     tag = TAG,
     params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6"), GetBrowser),
-    responses((status = 200, body = Browser), (status = 404, body = ErrorBody))
+    responses((status = 200, body = Browser))
 )]
 pub(crate) async fn get(
     State(browsers): State<Browsers>,
@@ -57,8 +57,6 @@ pub(crate) async fn get(
     request_body(content = UpdateBrowser, example = json!({"name": "checkout-test-2", "tags": {"team": "qa", "run": "42"}})),
     responses(
         (status = 200, body = Browser),
-        (status = 400, body = ErrorBody),
-        (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody, description = "The name is taken"),
         (status = 429, body = ErrorBody, description = "Too many updates of the browser are waiting"),
         (status = 502, body = ErrorBody, description = "The browser rejected the change"),
@@ -92,7 +90,7 @@ pub(crate) async fn update(
     operation_id = "delete_browser",
     tag = TAG,
     params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6")),
-    responses((status = 204, description = "The browser is deleted"), (status = 404, body = ErrorBody))
+    responses((status = 204, description = "The browser is deleted"))
 )]
 pub(crate) async fn delete(
     State(browsers): State<Browsers>,

@@ -17,8 +17,11 @@ use crate::{
         proxy::{PathError, Proxy, ProxyError, ProxyTarget, SessionPath},
         routes::auth::Principal,
     },
-    http::{ApiError, ApiResult, Path},
+    http::{ApiError, ApiResult, Path, declare_errors},
 };
+
+/// Statuses with which control responds where it cannot forward a request to the agent.
+const FORWARDING_ERRORS: &[u16] = &[400, 404, 502, 503, 504];
 
 /// Finds the session of a request and forwards requests to its agent.
 #[derive(Clone, FromRequestParts)]
@@ -70,12 +73,9 @@ pub(crate) async fn forward(
 /// without those that control serves itself.
 pub(crate) fn document(mut agent: OpenApi, own: &Paths) -> OpenApi {
     for (path, mut item) in std::mem::take(&mut agent.paths.paths) {
-        if own.paths.contains_key(&format!("/browsers/{{id}}{path}")) {
-            continue;
-        }
-        // Named differently, because the agent's own paths have an `{id}`, too.
-        let path = format!("/browsers/{{browser}}{path}");
-        if SessionPath::of_request(&path).is_ok() {
+        let path = format!("/browsers/{{id}}{path}");
+        if !own.paths.contains_key(&path) && SessionPath::of_request(&path).is_ok() {
+            declare_errors(&mut item, FORWARDING_ERRORS);
             let parameters = item.parameters.get_or_insert_default();
             parameters.push(RefOr::T(browser_parameter()));
             agent.paths.paths.insert(path, item);
@@ -86,11 +86,12 @@ pub(crate) fn document(mut agent: OpenApi, own: &Paths) -> OpenApi {
 
 fn browser_parameter() -> Parameter {
     ParameterBuilder::new()
-        .name("browser")
+        .name("id")
         .parameter_in(ParameterIn::Path)
         .required(Required::True)
         .description(Some("The id or name of the browser"))
         .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+        .example(Some("brw_01kgc3v7e8r9t0w1x2y3z4a5b6".into()))
         .build()
 }
 

@@ -20,8 +20,9 @@ use crate::{
     params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses(
         (status = 200, body = Value),
-        (status = 404, body = ErrorBody),
+        (status = 502, body = ErrorBody),
         (status = 503, body = ErrorBody, description = "The browser is restarting"),
+        (status = 504, body = ErrorBody),
     )
 )]
 pub(crate) async fn version(
@@ -43,8 +44,9 @@ pub(crate) async fn version(
     params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses(
         (status = 200, body = Value),
-        (status = 404, body = ErrorBody),
+        (status = 502, body = ErrorBody),
         (status = 503, body = ErrorBody, description = "The browser is restarting"),
+        (status = 504, body = ErrorBody),
     )
 )]
 pub(crate) async fn version_slash(

@@ -33,8 +33,6 @@ const CAPACITY_RETRY_DELAY: Duration = Duration::from_secs(60);
     params(("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses(
         (status = 200, body = Vec<Replay>),
-        (status = 401, body = ErrorBody),
-        (status = 404, body = ErrorBody),
     )
 )]
 pub(crate) async fn list(
@@ -93,12 +91,11 @@ async fn refresh(context: &ReplayContext, id: &str) {
     request_body(content = crate::api::replays::ReplayRequest, example = json!({"framerate": 15, "max_duration_in_seconds": 600})),
     responses(
         (status = 201, body = Replay),
-        (status = 400, body = ErrorBody),
-        (status = 401, body = ErrorBody),
-        (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody, description = "`no_display`: the browser has no display; `no_audio`: no sound server is running"),
         (status = 429, body = ErrorBody, description = "The limit of concurrent recordings, of replays per browser (1,000) or of the size of all stored replays is reached"),
+        (status = 502, body = ErrorBody),
         (status = 503, body = ErrorBody, description = "The browser is restarting"),
+        (status = 504, body = ErrorBody),
     )
 )]
 pub(crate) async fn start(

@@ -5,7 +5,7 @@ use http::StatusCode;
 
 use super::{ReplayContext, TAG, lost, not_ready};
 use crate::{
-    api::{ErrorBody, ids::ReplayId},
+    api::{Binary, ErrorBody, ids::ReplayId},
     control::{browsers::BrowserError, proxy::SessionPath, replays::state::State},
     http::{ApiResult, Path},
 };
@@ -22,17 +22,20 @@ use crate::{
     params(
         ("id" = String, Path, description = "The id or name of the browser", example = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6"),
         ("replay_id" = ReplayId, Path, description = "The id of the replay", example = "rep_01kgc3v7e8r9t0w1x2y3z4a5b6"),
+        ("Range" = Option<String>, Header, description = "The part to return", example = "bytes=0-1048575"),
+        ("If-Range" = Option<String>, Header, description = "The entity tag that `Range` applies to; of another version the whole is returned", example = "\"rep_01kgc3v7e8r9t0w1x2y3z4a5b6\""),
+        ("If-None-Match" = Option<String>, Header, description = "The entity tag of the client's copy", example = "\"rep_01kgc3v7e8r9t0w1x2y3z4a5b6\""),
     ),
     responses(
-        (status = 200, body = Vec<u8>, content_type = "video/mp4"),
+        (status = 200, body = inline(Binary), content_type = "video/mp4", headers(("Content-Disposition" = String, description = "A file name for the video"))),
         (status = 202, description = "The replay is still being recorded or stored; repeat the request after `Retry-After` seconds"),
-        (status = 206, body = Vec<u8>, content_type = "video/mp4"),
+        (status = 206, body = inline(Binary), content_type = "video/mp4", headers(("Content-Disposition" = String, description = "A file name for the video"))),
         (status = 304, description = "The client's copy is current"),
-        (status = 401, body = ErrorBody),
-        (status = 404, body = ErrorBody),
         (status = 410, body = ErrorBody, description = "The recording is lost"),
         (status = 416, body = ErrorBody, description = "The range is not satisfiable"),
+        (status = 502, body = ErrorBody),
         (status = 503, body = ErrorBody, description = "The browser is restarting"),
+        (status = 504, body = ErrorBody),
     )
 )]
 pub(crate) async fn get(

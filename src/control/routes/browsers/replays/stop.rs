@@ -28,9 +28,9 @@ use crate::{
     ),
     responses(
         (status = 200, body = Replay),
-        (status = 401, body = ErrorBody),
-        (status = 404, body = ErrorBody),
+        (status = 502, body = ErrorBody),
         (status = 503, body = ErrorBody, description = "The browser is restarting"),
+        (status = 504, body = ErrorBody),
     )
 )]
 pub(crate) async fn stop(

@@ -8,7 +8,7 @@ use http::{HeaderValue, StatusCode, Uri, header::REFRESH};
 
 use super::{RECORDING_RETRY_DELAY, ReplayContext, TAG};
 use crate::{
-    api::{ErrorBody, ids::ReplayId, replays::ReplayEndReason},
+    api::{ids::ReplayId, replays::ReplayEndReason},
     control::{
         replays::state::State,
         routes::auth::{Credential, token_in},
@@ -42,9 +42,7 @@ static PAGE: LazyLock<HtmlPage> = LazyLock::new(|| {
         ("replay_id" = ReplayId, Path, description = "The id of the replay", example = "rep_01kgc3v7e8r9t0w1x2y3z4a5b6"),
     ),
     responses(
-        (status = 200, body = String, content_type = "text/html"),
-        (status = 401, body = ErrorBody),
-        (status = 404, body = ErrorBody),
+        (status = 200, body = String, content_type = "text/html", headers(("Refresh" = u64, description = "Seconds after which to load the page again, while the replay is recorded or fetched"))),
         (status = 410, body = String, content_type = "text/html", description = "The recording is lost"),
     )
 )]

@@ -33,7 +33,6 @@ use crate::{
     request_body(content = CreateApiKey, example = json!({"name": "ci", "days_to_expire": 90})),
     responses(
         (status = 201, body = ApiKeyWithSecret),
-        (status = 400, body = ErrorBody),
         (status = 403, body = ErrorBody, description = "The key of the request is bound to another project, or expires before the new key would"),
         (status = 404, body = ErrorBody, description = "The project does not exist"),
     )
@@ -59,7 +58,10 @@ pub(crate) async fn create(
     operation_id = "list_api_keys",
     tag = TAG,
     params(Page),
-    responses((status = 200, body = Vec<ApiKey>), (status = 400, body = ErrorBody))
+    responses((status = 200, body = Vec<ApiKey>, headers(
+        ("X-Has-More" = bool, description = "Whether there are more entries"),
+        ("X-Next-Offset" = u64, description = "The offset of the next page, 0 on the last one"),
+    )))
 )]
 pub(crate) async fn list(
     State(keys): State<ApiKeys>,

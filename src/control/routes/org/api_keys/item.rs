@@ -5,7 +5,7 @@ use http::StatusCode;
 
 use super::{TAG, to_api_key};
 use crate::{
-    api::{ErrorBody, api_keys::ApiKey, ids::KeyId},
+    api::{api_keys::ApiKey, ids::KeyId},
     control::{keys::ApiKeys, routes::auth::Principal},
     http::{ApiResult, Json, Path},
 };
@@ -19,7 +19,7 @@ use crate::{
     operation_id = "get_api_key",
     tag = TAG,
     params(("id" = KeyId, Path, description = "The id of the key", example = "key_01kgc3v7e8r9t0w1x2y3z4a5b6")),
-    responses((status = 200, body = ApiKey), (status = 404, body = ErrorBody))
+    responses((status = 200, body = ApiKey))
 )]
 pub(crate) async fn get(
     State(keys): State<ApiKeys>,
@@ -40,7 +40,7 @@ pub(crate) async fn get(
     operation_id = "delete_api_key",
     tag = TAG,
     params(("id" = KeyId, Path, description = "The id of the key", example = "key_01kgc3v7e8r9t0w1x2y3z4a5b6")),
-    responses((status = 204, description = "The key is deleted"), (status = 404, body = ErrorBody))
+    responses((status = 204, description = "The key is deleted"))
 )]
 pub(crate) async fn delete(
     State(keys): State<ApiKeys>,

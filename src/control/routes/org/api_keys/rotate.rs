@@ -23,7 +23,6 @@ use crate::{
     responses(
         (status = 200, body = ApiKeyWithSecret),
         (status = 403, body = ErrorBody, description = "The key of the request expires before the key"),
-        (status = 404, body = ErrorBody),
     )
 )]
 pub(crate) async fn rotate(

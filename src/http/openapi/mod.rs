@@ -1,15 +1,21 @@
 //! Assembles a server's OpenAPI document from those of its routes.
+//!
+//! The routes declare their own parameters, bodies and errors. Added here is what they have in
+//! common: how to authenticate (`security`), errors that the extractors and the guard respond with
+//! and headers that belong to a status (`responses`), and the form of streams (`schemas`).
 
 use utoipa::openapi::{
-    ComponentsBuilder, InfoBuilder, OpenApi, PathItem, RefOr, SecurityRequirement,
-    path::Operation,
-    security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
-    tag::TagBuilder,
+    ComponentsBuilder, InfoBuilder, OpenApi, PathItem, path::Operation, tag::TagBuilder,
 };
 
 use crate::api::{ErrorBody, groups};
 
-const BEARER: &str = "bearer";
+mod responses;
+mod schemas;
+mod security;
+
+pub use responses::declare_errors;
+pub use security::SessionRoutes;
 
 /// The general part of a server's OpenAPI document.
 #[derive(Debug, Clone, Copy)]
@@ -17,14 +23,23 @@ pub struct ApiInfo {
     pub title: &'static str,
     /// Conventions of all operations, in Markdown.
     pub description: &'static str,
+    /// Describes the bearer token that guarded routes require.
+    pub bearer: &'static str,
+    /// Statuses with which the guard rejects requests, besides 401.
+    pub guard_errors: &'static [u16],
+    /// Routes that also accept a token in the query.
+    pub session_routes: Option<SessionRoutes>,
 }
 
 /// Returns one document of both groups of routes, the guarded ones marked as such.
 #[must_use]
 pub fn document(info: ApiInfo, mut open: OpenApi, mut guarded: OpenApi) -> OpenApi {
-    let requirement = SecurityRequirement::new(BEARER, Vec::<String>::new());
-    for operation in guarded.paths.paths.values_mut().flat_map(operations) {
-        operation.security = Some(vec![requirement.clone()]);
+    for (path, item) in &mut guarded.paths.paths {
+        for operation in operations(item) {
+            operation.security = Some(security::requirements(&info, path));
+            responses::declare(operation, &[401]);
+            responses::declare(operation, info.guard_errors);
+        }
     }
     open.merge(guarded);
     open.info = InfoBuilder::new()
@@ -38,16 +53,20 @@ pub fn document(info: ApiInfo, mut open: OpenApi, mut guarded: OpenApi) -> OpenA
         .map_or_else(ComponentsBuilder::new, ComponentsBuilder::from)
         .schema_from::<ErrorBody>()
         .build();
-    let bearer = HttpBuilder::new()
-        .scheme(HttpAuthScheme::Bearer)
-        .description(Some("The server's token or an API key"))
-        .build();
-    components.add_security_scheme(BEARER, SecurityScheme::Http(bearer));
+    components.security_schemes.extend(security::schemes(&info));
+    components.headers.extend(responses::shared_headers());
+    components.responses.extend(responses::shared_errors());
+    for item in open.paths.paths.values_mut() {
+        let has_path_parameters = item.parameters.is_some();
+        for operation in operations(item) {
+            schemas::complete_request_body(operation, &components);
+            responses::complete(operation, has_path_parameters);
+            schemas::describe_streams(operation);
+        }
+    }
     open.components = Some(components);
     describe_groups(&mut open);
-    for operation in open.paths.paths.values_mut().flat_map(operations) {
-        describe_responses(operation);
-    }
+    schemas::remove_unused(&mut open);
     open
 }
 
@@ -68,28 +87,6 @@ fn describe_groups(document: &mut OpenApi) {
                 .build()
         });
     document.tags = Some(tags.collect());
-}
-
-/// Describes the responses that have no description, by their status.
-fn describe_responses(operation: &mut Operation) {
-    for (status, response) in &mut operation.responses.responses {
-        let RefOr::T(response) = response else {
-            continue;
-        };
-        if !response.description.is_empty() {
-            continue;
-        }
-        response.description = match status.as_str() {
-            "200" => "Success",
-            "201" => "Created",
-            "206" => "The requested range",
-            "400" => "The request is invalid; `details` has one entry per field",
-            "401" => "The credential is missing or invalid",
-            "404" => "The resource does not exist",
-            _ => "See the error code",
-        }
-        .to_owned();
-    }
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {

@@ -1,0 +1,103 @@
+//! The OpenAPI documents: validated, and used to generate clients.
+
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::support::{
+    agent::{Start, TOKEN},
+    dev::{Dev, berth, print},
+    python::{clients, output_of, python},
+};
+
+/// Writes the document of a server to a file of the directory.
+async fn write_document(server: &str, directory: &Path) -> String {
+    let printed = print(berth(&["openapi", server])).await;
+    assert!(printed.status.success(), "{}", printed.stderr);
+    let file = directory.join(format!("{server}.json"));
+    fs::write(&file, printed.stdout).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+fn script(name: &str) -> Command {
+    let mut command = Command::new(python());
+    command
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg(clients().join("openapi").join(name));
+    command
+}
+
+#[tokio::test]
+async fn documents_are_valid_openapi() {
+    let directory = TempDir::new().unwrap();
+    let mut validator = script("validate.py");
+    for server in ["agent", "control"] {
+        validator.arg(write_document(server, directory.path()).await);
+    }
+    output_of(&mut validator).await;
+}
+
+/// Generates a client of a server, uses it, and returns its results.
+async fn use_generated_client(server: &str, base_url: &str, token: &str) -> Value {
+    let directory = TempDir::new().unwrap();
+    let document = write_document(server, directory.path()).await;
+    let package = directory.path().join(format!("berth_{server}"));
+    let files = directory.path().join("files");
+    fs::create_dir(&files).unwrap();
+    let mut generator = Command::new(python());
+    generator
+        .current_dir(directory.path())
+        .args(["-m", "openapi_python_client", "generate", "--meta", "none"])
+        .args(["--fail-on-warning", "--path", &document, "--config"])
+        .arg(clients().join("openapi/client.yml"))
+        .arg("--output-path")
+        .arg(&package);
+    output_of(&mut generator).await;
+    let mut user = script("use_client.py");
+    user.env("PYTHONPATH", directory.path())
+        .args([server, base_url, token])
+        .arg(&files);
+    let results = serde_json::from_str(&output_of(&mut user).await).unwrap();
+    assert_eq!(fs::read_dir(&files).unwrap().count(), 0);
+    results
+}
+
+/// The results that both clients have of files and processes.
+fn expected(mut more: Value) -> Value {
+    let common = json!({
+        "written": true,
+        "read": "hello from a generated client",
+        "listed": ["greeting.txt"],
+        "missing": [404, "not_found"],
+        "stdout": "ready\n",
+        "exit_code": 0,
+        "deleted": true,
+    });
+    let common = common.as_object().unwrap().clone();
+    more.as_object_mut().unwrap().extend(common);
+    more
+}
+
+#[tokio::test]
+async fn generated_client_of_the_agent_works() {
+    let agent = Start::without_browser().listening().await;
+    let results = use_generated_client("agent", &agent.base_url, TOKEN).await;
+    assert_eq!(results, expected(json!({"health": "ok"})));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn generated_client_of_control_works() {
+    let dev = Dev::start().await;
+    let results = use_generated_client("control", &dev.base_url, &dev.api_key).await;
+    let own = json!({
+        "created": "generated",
+        "browsers": [true],
+        "browser_deleted": 204,
+        "gone": [404, "not_found"],
+    });
+    assert_eq!(results, expected(own));
+    dev.finish().await;
+}
