@@ -27,9 +27,9 @@ type FileResult<T> = Result<T, JsErrorBox>;
 pub(crate) struct Files {
     path: PathBuf,
     directory: Dir,
-    /// The remaining quota, without the downloads: those come and go outside this process.
-    remaining_bytes: u64,
-    remaining_entries: usize,
+    quota_bytes: u64,
+    /// The space of the files without the downloads, which come and go outside this process.
+    used: Usage,
 }
 
 impl Files {
@@ -37,8 +37,8 @@ impl Files {
         Ok(Files {
             path: scratch.canonicalize()?,
             directory: Dir::open_ambient_dir(scratch, cap_std::ambient_authority())?,
-            remaining_bytes: u64::from(scratch_mb) << 20,
-            remaining_entries: MAX_ENTRIES,
+            quota_bytes: u64::from(scratch_mb) << 20,
+            used: Usage::default(),
         })
     }
 
@@ -108,44 +108,44 @@ impl Files {
     fn write(&mut self, path: &str, bytes: &[u8], append: bool) -> FileResult<()> {
         let inside = self.resolve("open", path)?;
         let fail = |err| node_error(&err, "open", path);
-        let directory = &self.directory;
-        let before = match directory.metadata(&inside) {
-            Ok(metadata) => Some(metadata.len()),
-            Err(err) if err.kind() == io::ErrorKind::NotFound => None,
+        let before = match self.directory.metadata(&inside) {
+            Ok(metadata) if metadata.is_dir() => {
+                return Err(fail(io::ErrorKind::IsADirectory.into()));
+            }
+            Ok(metadata) => Usage::file(metadata.len()),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Usage::default(),
             Err(err) => return Err(fail(err)),
         };
-        let freed = if append { 0 } else { before.unwrap_or(0) };
-        self.reserve(&inside, path, bytes.len() as u64, freed, before.is_none())?;
+        let length = bytes.len() as u64;
+        let freed = if append { 0 } else { before.bytes };
+        self.check_quota(path, length, freed, 1 - before.entries)?;
         let mut options = OpenOptions::new();
         options
             .create(true)
             .write(true)
             .append(append)
             .truncate(!append);
+        // Changes nothing if it fails.
         let mut file: File = self.directory.open_with(&inside, &options).map_err(fail)?;
-        file.write_all(bytes).map_err(fail)
+        let written = file.write_all(bytes);
+        // A write that fails may have stored a part of the bytes.
+        let stored = file.metadata().map(|metadata| metadata.len());
+        let after = Usage::file(stored.unwrap_or(before.bytes + length));
+        self.account(&inside, before, after);
+        written.map_err(fail)
     }
 
-    /// Charges a write of `bytes` that replaces `freed` bytes, or returns a quota error.
-    fn reserve(
-        &mut self,
-        inside: &Path,
-        path: &str,
-        bytes: u64,
-        freed: u64,
-        new_entry: bool,
-    ) -> FileResult<()> {
+    /// Returns a quota error unless `bytes` and `entries` fit into the quota once `freed` bytes are
+    /// replaced.
+    fn check_quota(&self, path: &str, bytes: u64, freed: u64, entries: usize) -> FileResult<()> {
         let downloads = self.downloads();
-        let available = (self.remaining_bytes + freed).saturating_sub(downloads.bytes);
+        let available =
+            (self.quota_bytes + freed).saturating_sub(self.used.bytes + downloads.bytes);
         let reason = if bytes > available {
             format!("{available} bytes are available")
-        } else if new_entry && self.remaining_entries <= downloads.entries {
+        } else if entries > MAX_ENTRIES.saturating_sub(self.used.entries + downloads.entries) {
             format!("the limit of {MAX_ENTRIES} files is reached")
         } else {
-            if counts_towards_quota(inside) {
-                self.remaining_bytes = self.remaining_bytes + freed - bytes;
-                self.remaining_entries -= usize::from(new_entry);
-            }
             return Ok(());
         };
         Err(JsErrorBox::generic(format!(
@@ -153,21 +153,20 @@ impl Files {
         )))
     }
 
-    /// Returns the current size of the downloads.
+    /// Returns the current size of the downloads, without the entry of their directory.
     fn downloads(&self) -> Usage {
-        Usage::beneath(&self.directory, Path::new(DOWNLOADS)).unwrap_or_default()
+        let mut usage = Usage::of(&self.directory, Path::new(DOWNLOADS)).unwrap_or_default();
+        usage.entries = usage.entries.saturating_sub(1);
+        usage
     }
 
-    /// Returns `freed` to the quota.
-    fn credit(&mut self, freed: Usage) {
-        self.remaining_bytes += freed.bytes;
-        self.remaining_entries += freed.entries;
-    }
-
-    /// Deducts `used` from the quota.
-    fn charge(&mut self, used: Usage) {
-        self.remaining_bytes = self.remaining_bytes.saturating_sub(used.bytes);
-        self.remaining_entries = self.remaining_entries.saturating_sub(used.entries);
+    /// Replaces what a path took before a change by what it takes afterwards.
+    fn account(&mut self, inside: &Path, before: Usage, after: Usage) {
+        if counts_towards_quota(inside) {
+            let Usage { bytes, entries } = self.used;
+            self.used.bytes = (bytes + after.bytes).saturating_sub(before.bytes);
+            self.used.entries = (entries + after.entries).saturating_sub(before.entries);
+        }
     }
 
     fn copy(&mut self, from: &str, to: &str) -> FileResult<()> {
@@ -179,41 +178,46 @@ impl Files {
     fn remove(&mut self, path: &str, recursive: bool) -> FileResult<()> {
         let inside = self.resolve("unlink", path)?;
         let fail = |err| node_error(&err, "unlink", path);
+        // The directory itself: the agent removes it.
+        if inside == Path::new(".") {
+            return Err(fail(io::ErrorKind::ResourceBusy.into()));
+        }
         let directory = &self.directory;
-        let freed = Usage::of(directory, &inside).map_err(fail)?;
+        let before = Usage::of(directory, &inside).map_err(fail)?;
         let metadata = directory.symlink_metadata(&inside).map_err(fail)?;
-        match (metadata.is_dir(), recursive) {
+        let removed = match (metadata.is_dir(), recursive) {
             (true, true) => directory.remove_dir_all(&inside),
             (true, false) => directory.remove_dir(&inside),
             (false, _) => directory.remove_file(&inside),
-        }
-        .map_err(fail)?;
-        if counts_towards_quota(&inside) {
-            self.credit(freed);
-        }
-        Ok(())
+        };
+        // A removal that fails may have removed a part.
+        let after = match Usage::of(directory, &inside) {
+            Ok(usage) => usage,
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Usage::default(),
+            Err(_) => before,
+        };
+        self.account(&inside, before, after);
+        removed.map_err(fail)
     }
 
     fn make_directory(&mut self, path: &str) -> FileResult<()> {
         let inside = self.resolve("mkdir", path)?;
-        let missing = inside
-            .ancestors()
-            .filter(|parent| !parent.as_os_str().is_empty() && !self.directory.exists(parent))
-            .count();
-        if missing
-            > self
-                .remaining_entries
-                .saturating_sub(self.downloads().entries)
-        {
-            self.remaining_entries = 0;
-            return self.reserve(&inside, path, 0, 0, true);
-        }
-        if counts_towards_quota(&inside) {
-            self.remaining_entries -= missing;
-        }
-        self.directory
-            .create_dir_all(&inside)
-            .map_err(|err| node_error(&err, "mkdir", path))
+        let missing = self.missing_directories(&inside);
+        self.check_quota(path, 0, 0, missing)?;
+        let created = self.directory.create_dir_all(&inside);
+        // A creation that fails may have created some of the parents.
+        let entries = missing.saturating_sub(self.missing_directories(&inside));
+        self.account(&inside, Usage::default(), Usage { bytes: 0, entries });
+        created.map_err(|err| node_error(&err, "mkdir", path))
+    }
+
+    /// Returns how many of a directory and its parents do not exist.
+    fn missing_directories(&self, inside: &Path) -> usize {
+        let parents = inside.ancestors();
+        let named = parents.filter(|parent| !parent.as_os_str().is_empty());
+        named
+            .filter(|parent| !self.directory.exists(parent))
+            .count()
     }
 
     fn rename(&mut self, from: &str, to: &str) -> FileResult<()> {
@@ -221,21 +225,13 @@ impl Files {
         let fail = |err| node_error(&err, "rename", from);
         let directory = &self.directory;
         let moved = Usage::of(directory, &source).map_err(fail)?;
-        // A replaced target frees its space, unless it is the source itself.
-        let replaced = match Usage::of(directory, &target) {
-            Ok(usage) if source != target => usage,
-            _ => Usage::default(),
-        };
+        let replaced = Usage::of(directory, &target).unwrap_or_default();
         directory
             .rename(&source, directory, &target)
             .map_err(fail)?;
-        match (counts_towards_quota(&source), counts_towards_quota(&target)) {
-            (true, false) => self.credit(moved),
-            (false, true) => self.charge(moved),
-            _ => {}
-        }
-        if counts_towards_quota(&target) {
-            self.credit(replaced);
+        if source != target {
+            self.account(&source, moved, Usage::default());
+            self.account(&target, replaced, moved);
         }
         Ok(())
     }
@@ -247,21 +243,22 @@ fn counts_towards_quota(inside: &Path) -> bool {
 }
 
 /// The space that files take.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Usage {
     bytes: u64,
     entries: usize,
 }
 
 impl Usage {
+    fn file(bytes: u64) -> Usage {
+        Usage { bytes, entries: 1 }
+    }
+
     /// Returns the usage of a file, or of a directory with its content.
     fn of(directory: &Dir, path: &Path) -> io::Result<Usage> {
         let metadata = directory.symlink_metadata(path)?;
         if !metadata.is_dir() {
-            return Ok(Usage {
-                bytes: metadata.len(),
-                entries: 1,
-            });
+            return Ok(Usage::file(metadata.len()));
         }
         let mut usage = Usage::beneath(directory, path)?;
         usage.entries += 1;
@@ -289,6 +286,7 @@ fn node_error(err: &io::Error, operation: &str, path: &str) -> JsErrorBox {
         io::ErrorKind::IsADirectory => ("EISDIR", "illegal operation on a directory"),
         io::ErrorKind::NotADirectory => ("ENOTDIR", "not a directory"),
         io::ErrorKind::DirectoryNotEmpty => ("ENOTEMPTY", "directory not empty"),
+        io::ErrorKind::ResourceBusy => ("EBUSY", "resource busy or locked"),
         io::ErrorKind::StorageFull => ("ENOSPC", "no space left on device"),
         io::ErrorKind::FileTooLarge => ("EFBIG", "file too large"),
         _ => ("EIO", "i/o error"),
@@ -413,3 +411,6 @@ pub(crate) fn op_file_copy(
 ) -> Result<(), JsErrorBox> {
     with_files(state, |files| files.copy(from, to))
 }
+
+#[cfg(test)]
+mod tests;

@@ -279,3 +279,22 @@ async fn worker_inherits_no_stray_descriptors() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn failed_writes_free_no_space() {
+    on_each_engine(async |agent, program| {
+        let mut worker = AttachedWorker::to(agent, program).await;
+        // The quota is 64 MiB. Each failed write would free the size of the directory.
+        let result = worker
+            .run(
+                "fs.mkdirSync('directory'); const mib = Buffer.alloc(1 << 20); let failed = 0, stored = 0;
+                for (let n = 0; n < 20000; n++) { try { fs.writeFileSync('directory', '') } catch { failed++ } }
+                try { for (; stored < 100; stored++) fs.writeFileSync(`file${stored}`, mib) } catch {}
+                return [failed, stored]",
+            )
+            .await;
+        assert_eq!(result.result(), "[20000,64]");
+        worker.kill().await;
+    })
+    .await;
+}
