@@ -11,7 +11,7 @@
 //! - Responding: `error` (the one error format), `ranges` (partial content), `sse` (event streams),
 //!   `page` (HTML pages).
 //! - Upgrades: `websocket` (sockets that end here), `tunnel` (sockets relayed to another server),
-//!   `websocket_frames` (frame boundaries within relayed bytes).
+//!   `websocket_frames` (frame boundaries within relayed bytes), `close_reason` (the close codes).
 //!
 //! # Path of a request
 //! ```text
@@ -29,6 +29,7 @@
 mod app;
 mod auth;
 mod body;
+mod close_reason;
 mod docs;
 mod error;
 mod extract;
@@ -54,6 +55,7 @@ mod websocket_frames;
 pub use app::App;
 pub use auth::{StaticToken, bearer_token, require_static_token};
 pub use body::{BODY_IDLE_TIMEOUT, BodyError, RawBody};
+pub use close_reason::{CloseCode, CloseReason};
 pub use error::{ApiError, ApiResult, JSON_CONTENT_TYPE, PassThrough};
 pub use extract::{JSON_BODY_LIMIT, Json, Path, Query};
 pub use fields::{BoundsError, FieldErrors, Param};
@@ -65,4 +67,4 @@ pub use ranges::RangeResponse;
 pub use request_id::{REQUEST_ID, RequestId};
 pub use serve::serve;
 pub use sse::{LastEventId, SseEvent, follow_log, sse_response};
-pub use websocket::{accept_websocket, close_frame, close_gracefully, is_websocket_upgrade};
+pub use websocket::{accept_websocket, close_gracefully, is_websocket_upgrade};

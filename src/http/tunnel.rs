@@ -45,9 +45,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-pub use super::websocket_frames::CloseReason;
 use super::{
-    forward, is_websocket_upgrade, serve::ConnectionPermit, tcp_keepalive,
+    CloseCode, CloseReason, forward, is_websocket_upgrade, serve::ConnectionPermit, tcp_keepalive,
     websocket_frames::FrameTracker,
 };
 use crate::shutdown::Shutdown;
@@ -103,7 +102,9 @@ impl Tunnel {
             headers: HeaderMap::new(),
             response_timeout: RESPONSE_TIMEOUT,
             close_on: Box::pin(pending()),
-            on_upstream_closed: Box::new(|| CloseReason::failed("upstream connection lost")),
+            on_upstream_closed: Box::new(|| {
+                CloseReason::new(CloseCode::Failed, "upstream connection lost")
+            }),
             hold: Box::new(()),
         }
     }
@@ -250,7 +251,9 @@ async fn close_at_shutdown(close_on: CloseSignal, shutdown: Shutdown) -> CloseRe
     tokio::select! {
         // The shutdown also ends what `close_on` waits for; the client gets the cause.
         biased;
-        () = shutdown.requested() => CloseReason::going_away("the server is shutting down"),
+        () = shutdown.requested() => {
+            CloseReason::new(CloseCode::Stopping, "the server is shutting down")
+        }
         reason = close_on => reason,
     }
 }

@@ -5,7 +5,7 @@ use std::{future::Future, time::Duration};
 use axum::{
     extract::{
         FromRequestParts, Request,
-        ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade},
+        ws::{Message, WebSocket, WebSocketUpgrade},
     },
     response::Response,
 };
@@ -14,7 +14,7 @@ use http::{Method, header};
 use hyper::upgrade::OnUpgrade;
 use tokio::time::timeout;
 
-use super::{ApiError, ApiResult, serve::ConnectionPermit};
+use super::{ApiError, ApiResult, CloseReason, serve::ConnectionPermit};
 use crate::shutdown::Shutdown;
 
 /// Size limit of a message and of a frame, in bytes.
@@ -71,22 +71,15 @@ where
         }))
 }
 
-/// Returns a Close frame with a code and a reason.
-pub fn close_frame(code: u16, reason: impl Into<String>) -> CloseFrame {
-    CloseFrame {
-        code,
-        reason: reason.into().into(),
-    }
-}
-
 /// Sends a Close frame and waits for the peer to close, for [`CLOSE_TIMEOUT`] at most.
 pub async fn close_gracefully(
-    close: CloseFrame,
+    reason: CloseReason,
     to_peer: &mut (impl Sink<Message> + Unpin),
     from_peer: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
 ) {
     let handshake = async {
-        if to_peer.send(Message::Close(Some(close))).await.is_ok() {
+        let close = Message::Close(Some(reason.into()));
+        if to_peer.send(close).await.is_ok() {
             // The peer replies with its own Close frame and ends the connection.
             while from_peer.next().await.is_some() {}
         }

@@ -3,10 +3,10 @@
 //! A tunnel copies bytes and never decodes a payload, but it has to know when the stream is between
 //! two frames: only there may it insert a Close frame with the reason why the connection ends.
 
+use super::CloseReason;
+
 /// Bytes of the longest header: two fixed, eight of length, four of mask.
 const MAX_HEADER: usize = 14;
-/// Bytes of the longest close reason: a control frame carries 125 bytes, two of them the code.
-const MAX_REASON: usize = 123;
 
 const FIN: u8 = 0x80;
 const MASKED: u8 = 0x80;
@@ -97,42 +97,13 @@ impl FrameTracker {
     }
 }
 
-/// The code and text of a Close frame.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CloseReason {
-    code: u16,
-    /// At most [`MAX_REASON`] bytes.
-    text: String,
-}
-
 impl CloseReason {
-    /// Returns 1001: the server is going away.
-    pub fn going_away(reason: impl Into<String>) -> Self {
-        Self::new(1001, reason)
-    }
-
-    /// Returns 1011: the server cannot continue.
-    pub fn failed(reason: impl Into<String>) -> Self {
-        Self::new(1011, reason)
-    }
-
-    /// Returns 1012: the server restarts, and the client may reconnect.
-    pub fn restarting(reason: impl Into<String>) -> Self {
-        Self::new(1012, reason)
-    }
-
-    fn new(code: u16, reason: impl Into<String>) -> Self {
-        let mut text = reason.into();
-        text.truncate(text.floor_char_boundary(MAX_REASON));
-        Self { code, text }
-    }
-
     /// Encodes the frame as a server sends it, without a mask.
     pub(super) fn to_frame(&self) -> Vec<u8> {
-        // `new` has truncated the text, so the length fits a short frame.
-        let mut frame = vec![FIN | OPCODE_CLOSE, 2 + self.text.len() as u8];
-        frame.extend(self.code.to_be_bytes());
-        frame.extend(self.text.as_bytes());
+        // `CloseReason::new` has truncated the text, so the length fits a short frame.
+        let mut frame = vec![FIN | OPCODE_CLOSE, 2 + self.text().len() as u8];
+        frame.extend(self.code().to_be_bytes());
+        frame.extend(self.text().as_bytes());
         frame
     }
 }
@@ -142,6 +113,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::http::CloseCode;
 
     fn frame(first: u8, masked: bool, payload: usize) -> Vec<u8> {
         let mask_bit = if masked { MASKED } else { 0 };
@@ -203,7 +175,8 @@ mod tests {
         tracker.advance_all(&frame(FIN, false, 10));
         assert_eq!(tracker.messages(), 1);
         assert!(!tracker.is_closed());
-        tracker.advance_all(&CloseReason::failed("gone").to_frame());
+        let reason = CloseReason::new(CloseCode::Failed, "gone");
+        tracker.advance_all(&reason.to_frame());
         assert!(tracker.is_closed() && tracker.is_at_boundary());
     }
 
@@ -216,9 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn long_reason_is_truncated_between_characters() {
-        let encoded = CloseReason::failed("é".repeat(100)).to_frame();
+    fn longest_reason_fits_a_short_frame() {
+        let encoded = CloseReason::new(CloseCode::TooSlow, "é".repeat(100)).to_frame();
         assert!(encoded.len() <= 2 + 125);
+        assert_eq!(usize::from(encoded[1]), encoded.len() - 2);
+        assert_eq!(encoded[2..4], 4008u16.to_be_bytes());
         assert!(std::str::from_utf8(&encoded[4..]).is_ok());
     }
 }

@@ -49,7 +49,7 @@ async fn killed_x_server_is_restarted_together_with_chromium() {
     let killed = agent.display_pid().await;
     processes::signal(killed, Signal::SIGKILL);
     let close = client.closed().await.expect("a Close frame");
-    assert_eq!(u16::from(close.code), 1012, "{close:?}");
+    assert_eq!(u16::from(close.code), 4001, "{close:?}");
     let status = agent
         .chromium_when("the second start", |status| status["generation"] == 2)
         .await;

@@ -91,7 +91,12 @@ async fn killed_chromium_closes_its_clients_and_the_same_url_works_again() {
     )
     .unwrap();
     let close = client.closed().await;
-    assert_eq!(u16::from(close.code), 1012, "{}", close.reason);
+    assert_eq!(u16::from(close.code), 4001, "{}", close.reason);
+    assert!(
+        close.reason.starts_with("browser_restarted: Chromium"),
+        "{}",
+        close.reason
+    );
     assert_reconnects(&browser).await;
     dev.finish().await;
 }
@@ -116,7 +121,7 @@ async fn deleting_the_browser_closes_its_clients_with_a_reason() {
     assert_eq!(deleted.status, 204);
     assert_eq!(
         (u16::from(close.code), close.reason.as_str()),
-        (1001, "the browser has ended")
+        (4004, "session_ended: the browser has ended")
     );
     let gone = connect_async(browser["cdp_ws_url"].as_str().unwrap())
         .await

@@ -12,10 +12,7 @@ use std::{
 
 use axum::{Router, extract::Request};
 use berth::{
-    http::{
-        ApiError,
-        tunnel::{CloseReason, Tunnel},
-    },
+    http::{ApiError, CloseCode, CloseReason, tunnel::Tunnel},
     shutdown::Shutdown,
 };
 use futures::{SinkExt, StreamExt};
@@ -100,7 +97,7 @@ impl Front {
         let stop = shutdown.clone();
         let app = Router::new().fallback(move |mut request: Request| async move {
             let tunnel = Tunnel::to(upstream, "/elsewhere?a=b")
-                .on_upstream_closed(|| CloseReason::failed("the upstream has died"))
+                .on_upstream_closed(|| CloseReason::new(CloseCode::Failed, "the upstream has died"))
                 .hold(NotifyOnDrop(sender));
             tunnel
                 .open(&mut request, &stop)

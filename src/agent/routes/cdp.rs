@@ -16,8 +16,8 @@ use crate::{
     },
     api::{ErrorBody, groups},
     http::{
-        ApiError, ApiResult, is_websocket_upgrade,
-        tunnel::{CloseReason, Tunnel, TunnelError},
+        ApiError, ApiResult, CloseCode, CloseReason, is_websocket_upgrade,
+        tunnel::{Tunnel, TunnelError},
     },
     shutdown::Shutdown,
 };
@@ -30,7 +30,7 @@ pub(crate) const TAG: &str = groups::DEVTOOLS;
 /// address to `connectOverCDP` of Playwright or to `connect` of Puppeteer.
 ///
 /// While Chromium starts, the handshake waits. When Chromium restarts, its clients are disconnected
-/// with close code 1012 and the reason.
+/// with close code 4001 and the reason.
 #[utoipa::path(
     get,
     path = "/cdp",
@@ -120,12 +120,16 @@ impl CdpConnector {
             .is_some_and(|path| path.starts_with("/devtools/page/"));
         let path = path.unwrap_or_else(|| devtools.browser_path.clone());
         Tunnel::to(devtools.addr, path)
-            .close_on(
-                async move { CloseReason::restarting(clients.wait_until_gone(generation).await) },
-            )
+            .close_on(async move {
+                let reason = clients.wait_until_gone(generation).await;
+                CloseReason::new(CloseCode::BrowserRestarted, reason)
+            })
             .on_upstream_closed(move || match is_page {
-                true => CloseReason::going_away("the tab was closed, or Chromium ended"),
-                false => CloseReason::restarting("Chromium ended and is restarting"),
+                true => CloseReason::new(CloseCode::Done, "the tab was closed, or Chromium ended"),
+                false => CloseReason::new(
+                    CloseCode::BrowserRestarted,
+                    "Chromium ended and is restarting",
+                ),
             })
     }
 }

@@ -34,8 +34,8 @@ pub use self::path::{PathError, SessionPath};
 use super::activity::{Activity, ActivityGuard};
 use crate::{
     http::{
-        PassThrough, forward, is_websocket_upgrade,
-        tunnel::{CloseReason, Tunnel, TunnelError},
+        CloseCode, CloseReason, PassThrough, forward, is_websocket_upgrade,
+        tunnel::{Tunnel, TunnelError},
     },
     shutdown::Shutdown,
 };
@@ -157,7 +157,9 @@ impl Proxy {
             .headers(headers)
             .response_timeout(self.response_timeout)
             .close_on(browser_ended(target.ended.clone()))
-            .on_upstream_closed(|| CloseReason::failed("the connection to the browser is lost"))
+            .on_upstream_closed(|| {
+                CloseReason::new(CloseCode::Failed, "the connection to the browser is lost")
+            })
             .hold(guard);
         let response = tunnel
             .open(&mut Request::from_parts(parts, body), &self.shutdown)
@@ -234,7 +236,7 @@ impl Proxy {
 
 async fn browser_ended(ended: CancellationToken) -> CloseReason {
     ended.cancelled_owned().await;
-    CloseReason::going_away("the browser has ended")
+    CloseReason::new(CloseCode::SessionEnded, "the browser has ended")
 }
 
 /// Resolves when the request body has made no progress for `limit`.

@@ -77,6 +77,23 @@ async fn urls_of_json_connect_to_the_browser_and_its_tabs() {
 }
 
 #[tokio::test]
+async fn closed_tab_ends_its_connections_as_done() {
+    let agent = Start::headless().ready().await;
+    let mut browser = Client::connect(&agent.ws_url("/cdp")).await;
+    let created = browser
+        .call("Target.createTarget", json!({"url": "about:blank"}))
+        .await;
+    let target = created["result"]["targetId"].as_str().unwrap().to_owned();
+    let tab = Client::connect(&agent.ws_url(&format!("/devtools/page/{target}"))).await;
+    browser
+        .call("Target.closeTarget", json!({"targetId": target}))
+        .await;
+    let close = tab.closed().await.expect("a Close frame");
+    assert_eq!(u16::from(close.code), 1000, "{close:?}");
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn missing_handshake_is_400_and_unknown_target_is_404() {
     let agent = Start::headless().ready().await;
     for path in ["/cdp", "/devtools/browser/x", "/devtools/page/x"] {
@@ -102,7 +119,7 @@ async fn killed_chromium_closes_its_clients_and_is_restarted() {
     let pid = u32::try_from(agent.chromium_number("pid").await).unwrap();
     processes::signal(pid, Signal::SIGKILL);
     let close = client.closed().await.expect("a Close frame");
-    assert_eq!(u16::from(close.code), 1012);
+    assert_eq!(u16::from(close.code), 4001);
     assert!(close.reason.contains("Chromium"), "{close:?}");
     // A client that connects now is held until the next Chromium answers.
     let mut client = Client::connect(&agent.ws_url("/cdp")).await;
@@ -122,7 +139,7 @@ async fn requested_restart_closes_clients_with_its_reason() {
     client.call("Browser.getVersion", json!({})).await;
     let (_, close) = tokio::join!(agent.ok(agent.post("/chromium/restart")), client.closed());
     let close = close.expect("a Close frame");
-    assert_eq!(u16::from(close.code), 1012);
+    assert_eq!(u16::from(close.code), 4001);
     assert!(close.reason.contains("requested"), "{close:?}");
     agent.stop().await;
 }

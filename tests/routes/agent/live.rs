@@ -14,6 +14,7 @@ use crate::support::{
     page::Page,
     processes,
     wait::until,
+    websocket::Client,
 };
 
 const PAGES: [&str; 2] = ["/live", "/live/view"];
@@ -231,6 +232,13 @@ async fn invalid_message_closes_the_connection_with_a_reason() {
         assert_eq!(code, 1008, "{message}: {close_reason}");
         assert!(close_reason.contains(reason), "{message}: {close_reason}");
     }
+    let mut client = Client::connect(&agent.ws_url("/live/view/socket")).await;
+    client.send_bytes(vec![1]).await;
+    let close = client.closed().await.expect("a Close frame");
+    assert_eq!(
+        (u16::from(close.code), close.reason.as_str()),
+        (1008, "messages must be JSON")
+    );
     agent.stop().await;
 }
 

@@ -13,7 +13,7 @@ use crate::{
 ///
 /// Closes Chromium in an orderly way, so that its profile is complete, and starts it again.
 /// Responds once the new process accepts DevTools connections, within 60 seconds. All tabs are
-/// lost; DevTools clients are disconnected with close code 1012.
+/// lost; DevTools clients are disconnected with close code 4001.
 #[utoipa::path(
     post,
     path = "/chromium/restart",

@@ -15,7 +15,7 @@ use crate::{
 /// Connect to a tab over DevTools
 ///
 /// A WebSocket that speaks the Chrome DevTools Protocol with one tab or other target. When the tab
-/// closes, the connection ends with close code 1001.
+/// closes, the connection ends with close code 1000.
 #[utoipa::path(
     get,
     path = "/devtools/page/{target_id}",

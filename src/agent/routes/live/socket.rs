@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{
     extract::{
         Request, State,
-        ws::{CloseFrame, Message, WebSocket, close_code},
+        ws::{Message, WebSocket},
     },
     response::Response,
 };
@@ -15,14 +15,17 @@ use futures::{
     Sink, SinkExt, Stream, StreamExt,
     future::{maybe_done, pending},
 };
-use tokio::time::{Instant, interval, sleep_until, timeout};
+use tokio::time::{Instant, interval, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::TAG;
 use crate::{
     agent::live::{FrameEvent, InputWorker, LiveViews, ViewerInbox, ViewerStream},
     api::{ErrorBody, live::ViewerMessage},
-    http::{ApiError, ApiResult, FieldErrors, accept_websocket, close_frame, close_gracefully},
+    http::{
+        ApiError, ApiResult, CloseCode, CloseReason, FieldErrors, accept_websocket,
+        close_gracefully,
+    },
     shutdown::Shutdown,
 };
 
@@ -75,9 +78,6 @@ pub(crate) async fn connect(
     .await
 }
 
-/// Why the connection ends. `None` if the page is gone and no Close frame can be sent.
-type CloseReason = Option<CloseFrame>;
-
 async fn serve(
     socket: WebSocket,
     mut stream: ViewerStream,
@@ -92,7 +92,7 @@ async fn serve(
                 reason = send_frames(&mut stream, &mut to_page) => reason,
                 reason = receive_messages(&mut from_page, &mut inbox) => reason,
                 () = cancelled.cancelled() => {
-                    Some(close_frame(close_code::AWAY, "the agent is stopping"))
+                    Some(CloseReason::new(CloseCode::Stopping, "the agent is stopping"))
                 }
             };
             // Lets the worker end after the messages that it has received.
@@ -116,10 +116,11 @@ async fn serve(
     }
 }
 
+/// Sends frames until the page is too slow. Returns `None` if it is gone.
 async fn send_frames(
     stream: &mut ViewerStream,
     page: &mut (impl Sink<Message> + Unpin),
-) -> CloseReason {
+) -> Option<CloseReason> {
     let mut ping = interval(PING_INTERVAL);
     loop {
         let message = tokio::select! {
@@ -132,30 +133,43 @@ async fn send_frames(
             },
             _ = ping.tick() => Message::Ping(Bytes::new()),
         };
-        timeout(SEND_TIMEOUT, page.send(message)).await.ok()?.ok()?;
+        if let Err(reason) = send_in_time(page, message, SEND_TIMEOUT).await {
+            return reason;
+        }
     }
 }
 
+/// Sends a message. Returns why the connection ends if that fails, `None` if the page is gone.
+async fn send_in_time(
+    page: &mut (impl Sink<Message> + Unpin),
+    message: Message,
+    send_timeout: Duration,
+) -> Result<(), Option<CloseReason>> {
+    match timeout(send_timeout, page.send(message)).await {
+        Ok(sent) => sent.map_err(|_| None),
+        Err(_) => Err(Some(too_slow("the page does not read"))),
+    }
+}
+
+/// Receives messages until one is invalid or the page is silent. Returns `None` if it is gone.
 async fn receive_messages(
     page: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
     inbox: &mut ViewerInbox,
-) -> CloseReason {
+) -> Option<CloseReason> {
     let mut received_at = Instant::now();
     loop {
         inbox.ready().await;
-        let message = tokio::select! {
-            message = page.next() => message?.ok()?,
-            () = sleep_until(received_at + SILENCE_TIMEOUT) => {
-                return Some(close_frame(close_code::AWAY, "the page does not respond"));
-            }
+        let message = match receive_in_time(page, received_at + SILENCE_TIMEOUT).await {
+            Ok(message) => message,
+            Err(reason) => return reason,
         };
         received_at = Instant::now();
         let text = match message {
             Message::Text(text) => text,
             Message::Ping(_) | Message::Pong(_) => continue,
             Message::Binary(_) => {
-                return Some(close_frame(
-                    close_code::UNSUPPORTED,
+                return Some(CloseReason::new(
+                    CloseCode::InvalidMessage,
                     "messages must be JSON",
                 ));
             }
@@ -163,13 +177,29 @@ async fn receive_messages(
         };
         let message = match parse(&text) {
             Ok(message) => message,
-            Err(error) => return Some(close_frame(close_code::POLICY, close_reason(&error))),
+            Err(error) => return Some(invalid_message(&error)),
         };
         if let Err(error) = inbox.receive(message).await {
-            return Some(close_frame(close_code::POLICY, error.to_string()));
+            return Some(CloseReason::new(
+                CloseCode::InvalidMessage,
+                error.to_string(),
+            ));
         }
         // Nothing was read while the inbox was full, so that time does not count as silence.
         received_at = Instant::now();
+    }
+}
+
+/// Receives a message. Returns why the connection ends if there is none until `deadline`, `None`
+/// if the page is gone.
+async fn receive_in_time(
+    page: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
+    deadline: Instant,
+) -> Result<Message, Option<CloseReason>> {
+    match timeout_at(deadline, page.next()).await {
+        Ok(Some(Ok(message))) => Ok(message),
+        Ok(_) => Err(None),
+        Err(_) => Err(Some(too_slow("the page does not respond"))),
     }
 }
 
@@ -180,14 +210,56 @@ fn parse(text: &str) -> ApiResult<ViewerMessage> {
     Ok(deserialize::<ViewerMessage, _, FieldErrors>(value)?)
 }
 
-/// Returns the first detail of an error, cut to the size of a Close frame.
-fn close_reason(error: &ApiError) -> String {
-    const MAX_LEN: usize = 120;
+/// Returns the first detail of an error.
+fn invalid_message(error: &ApiError) -> CloseReason {
     let body = error.body();
-    let mut reason = match body.details.first() {
+    let text = match body.details.first() {
         Some(detail) => format!("{}: {}", detail.code, detail.message),
         None => body.message.clone(),
     };
-    reason.truncate(reason.floor_char_boundary(MAX_LEN));
-    reason
+    CloseReason::new(CloseCode::InvalidMessage, text)
+}
+
+fn too_slow(text: &str) -> CloseReason {
+    CloseReason::new(CloseCode::TooSlow, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::channel::mpsc;
+
+    use super::*;
+
+    fn ping() -> Message {
+        Message::Ping(Bytes::new())
+    }
+
+    #[tokio::test]
+    async fn page_that_does_not_read_is_too_slow() {
+        let (mut page, unread) = mpsc::channel(1);
+        assert_eq!(
+            send_in_time(&mut page, ping(), Duration::ZERO).await,
+            Ok(())
+        );
+        let ended = send_in_time(&mut page, ping(), Duration::ZERO).await;
+        assert_eq!(ended, Err(Some(too_slow("the page does not read"))));
+        drop(unread);
+        assert_eq!(
+            send_in_time(&mut page, ping(), Duration::ZERO).await,
+            Err(None)
+        );
+    }
+
+    #[tokio::test]
+    async fn silent_page_is_too_slow() {
+        let (mut page, mut messages) = mpsc::channel(1);
+        page.try_send(Ok(ping())).unwrap();
+        let received = receive_in_time(&mut messages, Instant::now()).await;
+        assert_eq!(received, Ok(ping()));
+        let ended = receive_in_time(&mut messages, Instant::now()).await;
+        assert_eq!(ended, Err(Some(too_slow("the page does not respond"))));
+        drop(page);
+        let ended = receive_in_time(&mut messages, Instant::now()).await;
+        assert_eq!(ended, Err(None));
+    }
 }

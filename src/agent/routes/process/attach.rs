@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     extract::{
         Request, State,
-        ws::{CloseFrame, Message, WebSocket, close_code},
+        ws::{Message, WebSocket},
     },
     response::Response,
 };
@@ -30,7 +30,7 @@ use super::{TAG, find};
 use crate::{
     agent::process::{Process, Processes, WRITE_TIMEOUT},
     api::{ErrorBody, ids::ProcessId, process::ProcessEvent},
-    http::{ApiError, ApiResult, Path, accept_websocket, close_frame, close_gracefully},
+    http::{ApiError, ApiResult, CloseCode, CloseReason, Path, accept_websocket, close_gracefully},
     shutdown::Shutdown,
     streams::{Entry, Reader, StartAt},
 };
@@ -49,7 +49,7 @@ const MESSAGE_OVERHEAD: u32 = 64;
 /// accepted as input as well. A client receives the stored output, then new output as it comes. Any
 /// number of clients may attach.
 ///
-/// The connection ends with close code 1000 when the process has exited, and with 1013 if the
+/// The connection ends with close code 1000 when the process has exited, and with 4008 if the
 /// client falls behind the stored output: attaching again shows the current output.
 #[utoipa::path(
     get,
@@ -88,7 +88,9 @@ async fn serve(socket: WebSocket, process: Arc<Process>, cancelled: Cancellation
         let close = tokio::select! {
             close = send_output(output, &mut to_client) => close,
             () = &mut input => return,
-            () = cancelled.cancelled() => Some(close_frame(close_code::AWAY, "the agent is stopping")),
+            () = cancelled.cancelled() => {
+                Some(CloseReason::new(CloseCode::Stopping, "the agent is stopping"))
+            }
         };
         let Some(close) = close else {
             // Input that the client sent before it disconnected is still written.
@@ -104,7 +106,7 @@ async fn serve(socket: WebSocket, process: Arc<Process>, cancelled: Cancellation
 async fn send_output(
     mut output: Reader<Arc<ProcessEvent>>,
     client: &mut (impl Sink<Message> + Unpin),
-) -> Option<CloseFrame> {
+) -> Option<CloseReason> {
     let mut ping = interval(PING_INTERVAL);
     loop {
         let entry = tokio::select! {
@@ -118,13 +120,13 @@ async fn send_output(
             Some(Entry::Item { item, .. }) => item,
             Some(Entry::Gap { .. }) => {
                 let reason = "output was dropped before it was sent; attach again";
-                return Some(close_frame(close_code::AGAIN, reason));
+                return Some(CloseReason::new(CloseCode::TooSlow, reason));
             }
-            None => return Some(close_frame(close_code::NORMAL, "")),
+            None => return Some(CloseReason::new(CloseCode::Done, "")),
         };
         if let Some(code) = event.exit_code {
             let reason = format!("exited with {code}");
-            return Some(close_frame(close_code::NORMAL, reason));
+            return Some(CloseReason::new(CloseCode::Done, reason));
         }
         if let Some(data) = &event.data_b64 {
             let sent = client.send(Message::Binary(data.0.clone())).await;
@@ -193,5 +195,33 @@ async fn write_input(mut receiver: UnboundedReceiver<InputMessage>, process: &Pr
     while let Some(message) = receiver.recv().await {
         // A paste, or the sequence of a key, must not be interleaved with the input of others.
         let _ = process.write_stdin_all(&message.data).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::channel::mpsc;
+
+    use super::*;
+    use crate::{
+        api::process::OutputStream,
+        streams::{Bounds, Log},
+    };
+
+    #[tokio::test]
+    async fn client_that_falls_behind_the_retained_output_is_too_slow() {
+        let log = Log::new(Bounds {
+            entries: 2,
+            weight: 100,
+        });
+        let reader = log.reader(StartAt::Oldest);
+        for number in 0..5 {
+            let output = ProcessEvent::output(OutputStream::Stdout, Bytes::from(vec![number]));
+            log.append(output, 1);
+        }
+        let (mut client, _messages) = mpsc::channel(8);
+        let reason = send_output(reader, &mut client).await;
+        let dropped = "output was dropped before it was sent; attach again";
+        assert_eq!(reason, Some(CloseReason::new(CloseCode::TooSlow, dropped)));
     }
 }

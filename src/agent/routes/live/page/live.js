@@ -55,7 +55,7 @@
       if (typeof data === 'string') handleMessage(JSON.parse(data));
       else handleImage(connection, data);
     };
-    connection.onclose = async ({ reason }) => {
+    connection.onclose = async ({ code, reason }) => {
       if (connection !== socket) return;
       socket = null;
       remoteCopyPending = false;
@@ -64,7 +64,8 @@
       // Another attempt may have been started meanwhile.
       if (thisAttempt !== attempt) return;
       if (rejection?.final) return show('ended', rejection.message);
-      if (connected) closeReason = reason;
+      // From 4000 on the reason begins with the name of the code.
+      if (connected) closeReason = code >= 4000 ? reason.replace(/^\w+: /, '') : reason;
       const cause = rejection?.message ?? closeReason;
       show('connecting', cause ? `Disconnected: ${cause}. Reconnecting…` : 'Disconnected. Reconnecting…');
       const delay = retryDelay * (0.75 + Math.random() / 2);
