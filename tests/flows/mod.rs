@@ -15,6 +15,7 @@ mod proxy;
 mod readme;
 mod replay_storage;
 mod replays;
+mod script_policy;
 mod script_worker;
 mod secrets;
 mod sessions;

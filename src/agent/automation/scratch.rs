@@ -35,7 +35,8 @@ impl ScratchRoot {
             }
         }
         Ok(ScratchRoot {
-            path: path.to_owned(),
+            // Without symbolic links: scripts name their files by this path to the browser.
+            path: path.canonicalize()?,
             next: AtomicU64::new(1),
         })
     }

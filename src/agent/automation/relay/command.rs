@@ -6,6 +6,9 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{FIRST_RELAY_ID, LAST_RELAY_ID, Relay, RelayCommand, worlds::SHARED_WORLD};
 
+/// The code with which Chromium refuses a command.
+const SERVER_ERROR: i64 = -32000;
+
 impl Relay {
     /// Sends a command without parameters to a session.
     pub(super) fn send_command(&mut self, method: &str, session: &str, command: RelayCommand) {
@@ -13,6 +16,13 @@ impl Relay {
         let text =
             format!(r#"{{"id":{id},"method":"{method}","params":{{}},"sessionId":"{session}"}}"#);
         self.to_browser(text.into());
+    }
+
+    /// Sends a command with parameters to the browser itself.
+    pub(super) fn send_browser_command(&mut self, method: &str, params: Value) {
+        let id = self.allocate_id(RelayCommand::Other);
+        let command = json!({ "id": id, "method": method, "params": params });
+        self.to_browser(command.to_string().into());
     }
 
     /// Sends `command` of the worker under an id of the relay, so that its reply is dropped.
@@ -81,27 +91,42 @@ pub(super) fn success_reply(id: i64, session: &str, result: Value) -> Bytes {
         .into()
 }
 
+/// Returns a reply with an error to the worker's command.
+pub(super) fn error_reply(id: i64, session: Option<&str>, message: &str) -> Bytes {
+    let mut reply = json!({ "id": id, "error": { "code": SERVER_ERROR, "message": message } });
+    if let Some(session) = session {
+        reply["sessionId"] = session.into();
+    }
+    reply.to_string().into()
+}
+
 /// Returns the error for a command that acts in a page while no script runs.
 pub(super) fn idle_error(id: i64, session: &str) -> Bytes {
     let message = "no call is running in this executor: code of earlier calls may not act in pages";
-    json!({ "id": id, "error": { "code": -32000, "message": message }, "sessionId": session })
-        .to_string()
-        .into()
+    error_reply(id, Some(session), message)
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Command<P> {
+    id: i64,
+    method: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<P>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<String>,
 }
 
 /// Returns the same command under another id.
 fn with_id(text: &[u8], id: i64) -> Option<Bytes> {
-    #[derive(Deserialize, Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Command<'a> {
-        id: i64,
-        method: String,
-        #[serde(borrow, skip_serializing_if = "Option::is_none")]
-        params: Option<&'a RawValue>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        session_id: Option<String>,
-    }
-    let mut command: Command = serde_json::from_slice(text).ok()?;
+    let mut command: Command<&RawValue> = serde_json::from_slice(text).ok()?;
     command.id = id;
     serde_json::to_vec(&command).ok().map(Bytes::from)
+}
+
+/// Returns the same command with other parameters.
+pub(super) fn with_params(text: &[u8], params: Value) -> Result<Bytes, serde_json::Error> {
+    let mut command: Command<Value> = serde_json::from_slice(text)?;
+    command.params = Some(params);
+    serde_json::to_vec(&command).map(Bytes::from)
 }

@@ -7,11 +7,14 @@ use serde_json::{Value, json};
 
 use super::{
     MAX_DOWNLOADS, Relay, RelayAction, Verdict, Violation,
-    message::{DownloadBehavior, DownloadEvent, params},
+    command::success_reply,
+    message::{DownloadBehavior, DownloadEvent, created_context, params},
 };
 
 /// The longest guid of a download in bytes. It becomes a file name.
 const MAX_GUID_LEN: usize = 64;
+const SET_BEHAVIOR: &str = "Browser.setDownloadBehavior";
+const DENY: &str = "deny";
 
 /// Chromium's download setting.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -45,43 +48,92 @@ impl DownloadSettings {
 
 impl Relay {
     /// Returns the worker's `Browser.setDownloadBehavior`, changed to the agent's directory.
-    pub(super) fn on_set_download_behavior(
+    pub(super) fn on_set_download_behavior(&mut self, id: i64, text: &[u8]) -> Bytes {
+        let requested = self.requested_behavior(text);
+        let mut params = match (&requested.browser_context_id, self.events_only()) {
+            (Some(context), _) => self.behavior_in(context, &requested.behavior),
+            (None, Some(events_only)) => events_only,
+            (None, None) => {
+                let directory = &self.download_settings.directory;
+                json!({ "behavior": "allowAndName", "downloadPath": directory })
+            }
+        };
+        params["eventsEnabled"] = requested.events_enabled.into();
+        json!({ "id": id, "method": SET_BEHAVIOR, "params": params })
+            .to_string()
+            .into()
+    }
+
+    /// Handles `Browser.setDownloadBehavior` of a session. Chromium resets what a session has set
+    /// when it detaches, so the worker's connection sets it, and the session gets the events.
+    pub(super) fn on_session_download_behavior(
         &mut self,
         id: i64,
-        session: Option<&str>,
+        session: &str,
         text: &[u8],
-    ) -> Bytes {
-        let requested = params::<DownloadBehavior>(text).unwrap_or_default();
-        let mut params = self.download_behavior(&requested);
+    ) -> Verdict {
+        let requested = self.requested_behavior(text);
+        if let Some(context) = &requested.browser_context_id {
+            let mut params = self.behavior_in(context, &requested.behavior);
+            params["eventsEnabled"] = true.into();
+            self.send_browser_command(SET_BEHAVIOR, params);
+        }
+        let Some(mut params) = self.events_only() else {
+            self.to_worker(success_reply(id, session, json!({})));
+            return Verdict::Consumed;
+        };
         params["eventsEnabled"] = requested.events_enabled.into();
+        let command =
+            json!({ "id": id, "method": SET_BEHAVIOR, "params": params, "sessionId": session });
+        Verdict::Forward(command.to_string().into())
+    }
+
+    /// Handles `Page.setDownloadBehavior`: the tab's context keeps the agent's directory.
+    pub(super) fn on_page_download_behavior(&mut self, id: i64, session: &str) -> Verdict {
+        self.actions.push(RelayAction::RenewDownloadSetting);
+        self.to_worker(success_reply(id, session, json!({})));
+        Verdict::Consumed
+    }
+
+    /// Handles the reply to the worker's `Target.createBrowserContext`. Downloads of the context
+    /// are denied until the worker sets their behavior: by default Chromium would save them in its
+    /// user's directory.
+    pub(super) fn on_context_created(&mut self, reply: &[u8]) {
+        if let Some(context) = created_context(reply) {
+            let mut params = self.behavior_in(&context, DENY);
+            params["eventsEnabled"] = true.into();
+            self.send_browser_command(SET_BEHAVIOR, params);
+            self.contexts.insert(context);
+        }
+    }
+
+    /// Returns the parameters of the worker's command, without a context that is not its own.
+    /// Without one they concern the default context, whose setting is the agent's.
+    fn requested_behavior(&mut self, text: &[u8]) -> DownloadBehavior {
+        let mut requested = params::<DownloadBehavior>(text).unwrap_or_default();
+        let context = requested.browser_context_id.take();
+        requested.browser_context_id = context.filter(|context| self.contexts.contains(context));
         if requested.browser_context_id.is_none() {
             self.actions.push(RelayAction::RenewDownloadSetting);
         }
-        let mut command =
-            json!({ "id": id, "method": "Browser.setDownloadBehavior", "params": params });
-        if let Some(session) = session {
-            command["sessionId"] = Value::from(session);
-        }
-        command.to_string().into()
+        requested
     }
 
-    fn download_behavior(&self, requested: &DownloadBehavior) -> Value {
-        let DownloadSettings {
-            directory,
-            events_context,
-        } = &self.download_settings;
-        match (&requested.browser_context_id, events_context) {
-            (None, Some(context)) => json!({ "behavior": "default", "browserContextId": context }),
-            (None, None) => json!({ "behavior": "allowAndName", "downloadPath": directory }),
-            // A context of the script, which may deny downloads.
-            (Some(context), _) => {
-                let is_denied = requested.behavior == "deny";
-                let behavior = if is_denied { "deny" } else { "allowAndName" };
-                json!({
-                    "behavior": behavior, "browserContextId": context, "downloadPath": directory,
-                })
-            }
-        }
+    /// Returns the parameters that change no setting but those of events.
+    fn events_only(&self) -> Option<Value> {
+        let context = self.download_settings.events_context.as_ref()?;
+        Some(json!({ "behavior": "default", "browserContextId": context }))
+    }
+
+    /// Returns the parameters for a context of the script, which may deny downloads.
+    fn behavior_in(&self, context: &str, requested: &str) -> Value {
+        let behavior = if requested == DENY {
+            DENY
+        } else {
+            "allowAndName"
+        };
+        let directory = &self.download_settings.directory;
+        json!({ "behavior": behavior, "browserContextId": context, "downloadPath": directory })
     }
 
     /// Handles the start of a download. Downloads that start while no script runs are ignored.

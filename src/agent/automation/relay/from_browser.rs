@@ -106,8 +106,11 @@ impl Relay {
             }
             return Verdict::Consumed;
         }
-        self.pending_commands.remove(&id);
+        let pending = self.pending_commands.remove(&id);
         self.creating_targets.remove(&id);
+        if pending.is_some_and(|command| command.creates_context) {
+            self.on_context_created(&text);
+        }
         let is_auto_attach =
             matches!(self.auto_attach, AutoAttach::Requested(requested) if requested == id);
         if session.is_none() && is_auto_attach {

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{
     AutoAttach, FIRST_RELAY_ID, MAX_PENDING_COMMANDS, PendingCommand, Phase, Relay, RelayAction,
     Verdict, Violation,
-    command::{auto_attach, idle_error, success_reply},
+    command::{auto_attach, error_reply, idle_error, success_reply},
     message::Head,
 };
 
@@ -21,7 +21,17 @@ impl Relay {
         if !(0..FIRST_RELAY_ID).contains(&id) {
             return Err(Violation::ReservedId);
         }
+        if self.pending_commands.contains_key(&id) {
+            return Err(Violation::DuplicateId);
+        }
         let session = head.session.as_deref();
+        let text = match self.restrict(method, text) {
+            Ok(text) => text,
+            Err(refusal) => {
+                self.to_worker(error_reply(id, session, &refusal.to_string()));
+                return Ok(());
+            }
+        };
         let verdict = match session {
             None => self.dispatch_root_command(id, method, text),
             Some(session) => self.dispatch_session_command(id, method, session, text),
@@ -38,7 +48,7 @@ impl Relay {
             "Target.setAutoAttach" => self.on_set_auto_attach(id, text),
             "Target.createTarget" => self.on_create_target(id, text),
             "Browser.setDownloadBehavior" => {
-                Verdict::Forward(self.on_set_download_behavior(id, None, &text))
+                Verdict::Forward(self.on_set_download_behavior(id, &text))
             }
             _ => Verdict::Forward(text),
         }
@@ -52,9 +62,8 @@ impl Relay {
         text: Bytes,
     ) -> Verdict {
         match method {
-            "Browser.setDownloadBehavior" => {
-                Verdict::Forward(self.on_set_download_behavior(id, Some(session), &text))
-            }
+            "Browser.setDownloadBehavior" => self.on_session_download_behavior(id, session, &text),
+            "Page.setDownloadBehavior" => self.on_page_download_behavior(id, session),
             "Runtime.runIfWaitingForDebugger" => self.on_run_if_waiting(session, text),
             "Network.enable" | "Log.enable" => self.on_enable(id, session, text),
             "Page.addScriptToEvaluateOnNewDocument" => self.on_add_script(id, session, text),
@@ -76,6 +85,7 @@ impl Relay {
         let command = PendingCommand {
             session: session.map(str::to_owned),
             runs_code: runs_code(method),
+            creates_context: method == "Target.createBrowserContext",
         };
         self.pending_commands.insert(id, command);
         Ok(())

@@ -14,7 +14,7 @@ pub(super) struct Head<'a> {
 
 /// The size above which the head is read at the ends of a message instead of parsing all of it.
 /// (Screenshots and bodies are megabytes of one string.)
-const LONG_MESSAGE: usize = 2048;
+pub(super) const LONG_MESSAGE: usize = 2048;
 
 #[derive(Deserialize)]
 struct Borrowed<'a> {
@@ -44,10 +44,15 @@ impl<'a> Head<'a> {
         Self::parse(text)
     }
 
-    /// Returns the head of any message, or `None` if the message is no JSON object or has members
-    /// of other types.
+    /// Returns the head of any message, or `None` if the message is no JSON object in UTF-8, or a
+    /// member of the head is repeated or of another type.
     pub(super) fn parse(text: &'a [u8]) -> Option<Head<'a>> {
-        if let Ok(head) = serde_json::from_slice::<Borrowed>(text) {
+        let text = std::str::from_utf8(text).ok()?;
+        // An array would be read as the members in their order.
+        if !text.trim_ascii_start().starts_with('{') {
+            return None;
+        }
+        if let Ok(head) = serde_json::from_str::<Borrowed>(text) {
             return Some(Head {
                 id: head.id,
                 method: head.method.map(Cow::Borrowed),
@@ -55,7 +60,7 @@ impl<'a> Head<'a> {
             });
         }
         // Strings with escapes cannot be borrowed.
-        let head: Owned = serde_json::from_slice(text).ok()?;
+        let head: Owned = serde_json::from_str(text).ok()?;
         Some(Head {
             id: head.id,
             method: head.method.map(Cow::Owned),
@@ -161,6 +166,34 @@ pub(super) fn params<T: for<'de> Deserialize<'de>>(text: &[u8]) -> Option<T> {
         .map(|event| event.params)
 }
 
+/// Parses the parameters of a command, which may have none.
+pub(super) fn params_or_default<T>(text: &[u8]) -> Result<T, serde_json::Error>
+where
+    T: Default + for<'de> Deserialize<'de>,
+{
+    #[derive(Deserialize)]
+    struct Command<T> {
+        params: Option<T>,
+    }
+    serde_json::from_slice::<Command<T>>(text).map(|command| command.params.unwrap_or_default())
+}
+
+/// Returns the id from a reply to `Target.createBrowserContext`, or `None` for an error.
+pub(super) fn created_context(text: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Reply {
+        result: CreatedContext,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct CreatedContext {
+        browser_context_id: String,
+    }
+    serde_json::from_slice::<Reply>(text)
+        .ok()
+        .map(|reply| reply.result.browser_context_id)
+}
+
 /// Returns the URL of the main frame from a reply to `Page.getFrameTree`, or `None` for an error.
 pub(super) fn main_frame_url(text: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
@@ -246,7 +279,14 @@ mod tests {
             Head::parse(br#"{"id":1,"method":"a\u002eb"}"#),
             Some(head(Some(1), Some("a.b"), None))
         );
-        for garbage in ["", "null", "[]", "{", r#"{"id":"x"}"#] {
+        for garbage in [
+            "",
+            "null",
+            "[]",
+            r#"[1,"Page.enable",null]"#,
+            "{",
+            r#"{"id":"x"}"#,
+        ] {
             assert_eq!(Head::parse(garbage.as_bytes()), None, "{garbage}");
         }
     }

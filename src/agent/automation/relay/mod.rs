@@ -11,7 +11,9 @@
 //! - drops the events of pages while the worker is idle, so that traffic costs nothing then;
 //! - lets all workers share one isolated world in each frame ([`worlds`]);
 //! - keeps Chromium's download setting, and delays the event of a complete download until the
-//!   script has the file ([`download`]).
+//!   script has the file ([`download`]);
+//! - refuses methods that are not in the allow-list ([`policy`]), and parameters that would reach
+//!   beyond the script ([`restrictions`]).
 //!
 //! All other messages are forwarded unchanged.
 //!
@@ -32,6 +34,7 @@
 //! | `from_worker` | Playwright's commands |
 //! | `tabs` | attached sessions: probing, announcing, releasing, choosing the script's page |
 //! | `lifecycle` | phases, timers, and waiting for the commands of a dead worker |
+//! | `policy`, `restrictions` | what a script may send |
 //! | `command` | building messages |
 
 #![allow(
@@ -43,8 +46,12 @@ mod command;
 mod download;
 mod from_browser;
 mod from_worker;
+#[cfg(test)]
+mod fuzz;
 mod lifecycle;
 mod message;
+mod policy;
+mod restrictions;
 mod session;
 mod tabs;
 #[cfg(test)]
@@ -53,6 +60,7 @@ mod worlds;
 
 use std::{
     collections::{HashMap, HashSet},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -81,6 +89,8 @@ const MAX_PENDING_COMMANDS: usize = 65_536;
 const MAX_SESSIONS: usize = 4_096;
 /// The most downloads of one call, above what any script needs.
 const MAX_DOWNLOADS: usize = 1_024;
+/// The most browser contexts of one worker at once, above what any script needs.
+const MAX_CONTEXTS: usize = 1_024;
 
 /// A side effect that the caller of the relay performs.
 #[derive(Debug, PartialEq)]
@@ -107,6 +117,8 @@ pub(super) enum Violation {
     NotCdp,
     #[error("the script worker used a command id reserved for the agent")]
     ReservedId,
+    #[error("the script worker used the id of a pending command")]
+    DuplicateId,
     #[error("limit of unanswered commands to the browser reached ({MAX_PENDING_COMMANDS})")]
     PendingCommands,
     #[error("limit of tabs, frames and workers reached ({MAX_SESSIONS})")]
@@ -152,6 +164,8 @@ struct PendingCommand {
     session: Option<String>,
     /// Whether it runs code in the page.
     runs_code: bool,
+    /// Whether it creates a browser context.
+    creates_context: bool,
 }
 
 /// The state of the worker's first `Target.setAutoAttach`.
@@ -190,6 +204,10 @@ pub(super) struct Relay {
     pending_commands: HashMap<i64, PendingCommand>,
     /// The number of sessions attached so far: the order of tabs if Chromium gives none.
     attached_sessions: u64,
+    /// The directory of the script, without symbolic links in its path.
+    script_directory: PathBuf,
+    /// The browser contexts that the worker has created.
+    contexts: HashSet<String>,
     download_settings: DownloadSettings,
     /// The guids of the downloads that were announced to the script.
     downloads: HashSet<String>,
@@ -197,7 +215,7 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    pub(super) fn new(download_settings: DownloadSettings) -> Self {
+    pub(super) fn new(script_directory: PathBuf, download_settings: DownloadSettings) -> Self {
         Relay {
             phase: Phase::Warm,
             auto_attach: AutoAttach::NotRequested,
@@ -207,6 +225,8 @@ impl Relay {
             creating_targets: HashSet::new(),
             pending_commands: HashMap::new(),
             attached_sessions: 0,
+            script_directory,
+            contexts: HashSet::new(),
             download_settings,
             downloads: HashSet::new(),
             actions: Vec::new(),

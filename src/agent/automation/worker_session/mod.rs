@@ -187,7 +187,7 @@ impl WorkerSession {
         let reap = CancellationToken::new();
         let killer = worker.killer();
         Self {
-            relay: Relay::new(download_settings),
+            relay: Relay::new(scratch.path().to_owned(), download_settings),
             stage: Stage::Idle,
             receiver,
             events,

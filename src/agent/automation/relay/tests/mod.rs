@@ -1,6 +1,7 @@
 //! Tests of the relay, by topic, and the scene that they share.
 
 mod downloads;
+mod policy;
 mod scripts;
 mod tabs;
 mod worlds;
@@ -9,8 +10,11 @@ use serde_json::{Value, json};
 
 use super::{worlds::SHARED_WORLD, *};
 
+/// The directory of the script.
+const SCRIPT_DIRECTORY: &str = "/state/scratch/7";
+
 fn new_relay() -> Relay {
-    Relay::new(DownloadSettings::default())
+    Relay::new(SCRIPT_DIRECTORY.into(), DownloadSettings::default())
 }
 
 /// A relay and a clock. The worker has requested auto-attach.

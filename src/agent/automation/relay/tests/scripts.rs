@@ -154,13 +154,20 @@ fn invalid_worker_messages_are_violations() {
         (r#"{"method":"X"}"#, Violation::NotCdp),
         (r#"{"id":1073741824,"method":"X"}"#, Violation::ReservedId),
         (r#"{"id":-1,"method":"X"}"#, Violation::ReservedId),
+        (
+            r#"{"id":1,"method":"Page.enable","method":"Browser.close"}"#,
+            Violation::NotCdp,
+        ),
     ] {
         assert_eq!(
             relay.from_worker(Bytes::from_static(text.as_bytes())),
             Err(violation)
         );
     }
-    let flood = (0..=MAX_PENDING_COMMANDS as i64)
-        .map(|id| relay.from_worker(format!(r#"{{"id":{id},"method":"X"}}"#).into()));
+    let pending = Bytes::from_static(br#"{"id":1,"method":"Page.enable"}"#);
+    assert_eq!(relay.from_worker(pending.clone()), Ok(()));
+    assert_eq!(relay.from_worker(pending), Err(Violation::DuplicateId));
+    let flood = (2..=MAX_PENDING_COMMANDS as i64 + 1)
+        .map(|id| relay.from_worker(format!(r#"{{"id":{id},"method":"Page.enable"}}"#).into()));
     assert_eq!(flood.last(), Some(Err(Violation::PendingCommands)));
 }

@@ -1,0 +1,157 @@
+//! Scripts that send DevTools commands themselves: they control the browser, and reach neither its
+//! user's files nor other clients.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    scripts::result_of,
+};
+
+/// Defines `refusal`, which calls a method and returns its error.
+const REFUSAL: &str = "const refusal = async (session, method, params = {}) => { \
+    try { await session.send(method, params); return null } catch (error) { return error.message } }; ";
+
+async fn run(agent: &TestAgent, code: &str) -> Value {
+    result_of(agent, &format!("{REFUSAL}{code}")).await
+}
+
+fn is_empty(directory: &TempDir) -> bool {
+    fs::read_dir(directory).unwrap().next().is_none()
+}
+
+#[tokio::test]
+async fn download_setting_of_a_page_saves_nothing_outside_of_the_script() {
+    let agent = Start::headless().ready().await;
+    let outside = TempDir::new().unwrap();
+    // The script listens first: then its worker sets the agent's directory once more.
+    let code = format!(
+        "const started = page.waitForEvent('download'); \
+         await page.setContent('<a href=\"data:text/plain,content\" download=\"saved.txt\">get</a>'); \
+         const session = await context.newCDPSession(page); \
+         await session.send('Page.setDownloadBehavior', {{ behavior: 'allow', downloadPath: '{}' }}); \
+         await page.click('a'); const download = await started; \
+         await download.saveAs('own.txt').catch(() => {{}}); \
+         return fs.existsSync('own.txt') && fs.readFileSync('own.txt', 'utf8')",
+        outside.path().display()
+    );
+    assert_eq!(run(&agent, &code).await, "content");
+    assert!(is_empty(&outside));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn download_setting_of_a_context_outlives_the_session_that_changed_it() {
+    let agent = Start::headless().ready().await;
+    let outside = TempDir::new().unwrap();
+    // Chromium resets what a session has set when it detaches: downloads would be saved in the
+    // directory of Chromium's user.
+    let code = format!(
+        "const own = await browser.newContext(); \
+         const browserContextId = playwright._connection.toImpl(own)._browserContextId; \
+         const session = await browser.newBrowserCDPSession(); \
+         await session.send('Browser.setDownloadBehavior', \
+             {{ behavior: 'allow', downloadPath: '{}', browserContextId }}); \
+         await session.detach(); const tab = await own.newPage(); \
+         await tab.setContent('<a href=\"data:text/plain,content\" download=\"saved.txt\">get</a>'); \
+         const [download] = await Promise.all([tab.waitForEvent('download'), tab.click('a')]); \
+         await download.saveAs('own.txt'); return fs.readFileSync('own.txt', 'utf8')",
+        outside.path().display()
+    );
+    assert_eq!(run(&agent, &code).await, "content");
+    assert!(is_empty(&outside));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn script_cannot_expose_devtools_to_later_pages() {
+    let agent = Start::headless().ready().await;
+    let expose = "const session = await browser.newBrowserCDPSession(); \
+        const { targetInfos } = await session.send('Target.getTargets'); \
+        const { targetId } = targetInfos.find(info => info.type === 'page'); \
+        const message = await refusal(session, 'Target.exposeDevToolsProtocol', { targetId, bindingName: 'cdp' }); \
+        await page.goto('data:text/html,<title>next</title>'); \
+        return [message, await page.evaluate('typeof cdp')]";
+    let refused = run(&agent, expose).await;
+    let message = "cdpSession.send: Protocol error (Target.exposeDevToolsProtocol): \
+        Target.exposeDevToolsProtocol is not available in a script";
+    assert_eq!(refused, json!([message, "undefined"]));
+    // Neither does what a script adds to new documents outlive it.
+    let add = "const session = await context.newCDPSession(page); \
+        await session.send('Page.enable'); \
+        await session.send('Page.addScriptToEvaluateOnNewDocument', { source: 'window.added = 1' }); \
+        await page.goto('data:text/html,<title>added</title>'); return await page.evaluate('typeof added')";
+    assert_eq!(run(&agent, add).await, "number");
+    let later = "await page.goto('data:text/html,<title>later</title>'); \
+        return await page.evaluate('[typeof cdp, typeof added]')";
+    assert_eq!(run(&agent, later).await, json!(["undefined", "undefined"]));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn script_cannot_close_the_browser() {
+    let agent = Start::headless().ready().await;
+    let pid = agent.chromium_number("pid").await;
+    let code = "const session = await browser.newBrowserCDPSession(); const messages = []; \
+        for (const method of ['Browser.close', 'Browser.crash', 'Browser.crashGpuProcess', 'Page.crash', \
+            'SystemInfo.getInfo', 'Tethering.bind', 'Target.setRemoteLocations', 'Page.inventedLater']) \
+            messages.push(await refusal(session, method)); \
+        const { targetInfos } = await session.send('Target.getTargets'); \
+        const { targetId } = targetInfos.find(info => info.type === 'page'); \
+        const { sessionId } = await session.send('Target.attachToTarget', { targetId, flatten: false }); \
+        const message = JSON.stringify({ id: 1, method: 'Browser.close' }); \
+        messages.push(await refusal(session, 'Target.sendMessageToTarget', { sessionId, message })); \
+        for (const url of ['chrome://quit', 'chrome://restart', 'devtools://devtools/bundled/inspector.html']) \
+            messages.push(await refusal(session, 'Target.createTarget', { url })); \
+        return messages";
+    for message in run(&agent, code).await.as_array().unwrap() {
+        let message = message.as_str().unwrap_or_default();
+        assert!(message.contains("not available in a script"), "{message}");
+    }
+    // This ends the connection of the script alone.
+    result_of(&agent, "await browser.close(); return 1").await;
+    let title = "await page.goto('data:text/html,<title>here</title>'); return await page.title()";
+    assert_eq!(result_of(&agent, title).await, "here");
+    assert_eq!(agent.chromium_number("pid").await, pid);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn script_uploads_only_its_own_files() {
+    let agent = Start::headless().ready().await;
+    let secret = agent.state_dir().join("secret");
+    fs::write(&secret, "secret").unwrap();
+    let code = format!(
+        "fs.mkdirSync('directory/inner'); fs.writeFileSync('directory/inner/own.txt', 'own'); \
+         await page.setContent('<input type=file><input type=file webkitdirectory id=all>'); \
+         const session = await context.newCDPSession(page); \
+         const {{ root }} = await session.send('DOM.getDocument'); \
+         const {{ nodeId }} = await session.send('DOM.querySelector', {{ nodeId: root.nodeId, selector: 'input' }}); \
+         const own = process.cwd() + '/directory/inner/own.txt'; \
+         const read = () => page.evaluate(async () => await document.querySelector('input').files[0]?.text()); \
+         const set = file => refusal(session, 'DOM.setFileInputFiles', {{ nodeId, files: [file] }}); \
+         const refused = await set('{}'); const before = await read(); \
+         const drag = {{ type: 'drop', x: 1, y: 1, data: {{ items: [], files: ['/etc/passwd'], dragOperationsMask: 1 }} }}; \
+         const dragged = await refusal(session, 'Input.dispatchDragEvent', drag); \
+         const permitted = await set(own); const after = await read(); \
+         await page.setInputFiles('#all', 'directory'); \
+         const all = await page.evaluate(async () => await Promise.all( \
+             [...document.querySelector('#all').files].map(async file => [file.webkitRelativePath, await file.text()]))); \
+         return [refused, dragged, before ?? null, permitted, after, all]",
+        secret.display()
+    );
+    let result = run(&agent, &code).await;
+    for refused in [&result[0], &result[1]] {
+        let message = refused.as_str().unwrap_or_default();
+        assert!(message.contains("permission denied"), "{result}");
+    }
+    let permitted = json!([null, null, "own", [["directory/inner/own.txt", "own"]]]);
+    assert_eq!(
+        result.as_array().unwrap()[2..],
+        permitted.as_array().unwrap()[..]
+    );
+    agent.stop().await;
+}
