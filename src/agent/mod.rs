@@ -337,7 +337,7 @@ fn print_base_url(address: SocketAddr) -> io::Result<()> {
 
 impl Agent {
     fn router(&self, metrics: Metrics) -> Router {
-        let token = StaticToken::new(self.config.token.as_ref());
+        let token = StaticToken::new(self.config.token.as_ref()).with_pages(&routes::PAGES);
         routes::app(self).router(metrics, |guarded| {
             guarded.route_layer(from_fn_with_state(token, require_static_token))
         })

@@ -12,7 +12,10 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{ApiError, ApiResult, local_only};
+use super::{
+    ApiError, ApiResult,
+    local_only::{self, Pages},
+};
 
 /// Returns the token of `Authorization: Bearer <token>`.
 ///
@@ -37,28 +40,41 @@ pub fn bearer_token(headers: &HeaderMap) -> ApiResult<&str> {
 
 /// The server's bearer token. `None` accepts any local client except cross-site web pages.
 #[derive(Clone)]
-pub struct StaticToken(Option<Arc<[u8; 32]>>);
+pub struct StaticToken {
+    digest: Option<Arc<[u8; 32]>>,
+    pages: Pages,
+}
 
 impl StaticToken {
     #[must_use]
     pub fn new(token: Option<&SecretString>) -> Self {
-        Self(token.map(|token| Arc::new(digest(token.expose_secret()))))
+        Self {
+            digest: token.map(|token| Arc::new(digest(token.expose_secret()))),
+            pages: &[],
+        }
+    }
+
+    /// Sets the routes of HTML pages, which other sites may link to if there is no token.
+    #[must_use]
+    pub fn with_pages(mut self, pages: Pages) -> Self {
+        self.pages = pages;
+        self
     }
 
     /// Returns whether `presented` is the token. False if the server has none.
     #[must_use]
     pub fn matches(&self, presented: &str) -> bool {
         // Digests have a fixed length, so the comparison does not reveal the token's length.
-        self.0
+        self.digest
             .as_ref()
             .is_some_and(|expected| digest(presented).ct_eq(expected.as_ref()).into())
     }
 
-    fn check(&self, headers: &HeaderMap) -> ApiResult<()> {
-        if self.0.is_none() {
-            return local_only::check(headers);
+    fn check<B>(&self, request: &http::Request<B>) -> ApiResult<()> {
+        if self.digest.is_none() {
+            return local_only::check(request, self.pages);
         }
-        match self.matches(bearer_token(headers)?) {
+        match self.matches(bearer_token(request.headers())?) {
             true => Ok(()),
             false => Err(ApiError::unauthorized("invalid token")),
         }
@@ -75,6 +91,6 @@ pub async fn require_static_token(
     request: Request,
     next: Next,
 ) -> ApiResult<Response> {
-    token.check(request.headers())?;
+    token.check(&request)?;
     Ok(next.run(request).await)
 }

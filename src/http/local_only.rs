@@ -3,13 +3,19 @@
 //! A web page open on this machine can make its browser send requests to loopback. The page
 //! controls neither the `Origin` that the browser adds nor the `Host`, even if its own name
 //! resolves to a loopback address (DNS rebinding). A navigation has no `Origin`, but browsers
-//! describe it in `Sec-Fetch-…` headers: a top-level document is shown to the user and allowed; a
-//! frame in another site's page is rejected, because that page could cover it (clickjacking).
+//! describe it in `Sec-Fetch-…` headers, from which follows:
+//!
+//! | request of another site's page | |
+//! |---|---|
+//! | top-level navigation to a page of the server | accepted: a link, which only shows it |
+//! | top-level navigation to another route | rejected: it would act without its user |
+//! | a page of the server in a frame | rejected: it could be covered (clickjacking) |
+//! | everything else | rejected |
 
 use std::net::IpAddr;
 
 use http::{
-    HeaderMap, HeaderValue,
+    HeaderMap, HeaderValue, Method, Request,
     header::{HOST, HeaderName, ORIGIN},
     uri::Authority,
 };
@@ -20,11 +26,16 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Accepts requests that address this machine by a loopback name and come from no other origin.
+/// The routes of HTML pages, which other sites may link to. A request to one has no effect.
+pub type Pages = &'static [&'static str];
+
+/// Accepts requests that address this machine by a loopback name and come from no other origin, and
+/// navigations of other origins to `pages`.
 ///
 /// # Errors
 /// Returns 403 for all other requests.
-pub(super) fn check(headers: &HeaderMap) -> ApiResult<()> {
+pub(super) fn check<B>(request: &Request<B>, pages: Pages) -> ApiResult<()> {
+    let headers = request.headers();
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let Some(host) = host.filter(|host| is_loopback_host(host)) else {
         return Err(ApiError::forbidden(
@@ -33,7 +44,8 @@ pub(super) fn check(headers: &HeaderMap) -> ApiResult<()> {
     };
     let origin = headers.get(ORIGIN).map(HeaderValue::to_str);
     let is_same_origin = origin.is_none_or(|origin| is_origin_of(origin.unwrap_or_default(), host));
-    if is_same_origin && !is_cross_site_subresource(headers) {
+    let is_accepted = !is_of_other_origin(headers) || is_link_to(request, pages);
+    if is_same_origin && is_accepted {
         Ok(())
     } else {
         Err(ApiError::forbidden(
@@ -42,12 +54,22 @@ pub(super) fn check(headers: &HeaderMap) -> ApiResult<()> {
     }
 }
 
-/// Returns whether another origin's page requests this for itself, rather than its user by
-/// following a link.
-fn is_cross_site_subresource(headers: &HeaderMap) -> bool {
-    let is = |name, expected: &str| headers.get(name).is_some_and(|value| value == expected);
-    let is_other_origin = is(SITE, "cross-site") || is(SITE, "same-site");
-    is_other_origin && !(is(MODE, "navigate") && is(DESTINATION, "document"))
+/// Returns whether a browser sends this for another origin's page.
+fn is_of_other_origin(headers: &HeaderMap) -> bool {
+    has(headers, SITE, "cross-site") || has(headers, SITE, "same-site")
+}
+
+/// Returns whether a browser shows one of `pages` instead of the page with the link.
+fn is_link_to<B>(request: &Request<B>, pages: Pages) -> bool {
+    let headers = request.headers();
+    *request.method() == Method::GET
+        && has(headers, MODE, "navigate")
+        && has(headers, DESTINATION, "document")
+        && pages.contains(&request.uri().path())
+}
+
+fn has(headers: &HeaderMap, name: HeaderName, expected: &str) -> bool {
+    headers.get(name).is_some_and(|value| value == expected)
 }
 
 fn is_loopback_host(host: &str) -> bool {
@@ -79,9 +101,20 @@ mod tests {
     }
 
     fn accepts_headers(pairs: impl IntoIterator<Item = (HeaderName, &'static str)>) -> bool {
-        let pairs = pairs.into_iter();
+        accepts_request(Method::GET, "/page", pairs)
+    }
+
+    fn accepts_request(
+        method: Method,
+        target: &str,
+        headers: impl IntoIterator<Item = (HeaderName, &'static str)>,
+    ) -> bool {
+        let request = Request::builder().method(method).uri(target);
+        let mut request = request.body(()).unwrap();
+        let pairs = headers.into_iter();
         let headers = pairs.map(|(name, value)| (name, HeaderValue::from_static(value)));
-        check(&headers.collect()).is_ok()
+        request.headers_mut().extend(headers);
+        check(&request, &["/page"]).is_ok()
     }
 
     #[test]
@@ -156,5 +189,29 @@ mod tests {
         }
         let without_mode = [(HOST, "127.0.0.1:10001"), (SITE, "cross-site")];
         assert!(!accepts_headers(without_mode));
+    }
+
+    #[test]
+    fn other_sites_may_link_to_no_other_route() {
+        for (method, target, site, is_accepted) in [
+            (Method::GET, "/page", "cross-site", true),
+            (Method::GET, "/page?jwt=x", "same-site", true),
+            (Method::HEAD, "/page", "cross-site", false),
+            (Method::GET, "/page/", "cross-site", false),
+            (Method::GET, "/download", "cross-site", false),
+            (Method::GET, "/download", "same-site", false),
+            (Method::GET, "/download", "same-origin", true),
+            (Method::GET, "/download", "none", true),
+            (Method::POST, "/page", "cross-site", false),
+        ] {
+            let headers = [
+                (HOST, "127.0.0.1:10001"),
+                (SITE, site),
+                (MODE, "navigate"),
+                (DESTINATION, "document"),
+            ];
+            let found = accepts_request(method.clone(), target, headers);
+            assert_eq!(found, is_accepted, "{method} {target} {site}");
+        }
     }
 }

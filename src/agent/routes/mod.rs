@@ -48,6 +48,9 @@ const API_INFO: ApiInfo = ApiInfo {
     session_routes: None,
 };
 
+/// The routes of HTML pages. A request to one has no effect.
+pub(crate) const PAGES: [&str; 2] = ["/live", "/live/view"];
+
 /// The delay before a client retries while Chromium restarts.
 const RESTART_RETRY_DELAY: Duration = Duration::from_secs(2);
 

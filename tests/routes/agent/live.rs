@@ -104,12 +104,16 @@ async fn cross_site_requests_are_rejected() {
         let (status, _) = agent.answer(foreign).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{path}");
     }
-    // A page may be linked to, but not embedded by another site.
-    for path in PAGES {
-        for (destination, expected) in [
-            ("document", StatusCode::OK),
-            ("iframe", StatusCode::FORBIDDEN),
-        ] {
+    // A page may be linked to, but not embedded by another site. Other routes may not be linked to.
+    let others = ["/user_data", "/json/version", "/metrics"];
+    for path in PAGES.into_iter().chain(others) {
+        let is_page = PAGES.contains(&path);
+        let linked = if is_page {
+            StatusCode::OK
+        } else {
+            StatusCode::FORBIDDEN
+        };
+        for (destination, expected) in [("document", linked), ("iframe", StatusCode::FORBIDDEN)] {
             let request = agent.http.get(agent.url(path));
             let navigation = request
                 .header("sec-fetch-site", "cross-site")

@@ -386,3 +386,47 @@ async fn interrupted_profile_swap_leaves_one_complete_profile() {
         agent.stop().await;
     }
 }
+
+/// Follows a link from a page of `origin` to `path` of the agent. Returns the status of the
+/// response and the relation of the two sites as Chromium sees it.
+async fn follow_link(agent: &TestAgent, origin: &str, path: &str) -> Value {
+    let target = agent.url(path);
+    let code = format!(
+        "await page.goto('{origin}/check');
+         const answered = page.waitForResponse(response => response.url() === '{target}');
+         await page.evaluate(url => {{ location.href = url }}, '{target}').catch(() => {{}});
+         const response = await answered;
+         const headers = await response.request().allHeaders();
+         return [response.status(), headers['sec-fetch-site']];"
+    );
+    let request = agent
+        .post("/automation/execute")
+        .json(&json!({"code": code}));
+    let answer = agent.ok(request).await;
+    assert_eq!(answer["success"], true, "{answer}");
+    answer["result"].clone()
+}
+
+#[tokio::test]
+async fn link_of_another_site_archives_nothing() {
+    let agent = Start::headless().without_token().ready().await;
+    let generation = agent.chromium_number("generation").await;
+    let site = Site::serve().await;
+    let other_port = site.url.clone();
+    let other_site = site.url.replace("127.0.0.1", "localhost");
+    for (origin, relation) in [(other_port, "same-site"), (other_site, "cross-site")] {
+        for (path, status) in [
+            ("/user_data", 403),
+            ("/user_data?live=true", 403),
+            ("/metrics", 403),
+            ("/docs/", 200),
+            // Accepted, but this agent has no display.
+            ("/live", 409),
+        ] {
+            let found = follow_link(&agent, &origin, path).await;
+            assert_eq!(found, json!([status, relation]), "{path}");
+        }
+    }
+    assert_eq!(agent.chromium_number("generation").await, generation);
+    agent.stop().await;
+}
