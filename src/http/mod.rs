@@ -6,7 +6,8 @@
 //! - Routing: `app` joins routes, guard, `/metrics` and `/docs`; `telemetry` is the outermost
 //!   middleware (request id, trace, log line, metrics, panics, error format); `openapi` and `docs`
 //!   make the API reference.
-//! - Decoding: `extract` (JSON, path, query), `fields` (one error per invalid field), `body` and
+//! - Decoding: `extract` (JSON, path, query), `json_body` (limits of size, time and memory) and
+//!   `json_text` (parsing without a tree), `fields` (one error per invalid field), `body` and
 //!   `multipart` (streamed bodies), `auth` and `local_only` (who may call).
 //! - Responding: `error` (the one error format), `ranges` (partial content), `sse` (event streams),
 //!   `page` (HTML pages).
@@ -37,6 +38,8 @@ mod fields;
 pub mod forward;
 mod lingering_close;
 mod local_only;
+mod json_body;
+mod json_text;
 mod metrics;
 mod multipart;
 mod openapi;
@@ -57,12 +60,13 @@ pub use auth::{StaticToken, bearer_token, require_static_token};
 pub use body::{BODY_IDLE_TIMEOUT, BodyError, RawBody};
 pub use close_reason::{CloseCode, CloseReason};
 pub use error::{ApiError, ApiResult, JSON_CONTENT_TYPE, PassThrough};
-pub use extract::{JSON_BODY_LIMIT, Json, Path, Query};
+pub use extract::{Json, LargeJson, Path, Query};
 pub use fields::{BoundsError, FieldErrors, Param};
 pub use metrics::Metrics;
 pub use multipart::{Multipart, Part};
 pub use openapi::{ApiInfo, SessionRoutes, declare_errors, document};
 pub use page::HtmlPage;
+pub use json_body::JSON_BODY_LIMIT;
 pub use ranges::RangeResponse;
 pub use request_id::{REQUEST_ID, RequestId};
 pub use serve::serve;

@@ -17,6 +17,7 @@ mod replay_storage;
 mod replays;
 mod script_policy;
 mod script_worker;
+mod request_bodies;
 mod secrets;
 mod sessions;
 mod tunnel;

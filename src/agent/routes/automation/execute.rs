@@ -9,8 +9,11 @@ use crate::{
         ErrorBody,
         automation::{ExecuteRequest, ExecuteResponse, MAX_CODE},
     },
-    http::{ApiError, ApiResult, Json},
+    http::{ApiError, ApiResult, Json, LargeJson},
 };
+
+/// Size limit of a request in bytes: a script of 1 MiB, escaped.
+const BODY_LIMIT: usize = 2 << 20;
 
 /// Run a script
 ///
@@ -33,14 +36,14 @@ use crate::{
     responses(
         (status = 200, body = ExecuteResponse),
         (status = 400, body = ErrorBody, description = "`code` is empty, or a field is out of bounds"),
-        (status = 413, body = ErrorBody, description = "`code` is longer than 1 MiB, or the body is longer than 10 MiB"),
+        (status = 413, body = ErrorBody, description = "`code` is longer than 1 MiB, or the body is longer than 2 MiB"),
         (status = 429, body = ErrorBody, description = "The limit of concurrent scripts, or of calls that wait for the executor, is reached"),
         (status = 503, body = ErrorBody, description = "The browser is down"),
     )
 )]
 pub(crate) async fn execute(
     State(automation): State<Automation>,
-    Json(request): Json<ExecuteRequest>,
+    LargeJson(request): LargeJson<ExecuteRequest, BODY_LIMIT>,
 ) -> ApiResult<Json<ExecuteResponse>> {
     if request.code.len() > MAX_CODE {
         return Err(
@@ -81,7 +84,7 @@ pub(crate) async fn execute(
 )]
 pub(crate) async fn execute_as_playwright(
     automation: State<Automation>,
-    request: Json<ExecuteRequest>,
+    request: LargeJson<ExecuteRequest, BODY_LIMIT>,
 ) -> ApiResult<Json<ExecuteResponse>> {
     execute(automation, request).await
 }

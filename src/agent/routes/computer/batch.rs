@@ -9,8 +9,11 @@ use crate::{
         ErrorBody,
         computer::{BatchRequest, BatchResponse},
     },
-    http::{ApiResult, Json},
+    http::{ApiResult, Json, LargeJson},
 };
+
+/// Size limit of a request in bytes.
+const BODY_LIMIT: usize = 4 << 20;
 
 /// Run a batch of input actions
 ///
@@ -45,7 +48,7 @@ use crate::{
 )]
 pub(crate) async fn batch(
     State(computer): State<Computer>,
-    Json(request): Json<BatchRequest>,
+    LargeJson(request): LargeJson<BatchRequest, BODY_LIMIT>,
 ) -> ApiResult<Json<BatchResponse>> {
     let results = computer.perform(request.actions).await?;
     Ok(Json(BatchResponse { results }))

@@ -10,8 +10,11 @@ use crate::{
         agent::Done,
         computer::{Action, TypeText},
     },
-    http::{ApiResult, Json},
+    http::{ApiResult, Json, LargeJson},
 };
+
+/// Size limit of a request in bytes: a text of 65,536 characters, escaped.
+const BODY_LIMIT: usize = 1 << 20;
 
 /// Type text
 ///
@@ -32,7 +35,7 @@ use crate::{
 )]
 pub(crate) async fn type_text(
     State(computer): State<Computer>,
-    Json(request): Json<TypeText>,
+    LargeJson(request): LargeJson<TypeText, BODY_LIMIT>,
 ) -> ApiResult<Json<Done>> {
     perform(&computer, Action::TypeText(request)).await
 }

@@ -20,8 +20,11 @@ use crate::{
         ErrorBody,
         process::{Base64, ExecResponse, Launch},
     },
-    http::{ApiError, ApiResult, JSON_CONTENT_TYPE, Json},
+    http::{ApiError, ApiResult, JSON_CONTENT_TYPE, LargeJson},
 };
+
+/// Size limit of a request in bytes: arguments and variables of 1 MiB, escaped.
+const BODY_LIMIT: usize = 2 << 20;
 
 /// The size of a response without the output, generously.
 const FIXED_RESPONSE_BYTES: usize = 512;
@@ -54,7 +57,7 @@ pub(crate) async fn exec(
     State(processes): State<Processes>,
     State(chromium): State<Chromium>,
     State(config): State<Arc<Config>>,
-    Json(request): Json<Launch>,
+    LargeJson(request): LargeJson<Launch, BODY_LIMIT>,
 ) -> ApiResult<Response> {
     let execution = processes
         .exec(request, display_access(&chromium, &config))

@@ -12,8 +12,11 @@ use crate::{
         ErrorBody,
         process::{SpawnRequest, Spawned},
     },
-    http::{ApiResult, Json},
+    http::{ApiResult, Json, LargeJson},
 };
+
+/// Size limit of a request in bytes: arguments and variables of 1 MiB, escaped.
+const BODY_LIMIT: usize = 2 << 20;
 
 /// Start a process
 ///
@@ -46,7 +49,7 @@ pub(crate) async fn spawn(
     State(processes): State<Processes>,
     State(chromium): State<Chromium>,
     State(config): State<Arc<Config>>,
-    Json(request): Json<SpawnRequest>,
+    LargeJson(request): LargeJson<SpawnRequest, BODY_LIMIT>,
 ) -> ApiResult<(StatusCode, Json<Spawned>)> {
     let process = processes
         .spawn(request, display_access(&chromium, &config))

@@ -10,8 +10,11 @@ use crate::{
         ids::ProcessId,
         process::{StdinRequest, StdinWritten},
     },
-    http::{ApiError, ApiResult, Json, Path},
+    http::{ApiError, ApiResult, Json, LargeJson, Path},
 };
+
+/// Size limit of a request in bytes: 1 MiB in base64.
+const BODY_LIMIT: usize = 2 << 20;
 
 /// Write to the standard input of a process
 ///
@@ -34,7 +37,7 @@ use crate::{
 pub(crate) async fn stdin(
     State(processes): State<Processes>,
     Path(id): Path<ProcessId>,
-    Json(request): Json<StdinRequest>,
+    LargeJson(request): LargeJson<StdinRequest, BODY_LIMIT>,
 ) -> ApiResult<Json<StdinWritten>> {
     let process = find(&processes, &id)?;
     let is_last = request.end.unwrap_or_default();

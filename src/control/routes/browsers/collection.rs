@@ -21,8 +21,11 @@ use crate::{
         session_token::SessionTokens,
         store::{Creation, Listing},
     },
-    http::{ApiError, ApiResult, Json, Query},
+    http::{ApiError, ApiResult, Json, LargeJson, Query},
 };
+
+/// Size limit of a request to create a browser, in bytes.
+const BODY_LIMIT: usize = 6 << 20;
 
 /// Create a browser
 ///
@@ -51,7 +54,7 @@ pub(crate) async fn create(
     principal: Principal,
     base_url: PublicBaseUrl,
     IdempotencyKey(key): IdempotencyKey,
-    Json(request): Json<CreateBrowser>,
+    LargeJson(request): LargeJson<CreateBrowser, BODY_LIMIT>,
 ) -> ApiResult<(StatusCode, Json<Browser>)> {
     let new = NewBrowser::from(request);
     let creation = key.map(|key| creation(key, &new)).transpose()?;

@@ -6,8 +6,11 @@ use super::TAG;
 use crate::{
     agent::clipboard::Clipboard,
     api::{ErrorBody, agent::Done, clipboard::WriteClipboardRequest},
-    http::{ApiResult, Json},
+    http::{ApiResult, Json, LargeJson},
 };
+
+/// Size limit of a request in bytes: a text of 1 MiB, escaped.
+const BODY_LIMIT: usize = 2 << 20;
 
 /// Write the clipboard
 ///
@@ -23,7 +26,7 @@ use crate::{
         (status = 200, body = Done, description = "The text is on the clipboard"),
         (status = 400, body = ErrorBody, description = "`text` is missing"),
         (status = 409, body = ErrorBody, description = "`no_display`: the browser has no display"),
-        (status = 413, body = ErrorBody, description = "The text is longer than 1 MiB, or the body is longer than 10 MiB"),
+        (status = 413, body = ErrorBody, description = "The text is longer than 1 MiB, or the body is longer than 2 MiB"),
         (status = 429, body = ErrorBody, description = "16 other texts wait to be written"),
         (status = 503, body = ErrorBody, description = "The display is starting"),
         (status = 504, body = ErrorBody, description = "The clipboard could not be written within 10 s"),
@@ -31,7 +34,7 @@ use crate::{
 )]
 pub(crate) async fn write(
     State(clipboard): State<Clipboard>,
-    Json(request): Json<WriteClipboardRequest>,
+    LargeJson(request): LargeJson<WriteClipboardRequest, BODY_LIMIT>,
 ) -> ApiResult<Json<Done>> {
     clipboard.write(request.text).await?;
     Ok(Json(Done { ok: true }))
