@@ -29,10 +29,10 @@ use tokio::net::TcpListener;
 use utoipa::openapi::OpenApi;
 
 use crate::{
-    http::{Metrics, StaticToken, require_static_token, serve},
+    http::{ConnectionLimits, Metrics, StaticToken, require_static_token, serve},
     shutdown::Shutdown,
     state_dir::FileLock,
-    system::{cdp::devtools::DevtoolsHttp, files::watcher::SharedWatcher},
+    system::{cdp::devtools::DevtoolsHttp, files::watcher::SharedWatcher, process::open_files},
 };
 
 pub mod automation;
@@ -70,6 +70,13 @@ use user_data::UserData;
 
 /// The most connections at once, far above what the clients of one browser open.
 const MAX_CONNECTIONS: usize = 1_000;
+/// The descriptors that a connection needs: its own, and that of a file or of a connection to
+/// Chromium.
+const DESCRIPTORS_PER_CONNECTION: usize = 2;
+/// The descriptors for Chromium, script workers, watches and logs.
+const RESERVED_DESCRIPTORS: usize = 128;
+/// The descriptors for each client process: its input and output, and its handle.
+const DESCRIPTORS_PER_PROCESS: usize = 4;
 
 /// Why an agent does not start, or stops.
 #[derive(Debug, thiserror::Error)]
@@ -220,7 +227,7 @@ impl Started {
         if config.json {
             print_base_url(listener.local_addr()?)?;
         }
-        serve(listener, router, MAX_CONNECTIONS, shutdown).await?;
+        serve(listener, router, connection_limits(config), shutdown).await?;
         if !shutdown.drain(config.stop_grace).await {
             tracing::warn!(
                 timeout = ?config.stop_grace,
@@ -290,6 +297,15 @@ impl Services {
             config,
         })
     }
+}
+
+fn connection_limits(config: &Config) -> ConnectionLimits {
+    ConnectionLimits::for_open_files(
+        MAX_CONNECTIONS,
+        open_files::limit(),
+        RESERVED_DESCRIPTORS + DESCRIPTORS_PER_PROCESS * config.max_processes,
+        DESCRIPTORS_PER_CONNECTION,
+    )
 }
 
 fn process_options(config: &Config) -> process::Options {

@@ -36,9 +36,10 @@ use utoipa::openapi::OpenApi;
 
 use crate::{
     api::ids::ProjectId,
-    http::{App, Metrics, StaticToken, document as join_documents, serve},
+    http::{App, ConnectionLimits, Metrics, StaticToken, document as join_documents, serve},
     shutdown::Shutdown,
     state_dir::FileLock,
+    system::process::open_files,
 };
 
 pub mod activity;
@@ -71,8 +72,15 @@ use store::{Store, StoreError};
 
 /// The name of the project of requests that do not name one.
 pub const DEFAULT_PROJECT: &str = "default";
-/// The most client connections at once. Further ones wait until one ends.
+/// The most client connections at once.
 const MAX_CONNECTIONS: usize = 10_000;
+/// The descriptors that a client connection needs: its own, that of the connection to an agent, and
+/// that of an idle one which is kept for later requests.
+const DESCRIPTORS_PER_CONNECTION: usize = 3;
+/// The descriptors for the database, replays and logs.
+const RESERVED_DESCRIPTORS: usize = 64;
+/// The descriptors for each browser: its agent's output, files, and control's own requests.
+const DESCRIPTORS_PER_BROWSER: usize = 8;
 /// Holds the secret that signs session tokens, so that tokens of an earlier run stay valid.
 const SESSION_SECRET_FILE: &str = "session-secret";
 
@@ -218,7 +226,7 @@ pub async fn start(
         services: Arc::new(Services {
             keys: ApiKeys::new(store.clone()),
             tokens: SessionTokens::new(&session_secret(&state_dir)?),
-            proxy: Proxy::new(&shutdown),
+            proxy: Proxy::new(&shutdown, idle_connections(&config)),
             metrics_token: metrics_token.map(|token| StaticToken::new(Some(token))),
             store,
             browsers,
@@ -274,7 +282,7 @@ impl Started {
         let metrics = Metrics::install();
         metrics.spawn_upkeep(&shutdown);
         let router = router(&control, agent, metrics);
-        let served = serve(listener, router, MAX_CONNECTIONS, &shutdown).await;
+        let served = serve(listener, router, connection_limits(&config), &shutdown).await;
         // One grace period covers ending the browsers and draining tasks and connections.
         let stopping = tokio::time::timeout(config.shutdown_grace_period, async {
             control.browsers.end_all().await;
@@ -291,6 +299,21 @@ impl Started {
             ))
         }
     }
+}
+
+fn connection_limits(config: &Config) -> ConnectionLimits {
+    ConnectionLimits::for_open_files(
+        MAX_CONNECTIONS,
+        open_files::limit(),
+        RESERVED_DESCRIPTORS + DESCRIPTORS_PER_BROWSER * config.fleet.max_browsers as usize,
+        DESCRIPTORS_PER_CONNECTION,
+    )
+}
+
+/// Returns the number of idle connections to keep to each agent: in total not more than clients may
+/// open.
+fn idle_connections(config: &Config) -> usize {
+    connection_limits(config).total() / config.fleet.max_browsers as usize
 }
 
 /// Replaces the wildcard address, to which no client can connect, by the loopback address.

@@ -6,7 +6,9 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::{
-    ApiError, Metrics, docs,
+    ApiError, Metrics,
+    connections::keep_authenticated,
+    docs,
     openapi::{ApiInfo, document},
     telemetry::record_request,
 };
@@ -36,10 +38,15 @@ impl App {
         let document = self.document();
         let (open, _) = self.open.split_for_parts();
         let (guarded, _) = self.guarded.split_for_parts();
-        let guarded = guarded.route(
-            "/metrics",
-            get(move || async move { ([(CONTENT_TYPE, METRICS_CONTENT_TYPE)], metrics.render()) }),
-        );
+        let guarded =
+            guarded
+                .route(
+                    "/metrics",
+                    get(move || async move {
+                        ([(CONTENT_TYPE, METRICS_CONTENT_TYPE)], metrics.render())
+                    }),
+                )
+                .route_layer(from_fn(keep_authenticated));
         open.merge(guard(guarded))
             .merge(docs::router(document))
             .route("/", get(|| async { Redirect::temporary("/docs/") }))

@@ -56,7 +56,7 @@ impl StaticToken {
 
     /// Sets the routes of HTML pages, which other sites may link to if there is no token.
     #[must_use]
-    pub fn with_pages(mut self, pages: Pages) -> Self {
+    pub fn with_pages(mut self, pages: &'static [&'static str]) -> Self {
         self.pages = pages;
         self
     }

@@ -53,7 +53,8 @@ impl BodyProgress {
         self.incomplete.store(false, Relaxed);
     }
 
-    fn is_incomplete(&self) -> bool {
+    /// Returns whether the handler has not received the end of the body.
+    pub(super) fn is_incomplete(&self) -> bool {
         self.incomplete.load(Relaxed)
     }
 

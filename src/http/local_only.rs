@@ -27,7 +27,7 @@ const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// The routes of HTML pages, which other sites may link to. A request to one has no effect.
-pub type Pages = &'static [&'static str];
+pub(super) type Pages = &'static [&'static str];
 
 /// Accepts requests that address this machine by a loopback name and come from no other origin, and
 /// navigations of other origins to `pages`.

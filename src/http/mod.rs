@@ -1,8 +1,9 @@
 //! The HTTP layer that the agent and the control plane share.
 //!
 //! # Contents
-//! - Serving: `serve` accepts connections up to a limit, `tcp_keepalive` detects lost peers,
-//!   `lingering_close` keeps a refused upload from being reset.
+//! - Serving: `serve` accepts connections, `connections` limits them, `tcp_keepalive` detects lost
+//!   peers and `write_timeout` those that do not read, `lingering_close` keeps a refused upload
+//!   from being reset.
 //! - Routing: `app` joins routes, guard, `/metrics` and `/docs`; `telemetry` is the outermost
 //!   middleware (request id, trace, log line, metrics, panics, error format); `openapi` and `docs`
 //!   make the API reference.
@@ -17,8 +18,8 @@
 //! # Path of a request
 //! ```text
 //! accept ─▶ ConnectionPermit ─▶ hyper ─▶ telemetry ─▶ guard ─▶ handler ─▶ normalize_error
-//!                 │                                              │
-//!                 │                                              └─ upgrade ─▶ websocket or
+//!                 │    ▲                                │        │
+//!                 │    └──── now authenticated ─────────┘        └─ upgrade ─▶ websocket or
 //!                 │                                                            tunnel task
 //!                 └─ held until the connection, or what it was upgraded to, has ended
 //! ```
@@ -31,15 +32,16 @@ mod app;
 mod auth;
 mod body;
 mod close_reason;
+mod connections;
 mod docs;
 mod error;
 mod extract;
 mod fields;
 pub mod forward;
-mod lingering_close;
-mod local_only;
 mod json_body;
 mod json_text;
+mod lingering_close;
+mod local_only;
 mod metrics;
 mod multipart;
 mod openapi;
@@ -54,19 +56,21 @@ mod trace_context;
 pub mod tunnel;
 mod websocket;
 mod websocket_frames;
+mod write_timeout;
 
 pub use app::App;
 pub use auth::{StaticToken, bearer_token, require_static_token};
 pub use body::{BODY_IDLE_TIMEOUT, BodyError, RawBody};
 pub use close_reason::{CloseCode, CloseReason};
+pub use connections::ConnectionLimits;
 pub use error::{ApiError, ApiResult, JSON_CONTENT_TYPE, PassThrough};
 pub use extract::{Json, LargeJson, Path, Query};
 pub use fields::{BoundsError, FieldErrors, Param};
+pub use json_body::JSON_BODY_LIMIT;
 pub use metrics::Metrics;
 pub use multipart::{Multipart, Part};
 pub use openapi::{ApiInfo, SessionRoutes, declare_errors, document};
 pub use page::HtmlPage;
-pub use json_body::JSON_BODY_LIMIT;
 pub use ranges::RangeResponse;
 pub use request_id::{REQUEST_ID, RequestId};
 pub use serve::serve;

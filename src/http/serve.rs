@@ -1,9 +1,9 @@
 //! Accepting connections until shutdown, up to a limit.
 //!
 //! ```text
-//! listener ─▶ permit free? ─▶ accept ─▶ task per connection ─▶ hyper ─▶ router
-//!                │ no: the client waits in the kernel's accept queue
-//! shutdown ─▶ no request received yet: closed at once
+//! listener ─▶ accept ─▶ slot ─▶ task per connection ─▶ hyper ─▶ router
+//!                        │ none free: the oldest unauthenticated connection is closed first
+//! shutdown ─▶ no request received yet, or a response that is not read: closed at once
 //!          └▶ request in progress: finished, then closed
 //! ```
 
@@ -19,26 +19,33 @@ use std::{
 };
 
 use axum::{Router, extract::ConnectInfo, response::Response};
+use http::{HeaderValue, header::CONNECTION};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use super::{
+    connections::{ConnectionLimits, ConnectionPermit, Connections},
     lingering_close::{BodyProgress, LingeringClose},
     tcp_keepalive,
+    write_timeout::WriteTimeout,
 };
-use crate::shutdown::Shutdown;
+use crate::{backoff::Backoff, shutdown::Shutdown};
 
 /// Time a client has to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Delay after a failed accept, such as one without a free file descriptor, to avoid a busy loop.
+/// Delay after a first failed accept, such as one without a free file descriptor.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Longest delay between two attempts to accept.
+const MAX_ACCEPT_RETRY_DELAY: Duration = Duration::from_secs(2);
+/// Time between two log lines about failed accepts.
+const ACCEPT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The shutdown signal, an extension of every request. Extractors that wait for a body observe it.
 #[derive(Debug, Clone)]
@@ -47,76 +54,97 @@ pub(super) struct ServerShutdown(pub(super) CancellationToken);
 /// Serves until shutdown is requested; then each connection finishes its current request.
 ///
 /// Connections without a request, or with an incomplete head of their first one, are closed at
-/// once. Every connection is a task of `shutdown`, so draining waits for it. At most
-/// `max_connections` are served at a time.
+/// once. Every connection is a task of `shutdown`, so draining waits for it.
 ///
 /// # Errors
 /// Fails if the listener's own address cannot be read.
 pub async fn serve(
     listener: TcpListener,
     app: Router,
-    max_connections: usize,
+    limits: ConnectionLimits,
     shutdown: &Shutdown,
 ) -> io::Result<()> {
     let address = listener.local_addr()?;
-    tracing::info!(%address, "listening");
+    tracing::info!(%address, max_connections = limits.total(), "listening");
     let stop = shutdown.token();
-    let permits = Arc::new(Semaphore::new(max_connections));
+    let connections = Connections::new(limits);
+    let mut failures = AcceptFailures::default();
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &permits) => accepted,
+            accepted = accept(&listener, &connections, &mut failures) => accepted,
             () = stop.cancelled() => return Ok(()),
         };
-        match accepted {
-            Ok((stream, peer, permit)) => {
-                let connection = Connection {
-                    app: app.clone(),
-                    peer,
-                    permit,
-                    shutdown: ServerShutdown(stop.clone()),
-                    progress: RequestProgress::default(),
-                };
-                shutdown.spawn(connection.serve(stream));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-            }
-        }
-    }
-}
-
-/// The right to be connected, shared by a connection and what it is upgraded to.
-#[derive(Clone)]
-pub(super) struct ConnectionPermit(
-    #[expect(dead_code, reason = "held, never read")] Arc<ConnectionCount>,
-);
-
-/// A connection's share of the limit and of the gauge of open connections.
-struct ConnectionCount(#[expect(dead_code, reason = "held, never read")] OwnedSemaphorePermit);
-
-impl ConnectionCount {
-    fn new(permit: OwnedSemaphorePermit) -> Self {
-        metrics::gauge!("berth_connections_open").increment(1.0);
-        Self(permit)
-    }
-}
-
-impl Drop for ConnectionCount {
-    fn drop(&mut self) {
-        metrics::gauge!("berth_connections_open").decrement(1.0);
+        let (stream, peer, permit) = accepted;
+        let connection = Connection {
+            app: app.clone(),
+            peer,
+            permit,
+            shutdown: ServerShutdown(stop.clone()),
+            progress: RequestProgress::default(),
+        };
+        shutdown.spawn(connection.serve(stream));
     }
 }
 
 async fn accept(
     listener: &TcpListener,
-    permits: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, ConnectionPermit)> {
-    let permit = permits.clone().acquire_owned().await;
-    let permit = permit.map_err(io::Error::other)?;
-    let (stream, peer) = listener.accept().await?;
-    let permit = ConnectionPermit(Arc::new(ConnectionCount::new(permit)));
-    Ok((stream, peer, permit))
+    connections: &Connections,
+    failures: &mut AcceptFailures,
+) -> (TcpStream, SocketAddr, ConnectionPermit) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                failures.reset();
+                return (stream, peer, connections.open().await);
+            }
+            // The client has gone before its connection was accepted.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                // Usually there is no free file descriptor, and this frees one.
+                connections.evict_oldest();
+                sleep(failures.record(&error)).await;
+            }
+        }
+    }
+}
+
+/// The failed accepts since the last success, and the log lines about them.
+struct AcceptFailures {
+    backoff: Backoff,
+    logged_at: Option<Instant>,
+    /// Failures that were not logged.
+    unlogged: u64,
+}
+
+impl Default for AcceptFailures {
+    fn default() -> Self {
+        Self {
+            backoff: Backoff::new(ACCEPT_RETRY_DELAY, MAX_ACCEPT_RETRY_DELAY),
+            logged_at: None,
+            unlogged: 0,
+        }
+    }
+}
+
+impl AcceptFailures {
+    /// Logs the failure, unless one was logged recently, and returns the delay before the next
+    /// attempt.
+    fn record(&mut self, error: &io::Error) -> Duration {
+        let logged = self.logged_at;
+        if logged.is_none_or(|logged| logged.elapsed() >= ACCEPT_LOG_INTERVAL) {
+            let unlogged = std::mem::take(&mut self.unlogged);
+            tracing::warn!(%error, unlogged, "accept failed");
+            self.logged_at = Some(Instant::now());
+        } else {
+            self.unlogged += 1;
+        }
+        self.backoff.next_delay()
+    }
+
+    /// Starts the delays again. The interval of log lines goes on.
+    fn reset(&mut self) {
+        self.backoff.reset();
+    }
 }
 
 /// The state of a connection's requests that decides how shutdown ends the connection.
@@ -141,6 +169,8 @@ impl Connection {
     async fn serve(self, stream: TcpStream) {
         set_socket_options(&stream);
         let (stop, progress) = (self.shutdown.0.clone(), self.progress.clone());
+        let permit = self.permit.clone();
+        let stream = WriteTimeout::new(stream, stop.clone());
         let stream = LingeringClose::new(stream, progress.body.clone());
         let serving = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -155,6 +185,7 @@ impl Connection {
             // Received bytes first: a complete request gets its response even during shutdown.
             biased;
             result = &mut serving => result,
+            () = permit.evicted() => return,
             () = stop.cancelled() => {
                 // hyper closes a connection between two requests, but would wait for the rest of
                 // an incomplete first head.
@@ -190,9 +221,17 @@ impl Connection {
         // A router is always ready, so it may be called without polling for readiness.
         let response = self.app.clone().call(request);
         async move {
-            let response = response.await;
+            let mut response = response.await?;
             progress.has_response.store(true, Relaxed);
-            response
+            // hyper closes the connection if the rest of the body does not arrive at once. A client
+            // must know, or it could send its next request on a connection that is being closed.
+            let is_refusal =
+                response.status().is_client_error() || response.status().is_server_error();
+            if is_refusal && progress.body.is_incomplete() {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(CONNECTION, close);
+            }
+            Ok(response)
         }
     }
 }
@@ -207,8 +246,6 @@ fn set_socket_options(stream: &TcpStream) {
 
 #[cfg(test)]
 mod tests {
-    use std::{pin::pin, time::Instant};
-
     use axum::{
         extract::Request,
         middleware::{Next, from_fn},
@@ -219,10 +256,11 @@ mod tests {
         io::{AsyncReadExt, AsyncWriteExt},
         sync::Notify,
         task::JoinHandle,
+        time::timeout,
     };
 
     use super::*;
-    use crate::http::{FieldErrors, Json};
+    use crate::http::{FieldErrors, Json, connections::keep_authenticated};
 
     const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -238,14 +276,14 @@ mod tests {
 
     async fn start(
         app: Router,
-        max_connections: usize,
+        limits: ConnectionLimits,
     ) -> (SocketAddr, Shutdown, JoinHandle<io::Result<()>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = Shutdown::new();
         let server = tokio::spawn({
             let shutdown = shutdown.clone();
-            async move { serve(listener, app, max_connections, &shutdown).await }
+            async move { serve(listener, app, limits, &shutdown).await }
         });
         (address, shutdown, server)
     }
@@ -262,7 +300,7 @@ mod tests {
                 "finished"
             }),
         );
-        let (address, shutdown, server) = start(app, 10).await;
+        let (address, shutdown, server) = start(app, ConnectionLimits::new(10)).await;
 
         let idle = TcpStream::connect(address).await.unwrap();
         let mut busy = TcpStream::connect(address).await.unwrap();
@@ -285,7 +323,7 @@ mod tests {
     #[tokio::test]
     async fn client_in_the_middle_of_its_body_is_not_reset_by_an_early_response() {
         let app = Router::new().fallback(|| async { "refused" });
-        let (address, shutdown, _server) = start(app, 10).await;
+        let (address, shutdown, _server) = start(app, ConnectionLimits::new(10)).await;
         let mut client = TcpStream::connect(address).await.unwrap();
         client
             .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\n\r\n")
@@ -320,9 +358,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn refusal_before_the_end_of_the_body_announces_the_close() {
+        let app = json_route(Arc::new(Notify::new()));
+        let (address, ..) = start(app, ConnectionLimits::new(10)).await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client
+            .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\n\r\n")
+            .await
+            .unwrap();
+        let response = read_to_end(client).await;
+        assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
+        assert!(response.contains("connection: close\r\n"), "{response}");
+    }
+
+    #[tokio::test]
     async fn shutdown_does_not_wait_for_incomplete_requests() {
         let entered = Arc::new(Notify::new());
-        let (address, shutdown, server) = start(json_route(entered.clone()), 10).await;
+        let (address, shutdown, server) =
+            start(json_route(entered.clone()), ConnectionLimits::new(10)).await;
         let mut no_head = TcpStream::connect(address).await.unwrap();
         no_head.write_all(b"GET /health HTT").await.unwrap();
         let mut no_body = TcpStream::connect(address).await.unwrap();
@@ -357,24 +410,75 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connection_over_the_limit_waits_until_another_ends() {
+    async fn unauthenticated_connection_is_closed_for_a_new_one() {
         let app = Router::new().route("/", get(|| async { "done" }));
-        let (address, ..) = start(app, 2).await;
+        let (address, ..) = start(app, ConnectionLimits::new(2)).await;
         let mut first = TcpStream::connect(address).await.unwrap();
-        let mut second = TcpStream::connect(address).await.unwrap();
         request(&mut first).await;
+        let mut second = TcpStream::connect(address).await.unwrap();
+        timeout(DEADLINE, request(&mut second)).await.unwrap();
+        assert_eq!(read_to_end(first).await, "");
         request(&mut second).await;
-        let mut third = TcpStream::connect(address).await.unwrap();
-        let mut waiting = pin!(request(&mut third));
-        for _ in 0..100 {
-            // A hundred round trips: time for the third connection to be served if accepted.
-            tokio::select! {
-                biased;
-                () = &mut waiting => panic!("a third connection was served"),
-                () = request(&mut first) => {}
-            }
+    }
+
+    #[tokio::test]
+    async fn authenticated_connection_is_kept_and_another_is_refused() {
+        let app = Router::new()
+            .route("/", get(|| async { "done" }))
+            .route_layer(from_fn(keep_authenticated));
+        let (address, ..) = start(app, ConnectionLimits::new(2)).await;
+        let mut first = TcpStream::connect(address).await.unwrap();
+        request(&mut first).await;
+        // Each takes the one slot for connections that have not authenticated.
+        for _ in 0..3 {
+            let mut other = TcpStream::connect(address).await.unwrap();
+            let head = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+            other.write_all(head).await.unwrap();
+            let response = read_to_end(other).await;
+            assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
+            assert!(response.contains("retry-after: "), "{response}");
+            assert!(
+                response.contains("connection limit reached (1)"),
+                "{response}"
+            );
+            request(&mut first).await;
         }
-        drop(second);
-        tokio::time::timeout(DEADLINE, waiting).await.unwrap();
+        drop(first);
+        let mut next = TcpStream::connect(address).await.unwrap();
+        timeout(DEADLINE, request(&mut next)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn shutdown_does_not_wait_for_a_client_that_does_not_read() {
+        const LONGER_THAN_ALL_BUFFERS: usize = 64 << 20;
+        let response = vec![0; LONGER_THAN_ALL_BUFFERS];
+        let app = Router::new().route("/", get(async || response));
+        let (address, shutdown, server) = start(app, ConnectionLimits::new(10)).await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let head = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+        client.write_all(head).await.unwrap();
+        // The response arrives, and nothing of it is read.
+        client.readable().await.unwrap();
+        shutdown.request();
+        server.await.unwrap().unwrap();
+        assert!(shutdown.drain(DEADLINE).await);
+    }
+
+    #[tokio::test]
+    async fn failed_accepts_are_logged_once_per_interval() {
+        let mut failures = AcceptFailures::default();
+        let error = io::Error::from_raw_os_error(nix::libc::EMFILE);
+        let delays: Vec<u128> = (0..7)
+            .map(|_| failures.record(&error).as_millis())
+            .collect();
+        assert_eq!(delays, [100, 200, 400, 800, 1600, 2000, 2000]);
+        let first_logged = failures.logged_at;
+        assert_eq!(failures.unlogged, 6);
+        failures.reset();
+        assert_eq!(failures.record(&error), ACCEPT_RETRY_DELAY);
+        assert_eq!((failures.logged_at, failures.unlogged), (first_logged, 7));
+        failures.logged_at = first_logged.and_then(|at| at.checked_sub(ACCEPT_LOG_INTERVAL));
+        failures.record(&error);
+        assert_eq!(failures.unlogged, 0);
     }
 }

@@ -46,8 +46,8 @@ use tokio::{
 };
 
 use super::{
-    CloseCode, CloseReason, forward, is_websocket_upgrade, serve::ConnectionPermit, tcp_keepalive,
-    websocket_frames::FrameTracker,
+    CloseCode, CloseReason, connections::ConnectionPermit, forward, is_websocket_upgrade,
+    tcp_keepalive, websocket_frames::FrameTracker,
 };
 use crate::shutdown::Shutdown;
 

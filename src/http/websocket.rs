@@ -14,7 +14,7 @@ use http::{Method, header};
 use hyper::upgrade::OnUpgrade;
 use tokio::time::timeout;
 
-use super::{ApiError, ApiResult, CloseReason, serve::ConnectionPermit};
+use super::{ApiError, ApiResult, CloseReason, connections::ConnectionPermit};
 use crate::shutdown::Shutdown;
 
 /// Size limit of a message and of a frame, in bytes.

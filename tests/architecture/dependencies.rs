@@ -12,7 +12,14 @@ fn layers_import_only_lower_layers() {
         ("src/api/", &["api"]),
         (
             "src/http/",
-            &["api", "http", "request_scope", "shutdown", "streams"],
+            &[
+                "api",
+                "backoff",
+                "http",
+                "request_scope",
+                "shutdown",
+                "streams",
+            ],
         ),
         (
             "src/system/",

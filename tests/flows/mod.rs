@@ -3,6 +3,7 @@
 mod agent_recovers;
 mod clients;
 mod computer;
+mod connections;
 mod dev;
 mod downloads;
 mod files;
@@ -15,9 +16,9 @@ mod proxy;
 mod readme;
 mod replay_storage;
 mod replays;
+mod request_bodies;
 mod script_policy;
 mod script_worker;
-mod request_bodies;
 mod secrets;
 mod sessions;
 mod tunnel;

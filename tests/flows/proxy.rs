@@ -9,7 +9,7 @@ use berth::{
         activity::Activity,
         proxy::{Proxy, ProxyError, ProxyTarget, SessionPath},
     },
-    http::ApiError,
+    http::{ApiError, ConnectionLimits},
     shutdown::Shutdown,
 };
 use futures::StreamExt;
@@ -107,7 +107,7 @@ impl ProxyServer {
             activity: activity.clone(),
             ended: CancellationToken::new(),
         };
-        let proxy = Proxy::new(&shutdown).response_timeout(answer_timeout);
+        let proxy = Proxy::new(&shutdown, usize::MAX).response_timeout(answer_timeout);
         let app = Router::new().fallback(move |request: Request| async move {
             let path = request.uri().path().to_owned();
             let path = SessionPath::of_request(&path).unwrap();
@@ -120,7 +120,7 @@ impl ProxyServer {
         let addr = listener.local_addr().unwrap();
         let serving = shutdown.clone();
         tokio::spawn(async move {
-            berth::http::serve(listener, app, 1000, &serving)
+            berth::http::serve(listener, app, ConnectionLimits::new(1000), &serving)
                 .await
                 .unwrap()
         });
@@ -583,7 +583,7 @@ async fn early_error_response_reaches_client_that_is_still_sending() {
     let refusing = listener.local_addr().unwrap();
     let app = Router::new().fallback(|| async { ApiError::payload_too_large("too large") });
     tokio::spawn(async move {
-        berth::http::serve(listener, app, 1000, &shutdown)
+        berth::http::serve(listener, app, ConnectionLimits::new(1000), &shutdown)
             .await
             .unwrap()
     });

@@ -12,7 +12,7 @@ use std::{
 
 use axum::{Router, extract::Request};
 use berth::{
-    http::{ApiError, CloseCode, CloseReason, tunnel::Tunnel},
+    http::{ApiError, CloseCode, CloseReason, ConnectionLimits, tunnel::Tunnel},
     shutdown::Shutdown,
 };
 use futures::{SinkExt, StreamExt};
@@ -108,7 +108,7 @@ impl Front {
         let addr = listener.local_addr().unwrap();
         let serving = shutdown.clone();
         tokio::spawn(async move {
-            berth::http::serve(listener, app, 1000, &serving)
+            berth::http::serve(listener, app, ConnectionLimits::new(1000), &serving)
                 .await
                 .unwrap()
         });

@@ -57,8 +57,24 @@ impl Dev {
     }
 
     pub async fn start_in(state: State, options: &[&str]) -> Dev {
+        let command = command(&state.path(), options);
+        Dev::run(state, command).await
+    }
+
+    /// Starts a server that may have this many open files, like its children.
+    pub async fn with_open_files(limit: u32) -> Dev {
+        let state = State::new();
+        let inner = command(&state.path(), &[]);
+        let mut shell = without_settings("sh");
+        let script = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
+        shell.arg("-c").arg(script).arg(inner.get_program());
+        shell.args(inner.get_args());
+        Dev::run(state, shell).await
+    }
+
+    async fn run(state: State, command: Command) -> Dev {
         let mark = format!("{}-{}", std::process::id(), uuid::Uuid::new_v4());
-        let mut child = tokio::process::Command::from(command(&state.path(), options))
+        let mut child = tokio::process::Command::from(command)
             .env(MARK, &mark)
             .arg("--json")
             .stdout(Stdio::piped())
@@ -238,8 +254,15 @@ pub fn command(state_dir: &Path, options: &[&str]) -> Command {
 
 /// Returns a command of the program, without Berth's settings in its environment.
 pub fn berth(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
-    command.args(arguments).stdin(Stdio::null());
+    let mut command = without_settings(env!("CARGO_BIN_EXE_berth"));
+    command.args(arguments);
+    command
+}
+
+/// Returns a command without Berth's settings in its environment.
+fn without_settings(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BERTH_")) {
         command.env_remove(name);
     }

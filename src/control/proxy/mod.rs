@@ -92,7 +92,9 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    pub fn new(shutdown: &Shutdown) -> Self {
+    /// Creates a proxy that keeps up to `max_idle` idle connections to each agent, and at most
+    /// [`MAX_IDLE_CONNECTIONS`].
+    pub fn new(shutdown: &Shutdown, max_idle: usize) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -102,7 +104,7 @@ impl Proxy {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
+            .pool_max_idle_per_host(max_idle.clamp(1, MAX_IDLE_CONNECTIONS))
             .build(connector);
         Self {
             client,

@@ -7,6 +7,9 @@ use nix::{
     sys::resource::{Resource, getrlimit, setrlimit},
 };
 
+/// The soft limit of most systems.
+const USUAL_LIMIT: rlim_t = 1024;
+
 static INHERITED: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
 
 /// Raises the soft limit to the hard limit.
@@ -27,4 +30,12 @@ pub fn raise_limit() {
 #[must_use]
 pub fn inherited_limit() -> Option<(rlim_t, rlim_t)> {
     INHERITED.get().copied()
+}
+
+/// Returns the number of descriptors that this process may have open.
+#[must_use]
+pub fn limit() -> usize {
+    // If it cannot be read, the usual soft limit is assumed.
+    let soft = getrlimit(Resource::RLIMIT_NOFILE).map_or(USUAL_LIMIT, |(soft, _)| soft);
+    usize::try_from(soft).unwrap_or(usize::MAX)
 }
