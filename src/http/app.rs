@@ -222,6 +222,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn every_response_forbids_content_sniffing() {
+        for path in [
+            "/relayed",
+            "/nowhere",
+            "/panic",
+            "/metrics",
+            "/openapi.json",
+            "/docs/",
+        ] {
+            let (response, _) = send(request("GET", path).body(Body::empty()).unwrap()).await;
+            let header = response.headers().get("x-content-type-options");
+            assert_eq!(header.unwrap(), "nosniff", "{path}");
+        }
+    }
+
+    #[tokio::test]
     async fn relayed_error_is_not_normalized() {
         let (response, body) = send(request("GET", "/relayed").body(Body::empty()).unwrap()).await;
         assert_eq!(response.status(), 416);

@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures::FutureExt;
+use http::{HeaderValue, header::X_CONTENT_TYPE_OPTIONS};
 use tracing::Instrument;
 
 use super::{ApiError, REQUEST_ID, RequestId, error::normalize_error, trace_context::TraceContext};
@@ -61,7 +62,11 @@ pub(super) async fn record_request(mut request: Request, next: Next) -> Response
         response
     };
     let mut response = scope.run(handle).instrument(span).await;
-    response.headers_mut().insert(REQUEST_ID, id.header());
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, id.header());
+    // The content of files, archives and recordings is the clients': a web browser must not guess
+    // a type for it.
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 

@@ -60,6 +60,7 @@ async fn file_written_through_control_is_reported_by_watch() {
         response.headers()["content-length"],
         content.len().to_string()
     );
+    assert_eq!(response.headers()["x-content-type-options"], "nosniff");
     assert!(response.bytes().await.unwrap() == content);
 
     // Errors of the agent are passed on unchanged.

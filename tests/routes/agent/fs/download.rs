@@ -95,6 +95,7 @@ async fn tar_download_preserves_everything() {
 
     let response = start_download(&agent, "download_dir_zstd", &root).await;
     assert_eq!(response.headers()["content-type"], "application/zstd");
+    assert_eq!(response.headers()["x-content-type-options"], "nosniff");
     assert_eq!(
         response.headers()["content-disposition"],
         "attachment; filename*=UTF-8''tree%2Etar%2Ezst"
@@ -121,6 +122,7 @@ async fn zip_download_preserves_everything_the_format_supports() {
     create_tree(&root);
     let response = start_download(&agent, "download_dir_zip", &root).await;
     assert_eq!(response.headers()["content-type"], "application/zip");
+    assert_eq!(response.headers()["x-content-type-options"], "nosniff");
     let archive = body_of(response).await;
     let mut archive = zip::ZipArchive::new(std::io::Cursor::new(archive)).unwrap();
     let mut nodes = std::collections::BTreeMap::new();
