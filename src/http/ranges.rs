@@ -129,17 +129,17 @@ fn parse_range(range: &str, length: u64) -> Option<RangeOutcome> {
         let suffix: u64 = number(last)?;
         length.saturating_sub(suffix)..length
     } else {
-        let first: u64 = number(first)?;
+        let start: u64 = number(first)?;
         let end = if last.is_empty() {
             length
         } else {
-            let last: u64 = number(last)?;
-            if last < first {
+            let end: u64 = number(last)?;
+            if is_less(last, first) {
                 return None;
             }
-            last.saturating_add(1).min(length)
+            end.saturating_add(1).min(length)
         };
-        first..end
+        start..end
     };
     Some(if range.start < range.end {
         RangeOutcome::Partial(range)
@@ -148,6 +148,14 @@ fn parse_range(range: &str, length: u64) -> Option<RangeOutcome> {
     })
 }
 
+/// Compares the digits of numbers, which may be of any length.
+fn is_less(first: &str, second: &str) -> bool {
+    let [first, second] = [first, second].map(|digits| digits.trim_start_matches('0'));
+    (first.len(), first) < (second.len(), second)
+}
+
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,6 +208,7 @@ mod tests {
             "bytes=a-b",
             "bytes=+1-2",
             "bytes=5-4",
+            "bytes=99999999999999999999-88888888888888888888",
             "lines=1-2",
             "bytes=0-1,3-4",
             "bytes=1",
