@@ -257,6 +257,8 @@ impl Stream for ThrottledBody {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests {
     use std::{io, sync::atomic::AtomicUsize};
 
