@@ -10,7 +10,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    files::FileError,
+    files::{FileError, open_directory},
     temp_files::TempFileJournal,
     unzip::{UnzipError, unzip},
 };
@@ -103,7 +103,9 @@ impl Archives {
         format: ArchiveFormat,
     ) -> Result<ArchiveChunks, ArchiveError> {
         let permit = self.try_acquire_permit()?;
-        let source = ArchiveSource::open(path).map_err(FileError::from)?;
+        let directory = open_directory(path)?.open_readable();
+        let directory = directory.map_err(FileError::from)?;
+        let source = ArchiveSource::from_directory(directory).map_err(FileError::from)?;
         let directory = path.to_owned();
         let chunks = archive::stream(source, format, move |written| {
             let directory = directory.display();

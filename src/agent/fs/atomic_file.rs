@@ -1,14 +1,12 @@
 //! A file that appears under its name only when it is complete.
 
 use std::{
-    ffi::OsStr,
-    fs::{self, File, Permissions},
+    ffi::{OsStr, OsString},
+    fs::{File, Metadata, Permissions},
     io,
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{MetadataExt, PermissionsExt},
-    },
-    path::{Path, PathBuf},
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+    sync::Arc,
 };
 
 use nix::unistd::{Gid, Uid, fchown};
@@ -17,20 +15,58 @@ use super::{
     files::{FileError, require_regular},
     temp_files::{TempFile, TempFileJournal},
 };
-use crate::api::fs::Mode;
+use crate::{
+    api::fs::Mode,
+    system::files::{
+        directory::DirectoryHandle,
+        resolve::{ExistingEntry, LastLink, MissingEntry, ResolvedPath, is_foreign, resolve},
+    },
+};
 
 /// The permissions of a new file.
 const FILE_MODE: u32 = 0o644;
-/// The longest chain of symbolic links that is followed; the kernel follows no more either.
-const MAX_LINKS: usize = 40;
 
 /// A file that is being written under a temporary name. [`AtomicFile::publish`] gives it its final
 /// name; dropping it removes it.
 #[derive(Debug)]
 pub struct AtomicFile {
+    /// In the destination's directory, or the deepest one of its parents that exists.
     file: TempFile,
-    target: PathBuf,
+    /// The missing parents of the destination, the outermost first.
+    missing: Vec<OsString>,
+    name: OsString,
     mode: u32,
+}
+
+/// The resolved destination of a file.
+struct FileDestination {
+    directory: DirectoryHandle,
+    missing: Vec<OsString>,
+    name: OsString,
+    replaced: Option<Metadata>,
+}
+
+/// The identity of a destination: two paths that lead to one file have the same.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DestinationKey {
+    /// The device and inode of the deepest directory that exists.
+    directory: (u64, u64),
+    /// The names below it, the last of which is the file's.
+    names: Vec<OsString>,
+}
+
+impl DestinationKey {
+    /// Returns the identity of the deepest directory that exists.
+    pub fn directory(&self) -> (u64, u64) {
+        self.directory
+    }
+
+    /// Returns whether this destination needs a new directory where the other one has its file.
+    pub fn is_below(&self, other: &DestinationKey) -> bool {
+        self.directory == other.directory
+            && self.names.len() > other.names.len()
+            && self.names.starts_with(&other.names)
+    }
 }
 
 impl AtomicFile {
@@ -38,40 +74,49 @@ impl AtomicFile {
     /// dangling ones: the file they lead to is written and the links stay.
     ///
     /// # Errors
-    /// If there cannot be a file of that name.
+    /// If there cannot be a file of that name, or its directory does not exist.
     pub fn new(
         path: &Path,
         mode: Option<Mode>,
         temp_files: &TempFileJournal,
     ) -> Result<Self, FileError> {
-        let target = match fs::canonicalize(path) {
-            Ok(target) => target,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => resolve_new_file(path)?,
-            Err(error) => return Err(error.into()),
-        };
-        let replaced = match fs::metadata(&target) {
-            Ok(metadata) => {
-                require_regular(&metadata)?;
-                Some(metadata)
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error.into()),
-        };
-        let (Some(directory), Some(_)) = (target.parent(), target.file_name()) else {
-            return Err(FileError::IsADirectory);
-        };
-        let mut file = temp_files.create_file_in(directory)?;
-        if let Some(replaced) = &replaced {
+        let destination = FileDestination::resolve(path)?;
+        if !destination.missing.is_empty() {
+            return Err(destination.missing_directory());
+        }
+        Self::create(destination, mode, temp_files)
+    }
+
+    /// Creates the temporary file like [`AtomicFile::new`], but accepts that parents of the target
+    /// are missing. [`AtomicFile::publish_in`] publishes the file then.
+    ///
+    /// # Errors
+    /// If there cannot be a file of that name.
+    pub fn with_missing_parents(
+        path: &Path,
+        temp_files: &TempFileJournal,
+    ) -> Result<Self, FileError> {
+        Self::create(FileDestination::resolve(path)?, None, temp_files)
+    }
+
+    fn create(
+        destination: FileDestination,
+        mode: Option<Mode>,
+        temp_files: &TempFileJournal,
+    ) -> Result<Self, FileError> {
+        let mut file = temp_files.create_file_in(Arc::new(destination.directory))?;
+        if let Some(replaced) = &destination.replaced {
             let owner = (Uid::from_raw(replaced.uid()), Gid::from_raw(replaced.gid()));
             if owner != (Uid::effective(), Gid::effective()) {
                 fchown(file.file(), Some(owner.0), Some(owner.1)).map_err(io::Error::from)?;
             }
         }
-        let bits = mode.map(Mode::bits);
-        let bits = bits.or(replaced.map(|metadata| metadata.mode() & 0o7777));
+        let replaced_mode = destination.replaced.map(|found| found.mode() & 0o7777);
+        let bits = mode.map(Mode::bits).or(replaced_mode);
         Ok(AtomicFile {
             file,
-            target,
+            missing: destination.missing,
+            name: destination.name,
             mode: bits.unwrap_or(FILE_MODE),
         })
     }
@@ -80,55 +125,100 @@ impl AtomicFile {
         self.file.file()
     }
 
-    /// Returns the resolved path that the file is published under.
-    pub fn target(&self) -> &Path {
-        &self.target
+    /// Returns the directory that exists, and the names of those below it that are missing.
+    pub fn parents(&self) -> (&Arc<DirectoryHandle>, &[OsString]) {
+        (self.file.directory(), &self.missing)
+    }
+
+    /// # Errors
+    /// If the directory cannot be examined.
+    pub fn key(&self) -> Result<DestinationKey, FileError> {
+        let directory = self.file.directory().metadata()?;
+        let names = self.missing.iter().chain([&self.name]).cloned().collect();
+        Ok(DestinationKey {
+            directory: (directory.dev(), directory.ino()),
+            names,
+        })
     }
 
     /// Sets the file's permissions and renames it to its target in one step.
     ///
     /// # Errors
     /// If the target became something that a file cannot replace.
-    pub fn publish(mut self) -> Result<(), FileError> {
+    pub fn publish(self) -> Result<(), FileError> {
+        let directory = self.file.directory().clone();
+        self.publish_in(&directory)
+    }
+
+    /// Publishes like [`AtomicFile::publish`], in a directory that replaces the target's.
+    ///
+    /// # Errors
+    /// As for [`AtomicFile::publish`].
+    pub fn publish_in(mut self, directory: &DirectoryHandle) -> Result<(), FileError> {
         // Permissions come last: a write by anyone but root clears the set-user-ID bit.
         let permissions = Permissions::from_mode(self.mode);
         self.file.file().set_permissions(permissions)?;
-        Ok(self.file.rename(&self.target)?)
+        Ok(self.file.rename(directory, &self.name)?)
     }
 }
 
-/// Resolves the path of a file that does not exist yet to its canonical directory and name.
-fn resolve_new_file(path: &Path) -> Result<PathBuf, FileError> {
-    let mut path = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        if ends_as_directory(path.as_os_str()) {
+impl FileDestination {
+    fn resolve(path: &Path) -> Result<Self, FileError> {
+        match resolve(path, LastLink::Follow)? {
+            ResolvedPath::Existing(existing) => Self::replacing(existing),
+            ResolvedPath::Missing(missing) => Self::creating(missing),
+        }
+    }
+
+    fn replacing(existing: ExistingEntry) -> Result<Self, FileError> {
+        let metadata = existing.entry.metadata()?;
+        require_regular(&metadata)?;
+        // A file without a name, as below `/proc/self/fd`, cannot be replaced.
+        let (directory, name) = existing.place.ok_or(FileError::VirtualFileSystem)?;
+        // The kernel's rule `fs.protected_regular`: the owner could read what is written.
+        if is_foreign(metadata.uid(), &directory.metadata()?) {
+            return Err(FileError::ForeignFile);
+        }
+        Ok(FileDestination {
+            directory,
+            missing: Vec::new(),
+            name,
+            replaced: Some(metadata),
+        })
+    }
+
+    fn creating(missing: MissingEntry) -> Result<Self, FileError> {
+        if missing.must_be_directory {
             return Err(FileError::InvalidEnding(
                 "`/`, `.` or `..`, as there is no such directory",
             ));
         }
-        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(FileError::IsADirectory);
+        let destination = FileDestination {
+            directory: missing.directory,
+            missing: missing.parents,
+            name: missing.name,
+            replaced: None,
         };
-        let directory = fs::canonicalize(directory)?;
-        let resolved = directory.join(name);
-        match fs::read_link(&resolved) {
-            Ok(target) => path = directory.join(target),
-            // It does not exist, or is not a link.
-            Err(_) => return Ok(resolved),
+        // The target of a dangling link is created, but no directories for it.
+        match missing.is_link_target && !destination.missing.is_empty() {
+            true => Err(destination.missing_directory()),
+            false => Ok(destination),
         }
     }
-    Err(FileError::InvalidPath)
-}
 
-/// Returns whether a path has an ending that only a directory's path may have.
-fn ends_as_directory(path: &OsStr) -> bool {
-    let last = path.as_bytes().rsplit(|byte| *byte == b'/').next();
-    matches!(last, Some(b"" | b"." | b".."))
+    /// Returns the error that names the outermost missing directory.
+    fn missing_directory(&self) -> FileError {
+        let first = self.missing.first().map_or(OsStr::new(""), |name| name);
+        match self.directory.path() {
+            Ok(directory) => FileError::MissingDirectory(directory.join(first)),
+            Err(error) => error.into(),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::{fs, os::unix::fs::symlink};
 
     use super::*;
 
@@ -137,6 +227,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path().canonicalize().unwrap();
         let path_of = |name: &str| directory.join(name);
+        let journal = TempFileJournal::new(&path_of("journal")).unwrap();
+        let create = |path: &str| AtomicFile::new(&path_of(path), None, &journal);
         fs::create_dir(path_of("sub")).unwrap();
         for (target, link) in [
             ("sub/new", "link"),
@@ -156,19 +248,23 @@ mod tests {
             ("sub/link", "sub/new"),
             ("absolute", "sub/new"),
         ] {
-            let resolved = resolve_new_file(&path_of(path)).unwrap();
-            assert_eq!(resolved, path_of(file), "{path}");
+            create(path).unwrap().publish().unwrap();
+            fs::remove_file(path_of(file)).unwrap_or_else(|error| panic!("{path}: {error}"));
         }
-        for path in ["new/", "new/.", "new//", "new/..", "slash"] {
-            let resolved = resolve_new_file(&path_of(path));
+        for path in ["new/", "new/.", "new//", "slash"] {
+            let created = create(path);
             assert!(
-                matches!(resolved, Err(FileError::InvalidEnding(_))),
+                matches!(created, Err(FileError::InvalidEnding(_))),
                 "{path}"
             );
         }
-        let dangling = resolve_new_file(&path_of("lost"));
-        assert!(matches!(dangling, Err(FileError::NotFound)));
-        let cycle = resolve_new_file(&path_of("round"));
-        assert!(matches!(cycle, Err(FileError::InvalidPath)));
+        for path in ["lost", "none/new", "none/more/new"] {
+            let Err(FileError::MissingDirectory(missing)) = create(path) else {
+                panic!("{path} was created");
+            };
+            assert_eq!(missing, path_of("none"), "{path}");
+        }
+        assert!(matches!(create("new/.."), Err(FileError::NotFound)));
+        assert!(matches!(create("round"), Err(FileError::InvalidPath)));
     }
 }

@@ -1,13 +1,11 @@
 //! Reading and changing single files and directories. Everything blocks.
 
 use std::{
-    fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions},
+    ffi::OsString,
+    fs::{self, File, Metadata, Permissions},
     io,
-    os::{
-        fd::AsRawFd,
-        unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
-    },
-    path::Path,
+    os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
 };
 
 use chrono::{DateTime, Utc};
@@ -18,18 +16,24 @@ use nix::{
 
 use crate::{
     api::fs::{Account, FileInfo, Mode},
-    system::files::virtual_fs::is_virtual,
+    system::files::{
+        directory::{DirectoryHandle, descriptor_path},
+        resolve::{ExistingEntry, LastLink, ResolveError, ResolvedPath, resolve},
+        virtual_fs::is_virtual,
+    },
 };
 
 /// The largest directory that is listed, in entries.
 pub const MAX_ENTRIES: usize = 100_000;
 /// The permissions of a new directory.
-const DIRECTORY_MODE: u32 = 0o755;
+pub(super) const DIRECTORY_MODE: u32 = 0o755;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("no such file or directory")]
     NotFound,
+    #[error("no such directory: {}", .0.display())]
+    MissingDirectory(PathBuf),
     #[error("is not a regular file")]
     NotRegular,
     #[error("is not a directory")]
@@ -42,6 +46,10 @@ pub enum FileError {
     NotEmpty,
     #[error("permission denied")]
     PermissionDenied,
+    #[error("leads through another user's symbolic link in a sticky directory")]
+    ForeignLink,
+    #[error("is another user's file in a sticky directory")]
+    ForeignFile,
     #[error("is the root directory")]
     RootDirectory,
     #[error("is inside the directory to be moved")]
@@ -91,6 +99,38 @@ impl From<io::Error> for FileError {
     }
 }
 
+impl From<ResolveError> for FileError {
+    fn from(error: ResolveError) -> Self {
+        match error {
+            ResolveError::Io(error) => error.into(),
+            ResolveError::ForeignLink => FileError::ForeignLink,
+        }
+    }
+}
+
+/// Opens the directory at `path`, following links.
+///
+/// # Errors
+/// If there is no such directory.
+pub(super) fn open_directory(path: &Path) -> Result<DirectoryHandle, FileError> {
+    let existing = resolve(path, LastLink::Follow)?.existing()?;
+    Ok(existing.into_directory()?)
+}
+
+/// Returns the directory of an entry and its name there, by which it can be removed or renamed.
+///
+/// # Errors
+/// If `path`, which led to the entry, does not name it: `/`, or a path that ends in `..`.
+pub(super) fn place_of(
+    path: &Path,
+    existing: ExistingEntry,
+) -> Result<(DirectoryHandle, OsString), FileError> {
+    existing.place.ok_or_else(|| match path.parent() {
+        Some(_) => FileError::InvalidEnding("`..`"),
+        None => FileError::RootDirectory,
+    })
+}
+
 /// Opens a regular file for reading. Also returns its length, or `None` for a file that has no
 /// meaningful length because the kernel generates its content, as below `/proc` and `/sys`.
 ///
@@ -98,14 +138,11 @@ impl From<io::Error> for FileError {
 /// If it cannot be read, or is not a regular file.
 pub fn open_regular(path: &Path) -> Result<(File, Option<u64>), FileError> {
     // Opening a device may have side effects and opening a FIFO may block, so the type is checked
-    // before, and again after in case the name changed in between.
-    require_regular(&fs::metadata(path)?)?;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)?;
+    // before, on a handle that does neither.
+    let entry = resolve(path, LastLink::Follow)?.existing()?.entry;
+    require_regular(&entry.metadata()?)?;
+    let file = File::open(descriptor_path(&entry))?;
     let metadata = file.metadata()?;
-    require_regular(&metadata)?;
     // Generated files claim a length of 0 or of one page.
     let has_length = metadata.len() > 0 && !is_virtual(&file)?;
     let length = has_length.then_some(metadata.len());
@@ -125,7 +162,8 @@ pub(super) fn require_regular(metadata: &Metadata) -> Result<(), FileError> {
 /// # Errors
 /// If it does not exist, or may not be accessed.
 pub fn info(path: &Path) -> Result<FileInfo, FileError> {
-    Ok(describe(path, &fs::symlink_metadata(path)?))
+    let existing = resolve(path, LastLink::Keep)?.existing()?;
+    Ok(describe(path, &existing.entry.metadata()?))
 }
 
 /// Lists a directory, sorted by name.
@@ -134,16 +172,17 @@ pub fn info(path: &Path) -> Result<FileInfo, FileError> {
 /// If it cannot be read, or has more than [`MAX_ENTRIES`] entries.
 pub fn list(path: &Path) -> Result<Vec<FileInfo>, FileError> {
     let mut entries = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let path = entry?.path();
+    let directory = open_directory(path)?;
+    for entry in fs::read_dir(directory.descriptor_path())? {
+        let entry = entry?;
         // Skip an entry that was deleted in the meantime.
-        let Ok(metadata) = fs::symlink_metadata(&path) else {
+        let Ok(metadata) = entry.metadata() else {
             continue;
         };
         if entries.len() == MAX_ENTRIES {
             return Err(FileError::TooManyEntries);
         }
-        entries.push(describe(&path, &metadata));
+        entries.push(describe(&path.join(entry.file_name()), &metadata));
     }
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
@@ -154,24 +193,46 @@ pub fn list(path: &Path) -> Result<Vec<FileInfo>, FileError> {
 /// # Errors
 /// If the path, or a parent, exists and is not a directory.
 pub fn create_directory(path: &Path, mode: Option<Mode>) -> Result<(), FileError> {
-    let created = match path.parent() {
-        Some(parent) => {
-            let mut builder = DirBuilder::new();
-            let parents = builder.recursive(true).mode(DIRECTORY_MODE).create(parent);
-            parents.and_then(|()| fs::create_dir(path))
+    let missing = match resolve(path, LastLink::Follow) {
+        Ok(ResolvedPath::Missing(missing)) if !missing.is_link_target => missing,
+        Ok(ResolvedPath::Existing(existing)) if existing.entry.metadata()?.is_dir() => {
+            return Ok(());
         }
-        None => Ok(()),
-    };
-    match created {
-        Ok(()) => {
-            let bits = mode.map_or(DIRECTORY_MODE, Mode::bits);
-            Ok(fs::set_permissions(path, Permissions::from_mode(bits))?)
-        }
-        Err(_) if path.is_dir() => Ok(()),
+        // It is a file or a dangling link.
+        Ok(_) => return Err(FileError::AlreadyExists),
         // A parent is a file.
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(FileError::AlreadyExists),
-        Err(error) => Err(error.into()),
-    }
+        Err(ResolveError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => {
+            return Err(FileError::AlreadyExists);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut names = missing.parents;
+    names.push(missing.name);
+    let mode = mode.map_or(DIRECTORY_MODE, Mode::bits);
+    Ok(create_missing(&missing.directory, &names, mode)?)
+}
+
+/// Creates a chain of directories, of which the innermost gets `mode`. Creates none if it fails.
+fn create_missing(directory: &DirectoryHandle, names: &[OsString], mode: u32) -> io::Result<()> {
+    let [name, inner @ ..] = names else {
+        return Ok(());
+    };
+    let bits = if inner.is_empty() {
+        mode
+    } else {
+        DIRECTORY_MODE
+    };
+    let created = match directory.create_directory(name, bits) {
+        // It appeared in the meantime.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return create_missing(&directory.open(name)?, inner, mode);
+        }
+        created => created?,
+    };
+    create_missing(&created, inner, mode).inspect_err(|_| {
+        // Fails only if it is in use by now.
+        let _ = directory.remove_empty_directory(name);
+    })
 }
 
 /// Removes a directory and its content.
@@ -179,19 +240,13 @@ pub fn create_directory(path: &Path, mode: Option<Mode>) -> Result<(), FileError
 /// # Errors
 /// If it is not a directory, or is the root.
 pub fn delete_directory(path: &Path) -> Result<(), FileError> {
-    if path.ends_with("..") {
-        return Err(FileError::InvalidEnding("`..`"));
-    }
     // A symbolic link is followed only if the path ends in a slash.
-    if !fs::symlink_metadata(path)?.is_dir() {
+    let existing = resolve(path, LastLink::Keep)?.existing()?;
+    if !existing.entry.metadata()?.is_dir() {
         return Err(FileError::NotADirectory);
     }
-    // By its canonical name: `directory/.` and `link/` could be emptied, but not removed.
-    let directory = fs::canonicalize(path)?;
-    if directory.parent().is_none() {
-        return Err(FileError::RootDirectory);
-    }
-    Ok(fs::remove_dir_all(directory)?)
+    let (directory, name) = place_of(path, existing)?;
+    Ok(directory.remove_all(&name)?)
 }
 
 /// Removes a file or symbolic link.
@@ -199,10 +254,12 @@ pub fn delete_directory(path: &Path) -> Result<(), FileError> {
 /// # Errors
 /// If it does not exist, or is a directory.
 pub fn delete_file(path: &Path) -> Result<(), FileError> {
-    if fs::symlink_metadata(path)?.is_dir() {
+    let existing = resolve(path, LastLink::Keep)?.existing()?;
+    if existing.entry.metadata()?.is_dir() {
         return Err(FileError::IsADirectory);
     }
-    Ok(fs::remove_file(path)?)
+    let (directory, name) = place_of(path, existing)?;
+    Ok(directory.remove_file(&name)?)
 }
 
 /// Sets permissions, and optionally owner and group.
@@ -217,13 +274,9 @@ pub fn set_permissions(
 ) -> Result<(), FileError> {
     let owner = owner.map(user_id).transpose()?;
     let group = group.map(group_id).transpose()?;
-    // One handle, so that every change applies to the same file. `O_PATH` needs no permission to
-    // read the file.
-    let handle = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_PATH)
-        .open(path)?;
-    let handle_path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    // One handle, so that every change applies to the same file.
+    let existing = resolve(path, LastLink::Follow)?.existing()?;
+    let handle_path = descriptor_path(&existing.entry);
     if owner.is_some() || group.is_some() {
         let (owner, group) = (owner.map(Uid::as_raw), group.map(Gid::as_raw));
         std::os::unix::fs::chown(&handle_path, owner, group)?;

@@ -5,6 +5,7 @@
 //! - [`temp_files`]: the journal of temporary files that are not below the state directory.
 //! - [`upload`]: several files at once. [`unzip`]: a directory from a zip archive.
 //! - [`archives`]: directories as archives, and the limit on concurrent archives.
+//! - [`merge`]: a tree that was built in a temporary directory, moved to its destination.
 //! - [`moves`]: renaming, also across file systems.
 //! - [`watches`]: watched directories and their buffered events.
 //!
@@ -19,14 +20,21 @@
 //!                    └─ dropped or failed: removed; after a crash: removed by the next agent
 //! ```
 //!
+//! A path is resolved once, to descriptors ([`crate::system::files::resolve`]). From then on an
+//! operation works relative to them and follows no symbolic link, so that a user who may rename
+//! entries of a directory cannot direct an operation elsewhere while it runs.
+//!
 //! `Watches` owns its table of watches, and runs one task per watch that ends it when it has had no
 //! reader for too long, or when the agent shuts down.
 
 pub mod archives;
 pub mod atomic_file;
 pub mod files;
+mod merge;
 pub mod moves;
 pub mod temp_files;
+#[cfg(test)]
+mod tests;
 pub mod unzip;
 pub mod upload;
 pub mod watches;

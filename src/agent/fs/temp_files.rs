@@ -6,17 +6,18 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, File},
     io,
-    os::unix::{
-        ffi::{OsStrExt, OsStringExt},
-        fs::{DirBuilderExt, OpenOptionsExt},
-    },
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use crate::system::files::remove::remove_all;
+use super::files::FileError;
+use crate::system::files::{
+    directory::DirectoryHandle,
+    resolve::{LastLink, ResolvedPath, resolve},
+};
 
 const PREFIX: &str = ".berth-";
 /// The length of the random part of a name, in hexadecimal digits.
@@ -28,7 +29,7 @@ pub struct TempFileJournal {
     directory: Arc<Path>,
 }
 
-/// A temporary file's path, and the journal file that records it.
+/// The path of an earlier agent's temporary file, and the journal file that records it.
 #[derive(Debug)]
 struct JournalEntry {
     path: PathBuf,
@@ -37,7 +38,12 @@ struct JournalEntry {
 
 /// Removes the temporary file and its journal entry when dropped.
 #[derive(Debug)]
-struct RemoveOnDrop(JournalEntry);
+struct RemoveOnDrop {
+    /// The directory of the temporary file.
+    directory: Arc<DirectoryHandle>,
+    name: OsString,
+    record: PathBuf,
+}
 
 /// A temporary file. It is removed when dropped, unless it was renamed.
 #[derive(Debug)]
@@ -49,6 +55,7 @@ pub struct TempFile {
 /// A temporary directory. It is removed with its content when dropped.
 #[derive(Debug)]
 pub struct TempDirectory {
+    handle: DirectoryHandle,
     entry: RemoveOnDrop,
 }
 
@@ -88,14 +95,9 @@ impl TempFileJournal {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn create_file_in(&self, directory: &Path) -> io::Result<TempFile> {
+    pub fn create_file_in(&self, directory: Arc<DirectoryHandle>) -> io::Result<TempFile> {
         let entry = self.add_entry(directory)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&entry.0.path)?;
+        let file = entry.directory.create_file(&entry.name)?;
         Ok(TempFile { file, entry })
     }
 
@@ -103,22 +105,26 @@ impl TempFileJournal {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn create_directory_in(&self, directory: &Path) -> io::Result<TempDirectory> {
+    pub fn create_directory_in(
+        &self,
+        directory: Arc<DirectoryHandle>,
+    ) -> io::Result<TempDirectory> {
         let entry = self.add_entry(directory)?;
-        DirBuilder::new().mode(0o700).create(&entry.0.path)?;
-        Ok(TempDirectory { entry })
+        let handle = entry.directory.create_directory(&entry.name, 0o700)?;
+        Ok(TempDirectory { handle, entry })
     }
 
-    fn add_entry(&self, directory: &Path) -> io::Result<RemoveOnDrop> {
+    fn add_entry(&self, directory: Arc<DirectoryHandle>) -> io::Result<RemoveOnDrop> {
         let mut random = [0; RANDOM_DIGITS / 2];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
         let random = u64::from_ne_bytes(random);
-        let path = directory.join(format!("{PREFIX}{random:016x}"));
+        let name = OsString::from(format!("{PREFIX}{random:016x}"));
         let record = self.directory.join(format!("{random:016x}"));
         // An existing file of that name must not be removed on drop.
-        if path.symlink_metadata().is_ok() {
+        if directory.entry(&name)?.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
+        let path = directory.path()?.join(&name);
         // Written and renamed, so that no entry ever holds only the start of a path.
         let unfinished = record.with_extension("new");
         let written = fs::write(&unfinished, path.as_os_str().as_bytes());
@@ -126,7 +132,11 @@ impl TempFileJournal {
             let _ = fs::remove_file(&unfinished);
             return Err(error);
         }
-        Ok(RemoveOnDrop(JournalEntry { path, record }))
+        Ok(RemoveOnDrop {
+            directory,
+            name,
+            record,
+        })
     }
 }
 
@@ -135,25 +145,55 @@ impl TempFile {
         &mut self.file
     }
 
+    /// Returns the directory that the file is in.
+    pub fn directory(&self) -> &Arc<DirectoryHandle> {
+        &self.entry.directory
+    }
+
     /// Renames the file in one step, which makes it permanent.
     ///
     /// # Errors
     /// If it cannot have that name.
-    pub fn rename(self, to: &Path) -> io::Result<()> {
-        fs::rename(&self.entry.0.path, to)
+    pub fn rename(self, to: &DirectoryHandle, name: &OsStr) -> io::Result<()> {
+        self.entry.directory.rename(&self.entry.name, to, name)
     }
 }
 
 impl TempDirectory {
-    pub fn path(&self) -> &Path {
-        &self.entry.0.path
+    pub fn handle(&self) -> &DirectoryHandle {
+        &self.handle
+    }
+
+    /// Returns the directory that it is in.
+    pub fn parent(&self) -> &DirectoryHandle {
+        &self.entry.directory
+    }
+}
+
+impl RemoveOnDrop {
+    fn remove(&self) -> io::Result<()> {
+        self.directory.remove_all(&self.name)?;
+        fs::remove_file(&self.record)
+    }
+}
+
+impl Drop for RemoveOnDrop {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove() {
+            let path = self.directory.path().unwrap_or_default().join(&self.name);
+            tracing::warn!(path = %path.display(), %error, "temporary file not removed");
+        }
     }
 }
 
 impl JournalEntry {
-    fn remove(&self) -> io::Result<()> {
-        remove_all(&self.path)?;
-        fs::remove_file(&self.record)
+    fn remove(&self) -> Result<(), FileError> {
+        if let ResolvedPath::Existing(found) = resolve(&self.path, LastLink::Keep)?
+            && let Some((directory, name)) = found.place
+        {
+            directory.remove_all(&name)?;
+        }
+        Ok(fs::remove_file(&self.record)?)
     }
 
     /// Returns whether an agent created the path: it must be named after its journal entry, and
@@ -166,14 +206,6 @@ impl JournalEntry {
             && random.is_some_and(|random| {
                 random.len() == RANDOM_DIGITS && random.bytes().all(|byte| byte.is_ascii_hexdigit())
             })
-    }
-}
-
-impl Drop for RemoveOnDrop {
-    fn drop(&mut self) {
-        if let Err(error) = self.0.remove() {
-            tracing::warn!(path = %self.0.path.display(), %error, "temporary file not removed");
-        }
     }
 }
 
@@ -204,16 +236,17 @@ impl StaleTempFiles {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::files::open_directory, *};
 
     #[test]
     fn stale_file_is_removed_only_if_entry_matches_name() {
         let directory = tempfile::tempdir().unwrap();
         let path_of = |name: &str| directory.path().join(name);
         let journal = TempFileJournal::new(&path_of("records")).unwrap();
-        let mut file = journal.create_file_in(directory.path()).unwrap();
-        let subdirectory = journal.create_directory_in(directory.path()).unwrap();
-        fs::write(subdirectory.path().join("within"), "").unwrap();
+        let handle = Arc::new(open_directory(directory.path()).unwrap());
+        let mut file = journal.create_file_in(handle.clone()).unwrap();
+        let subdirectory = journal.create_directory_in(handle).unwrap();
+        fs::write(subdirectory.handle().path().unwrap().join("within"), "").unwrap();
         io::Write::write_all(file.file(), b"content").unwrap();
         // As after a kill: nothing is dropped.
         std::mem::forget((file, subdirectory));
@@ -246,11 +279,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path_of = |name: &str| directory.path().join(name);
         let journal = TempFileJournal::new(&path_of("records")).unwrap();
-        drop(journal.create_file_in(directory.path()).unwrap());
-        drop(journal.create_directory_in(directory.path()).unwrap());
-        let renamed = journal.create_file_in(directory.path()).unwrap();
-        renamed.rename(&path_of("renamed")).unwrap();
-        assert!(journal.create_file_in(&path_of("missing")).is_err());
+        let handle = Arc::new(open_directory(directory.path()).unwrap());
+        drop(journal.create_file_in(handle.clone()).unwrap());
+        drop(journal.create_directory_in(handle.clone()).unwrap());
+        let renamed = journal.create_file_in(handle.clone()).unwrap();
+        renamed.rename(&handle, "renamed".as_ref()).unwrap();
+        fs::create_dir(path_of("removed")).unwrap();
+        let removed = Arc::new(handle.open("removed").unwrap());
+        fs::remove_dir(path_of("removed")).unwrap();
+        assert!(journal.create_file_in(removed).is_err());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
         assert_eq!(fs::read_dir(path_of("records")).unwrap().count(), 0);
     }

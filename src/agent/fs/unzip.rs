@@ -1,24 +1,31 @@
 //! Unpacking an archive into a directory, which is changed only after all of it was unpacked.
 
 use std::{
-    fs::{self, DirBuilder, File, Permissions},
+    ffi::OsString,
+    fs::File,
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
-    path::{Component, Path, PathBuf},
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    path::Path,
+    sync::Arc,
 };
 
 use nix::{
     errno::Errno,
-    fcntl::{AT_FDCWD, AtFlags},
-    sys::stat::{Mode, fchmod},
+    fcntl::AtFlags,
     unistd::{AccessFlags, faccessat},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{files::FileError, temp_files::TempFileJournal};
-use crate::system::files::archive::unpack::{self, UnpackError, UnpackLimits};
-
-const DIRECTORY_MODE: u32 = 0o755;
+use super::{
+    files::{DIRECTORY_MODE, FileError},
+    merge::merge,
+    temp_files::TempFileJournal,
+};
+use crate::system::files::{
+    archive::unpack::{self, UnpackError, UnpackLimits},
+    directory::DirectoryHandle,
+    resolve::{LastLink, ResolvedPath, resolve},
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum UnzipError {
@@ -53,114 +60,70 @@ pub fn unzip(
     limits: UnpackLimits,
     shutdown: &CancellationToken,
 ) -> Result<(), UnzipError> {
-    let destination = Destination::resolve(path)?;
+    let (directory, missing) = resolve_destination(path)?;
     // On the destination's file system, so that the result needs only to be renamed.
     let staging = temp_files
-        .create_directory_in(&destination.existing)
+        .create_directory_in(Arc::new(directory))
         .map_err(FileError::from)?;
-    let unpacked = staging.path().join("unpacked");
-    DirBuilder::new()
-        .mode(0o700)
-        .create(&unpacked)
+    let (staged, directory) = (staging.handle(), staging.parent());
+    let unpacked = staged
+        .create_directories(&missing, DIRECTORY_MODE)
         .map_err(FileError::from)?;
-    unpack::unpack_zip(archive, &unpacked, limits, shutdown)?;
-    if destination.missing.as_os_str().is_empty() {
-        check_mergeable(&unpacked, &destination.existing, Path::new(""))?;
-        merge(&unpacked, &destination.existing)?;
-        return Ok(());
-    }
-    Ok(move_to_new(&unpacked, &destination)?)
+    let into = unpacked.open_readable().map_err(FileError::from)?;
+    unpack::unpack_zip(archive, into, limits, shutdown)?;
+    check_mergeable(staged, directory, Path::new(""))?;
+    Ok(merge(staged, directory)?)
 }
 
-/// Creates the missing parents of the destination and renames the directory to it.
-fn move_to_new(unpacked: &Path, destination: &Destination) -> Result<(), FileError> {
-    fs::set_permissions(unpacked, Permissions::from_mode(DIRECTORY_MODE))?;
-    let target = destination.existing.join(&destination.missing);
-    if let Some(parent) = target.parent() {
-        let mut builder = DirBuilder::new();
-        builder
-            .recursive(true)
-            .mode(DIRECTORY_MODE)
-            .create(parent)?;
-    }
-    Ok(fs::rename(unpacked, &target)?)
-}
-
-/// A path, divided into the part that exists and the part that does not.
-struct Destination {
-    /// The deepest existing directory, in canonical form.
-    existing: PathBuf,
-    /// The rest; empty if the complete path exists.
-    missing: PathBuf,
-}
-
-impl Destination {
-    fn resolve(path: &Path) -> Result<Self, FileError> {
-        let mut existing = path;
-        loop {
-            match fs::canonicalize(existing) {
-                Ok(canonical) => return Self::divide(path, existing, canonical),
-                // A dangling link exists all the same, and is an error.
-                Err(error)
-                    if error.kind() == io::ErrorKind::NotFound
-                        && fs::symlink_metadata(existing).is_err() =>
-                {
-                    existing = existing.parent().ok_or(FileError::NotFound)?;
-                }
-                Err(error) => return Err(error.into()),
-            }
+/// Returns the deepest directory of the path that exists, and the names of those below it that are
+/// missing.
+fn resolve_destination(path: &Path) -> Result<(DirectoryHandle, Vec<OsString>), FileError> {
+    match resolve(path, LastLink::Follow)? {
+        ResolvedPath::Existing(existing) => Ok((existing.into_directory()?, Vec::new())),
+        ResolvedPath::Missing(missing) if missing.is_link_target => Err(FileError::NotFound),
+        ResolvedPath::Missing(missing) => {
+            let mut names = missing.parents;
+            names.push(missing.name);
+            Ok((missing.directory, names))
         }
-    }
-
-    fn divide(path: &Path, existing: &Path, canonical: PathBuf) -> Result<Self, FileError> {
-        if !fs::metadata(&canonical)?.is_dir() {
-            return Err(FileError::NotADirectory);
-        }
-        let missing = path.strip_prefix(existing).unwrap_or(Path::new(""));
-        let is_plain = missing
-            .components()
-            .all(|component| matches!(component, Component::Normal(_)));
-        if !is_plain {
-            return Err(FileError::NotFound);
-        }
-        Ok(Destination {
-            existing: canonical,
-            missing: missing.to_owned(),
-        })
     }
 }
 
 /// Checks that every entry below `from` can be moved to `to`. `relative` is the path of both below
 /// their roots, for error messages.
-fn check_mergeable(from: &Path, to: &Path, relative: &Path) -> Result<(), UnzipError> {
-    let device = fs::symlink_metadata(from).map_err(FileError::from)?.dev();
+fn check_mergeable(
+    from: &DirectoryHandle,
+    to: &DirectoryHandle,
+    relative: &Path,
+) -> Result<(), UnzipError> {
+    let device = from.metadata().map_err(FileError::from)?.dev();
     let mut adds_names = false;
-    for entry in fs::read_dir(from).map_err(FileError::from)? {
-        let name = entry.map_err(FileError::from)?.file_name();
-        let (from, to, relative) = (from.join(&name), to.join(&name), relative.join(&name));
-        let existing = match fs::symlink_metadata(&to) {
-            Ok(existing) => Some(existing),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(FileError::from(error).into()),
-        };
+    for name in from.names().map_err(FileError::from)? {
+        let relative = relative.join(&name);
         let display_path = relative.to_string_lossy().into_owned();
-        let unpacked = fs::symlink_metadata(&from).map_err(FileError::from)?;
-        match (unpacked.is_dir(), existing) {
-            (true, Some(existing)) if existing.is_dir() => {
+        let existing = to.entry(&name).and_then(|entry| match entry {
+            Some(entry) => entry.metadata().map(Some),
+            None => Ok(None),
+        });
+        let existing = existing.map_err(FileError::from)?;
+        let unpacked = open_if_directory(from, &name)?;
+        match (unpacked, existing) {
+            (Some(unpacked), Some(existing)) if existing.is_dir() => {
                 if existing.dev() != device {
                     return Err(UnzipError::OtherFileSystem(display_path));
                 }
                 // This directory itself is not moved, only its content: its permissions no longer
                 // matter, but must not prevent that.
-                fs::set_permissions(&from, Permissions::from_mode(0o700))
-                    .map_err(FileError::from)?;
-                check_mergeable(&from, &to, &relative)?;
+                unpacked.set_mode(0o700).map_err(FileError::from)?;
+                let existing =
+                    open_if_directory(to, &name)?.ok_or(UnzipError::NotADirectory(display_path))?;
+                check_mergeable(&unpacked, &existing, &relative)?;
             }
-            (true, Some(_)) => return Err(UnzipError::NotADirectory(display_path)),
-            (false, Some(existing)) if existing.is_dir() => {
+            (Some(_), Some(_)) => return Err(UnzipError::NotADirectory(display_path)),
+            (None, Some(existing)) if existing.is_dir() => {
                 return Err(UnzipError::IsADirectory(display_path));
             }
-            (false, Some(_)) | (_, None) => adds_names = true,
+            (None, Some(_)) | (_, None) => adds_names = true,
         }
     }
     match adds_names {
@@ -169,10 +132,21 @@ fn check_mergeable(from: &Path, to: &Path, relative: &Path) -> Result<(), UnzipE
     }
 }
 
+fn open_if_directory(
+    parent: &DirectoryHandle,
+    name: &OsString,
+) -> Result<Option<DirectoryHandle>, FileError> {
+    match parent.open(name) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Checks that entries can be added to a directory.
-fn check_writable(directory: &Path, relative: &Path) -> Result<(), UnzipError> {
+fn check_writable(directory: &DirectoryHandle, relative: &Path) -> Result<(), UnzipError> {
     let access = AccessFlags::W_OK | AccessFlags::X_OK;
-    match faccessat(AT_FDCWD, directory, access, AtFlags::AT_EACCESS) {
+    match faccessat(directory.as_fd(), ".", access, AtFlags::AT_EACCESS) {
         Ok(()) => Ok(()),
         Err(Errno::EACCES) => {
             let display_path = relative.to_string_lossy().into_owned();
@@ -180,35 +154,4 @@ fn check_writable(directory: &Path, relative: &Path) -> Result<(), UnzipError> {
         }
         Err(error) => Err(FileError::from(io::Error::from(error)).into()),
     }
-}
-
-/// Moves every entry below `from` to `to`. A directory that `to` lacks is moved with its content.
-fn merge(from: &Path, to: &Path) -> Result<(), FileError> {
-    for entry in fs::read_dir(from)? {
-        let name = entry?.file_name();
-        let (from, to) = (from.join(&name), to.join(&name));
-        let is_directory =
-            |path: &Path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
-        match (is_directory(&from), is_directory(&to)) {
-            (true, true) => merge(&from, &to)?,
-            (true, false) => move_directory(&from, &to)?,
-            (false, _) => fs::rename(&from, &to)?,
-        }
-    }
-    Ok(())
-}
-
-/// Moves a directory. Renaming one requires write permission on it, so a read-only directory gets
-/// its permissions only after the move.
-fn move_directory(from: &Path, to: &Path) -> Result<(), FileError> {
-    let mode = fs::symlink_metadata(from)?.permissions().mode();
-    if mode & 0o700 == 0o700 {
-        return Ok(fs::rename(from, to)?);
-    }
-    fs::set_permissions(from, Permissions::from_mode(mode | 0o700))?;
-    // The open handle identifies this directory even if its new name is replaced in the meantime.
-    let moved = File::open(from)?;
-    fs::rename(from, to)?;
-    let mode = Mode::from_bits_truncate(mode & 0o777);
-    fchmod(&moved, mode).map_err(|error| io::Error::from(error).into())
 }

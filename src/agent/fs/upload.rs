@@ -1,14 +1,19 @@
 //! An upload of several files, of which none appears before all were received.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     fs::File,
     io::{self, Seek},
     mem,
     path::{Path, PathBuf},
 };
 
-use super::{atomic_file::AtomicFile, files::FileError, temp_files::TempFileJournal};
+use super::{
+    atomic_file::{AtomicFile, DestinationKey},
+    files::{DIRECTORY_MODE, FileError},
+    merge::merge,
+    temp_files::{TempDirectory, TempFileJournal},
+};
 
 /// The limit on files in one upload.
 pub const MAX_FILES: usize = 1_000;
@@ -24,6 +29,8 @@ pub enum UploadError {
     Duplicate,
     #[error("has the same destination as another file")]
     SameDestination,
+    #[error("is below the destination of another file")]
+    BelowFile,
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -90,7 +97,8 @@ impl Upload {
         if mem::replace(&mut uploaded.has_path, true) {
             return Err(UploadError::Duplicate);
         }
-        uploaded.target = Some(AtomicFile::new(path, None, &self.temp_files)?);
+        let target = AtomicFile::with_missing_parents(path, &self.temp_files)?;
+        uploaded.target = Some(target);
         Ok(())
     }
 
@@ -107,8 +115,8 @@ impl Upload {
     /// Returns the errors that only the complete request shows, with the numbers of the files.
     #[must_use]
     pub fn validate(&self) -> Vec<(u32, UploadError)> {
-        let mut targets = BTreeMap::new();
         let mut errors = Vec::new();
+        let mut destinations = Vec::new();
         for (&number, uploaded) in &self.files {
             if !uploaded.has_content {
                 errors.push((number, UploadError::MissingContent));
@@ -116,12 +124,12 @@ impl Upload {
             if !uploaded.has_path {
                 errors.push((number, UploadError::MissingPath));
             }
-            if let Some(target) = &uploaded.target
-                && targets.insert(target.target(), number).is_some()
-            {
-                errors.push((number, UploadError::SameDestination));
+            match uploaded.target.as_ref().map(AtomicFile::key).transpose() {
+                Ok(key) => destinations.extend(key.map(|key| (key, number))),
+                Err(error) => errors.push((number, error.into())),
             }
         }
+        errors.extend(find_conflicts(destinations));
         errors
     }
 
@@ -130,26 +138,106 @@ impl Upload {
         self.files.is_empty()
     }
 
-    /// Publishes all files, once the content of each is beside its destination.
+    /// Publishes all files, once the content of each is beside its destination. Missing directories
+    /// appear with their files.
     ///
     /// # Errors
     /// With the number of the file that failed. If its content could not be copied beside its
-    /// destination, no file was published; if it could not be published, those before it were.
+    /// destination, or a directory could not be created, no file was published. If it could not be
+    /// published, those before it were, and those in the same new directories.
     pub fn publish(mut self) -> Result<(), (u32, UploadError)> {
-        for (&number, uploaded) in &mut self.files {
-            if let (Some(mut spooled), Some(target)) =
-                (uploaded.spooled.take(), &mut uploaded.target)
-            {
-                let copied = spooled
-                    .rewind()
-                    .and_then(|()| io::copy(&mut spooled, target.file()));
-                copied.map_err(|error| (number, FileError::from(error).into()))?;
-            }
+        let mut steps = PublishSteps::default();
+        for (number, uploaded) in mem::take(&mut self.files) {
+            let staged = uploaded.into_complete().and_then(|file| match file {
+                Some(file) => steps.add(number, file, &self.temp_files),
+                None => Ok(()),
+            });
+            staged.map_err(|error| (number, error.into()))?;
         }
-        for (number, uploaded) in self.files {
-            if let Some(target) = uploaded.target {
-                target.publish().map_err(|error| (number, error.into()))?;
+        steps.run()
+    }
+}
+
+impl UploadedFile {
+    /// Returns the file with its content beside its destination.
+    fn into_complete(self) -> Result<Option<AtomicFile>, FileError> {
+        let Some(mut target) = self.target else {
+            return Ok(None);
+        };
+        if let Some(mut spooled) = self.spooled {
+            spooled.rewind()?;
+            io::copy(&mut spooled, target.file())?;
+        }
+        Ok(Some(target))
+    }
+}
+
+/// Returns the files whose destination is that of another file, or below it.
+fn find_conflicts(mut destinations: Vec<(DestinationKey, u32)>) -> Vec<(u32, UploadError)> {
+    // Everything below a file follows it directly.
+    destinations.sort();
+    let mut errors = Vec::new();
+    let mut file: Option<DestinationKey> = None;
+    for (key, number) in destinations {
+        match &file {
+            Some(file) if key == *file => errors.push((number, UploadError::SameDestination)),
+            Some(file) if key.is_below(file) => errors.push((number, UploadError::BelowFile)),
+            _ => file = Some(key),
+        }
+    }
+    errors
+}
+
+/// The steps that publish an upload, each with the number of its first file.
+#[derive(Debug, Default)]
+struct PublishSteps {
+    steps: Vec<(u32, PublishStep)>,
+    /// The steps that add to a directory, by its identity.
+    trees: HashMap<(u64, u64), usize>,
+}
+
+#[derive(Debug)]
+enum PublishStep {
+    File(AtomicFile),
+    /// New directories with their files, in a temporary directory beside their destination.
+    Tree(TempDirectory),
+}
+
+impl PublishSteps {
+    fn add(
+        &mut self,
+        number: u32,
+        file: AtomicFile,
+        temp_files: &TempFileJournal,
+    ) -> Result<(), FileError> {
+        let key = file.key()?;
+        let (directory, missing) = file.parents();
+        if missing.is_empty() {
+            self.steps.push((number, PublishStep::File(file)));
+            return Ok(());
+        }
+        let index = match self.trees.entry(key.directory()) {
+            Entry::Occupied(index) => *index.get(),
+            Entry::Vacant(index) => {
+                let tree = temp_files.create_directory_in(directory.clone())?;
+                self.steps.push((number, PublishStep::Tree(tree)));
+                *index.insert(self.steps.len() - 1)
             }
+        };
+        if let Some((_, PublishStep::Tree(tree))) = self.steps.get(index) {
+            let parent = tree.handle().create_directories(missing, DIRECTORY_MODE)?;
+            file.publish_in(&parent)?;
+        }
+        Ok(())
+    }
+
+    fn run(self) -> Result<(), (u32, UploadError)> {
+        for (number, step) in self.steps {
+            let published = match step {
+                PublishStep::File(file) => file.publish(),
+                PublishStep::Tree(tree) => merge(tree.handle(), tree.parent()),
+            };
+            published.map_err(|error| (number, error.into()))?;
         }
         Ok(())
     }

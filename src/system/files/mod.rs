@@ -4,11 +4,15 @@
 //! - [`archive`]: tar.zst and zip archives of directories, and unpacking untrusted ones.
 //! - [`watcher`]: changes below directories, from inotify.
 //! - [`wait`]: waiting for one file that another program writes.
+//! - [`resolve`]: paths to descriptors, under the rule for links in sticky directories.
+//! - [`directory`]: open directories whose entries are reached by descriptor.
 //! - [`remove`]: removal despite restrictive permissions.
 //! - [`virtual_fs`]: recognising file systems such as `/proc`.
 
 pub mod archive;
+pub mod directory;
 pub mod remove;
+pub mod resolve;
 pub mod virtual_fs;
 pub mod wait;
 pub mod watcher;

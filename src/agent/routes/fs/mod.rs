@@ -112,9 +112,12 @@ pub(super) fn file_error(field: &str, error: FileError) -> ApiError {
     let reason = error.to_string();
     let message = format!("{field}: {reason}");
     match error {
-        FileError::NotFound => ApiError::not_found(message),
+        FileError::NotFound | FileError::MissingDirectory(_) => ApiError::not_found(message),
         FileError::AlreadyExists | FileError::NotEmpty => ApiError::conflict(message).permanent(),
-        FileError::PermissionDenied | FileError::ReadOnly => ApiError::forbidden(message),
+        FileError::PermissionDenied
+        | FileError::ReadOnly
+        | FileError::ForeignLink
+        | FileError::ForeignFile => ApiError::forbidden(message),
         FileError::NoSpace => ApiError::payload_too_large(message),
         FileError::NotRegular
         | FileError::NotADirectory

@@ -31,9 +31,11 @@ use crate::{
 /// All files appear once the request is complete, each atomically; an invalid or interrupted
 /// request changes nothing. If a file then cannot be put in place, for instance over a mount point,
 /// the error names it, and the files with lower numbers are in place. A replaced file keeps its
-/// permissions and owner, a new one gets mode 644. The directories must exist. A symbolic link is
-/// followed: its target is written, or created if it is missing. Other file parts, and other parts
-/// whose names start with `files`, are rejected; other text parts are ignored.
+/// permissions and owner, a new one gets mode 644. Missing directories are created with mode 755;
+/// they appear together with their files. A symbolic link is followed: its target is written, or
+/// created if it is missing. In a sticky directory such as `/tmp`, links and files of other users
+/// are rejected. Other file parts, and other parts whose names start with `files`, are rejected;
+/// other text parts are ignored.
 ///
 /// Content is stored beside its destination, or in the agent's state directory until its path has
 /// arrived: the disk needs room for all of it, twice for content that precedes its path. A body
@@ -46,9 +48,9 @@ use crate::{
     request_body(content = UploadForm, content_type = "multipart/form-data"),
     responses(
         (status = 201, body = Done),
-        (status = 400, body = ErrorBody, description = "A part is missing, duplicate or not an absolute path, or a destination is not a regular file"),
+        (status = 400, body = ErrorBody, description = "A part is missing, duplicate or not an absolute path, or a destination is not a regular file or is below another one"),
         (status = 403, body = ErrorBody, description = "Permission denied"),
-        (status = 404, body = ErrorBody, description = "The directory does not exist"),
+        (status = 404, body = ErrorBody, description = "The directory cannot be created: a dangling link leads there, or its file system has no files"),
         (status = 408, body = ErrorBody, description = "The body made no progress for 30 s"),
         (status = 413, body = ErrorBody, description = "A file exceeds 64 GiB, or the space on the disk"),
         (status = 415, body = ErrorBody, description = "The body is not multipart/form-data"),

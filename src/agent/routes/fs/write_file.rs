@@ -15,8 +15,9 @@ use crate::{
 ///
 /// The body is the content of the file, up to 64 GiB. The file is created or replaced atomically
 /// once the body is complete; a request that is interrupted, or makes no progress for 30 seconds,
-/// changes nothing. A symbolic link is followed: its target is written, or created if it is
-/// missing.
+/// changes nothing. The directory must exist. A symbolic link is followed: its target is written,
+/// or created if it is missing. In a sticky directory such as `/tmp`, links and files of other
+/// users are rejected.
 #[utoipa::path(
     put,
     path = "/fs/write_file",
@@ -28,7 +29,7 @@ use crate::{
         (status = 201, body = Done),
         (status = 400, body = ErrorBody, description = "The path is not absolute or not a regular file, or the mode is invalid"),
         (status = 403, body = ErrorBody, description = "Permission denied"),
-        (status = 404, body = ErrorBody, description = "The directory does not exist"),
+        (status = 404, body = ErrorBody, description = "The directory does not exist; the message names the first one that is missing"),
         (status = 408, body = ErrorBody, description = "The body made no progress for 30 s"),
         (status = 413, body = ErrorBody, description = "The body exceeds 64 GiB, or the space on the disk"),
     )

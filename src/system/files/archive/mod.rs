@@ -106,6 +106,12 @@ impl ArchiveSource {
     pub fn open(path: &Path) -> Result<Self, OpenSourceError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = open(path, flags, Mode::empty()).map_err(io::Error::from)?;
+        Self::from_directory(directory)
+    }
+
+    /// # Errors
+    /// If it is on a virtual file system.
+    pub fn from_directory(directory: OwnedFd) -> Result<Self, OpenSourceError> {
         if is_virtual(&directory)? {
             return Err(OpenSourceError::VirtualFileSystem);
         }

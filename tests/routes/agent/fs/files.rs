@@ -1,6 +1,6 @@
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink},
     path::Path,
 };
 
@@ -51,6 +51,7 @@ async fn read(agent: &TestAgent, path: &Path) -> Vec<u8> {
         response.headers()["content-type"],
         "application/octet-stream"
     );
+    assert_eq!(response.headers()["x-content-type-options"], "nosniff");
     in_time("the content", response.bytes())
         .await
         .unwrap()
@@ -129,6 +130,111 @@ async fn dangling_link_target_is_created() {
         StatusCode::NOT_FOUND
     );
     assert_eq!(names(directory.path()), ["link"]);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn missing_directory_of_written_file_is_named() {
+    let agent = agent().await;
+    let directory = TempDir::new().unwrap();
+    let directory = directory.path().canonicalize().unwrap();
+    let missing = directory.join("none");
+    for path in ["none/new", "none/deeper/new"] {
+        let request = path_request(&agent, Method::PUT, "write_file", &directory.join(path));
+        let (status, response) = agent.answer(request.body("x")).await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        let expected = format!("path: no such directory: {}", missing.display());
+        assert_eq!(response["message"], expected);
+    }
+    assert!(names(&directory).is_empty());
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn links_and_files_of_others_in_sticky_directory_are_rejected() {
+    const OTHER_USER: u32 = 65_534;
+    let agent = agent().await;
+    let directory = TempDir::new().unwrap();
+    let path_of = |name: &str| directory.path().join(name);
+    for name in ["sticky", "outside"] {
+        fs::create_dir(path_of(name)).unwrap();
+    }
+    fs::set_permissions(path_of("sticky"), fs::Permissions::from_mode(0o1777)).unwrap();
+    for (path, target) in [
+        ("sticky/file", "../outside/file"),
+        ("sticky/new", "../outside/new"),
+        ("sticky/dir", "../outside"),
+        ("sticky/own", "../outside/own"),
+        ("link", "outside/own"),
+    ] {
+        symlink(target, path_of(path)).unwrap();
+    }
+    for name in ["outside/file", "outside/own", "sticky/foreign"] {
+        fs::write(path_of(name), "old").unwrap();
+    }
+    // A link outside of a sticky directory may be anyone's.
+    for name in [
+        "sticky/file",
+        "sticky/new",
+        "sticky/dir",
+        "sticky/foreign",
+        "link",
+    ] {
+        lchown(path_of(name), Some(OTHER_USER), Some(OTHER_USER)).unwrap();
+    }
+    let before = tree(directory.path());
+    for name in ["file", "new", "dir/file", "dir/new", "foreign"] {
+        let path = path_of("sticky").join(name);
+        assert_eq!(
+            write(&agent, &path, "new").await,
+            StatusCode::FORBIDDEN,
+            "{name}"
+        );
+        let form = reqwest::multipart::Form::new()
+            .text("files.0.dest_path", path.to_str().unwrap().to_owned())
+            .text("files.0.file", "new");
+        let uploaded = agent.answer(agent.post("/fs/upload").multipart(form)).await;
+        assert_eq!(uploaded.0, StatusCode::FORBIDDEN, "{name}");
+    }
+    let (file, dir) = (path_of("sticky/file"), path_of("sticky/dir"));
+    for (route, body) in [
+        ("create_directory", json!({"path": dir.join("made")})),
+        ("delete_file", json!({"path": dir.join("file")})),
+        (
+            "delete_directory",
+            json!({"path": format!("{}/", dir.display())}),
+        ),
+        (
+            "move",
+            json!({"src_path": dir.join("file"), "dest_path": path_of("moved")}),
+        ),
+        (
+            "move",
+            json!({"src_path": path_of("outside/own"), "dest_path": dir.join("moved")}),
+        ),
+        ("set_file_permissions", json!({"path": file, "mode": "777"})),
+    ] {
+        let (status, response) = put(&agent, route, body).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{route}: {response}");
+    }
+    for (route, path) in [
+        ("read_file", &file),
+        ("list_files", &dir),
+        ("download_dir_zip", &dir),
+    ] {
+        let (status, response) = agent
+            .answer(path_request(&agent, Method::GET, route, path))
+            .await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{route}: {response}");
+    }
+    assert_eq!(tree(directory.path()), before);
+    for link in ["sticky/own", "link"] {
+        assert_eq!(
+            write(&agent, &path_of(link), link).await,
+            StatusCode::CREATED
+        );
+        assert_eq!(fs::read_to_string(path_of("outside/own")).unwrap(), link);
+    }
     agent.stop().await;
 }
 

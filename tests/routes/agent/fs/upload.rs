@@ -105,6 +105,7 @@ async fn invalid_upload_changes_nothing() {
     let path_of = |name: &str| text(&directory.path().join(name));
     fs::write(path_of("file"), "old").unwrap();
     fs::create_dir(path_of("dir")).unwrap();
+    symlink("nowhere/new", path_of("dangling")).unwrap();
     nix::unistd::mkfifo(path_of("fifo").as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let before = tree(directory.path());
     let long = format!("/{}", "x".repeat(5000));
@@ -121,7 +122,10 @@ async fn invalid_upload_changes_nothing() {
         (&path_of("dir"), 400),
         (&path_of("fifo"), 400),
         (&path_of("file/below"), 400),
-        (&path_of("none/new"), 404),
+        (&path_of("dangling"), 404),
+        (&path_of("dangling/new"), 404),
+        (&path_of("none/../new"), 404),
+        (&path_of("none/new/"), 400),
         (&path_of("file"), 400),
         ("/proc/self/new", 404),
         ("/", 400),
@@ -177,6 +181,24 @@ async fn invalid_upload_changes_nothing() {
         ),
         (
             valid()
+                .text("files.1.dest_path", path_of("none/a/b"))
+                .part("files.1.file", content("x"))
+                .text("files.2.dest_path", path_of("none/a"))
+                .part("files.2.file", content("x"))
+                .text("files.3.dest_path", path_of("none/a-b"))
+                .part("files.3.file", content("x")),
+            vec!["files.1.dest_path"],
+        ),
+        (
+            valid()
+                .text("files.1.dest_path", path_of("none/a"))
+                .part("files.1.file", content("x"))
+                .text("files.2.dest_path", path_of("./none//a"))
+                .part("files.2.file", content("x")),
+            vec!["files.2.dest_path"],
+        ),
+        (
+            valid()
                 .text("files.1.dest_path", "x")
                 .text("files.2.dest_path", path_of("dir"))
                 .part("files.3.file", content("x")),
@@ -218,6 +240,7 @@ async fn invalid_upload_changes_nothing() {
         "x",
         "--x\r\n",
         &partial_form(Path::new(&path_of("new"))),
+        &partial_form(Path::new(&path_of("none/deep/new"))),
         &endless_head,
     ] {
         let (status, response) = agent.answer(form(body.to_owned())).await;
@@ -225,6 +248,92 @@ async fn invalid_upload_changes_nothing() {
     }
     assert_eq!(tree(directory.path()), before);
     assert_no_temp_files(&agent);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn missing_directories_appear_with_their_files() {
+    let agent = agent().await;
+    let directory = TempDir::new().unwrap();
+    let path_of = |name: &str| directory.path().join(name);
+    fs::create_dir(path_of("old")).unwrap();
+    symlink("old", path_of("link")).unwrap();
+    let form = Form::new()
+        .text("files.0.dest_path", text(&path_of("new/deep/a")))
+        .part("files.0.file", content("a"))
+        .part("files.1.file", content("b"))
+        .text("files.1.dest_path", text(&path_of("new/deep/b")))
+        .text("files.2.dest_path", text(&path_of("new/c")))
+        .part("files.2.file", content("c"))
+        .text("files.3.dest_path", text(&path_of("link/new/d")))
+        .part("files.3.file", content("d"))
+        .text("files.4.dest_path", text(&path_of("old/e")))
+        .part("files.4.file", content("e"));
+    let (status, response) = upload(&agent, form).await;
+    assert_eq!(status, StatusCode::CREATED, "{response}");
+    for (name, content) in [
+        ("new/deep/a", "a"),
+        ("new/deep/b", "b"),
+        ("new/c", "c"),
+        ("old/new/d", "d"),
+        ("old/e", "e"),
+    ] {
+        let path = path_of(name);
+        assert_eq!(fs::read_to_string(&path).unwrap(), content);
+        let file = fs::metadata(&path).unwrap();
+        let parent = fs::metadata(path.parent().unwrap()).unwrap();
+        assert_eq!(
+            (file.mode() & 0o7777, parent.mode() & 0o7777),
+            (0o644, 0o755)
+        );
+        assert_eq!((file.uid(), file.gid()), (parent.uid(), parent.gid()));
+    }
+    assert_eq!(tree(directory.path()).len(), 10);
+
+    // Requests that create the same directories at the same time.
+    let uploads = (0..20).map(|number| {
+        let form = Form::new()
+            .text(
+                "files.0.dest_path",
+                text(&path_of(&format!("same/deep/{number}"))),
+            )
+            .part("files.0.file", content("x"))
+            .text(
+                "files.1.dest_path",
+                text(&path_of(&format!("same/{number}/x"))),
+            )
+            .part("files.1.file", content("x"));
+        upload(&agent, form)
+    });
+    for (status, response) in futures::future::join_all(uploads).await {
+        assert_eq!(status, StatusCode::CREATED, "{response}");
+    }
+    assert_eq!(entries(&path_of("same/deep")), 20);
+    assert_eq!(entries(&path_of("same")), 21);
+    assert_no_temp_files(&agent);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn aborted_upload_to_missing_directory_leaves_no_files() {
+    let agent = agent().await;
+    let directory = TempDir::new().unwrap();
+    let (_sender, body) = unfinished(partial_form(&directory.path().join("new/deep/file")));
+    let request = agent
+        .post("/fs/upload")
+        .header("content-type", "multipart/form-data; boundary=x")
+        .body(body);
+    let uploading = tokio::spawn(request.send());
+    until("the temporary file", async || {
+        (entries(directory.path()) == 1).then_some(())
+    })
+    .await;
+    assert!(!directory.path().join("new").exists());
+    uploading.abort();
+    until("the removal of the temporary file", async || {
+        (entries(directory.path()) == 0).then_some(())
+    })
+    .await;
     agent.stop().await;
 }
 

@@ -18,6 +18,8 @@ use parking_lot::Mutex;
 
 mod entry_path;
 mod meter;
+#[cfg(test)]
+pub(crate) mod raw_zip;
 mod read_ahead;
 mod staging;
 mod tar_zstd;

@@ -9,12 +9,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cap_std::ambient_authority;
+use cap_std::fs::Dir;
 use nix::{
     errno::Errno,
     fcntl::{AtFlags, OFlag, open, openat},
     sys::{
-        stat::{Mode, SFlag, UtimensatFlags, fchmod, fstatat, futimens, mkdirat, utimensat},
+        stat::{Mode, SFlag, fchmod, fstatat, futimens, mkdirat},
         time::TimeSpec,
     },
     unistd::{LinkatFlags, linkat, symlinkat},
@@ -52,7 +52,6 @@ impl Attributes {
 
 /// The directory, and what is needed to complete it after the last entry.
 pub(super) struct StagingDirectory {
-    path: PathBuf,
     root: OwnedFd,
     entries: usize,
     meter: Meter,
@@ -64,11 +63,15 @@ pub(super) struct StagingDirectory {
 }
 
 impl StagingDirectory {
-    /// Opens an existing directory, which must be empty and inaccessible to others.
-    pub(super) fn new(path: &Path, meter: Meter) -> Result<Self, UnpackError> {
+    /// Opens an existing directory, which must be empty.
+    pub(super) fn open(path: &Path, meter: Meter) -> Result<Self, UnpackError> {
         let root = open(path, directory_flags(), Mode::empty()).map_err(disk_error)?;
-        Ok(StagingDirectory {
-            path: path.to_owned(),
+        Ok(Self::new(root, meter))
+    }
+
+    /// Takes an empty directory that is open for reading.
+    pub(super) fn new(root: OwnedFd, meter: Meter) -> Self {
+        StagingDirectory {
             root,
             entries: 0,
             meter,
@@ -76,7 +79,7 @@ impl StagingDirectory {
             links: Vec::new(),
             directories: Vec::new(),
             buffer: Vec::new(),
-        })
+        }
     }
 
     pub(super) fn add_directory(
@@ -184,8 +187,7 @@ impl StagingDirectory {
             fchmod(directory, mode).map_err(disk_error)?;
             if let Some(time) = attributes.modified {
                 let time = TimeSpec::new(time, 0);
-                let flag = UtimensatFlags::NoFollowSymlink;
-                utimensat(&self.root, &path, &time, &time, flag).map_err(disk_error)?;
+                futimens(directory, &time, &time).map_err(disk_error)?;
             }
             self.last_directory = None;
         }
@@ -195,8 +197,8 @@ impl StagingDirectory {
     /// Rejects links that lead outside through other links. Dangling links are accepted.
     fn check_links(&self) -> Result<(), UnpackError> {
         // `cap-std` resolves links below the open directory, and fails where they lead out of it.
-        let root = cap_std::fs::Dir::open_ambient_dir(&self.path, ambient_authority());
-        let root = root.map_err(UnpackError::Io)?;
+        let root = self.root.try_clone().map_err(UnpackError::Io)?;
+        let root = Dir::from_std_file(root.into());
         for link in &self.links {
             if let Err(error) = root.metadata(link)
                 && error.kind() == io::ErrorKind::PermissionDenied

@@ -54,7 +54,7 @@ pub fn unpack(
             allowance: MAX_HEADER_BYTES,
             trailing_zeros: 0,
         };
-        let staging = StagingDirectory::new(into, meter)?;
+        let staging = StagingDirectory::open(into, meter)?;
         unpack_tar(reader, staging, is_excluded, &map_error)
     })
 }

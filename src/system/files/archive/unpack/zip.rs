@@ -4,7 +4,7 @@ use std::{
     cell::Cell,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
-    path::Path,
+    os::fd::OwnedFd,
     rc::Rc,
 };
 
@@ -26,14 +26,14 @@ const MAX_TARGET_READ: u64 = 4096;
 /// The limit on what is read to find and parse the central directory, which is held in memory.
 const MAX_DIRECTORY_BYTES: u64 = 64 << 20;
 
-/// Unpacks an archive into an existing, empty directory. After an error, the content of the
+/// Unpacks an archive into an empty directory, open for reading. After an error, the content of the
 /// directory is undefined.
 ///
 /// # Errors
 /// If the archive is malformed, incomplete or exceeds a limit.
 pub fn unpack(
     mut file: File,
-    into: &Path,
+    into: OwnedFd,
     limits: UnpackLimits,
     shutdown: &CancellationToken,
 ) -> Result<(), UnpackError> {
@@ -52,7 +52,7 @@ pub fn unpack(
         return Err(UnpackError::invalid("has entries that overlap"));
     }
     let meter = Meter::new(limits, PackedBytes::new(length), shutdown);
-    let mut staging = StagingDirectory::new(into, meter.clone())?;
+    let mut staging = StagingDirectory::new(into, meter.clone());
     for index in 0..archive.len() {
         let entry = archive.by_index_data(index).map_err(map_error)?;
         if entry.encrypted() {
