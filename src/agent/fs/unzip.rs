@@ -27,6 +27,9 @@ use crate::system::files::{
     resolve::{LastLink, ResolvedPath, resolve},
 };
 
+#[cfg(test)]
+mod fuzz;
+
 #[derive(Debug, thiserror::Error)]
 pub enum UnzipError {
     /// The destination is unsuitable.

@@ -17,6 +17,8 @@ use std::{io, sync::Arc};
 use parking_lot::Mutex;
 
 mod entry_path;
+#[cfg(test)]
+pub(crate) mod fuzz;
 mod meter;
 #[cfg(test)]
 pub(crate) mod raw_zip;
