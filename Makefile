@@ -36,7 +36,10 @@ step := scripts/step
 # the ones with a browser.
 export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) * 2)))
 
-.PHONY: help setup build demo test test-fast bench lint fmt clean
+# The number of cases that `make fuzz` runs of each target.
+FUZZ_CASES ?= 200000
+
+.PHONY: help setup build demo test test-fast fuzz bench lint fmt clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -83,6 +86,11 @@ test-fast: ## Run the tests that need no browser
 test-fast: nextest build
 	@$(step) "Testing without a browser" "The failed tests are named above; to run one: make test T=its_name" \
 		scripts/nextest --profile fast
+
+fuzz: ## Run the fuzz targets for longer than `make test` does; FUZZ_CASES=1000000 sets the cases of each
+fuzz: nextest
+	@PROPTEST_CASES=$(FUZZ_CASES) $(step) "Fuzzing ($(FUZZ_CASES) cases of each target)" \
+		"The failed input is above; a file in proptest-regressions replays it" scripts/nextest --profile fuzz --lib
 
 .PHONY: testbuild nextest
 testbuild: nextest build tests/clients/node_modules/.package-lock.json $(venv)/done

@@ -1,5 +1,8 @@
 //! Splits a byte stream into lines, in bounded memory.
 
+#[cfg(test)]
+mod fuzz;
+
 /// The longest line that is returned complete, in bytes. Longer lines are returned in parts.
 pub const MAX_LINE: usize = 64 << 10;
 /// Bytes of the longest UTF-8 character.

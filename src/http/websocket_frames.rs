@@ -3,6 +3,9 @@
 //! A tunnel copies bytes and never decodes a payload, but it has to know when the stream is between
 //! two frames: only there may it insert a Close frame with the reason why the connection ends.
 
+#[cfg(test)]
+mod fuzz;
+
 use super::CloseReason;
 
 /// Bytes of the longest header: two fixed, eight of length, four of mask.

@@ -73,7 +73,8 @@ impl Source {
 
     /// Whether the whole file is unit tests.
     pub fn is_unit_tests(&self) -> bool {
-        self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
+        let is_test_module = |name: &&str| self.path.ends_with(name);
+        ["/tests.rs", "/fuzz.rs"].iter().any(is_test_module) || self.path.contains("/tests/")
     }
 
     /// Returns the code without its unit tests, which may import more than the code itself.
