@@ -501,11 +501,13 @@ async fn viewer_input_reaches_the_browser() {
 async fn short_text_is_typed_at_once_and_a_long_one_does_not_block_frames() {
     let agent = agent().await;
     let mut page = field(&agent).await;
-    let batch = json!({"actions": [
-        {"type": "press_key", "press_key": {"keys": ["F2"]}},
-        {"type": "sleep", "sleep": {"duration_ms": 30_000}},
-        {"type": "sleep", "sleep": {"duration_ms": 30_000}},
-    ]});
+    // Lasts longer than all waits of this test together.
+    let mut actions = vec![json!({"type": "sleep", "sleep": {"duration_ms": 30_000}}); 16];
+    actions.insert(
+        0,
+        json!({"type": "press_key", "press_key": {"keys": ["F2"]}}),
+    );
+    let batch = json!({ "actions": actions });
     let batch = tokio::spawn(agent.post("/computer/batch").json(&batch).send());
     page.until("events.at(-1)", |last| *last == json!(["keyup", "F2"]))
         .await;

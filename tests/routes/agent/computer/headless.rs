@@ -501,6 +501,7 @@ async fn screenshot_shows_the_page_or_a_region() {
     let agent = headless().await;
     let mut page = Page::of(&agent).await;
     page.show(BOXES).await;
+    page.evaluate(DRAWN).await;
     let height = page.evaluate("innerHeight").await.as_u64().unwrap() as u32;
     let whole = screenshot(&agent, &json!({})).await;
     assert_eq!((whole.width, whole.height), (1280, height));
