@@ -13,17 +13,28 @@ use crate::support::replays::{add_finished, directory_of, red_then_blue};
 use crate::support::video::Video;
 use crate::support::wait::until;
 
-/// Plays a replay in a page and seeks to some times. Returns the colour shown at each, and a
+/// Plays a replay in a page and seeks to the frames of some times. Returns the colour of each, and a
 /// screenshot taken while the replay continues from the last.
 ///
-/// `seeked` may fire before the frame can be drawn, so the page draws until it gets the expected
-/// colour, and returns the last one it got after 20 s.
-async fn play(dev: &Dev, viewer: &Value, url: &str, frames: &[(f64, [i64; 3])]) -> Value {
+/// Chromium may fire `seeked` before it presents the frame, so the page reads the pixels when the
+/// frame with the sought time stamp is presented.
+async fn play(dev: &Dev, viewer: &Value, url: &str, video: &Video, times: &[f64]) -> Value {
+    let frames: Vec<Value> = times
+        .iter()
+        .map(|&time| {
+            let (start, end) = video.frame_times(time);
+            json!({"start": start, "middle": f64::midpoint(start, end)})
+        })
+        .collect();
     let code = format!(
         "await page.goto({url}); \
          const seen = await page.evaluate(async (frames) => {{ \
            const video = document.querySelector('video'); \
            const once = (name) => new Promise((done) => video.addEventListener(name, done, {{once: true}})); \
+           const presented = (start) => new Promise((done) => {{ \
+             const check = (_, frame) => Math.abs(frame.mediaTime - start) < 0.01 ? done() : video.requestVideoFrameCallback(check); \
+             video.requestVideoFrameCallback(check); \
+           }}); \
            if (video.readyState < 2) await once('loadeddata'); \
            video.muted = true; \
            const before = video.currentTime; \
@@ -34,17 +45,12 @@ async fn play(dev: &Dev, viewer: &Value, url: &str, frames: &[(f64, [i64; 3])]) 
            [canvas.width, canvas.height] = [video.videoWidth, video.videoHeight]; \
            const pen = canvas.getContext('2d'); \
            const seen = []; \
-           for (const [time, expected] of frames) {{ \
-             const sought = once('seeked'); \
-             video.currentTime = time; \
-             await sought; \
-             const deadline = performance.now() + 20000; \
-             let color; \
-             do {{ \
-               await new Promise(requestAnimationFrame); \
-               pen.drawImage(video, 0, 0); \
-               color = [...pen.getImageData(canvas.width / 2, canvas.height / 2, 1, 1).data].slice(0, 3); \
-             }} while (color.some((part, i) => Math.abs(part - expected[i]) >= {TOLERANCE}) && performance.now() < deadline); \
+           for (const {{start, middle}} of frames) {{ \
+             const shown = presented(start); \
+             video.currentTime = middle; \
+             await shown; \
+             pen.drawImage(video, 0, 0); \
+             const color = [...pen.getImageData(canvas.width / 2, canvas.height / 2, 1, 1).data].slice(0, 3); \
              seen.push({{time: video.currentTime, color}}); \
            }} \
            await video.play(); \
@@ -76,13 +82,13 @@ fn is_about(color: &Value, expected: [i64; 3]) -> bool {
     let color = color.as_array().unwrap().iter().zip(expected);
     color
         .map(|(found, expected)| (found.as_i64().unwrap() - expected).abs())
-        .all(|difference| difference < TOLERANCE)
+        .all(|difference| difference < 40)
 }
 
-/// The difference below which two parts of a colour count as equal.
-const TOLERANCE: i64 = 40;
 const RED: [i64; 3] = [255, 0, 0];
 const BLUE: [i64; 3] = [0, 0, 255];
+/// The position at which the colour of a recording of [`red_browser`] is sampled, away from its bars.
+const MIDDLE: (u32, u32) = (316, 296);
 
 #[tokio::test]
 async fn replay_link_plays_and_seeks_in_a_browser() {
@@ -92,14 +98,15 @@ async fn replay_link_plays_and_seeks_in_a_browser() {
         .browser(json!({"viewport": {"width": 1280, "height": 720}}))
         .await;
     let folder = tempfile::tempdir().unwrap();
-    add_finished(&dev, &recorded, &red_then_blue(folder.path()));
+    let content = red_then_blue(folder.path());
+    let video = Video::of_bytes(&content, 156, 116);
+    add_finished(&dev, &recorded, &content);
     let base = format!("/browsers/{}", recorded["session_id"].as_str().unwrap());
     assert_eq!(dev.delete(&base).await.status, 204);
     let listed = dev.get(&format!("{base}/replays")).await.body;
     let url = listed[0]["replay_view_url"].as_str().unwrap();
 
-    let frames = [(4.5, BLUE), (1.0, RED), (5.0, BLUE)];
-    let result = play(&dev, &viewer, url, &frames).await;
+    let result = play(&dev, &viewer, url, &video, &[4.55, 1.05, 5.05]).await;
     shows_blue("replay", &result);
     assert_eq!(
         (&result["width"], &result["height"]),
@@ -107,10 +114,14 @@ async fn replay_link_plays_and_seeks_in_a_browser() {
     );
     let duration = result["duration"].as_f64().unwrap();
     assert!((duration - 6.0).abs() < 0.2, "{duration}");
-    for (seen, (time, color)) in frames.iter().enumerate() {
-        let seen = &result["seen"][seen];
-        assert_eq!(seen["time"].as_f64(), Some(*time));
-        assert!(is_about(&seen["color"], *color), "{seen}");
+    for (index, (time, color)) in [(4.55, BLUE), (1.05, RED), (5.05, BLUE)]
+        .into_iter()
+        .enumerate()
+    {
+        let seen = &result["seen"][index];
+        let distance = (seen["time"].as_f64().unwrap() - time).abs();
+        assert!(distance < 0.01, "{seen}");
+        assert!(is_about(&seen["color"], color), "{seen}");
     }
     dev.finish().await;
 }
@@ -221,6 +232,12 @@ async fn file_in_time(dev: &Dev, base: &str, replay: &Value) -> Response {
     .await
 }
 
+/// Waits for the file of a replay like [`file_in_time`] and decodes it.
+async fn video_in_time(dev: &Dev, base: &str, replay: &Value) -> Video {
+    let file = file_in_time(dev, base, replay).await;
+    Video::of_bytes(&file.bytes().await.unwrap(), MIDDLE.0, MIDDLE.1)
+}
+
 /// Returns the only replay in a browser's list.
 async fn only(dev: &Dev, base: &str) -> Value {
     let listed = dev.get(&format!("{base}/replays")).await.body;
@@ -290,8 +307,8 @@ async fn recording_is_playable_after_its_browser_is_deleted() {
     assert!(seconds > 3.0, "{seconds}");
     let url = kept["replay_view_url"].as_str().unwrap();
     let late = seconds - 0.3;
-    let frames = [(late, BLUE), (0.7, RED), (late, BLUE)];
-    let result = play(&dev, &viewer, url, &frames).await;
+    let video = Video::of_bytes(&whole, MIDDLE.0, MIDDLE.1);
+    let result = play(&dev, &viewer, url, &video, &[late, 0.7, late]).await;
     shows_blue("recorded", &result);
     assert_eq!(
         (&result["width"], &result["height"]),
@@ -299,7 +316,7 @@ async fn recording_is_playable_after_its_browser_is_deleted() {
     );
     let duration = result["duration"].as_f64().unwrap();
     assert!((duration - seconds).abs() < 0.5, "{duration} and {seconds}");
-    for (at, (_, color)) in frames.into_iter().enumerate() {
+    for (at, color) in [BLUE, RED, BLUE].into_iter().enumerate() {
         let seen = &result["seen"][at];
         assert!(is_about(&seen["color"], color), "{result}");
     }
@@ -340,13 +357,13 @@ async fn delete_and_play(dev: &Dev, base: &str) {
     assert_eq!(whole.status(), 200);
     let whole = whole.bytes().await.unwrap();
     assert_eq!(Some(whole.len() as u64), replay["size_bytes"].as_u64());
-    let video = Video::of_bytes(&whole, 316, 296);
+    let video = Video::of_bytes(&whole, MIDDLE.0, MIDDLE.1);
     let (red, blue) = (video.first(0x00ff_0000), video.first(0x0000_00ff));
     assert!(red < blue && red.is_some(), "{video:?}");
     let viewer = dev.browser(json!({})).await;
     let late = video.duration - 0.1;
     let url = replay["replay_view_url"].as_str().unwrap();
-    let result = play(dev, &viewer, url, &[(late, BLUE)]).await;
+    let result = play(dev, &viewer, url, &video, &[late]).await;
     assert!(is_about(&result["seen"][0]["color"], BLUE), "{result}");
 }
 
@@ -394,10 +411,10 @@ async fn recording_of_a_killed_agent_is_stored() {
     })
     .await;
     assert_eq!(replay["end_reason"], "agent_ended");
-    file_in_time(&dev, &base, &replay).await;
+    let video = video_in_time(&dev, &base, &replay).await;
     assert_eq!(dev.delete(&base).await.status, StatusCode::NO_CONTENT);
     let url = replay["replay_view_url"].as_str().unwrap();
-    let result = play(&dev, &viewer, url, &[(0.5, RED)]).await;
+    let result = play(&dev, &viewer, url, &video, &[0.5]).await;
     assert!(is_about(&result["seen"][0]["color"], RED), "{result}");
     dev.finish().await;
 }
@@ -418,10 +435,10 @@ async fn recording_is_stored_and_playable_after_control_was_killed() {
     .await;
     assert_eq!(replay["replay_id"], started["replay_id"]);
     assert_eq!(replay["end_reason"], "agent_ended");
-    file_in_time(&dev, &base, &replay).await;
+    let video = video_in_time(&dev, &base, &replay).await;
     let viewer = dev.browser(json!({})).await;
     let url = replay["replay_view_url"].as_str().unwrap();
-    let result = play(&dev, &viewer, url, &[(0.6, RED), (0.2, RED)]).await;
+    let result = play(&dev, &viewer, url, &video, &[0.6, 0.2]).await;
     for seen in result["seen"].as_array().unwrap() {
         assert!(is_about(&seen["color"], RED), "{result}");
     }

@@ -121,7 +121,9 @@ impl Video {
         let probed: Value = serde_json::from_slice(&run(probe.arg(path)).stdout).unwrap();
         let seconds = |value: &Value| value.as_str().unwrap().parse::<f64>().unwrap();
         let times = probed["packets"].as_array().unwrap().iter();
-        let times: Vec<f64> = times.map(|packet| seconds(&packet["pts_time"])).collect();
+        let mut times: Vec<f64> = times.map(|packet| seconds(&packet["pts_time"])).collect();
+        // Packets are in the order of decoding, pixels in that of presentation.
+        times.sort_by(f64::total_cmp);
 
         let mut decode = Command::new("ffmpeg");
         decode.args(["-nostdin", "-v", "error", "-i"]).arg(path);
@@ -145,6 +147,13 @@ impl Video {
                 })
                 .collect(),
         }
+    }
+
+    /// Returns when the frame that is shown at a time starts and ends.
+    pub fn frame_times(&self, time: f64) -> (f64, f64) {
+        let next = self.frames.partition_point(|frame| frame.at <= time);
+        let end = self.frames.get(next).map_or(self.duration, |next| next.at);
+        (self.frames[next - 1].at, end)
     }
 
     /// Returns when the colour is first shown. Encoding may change it slightly.
