@@ -6,7 +6,10 @@ use berth::{
     agent::{self, logs::ProgramLog},
     cli::{CheckCommand, Cli, CliError, Command, KeyCommand, LogSink, ServerName, init_logging},
     control, dev,
-    system::{process::open_files, x11::clipboard},
+    system::{
+        process::{allocator, open_files},
+        x11::clipboard,
+    },
 };
 
 /// Time for blocking calls to finish after all tasks have ended or timed out.
@@ -56,7 +59,9 @@ fn main() -> ExitCode {
 
 /// Runs a command on a new runtime.
 fn run<E: std::fmt::Display>(command: impl Future<Output = Result<(), E>>) -> ExitCode {
+    allocator::configure();
     open_files::raise_limit();
+    allocator::start_trimming();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();

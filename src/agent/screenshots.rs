@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Mutex, OwnedMutexGuard},
-    time,
+    time::{self, Instant},
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     chromium::{Chromium, NoScreen, front::FrontError},
@@ -18,6 +19,9 @@ use crate::system::x11::{
 
 /// The time a request waits for the screenshots before it. Each takes some ten milliseconds.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time after the last screenshot when the connection is closed: it holds memory for the pixels
+/// of the screen.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScreenshotError {
@@ -37,17 +41,22 @@ pub enum ScreenshotError {
     Panic(String),
 }
 
-/// Takes screenshots over one connection that stays open. Clones share it.
+/// Takes screenshots over one connection that stays open while there are any. Clones share it.
 #[derive(Clone)]
 pub struct Screenshots {
     chromium: Chromium,
     cursor: CursorShown,
-    connection: Arc<Mutex<Option<ScreenConnection>>>,
+    connection: SharedConnection,
 }
+
+type SharedConnection = Arc<Mutex<Option<ScreenConnection>>>;
 
 struct ScreenConnection {
     access: DisplayAccess,
     screen: Screen,
+    used_at: Instant,
+    /// The task that closes the connection when it is idle.
+    _closer: AbortOnDropHandle<()>,
 }
 
 impl Screenshots {
@@ -87,6 +96,24 @@ impl Screenshots {
     }
 }
 
+/// Closes the connection once it has not been used for [`IDLE_TIMEOUT`].
+async fn close_when_idle(connection: SharedConnection) {
+    let mut idle_at = Instant::now() + IDLE_TIMEOUT;
+    loop {
+        time::sleep_until(idle_at).await;
+        let mut connection = connection.lock().await;
+        match &*connection {
+            Some(open) if open.used_at + IDLE_TIMEOUT > Instant::now() => {
+                idle_at = open.used_at + IDLE_TIMEOUT;
+            }
+            _ => {
+                *connection = None;
+                return;
+            }
+        }
+    }
+}
+
 fn crop(png: &[u8], rect: Rect) -> Result<Vec<u8>, ScreenshotError> {
     let decoded = decode_png(png);
     let (size, pixels) = decoded.map_err(|error| ScreenshotError::Decode(error.to_string()))?;
@@ -112,9 +139,14 @@ fn capture(
         Some(open) => open,
         None => ScreenConnection {
             screen: Screen::open(&access)?,
+            used_at: Instant::now(),
+            _closer: AbortOnDropHandle::new(tokio::spawn(close_when_idle(
+                OwnedMutexGuard::mutex(connection).clone(),
+            ))),
             access,
         },
     };
+    current.used_at = Instant::now();
     let image = current.screen.capture(cursor)?;
     let rect = region.unwrap_or(image.size.to_rect());
     if !image.size.contains(rect) {

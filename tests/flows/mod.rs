@@ -10,6 +10,7 @@ mod files;
 mod hostile_scripts;
 mod live_view;
 mod logs;
+mod memory;
 mod openapi;
 mod processes;
 mod proxy;

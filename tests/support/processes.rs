@@ -53,6 +53,11 @@ pub fn resident_kib(pid: u32) -> u64 {
     memory_kib(pid, "VmRSS:")
 }
 
+/// Resident anonymous and shared memory in KiB: without pages of files, which the system can drop.
+pub fn anonymous_kib(pid: u32) -> u64 {
+    memory_kib(pid, "RssAnon:") + memory_kib(pid, "RssShmem:")
+}
+
 /// The growth of a process's peak resident memory.
 pub struct PeakMemory {
     pid: u32,

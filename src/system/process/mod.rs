@@ -11,9 +11,10 @@
 //! freeze      stops a process group for a moment
 //! stat        one line of /proc/<pid>/stat
 //! open_files  the limit on open files
+//! allocator   settings of this process's memory, and its return to the system
 //! ```
 //!
-//! Three threads do the work that must not run on the async runtime. Each lives as long as the
+//! Four threads do the work that must not run on the async runtime. Each lives as long as the
 //! process and owns the state in its row:
 //!
 //! ```text
@@ -21,9 +22,11 @@
 //! spawner      child       every fork, because a death signal is bound to the forking thread
 //! processes    tree        the scans that produce snapshots
 //! killer       tree        pending kill requests and the marks read so far
+//! memory       allocator   the size of the process after memory was last returned
 //! ```
 
 pub mod agent_run;
+pub mod allocator;
 pub mod boot;
 pub mod cgroup;
 pub mod child;

@@ -101,6 +101,27 @@ async fn screenshot_follows_resized_and_restarted_screens() {
 }
 
 #[tokio::test]
+async fn memory_of_the_pixels_is_released_after_the_last_screenshot() {
+    let agent = bare_screen().listening().await;
+    Painter::on(&agent).await;
+    for _ in 0..2 {
+        screenshot(&agent, &json!({})).await;
+        assert!(maps_screen(agent.pid()));
+        until("the screen to be unmapped", async || {
+            (!maps_screen(agent.pid())).then_some(())
+        })
+        .await;
+    }
+    agent.stop().await;
+}
+
+/// Whether the process has mapped memory that it shares with the X server.
+fn maps_screen(pid: u32) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    maps.contains("memfd:screen")
+}
+
+#[tokio::test]
 async fn invalid_regions_are_rejected_with_one_detail_each() {
     let agent = bare_screen().listening().await;
     Painter::on(&agent).await;
