@@ -9,7 +9,7 @@
     reason = "no crate wraps mallopt, and malloc_trim is a foreign function"
 )]
 
-use std::{fs, io, thread, time::Duration};
+use std::{fs, io, num::NonZero, thread, time::Duration};
 
 use nix::libc::{M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, c_int, malloc_trim, mallopt};
 
@@ -17,8 +17,9 @@ use nix::libc::{M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, c_int, malloc_t
 const MAPPED_BLOCK_BYTES: c_int = 256 << 10;
 /// The free memory at the end of the main arena above which it is returned at once.
 const TRIM_BYTES: c_int = 1 << 20;
-/// The number of arenas, which threads share. Each has free memory of its own.
-const MAX_ARENAS: c_int = 4;
+/// The least number of arenas, which threads share: otherwise one per core, as the runtime's threads.
+/// Each has free memory of its own, and by default there are eight per core.
+const MIN_ARENAS: usize = 4;
 /// The interval at which the process's size is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The growth since the last time from which free pages are looked for again, in pages of 4 KiB.
@@ -26,10 +27,12 @@ const MIN_GROWTH_PAGES: u64 = 512;
 
 /// Configures the allocator. Must be called before the process has other threads.
 pub fn configure() {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let arenas = c_int::try_from(cores.max(MIN_ARENAS)).unwrap_or(c_int::MAX);
     for (parameter, value) in [
         (M_MMAP_THRESHOLD, MAPPED_BLOCK_BYTES),
         (M_TRIM_THRESHOLD, TRIM_BYTES),
-        (M_ARENA_MAX, MAX_ARENAS),
+        (M_ARENA_MAX, arenas),
     ] {
         // SAFETY: sets an integer of the allocator.
         if unsafe { mallopt(parameter, value) } == 0 {
