@@ -10,6 +10,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::{
 };
 
 use super::*;
+use crate::http::CloseCode;
 
 /// A frame with any opcode and flags, and any of the encodings that its length allows.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
@@ -153,7 +154,7 @@ proptest! {
 
     #[test]
     fn close_frame_is_valid_for_any_reason(reason in "\\PC{0,200}") {
-        let frame = CloseReason::failed(&*reason).to_frame();
+        let frame = CloseReason::new(CloseCode::Failed, &*reason).to_frame();
         let mut cursor = Cursor::new(&frame);
         let (header, length) = FrameHeader::parse(&mut cursor).unwrap().unwrap();
         prop_assert_eq!(header, FrameHeader::default());
