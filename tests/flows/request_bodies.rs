@@ -91,7 +91,7 @@ fn large_unknown_field() -> String {
 
 #[tokio::test]
 async fn concurrent_large_bodies_take_little_memory() {
-    // Measured: 40 MiB. Trees of values take more than 400 MiB.
+    // Measured: 40 MiB. Trees of values take more than 200 MiB.
     const MAX_GROWTH_KIB: u64 = 150 * 1024;
     // Without a screen a batch would wait for it.
     let agent = Start::screen_alone().await;

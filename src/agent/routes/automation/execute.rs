@@ -77,7 +77,7 @@ pub(crate) async fn execute(
     responses(
         (status = 200, body = ExecuteResponse),
         (status = 400, body = ErrorBody, description = "`code` is empty, or a field is out of bounds"),
-        (status = 413, body = ErrorBody, description = "`code` is longer than 1 MiB, or the body is longer than 10 MiB"),
+        (status = 413, body = ErrorBody, description = "`code` is longer than 1 MiB, or the body is longer than 2 MiB"),
         (status = 429, body = ErrorBody, description = "The limit of concurrent scripts, or of calls that wait for the executor, is reached"),
         (status = 503, body = ErrorBody, description = "The browser is down"),
     )
