@@ -13,8 +13,8 @@ use crate::support::replays::{add_finished, directory_of, red_then_blue};
 use crate::support::video::Video;
 use crate::support::wait::until;
 
-/// Plays a replay in a page and seeks to the frames of some times. Returns the colour of each, and a
-/// screenshot taken while the replay continues from the last.
+/// Plays a replay in a page and seeks to the frames of some times. Returns the colour of each, and
+/// a screenshot taken while the replay continues from the last.
 ///
 /// Chromium may fire `seeked` before it presents the frame, so the page reads the pixels when the
 /// frame with the sought time stamp is presented.
@@ -31,9 +31,15 @@ async fn play(dev: &Dev, viewer: &Value, url: &str, video: &Video, times: &[f64]
          const seen = await page.evaluate(async (frames) => {{ \
            const video = document.querySelector('video'); \
            const once = (name) => new Promise((done) => video.addEventListener(name, done, {{once: true}})); \
-           const presented = (start) => new Promise((done) => {{ \
-             const check = (_, frame) => Math.abs(frame.mediaTime - start) < 0.01 ? done() : video.requestVideoFrameCallback(check); \
+           const presented = (start) => new Promise((done, fail) => {{ \
+             const others = []; \
+             const check = (_, frame) => {{ \
+               if (Math.abs(frame.mediaTime - start) < 0.01) return done(); \
+               others.push(frame.mediaTime); \
+               video.requestVideoFrameCallback(check); \
+             }}; \
              video.requestVideoFrameCallback(check); \
+             setTimeout(() => fail(new Error(`frame ${{start}} was not presented, but ${{others}} at ${{video.currentTime}}`)), 40000); \
            }}); \
            if (video.readyState < 2) await once('loadeddata'); \
            video.muted = true; \
@@ -87,7 +93,7 @@ fn is_about(color: &Value, expected: [i64; 3]) -> bool {
 
 const RED: [i64; 3] = [255, 0, 0];
 const BLUE: [i64; 3] = [0, 0, 255];
-/// The position at which the colour of a recording of [`red_browser`] is sampled, away from its bars.
+/// The position at which the colour of a recording of [`red_browser`] is sampled.
 const MIDDLE: (u32, u32) = (316, 296);
 
 #[tokio::test]

@@ -1,9 +1,9 @@
 //! The C library's allocator (glibc), which all code of this process allocates with.
 //!
-//! By default it keeps most of what is freed: blocks of up to 32 MiB are taken from its arenas, once
-//! one of that size was freed, and an arena returns nothing below its highest used block. Here large
-//! blocks are mapped one by one and returned when they are freed, and a thread returns the free
-//! pages of the arenas while the process is larger than it was.
+//! By default it keeps most of what is freed: blocks of up to 32 MiB are taken from its arenas,
+//! once one of that size was freed, and an arena returns nothing below its highest used block. Here
+//! large blocks are mapped one by one and returned when they are freed, and a thread returns the
+//! free pages of the arenas while the process is larger than it was.
 #![expect(
     unsafe_code,
     reason = "no crate wraps mallopt, and malloc_trim is a foreign function"
@@ -17,8 +17,8 @@ use nix::libc::{M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, c_int, malloc_t
 const MAPPED_BLOCK_BYTES: c_int = 256 << 10;
 /// The free memory at the end of the main arena above which it is returned at once.
 const TRIM_BYTES: c_int = 1 << 20;
-/// The least number of arenas, which threads share: otherwise one per core, as the runtime's threads.
-/// Each has free memory of its own, and by default there are eight per core.
+/// The least number of arenas, which threads share: otherwise there is one per core, like the
+/// runtime's threads. By default there are eight per core, each with free memory of its own.
 const MIN_ARENAS: usize = 4;
 /// The interval at which the process's size is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
