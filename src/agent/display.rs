@@ -92,11 +92,11 @@ impl Display {
         };
         let authority = config.state_dir.display_authority();
         let cookie = write_authority(&authority)?;
-        remove_stale_locks(Path::new("/tmp"));
         let mut command = Command::new(&config.xvfb);
         command
-            // The server chooses a free number and prints it, so that two concurrent starts cannot
-            // conflict.
+            // The server chooses a free number by its sockets and prints it, so that two concurrent
+            // starts cannot conflict. It does not read the lock files of other servers, which any
+            // user of the machine may create.
             .args(["-displayfd", "1"])
             .args(["-screen", "0"])
             .arg(format!("{}x{}x{DEPTH}", max_size.0, max_size.1))
@@ -299,37 +299,6 @@ fn read_authority(path: &Path) -> io::Result<[u8; 16]> {
     let entry = fs::read(path)?;
     let cookie = entry.last_chunk().copied();
     cookie.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-}
-
-/// Removes lock files whose process has gone or is not an X server. The server itself removes only
-/// the former, and skips a display number whose process id now belongs to another process.
-fn remove_stale_locks(directory: &Path) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let is_lock = name.to_str().is_some_and(|name| {
-            name.strip_prefix(".X")
-                .and_then(|rest| rest.strip_suffix("-lock"))
-                .is_some_and(|number| {
-                    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-                })
-        });
-        if is_lock && !held_by_x_server(&entry.path()) {
-            tracing::info!(lock = %entry.path().display(), "removed a stale X lock");
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-}
-
-fn held_by_x_server(lock: &Path) -> bool {
-    let Ok(content) = fs::read_to_string(lock) else {
-        // An unreadable lock belongs to another user.
-        return true;
-    };
-    let Ok(pid) = content.trim().parse::<u32>() else {
-        // The lock is being written, or was torn by a crash. The server handles both.
-        return true;
-    };
-    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with('X'))
 }
 
 #[cfg(test)]

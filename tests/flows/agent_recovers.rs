@@ -1,9 +1,16 @@
 //! Recovery of the agent: crashed processes are restarted, leftovers of a crash prevent no start,
 //! and no process outlives the agent.
 
-use std::{fs, os::unix::fs::symlink, path::PathBuf};
+use std::{
+    fs,
+    os::unix::{fs::symlink, net::UnixListener},
+    path::PathBuf,
+};
 
-use nix::sys::signal::Signal;
+use nix::{
+    sys::{signal::Signal, stat::Mode},
+    unistd::mkfifo,
+};
 use serde_json::json;
 
 use crate::support::{
@@ -79,30 +86,48 @@ async fn leftovers_of_a_crash_prevent_no_start() {
         "{\"profile\":{\"exit_ty",
     )
     .unwrap();
-    let lock = stale_x_lock();
     let agent = start.ready().await;
     assert_eq!(agent.chromium_number("generation").await, 1);
-    let content = fs::read_to_string(&lock).unwrap_or_default();
-    assert_ne!(content, own_lock(), "{} is still there", lock.display());
     agent.stop().await;
 }
 
-/// Creates a lock of the first free display that names a live process other than an X server: this
-/// one.
-fn stale_x_lock() -> PathBuf {
-    let free = (0..)
-        .find(|number| {
-            !PathBuf::from(format!("/tmp/.X{number}-lock")).exists()
-                && !PathBuf::from(format!("/tmp/.X11-unix/X{number}")).exists()
-        })
-        .unwrap();
-    let lock = PathBuf::from(format!("/tmp/.X{free}-lock"));
-    fs::write(&lock, own_lock()).unwrap();
-    lock
+/// Files with the names of X servers' locks, as any user of the machine may create them. They are
+/// removed on drop.
+struct ForeignXLocks(Vec<PathBuf>);
+
+impl ForeignXLocks {
+    fn create() -> Self {
+        // No X server has such a high number.
+        let first = 1_000_000 + 10 * u64::from(std::process::id());
+        let path = |index: u64| PathBuf::from(format!("/tmp/.X{}-lock", first + index));
+        let locks: Vec<PathBuf> = (0..5).map(path).collect();
+        for lock in &locks {
+            let _ = fs::remove_file(lock);
+        }
+        mkfifo(&locks[0], Mode::S_IRWXU).unwrap();
+        symlink(&locks[0], &locks[1]).unwrap();
+        drop(UnixListener::bind(&locks[2]).unwrap());
+        let huge = fs::File::create(&locks[3]).unwrap();
+        huge.set_len(1 << 40).unwrap();
+        fs::write(&locks[4], format!("{:>10}\n", std::process::id())).unwrap();
+        ForeignXLocks(locks)
+    }
 }
 
-fn own_lock() -> String {
-    format!("{:>10}\n", std::process::id())
+impl Drop for ForeignXLocks {
+    fn drop(&mut self) {
+        for lock in &self.0 {
+            let _ = fs::remove_file(lock);
+        }
+    }
+}
+
+#[tokio::test]
+async fn x_locks_of_other_users_are_neither_read_nor_removed() {
+    let locks = ForeignXLocks::create();
+    let agent = Start::screen_alone().await;
+    assert!(locks.0.iter().all(|lock| lock.symlink_metadata().is_ok()));
+    agent.stop().await;
 }
 
 #[tokio::test]
