@@ -6,11 +6,13 @@
 //! - [`wait`]: waiting for one file that another program writes.
 //! - [`resolve`]: paths to descriptors, under the rule for links in sticky directories.
 //! - [`directory`]: open directories whose entries are reached by descriptor.
+//! - [`owner`]: changing the owner of trees.
 //! - [`remove`]: removal despite restrictive permissions.
 //! - [`virtual_fs`]: recognising file systems such as `/proc`.
 
 pub mod archive;
 pub mod directory;
+pub mod owner;
 pub mod remove;
 pub mod resolve;
 pub mod virtual_fs;

@@ -1,6 +1,6 @@
 //! Checks whether a PulseAudio server is reachable.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use tokio::{
     net::{TcpStream, UnixStream},
@@ -11,12 +11,18 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The default TCP port.
 const PORT: u16 = 4713;
 
+/// Returns the socket of an address that is one: `unix:/path` or `/path`.
+#[must_use]
+pub fn socket_path(server: &str) -> Option<&Path> {
+    let path = Path::new(server.strip_prefix("unix:").unwrap_or(server));
+    path.is_absolute().then_some(path)
+}
+
 /// Returns whether the server accepts connections. The address has the format of `PULSE_SERVER`:
 /// `unix:/path`, `/path`, `tcp:host:port` or `host`.
 pub async fn is_reachable(server: &str) -> bool {
-    let path = server.strip_prefix("unix:").unwrap_or(server);
     let connecting = async {
-        if path.starts_with('/') {
+        if let Some(path) = socket_path(server) {
             return UnixStream::connect(path).await.is_ok();
         }
         let host = server.strip_prefix("tcp:").unwrap_or(server);
