@@ -7,7 +7,7 @@ use berth::{
     cli::{CheckCommand, Cli, CliError, Command, KeyCommand, LogSink, ServerName, init_logging},
     control, dev,
     system::{
-        process::{allocator, open_files},
+        process::{allocator, environment, open_files},
         x11::clipboard,
     },
 };
@@ -24,6 +24,8 @@ fn main() -> ExitCode {
             Err(error) => fail(&error),
         };
     }
+    // Before any thread is started, and before any process is that could read it.
+    environment::erase_initial();
     let cli = match Cli::resolve(std::env::args_os()) {
         Ok(cli) => cli,
         Err(CliError::Usage(error)) => error.exit(),

@@ -13,6 +13,8 @@ use std::{
 
 /// The mode of a directory that only its owner can enter.
 pub(crate) const PRIVATE_DIRECTORY: u32 = 0o700;
+/// The mode of a directory that all users can pass through, but only its owner can list.
+pub(crate) const PASSABLE_DIRECTORY: u32 = 0o711;
 /// The mode of a file that only its owner can access.
 pub(crate) const PRIVATE_FILE: u32 = 0o600;
 
@@ -69,6 +71,15 @@ pub(crate) fn open_private_file(path: &Path) -> io::Result<File> {
         .truncate(false)
         .mode(PRIVATE_FILE)
         .open(path)
+}
+
+/// Returns the mode of a directory that contains one of Chromium's. Chromium runs as another user
+/// if the agent is root.
+pub(crate) fn mode_around_chromium() -> u32 {
+    match nix::unistd::geteuid().is_root() {
+        true => PASSABLE_DIRECTORY,
+        false => PRIVATE_DIRECTORY,
+    }
 }
 
 pub(crate) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {

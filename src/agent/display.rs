@@ -20,7 +20,10 @@ use crate::{
     api::viewport::Viewport,
     system::{
         files::wait::DirectoryWatch,
-        process::child::{Child, Listener, Stdout, describe_exit},
+        process::{
+            child::{Child, Listener, Stdout, describe_exit},
+            environment::Inherited,
+        },
         x11::server::{self, DisplayAccess, X11Error},
     },
 };
@@ -104,7 +107,8 @@ impl Display {
             .args(["-extension", "GLX"])
             .args(["-nolisten", "tcp", "-noreset", "-auth"])
             .arg(&authority);
-        let (mut child, stdout) = Child::spawn("xvfb", command, Stdout::Pipe, listener).await?;
+        let (mut child, stdout) =
+            Child::spawn("xvfb", command, Inherited::Plain, Stdout::Pipe, listener).await?;
         let stdout = stdout.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         // The server prints its number when it is ready. Its socket, which shows its process id,
         // exists much earlier.

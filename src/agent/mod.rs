@@ -91,6 +91,8 @@ pub enum AgentError {
         source: io::Error,
     },
     #[error(transparent)]
+    Chromium(#[from] chromium::IdentityError),
+    #[error(transparent)]
     Io(#[from] io::Error),
 }
 
@@ -249,7 +251,8 @@ impl Services {
         let watcher = SharedWatcher::default();
         let logs = Logs::new(own_log, watcher.clone());
         let processes = Processes::new(process_options(&config), shutdown).await?;
-        let chromium = chromium::start(config.clone(), logs.clone(), shutdown);
+        let identity = chromium::Identity::resolve(&config).await?;
+        let chromium = chromium::start(config.clone(), identity, logs.clone(), shutdown);
         let automation =
             Automation::start(automation_options(&config), chromium.clone(), shutdown)?;
         let clipboard = Clipboard::start(

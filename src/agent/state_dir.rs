@@ -6,15 +6,12 @@ use std::{
 };
 
 use crate::{
-    state_dir::{FileLock, LockError, PRIVATE_DIRECTORY, set_mode},
+    state_dir::{FileLock, LockError, PASSABLE_DIRECTORY, PRIVATE_DIRECTORY, set_mode},
     system::{
         files::remove::{remove_all, remove_or_warn},
         media::recorder,
     },
 };
-
-/// The mode of a directory that all users can pass through, but only its owner can list.
-const PASSABLE_DIRECTORY: u32 = 0o711;
 
 /// The paths inside the state directory. Creating this value does not access the directory; use
 /// `StateDir::lock` for that.
@@ -105,9 +102,24 @@ impl StateDir {
         self.root.join("run")
     }
 
+    /// Chromium's home directory.
+    pub fn home(&self) -> PathBuf {
+        self.root.join("home")
+    }
+
     /// Chromium's temporary files.
     pub fn temporary(&self) -> PathBuf {
-        self.run().join("tmp")
+        self.home().join("tmp")
+    }
+
+    /// The directories that belong to Chromium's user.
+    pub(super) fn of_chromium(&self) -> [PathBuf; 4] {
+        [
+            self.user_data(),
+            self.cache(),
+            self.downloads(),
+            self.home(),
+        ]
     }
 
     /// The authority file of the display.
@@ -118,13 +130,14 @@ impl StateDir {
     /// Creates the directories, locks the state directory for this process, and recovers from a
     /// killed agent. Fails if another agent uses the directory.
     pub(super) fn lock(&self) -> io::Result<FileLock> {
-        // Scripts run as another user, and must be able to reach their own directory.
+        // Scripts and Chromium run as other users, and must be able to reach their directories.
         for directory in [self.root.clone(), self.scratch()] {
             create_directory(&directory, PASSABLE_DIRECTORY)?;
         }
         for directory in [
             self.cache(),
             self.downloads(),
+            self.home(),
             self.replays(),
             self.run(),
             self.work(),

@@ -35,6 +35,15 @@ pub struct ChromiumStatus {
     /// Process id on the browser's host. Present while Chromium runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// The user id that Chromium runs as.
+    #[serde(default)]
+    pub uid: u32,
+    /// Chromium's own sandbox: `namespaces`, `setuid_helper` or `off`.
+    #[serde(default)]
+    pub sandbox: String,
+    /// Why Chromium has no sandbox. Present if it is `off`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_reason: Option<String>,
     /// Version of Chromium. Present while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

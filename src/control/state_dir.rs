@@ -11,7 +11,8 @@ use std::{
 use secrecy::SecretString;
 
 use crate::state_dir::{
-    FileLock, LockError, PRIVATE_DIRECTORY, PRIVATE_FILE, open_private_file, set_mode,
+    FileLock, LockError, PRIVATE_DIRECTORY, PRIVATE_FILE, mode_around_chromium, open_private_file,
+    set_mode,
 };
 
 /// The most bytes of a secret that are read. Secrets are one line of text.
@@ -19,7 +20,7 @@ const MAX_SECRET_BYTES: u64 = 4096;
 const DATABASE: &str = "berth.db";
 const LOCK: &str = "lock";
 
-/// An existing directory that only its owner can enter.
+/// An existing directory that only its owner can list. Its files are private.
 #[derive(Debug, Clone)]
 pub struct StateDir {
     root: PathBuf,
@@ -59,16 +60,21 @@ impl StateDir {
         }
     }
 
-    /// Opens the directory. Creates it if it is missing, and makes it private if it is not.
+    /// Opens the directory. Creates it if it is missing, and makes it private if it is not: other
+    /// users can at most pass through it, to the directories of Chromium's user.
     pub fn open(root: &Path) -> Result<StateDir, StateDirError> {
         let absolute = std::path::absolute(root).map_err(|source| io_error(root, source))?;
         DirBuilder::new()
             .recursive(true)
-            .mode(PRIVATE_DIRECTORY)
+            .mode(mode_around_chromium())
             .create(&absolute)
             .map_err(|source| io_error(&absolute, source))?;
         make_private(&absolute)?;
-        Ok(StateDir { root: absolute })
+        let state_dir = StateDir { root: absolute };
+        for directory in [state_dir.blobs(), state_dir.orphaned_recordings()] {
+            create_private(&directory).map_err(|source| io_error(&directory, source))?;
+        }
+        Ok(state_dir)
     }
 
     pub fn path(&self) -> &Path {
@@ -199,16 +205,29 @@ fn make_private(directory: &Path) -> Result<(), StateDirError> {
     if found.uid() != nix::unistd::geteuid().as_raw() {
         return Err(StateDirError::Foreign { path: path() });
     }
-    if found.mode() & 0o077 == 0 {
+    let mode = mode_around_chromium();
+    if found.mode() & 0o777 == mode {
         return Ok(());
     }
     let is_state_dir = [LOCK, DATABASE]
         .iter()
         .any(|name| directory.join(name).is_file());
     if !is_state_dir && fs::read_dir(directory).map_err(with_path)?.next().is_some() {
-        return Err(StateDirError::Shared { path: path() });
+        // A private directory with other files stays as it is.
+        return match found.mode() & 0o077 {
+            0 => Ok(()),
+            _ => Err(StateDirError::Shared { path: path() }),
+        };
     }
-    set_mode(directory, PRIVATE_DIRECTORY).map_err(with_path)
+    set_mode(directory, mode).map_err(with_path)
+}
+
+fn create_private(directory: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(PRIVATE_DIRECTORY)
+        .create(directory)?;
+    set_mode(directory, PRIVATE_DIRECTORY)
 }
 
 /// Returns " by process N" if the file of the lock contains a process id.
@@ -241,8 +260,11 @@ mod tests {
     #[test]
     fn new_directory_is_private() {
         let (_directory, dir) = state_dir();
-        let mode = fs::metadata(dir.path()).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700);
+        assert_eq!(mode(dir.path()), mode_around_chromium());
+        assert_eq!(mode(dir.path()) & 0o066, 0);
+        for inner in [dir.blobs(), dir.orphaned_recordings()] {
+            assert_eq!(mode(&inner), 0o700, "{}", inner.display());
+        }
     }
 
     fn mode(path: &Path) -> u32 {
@@ -258,9 +280,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         make_accessible(directory.path());
         StateDir::open(directory.path()).unwrap();
-        assert_eq!(mode(directory.path()), 0o700);
+        assert_eq!(mode(directory.path()), mode_around_chromium());
+        for inner in ["blobs", "left-replays"] {
+            fs::remove_dir(directory.path().join(inner)).unwrap();
+        }
 
         fs::write(directory.path().join("other"), "").unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        make_private(directory.path()).unwrap();
+        assert_eq!(mode(directory.path()), 0o700);
         make_accessible(directory.path());
         assert!(matches!(
             StateDir::open(directory.path()),
@@ -271,7 +299,7 @@ mod tests {
         // The state directory of an earlier run.
         fs::write(directory.path().join("lock"), "").unwrap();
         StateDir::open(directory.path()).unwrap();
-        assert_eq!(mode(directory.path()), 0o700);
+        assert_eq!(mode(directory.path()), mode_around_chromium());
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Behaviour across routes, processes and restarts.
 
 mod agent_recovers;
+mod chromium_user;
 mod clients;
 mod computer;
 mod connections;
 mod dev;
 mod downloads;
+mod environment;
 mod files;
 mod hostile_scripts;
 mod live_view;

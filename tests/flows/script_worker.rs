@@ -7,6 +7,7 @@ use std::{
 };
 
 use berth::system::script::worker::{MAX_OUTPUT, MAX_RESULT};
+use nix::unistd::Uid;
 
 use crate::support::{
     agent::{Start, TestAgent},
@@ -15,9 +16,12 @@ use crate::support::{
     wait::until,
 };
 
+/// Starts an agent whose Chromium runs as this test's user: these workers have no relay that sets
+/// another download directory than their own, which is private.
 async fn agent() -> TestAgent {
+    let own = Uid::effective().to_string();
     Start::headless()
-        .with(["--warm-workers", "0"])
+        .with(["--warm-workers", "0", "--chromium-user", &own])
         .ready()
         .await
 }

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -21,6 +22,17 @@ use super::{
     wait::{in_time, until},
 };
 
+/// Runs the program in a user namespace that has all ids and permits no other one below it. Another
+/// process has to write the maps; a second `exec` as root regains root's rights.
+const WITHOUT_USER_NAMESPACES: &str = r#"
+    own=$(readlink /proc/$$/ns/user)
+    (until [ "$(readlink /proc/$$/ns/user)" != "$own" ]; do :; done
+     for map in gid_map uid_map; do echo 0 0 4294967295 > /proc/$$/$map; done) &
+    exec unshare --user sh -c 'until [ "$(id -u)" = 0 ]; do :; done
+        exec sh -c "echo 0 > /proc/sys/user/max_user_namespaces && exec \"\$0\" \"\$@\"" "$0" "$@"
+    ' "$0" "$@"
+"#;
+
 pub const TOKEN: &str = "the-token-of-the-agent-under-test";
 
 /// The options of an agent that is not started yet.
@@ -31,6 +43,7 @@ pub struct Start {
     log: &'static str,
     limit: Option<Limit>,
     programs: Option<PathBuf>,
+    variables: Vec<(&'static str, String)>,
 }
 
 /// A limit that the operating system sets.
@@ -40,6 +53,7 @@ enum Limit {
     InotifyWatches(u32),
     OwnFiles,
     Replays(u32),
+    UserNamespaces,
 }
 
 /// A running agent. Dropping it kills the process.
@@ -73,6 +87,7 @@ impl Start {
             log: "debug",
             limit: None,
             programs: None,
+            variables: Vec::new(),
         }
     }
 
@@ -122,6 +137,18 @@ impl Start {
         self
     }
 
+    /// Makes the kernel refuse new user namespaces. Needs root.
+    pub fn without_user_namespaces(mut self) -> Self {
+        self.limit = Some(Limit::UserNamespaces);
+        self
+    }
+
+    /// Sets a variable in the environment of the agent.
+    pub fn with_variable(mut self, name: &'static str, value: &str) -> Self {
+        self.variables.push((name, value.to_owned()));
+        self
+    }
+
     /// Sets `PATH` to this directory alone.
     pub fn with_programs_in(mut self, directory: &Path) -> Self {
         self.programs = Some(directory.to_owned());
@@ -131,6 +158,13 @@ impl Start {
     /// Drops root's rights over files, so that permissions apply to the agent.
     pub fn without_rights_over_files(mut self) -> Self {
         self.limit = Some(Limit::OwnFiles);
+        self
+    }
+
+    /// Sets the mode of the directory that contains the state directory.
+    pub fn with_directory_mode(self, mode: u32) -> Self {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(self.directory.path(), mode).expect("it belongs to the test");
         self
     }
 
@@ -167,6 +201,11 @@ impl Start {
                 unshare.arg(script).arg(program);
                 unshare
             }
+            Some(Limit::UserNamespaces) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", WITHOUT_USER_NAMESPACES]).arg(program);
+                shell
+            }
             // Only root has these rights.
             Some(Limit::OwnFiles) if Uid::effective().is_root() => {
                 let mut setpriv = Command::new("setpriv");
@@ -193,6 +232,9 @@ impl Start {
             .kill_on_drop(true);
         if self.token {
             command.env("BERTH_AGENT_TOKEN", TOKEN);
+        }
+        for (name, value) in &self.variables {
+            command.env(name, value);
         }
         if let Some(programs) = &self.programs {
             command.env("PATH", programs);
@@ -375,6 +417,7 @@ impl TestAgent {
             log: "debug",
             limit: None,
             programs: None,
+            variables: Vec::new(),
         }
     }
 

@@ -14,11 +14,9 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout};
 
+use super::processes;
 use super::requests::wrong_fields;
 use super::wait::until;
-
-/// The variable that marks all descendants of a `berth dev` started here.
-const MARK: &str = "TEST_MARK";
 
 pub struct Dev {
     pub base_url: String,
@@ -26,7 +24,6 @@ pub struct Dev {
     pub http: Client,
     child: Child,
     _stdout: BufReader<ChildStdout>,
-    mark: String,
     state: State,
 }
 
@@ -61,6 +58,14 @@ impl Dev {
         Dev::run(state, command).await
     }
 
+    /// Starts with a variable in the environment of the server.
+    pub async fn start_with_variable(name: &str, value: &str) -> Dev {
+        let state = State::new();
+        let mut command = command(&state.path(), &[]);
+        command.env(name, value);
+        Dev::run(state, command).await
+    }
+
     /// Starts a server that may have this many open files, like its children.
     pub async fn with_open_files(limit: u32) -> Dev {
         let state = State::new();
@@ -73,9 +78,7 @@ impl Dev {
     }
 
     async fn run(state: State, command: Command) -> Dev {
-        let mark = format!("{}-{}", std::process::id(), uuid::Uuid::new_v4());
         let mut child = tokio::process::Command::from(command)
-            .env(MARK, &mark)
             .arg("--json")
             .stdout(Stdio::piped())
             .stderr(fs::File::create(state.log()).unwrap())
@@ -94,7 +97,6 @@ impl Dev {
             http: Client::new(),
             child,
             _stdout: stdout,
-            mark,
             state,
         }
     }
@@ -189,12 +191,13 @@ impl Dev {
         fs::read_to_string(self.state.log()).unwrap()
     }
 
-    /// Returns all descendant processes with their command lines.
+    /// Returns all descendants that use the state directory, with their command lines.
     pub fn descendants(&self) -> Vec<(Pid, String)> {
-        let own = self.child.id();
-        let mut found = marked(&self.mark);
-        found.retain(|(pid, _)| Some(pid.as_raw().cast_unsigned()) != own);
+        let found = processes::naming(&self.state_dir()).into_iter();
         found
+            .filter(|process| Some(process.pid) != self.child.id())
+            .map(|process| (Pid::from_raw(process.pid.cast_signed()), process.command))
+            .collect()
     }
 
     /// Returns the descendants with `part` in their command line.
@@ -226,10 +229,10 @@ impl Dev {
     }
 
     async fn assert_nothing_left(&self) {
-        until(
-            &format!("no process of {} is left", self.mark),
-            async || marked(&self.mark).is_empty().then_some(()),
-        )
+        let directory = self.state_dir();
+        until("no process left", async || {
+            processes::naming(&directory).is_empty().then_some(())
+        })
         .await;
     }
 
@@ -341,28 +344,4 @@ impl Answer {
         );
         assert!(self.body.get("inner_error").is_some(), "{}", self.body);
     }
-}
-
-fn marked(mark: &str) -> Vec<(Pid, String)> {
-    let mark = format!("{MARK}={mark}");
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        else {
-            continue;
-        };
-        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environment
-            .split(|byte| *byte == 0)
-            .any(|variable| variable == mark.as_bytes())
-        {
-            let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let command = String::from_utf8_lossy(&command).replace('\0', " ");
-            found.push((Pid::from_raw(pid), command));
-        }
-    }
-    found
 }

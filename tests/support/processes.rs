@@ -19,21 +19,37 @@ pub fn naming(directory: &Path) -> Vec<Process> {
     let name = directory
         .to_str()
         .expect("test directories have plain names");
-    fs::read_dir("/proc")
-        .expect("/proc is there")
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|&pid: &u32| pid != std::process::id())
-        .filter_map(|pid| {
-            let read = |file: &str| {
-                let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-                String::from_utf8_lossy(&bytes).replace('\0', " ")
-            };
-            let command = read("cmdline");
-            let names = command.contains(name) || read("environ").contains(name);
-            (names && is_alive(pid)).then_some(Process { pid, command })
+    living(|process| process.command.contains(name) || read(process.pid, "environ").contains(name))
+}
+
+/// Returns the members of a process group.
+pub fn in_group(group: u32) -> Vec<Process> {
+    living(|process| {
+        let group_of = nix::unistd::getpgid(Some(Pid::from_raw(process.pid.cast_signed())));
+        group_of.is_ok_and(|found| found.as_raw().cast_unsigned() == group)
+    })
+}
+
+fn living(matches: impl Fn(&Process) -> bool) -> Vec<Process> {
+    pids()
+        .filter(|&pid| pid != std::process::id())
+        .map(|pid| Process {
+            pid,
+            command: read(pid, "cmdline"),
         })
+        .filter(|process| matches(process) && is_alive(process.pid))
         .collect()
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").expect("/proc is there").flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Reads a file of a process, with spaces for NULs.
+fn read(pid: u32, file: &str) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ")
 }
 
 pub fn is_alive(pid: u32) -> bool {
@@ -41,6 +57,32 @@ pub fn is_alive(pid: u32) -> bool {
     // The name in parentheses may contain any character.
     let name_end = stat.windows(2).rposition(|pair| pair == b") ");
     name_end.is_some_and(|at| !matches!(stat.get(at + 2), Some(b'Z' | b'X')))
+}
+
+/// Returns a field of `/proc/<pid>/status`, or nothing if the process has ended.
+pub fn status_field(pid: u32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = status.lines().find_map(|line| {
+        let value = line.strip_prefix(name)?.strip_prefix(':')?;
+        Some(value.trim().to_owned())
+    });
+    field.unwrap_or_default()
+}
+
+/// Returns the user of a process.
+pub fn uid(pid: u32) -> Option<u32> {
+    status_field(pid, "Uid")
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// Returns the living processes of a user.
+pub fn of_user(user: u32) -> Vec<u32> {
+    pids()
+        .filter(|&pid| uid(pid) == Some(user) && is_alive(pid))
+        .collect()
 }
 
 pub fn signal(pid: u32, signal: Signal) {
@@ -100,9 +142,8 @@ pub fn threads_named(pid: u32, name: &str) -> usize {
 /// Returns the number of processes that carry the mark of a spawned process.
 pub fn marked(mark: &str) -> usize {
     let variable = format!("SPAWNED_PROCESS={mark}");
-    let pids = fs::read_dir("/proc").expect("/proc is there").flatten();
-    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid: &u32| {
+    pids()
+        .filter(|pid| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environment
                 .split(|byte| *byte == 0)

@@ -10,19 +10,30 @@ use std::{
     time::Duration,
 };
 
-use tokio::{process::Command, time};
+use tokio::{process::Command, task::spawn_blocking, time};
 
-use super::{Devtools, leftovers, temporary::TemporaryDir};
+use super::{
+    Devtools,
+    identity::{Identity, Sandbox},
+    leftovers,
+    temporary::TemporaryDir,
+};
 use crate::{
-    agent::{display::Display, settings::Config},
+    agent::{display::Display, settings::Config, state_dir::StateDir},
     api::viewport::Viewport,
     system::{
         cdp::{
             connection::{Cdp, CdpError},
             devtools::{DevtoolsError, DevtoolsHttp},
         },
-        files::wait::{DirectoryWatch, wait_for_file},
-        process::child::{Child, Listener, Stdout},
+        files::{
+            owner::give_tree,
+            wait::{DirectoryWatch, wait_for_file},
+        },
+        process::{
+            child::{Child, Listener, Stdout},
+            environment::Inherited,
+        },
     },
 };
 
@@ -115,13 +126,24 @@ pub(super) enum LaunchError {
 pub(super) struct Process {
     child: Child,
     pub(super) devtools: Arc<Devtools>,
-    /// Declared after the child, so that it is dropped after the process has ended.
+    // Declared after the child, so that they are dropped after the process has ended.
+    _remaining: RemainingProcesses,
     _temporary: TemporaryDir,
+}
+
+/// Kills the remaining processes of Chromium's user on drop.
+struct RemainingProcesses(Arc<Identity>);
+
+impl Drop for RemainingProcesses {
+    fn drop(&mut self) {
+        self.0.kill_processes();
+    }
 }
 
 impl Process {
     pub(super) async fn start(
         config: &Config,
+        identity: &Arc<Identity>,
         viewport: Viewport,
         display: Option<&Display>,
         generation: u64,
@@ -129,22 +151,18 @@ impl Process {
     ) -> Result<Self, LaunchError> {
         let user_data = config.state_dir.user_data();
         leftovers::clear_profile(&user_data)?;
+        let remaining = RemainingProcesses(identity.clone());
         let temporary = TemporaryDir::create(config.state_dir.temporary())?;
-        let mut command = Command::new(&config.chromium);
-        command
-            .args(arguments(config, viewport))
-            .env("TMPDIR", temporary.short_path())
-            .env_remove("DISPLAY")
-            .env_remove("WAYLAND_DISPLAY");
-        if let Some(server) = &config.pulse_server {
-            command.env("PULSE_SERVER", server);
-        }
-        if let Some(display) = display {
-            command
-                .env("DISPLAY", display.name())
-                .env("XAUTHORITY", display.authority());
-        }
-        let (mut child, _) = Child::spawn("chromium", command, Stdout::Log, listener).await?;
+        let mut command = temporary.command(&config.chromium)?;
+        command.args(arguments(config, identity, viewport));
+        set_environment(&mut command, config, display, &temporary)?;
+        identity.confine(&mut command);
+        let (state_dir, owner) = (config.state_dir.clone(), identity.clone());
+        let given = spawn_blocking(move || give_directories(&state_dir, &owner)).await;
+        given.map_err(io::Error::other)??;
+        let inherited = Inherited::Plain;
+        let spawned = Child::spawn("chromium", command, inherited, Stdout::Log, listener).await;
+        let (mut child, _) = spawned?;
         leftovers::record(&config.state_dir.run().join("chromium.pid"), child.pid())?;
         let ready = async {
             let active_port = user_data.join("DevToolsActivePort");
@@ -171,6 +189,7 @@ impl Process {
         Ok(Self {
             child,
             devtools,
+            _remaining: remaining,
             _temporary: temporary,
         })
     }
@@ -287,7 +306,49 @@ fn parse_active_port(content: &str) -> Option<(SocketAddr, String)> {
     })
 }
 
-fn arguments(config: &Config, viewport: Viewport) -> Vec<OsString> {
+/// Sets the variables that Chromium needs besides search path, language and time zone. It writes
+/// nothing outside the state directory.
+fn set_environment(
+    command: &mut Command,
+    config: &Config,
+    display: Option<&Display>,
+    temporary: &TemporaryDir,
+) -> io::Result<()> {
+    command
+        .env("HOME", config.state_dir.home())
+        .env("XDG_RUNTIME_DIR", temporary.path())
+        // Chromium writes crash dumps even if its crash reporter is disabled.
+        .env("BREAKPAD_DUMP_LOCATION", temporary.path().join("crashes"))
+        // Without an address, its library would start a bus that outlives Chromium.
+        .env("DBUS_SESSION_BUS_ADDRESS", "disabled:");
+    if let Some(server) = &config.pulse_server {
+        command.env("PULSE_SERVER", server);
+        // Without a cookie, a server may still accept Chromium's user.
+        let cookie = config.pulse_cookie.as_deref();
+        let copied = cookie.map(|cookie| temporary.copy_cookie(cookie, "pulse-cookie"));
+        if let Some(Ok(cookie)) = copied {
+            command.env("PULSE_COOKIE", cookie);
+        }
+    }
+    if let Some(display) = display {
+        let authority = temporary.copy_cookie(display.authority(), "Xauthority")?;
+        command
+            .env("DISPLAY", display.name())
+            .env("XAUTHORITY", authority);
+    }
+    Ok(())
+}
+
+/// Gives Chromium's directories to its user: the agent, an earlier build or a restored archive may
+/// have created files in them. Blocks.
+fn give_directories(state_dir: &StateDir, identity: &Identity) -> io::Result<()> {
+    for directory in state_dir.of_chromium() {
+        give_tree(&directory, identity.uid(), identity.gid())?;
+    }
+    Ok(())
+}
+
+fn arguments(config: &Config, identity: &Identity, viewport: Viewport) -> Vec<OsString> {
     let state = &config.state_dir;
     let mut arguments: Vec<OsString> = FLAGS.iter().map(Into::into).collect();
     let mut path = |flag: &str, path: std::path::PathBuf| {
@@ -317,8 +378,8 @@ fn arguments(config: &Config, viewport: Viewport) -> Vec<OsString> {
             own.push("--disable-gpu".to_owned());
         }
     }
-    if nix::unistd::geteuid().is_root() {
-        // Chromium has no sandbox for root. The second flag hides the warning about the first.
+    if let Sandbox::Off { .. } = identity.sandbox() {
+        // The second flag hides the warning about the first.
         own.extend(["--no-sandbox".to_owned(), "--test-type".to_owned()]);
     }
     if available_shared_memory().is_some_and(|bytes| bytes < MIN_SHARED_MEMORY) {

@@ -41,7 +41,7 @@ pub(super) fn clear_profile(user_data: &Path) -> io::Result<()> {
 /// Returns their paths.
 pub(super) fn set_torn_preferences_aside(user_data: &Path) -> Vec<PathBuf> {
     let is_torn = |path: &PathBuf| {
-        path.symlink_metadata().is_ok()
+        path.symlink_metadata().is_ok_and(|found| found.is_file())
             && !fs::read(path).is_ok_and(|content| {
                 serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&content)
                     .is_ok()

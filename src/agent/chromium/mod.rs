@@ -12,6 +12,7 @@
 //! | file | job |
 //! |---|---|
 //! | `supervisor` | the state machine of starts, runs and restarts |
+//! | `identity` | the user that Chromium runs as, and its sandbox |
 //! | `launch` | one Chromium process: its command line, readiness, and orderly end |
 //! | `front` | the tab in front |
 //! | `leftovers` | traces of a crash: orphaned processes, profile locks, torn files |
@@ -31,12 +32,14 @@ use crate::{
 };
 
 pub mod front;
+mod identity;
 mod launch;
 mod leftovers;
 mod supervisor;
 mod temporary;
 
-pub(super) use self::{leftovers::PROCESS_FILES, supervisor::start};
+pub use self::identity::IdentityError;
+pub(super) use self::{identity::Identity, leftovers::PROCESS_FILES, supervisor::start};
 
 /// The longest wait of input and screenshots for a Chromium that is restarting.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(10);
@@ -104,6 +107,7 @@ pub struct Status {
     pub restarts: u64,
     pub display: DisplayStatus,
     pub viewport: Viewport,
+    pub(super) identity: Arc<Identity>,
 }
 
 /// The state of the display.

@@ -3,9 +3,11 @@
 //! Each option is declared once, in [`Settings`], with its variable, default and bounds.
 //! [`Settings::check`] resolves all of them into a [`Config`] and reports all errors at once.
 
+mod chromium_user;
 mod errors;
 mod number;
 mod programs;
+mod sound;
 mod token;
 
 use std::{
@@ -18,7 +20,11 @@ use secrecy::SecretString;
 use url::Url;
 
 use self::programs::{find_chromium, find_program, script_worker_beside_program};
-pub use self::{errors::SettingsErrors, number::Number};
+pub use self::{
+    chromium_user::{ChromiumUser, SandboxMode},
+    errors::SettingsErrors,
+    number::Number,
+};
 use crate::{
     agent::state_dir::StateDir,
     api::{start_url::StartUrl, viewport::Viewport},
@@ -28,8 +34,6 @@ use crate::{
     },
 };
 
-/// The variable that PulseAudio's clients read the server's address from.
-const PULSE_VARIABLE: &str = "PULSE_SERVER";
 const DEFAULT_FFMPEG: &str = "ffmpeg";
 
 /// The variable of the option `--chromium-flag`.
@@ -89,6 +93,24 @@ pub struct Settings {
 
     #[command(flatten)]
     pub chromium_flags: ChromiumFlags<FlagsVariable>,
+
+    /// User that Chromium runs as if the agent is root: a name, a uid, or auto for a uid of its own
+    #[arg(
+        long,
+        env = "BERTH_AGENT_CHROMIUM_USER",
+        default_value = "auto",
+        value_name = "USER"
+    )]
+    pub chromium_user: String,
+
+    /// Chromium's own sandbox: auto (wherever the system permits it), required or off
+    #[arg(
+        long,
+        env = "BERTH_AGENT_CHROMIUM_SANDBOX",
+        default_value = "auto",
+        value_name = "MODE"
+    )]
+    pub chromium_sandbox: String,
 
     /// Name or path of the X server
     #[arg(
@@ -302,6 +324,8 @@ pub struct Config {
     pub start_url: Option<Url>,
     pub chromium: PathBuf,
     pub chromium_flags: Vec<String>,
+    pub chromium_user: ChromiumUser,
+    pub chromium_sandbox: SandboxMode,
     pub xvfb: PathBuf,
     pub script_worker: PathBuf,
     pub warm_workers: usize,
@@ -320,6 +344,8 @@ pub struct Config {
     pub exec_total_mb: usize,
     pub ffmpeg: Option<PathBuf>,
     pub pulse_server: Option<String>,
+    /// The file by which clients of the sound server authenticate.
+    pub pulse_cookie: Option<PathBuf>,
     pub replay_duration: Duration,
     pub replay_bytes: u64,
     pub replays_bytes: u64,
@@ -343,6 +369,9 @@ impl Settings {
         let start_url = errors.collect("start-url", self.parse_start_url());
         let chromium = errors.collect("chromium", find_chromium(self.chromium.as_deref()));
         let chromium_flags = self.resolve_chromium_flags(errors);
+        let user = ChromiumUser::find(&self.chromium_user);
+        let chromium_user = errors.collect("chromium-user", user);
+        let chromium_sandbox = errors.collect("chromium-sandbox", self.chromium_sandbox.parse());
         let xvfb = errors.collect("xvfb", self.find_xvfb());
         let script_worker = errors.collect("script-worker", self.find_script_worker());
         let ffmpeg = errors.collect("ffmpeg", self.find_ffmpeg()).flatten();
@@ -369,7 +398,8 @@ impl Settings {
             exec_output_mb: errors.number("exec-output-mb", &self.exec_output_mb) as usize,
             exec_total_mb: errors.number("exec-total-mb", &self.exec_total_mb) as usize,
             ffmpeg,
-            pulse_server: self.resolve_pulse_server(),
+            pulse_server: self.pulse_server.clone().or_else(sound::default_server),
+            pulse_cookie: sound::cookie(),
             replay_duration: errors.seconds("replay-seconds", &self.replay_seconds),
             replay_bytes: errors.number("replay-mb", &self.replay_mb) << 20,
             replays_bytes: errors.number("replays-mb", &self.replays_mb) << 20,
@@ -380,6 +410,8 @@ impl Settings {
             start_url: start_url?,
             chromium: chromium?,
             chromium_flags: chromium_flags?,
+            chromium_user: chromium_user?,
+            chromium_sandbox: chromium_sandbox?,
             xvfb: xvfb?,
             script_worker: script_worker?,
         })
@@ -453,14 +485,5 @@ impl Settings {
             Err(_) if self.ffmpeg == Path::new(DEFAULT_FFMPEG) => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a second variable of one option, which clap does not support"
-    )]
-    fn resolve_pulse_server(&self) -> Option<String> {
-        let server = self.pulse_server.clone();
-        server.or_else(|| std::env::var(PULSE_VARIABLE).ok())
     }
 }

@@ -7,15 +7,15 @@
 
 use std::{
     collections::VecDeque,
-    ffi::OsString,
     fmt, io,
-    os::unix::ffi::OsStrExt,
+    os::fd::OwnedFd,
     process::{ExitStatus, Stdio},
     sync::{Arc, LazyLock},
     time::Duration,
 };
 
 use nix::{
+    fcntl::{FcntlArg, FdFlag, fcntl},
     sys::{
         prctl,
         signal::{self, SigSet, SigmaskHow, Signal},
@@ -30,22 +30,16 @@ use tokio::{
     time,
 };
 
+use super::environment::{self, Inherited};
 use crate::{
     lines::{Line, LineBuffer},
     system::sync::job_thread::JobThread,
 };
 
-/// The prefix of the variables that hold our own settings. Children do not inherit them, because
-/// one may hold a token.
-const OWN_VARIABLE_PREFIX: &str = "BERTH_";
-
 /// The number of output lines kept for the error report if a child fails.
 const TAIL_LINES: usize = 40;
 /// The number of bytes kept of each of these lines.
 const TAIL_LINE_BYTES: usize = 1024;
-
-/// The directories for programs if the environment has no `PATH`.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 static SPAWNER: LazyLock<JobThread> = LazyLock::new(|| JobThread::start("spawner"));
 
@@ -70,12 +64,8 @@ pub(super) async fn on_spawner<T: Send + 'static>(
     unsafe_code,
     reason = "the death signal must be requested between fork and exec"
 )]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "removes our settings from the environment"
-)]
-pub async fn spawn(mut command: Command) -> io::Result<process::Child> {
-    remove_own_variables(&mut command, std::env::vars_os().map(|(name, _)| name));
+pub async fn spawn(mut command: Command, inherited: Inherited) -> io::Result<process::Child> {
+    environment::limit(&mut command, inherited);
     command.process_group(0);
     let parent = Pid::this();
     // SAFETY: the hook makes only async-signal-safe calls (prctl, getppid, sigprocmask) and does
@@ -104,36 +94,19 @@ pub async fn spawn(mut command: Command) -> io::Result<process::Child> {
     on_spawner(start, on_abandoned).await?
 }
 
-/// Removes our own variables from what the child inherits. A variable that the caller has set on
-/// `command` stays.
-fn remove_own_variables(command: &mut Command, inherited: impl Iterator<Item = OsString>) {
-    for name in inherited {
-        let is_own = name.as_bytes().starts_with(OWN_VARIABLE_PREFIX.as_bytes());
-        let is_set = command.as_std().get_envs().any(|(set, _)| set == name);
-        if is_own && !is_set {
-            command.env_remove(name);
-        }
-    }
-}
-
-/// Returns the part of our environment that third-party programs may see: search path, language
-/// and time zone. The rest may hold secrets.
+/// Makes the child inherit the descriptor, under its number in this process.
 #[expect(
-    clippy::disallowed_methods,
-    reason = "passes a part of the environment on"
+    unsafe_code,
+    reason = "the descriptor must be inherited by this child alone"
 )]
-pub(super) fn plain_environment() -> Vec<(OsString, OsString)> {
-    let is_plain = |name: &OsString| {
-        let name = name.as_bytes();
-        name.starts_with(b"LC_") || [&b"PATH"[..], b"LANG", b"LANGUAGE", b"TZ"].contains(&name)
-    };
-    let mut plain: Vec<_> = std::env::vars_os()
-        .filter(|(name, _)| is_plain(name))
-        .collect();
-    if !plain.iter().any(|(name, _)| name == "PATH") {
-        plain.push(("PATH".into(), DEFAULT_PATH.into()));
+pub fn inherit(command: &mut Command, descriptor: OwnedFd) {
+    // SAFETY: the hook makes one async-signal-safe call and does not allocate.
+    unsafe {
+        command.pre_exec(move || {
+            fcntl(&descriptor, FcntlArg::F_SETFD(FdFlag::empty()))?;
+            Ok(())
+        });
     }
-    plain
 }
 
 /// Describes how a child ended, for error messages.
@@ -184,10 +157,12 @@ impl Child {
     pub async fn spawn(
         name: &'static str,
         command: Command,
+        inherited: Inherited,
         stdout: Stdout,
         listener: Listener,
     ) -> io::Result<(Self, Option<ChildStdout>)> {
-        Self::spawn_with_stdin(name, command, Stdio::null(), stdout, listener).await
+        let stdin = Stdio::null();
+        Self::spawn_with_stdin(name, command, inherited, stdin, stdout, listener).await
     }
 
     /// Starts a child with the given standard input.
@@ -197,12 +172,13 @@ impl Child {
     pub async fn spawn_with_stdin(
         name: &'static str,
         command: Command,
+        inherited: Inherited,
         stdin: Stdio,
         stdout: Stdout,
         listener: Listener,
     ) -> io::Result<(Self, Option<ChildStdout>)> {
         let consumer = LineConsumer::Listener(listener);
-        Self::spawn_inner(name, command, stdin, stdout, consumer).await
+        Self::spawn_inner(name, command, inherited, stdin, stdout, consumer).await
     }
 
     /// Starts a child with an empty standard input. Lines of its standard error go to `parser`
@@ -213,16 +189,19 @@ impl Child {
     pub async fn spawn_with_log_parser(
         name: &'static str,
         command: Command,
+        inherited: Inherited,
         stdout: Stdout,
         parser: LogParser,
     ) -> io::Result<(Self, Option<ChildStdout>)> {
         let consumer = LineConsumer::LogParser(parser);
-        Self::spawn_inner(name, command, Stdio::null(), stdout, consumer).await
+        let stdin = Stdio::null();
+        Self::spawn_inner(name, command, inherited, stdin, stdout, consumer).await
     }
 
     async fn spawn_inner(
         name: &'static str,
         mut command: Command,
+        inherited: Inherited,
         stdin: Stdio,
         stdout: Stdout,
         consumer: LineConsumer,
@@ -231,7 +210,7 @@ impl Child {
             .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut inner = spawn(command).await?;
+        let mut inner = spawn(command, inherited).await?;
         let pid = inner.id().unwrap_or_default();
         let tail = Tail::default();
         let mut pipe = inner.stdout.take();
@@ -413,30 +392,4 @@ async fn read_lines(
         }
     }
     lines.take_rest().into_iter().for_each(consume);
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ffi::OsStr;
-
-    use super::*;
-
-    #[test]
-    fn own_variables_are_removed_unless_set_for_the_child() {
-        let mut command = Command::new("x");
-        command.env("BERTH_AGENT_START_URL", "about:blank");
-        let inherited = ["PATH", "BERTH_AGENT_START_URL", "BERTH_AGENT_TOKEN"];
-        remove_own_variables(&mut command, inherited.into_iter().map(OsString::from));
-        let changes: Vec<_> = command.as_std().get_envs().collect();
-        assert_eq!(
-            changes,
-            [
-                (
-                    OsStr::new("BERTH_AGENT_START_URL"),
-                    Some(OsStr::new("about:blank"))
-                ),
-                (OsStr::new("BERTH_AGENT_TOKEN"), None),
-            ]
-        );
-    }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! child       a supervised helper program; its output goes to the log
 //! confinement/ a child that runs as another user and sees a part of the file system
+//! environment the variables that children receive
 //! session/    a client program that leads a session, with pipes or a pseudo-terminal
 //! pty         pseudo-terminals
 //! tree/       snapshots of /proc; signals and kills whole process trees
@@ -32,6 +33,7 @@ pub mod boot;
 pub mod cgroup;
 pub mod child;
 pub mod confinement;
+pub mod environment;
 pub mod freeze;
 pub mod open_files;
 pub mod pty;

@@ -145,8 +145,14 @@ async fn wait_until_finished_under_load(agent: &TestAgent, id: &str, painter: &P
 
 /// Plays the videos in Chromium and seeks in them. Each must be 320 pixels wide.
 async fn chromium_plays(agent: &TestAgent, videos: &[&Path]) {
+    // Chromium's user cannot read the agent's own files.
+    let public = TempDir::new().unwrap();
+    std::fs::set_permissions(public.path(), Permissions::from_mode(0o755)).unwrap();
     for video in videos {
-        let url = format!("file://{}", video.display());
+        let copy = public.path().join("video.mp4");
+        std::fs::copy(video, &copy).unwrap();
+        std::fs::set_permissions(&copy, Permissions::from_mode(0o644)).unwrap();
+        let url = format!("file://{}", copy.display());
         let request = agent.put("/chromium/start_url").json(&json!({"url": url}));
         agent.ok(request).await;
         let mut page = Page::of(agent).await;

@@ -5,7 +5,7 @@ use std::{
     io::{self, Read},
     os::{
         fd::AsFd,
-        unix::fs::{OpenOptionsExt, PermissionsExt},
+        unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
@@ -77,7 +77,9 @@ impl ScriptDownloads {
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(source)?;
         let metadata = file.metadata()?;
-        if !metadata.is_file() {
+        // The browser names the path, and the agent may read more than the browser.
+        let owner = fs::metadata(&downloads.directory)?.uid();
+        if !metadata.is_file() || metadata.uid() != owner {
             return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
         }
         self.check_quota(metadata.len())?;

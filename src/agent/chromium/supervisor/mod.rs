@@ -33,8 +33,8 @@ use url::Url;
 
 use self::{attend::RunEnd, restart_delay::RestartDelay};
 use super::{
-    BrowserState, Chromium, DisplayStatus, LeaseError, LeaseMode, NotReady, ProfileLease, Request,
-    ResizeError, Status, leftovers,
+    BrowserState, Chromium, DisplayStatus, Identity, LeaseError, LeaseMode, NotReady, ProfileLease,
+    Request, ResizeError, Status, leftovers,
 };
 use crate::{
     agent::{display::Display, logs::Logs, settings::Config},
@@ -47,6 +47,7 @@ const REQUEST_QUEUE: usize = 16;
 
 struct Supervisor {
     config: Arc<Config>,
+    identity: Arc<Identity>,
     logs: Logs,
     shutdown: Shutdown,
     requests: mpsc::Receiver<Request>,
@@ -66,7 +67,13 @@ struct Supervisor {
 }
 
 /// Starts the supervisor, and returns the handle at once.
-pub(in crate::agent) fn start(config: Arc<Config>, logs: Logs, shutdown: &Shutdown) -> Chromium {
+pub(in crate::agent) fn start(
+    config: Arc<Config>,
+    identity: Identity,
+    logs: Logs,
+    shutdown: &Shutdown,
+) -> Chromium {
+    let identity = Arc::new(identity);
     let (requests_sender, requests) = mpsc::channel(REQUEST_QUEUE);
     let (state, state_receiver) = watch::channel(BrowserState::Starting);
     let (status, status_receiver) = watch::channel(Status {
@@ -79,6 +86,7 @@ pub(in crate::agent) fn start(config: Arc<Config>, logs: Logs, shutdown: &Shutdo
             DisplayStatus::Down
         },
         viewport: config.viewport,
+        identity: identity.clone(),
     });
     let (focused, focused_receiver) = watch::channel(0);
     let supervisor = Supervisor {
@@ -95,6 +103,7 @@ pub(in crate::agent) fn start(config: Arc<Config>, logs: Logs, shutdown: &Shutdo
         reserves_frame_buffer: true,
         resize_reply: None,
         config,
+        identity,
         logs,
     };
     shutdown.spawn(supervisor.run());

@@ -47,6 +47,7 @@ impl Supervisor {
         let display = self.display.as_ref();
         let process = Process::start(
             &self.config,
+            &self.identity,
             self.viewport,
             display,
             self.generation,

@@ -36,6 +36,9 @@ pub(crate) fn describe(status: &Status) -> ChromiumStatus {
         restarts: status.restarts,
         generation: devtools.map(|devtools| devtools.generation),
         pid: devtools.map(|devtools| devtools.pid),
+        uid: status.identity.uid().as_raw(),
+        sandbox: status.identity.sandbox().name().to_owned(),
+        sandbox_reason: status.identity.sandbox().reason().map(str::to_owned),
         version: devtools.map(|devtools| devtools.version.clone()),
         reason: match &status.state {
             BrowserState::Restarting { reason } => Some(reason.to_string()),

@@ -12,7 +12,10 @@ use tokio::{
 use super::{super::host::LaunchOptions, HostStartError, agent_log};
 use crate::{
     api::ids::BrowserId,
-    system::process::child::{Child, LogParser, Stdout},
+    system::process::{
+        child::{Child, LogParser, Stdout},
+        environment::Inherited,
+    },
 };
 
 /// The time in which an agent must report its address, which it does before it starts anything.
@@ -38,7 +41,9 @@ impl AgentCommand {
         let browser = self.browser.clone();
         let log: LogParser = Box::new(move |line| agent_log::copy_line(&browser, line));
         let command = self.command(options);
-        let spawned = Child::spawn_with_log_parser("agent", command, Stdout::Pipe, log).await;
+        let spawned =
+            Child::spawn_with_log_parser("agent", command, Inherited::Helper, Stdout::Pipe, log)
+                .await;
         let (mut child, stdout) = spawned.map_err(|source| HostStartError::Spawn {
             program: self.program.display().to_string(),
             source,

@@ -49,6 +49,7 @@ use crate::{
     api::ids::BrowserId,
     control::{keys::random_hex, settings::FleetConfig, state_dir::StateDir},
     shutdown::Shutdown,
+    state_dir::mode_around_chromium,
 };
 
 /// Permission to run one host. It counts towards the browser limit until it is dropped.
@@ -202,11 +203,12 @@ impl Inner {
     }
 }
 
-/// Creates a private directory and writes the agent's token into it.
+/// Creates a directory that only its owner can list, and writes the agent's token into it.
 async fn prepare(directory: PathBuf, token_file: PathBuf, token: SecretString) -> io::Result<()> {
     let prepare = move || {
-        let mut private = DirBuilder::new();
-        private.mode(0o700).recursive(true).create(&directory)?;
+        let mut builder = DirBuilder::new();
+        let mode = mode_around_chromium();
+        builder.mode(mode).recursive(true).create(&directory)?;
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)

@@ -21,7 +21,10 @@ use tokio::process::Command;
 
 use super::matroska;
 use crate::system::{
-    process::child::{Child, Stdout},
+    process::{
+        child::{Child, Stdout},
+        environment::Inherited,
+    },
     sync::poll::poll_until,
     x11::screen::Size,
 };
@@ -67,7 +70,15 @@ pub async fn start(options: EncoderOptions<'_>) -> io::Result<(Child, FrameSende
     command.args(arguments(&options));
     let quiet = Arc::new(|_: &_| {});
     let stdin = Stdio::from(read);
-    let (child, _) = Child::spawn_with_stdin("ffmpeg", command, stdin, Stdout::Log, quiet).await?;
+    let (child, _) = Child::spawn_with_stdin(
+        "ffmpeg",
+        command,
+        Inherited::Helper,
+        stdin,
+        Stdout::Log,
+        quiet,
+    )
+    .await?;
     let sender = FrameSender {
         pipe: File::from(write),
         header: Some(matroska::header(options.size)),

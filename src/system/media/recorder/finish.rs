@@ -10,7 +10,10 @@ use std::{
 
 use tokio::{process::Command, time};
 
-use crate::system::process::child::{Child, Stdout};
+use crate::system::process::{
+    child::{Child, Stdout},
+    environment::Inherited,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum FinishError {
@@ -56,7 +59,8 @@ pub async fn finish(
         .args(["-fs", &max_size.to_string()])
         .arg(target);
     let quiet = Arc::new(|_: &_| {});
-    let (mut child, _) = Child::spawn("ffmpeg", command, Stdout::Log, quiet).await?;
+    let (mut child, _) =
+        Child::spawn("ffmpeg", command, Inherited::Plain, Stdout::Log, quiet).await?;
     let Ok(status) = time::timeout(timeout, child.wait()).await else {
         let _ = child.kill().await;
         return Err(FinishError::Timeout);

@@ -23,8 +23,7 @@ use super::{
 };
 use crate::system::process::{
     cgroup::Cgroup,
-    child::plain_environment,
-    open_files,
+    environment, open_files,
     pty::{self, UnregisteredTerminal},
 };
 
@@ -49,7 +48,7 @@ impl UnregisteredSession {
         command
             .args(&program.args)
             .env_clear()
-            .envs(plain_environment())
+            .envs(environment::plain())
             .envs(program.env.iter().map(|(name, value)| (name, value)));
         let terminal = connect_stdio(&mut command, &program)?;
         let cgroup = program.cgroup.take();

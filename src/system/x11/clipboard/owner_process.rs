@@ -9,7 +9,10 @@ use tokio::{
 };
 
 use super::{COMMAND, event, request};
-use crate::system::{process::child, x11::server::DisplayAccess};
+use crate::system::{
+    process::{child, environment::Inherited},
+    x11::server::DisplayAccess,
+};
 
 /// The running program, even if its file was replaced or removed.
 const SELF_PROGRAM: &str = "/proc/self/exe";
@@ -58,14 +61,14 @@ impl OwnerProcess {
         command
             .arg0("berth")
             .arg(COMMAND)
-            .env_clear()
             .env("DISPLAY", format!(":{}", access.number))
             .env("XAUTHORITY", authority)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let mut child = child::spawn(command).await.map_err(OwnerError::Start)?;
+        let child = child::spawn(command, Inherited::Plain).await;
+        let mut child = child.map_err(OwnerError::Start)?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(input), Some(events), Some(errors)) = pipes else {
             return Err(OwnerError::Start(io::ErrorKind::BrokenPipe.into()));

@@ -1,0 +1,111 @@
+//! The user that Chromium runs as, and whether its sandbox is required.
+
+use std::{ffi::CString, str::FromStr};
+
+use nix::unistd::{Gid, Uid, User, getgrouplist};
+
+use crate::system::process::session::Credentials;
+
+/// The value of `--chromium-user` for a user of the agent's own choice.
+const AUTO: &str = "auto";
+
+/// The user that Chromium runs as if the agent is root.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ChromiumUser {
+    /// A uid that no other agent of the machine uses.
+    Dedicated,
+    /// A user of the system.
+    Named(Credentials),
+}
+
+/// Whether Chromium's own sandbox is used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SandboxMode {
+    /// Used wherever the system permits it.
+    Auto,
+    /// The agent does not start without it.
+    Required,
+    Off,
+}
+
+impl ChromiumUser {
+    /// Looks up the user, unless it is `auto`. Only root can run Chromium as another user.
+    pub(super) fn find(name: &str) -> Result<Self, String> {
+        if name == AUTO {
+            return Ok(ChromiumUser::Dedicated);
+        }
+        let credentials = find_credentials(name)?;
+        let own = Uid::effective();
+        if credentials.uid != own && !own.is_root() {
+            return Err("cannot switch user: the agent is not running as root".to_owned());
+        }
+        Ok(ChromiumUser::Named(credentials))
+    }
+}
+
+/// Returns the credentials of a user by name or uid. A uid needs no entry in the user database.
+fn find_credentials(name: &str) -> Result<Credentials, String> {
+    let number = name.parse::<u32>().ok();
+    let entry = match number {
+        Some(uid) => User::from_uid(Uid::from_raw(uid)),
+        None => User::from_name(name),
+    };
+    match (entry.map_err(|error| error.to_string())?, number) {
+        (Some(entry), _) => {
+            let name = CString::new(entry.name).map_err(|error| error.to_string())?;
+            let groups = getgrouplist(&name, entry.gid).map_err(|error| error.to_string())?;
+            Ok(Credentials {
+                uid: entry.uid,
+                gid: entry.gid,
+                groups,
+            })
+        }
+        (None, Some(uid)) => Ok(Credentials {
+            uid: Uid::from_raw(uid),
+            gid: Gid::from_raw(uid),
+            groups: Vec::new(),
+        }),
+        (None, None) => Err(format!("no user `{name}`")),
+    }
+}
+
+impl FromStr for SandboxMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(SandboxMode::Auto),
+            "required" => Ok(SandboxMode::Required),
+            "off" => Ok(SandboxMode::Off),
+            other => Err(format!("`{other}` is not auto, required or off")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_is_found_by_name_and_uid_and_an_unknown_name_is_an_error() {
+        assert_eq!(ChromiumUser::find("auto"), Ok(ChromiumUser::Dedicated));
+        assert!(
+            ChromiumUser::find("no-such-user")
+                .unwrap_err()
+                .contains("no user")
+        );
+        let own = Uid::effective();
+        let Ok(ChromiumUser::Named(found)) = ChromiumUser::find(&own.to_string()) else {
+            panic!("the own user is found");
+        };
+        assert_eq!(found.uid, own);
+        let other = ChromiumUser::find("1234567");
+        assert_eq!(other.is_ok(), own.is_root(), "{other:?}");
+    }
+
+    #[test]
+    fn sandbox_mode_is_one_of_three_words() {
+        assert_eq!("required".parse(), Ok(SandboxMode::Required));
+        assert!("yes".parse::<SandboxMode>().is_err());
+    }
+}
