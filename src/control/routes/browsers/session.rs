@@ -4,6 +4,7 @@ use axum::{
     extract::{FromRequestParts, Request, State},
     response::Response,
 };
+use http::Method;
 use utoipa::openapi::{
     OpenApi, Paths, RefOr, Required,
     path::{Parameter, ParameterBuilder, ParameterIn},
@@ -61,8 +62,13 @@ impl SessionForwarder {
 pub(crate) async fn forward(
     forwarder: SessionForwarder,
     Path((id, _)): Path<(String, String)>,
-    request: Request,
+    mut request: Request,
 ) -> ApiResult<Response> {
+    // These are never forwarded. No session route supports OPTIONS either, so the agent responds to
+    // it with the methods that the route does support.
+    if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+        *request.method_mut() = Method::OPTIONS;
+    }
     let path = request.uri().path().to_owned();
     let path = SessionPath::of_request(&path)?;
     let session = forwarder.session(&id).await?;

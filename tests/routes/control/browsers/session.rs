@@ -239,6 +239,23 @@ async fn internal_routes_of_agent_are_unreachable() {
 }
 
 #[tokio::test]
+async fn unsupported_method_of_a_session_route_is_405_with_the_supported_ones() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    for (method, path, allowed) in [
+        ("TRACE", "computer/click_mouse", "POST"),
+        ("OPTIONS", "computer/click_mouse", "POST"),
+        ("TRACE", "fs/read_file", "GET,HEAD"),
+    ] {
+        let path = format!("/browsers/{}/{path}", id(&browser));
+        let answer = Answer::of(dev.request(method.parse().unwrap(), &path)).await;
+        answer.assert_error(405, "method_not_allowed");
+        assert_eq!(answer.header("allow"), allowed, "{method} {path}");
+    }
+    dev.finish().await;
+}
+
+#[tokio::test]
 async fn session_routes_of_unknown_browser_are_404() {
     let dev = Dev::start().await;
     for id in ["unknown", "brw_01jd0000000000000000000000"] {
