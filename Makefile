@@ -39,7 +39,7 @@ export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) * 2)))
 # The number of cases that `make fuzz` runs of each target.
 FUZZ_CASES ?= 200000
 
-.PHONY: help setup build demo test test-fast fuzz bench lint fmt clean
+.PHONY: help setup build demo test test-fast soak fuzz bench lint fmt clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -91,6 +91,15 @@ fuzz: ## Run the fuzz targets for longer than `make test` does; FUZZ_CASES=10000
 fuzz: nextest
 	@PROPTEST_CASES=$(FUZZ_CASES) $(step) "Fuzzing ($(FUZZ_CASES) cases of each target)" \
 		"The failed input is above; a file in proptest-regressions replays it" scripts/nextest --profile fuzz --lib
+
+soak: ## Run the long forms of the tests with generated input
+soak: export BERTH_TEST_BATCHES ?= 10000
+soak: export BERTH_TEST_API_EXAMPLES ?= 200
+soak: export BERTH_TEST_API_SEED ?= $(shell echo $$RANDOM)
+soak: testbuild
+	@BERTH_TEST_PYTHON=$(venv)/bin/python \
+		$(step) "Testing with generated input" "The failed tests are named above, with the seed that repeats them" \
+		scripts/nextest --profile soak
 
 .PHONY: testbuild nextest
 testbuild: nextest build tests/clients/node_modules/.package-lock.json $(venv)/done

@@ -1,4 +1,5 @@
-//! The OpenAPI documents: validated, and used to generate clients.
+//! The OpenAPI documents: validated, used to generate clients, and compared with how the servers
+//! respond to generated requests.
 
 use std::{fs, path::Path};
 
@@ -11,6 +12,14 @@ use crate::support::{
     dev::{Dev, berth, print},
     python::{clients, output_of, python},
 };
+
+/// Generated requests per operation, unless the variable sets their number. With the variable, each
+/// constraint of the document is also violated once.
+const EXAMPLES: &str = "4";
+const EXAMPLES_VARIABLE: &str = "BERTH_TEST_API_EXAMPLES";
+/// The default seed of the generated requests.
+const SEED: &str = "4";
+const SEED_VARIABLE: &str = "BERTH_TEST_API_SEED";
 
 /// Writes the document of a server to a file of the directory.
 async fn write_document(server: &str, directory: &Path) -> String {
@@ -100,4 +109,40 @@ async fn generated_client_of_control_works() {
     });
     assert_eq!(results, expected(own));
     dev.finish().await;
+}
+
+/// Sends generated requests to a server in namespaces of its own, where it can change no file and
+/// reach no network. Fails for a server error, and for a response that the document does not
+/// describe.
+async fn fuzz(server: &str) {
+    let examples = std::env::var(EXAMPLES_VARIABLE);
+    let phases = match examples {
+        Ok(_) => "examples,coverage,fuzzing",
+        Err(_) => "examples,fuzzing",
+    };
+    let root = TempDir::new().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_berth"));
+    let mut unshare = Command::new("unshare");
+    unshare
+        .args(["--user", "--map-root-user", "--mount", "--net"])
+        .args(["--pid", "--fork", "--kill-child"])
+        .arg(python())
+        .arg(clients().join("openapi/fuzz.py"))
+        .arg(server)
+        .args([program, root.path()])
+        .args([phases, examples.as_deref().unwrap_or(EXAMPLES)])
+        .arg(std::env::var(SEED_VARIABLE).unwrap_or_else(|_| SEED.to_owned()))
+        .arg(program.parent().unwrap())
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    output_of(&mut unshare).await;
+}
+
+#[tokio::test]
+async fn agent_responds_as_its_document_describes() {
+    fuzz("agent").await;
+}
+
+#[tokio::test]
+async fn control_responds_as_its_document_describes() {
+    fuzz("control").await;
 }
