@@ -70,6 +70,10 @@ async fn user_reaches_named_paths_below_a_closed_directory_and_nothing_else() {
 }
 
 #[tokio::test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test starts itself as another process"
+)]
 async fn probe_reports_that_no_namespaces_can_be_created() {
     /// Runs the probe in a user namespace that allows no others below it.
     const VARIABLE: &str = "BERTH_TEST_PROBE";

@@ -156,6 +156,7 @@ fn methods_outside_of_the_table_are_refused_by_name() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn parameters_beyond_the_script_are_refused() {
     let mut scene = Scene::running("A");
     let files = |paths: &[&str]| json!({ "files": paths });
