@@ -139,7 +139,12 @@ async fn crash_leaves_no_process_and_no_active_browser() {
         ))
         .await;
     assert!(gone.body["deleted_at"].is_string(), "{}", gone.body);
-    assert!(!dev.state_dir().join("browsers").exists());
+    let directory = dev.state_dir().join("browsers");
+    until("the removal of the browsers' directories", async || {
+        let mut entries = std::fs::read_dir(&directory).unwrap();
+        entries.next().is_none().then_some(())
+    })
+    .await;
     dev.browser(json!({"name": "a"})).await;
     dev.finish().await;
 }
