@@ -11,7 +11,10 @@ use super::{
     state_dir::StateDir,
     store::{ApiKeyRow, ProjectRow, Store, StoreError},
 };
-use crate::api::{api_keys::Days, name};
+use crate::{
+    api::{api_keys::Days, name},
+    shutdown::Shutdown,
+};
 
 /// Options of `berth key create`.
 #[derive(Debug, Clone, clap::Args)]
@@ -72,7 +75,7 @@ async fn create_in(store: &Store, options: &KeyCreate) -> Result<CreatedKey, Key
         },
     };
     let expiry = options.expires_in_days.map(|days| days.after(Utc::now()));
-    let keys = ApiKeys::new(store.clone());
+    let keys = ApiKeys::new(store.clone(), Shutdown::new());
     let (record, key) = keys.create(&options.name, project, expiry).await?;
     Ok(CreatedKey {
         record,

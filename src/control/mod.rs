@@ -224,7 +224,7 @@ pub async fn start(
     let metrics_token = config.metrics_token.as_ref();
     let control = Control {
         services: Arc::new(Services {
-            keys: ApiKeys::new(store.clone()),
+            keys: ApiKeys::new(store.clone(), shutdown.clone()),
             tokens: SessionTokens::new(&session_secret(&state_dir)?),
             proxy: Proxy::new(&shutdown, idle_connections(&config)),
             metrics_token: metrics_token.map(|token| StaticToken::new(Some(token))),

@@ -5,9 +5,12 @@
 //!
 //! A key that was looked up is cached for [`CACHE_TTL`]. Rotating or deleting a key clears the
 //! cache of this process, so the limit applies only to changes by other processes.
+//!
+//! A key whose deletion cannot be stored, as on a full disk, is denied by this process, which
+//! repeats the deletion in the background ([`deletion`]).
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,8 +21,13 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::store::{ApiKeyRow, NewApiKey, Store, StoreError};
-use crate::api::ids::{KeyId, ProjectId};
+use super::store::{ApiKeyRow, Authorized, CallerKey, NewApiKey, Store, StoreError};
+use crate::{
+    api::ids::{KeyId, ProjectId},
+    shutdown::Shutdown,
+};
+
+mod deletion;
 
 #[cfg(test)]
 mod tests;
@@ -63,6 +71,13 @@ pub enum KeyError {
         .0.to_rfc3339_opts(SecondsFormat::Millis, true)
     )]
     OutlivesCaller(DateTime<Utc>),
+    #[error("the API key of the request is no longer valid")]
+    CallerInvalid,
+    #[error(
+        "the deletion of the API key cannot be stored yet; this server denies the key and repeats \
+         the deletion until it succeeds or the server ends"
+    )]
+    DeletionNotStored,
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("background task failed: {0}")]
@@ -74,6 +89,7 @@ pub enum KeyError {
 pub struct ApiKeys {
     store: Store,
     cache: Arc<Mutex<Cache>>,
+    shutdown: Shutdown,
 }
 
 /// The keys by their public part.
@@ -82,6 +98,8 @@ struct Cache {
     entries: HashMap<String, CacheEntry>,
     /// Counts how often the cache was cleared. Rows that were read before the last time are stale.
     generation: u64,
+    /// The public parts of the keys whose deletion could not be stored yet.
+    denied: HashSet<String>,
 }
 
 struct CacheEntry {
@@ -104,9 +122,11 @@ struct GeneratedKey {
 }
 
 impl ApiKeys {
-    pub fn new(store: Store) -> ApiKeys {
+    /// Returns the service. `shutdown` ends its background tasks.
+    pub fn new(store: Store, shutdown: Shutdown) -> ApiKeys {
         ApiKeys {
             store,
+            shutdown,
             cache: Arc::default(),
         }
     }
@@ -118,6 +138,18 @@ impl ApiKeys {
         project_id: Option<ProjectId>,
         expires_at: Option<DateTime<Utc>>,
     ) -> Result<(ApiKeyRow, SecretString), KeyError> {
+        let (new, key) = self.generate(name, project_id, expires_at).await?;
+        let row = self.store.create_api_key(new, Utc::now()).await?;
+        Ok((row, key))
+    }
+
+    /// Returns the values of a new key, and its text.
+    async fn generate(
+        &self,
+        name: &str,
+        project_id: Option<ProjectId>,
+        expires_at: Option<DateTime<Utc>>,
+    ) -> Result<(NewApiKey, SecretString), KeyError> {
         if let Some(id) = &project_id
             && self.store.find_project(id).await?.is_none()
         {
@@ -131,8 +163,7 @@ impl ApiKeys {
             project_id,
             expires_at,
         };
-        let row = self.store.create_api_key(new, Utc::now()).await?;
-        Ok((row, generated.key))
+        Ok((new, generated.key))
     }
 
     /// Creates a key on behalf of `caller`, whose project and expiry it does not exceed. Without
@@ -152,7 +183,10 @@ impl ApiKeys {
         };
         let expires_at = expires_at.or(caller.expires_at);
         caller.check_lifetime(expires_at)?;
-        self.create(name, project, expires_at).await
+        let (new, key) = self.generate(name, project, expires_at).await?;
+        let caller = self.undenied(caller)?;
+        let created = self.store.create_api_key_for(&caller, new, Utc::now());
+        Ok((created.await?.done()?, key))
     }
 
     /// Verifies a key. Returns `NotFound` for any text that is not a valid key.
@@ -172,6 +206,9 @@ impl ApiKeys {
     }
 
     async fn find(&self, public_part: &str) -> Result<KnownKey, KeyError> {
+        if self.is_denied(public_part) {
+            return Err(KeyError::NotFound);
+        }
         if let Some(key) = self.cached(public_part) {
             return Ok(key);
         }
@@ -205,31 +242,23 @@ impl ApiKeys {
         caller: &Identity,
         id: &KeyId,
     ) -> Result<(ApiKeyRow, SecretString), KeyError> {
-        let scope = caller.project.clone();
         // The project and the expiry of a key never change.
-        let row = self.get(scope.as_ref(), id).await?;
+        let row = self.get(caller.project.as_ref(), id).await?;
         caller.check_lifetime(row.expires_at)?;
+        let caller = self.undenied(caller)?;
+        if self.is_denied(&row.public_part) {
+            return Err(KeyError::NotFound);
+        }
         let generated = GeneratedKey::generate();
         let (store, id) = (self.store.clone(), id.clone());
         let (public_part, digest) = (generated.public_part, generated.digest);
         let replacing = async move {
             store
-                .replace_api_key_secret(scope.as_ref(), &id, &public_part, digest, Utc::now())
+                .replace_api_key_secret(&caller, &id, &public_part, digest, Utc::now())
                 .await
         };
-        let row = self.revoke(replacing).await?;
+        let row = self.revoke(replacing).await?.done()?;
         Ok((row.ok_or(KeyError::NotFound)?, generated.key))
-    }
-
-    /// Deletes the key, which is invalid at once.
-    pub async fn delete(&self, scope: Option<&ProjectId>, id: &KeyId) -> Result<(), KeyError> {
-        let (store, scope, id) = (self.store.clone(), scope.cloned(), id.clone());
-        let deleting = async move { store.delete_api_key(scope.as_ref(), &id).await };
-        if self.revoke(deleting).await? {
-            Ok(())
-        } else {
-            Err(KeyError::NotFound)
-        }
     }
 
     fn cached(&self, public_part: &str) -> Option<KnownKey> {
@@ -281,6 +310,15 @@ impl ApiKeys {
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock()
+    }
+}
+
+impl<T> Authorized<T> {
+    fn done(self) -> Result<T, KeyError> {
+        match self {
+            Authorized::Done(value) => Ok(value),
+            Authorized::CallerInvalid => Err(KeyError::CallerInvalid),
+        }
     }
 }
 

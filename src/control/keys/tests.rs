@@ -9,7 +9,7 @@ async fn keys() -> (tempfile::TempDir, ApiKeys) {
     let store = Store::open_sqlite(&directory.path().join("k.db"))
         .await
         .unwrap();
-    (directory, ApiKeys::new(store))
+    (directory, ApiKeys::new(store, Shutdown::new()))
 }
 
 /// Creates a key and returns the identity that it proves.
@@ -32,13 +32,14 @@ async fn key_is_valid_until_deleted() {
     for _ in 0..2 {
         assert_eq!(keys.authenticate(key).await.unwrap().key, row.id);
     }
-    keys.delete(None, &row.id).await.unwrap();
+    let caller = identity(&keys, None, None).await;
+    keys.delete(&caller, &row.id).await.unwrap();
     assert!(matches!(
         keys.authenticate(key).await,
         Err(KeyError::NotFound)
     ));
     assert!(matches!(
-        keys.delete(None, &row.id).await,
+        keys.delete(&caller, &row.id).await,
         Err(KeyError::NotFound)
     ));
 }
@@ -94,7 +95,7 @@ async fn identity_read_before_a_revocation_is_not_cached() {
         if rotated {
             keys.rotate(&caller, &row.id).await.unwrap();
         } else {
-            keys.delete(None, &row.id).await.unwrap();
+            keys.delete(&caller, &row.id).await.unwrap();
         }
         keys.insert(read.into(), generation);
         for found in [
@@ -183,10 +184,34 @@ async fn bound_key_needs_an_existing_project_and_is_visible_only_there() {
     let foreign = keys.create_for(&elsewhere, "z", Some(here.clone()), None);
     assert!(matches!(foreign.await, Err(KeyError::ForeignProject)));
     assert!(matches!(
-        keys.delete(Some(&there), &row.id).await,
+        keys.delete(&elsewhere, &row.id).await,
         Err(KeyError::NotFound)
     ));
     assert_eq!(keys.list(Some(&here), 0, 10).await.unwrap(), [row]);
     assert_eq!(keys.list(Some(&there), 0, 10).await.unwrap().len(), 2);
     assert_eq!(keys.list(None, 0, 10).await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn key_that_is_no_longer_valid_changes_nothing() {
+    let (_directory, keys) = keys().await;
+    let admin = identity(&keys, None, None).await;
+    let past = Some(Utc::now() - TimeDelta::milliseconds(1));
+    let deleted = identity(&keys, None, None).await;
+    keys.delete(&admin, &deleted.key).await.unwrap();
+    let rotated = identity(&keys, None, None).await;
+    keys.rotate(&admin, &rotated.key).await.unwrap();
+    let (row, _) = keys.create("expired", None, past).await.unwrap();
+    let expired = KnownKey::from(row).identity;
+    let (target, _) = keys.create("target", None, past).await.unwrap();
+    let before = keys.list(None, 0, 100).await.unwrap();
+    for caller in [deleted, rotated, expired] {
+        let created = keys.create_for(&caller, "x", None, None).await.map(drop);
+        let replaced = keys.rotate(&caller, &target.id).await.map(drop);
+        let deleted = keys.delete(&caller, &target.id).await;
+        for result in [created, replaced, deleted] {
+            assert!(matches!(result, Err(KeyError::CallerInvalid)), "{result:?}");
+        }
+    }
+    assert_eq!(keys.list(None, 0, 100).await.unwrap(), before);
 }

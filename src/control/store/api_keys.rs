@@ -2,8 +2,9 @@
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait, ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter, QueryOrder,
-    QuerySelect,
+    ActiveModelTrait, ActiveValue::Set, ColumnTrait, Condition, ConnectionTrait,
+    DatabaseTransaction, DeleteMany, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
+    TransactionTrait, sea_query::Expr,
 };
 
 use super::{Store, StoreError, corrupt, entity::api_key, from_millis, to_millis};
@@ -30,6 +31,21 @@ pub struct NewApiKey {
     pub digest: [u8; 32],
     pub project_id: Option<ProjectId>,
     pub expires_at: Option<DateTime<Utc>>,
+}
+
+/// The key that authorized a change of the table.
+#[derive(Debug, Clone)]
+pub struct CallerKey {
+    pub id: KeyId,
+    pub public_part: String,
+}
+
+/// The result of a change on behalf of a key.
+#[derive(Debug)]
+pub enum Authorized<T> {
+    Done(T),
+    /// The key has been deleted or rotated since, or has expired. Nothing was changed.
+    CallerInvalid,
 }
 
 impl TryFrom<api_key::Model> for ApiKeyRow {
@@ -62,30 +78,47 @@ impl Store {
         new: NewApiKey,
         now: DateTime<Utc>,
     ) -> Result<ApiKeyRow, StoreError> {
-        let row = api_key::Model {
-            id: KeyId::generate().to_string(),
-            name: new.name,
-            public_part: new.public_part,
-            digest: new.digest.to_vec(),
-            project_id: new.project_id.map(|id| id.to_string()),
-            created_at: to_millis(now),
-            updated_at: to_millis(now),
-            expires_at: new.expires_at.map(to_millis),
+        insert(&self.db, new, now).await
+    }
+
+    /// Creates a key on behalf of `caller`.
+    pub async fn create_api_key_for(
+        &self,
+        caller: &CallerKey,
+        new: NewApiKey,
+        now: DateTime<Utc>,
+    ) -> Result<Authorized<ApiKeyRow>, StoreError> {
+        let Some(transaction) = self.begin_as(caller, now).await? else {
+            return Ok(Authorized::CallerInvalid);
         };
-        let insert = api_key::ActiveModel {
-            id: Set(row.id.clone()),
-            name: Set(row.name.clone()),
-            public_part: Set(row.public_part.clone()),
-            digest: Set(row.digest.clone()),
-            project_id: Set(row.project_id.clone()),
-            created_at: Set(row.created_at),
-            updated_at: Set(row.updated_at),
-            expires_at: Set(row.expires_at),
-        };
-        api_key::Entity::insert(insert)
-            .exec_without_returning(&self.db)
+        let row = insert(&transaction, new, now).await?;
+        transaction.commit().await?;
+        Ok(Authorized::Done(row))
+    }
+
+    /// Begins a transaction in which the key of `caller` is valid until the end. Returns `None` if
+    /// it is not valid now.
+    async fn begin_as(
+        &self,
+        caller: &CallerKey,
+        now: DateTime<Utc>,
+    ) -> Result<Option<DatabaseTransaction>, StoreError> {
+        let transaction = self.db.begin().await?;
+        let unexpired = Condition::any()
+            .add(api_key::Column::ExpiresAt.is_null())
+            .add(api_key::Column::ExpiresAt.gt(to_millis(now)));
+        // An update without effect locks the row, unlike a query.
+        let locked = api_key::Entity::update_many()
+            .col_expr(
+                api_key::Column::UpdatedAt,
+                Expr::col(api_key::Column::UpdatedAt).into(),
+            )
+            .filter(api_key::Column::Id.eq(caller.id.to_string()))
+            .filter(api_key::Column::PublicPart.eq(&caller.public_part))
+            .filter(unexpired)
+            .exec(&transaction)
             .await?;
-        row.try_into()
+        Ok((locked.rows_affected > 0).then_some(transaction))
     }
 
     pub async fn find_api_key_by_public_part(
@@ -139,18 +172,18 @@ impl Store {
             .collect()
     }
 
-    /// Replaces the secret of a key. Returns `None` if there is no such key.
+    /// Replaces the secret of a key on behalf of `caller`. Returns `None` if there is no such key.
     pub async fn replace_api_key_secret(
         &self,
-        scope: Option<&ProjectId>,
+        caller: &CallerKey,
         id: &KeyId,
         public_part: &str,
         digest: [u8; 32],
         now: DateTime<Utc>,
-    ) -> Result<Option<ApiKeyRow>, StoreError> {
-        if self.find_api_key(scope, id).await?.is_none() {
-            return Ok(None);
-        }
+    ) -> Result<Authorized<Option<ApiKeyRow>>, StoreError> {
+        let Some(transaction) = self.begin_as(caller, now).await? else {
+            return Ok(Authorized::CallerInvalid);
+        };
         let change = api_key::ActiveModel {
             id: Set(id.to_string()),
             public_part: Set(public_part.to_owned()),
@@ -158,24 +191,68 @@ impl Store {
             updated_at: Set(to_millis(now)),
             ..Default::default()
         };
-        match change.update(&self.db).await {
-            Ok(row) => Ok(Some(row.try_into()?)),
-            Err(sea_orm::DbErr::RecordNotUpdated) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let row = match change.update(&transaction).await {
+            Ok(row) => Some(row.try_into()?),
+            Err(sea_orm::DbErr::RecordNotUpdated) => None,
+            Err(error) => return Err(error.into()),
+        };
+        transaction.commit().await?;
+        Ok(Authorized::Done(row))
     }
 
-    /// Deletes a key. Returns whether there was one.
-    pub async fn delete_api_key(
+    /// Deletes a key on behalf of `caller`. Returns whether there was one.
+    pub async fn delete_api_key_for(
         &self,
-        scope: Option<&ProjectId>,
+        caller: &CallerKey,
         id: &KeyId,
-    ) -> Result<bool, StoreError> {
-        let mut delete =
-            api_key::Entity::delete_many().filter(api_key::Column::Id.eq(id.to_string()));
-        if let Some(project) = scope {
-            delete = delete.filter(api_key::Column::ProjectId.eq(project.to_string()));
-        }
-        Ok(delete.exec(&self.db).await?.rows_affected > 0)
+        now: DateTime<Utc>,
+    ) -> Result<Authorized<bool>, StoreError> {
+        let Some(transaction) = self.begin_as(caller, now).await? else {
+            return Ok(Authorized::CallerInvalid);
+        };
+        let deleted = deletion(id).exec(&transaction).await?.rows_affected > 0;
+        transaction.commit().await?;
+        Ok(Authorized::Done(deleted))
     }
+
+    /// Deletes a key whose deletion was authorized earlier. Succeeds if there is none.
+    pub async fn delete_api_key(&self, id: &KeyId) -> Result<(), StoreError> {
+        deletion(id).exec(&self.db).await?;
+        Ok(())
+    }
+}
+
+fn deletion(id: &KeyId) -> DeleteMany<api_key::Entity> {
+    api_key::Entity::delete_many().filter(api_key::Column::Id.eq(id.to_string()))
+}
+
+async fn insert(
+    db: &impl ConnectionTrait,
+    new: NewApiKey,
+    now: DateTime<Utc>,
+) -> Result<ApiKeyRow, StoreError> {
+    let row = api_key::Model {
+        id: KeyId::generate().to_string(),
+        name: new.name,
+        public_part: new.public_part,
+        digest: new.digest.to_vec(),
+        project_id: new.project_id.map(|id| id.to_string()),
+        created_at: to_millis(now),
+        updated_at: to_millis(now),
+        expires_at: new.expires_at.map(to_millis),
+    };
+    let insert = api_key::ActiveModel {
+        id: Set(row.id.clone()),
+        name: Set(row.name.clone()),
+        public_part: Set(row.public_part.clone()),
+        digest: Set(row.digest.clone()),
+        project_id: Set(row.project_id.clone()),
+        created_at: Set(row.created_at),
+        updated_at: Set(row.updated_at),
+        expires_at: Set(row.expires_at),
+    };
+    api_key::Entity::insert(insert)
+        .exec_without_returning(db)
+        .await?;
+    row.try_into()
 }

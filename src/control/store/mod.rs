@@ -29,7 +29,7 @@ mod projects;
 mod purge_clock;
 mod replays;
 
-pub use api_keys::{ApiKeyRow, NewApiKey};
+pub use api_keys::{ApiKeyRow, Authorized, CallerKey, NewApiKey};
 pub use browsers::{BrowserRow, Change, Creation, Listing, NewBrowserRow, StateFilter};
 pub use constraints::UniqueConstraint;
 pub use projects::ProjectRow;

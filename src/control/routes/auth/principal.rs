@@ -172,6 +172,8 @@ pub(super) async fn identify_api_key(control: &Control, presented: &str) -> ApiR
             KeyError::NotFound
             | KeyError::UnknownProject
             | KeyError::ForeignProject
+            | KeyError::CallerInvalid
+            | KeyError::DeletionNotStored
             | KeyError::OutlivesCaller(_) => ApiError::unauthorized("the API key is not valid"),
         })
 }

@@ -3,7 +3,15 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::dev::{Answer, Dev};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::support::{
+    dev::{Answer, Dev},
+    wait::until,
+};
 
 fn id(key: &Value) -> &str {
     key["id"].as_str().unwrap()
@@ -212,5 +220,71 @@ async fn key_creates_and_rotates_no_key_that_outlives_it() {
     assert!(is_accepted(&dev, unlimited["key"].as_str().unwrap()).await);
     let rotated = as_caller(&rotate(&inherited.body), json!({})).await;
     assert_eq!(rotated.status, StatusCode::OK, "{}", rotated.body);
+    dev.finish().await;
+}
+
+/// Sends `part` and reads until the response contains `end`.
+async fn exchange(connection: &mut TcpStream, part: &str, end: &str) -> String {
+    connection.write_all(part.as_bytes()).await.unwrap();
+    let mut received = Vec::new();
+    while !String::from_utf8_lossy(&received).contains(end) {
+        let read = connection.read_buf(&mut received).await.unwrap();
+        assert_ne!(read, 0, "{}", String::from_utf8_lossy(&received));
+    }
+    String::from_utf8(received).unwrap()
+}
+
+#[tokio::test]
+async fn request_whose_key_is_deleted_before_its_body_arrives_creates_no_key() {
+    let dev = Dev::start().await;
+    let caller = dev.post("/org/api_keys", json!({"name": "caller"})).await;
+    let key = caller.body["key"].as_str().unwrap();
+    let body = json!({"name": "created"}).to_string();
+    let address = dev.base_url.trim_start_matches("http://");
+    let mut connection = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST /org/api_keys HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
+        body.len()
+    );
+    // The server asks for the body after it has authenticated the request.
+    let asked = exchange(&mut connection, &head, "\r\n\r\n").await;
+    assert!(asked.starts_with("HTTP/1.1 100 "), "{asked}");
+    let path = format!("/org/api_keys/{}", id(&caller.body));
+    assert_eq!(dev.delete(&path).await.status, StatusCode::NO_CONTENT);
+    let response = exchange(&mut connection, &body, "}").await;
+    assert!(response.starts_with("HTTP/1.1 401 "), "{response}");
+    let listed = dev.get("/org/api_keys").await.body;
+    assert!(!listed.to_string().contains("created\""), "{listed}");
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn key_whose_deletion_cannot_be_stored_is_denied_and_deleted_later() {
+    let dev = Dev::start().await;
+    let created = dev.post("/org/api_keys", json!({"name": "leaked"})).await;
+    let key = created.body["key"].as_str().unwrap();
+    assert!(is_accepted(&dev, key).await);
+    let path = format!("/org/api_keys/{}", id(&created.body));
+    dev.sql(
+        "CREATE TRIGGER refuse BEFORE DELETE ON api_keys \
+         BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END",
+    )
+    .await;
+    for _ in 0..2 {
+        let refused = dev.delete(&path).await;
+        refused.assert_error(503, "unavailable");
+        assert_ne!(refused.header("retry-after"), "");
+        assert!(!is_accepted(&dev, key).await);
+    }
+    dev.post(&format!("{path}/rotate"), json!({}))
+        .await
+        .assert_error(404, "not_found");
+    dev.allow().await;
+    until("the deletion of the key", async || {
+        (dev.get(&path).await.status == StatusCode::NOT_FOUND).then_some(())
+    })
+    .await;
+    assert!(!is_accepted(&dev, key).await);
     dev.finish().await;
 }

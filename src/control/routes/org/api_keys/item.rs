@@ -5,7 +5,7 @@ use http::StatusCode;
 
 use super::{TAG, to_api_key};
 use crate::{
-    api::{api_keys::ApiKey, ids::KeyId},
+    api::{ErrorBody, api_keys::ApiKey, ids::KeyId},
     control::{keys::ApiKeys, routes::auth::Principal},
     http::{ApiResult, Json, Path},
 };
@@ -40,14 +40,16 @@ pub(crate) async fn get(
     operation_id = "delete_api_key",
     tag = TAG,
     params(("id" = KeyId, Path, description = "The id of the key", example = "key_01kgc3v7e8r9t0w1x2y3z4a5b6")),
-    responses((status = 204, description = "The key is deleted"))
+    responses(
+        (status = 204, description = "The key is deleted"),
+        (status = 503, body = ErrorBody, description = "The deletion cannot be stored yet. The server denies the key, and repeats the deletion until it succeeds or the server ends"),
+    )
 )]
 pub(crate) async fn delete(
     State(keys): State<ApiKeys>,
     principal: Principal,
     Path(id): Path<KeyId>,
 ) -> ApiResult<StatusCode> {
-    let scope = principal.api_key()?.project.as_ref();
-    keys.delete(scope, &id).await?;
+    keys.delete(principal.api_key()?, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

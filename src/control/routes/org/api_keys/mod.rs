@@ -1,5 +1,7 @@
 //! `/org/api_keys`. A key that is bound to a project lists and creates only keys of that project.
 
+use std::time::Duration;
+
 use secrecy::SecretString;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -18,6 +20,8 @@ mod item;
 mod rotate;
 
 const TAG: &str = crate::api::groups::API_KEYS;
+/// The `Retry-After` of a deletion that cannot be stored yet.
+const DELETION_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 pub(crate) fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
@@ -60,6 +64,10 @@ impl From<KeyError> for ApiError {
                 )
             }
             error @ KeyError::OutlivesCaller(_) => ApiError::forbidden(error.to_string()),
+            error @ KeyError::CallerInvalid => ApiError::unauthorized(error.to_string()),
+            error @ KeyError::DeletionNotStored => {
+                ApiError::unavailable(error.to_string(), DELETION_RETRY_AFTER)
+            }
             KeyError::Store(cause) => ApiError::internal(cause),
             KeyError::Task(cause) => ApiError::internal(cause),
         }
