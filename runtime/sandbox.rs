@@ -54,7 +54,7 @@ pub(crate) fn close_inherited() -> io::Result<()> {
 }
 
 /// Changes to `user` if the process is root. The scratch directory becomes the root directory, and
-/// belongs to that user.
+/// belongs to that user. Its group remains, which is the one of Chromium's user.
 pub(crate) fn become_user(user: &str, scratch: &Dir) -> Result<(), SandboxError> {
     if !Uid::effective().is_root() {
         return Ok(());
@@ -64,7 +64,7 @@ pub(crate) fn become_user(user: &str, scratch: &Dir) -> Result<(), SandboxError>
         .flatten()
         .ok_or_else(|| SandboxError::NoSuchUser(user.to_owned()))?;
     let (uid, gid): (Uid, Gid) = (found.uid, found.gid);
-    let chowned = fchownat(scratch.as_fd(), ".", Some(uid), Some(gid), AtFlags::empty());
+    let chowned = fchownat(scratch.as_fd(), ".", Some(uid), None, AtFlags::empty());
     check("change the owner of the scratch directory", chowned)?;
     let chrooted = fchdir(scratch.as_fd()).and_then(|()| chroot("."));
     // The root user of some containers may not do this. File permissions and the open directory
@@ -87,7 +87,8 @@ pub(crate) fn memory_limit(heap_mb: u32) -> u64 {
 /// reached first.
 pub(crate) fn set_limits(memory: u64, scratch_mb: u32) -> Result<(), SandboxError> {
     check("disable new privileges", prctl::set_no_new_privs())?;
-    umask(Mode::from_bits_truncate(0o077));
+    // Chromium reads the files that a script uploads by the group of the scratch directory.
+    umask(Mode::from_bits_truncate(0o027));
     let limits = [
         (Resource::RLIMIT_DATA, memory),
         (Resource::RLIMIT_CORE, 0),

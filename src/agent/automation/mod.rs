@@ -166,7 +166,10 @@ impl Automation {
         chromium: Chromium,
         shutdown: &Shutdown,
     ) -> io::Result<Self> {
-        let scratch = Arc::new(ScratchRoot::open(&options.scratch)?);
+        let scratch = Arc::new(ScratchRoot::open(
+            &options.scratch,
+            chromium.status().identity.gid(),
+        )?);
         let pool = Pool::start(
             PoolOptions {
                 warm_workers: options.warm_workers,

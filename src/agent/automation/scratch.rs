@@ -3,15 +3,21 @@
 
 use std::{
     fs, io,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
+
+use nix::unistd::Gid;
+
+use crate::system::files::remove::remove_or_warn;
 
 /// The parent of all scratch directories.
 #[derive(Debug)]
 pub(super) struct ScratchRoot {
     path: PathBuf,
+    /// The group of Chromium's user, which reads the files that a script uploads.
+    chromium_group: Gid,
     next: AtomicU64,
 }
 
@@ -22,21 +28,17 @@ pub(super) struct Scratch(PathBuf);
 
 impl ScratchRoot {
     /// Creates or opens the directory, and removes the leftovers of a crash.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, chromium_group: Gid) -> io::Result<Self> {
         fs::create_dir_all(path)?;
         // Workers run as another user: it may enter, but not list the directories of others.
         fs::set_permissions(path, fs::Permissions::from_mode(0o711))?;
         for entry in fs::read_dir(path)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                fs::remove_dir_all(entry.path())?;
-            } else {
-                fs::remove_file(entry.path())?;
-            }
+            remove_or_warn(&entry?.path());
         }
         Ok(ScratchRoot {
             // Without symbolic links: scripts name their files by this path to the browser.
             path: path.canonicalize()?,
+            chromium_group,
             next: AtomicU64::new(1),
         })
     }
@@ -46,7 +48,14 @@ impl ScratchRoot {
         let path = self.path.join(number.to_string());
         fs::create_dir(&path)?;
         let scratch = Scratch(path);
-        fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o700))?;
+        let mode = if self.chromium_group == Gid::effective() {
+            0o700
+        } else {
+            chown(&scratch.0, None, Some(self.chromium_group.as_raw()))?;
+            // Files and directories in it get its group.
+            0o2750
+        };
+        fs::set_permissions(&scratch.0, fs::Permissions::from_mode(mode))?;
         Ok(scratch)
     }
 }
@@ -59,9 +68,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "cannot remove a scratch directory");
-        }
+        remove_or_warn(&self.0);
     }
 }
 
@@ -76,7 +83,7 @@ mod tests {
         fs::create_dir_all(root.join("7/deep")).unwrap();
         fs::write(root.join("7/deep/file"), "x").unwrap();
         fs::write(root.join("stray"), "x").unwrap();
-        let scratch_root = ScratchRoot::open(&root).unwrap();
+        let scratch_root = ScratchRoot::open(&root, Gid::effective()).unwrap();
         assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
         let scratch = scratch_root.create().unwrap();
         fs::write(scratch.path().join("made"), "x").unwrap();

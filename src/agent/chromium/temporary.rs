@@ -3,7 +3,7 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{DirBuilder, File, OpenOptions},
     io::{self, Read},
     os::{
         fd::AsRawFd,
@@ -14,7 +14,7 @@ use std::{
 
 use tokio::process::Command;
 
-use crate::system::process::child;
+use crate::system::{files::remove::remove_all, process::child};
 
 /// The suffix that Chromium appends for the socket that finds a running instance.
 const SOCKET_SUFFIX: &str = "/org.chromium.Chromium.XXXXXX/SingletonSocket";
@@ -37,7 +37,7 @@ pub(super) struct TemporaryDir {
 
 impl TemporaryDir {
     pub(super) fn create(path: PathBuf) -> io::Result<Self> {
-        clear(&path)?;
+        remove_all(&path)?;
         DirBuilder::new().mode(0o700).create(&path)?;
         Ok(TemporaryDir { path })
     }
@@ -80,21 +80,16 @@ impl TemporaryDir {
 
 impl Drop for TemporaryDir {
     fn drop(&mut self) {
-        if let Err(error) = clear(&self.path) {
+        if let Err(error) = remove_all(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove temporary files");
         }
     }
 }
 
-fn clear(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[tokio::test]

@@ -84,7 +84,7 @@ impl Identity {
         credentials.map_or_else(Uid::effective, |credentials| credentials.uid)
     }
 
-    pub(super) fn gid(&self) -> Gid {
+    pub(in crate::agent) fn gid(&self) -> Gid {
         let credentials = self.credentials();
         credentials.map_or_else(Gid::effective, |credentials| credentials.gid)
     }

@@ -248,8 +248,8 @@ async fn request_whose_key_is_deleted_before_its_body_arrives_creates_no_key() {
         body.len()
     );
     // The server asks for the body after it has authenticated the request.
-    let asked = exchange(&mut connection, &head, "\r\n\r\n").await;
-    assert!(asked.starts_with("HTTP/1.1 100 "), "{asked}");
+    let requested = exchange(&mut connection, &head, "\r\n\r\n").await;
+    assert!(requested.starts_with("HTTP/1.1 100 "), "{requested}");
     let path = format!("/org/api_keys/{}", id(&caller.body));
     assert_eq!(dev.delete(&path).await.status, StatusCode::NO_CONTENT);
     let response = exchange(&mut connection, &body, "}").await;
