@@ -111,7 +111,7 @@ impl Store {
         let locked = api_key::Entity::update_many()
             .col_expr(
                 api_key::Column::UpdatedAt,
-                Expr::col(api_key::Column::UpdatedAt).into(),
+                Expr::col(api_key::Column::UpdatedAt),
             )
             .filter(api_key::Column::Id.eq(caller.id.to_string()))
             .filter(api_key::Column::PublicPart.eq(&caller.public_part))
