@@ -63,6 +63,14 @@ impl Shutdown {
         self.token.cancelled().await;
     }
 
+    /// Waits for `delay`. Returns false, without waiting longer, when the shutdown is requested.
+    pub async fn sleep(&self, delay: Duration) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(delay) => true,
+            () = self.requested() => false,
+        }
+    }
+
     #[must_use]
     pub fn token(&self) -> CancellationToken {
         self.token.clone()

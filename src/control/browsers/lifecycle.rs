@@ -156,11 +156,7 @@ impl Browsers {
         let this = self.clone();
         self.inner.shutdown.spawn(async move {
             let mut delays = Backoff::new(RECORD_RETRY_DELAY.0, RECORD_RETRY_DELAY.1);
-            loop {
-                tokio::select! {
-                    () = tokio::time::sleep(delays.next_delay()) => {}
-                    () = this.inner.shutdown.requested() => return,
-                }
+            while this.inner.shutdown.sleep(delays.next_delay()).await {
                 if this.try_record_end(&id, end).await.is_ok() {
                     return;
                 }

@@ -70,14 +70,7 @@ impl ApiKeys {
 
     async fn repeat_deletion(self, id: KeyId, public_part: String) {
         let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(delays.next_delay()) => {}
-                () = self.shutdown.requested() => {
-                    tracing::error!(key = %id, "an API key is not deleted and valid after a restart");
-                    return;
-                }
-            }
+        while self.shutdown.sleep(delays.next_delay()).await {
             match self.store.delete_api_key(&id).await {
                 Ok(()) => {
                     tracing::info!(key = %id, "API key deleted");
@@ -88,5 +81,6 @@ impl ApiKeys {
                 Err(error) => tracing::warn!(key = %id, %error, "cannot delete an API key"),
             }
         }
+        tracing::error!(key = %id, "an API key is not deleted and valid after a restart");
     }
 }

@@ -43,9 +43,8 @@ impl Replays {
                     return;
                 }
                 tracing::warn!(%browser, %error, "cannot store orphaned recordings; retrying");
-                tokio::select! {
-                    () = tokio::time::sleep(delays.next_delay()) => {}
-                    () = this.inner.shutdown.requested() => return,
+                if !this.inner.shutdown.sleep(delays.next_delay()).await {
+                    return;
                 }
             }
         })

@@ -55,11 +55,7 @@ impl HostDirectory {
     async fn retry(self, removed: CancellationToken) {
         let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
         let directory = self.path.display();
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(delays.next_delay()) => {}
-                () = self.shutdown.requested() => return,
-            }
+        while self.shutdown.sleep(delays.next_delay()).await {
             match self.try_remove().await {
                 Ok(()) => {
                     tracing::info!(%directory, "directory of a host removed");
