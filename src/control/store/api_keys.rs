@@ -241,16 +241,7 @@ async fn insert(
         updated_at: to_millis(now),
         expires_at: new.expires_at.map(to_millis),
     };
-    let insert = api_key::ActiveModel {
-        id: Set(row.id.clone()),
-        name: Set(row.name.clone()),
-        public_part: Set(row.public_part.clone()),
-        digest: Set(row.digest.clone()),
-        project_id: Set(row.project_id.clone()),
-        created_at: Set(row.created_at),
-        updated_at: Set(row.updated_at),
-        expires_at: Set(row.expires_at),
-    };
+    let insert = api_key::ActiveModel::from(row.clone()).reset_all();
     api_key::Entity::insert(insert)
         .exec_without_returning(db)
         .await?;

@@ -1,7 +1,7 @@
 //! The table of projects.
 
 use chrono::{DateTime, Utc};
-use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter};
+use sea_orm::{ActiveModelTrait, ColumnTrait, EntityTrait, QueryFilter};
 
 use super::{Store, StoreError, corrupt, entity::project, from_millis, to_millis};
 use crate::api::ids::ProjectId;
@@ -79,16 +79,7 @@ impl Store {
             updated_at: to_millis(now),
             deleted_at: None,
         };
-        let insert = project::ActiveModel {
-            id: Set(row.id.clone()),
-            name: Set(row.name.clone()),
-            live_name: Set(row.live_name.clone()),
-            status: Set(row.status.clone()),
-            default_marker: Set(row.default_marker),
-            created_at: Set(row.created_at),
-            updated_at: Set(row.updated_at),
-            deleted_at: Set(row.deleted_at),
-        };
+        let insert = project::ActiveModel::from(row.clone()).reset_all();
         project::Entity::insert(insert)
             .exec_without_returning(&self.db)
             .await?;
