@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{
+    Value, json,
+    value::{RawValue, to_raw_value},
+};
 
 use super::{FIRST_RELAY_ID, LAST_RELAY_ID, Relay, RelayCommand, worlds::SHARED_WORLD};
 
@@ -125,8 +128,9 @@ fn with_id(text: &[u8], id: i64) -> Option<Bytes> {
 }
 
 /// Returns the same command with other parameters.
-pub(super) fn with_params(text: &[u8], params: Value) -> Result<Bytes, serde_json::Error> {
-    let mut command: Command<Value> = serde_json::from_slice(text)?;
-    command.params = Some(params);
+pub(super) fn with_params(text: &[u8], params: &Value) -> Result<Bytes, serde_json::Error> {
+    let params = to_raw_value(params)?;
+    let mut command: Command<&RawValue> = serde_json::from_slice(text)?;
+    command.params = Some(&params);
     serde_json::to_vec(&command).map(Bytes::from)
 }

@@ -121,7 +121,7 @@ impl Relay {
             params.contains_key(UNIVERSAL_ACCESS),
         )?;
         params.insert("disposeOnDetach".to_owned(), true.into());
-        with_params(text, params.into())
+        with_params(text, &params.into())
             .map_err(|error| Refusal::Parameters(method.to_owned(), error))
     }
 
