@@ -7,11 +7,12 @@ use std::{
 use bytes::Bytes;
 use futures::stream;
 use reqwest::{
-    Body, StatusCode,
+    Body, Response, StatusCode,
     multipart::{Form, Part},
 };
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::support::{
     agent::{Start, TestAgent},
@@ -44,6 +45,26 @@ fn partial_form(path: &Path) -> String {
          --x\r\nContent-Disposition: form-data; name=\"files.0.file\"; filename=\"f\"\r\n\r\nhalf",
         path.display()
     )
+}
+
+/// Starts an upload of a file in `directory` that does not end while the returned sender exists.
+/// Returns when it has a temporary file there.
+async fn start_upload(
+    agent: &TestAgent,
+    directory: &TempDir,
+    name: &str,
+) -> (mpsc::Sender<Bytes>, JoinHandle<reqwest::Result<Response>>) {
+    let (sender, body) = unfinished(partial_form(&directory.path().join(name)));
+    let request = agent
+        .post("/fs/upload")
+        .header("content-type", "multipart/form-data; boundary=x")
+        .body(body);
+    let uploading = tokio::spawn(request.send());
+    until("the temporary file", async || {
+        (entries(directory.path()) == 1).then_some(())
+    })
+    .await;
+    (sender, uploading)
 }
 
 fn entries(directory: &Path) -> usize {
@@ -318,16 +339,7 @@ async fn missing_directories_appear_with_their_files() {
 async fn aborted_upload_to_missing_directory_leaves_no_files() {
     let agent = agent().await;
     let directory = TempDir::new().unwrap();
-    let (_sender, body) = unfinished(partial_form(&directory.path().join("new/deep/file")));
-    let request = agent
-        .post("/fs/upload")
-        .header("content-type", "multipart/form-data; boundary=x")
-        .body(body);
-    let uploading = tokio::spawn(request.send());
-    until("the temporary file", async || {
-        (entries(directory.path()) == 1).then_some(())
-    })
-    .await;
+    let (_sender, uploading) = start_upload(&agent, &directory, "new/deep/file").await;
     assert!(!directory.path().join("new").exists());
     uploading.abort();
     until("the removal of the temporary file", async || {
@@ -341,18 +353,8 @@ async fn aborted_upload_to_missing_directory_leaves_no_files() {
 async fn aborted_upload_leaves_no_files() {
     let agent = agent().await;
     let directory = TempDir::new().unwrap();
-    let path = directory.path().join("new");
-    let (sender, body) = unfinished(partial_form(&path));
-    let request = agent
-        .post("/fs/upload")
-        .header("content-type", "multipart/form-data; boundary=x")
-        .body(body);
-    let uploading = tokio::spawn(request.send());
-    until("the temporary file", async || {
-        (entries(directory.path()) == 1).then_some(())
-    })
-    .await;
-    assert!(!path.exists());
+    let (sender, uploading) = start_upload(&agent, &directory, "new").await;
+    assert!(!directory.path().join("new").exists());
     uploading.abort();
     let journal = agent.state_dir().join("run/drafts");
     until(
@@ -369,16 +371,7 @@ async fn aborted_upload_leaves_no_files() {
 async fn next_agent_removes_temp_files_of_killed_agent() {
     let agent = agent().await;
     let directory = TempDir::new().unwrap();
-    let (_sender, body) = unfinished(partial_form(&directory.path().join("new")));
-    let request = agent
-        .post("/fs/upload")
-        .header("content-type", "multipart/form-data; boundary=x")
-        .body(body);
-    let uploading = tokio::spawn(request.send());
-    until("the temporary file", async || {
-        (entries(directory.path()) == 1).then_some(())
-    })
-    .await;
+    let (_sender, uploading) = start_upload(&agent, &directory, "new").await;
     fs::write(directory.path().join(".berth-foreign"), "").unwrap();
     let state = agent.kill().await;
     let _ = uploading.await;
