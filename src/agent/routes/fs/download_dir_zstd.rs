@@ -21,7 +21,7 @@ use crate::{
 /// `.berth-skipped.json`, lists up to 1,000 of their paths and counts the rest.
 ///
 /// A connection that is closed early means that the archive is incomplete. A client that takes no
-/// data for 120 seconds is disconnected. A directory may have 1,000,000 entries, 128 levels deep.
+/// data for 60 seconds is disconnected. A directory may have 1,000,000 entries, 128 levels deep.
 /// At most 4 archives are made or unpacked at once.
 #[utoipa::path(
     get,
