@@ -6,7 +6,7 @@ use nix::unistd::{Gid, Uid};
 
 use crate::system::process::{session::Credentials, stat::ProcStat};
 
-/// The uids for Chromium: a range that distributions assign to nobody, large enough that two agents
+/// The uids for Chromium: a range that no distribution assigns, large enough that two agents
 /// practically never choose the same one.
 const UIDS: Range<u32> = 0x7000_0000..0x7800_0000;
 /// The uids in a container that has only 65,536 of them: those of systemd's dynamic users, which
