@@ -1,12 +1,18 @@
 //! A server's router: its routes, the guard, `/metrics`, `/docs` and the error format.
 
-use axum::{Router, middleware::from_fn, response::Redirect, routing::get};
-use http::header::CONTENT_TYPE;
+use axum::{
+    Router,
+    extract::Request,
+    middleware::{Next, from_fn},
+    response::{Redirect, Response},
+    routing::get,
+};
+use http::header::{CONTENT_TYPE, HOST};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::{
-    ApiError, Metrics,
+    ApiError, ApiResult, Metrics,
     connections::keep_authenticated,
     docs,
     openapi::{ApiInfo, document},
@@ -51,13 +57,25 @@ impl App {
             .merge(docs::router(document))
             .route("/", get(|| async { Redirect::temporary("/docs/") }))
             .fallback(|| async { ApiError::not_found("no such route") })
+            .layer(from_fn(reject_ambiguous_host))
             .layer(from_fn(record_request))
     }
 }
 
+/// Middleware that rejects requests with several `Host` headers, of which a proxy may have used
+/// another one than this server does.
+async fn reject_ambiguous_host(request: Request, next: Next) -> ApiResult<Response> {
+    if request.headers().get_all(HOST).iter().count() > 1 {
+        return Err(ApiError::bad_request(
+            "a request must have only one Host header",
+        ));
+    }
+    Ok(next.run(request).await)
+}
+
 #[cfg(test)]
 mod tests {
-    use axum::{body::Body, middleware::from_fn_with_state, response::Response};
+    use axum::{body::Body, middleware::from_fn_with_state};
     use deserr::Deserr;
     use http::{Request, StatusCode};
     use http_body_util::BodyExt;
@@ -161,6 +179,14 @@ mod tests {
         let empty = Body::empty;
         let cases = [
             (request("GET", "/nowhere").body(empty()), 404, "not_found"),
+            (
+                request("GET", "/nowhere")
+                    .header("host", "a")
+                    .header("host", "b")
+                    .body(empty()),
+                400,
+                "bad_request",
+            ),
             (
                 request("GET", "/greet").body(empty()),
                 405,
