@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    field::{self, Fields},
+    field::{self, Fields, Unsupported},
     ids::{KeyId, ProjectId},
     name::Name,
     time::Timestamp,
@@ -72,6 +72,9 @@ pub struct CreateApiKey {
     /// Days until the key expires, 1–3650. Mutually exclusive with `expires_at`.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 3650)]
     pub days_to_expire: Option<Days>,
+    /// Not supported by this build.
+    #[schema(value_type = Option<Object>)]
+    pub policy: Unsupported,
 }
 
 impl CreateApiKey {
@@ -167,6 +170,7 @@ impl<E: DeserializeError> Deserr<E> for CreateApiKey {
         let project_id: Option<ProjectField> = fields.optional("project_id");
         let expires_at: Option<FutureField> = fields.optional("expires_at");
         let days_to_expire = fields.optional("days_to_expire");
+        let policy = fields.optional("policy").unwrap_or_default();
         if expires_at.is_some() && days_to_expire.is_some() {
             fields.reject("days_to_expire", "must not be combined with expires_at");
         }
@@ -175,6 +179,7 @@ impl<E: DeserializeError> Deserr<E> for CreateApiKey {
             project_id: project_id.map(|field| field.0),
             expires_at: expires_at.map(|field| field.0),
             days_to_expire,
+            policy,
         }))
     }
 }

@@ -101,6 +101,18 @@ pub struct CreateBrowser {
     #[deserr(default)]
     #[schema(value_type = Option<Vec<Object>>)]
     pub extensions: Unsupported,
+    /// Not supported by this build.
+    #[deserr(default)]
+    #[schema(value_type = Option<Object>)]
+    pub network: Unsupported,
+    /// Not supported by this build.
+    #[deserr(default)]
+    #[schema(value_type = Option<String>)]
+    pub proxy_id: Unsupported,
+    /// Not supported by this build.
+    #[deserr(default)]
+    #[schema(value_type = Option<Object>)]
+    pub chrome_policy: Unsupported,
 }
 
 /// Changes of a browser. Absent and null fields are not changed.

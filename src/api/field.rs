@@ -247,6 +247,9 @@ impl<E: DeserializeError> Deserr<E> for Flag {
     }
 }
 
+/// The error about an [`Unsupported`] field.
+pub(crate) const UNSUPPORTED: &str = "is not supported by this build";
+
 /// A field of the contract that this build does not support: accepted only if null, false or empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unsupported;
@@ -266,7 +269,7 @@ impl<E: DeserializeError> Deserr<E> for Unsupported {
         if is_empty {
             Ok(Unsupported)
         } else {
-            Err(add(None, "is not supported by this build", location))
+            Err(add(None, UNSUPPORTED, location))
         }
     }
 }

@@ -9,7 +9,7 @@ use deserr::{
 use super::ApiError;
 use crate::api::{
     ErrorDetail,
-    field::{describe_error, field_path},
+    field::{UNSUPPORTED, describe_error, field_path},
 };
 
 /// Details reported at most; the rest is only counted, so that a body of a million invalid entries
@@ -79,7 +79,13 @@ impl From<FieldErrors> for ApiError {
             [one] => format!("{}: {}", one.code, one.message),
             _ => format!("{count} fields are invalid"),
         };
-        ApiError::bad_request(message).details(errors.details)
+        let is_unsupported = |detail: &ErrorDetail| detail.message == UNSUPPORTED;
+        let all_unsupported = count > 0 && errors.details.iter().all(is_unsupported);
+        let error = ApiError::bad_request(message).details(errors.details);
+        match all_unsupported {
+            true => error.code("unsupported_field"),
+            false => error,
+        }
     }
 }
 

@@ -104,6 +104,10 @@ async fn invalid_key_request_names_each_invalid_field() {
         response.assert_error(400, "bad_request");
         assert_eq!(response.bad_fields(), fields, "{body}");
     }
+    let limited = json!({"name": "a", "policy": {"read_only": true}});
+    let response = dev.post("/org/api_keys", limited).await;
+    response.assert_error(400, "unsupported_field");
+    assert_eq!(response.bad_fields(), ["policy"]);
     let unknown_project = json!({"name": "a", "project_id": "proj_00000000000000000000000000"});
     dev.post("/org/api_keys", unknown_project)
         .await
