@@ -46,11 +46,12 @@ pub enum Scope {
     Replay(ReplayId),
 }
 
-/// The API key with which a token ends.
+/// The credential with which a token ends: an API key, or another token of that key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issuer {
     /// The key's public part.
     pub key: String,
+    /// The expiry of the key, or that of the other token, which is no later.
     pub expires_at: Option<DateTime<Utc>>,
 }
 
@@ -62,6 +63,7 @@ pub struct Grant {
     pub scope: Scope,
     /// The public part of the key that the token was issued for. The caller must verify the key.
     pub key: String,
+    pub expires_at: DateTime<Utc>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -173,6 +175,10 @@ impl SessionTokens {
             project: claims.project.parse().map_err(|_| InvalidToken)?,
             scope,
             key: claims.key,
+            expires_at: i64::try_from(claims.exp)
+                .ok()
+                .and_then(|seconds| DateTime::from_timestamp(seconds, 0))
+                .ok_or(InvalidToken)?,
         })
     }
 }
@@ -226,13 +232,16 @@ mod tests {
             Scope::Replay(ReplayId::generate()),
         ] {
             let (browser, project) = (BrowserId::generate(), ProjectId::generate());
-            let token = tokens(1).issue(&issuer(), &browser, &project, &scope);
+            let now = get_current_timestamp();
+            let token = tokens(1).issue_at(now, &issuer(), &browser, &project, &scope);
             assert!(token.len() < MAX_LENGTH);
+            let expiry = (now + LIFETIME.as_secs()).cast_signed();
             let grant = Grant {
                 browser,
                 project,
                 scope,
                 key: issuer().key,
+                expires_at: DateTime::from_timestamp(expiry, 0).unwrap(),
             };
             assert_eq!(tokens(1).verify(&token), Ok(grant));
         }

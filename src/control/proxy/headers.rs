@@ -16,7 +16,7 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// The headers that are meant for control and not forwarded.
-const REMOVED_HEADERS: [HeaderName; 6] = [
+const REMOVED_HEADERS: [HeaderName; 7] = [
     header::AUTHORIZATION,
     header::COOKIE,
     header::HOST,
@@ -24,6 +24,7 @@ const REMOVED_HEADERS: [HeaderName; 6] = [
     header::REFERER,
     HeaderName::from_static("x-project-id"),
     HeaderName::from_static("x-kernel-project-id"),
+    HeaderName::from_static("x-kernel-project"),
 ];
 
 /// Returns the headers of a request to an agent, with the agent's `token`.

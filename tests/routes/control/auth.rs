@@ -123,6 +123,47 @@ async fn key_gives_access_to_its_project_only() {
     dev.finish().await;
 }
 
+const NAME: &str = "x-kernel-project";
+const IDS: [&str; 2] = ["x-project-id", "x-kernel-project-id"];
+
+#[tokio::test]
+async fn project_is_selected_by_name_and_headers_must_not_contradict() {
+    let dev = Dev::start().await;
+    let (key, project) = bound_key(&dev, "a project").await;
+    let (_, other) = bound_key(&dev, "another").await;
+    let select = |key: &str, headers: &[(&'static str, &str)]| {
+        let request = dev.anonymous(Method::GET, "/auth/context").bearer_auth(key);
+        let add = |request: reqwest::RequestBuilder, (name, value): &(&'static str, &str)| {
+            request.header(*name, *value)
+        };
+        Answer::of(headers.iter().fold(request, add))
+    };
+    let (project, other) = (project.as_str(), other.as_str());
+    for key in [&key, &dev.api_key] {
+        let agreeing = [(NAME, "a project"), (IDS[0], project), (IDS[1], project)];
+        for headers in [&agreeing[..1], &agreeing[..]] {
+            let context = select(key, headers).await;
+            assert_eq!(context.body["project_id"], project);
+        }
+        let contradicting = select(key, &[(IDS[0], project), (IDS[1], other)]).await;
+        contradicting.assert_error(400, "bad_request");
+        let repeated = select(key, &[(IDS[0], project), (IDS[0], other)]).await;
+        repeated.assert_error(400, "bad_request");
+        let malformed = select(key, &[(NAME, "a/b")]).await;
+        malformed.assert_error(400, "bad_request");
+        assert_eq!(malformed.bad_fields(), [NAME]);
+    }
+    for name in ["another", "missing"] {
+        let foreign = select(&key, &[(NAME, name)]).await;
+        foreign.assert_error(403, "forbidden");
+    }
+    let missing = select(&dev.api_key, &[(NAME, "missing")]).await;
+    missing.assert_error(404, "not_found");
+    let contradicting = select(&dev.api_key, &[(NAME, "another"), (IDS[0], project)]).await;
+    contradicting.assert_error(400, "bad_request");
+    dev.finish().await;
+}
+
 #[tokio::test]
 async fn key_from_command_line_works_at_once_and_is_stored_hashed() {
     let dev = Dev::start().await;

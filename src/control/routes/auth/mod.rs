@@ -7,6 +7,7 @@ use crate::control::Control;
 mod context;
 mod metrics;
 mod principal;
+mod project;
 
 pub use principal::{Credential, Principal, SESSION_PARAMETER, authenticate, token_in};
 

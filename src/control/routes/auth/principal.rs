@@ -11,7 +11,10 @@ use axum::{
 };
 use http::{HeaderMap, HeaderValue, Method, Uri, header::REFERRER_POLICY, request::Parts};
 
-use super::metrics::{METRICS_PATH, authorize_metrics};
+use super::{
+    metrics::{METRICS_PATH, authorize_metrics},
+    project::{RequestedProject, select_project},
+};
 use crate::{
     api::ids::ProjectId,
     control::{
@@ -22,8 +25,6 @@ use crate::{
     http::{ApiError, ApiResult, bearer_token},
 };
 
-/// The headers that select a project. The second is an alias that some clients send.
-const PROJECT_HEADERS: [&str; 2] = ["x-project-id", "x-kernel-project-id"];
 /// The query parameter that contains a session token.
 pub const SESSION_PARAMETER: &str = "jwt";
 
@@ -33,7 +34,7 @@ pub struct Principal {
     /// The project that the request is about.
     pub project: ProjectId,
     pub credential: Credential,
-    /// The API key with which tokens in the response end.
+    /// The credential with which tokens in the response end.
     pub issuer: Issuer,
 }
 
@@ -123,10 +124,14 @@ async fn verify_session_token(
         }
         Err(_) => return Err(rejected()),
     };
+    let longest = Some(grant.expires_at);
     Ok(Principal {
         project: grant.project,
         credential: Credential::SessionToken(grant.scope),
-        issuer: Issuer::from(&identity),
+        issuer: Issuer {
+            key: identity.public_part,
+            expires_at: identity.expires_at.min(longest).or(longest),
+        },
     })
 }
 
@@ -152,7 +157,7 @@ fn scope_allows(scope: &Scope, method: &Method, route: &str) -> bool {
 
 async fn verify_api_key(control: &Control, headers: &HeaderMap) -> ApiResult<Principal> {
     let identity = identify_api_key(control, bearer_token(headers)?).await?;
-    let requested = requested_project(headers)?;
+    let requested = RequestedProject::of(headers)?;
     Ok(Principal {
         project: select_project(control, identity.project.as_ref(), requested).await?,
         issuer: Issuer::from(&identity),
@@ -176,40 +181,6 @@ pub(super) async fn identify_api_key(control: &Control, presented: &str) -> ApiR
             | KeyError::DeletionNotStored
             | KeyError::OutlivesCaller(_) => ApiError::unauthorized("the API key is not valid"),
         })
-}
-
-/// Selects the project of a request from the one that its key is bound to and the one that its
-/// headers name.
-async fn select_project(
-    control: &Control,
-    bound: Option<&ProjectId>,
-    requested: Option<ProjectId>,
-) -> ApiResult<ProjectId> {
-    match (bound, requested) {
-        (Some(bound), Some(requested)) if *bound != requested => Err(ApiError::forbidden(
-            "the API key belongs to another project",
-        )),
-        (Some(bound), _) => Ok(bound.clone()),
-        (None, None) => Ok(control.default_project.clone()),
-        (None, Some(requested)) if requested == control.default_project => Ok(requested),
-        (None, Some(requested)) => {
-            let found = control.store.find_project(&requested).await;
-            let found = found.map_err(ApiError::internal)?;
-            let project = found.ok_or_else(|| ApiError::not_found("no project with that id"))?;
-            Ok(project.id)
-        }
-    }
-}
-
-fn requested_project(headers: &HeaderMap) -> ApiResult<Option<ProjectId>> {
-    for name in PROJECT_HEADERS {
-        if let Some(value) = headers.get(name) {
-            let id = value.to_str().ok().and_then(|text| text.parse().ok());
-            let id = id.ok_or_else(|| ApiError::bad_field(name, "must be a project id"))?;
-            return Ok(Some(id));
-        }
-    }
-    Ok(None)
 }
 
 impl From<&Identity> for Issuer {

@@ -1,12 +1,16 @@
 //! `/browsers/{id}/json/…`: the DevTools HTTP endpoints.
 
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use futures::{SinkExt, StreamExt};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio_tungstenite::{connect_async, tungstenite::Message};
 
 use super::id;
-use crate::support::dev::{Answer, Dev};
+use crate::support::{
+    dev::{Answer, Dev},
+    wait::until,
+};
 
 /// Sends a command to the DevTools at `url` and returns the result.
 async fn send_command(url: &str, method: &str) -> Value {
@@ -50,6 +54,11 @@ async fn debugger_urls_work_from_outside() {
         let url = page["webSocketDebuggerUrl"].as_str().unwrap();
         let tree = send_command(url, "Page.getFrameTree").await;
         assert_eq!(tree["frameTree"]["frame"]["url"], page["url"]);
+        let frontend = page.get("devtoolsFrontendUrl").and_then(Value::as_str);
+        assert!(
+            frontend.is_none_or(|url| url.starts_with("/devtools/")),
+            "{page}"
+        );
     }
     dev.finish().await;
 }
@@ -71,5 +80,30 @@ async fn debugger_urls_use_host_of_request() {
     let head = dev.request(Method::HEAD, &path).send().await.unwrap();
     assert_eq!(head.status(), 200);
     assert_eq!(head.headers()["content-type"], "application/json");
+    dev.finish().await;
+}
+
+/// Returns the claims of the session token in a URL.
+fn claims(url: &str) -> Value {
+    let token = url.split_once("?jwt=").unwrap().1;
+    let payload = token.split('.').nth(1).unwrap();
+    let payload = BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap();
+    serde_json::from_slice(&payload).unwrap()
+}
+
+#[tokio::test]
+async fn token_obtained_by_a_token_expires_with_it() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    let first = browser["cdp_ws_url"].as_str().unwrap();
+    let token = first.split_once("?jwt=").unwrap().1;
+    let path = format!("/browsers/{}/json/version?jwt={token}", id(&browser));
+    let second = until("a token of a later second", async || {
+        let version = Answer::of(dev.anonymous(Method::GET, &path)).await;
+        let url = version.body["webSocketDebuggerUrl"].as_str()?.to_owned();
+        (claims(&url)["iat"] != claims(first)["iat"]).then_some(url)
+    })
+    .await;
+    assert_eq!(claims(&second)["exp"], claims(first)["exp"]);
     dev.finish().await;
 }

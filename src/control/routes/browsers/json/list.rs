@@ -11,7 +11,8 @@ use crate::{
 /// List tabs and other targets
 ///
 /// Returns Chromium's own list, one object per target. `webSocketDebuggerUrl` points to this server
-/// and contains a session token, so it can be used directly.
+/// and contains a session token, so it can be used directly. `devtoolsFrontendUrl` is absent if it
+/// is a page of another server.
 #[utoipa::path(
     get,
     path = "/browsers/{id}/json/list",

@@ -29,6 +29,8 @@ pub(crate) mod version;
 const TAG: &str = crate::api::groups::DEVTOOLS;
 /// The most bytes of an agent's response, enough for some thousand targets.
 const MAX_RESPONSE: usize = 8 << 20;
+/// The field with the URL of a page that shows the DevTools of a target.
+const FRONTEND_FIELD: &str = "devtoolsFrontendUrl";
 /// The query parameters of a frontend's URL that contain the address of its target, the second for
 /// an encrypted connection.
 const FRONTEND_PARAMETERS: [&str; 2] = ["ws", "wss"];
@@ -89,14 +91,23 @@ fn rewrite_addresses(targets: &mut Value, public_url: &impl Fn(&str) -> String) 
             if let Some(Value::String(address)) = fields.get_mut("webSocketDebuggerUrl") {
                 *address = public_url(stable_path(address).as_deref().unwrap_or("/cdp"));
             }
-            if let Some(Value::String(address)) = fields.get_mut("devtoolsFrontendUrl")
-                && let Some(rewritten) = rewrite_frontend(address, public_url)
-            {
-                *address = rewritten;
+            if let Some(Value::String(address)) = fields.get_mut(FRONTEND_FIELD) {
+                if !is_path(address) {
+                    // A token must not reach the server of the frontend.
+                    fields.remove(FRONTEND_FIELD);
+                } else if let Some(rewritten) = rewrite_frontend(address, public_url) {
+                    *address = rewritten;
+                }
             }
         }
         _ => {}
     }
+}
+
+/// Returns whether a URL is a path of the server that it was read from.
+fn is_path(url: &str) -> bool {
+    url.strip_prefix('/')
+        .is_some_and(|rest| !rest.starts_with(['/', '\\']))
 }
 
 /// Returns the path of an agent's address. Returns `None` for the browser's own address, whose
@@ -106,8 +117,8 @@ fn stable_path(address: &str) -> Option<String> {
     (!path.starts_with("/devtools/browser/")).then_some(path)
 }
 
-/// Replaces the address of the target in a frontend's URL. The URL may be a path, so only its query
-/// is parsed.
+/// Replaces the address of the target in a frontend's URL. The URL is a path, so only its query is
+/// parsed.
 fn rewrite_frontend(address: &str, public_url: &impl Fn(&str) -> String) -> Option<String> {
     let (page, query) = address.split_once('?')?;
     let mut rewritten = url::form_urlencoded::Serializer::new(String::new());
@@ -151,22 +162,29 @@ mod tests {
             {
                 "id": "A1",
                 "url": "http://example.com/?ws=127.0.0.1:4000",
-                "devtoolsFrontendUrl": "https://frontend.example/serve_rev/@1/inspector.html?ws=127.0.0.1:4000/devtools/page/A1&x=1",
+                "devtoolsFrontendUrl": "/devtools/inspector.html?ws=127.0.0.1:4000/devtools/page/A1&x=1",
                 "webSocketDebuggerUrl": "ws://127.0.0.1:4000/devtools/page/A1",
             },
             { "id": "B2", "devtoolsFrontendUrl": "/devtools/inspector.html" },
+            { "devtoolsFrontendUrl": "https://frontend.example/@1/inspector.html?ws=127.0.0.1:4000/devtools/page/C3" },
+            { "devtoolsFrontendUrl": "//frontend.example/inspector.html?ws=127.0.0.1:4000/devtools/page/C3" },
         ]);
         rewrite_addresses(&mut list, &public_url);
         let expected = "wss://berth.example/browsers/brw_1/devtools/page/A1?jwt=t.o.k";
         assert_eq!(list[0]["webSocketDebuggerUrl"], expected);
         assert_eq!(list[0]["url"], "http://example.com/?ws=127.0.0.1:4000");
-        let frontend = Url::parse(list[0]["devtoolsFrontendUrl"].as_str().unwrap()).unwrap();
-        let pairs: Vec<_> = frontend.query_pairs().into_owned().collect();
+        let frontend = list[0]["devtoolsFrontendUrl"].as_str().unwrap();
+        let (page, query) = frontend.split_once('?').unwrap();
+        assert_eq!(page, "/devtools/inspector.html");
+        let pairs: Vec<_> = url::form_urlencoded::parse(query.as_bytes())
+            .into_owned()
+            .collect();
         let target = expected.strip_prefix("wss://").unwrap().to_owned();
         assert_eq!(
             pairs,
             [("wss".to_owned(), target), ("x".to_owned(), "1".to_owned())]
         );
         assert_eq!(list[1]["devtoolsFrontendUrl"], "/devtools/inspector.html");
+        assert_eq!([&list[2], &list[3]], [&json!({}); 2]);
     }
 }
