@@ -1,7 +1,8 @@
 //! Ends connections whose peer does not read.
 //!
-//! An unread response fills the kernel's buffer, and its connection would otherwise stay for ever. Time counts only while bytes are waiting to be written: an idle event stream or a
-//! long poll has none. A write that the kernel accepts, even of one byte, is progress.
+//! An unread response fills the kernel's buffer, and its connection would otherwise stay for ever.
+//! Time counts only while bytes are waiting to be written: an idle event stream or a long poll has
+//! none. A write that the kernel accepts, even of one byte, is progress.
 //!
 //! The timeout is on the connection, below HTTP, so it applies to every response and to what a
 //! connection was upgraded to.
