@@ -11,6 +11,9 @@ use super::{FIRST_RELAY_ID, LAST_RELAY_ID, Relay, RelayCommand, worlds::SHARED_W
 
 /// The code with which Chromium refuses a command.
 const SERVER_ERROR: i64 = -32000;
+/// The error for a command that the worker may not send while no call runs.
+pub(super) const NO_CALL: &str =
+    "no call is running in this executor: code of earlier calls may not act in pages";
 
 impl Relay {
     /// Sends a command without parameters to a session.
@@ -103,12 +106,6 @@ pub(super) fn error_reply(id: i64, session: Option<&str>, message: &str) -> Byte
     reply.to_string().into()
 }
 
-/// Returns the error for a command that acts in a page while no script runs.
-pub(super) fn idle_error(id: i64, session: &str) -> Bytes {
-    let message = "no call is running in this executor: code of earlier calls may not act in pages";
-    error_reply(id, Some(session), message)
-}
-
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Command<P> {
@@ -128,7 +125,10 @@ fn with_id(text: &[u8], id: i64) -> Option<Bytes> {
 }
 
 /// Returns the same command with other parameters.
-pub(super) fn with_params(text: &[u8], params: &Value) -> Result<Bytes, serde_json::Error> {
+pub(super) fn with_params(
+    text: &[u8],
+    params: &impl Serialize,
+) -> Result<Bytes, serde_json::Error> {
     let params = to_raw_value(params)?;
     let mut command: Command<&RawValue> = serde_json::from_slice(text)?;
     command.params = Some(&params);

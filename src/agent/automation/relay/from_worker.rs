@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{
     AutoAttach, FIRST_RELAY_ID, MAX_PENDING_COMMANDS, PendingCommand, Phase, Relay, RelayAction,
     Verdict, Violation,
-    command::{auto_attach, error_reply, idle_error, success_reply},
+    command::{NO_CALL, auto_attach, error_reply, success_reply},
     message::Head,
 };
 
@@ -24,7 +24,12 @@ impl Relay {
         if self.pending_commands.contains_key(&id) {
             return Err(Violation::DuplicateId);
         }
-        let session = head.session.as_deref();
+        // Chromium takes an empty id for the root session.
+        let session = head.session.as_deref().filter(|id| !id.is_empty());
+        if !self.may_send_now(method, session, &text) {
+            self.to_worker(error_reply(id, session, NO_CALL));
+            return Ok(());
+        }
         let text = match self.restrict(method, text) {
             Ok(text) => text,
             Err(refusal) => {
@@ -68,7 +73,7 @@ impl Relay {
             "Network.enable" | "Log.enable" => self.on_enable(id, session, text),
             "Page.addScriptToEvaluateOnNewDocument" => self.on_add_script(id, session, text),
             "Page.createIsolatedWorld" => self.on_create_isolated_world(id, session, text),
-            method if acts_in_page(method) => self.on_page_action(id, session, text),
+            method if acts_in_page(method) => self.on_page_action(session, text),
             _ => Verdict::Forward(text),
         }
     }
@@ -169,12 +174,8 @@ impl Relay {
         Some(shared)
     }
 
-    /// Rejects a command that acts in a page while no script runs.
-    fn on_page_action(&mut self, id: i64, session_id: &str, text: Bytes) -> Verdict {
-        if self.phase == Phase::Between {
-            self.to_worker(idle_error(id, session_id));
-            return Verdict::Consumed;
-        }
+    /// Notes that the script acts in the session.
+    fn on_page_action(&mut self, session_id: &str, text: Bytes) -> Verdict {
         if let Some(session) = self.sessions.get_mut(session_id) {
             session.is_driven = true;
         }

@@ -72,6 +72,7 @@ impl Relay {
     /// Marks the script of an executor as finished. The next one may follow.
     pub(crate) fn rest(&mut self) {
         self.phase = Phase::Between;
+        self.sessions_at_rest = self.attached_sessions;
         self.downloads.clear();
         for session in self.session_ids(|session| session.release_at.is_some()) {
             self.release(&session);

@@ -35,6 +35,7 @@
 //! | `tabs` | attached sessions: probing, announcing, releasing, choosing the script's page |
 //! | `lifecycle` | phases, timers, and waiting for the commands of a dead worker |
 //! | `policy`, `restrictions` | what a script may send |
+//! | `between_calls` | what an executor's worker may send while no call runs |
 //! | `command` | building messages |
 
 #![allow(
@@ -42,6 +43,7 @@
     reason = "`from_…` and `to_…` name the directions of messages"
 )]
 
+mod between_calls;
 mod command;
 mod download;
 mod from_browser;
@@ -204,6 +206,8 @@ pub(super) struct Relay {
     pending_commands: HashMap<i64, PendingCommand>,
     /// The number of sessions attached so far: the order of tabs if Chromium gives none.
     attached_sessions: u64,
+    /// The value of `attached_sessions` when the last script ended.
+    sessions_at_rest: u64,
     /// The directory of the script, without symbolic links in its path.
     script_directory: PathBuf,
     /// The browser contexts that the worker has created.
@@ -225,6 +229,7 @@ impl Relay {
             creating_targets: HashSet::new(),
             pending_commands: HashMap::new(),
             attached_sessions: 0,
+            sessions_at_rest: 0,
             script_directory,
             contexts: HashSet::new(),
             download_settings,

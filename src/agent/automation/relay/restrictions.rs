@@ -14,11 +14,14 @@
 //! [`download`](super::download) has the restrictions of downloads. Reading is not restricted: a
 //! page of a script may be at a `file:` or `chrome:` URL.
 
-use std::path::{Component, Path};
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path},
+};
 
 use bytes::Bytes;
 use serde::{Deserialize, de::IgnoredAny};
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 
 use super::{MAX_CONTEXTS, Relay, command::with_params, message::params_or_default, policy};
 
@@ -114,15 +117,14 @@ impl Relay {
         if self.contexts.len() >= MAX_CONTEXTS {
             return Err(Refusal::Contexts(method.to_owned()));
         }
-        let mut params: Map<String, Value> = parse(method, text)?;
+        let mut params: BTreeMap<String, Box<RawValue>> = parse(method, text)?;
         reject_parameter(
             method,
             UNIVERSAL_ACCESS,
             params.contains_key(UNIVERSAL_ACCESS),
         )?;
-        params.insert("disposeOnDetach".to_owned(), true.into());
-        with_params(text, &params.into())
-            .map_err(|error| Refusal::Parameters(method.to_owned(), error))
+        params.insert("disposeOnDetach".to_owned(), RawValue::TRUE.to_owned());
+        with_params(text, &params).map_err(|error| Refusal::Parameters(method.to_owned(), error))
     }
 
     fn forget_context(&mut self, method: &str, disposed: &ContextId) -> Result<(), Refusal> {

@@ -106,18 +106,58 @@ fn page_choice_follows_chromiums_order_and_skips_hung_tabs() {
 }
 
 #[test]
-fn page_action_is_rejected_between_calls_of_an_executor() {
+fn commands_that_act_are_rejected_between_calls_of_an_executor() {
+    let add_script = "Page.addScriptToEvaluateOnNewDocument";
+    for (method, params, is_sent) in [
+        ("Runtime.evaluate", json!({}), false),
+        ("Runtime.runScript", json!({}), false),
+        ("Input.insertText", json!({}), false),
+        ("Page.navigate", json!({}), false),
+        ("Page.setDocumentContent", json!({}), false),
+        ("Page.captureScreenshot", json!({}), false),
+        ("DOM.setOuterHTML", json!({}), false),
+        ("Storage.setCookies", json!({}), false),
+        ("Target.createTarget", json!({}), false),
+        ("Target.closeTarget", json!({}), false),
+        (add_script, json!({ "runImmediately": true }), false),
+        (add_script, json!({ "worldName": "x" }), false),
+        ("Fetch.continueRequest", json!({}), true),
+        ("Page.handleJavaScriptDialog", json!({}), true),
+        ("Emulation.setEmulatedMedia", json!({}), true),
+    ] {
+        let mut scene = Scene::running("A");
+        scene.relay.rest();
+        for (id, session) in [(30, Some("A")), (31, Some("")), (32, None)] {
+            scene.worker(
+                json!({"id": id, "method": method, "params": params, "sessionId": session}),
+            );
+        }
+        let sent = scene.to_browser();
+        assert_eq!(sent.len(), if is_sent { 3 } else { 0 }, "{method} {params}");
+    }
+}
+
+#[test]
+fn new_tabs_are_set_up_between_calls_of_an_executor() {
     let mut scene = Scene::running("A");
     scene.relay.rest();
-    scene.worker(json!({"id": 30, "method": "Runtime.evaluate", "sessionId": "A"}));
-    scene.worker(json!({"id": 31, "method": "Fetch.continueRequest", "sessionId": "A"}));
-    assert_eq!(
-        scene.messages(),
-        [
-            Message::Worker("error 30".into()),
-            Message::Browser(31, "Fetch.continueRequest".into(), "A".into())
-        ]
-    );
+    scene.attach("B", "page", json!({}));
+    scene.messages();
+    let method = "Page.addScriptToEvaluateOnNewDocument";
+    let of_setup = json!({"source": "", "runImmediately": true});
+    let of_script = json!({"source": ""});
+    for (id, session, params, answered_by) in [
+        (30, "B", &of_setup, method),
+        (31, "B", &of_script, "error 31"),
+        (32, "A", &of_setup, "error 32"),
+    ] {
+        scene.worker(json!({"id": id, "method": method, "params": params, "sessionId": session}));
+        let expected = match answered_by == method {
+            true => Message::Browser(id, method.into(), session.into()),
+            false => Message::Worker(answered_by.into()),
+        };
+        assert_eq!(scene.messages(), [expected]);
+    }
 }
 
 #[test]
