@@ -28,7 +28,7 @@ use berth::{
         browsers::state::EndReason,
         fleet::{AgentClient, ReplayClient},
         purge::{ClockReading, Purge, Retention, SUSPENSION},
-        replays::{Replays, state::State as ReplayState},
+        replays::{MAX_REPLAYS_PER_BROWSER, Replays, state::State as ReplayState},
         store::{NewBrowserRow, ReplayRow, StateFilter, Store},
     },
     shutdown::Shutdown,
@@ -549,6 +549,25 @@ async fn files_left_by_host_are_recovered() {
     }
     assert!(!orphans.exists());
     assert_eq!(fs::read_to_string(secret).unwrap(), "foreign");
+}
+
+#[tokio::test]
+async fn files_left_for_more_replays_than_allowed_are_ignored() {
+    let control = ControlPlane::start().await;
+    let orphans = control.orphan_directory();
+    let known = ReplayId::generate();
+    let (store, now) = (&control.store, Utc::now());
+    let adding = store.add_replay(&known, &control.project, &control.browser, now);
+    adding.await.unwrap();
+    for _ in 0..MAX_REPLAYS_PER_BROWSER + 50 {
+        write_orphans(&orphans, &ReplayId::generate(), &[(".json", "{}")]);
+    }
+    write_orphans(&orphans, &known, &[(".mp4", "whole")]);
+    control.take_over().await;
+    let listed = control.replays.list(&control.project, &control.browser);
+    assert_eq!(listed.await.unwrap().len(), MAX_REPLAYS_PER_BROWSER);
+    assert_eq!(control.content(&known).await, b"whole");
+    assert!(!orphans.exists());
 }
 
 #[tokio::test]

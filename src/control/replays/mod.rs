@@ -49,7 +49,7 @@ const MIN_TRANSFER_RATE: u64 = 2 << 20;
 /// The time that every transfer has in addition, whatever its size.
 const BASE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most replays of one browser, whatever their size, because all of them are listed at once.
-pub const MAX_REPLAYS_PER_BROWSER: u64 = 1000;
+pub const MAX_REPLAYS_PER_BROWSER: usize = 1000;
 /// The number of expired replays that are read from the database at once.
 const PURGE_BATCH: u64 = 256;
 /// The prefix of the files' keys in the blob store.
@@ -191,7 +191,7 @@ impl Replays {
     /// Returns whether the browser has the most replays that it may have.
     pub async fn is_full(&self, browser: &BrowserId) -> Result<bool, StoreError> {
         let count = self.inner.store.count_replays_of(browser).await?;
-        Ok(count >= MAX_REPLAYS_PER_BROWSER)
+        Ok(count >= MAX_REPLAYS_PER_BROWSER as u64)
     }
 
     /// Returns whether the stored replays leave room for a new recording.
@@ -222,7 +222,8 @@ impl Replays {
     }
 
     /// Creates the row of a browser's recording if there is none. Returns false if the id belongs
-    /// to another browser: clients can make an agent report anything, and leave any file.
+    /// to another browser, or if the browser has too many: clients can make an agent report
+    /// anything, and leave any file.
     async fn ensure_row(
         &self,
         project: &ProjectId,
@@ -231,9 +232,16 @@ impl Replays {
         started_at: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
         let store = &self.inner.store;
-        let started_at = started_at.min(Utc::now());
-        store.add_replay(id, project, browser, started_at).await?;
-        let found = store.find_replay(id).await?;
+        let mut found = store.find_replay(id).await?;
+        if found.is_none() {
+            if self.is_full(browser).await? {
+                tracing::warn!(%browser, replay = %id, "ignored recording above the limit of the browser");
+                return Ok(false);
+            }
+            let started_at = started_at.min(Utc::now());
+            store.add_replay(id, project, browser, started_at).await?;
+            found = store.find_replay(id).await?;
+        }
         let is_own = found.is_some_and(|row| row.is_of(project, browser));
         if !is_own {
             tracing::warn!(%browser, replay = %id, "ignored recording with the id of another browser's replay");

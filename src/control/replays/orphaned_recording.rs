@@ -4,7 +4,7 @@
 //! metadata is not trusted.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     fs::{self, File, OpenOptions},
     io::{self, Read},
     os::unix::fs::OpenOptionsExt,
@@ -64,30 +64,54 @@ pub(super) fn browsers_in(directory: &Path) -> io::Result<BTreeSet<BrowserId>> {
     Ok(browsers)
 }
 
-/// Reads the orphaned recordings of one browser.
-pub(super) fn recordings_in(directory: &Path) -> io::Result<Vec<OrphanedRecording>> {
+/// Reads the orphaned recordings of one browser: the `known` ones, and up to `max_unknown` others.
+pub(super) fn recordings_in(
+    directory: &Path,
+    known: &HashSet<ReplayId>,
+    max_unknown: usize,
+) -> io::Result<Vec<OrphanedRecording>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
     let mut suffixes: BTreeMap<ReplayId, Vec<&str>> = BTreeMap::new();
+    let (mut unknown, mut ignored) = (0, 0);
     for entry in entries {
         let name = entry?.file_name();
-        let Some(name) = name.to_str() else { continue };
-        // `PARTIAL_SUFFIX` ends with `FINISHED_SUFFIX`, so it is tried first.
-        for suffix in [PARTIAL_SUFFIX, FINISHED_SUFFIX, METADATA_SUFFIX] {
-            if let Some(id) = name.strip_suffix(suffix) {
-                if let Ok(id) = id.parse() {
-                    suffixes.entry(id).or_default().push(suffix);
-                }
-                break;
-            }
+        let Some((id, suffix)) = name.to_str().and_then(split_name) else {
+            continue;
+        };
+        if let Some(found) = suffixes.get_mut(&id) {
+            found.push(suffix);
+        } else if known.contains(&id) {
+            suffixes.insert(id, vec![suffix]);
+        } else if unknown < max_unknown {
+            unknown += 1;
+            suffixes.insert(id, vec![suffix]);
+        } else {
+            ignored += 1;
         }
+    }
+    if ignored > 0 {
+        tracing::error!(
+            directory = %directory.display(),
+            files = ignored,
+            "removed files of more recordings than a browser may have"
+        );
     }
     suffixes
         .into_iter()
         .map(|(id, suffixes)| read_recording(directory, id, &suffixes))
         .collect()
+}
+
+/// Splits the name of a recording's file into the id and the suffix.
+fn split_name(name: &str) -> Option<(ReplayId, &'static str)> {
+    // `PARTIAL_SUFFIX` ends with `FINISHED_SUFFIX`, so it is tried first.
+    let suffixes = [PARTIAL_SUFFIX, FINISHED_SUFFIX, METADATA_SUFFIX];
+    let named = |suffix: &'static str| Some((name.strip_suffix(suffix)?, suffix));
+    let (id, suffix) = suffixes.into_iter().find_map(named)?;
+    Some((id.parse().ok()?, suffix))
 }
 
 fn read_recording(

@@ -2,7 +2,7 @@
 //! have enough time to transfer them.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     io,
     path::{Path, PathBuf},
     time::Duration,
@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::io::ReaderStream;
 
 use super::{
-    Replays, TransferError,
+    MAX_REPLAYS_PER_BROWSER, Replays, TransferError,
     orphaned_recording::{OrphanedRecording, browsers_in, open_regular, recordings_in},
     state::{Event, State},
 };
@@ -69,18 +69,13 @@ impl Replays {
 
     async fn take_over_once(&self, browser: &BrowserId) -> Result<(), TransferError> {
         let directory = self.inner.orphaned.join(browser.as_str());
-        let listed = directory.clone();
-        let recordings = spawn_blocking(move || recordings_in(&listed)).await;
-        let recordings = recordings.map_err(io::Error::other)??;
         let store = &self.inner.store;
-        if !recordings.is_empty() {
-            match store.project_of_browser(browser).await? {
-                Some(project) => self.store_all(&project, browser, &recordings).await?,
-                None => {
-                    let count = recordings.len();
-                    tracing::error!(%browser, count, "removed recordings of an unknown browser");
-                }
+        match store.project_of_browser(browser).await? {
+            Some(project) => {
+                let recordings = self.recordings_of(&project, browser, &directory).await?;
+                self.store_all(&project, browser, &recordings).await?;
             }
+            None => tracing::error!(%browser, "removed recordings of an unknown browser"),
         }
         // The host has stopped, so open replays without a file are lost.
         for row in store.open_replays_of(browser).await? {
@@ -92,6 +87,21 @@ impl Replays {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    /// Reads the recordings that the host left behind, no more than the browser may have.
+    async fn recordings_of(
+        &self,
+        project: &ProjectId,
+        browser: &BrowserId,
+        directory: &Path,
+    ) -> Result<Vec<OrphanedRecording>, TransferError> {
+        let rows = self.inner.store.replays_of(project, browser).await?;
+        let known: HashSet<ReplayId> = rows.into_iter().map(|row| row.id).collect();
+        let max_unknown = MAX_REPLAYS_PER_BROWSER.saturating_sub(known.len());
+        let directory = directory.to_owned();
+        let reading = spawn_blocking(move || recordings_in(&directory, &known, max_unknown));
+        Ok(reading.await.map_err(io::Error::other)??)
     }
 
     /// Stores as many recordings as possible, and returns the first error.
