@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! body ─▶ over its limit? 413
-//!      ├─ up to LARGE_BODY ──▶ read ─▶ decode
-//!      └─ larger ─▶ reserve memory ─▶ read within LARGE_BODY_TIMEOUT ─▶ decode on another thread
+//!      ├─ up to LARGE_BODY ──▶ read within BODY_TIMEOUT ─▶ decode
+//!      └─ larger ─▶ reserve memory ─▶ read within BODY_TIMEOUT ─▶ decode on another thread
 //!                      │ none free for MEMORY_TIMEOUT: 503
 //!                      └─ released when the body has been decoded
 //! ```
@@ -35,8 +35,9 @@ pub const JSON_BODY_LIMIT: usize = 256 * 1024;
 /// Size in bytes beyond which a body is decoded on a thread for blocking work and its memory is
 /// reserved.
 const LARGE_BODY: usize = 64 * 1024;
-/// Time a client has to send a large body, for which memory is reserved.
-const LARGE_BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time a client has to send a small body, and again for the rest of a large one from when its
+/// memory is reserved.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Memory for all large bodies that are being received or decoded.
 const MEMORY_BYTES: usize = 64 * 1024 * 1024;
 /// Memory for a large body relative to its size: the text, and the values decoded from it.
@@ -105,7 +106,7 @@ struct JsonBody {
 struct BodyLimits {
     bytes: usize,
     idle_timeout: Duration,
-    large_timeout: Duration,
+    total_timeout: Duration,
     memory: &'static Semaphore,
     memory_timeout: Duration,
 }
@@ -115,7 +116,7 @@ impl BodyLimits {
         Self {
             bytes,
             idle_timeout: BODY_IDLE_TIMEOUT,
-            large_timeout: LARGE_BODY_TIMEOUT,
+            total_timeout: BODY_TIMEOUT,
             memory: &MEMORY,
             memory_timeout: MEMORY_TIMEOUT,
         }
@@ -124,6 +125,18 @@ impl BodyLimits {
     fn too_large(&self) -> ApiError {
         let limit = self.bytes;
         ApiError::payload_too_large(format!("JSON bodies are limited to {limit} bytes"))
+    }
+
+    /// Waits for `reading` as long as a client has to send a body.
+    async fn in_time<T>(&self, reading: impl Future<Output = ApiResult<T>>) -> ApiResult<T> {
+        timeout(self.total_timeout, reading)
+            .await
+            .unwrap_or_else(|_| {
+                Err(ApiError::request_timeout(format!(
+                    "the request body did not arrive within {} s",
+                    self.total_timeout.as_secs()
+                )))
+            })
     }
 
     /// Reserves the memory for a large body.
@@ -159,38 +172,58 @@ async fn collect(request: Request, limits: &BodyLimits) -> ApiResult<JsonBody> {
         return Err(limits.too_large());
     }
     let mut frames = Limited::new(request.into_body(), limits.bytes);
-    let mut start = BytesMut::with_capacity(declared.unwrap_or_default().min(LARGE_BODY));
-    while start.len() <= LARGE_BODY && declared.is_none_or(|length| length <= LARGE_BODY) {
-        match next_chunk(&mut frames, limits).await? {
-            Some(chunk) => start.extend_from_slice(&chunk),
-            None => {
-                return Ok(JsonBody {
-                    bytes: start.freeze(),
-                    memory: None,
-                });
-            }
+    let start = limits.in_time(read_start(&mut frames, declared, limits));
+    let bytes = match start.await? {
+        Start::Whole(bytes) => {
+            return Ok(JsonBody {
+                bytes,
+                memory: None,
+            });
         }
-    }
+        Start::OfLarge(bytes) => bytes,
+    };
     let size = declared.unwrap_or(limits.bytes);
     let memory = limits.reserve(size).await?;
-    let reading = async {
-        let mut bytes = BytesMut::with_capacity(size);
-        bytes.extend_from_slice(&start);
-        while let Some(chunk) = next_chunk(&mut frames, limits).await? {
-            bytes.extend_from_slice(&chunk);
+    let rest = limits.in_time(read_rest(&mut frames, bytes, size, limits));
+    Ok(JsonBody {
+        bytes: rest.await?,
+        memory: Some(memory),
+    })
+}
+
+/// The part of a body that is read before memory is reserved.
+enum Start {
+    Whole(Bytes),
+    OfLarge(BytesMut),
+}
+
+async fn read_start(
+    frames: &mut Limited<Body>,
+    declared: Option<usize>,
+    limits: &BodyLimits,
+) -> ApiResult<Start> {
+    let mut start = BytesMut::with_capacity(declared.unwrap_or_default().min(LARGE_BODY));
+    while start.len() <= LARGE_BODY && declared.is_none_or(|length| length <= LARGE_BODY) {
+        match next_chunk(frames, limits).await? {
+            Some(chunk) => start.extend_from_slice(&chunk),
+            None => return Ok(Start::Whole(start.freeze())),
         }
-        Ok::<_, ApiError>(bytes.freeze())
-    };
-    match timeout(limits.large_timeout, reading).await {
-        Ok(bytes) => Ok(JsonBody {
-            bytes: bytes?,
-            memory: Some(memory),
-        }),
-        Err(_) => Err(ApiError::request_timeout(format!(
-            "the request body did not arrive within {} s",
-            limits.large_timeout.as_secs()
-        ))),
     }
+    Ok(Start::OfLarge(start))
+}
+
+async fn read_rest(
+    frames: &mut Limited<Body>,
+    start: BytesMut,
+    size: usize,
+    limits: &BodyLimits,
+) -> ApiResult<Bytes> {
+    let mut bytes = BytesMut::with_capacity(size);
+    bytes.extend_from_slice(&start);
+    while let Some(chunk) = next_chunk(frames, limits).await? {
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes.freeze())
 }
 
 fn declared_length(headers: &HeaderMap) -> Option<usize> {
@@ -270,19 +303,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_body_has_a_total_time() {
-        let limits = BodyLimits {
-            large_timeout: SHORT,
-            ..limits(1 << 20)
-        };
-        let endless = stream::repeat(vec![]).then(async |chunk| {
-            tokio::task::yield_now().await;
-            chunk
-        });
-        let request = request(chunks(100).chain(endless));
-        let error = read_body(request, &limits).await.unwrap_err();
-        assert_eq!(error.status(), StatusCode::REQUEST_TIMEOUT);
-        assert!(error.body().message.contains("did not arrive within"));
+    async fn body_has_a_total_time() {
+        for start in [1, 100] {
+            let limits = BodyLimits {
+                total_timeout: SHORT,
+                ..limits(1 << 20)
+            };
+            let endless = stream::repeat(vec![]).then(async |chunk| {
+                tokio::task::yield_now().await;
+                chunk
+            });
+            let request = request(chunks(start).chain(endless));
+            let error = read_body(request, &limits).await.unwrap_err();
+            assert_eq!(error.status(), StatusCode::REQUEST_TIMEOUT);
+            assert!(error.body().message.contains("did not arrive within"));
+        }
     }
 
     #[tokio::test]
