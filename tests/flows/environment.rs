@@ -3,16 +3,17 @@
 use std::{fs, path::Path};
 
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::{
     agent::{Start, TOKEN, TestAgent},
     dev::Dev,
     processes,
-    scripts::{execute, result_of},
+    scripts::result_of,
     spawned::{exec_shell, executed},
     wait::until,
+    websocket::Client,
 };
 
 /// A variable of the operator.
@@ -86,12 +87,9 @@ fn files_ending_with(directory: &Path, end: &str) -> Vec<String> {
 }
 
 async fn crash_tab(agent: &TestAgent) {
-    let code = "const page = await context.newPage();
-        const crashed = new Promise(done => page.on('crash', done));
-        page.goto('chrome://crash').catch(() => {});
-        await crashed; return 1";
-    let answer: Value = execute(agent, json!({ "code": code })).await;
-    assert_eq!(answer["success"], true, "{answer}");
+    let mut client = Client::connect(&agent.ws_url("/cdp")).await;
+    let crash = json!({"url": "chrome://crash"});
+    client.call("Target.createTarget", crash).await;
 }
 
 #[tokio::test]

@@ -8,7 +8,9 @@ use tempfile::TempDir;
 
 use crate::support::{
     agent::{Start, TestAgent},
-    scripts::result_of,
+    page::Page,
+    scripts::{execute, result_of},
+    websocket::Client,
 };
 
 /// Defines `refusal`, which calls a method and returns its error.
@@ -105,7 +107,10 @@ async fn script_cannot_close_the_browser() {
         const message = JSON.stringify({ id: 1, method: 'Browser.close' }); \
         messages.push(await refusal(session, 'Target.sendMessageToTarget', { sessionId, message })); \
         for (const url of ['chrome://quit', 'chrome://restart', 'devtools://devtools/bundled/inspector.html']) \
-            messages.push(await refusal(session, 'Target.createTarget', { url })); \
+            for (const method of ['Target.createTarget', 'Page.navigate']) \
+                messages.push(await refusal(session, method, { url })); \
+        messages.push(await refusal(session, 'Page.navigate', \
+            { url: 'chrome://inducebrowsercrashforrealz', transitionType: 'address_bar' })); \
         return messages";
     for message in run(&agent, code).await.as_array().unwrap() {
         let message = message.as_str().unwrap_or_default();
@@ -116,6 +121,47 @@ async fn script_cannot_close_the_browser() {
     let title = "await page.goto('data:text/html,<title>here</title>'); return await page.title()";
     assert_eq!(result_of(&agent, title).await, "here");
     assert_eq!(agent.chromium_number("pid").await, pid);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn script_changes_no_setting_of_the_browser() {
+    let agent = Start::headless().ready().await;
+    let mut client = Client::connect(&agent.ws_url("/cdp")).await;
+    let settings = json!({"url": "chrome://settings"});
+    let created = client.call("Target.createTarget", settings).await;
+    let code = "const urls = browser.contexts().flatMap(context => context.pages()).map(page => page.url()); \
+        for (const url of ['chrome://settings', 'about:settings', 'view-source:chrome://settings']) { \
+            const tab = await context.newPage(); await tab.goto(url).catch(() => {}); \
+            urls.push(await tab.evaluate('location.href + typeof chrome.settingsPrivate').catch(() => ''), tab.url()); \
+            await tab.evaluate(url => { location.href = url }, url).catch(() => {}); urls.push(tab.url()) } \
+        return urls";
+    let urls = result_of(&agent, code).await;
+    for url in urls.as_array().unwrap() {
+        let url = url.as_str().unwrap();
+        assert!(
+            !url.starts_with("chrome:") && !url.contains("object"),
+            "{urls}"
+        );
+    }
+    let target = json!({"targetId": created["targetId"]});
+    client.call("Target.closeTarget", target).await;
+    agent.stop().await;
+}
+
+/// A page that writes a message to the console that is longer than the worker's socket allows.
+#[tokio::test]
+async fn long_event_of_a_page_does_not_end_scripts() {
+    let agent = Start::headless().ready().await;
+    let mut page = Page::of(&agent).await;
+    let executor = json!({"code": "globalThis.kept = 'kept'; return 1", "executor": "named"});
+    execute(&agent, executor).await;
+    page.evaluate("console.log('y'.repeat(65 << 20)); 1").await;
+    for code in ["return await page.title()", "return kept"] {
+        let executor = (code == "return kept").then_some("named");
+        let answer = execute(&agent, json!({"code": code, "executor": executor})).await;
+        assert_eq!(answer["success"], true, "{answer}");
+    }
     agent.stop().await;
 }
 

@@ -13,6 +13,7 @@ use tokio_tungstenite::{
     tungstenite::{self, Message, Utf8Bytes, protocol::WebSocketConfig},
 };
 
+use super::long_events::WithoutLongEvents;
 use crate::system::script::protocol::MAX_PAYLOAD;
 
 /// The timeout of a connection. A running Chromium accepts at once.
@@ -29,7 +30,8 @@ pub enum CdpSocketError {
     Timeout,
     #[error("the DevTools connection failed: {0}")]
     WebSocket(Box<tungstenite::Error>),
-    #[error("the browser sent a message over {} MiB", MAX_PAYLOAD >> 20)]
+    /// The message is a reply. Longer events are dropped.
+    #[error("the browser sent a reply over {} MiB", MAX_PAYLOAD >> 20)]
     TooLong(Box<tungstenite::Error>),
     #[error("the message to Chromium is not UTF-8")]
     NotText,
@@ -45,9 +47,9 @@ impl From<tungstenite::Error> for CdpSocketError {
 }
 
 /// The sending half of a connection.
-pub struct CdpSender(SplitSink<WebSocketStream<TcpStream>, Message>);
+pub struct CdpSender(SplitSink<WebSocketStream<WithoutLongEvents>, Message>);
 /// The receiving half of a connection.
-pub struct CdpReceiver(SplitStream<WebSocketStream<TcpStream>>);
+pub struct CdpReceiver(SplitStream<WebSocketStream<WithoutLongEvents>>);
 
 /// Connects to a DevTools WebSocket, such as `/devtools/browser/<uuid>`.
 pub async fn connect(
@@ -62,8 +64,10 @@ pub async fn connect(
     let connect = async {
         let stream = TcpStream::connect(addr).await?;
         stream.set_nodelay(true)?;
+        let stream = WithoutLongEvents::new(stream, READ_BUFFER, MAX_PAYLOAD);
         let url = format!("ws://{addr}{path}");
-        let (socket, _) = client_async_with_config(url, stream, Some(config)).await?;
+        let (mut socket, _) = client_async_with_config(url, stream, Some(config)).await?;
+        socket.get_mut().start();
         Ok::<_, CdpSocketError>(socket)
     };
     let socket = tokio::time::timeout(CONNECT_TIMEOUT, connect)

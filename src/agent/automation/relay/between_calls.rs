@@ -60,6 +60,13 @@ struct AddedScript {
     run_immediately: Option<bool>,
 }
 
+/// Whether the method acts in no page.
+pub(super) fn is_allowed(method: &str) -> bool {
+    method
+        .split_once('.')
+        .is_some_and(|method| METHODS.contains(&method))
+}
+
 impl Relay {
     /// Whether the worker may send the command in the present phase.
     pub(super) fn may_send_now(&self, method: &str, session: Option<&str>, text: &[u8]) -> bool {
@@ -69,9 +76,7 @@ impl Relay {
         if method == "Page.addScriptToEvaluateOnNewDocument" {
             return session.is_some_and(|session| self.sets_up_tab(session, text));
         }
-        method
-            .split_once('.')
-            .is_some_and(|method| METHODS.contains(&method))
+        is_allowed(method)
     }
 
     /// Whether the command gives a tab, opened since the last call, the scripts that Playwright

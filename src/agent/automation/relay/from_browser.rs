@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::{
     AUTO_ATTACH_HOLD_TIMEOUT, AutoAttach, FIRST_RELAY_ID, LAST_RELAY_ID, Phase, Relay, RelayAction,
     RelayCommand, Verdict, Violation,
-    message::{DetachedFromTarget, Head, params},
+    message::{DetachedFromTarget, Head, navigated_main_frame, params},
     session::Visibility,
 };
 
@@ -62,7 +62,8 @@ impl Relay {
             }
             return Verdict::Consumed;
         }
-        if self.phase == Phase::Warm && is_noise(method) {
+        let drops_noise = self.phase == Phase::Warm || self.is_idle() && self.is_worker_behind;
+        if drops_noise && is_noise(method) {
             return Verdict::Consumed;
         }
         let is_idle = self.is_idle();
@@ -70,6 +71,12 @@ impl Relay {
             return Verdict::Forward(text);
         };
         match method {
+            "Page.frameNavigated" => {
+                if let Some(url) = navigated_main_frame(&text) {
+                    session.url = url;
+                }
+                Verdict::Forward(text)
+            }
             // Playwright closes a dialog that no script listens for. The event waits for a script.
             "Page.javascriptDialogOpening" if is_idle => {
                 session.pending_dialog = Some(text);

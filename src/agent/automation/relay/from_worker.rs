@@ -30,7 +30,7 @@ impl Relay {
             self.to_worker(error_reply(id, session, NO_CALL));
             return Ok(());
         }
-        let text = match self.restrict(method, text) {
+        let text = match self.restrict(method, session, text) {
             Ok(text) => text,
             Err(refusal) => {
                 self.to_worker(error_reply(id, session, &refusal.to_string()));

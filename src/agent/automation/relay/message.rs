@@ -218,6 +218,23 @@ pub(super) fn main_frame_url(text: &[u8]) -> Option<String> {
         .map(|reply| reply.result.frame_tree.frame.url)
 }
 
+/// Returns the URL from a `Page.frameNavigated` of the main frame, or `None` for another frame.
+pub(super) fn navigated_main_frame(text: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct FrameNavigated {
+        frame: Frame,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Frame {
+        parent_id: Option<String>,
+        url: String,
+    }
+    params::<FrameNavigated>(text)
+        .filter(|event| event.frame.parent_id.is_none())
+        .map(|event| event.frame.url)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,8 @@
 //! - announces a tab to the worker only after it has answered a probe of the relay;
 //! - lets tabs that the worker did not open run at once, and the worker's own tabs after
 //!   [`DEBUGGER_RELEASE_TIMEOUT`] at the latest;
-//! - drops the events of pages while the worker is idle, so that traffic costs nothing then;
+//! - drops the events of pages while the worker is warm, so that traffic costs nothing then, and
+//!   between calls if the worker does not keep up with them;
 //! - lets all workers share one isolated world in each frame ([`worlds`]);
 //! - keeps Chromium's download setting, and delays the event of a complete download until the
 //!   script has the file ([`download`]);
@@ -210,6 +211,8 @@ pub(super) struct Relay {
     sessions_at_rest: u64,
     /// The directory of the script, without symbolic links in its path.
     script_directory: PathBuf,
+    /// Whether many messages are queued for the worker.
+    is_worker_behind: bool,
     /// The browser contexts that the worker has created.
     contexts: HashSet<String>,
     download_settings: DownloadSettings,
@@ -231,6 +234,7 @@ impl Relay {
             attached_sessions: 0,
             sessions_at_rest: 0,
             script_directory,
+            is_worker_behind: false,
             contexts: HashSet::new(),
             download_settings,
             downloads: HashSet::new(),
@@ -246,6 +250,11 @@ impl Relay {
     /// Returns the number of tabs from which the script's page is chosen.
     pub(super) fn tab_count(&self) -> usize {
         self.pages().count()
+    }
+
+    /// Sets whether many messages are queued for the worker.
+    pub(super) fn set_worker_behind(&mut self, is_behind: bool) {
+        self.is_worker_behind = is_behind;
     }
 
     fn is_idle(&self) -> bool {

@@ -12,8 +12,10 @@
 //! - `Browser.getBrowserCommandLine`, `SystemInfo.*`, `DOM.getFileInfo`: describe the machine.
 //! - `Tethering.*`, `Cast.*`, `DeviceAccess.*`: use its ports and devices.
 //! - `Extensions.*`, `PWA.*`: load and open files by path.
-//! - Screens (`Emulation.addScreen`) and settings of the whole browser
-//!   (`Network.setCookieControls`): outlive the script and affect other tabs.
+//! - Screens (`Emulation.addScreen`), settings of the whole browser (`Network.setCookieControls`),
+//!   and what Chromium does not undo when the script's connection closes
+//!   (`Emulation.setVirtualTimePolicy`, `Page.setFontSizes`, `Page.setWebLifecycleState`): outlive
+//!   the script or affect other tabs.
 //!
 //! A method of a later Chromium is refused until it is added here.
 
@@ -120,8 +122,7 @@ pub(super) const ALLOWED: &[(&str, &str)] = &[
          setPressureSourceOverrideEnabled setPressureStateOverride setSafeAreaInsetsOverride \
          setScriptExecutionDisabled setScrollbarsHidden setSensorOverrideEnabled \
          setSensorOverrideReadings setSmallViewportHeightDifferenceOverride \
-         setTimezoneOverride setTouchEmulationEnabled setUserAgentOverride \
-         setVirtualTimePolicy setVisibleSize",
+         setTimezoneOverride setTouchEmulationEnabled setUserAgentOverride",
     ),
     (
         "EventBreakpoints",
@@ -208,9 +209,9 @@ pub(super) const ALLOWED: &[(&str, &str)] = &[
          removeScriptToEvaluateOnLoad removeScriptToEvaluateOnNewDocument \
          resetNavigationHistory screencastFrameAck searchInResource setBypassCSP \
          setDeviceMetricsOverride setDeviceOrientationOverride setDocumentContent \
-         setDownloadBehavior setFontFamilies setFontSizes setGeolocationOverride \
+         setDownloadBehavior setFontFamilies setGeolocationOverride \
          setInterceptFileChooserDialog setLifecycleEventsEnabled setTouchEmulationEnabled \
-         setWebLifecycleState startScreencast stopLoading stopScreencast",
+         startScreencast stopLoading stopScreencast",
     ),
     ("Performance", "disable enable getMetrics setTimeDomain"),
     ("PerformanceTimeline", "enable"),

@@ -7,12 +7,14 @@
 //! | `Browser.setDownloadBehavior`, `Page.setDownloadBehavior` | the directory is the agent's |
 //! | `Target.createBrowserContext` | subject to the same-origin policy, ends with the script |
 //! | `Target.disposeBrowserContext` | only contexts of the script |
-//! | `Target.createTarget` | no `chrome:` and `devtools:` URLs |
-//! | `Page.navigate` | no `devtools:` URLs |
+//! | `Page.navigate`, `Target.createTarget` | no `chrome:` and `devtools:` URLs |
+//! | `Page.navigate` | no `transitionType`: as for a typed URL, some of which end Chromium |
 //! | `Tracing.start` | no Perfetto configuration, which can name an output file |
 //!
-//! [`download`](super::download) has the restrictions of downloads. Reading is not restricted: a
-//! page of a script may be at a `file:` or `chrome:` URL.
+//! [`download`](super::download) has the restrictions of downloads. Tabs at `chrome:` URLs are
+//! hidden from scripts until they leave them; in a tab that goes there while a script sees it, only
+//! the commands of [`between_calls`](super::between_calls) and navigation are permitted. Files are
+//! not restricted: a page of a script may be at a `file:` URL.
 
 use std::{
     collections::BTreeMap,
@@ -23,12 +25,13 @@ use bytes::Bytes;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use super::{MAX_CONTEXTS, Relay, command::with_params, message::params_or_default, policy};
+use super::{
+    MAX_CONTEXTS, Relay, between_calls, command::with_params, message::params_or_default, policy,
+};
 
-/// The scheme of Chromium's DevTools front end, whose pages have privileged functions.
-const FRONT_END: &str = "devtools";
-/// The scheme of Chromium's own pages. `chrome://quit`, opened as a new tab, ends Chromium.
-const INTERNAL: &str = "chrome";
+/// The schemes of Chromium's own pages and of its DevTools front end. Their pages have privileged
+/// functions, such as the browser's settings, and some URLs end Chromium.
+const PRIVILEGED_SCHEMES: [&str; 3] = ["chrome", "chrome-untrusted", "devtools"];
 
 /// Why a command is not sent to Chromium. The script gets the text as the command's error.
 #[derive(Debug, thiserror::Error)]
@@ -47,8 +50,8 @@ pub(super) enum Refusal {
         file: String,
         directory: String,
     },
-    #[error("{0}: URLs of the scheme `{1}` are not available in a script")]
-    Scheme(String, String),
+    #[error("{0}: Chromium's own pages, such as '{1}', are not available in a script")]
+    Privileged(String, String),
     #[error("{0}: the script has not created a browser context with that id")]
     Context(String),
     #[error("{0}: limit of browser contexts reached ({MAX_CONTEXTS})")]
@@ -68,9 +71,11 @@ struct DragEvent {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Navigation {
     #[serde(default)]
     url: String,
+    transition_type: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
@@ -89,18 +94,25 @@ struct ContextId {
 
 impl Relay {
     /// Returns the command to send to Chromium, or why it is not sent.
-    pub(super) fn restrict(&mut self, method: &str, text: Bytes) -> Result<Bytes, Refusal> {
+    pub(super) fn restrict(
+        &mut self,
+        method: &str,
+        session: Option<&str>,
+        text: Bytes,
+    ) -> Result<Bytes, Refusal> {
         if !policy::is_allowed(method) {
             return Err(Refusal::Method(method.to_owned()));
         }
+        self.check_tab(method, session)?;
         match method {
             "DOM.setFileInputFiles" => self.check_files(method, &parse(method, &text)?)?,
             "Input.dispatchDragEvent" => {
                 let DragEvent { data } = parse(method, &text)?;
                 self.check_files(method, &data.unwrap_or_default())?;
             }
-            "Page.navigate" => check_url(method, &text, &[FRONT_END])?,
-            "Target.createTarget" => check_url(method, &text, &[FRONT_END, INTERNAL])?,
+            "Page.navigate" | "Target.createTarget" => {
+                check_navigation(method, &parse(method, &text)?)?;
+            }
             "Target.createBrowserContext" => return self.disposable_context(method, &text),
             "Target.disposeBrowserContext" => {
                 self.forget_context(method, &parse(method, &text)?)?
@@ -109,6 +121,18 @@ impl Relay {
             _ => {}
         }
         Ok(text)
+    }
+
+    /// Rejects a command that acts in a tab with a page of Chromium's own.
+    fn check_tab(&self, method: &str, session: Option<&str>) -> Result<(), Refusal> {
+        const LEAVING: [&str; 3] = ["Page.close", "Page.navigate", "Page.bringToFront"];
+        let session = session.and_then(|id| self.sessions.get(id));
+        match session.filter(|session| session.is_privileged()) {
+            Some(session) if !between_calls::is_allowed(method) && !LEAVING.contains(&method) => {
+                Err(Refusal::Privileged(method.to_owned(), session.url.clone()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the command with a context that ends with the worker's connection.
@@ -168,24 +192,32 @@ fn reject_parameter(method: &str, name: &'static str, is_present: bool) -> Resul
     Ok(())
 }
 
-fn check_url(method: &str, text: &[u8], refused: &[&str]) -> Result<(), Refusal> {
-    let Navigation { url } = parse(method, text)?;
-    match scheme(&url) {
-        Some(scheme) if refused.contains(&scheme.as_str()) => {
-            Err(Refusal::Scheme(method.to_owned(), scheme))
-        }
-        _ => Ok(()),
+fn check_navigation(method: &str, navigation: &Navigation) -> Result<(), Refusal> {
+    let Navigation {
+        url,
+        transition_type,
+    } = navigation;
+    reject_parameter(method, "transitionType", transition_type.is_some())?;
+    match is_privileged(url) {
+        true => Err(Refusal::Privileged(method.to_owned(), url.clone())),
+        false => Ok(()),
     }
 }
 
-/// Returns the lower-case scheme of a URL as Chromium reads it: without white space and control
-/// characters.
-fn scheme(url: &str) -> Option<String> {
-    let (scheme, _) = url.split_once(':')?;
+/// Whether a URL is of Chromium's own pages. `view-source:` leads to the page itself.
+pub(super) fn is_privileged(url: &str) -> bool {
+    match scheme(url) {
+        Some((scheme, rest)) if scheme == "view-source" => is_privileged(rest),
+        Some((scheme, _)) => PRIVILEGED_SCHEMES.contains(&scheme.as_str()),
+        None => false,
+    }
+}
+
+/// Returns the lower-case scheme of a URL as Chromium reads it, without white space and control
+/// characters, and the rest.
+fn scheme(url: &str) -> Option<(String, &str)> {
+    let (scheme, rest) = url.split_once(':')?;
     let visible = scheme.chars().filter(|character| *character > ' ');
-    Some(
-        visible
-            .map(|character| character.to_ascii_lowercase())
-            .collect(),
-    )
+    let scheme = visible.map(|character| character.to_ascii_lowercase());
+    Some((scheme.collect(), rest))
 }

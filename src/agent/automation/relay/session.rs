@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::worlds::Worlds;
+use super::{restrictions::is_privileged, worlds::Worlds};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
@@ -27,7 +27,7 @@ pub(super) struct Session {
     pub(super) announcement: Option<Bytes>,
     /// The position in the order of attaching.
     pub(super) sequence: u64,
-    /// The URL of the main frame, from the last probe.
+    /// The URL of the main frame, from the last probe or navigation.
     pub(super) url: String,
     /// When the unanswered probe was sent.
     pub(super) probed_at: Option<Instant>,
@@ -70,22 +70,15 @@ impl Session {
         self.kind == Kind::Page
     }
 
-    /// Whether the tab has a URL. A tab whose first navigation was refused or has not started has
-    /// none, and Playwright waits for it.
-    pub(super) fn is_initialised(&self) -> bool {
-        !matches!(self.url.as_str(), "" | ":")
+    /// Whether scripts may see and use the tab. A tab whose first navigation was refused or has not
+    /// started has no URL, and Playwright waits for it.
+    pub(super) fn is_usable(&self) -> bool {
+        !matches!(self.url.as_str(), "" | ":") && !self.is_privileged()
     }
 
-    /// Whether a script can use the tab as its `page`. It cannot use the New Tab page, because that
-    /// page's content policy refuses most of what scripts do, nor DevTools.
-    pub(super) fn is_usable(&self) -> bool {
-        const UNUSABLE_URLS: [&str; 4] = [
-            "chrome://newtab",
-            "chrome://new-tab-page",
-            "chrome-untrusted:",
-            "devtools:",
-        ];
-        let is_unusable = |prefix: &&str| self.url.starts_with(*prefix);
-        self.is_initialised() && !UNUSABLE_URLS.iter().any(is_unusable)
+    /// Whether the tab shows a page of Chromium's own: code in it can change settings of the
+    /// browser, and go to URLs that end it.
+    pub(super) fn is_privileged(&self) -> bool {
+        is_privileged(&self.url)
     }
 }

@@ -106,7 +106,7 @@ impl Relay {
         };
         session.url = url;
         if session.visibility == Visibility::Hidden {
-            if session.is_initialised() {
+            if session.is_usable() {
                 self.announce(id);
             } else if !session.page_enabled {
                 // Playwright would wait for the tab's first navigation, which may never happen. The

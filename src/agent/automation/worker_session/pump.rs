@@ -58,6 +58,8 @@ impl WorkerSession {
         self.perform_actions()?;
         match self.next_wakeup(jobs).await {
             Wakeup::Browser(Ok(Some(text))) => {
+                let is_behind = self.to_worker.bytes() > MAX_IDLE_WORKER_QUEUE / 2;
+                self.relay.set_worker_behind(is_behind);
                 self.relay.from_browser(text, Instant::now())?;
             }
             Wakeup::Browser(Err(error @ CdpSocketError::TooLong(_))) => {

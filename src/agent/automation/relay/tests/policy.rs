@@ -31,7 +31,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("DeviceAccess", "cancelPrompt disable enable selectPrompt"),
     (
         "Emulation",
-        "addScreen getScreenInfos removeScreen setPrimaryScreen updateScreen",
+        "addScreen getScreenInfos removeScreen setPrimaryScreen setVirtualTimePolicy \
+         setVisibleSize updateScreen",
     ),
     (
         "Extensions",
@@ -56,7 +57,8 @@ const REFUSED: &[(&str, &str)] = &[
         "Page",
         "addCompilationCache clearCompilationCache crash generateTestReport \
          getAnnotatedPageContent produceCompilationCache setAdBlockingEnabled \
-         setPrerenderingAllowed setRPHRegistrationMode setSPCTransactionMode waitForDebugger",
+         setFontSizes setPrerenderingAllowed setRPHRegistrationMode setSPCTransactionMode \
+         setWebLifecycleState waitForDebugger",
     ),
     (
         "SmartCardEmulation",
@@ -238,23 +240,34 @@ fn parameters_beyond_the_script_are_refused() {
             to("https://example.com/chrome:"),
             None,
         ),
-        ("Target.createTarget", to("chrome://quit"), Some("`chrome`")),
+        ("Target.createTarget", to("chrome://quit"), Some("'chrome:")),
         (
             "Target.createTarget",
             to(" \u{1}CHR\nOME://quit"),
-            Some("`chrome`"),
+            Some("Chromium's own pages"),
         ),
         (
             "Target.createTarget",
             to("devtools://devtools/bundled/inspector.html"),
-            Some("`devtools`"),
+            Some("'devtools:"),
         ),
         ("Page.navigate", to("file:///tmp/page.html"), None),
-        ("Page.navigate", to("chrome://version"), None),
+        ("Page.navigate", to("chrome://settings"), Some("'chrome:")),
+        (
+            "Page.navigate",
+            to("View-Source:view-source:chrome://settings"),
+            Some("Chromium's own pages"),
+        ),
+        ("Page.navigate", to("view-source:http://example.com"), None),
+        (
+            "Page.navigate",
+            json!({"url": "https://example.com/", "transitionType": "address_bar"}),
+            Some("`transitionType`"),
+        ),
         (
             "Page.navigate",
             to("devtools://devtools/bundled/inspector.html"),
-            Some("`devtools`"),
+            Some("'devtools:"),
         ),
         (
             "Tracing.start",
@@ -288,6 +301,32 @@ fn parameters_beyond_the_script_are_refused() {
     let twice = r#"{"id":7,"method":"DOM.setFileInputFiles","params":{"files":[],"fi\u006ces":["/etc/passwd"]}}"#;
     let message = refusal(&mut scene, twice).unwrap();
     assert!(message.contains("duplicate field"), "{message}");
+}
+
+#[test]
+fn tab_that_shows_a_page_of_chromium_is_only_left() {
+    let mut scene = Scene::running("A");
+    let navigate = |scene: &mut Scene, parent: Option<&str>, url: &str| {
+        let frame = json!({"id": "F", "parentId": parent, "url": url});
+        let method = "Page.frameNavigated";
+        scene.browser(json!({"method": method, "params": {"frame": frame}, "sessionId": "A"}));
+    };
+    let evaluate = r#"{"id":7,"method":"Runtime.evaluate","sessionId":"A"}"#;
+    for (parent, url, is_refused) in [
+        (None, "https://example.com/", false),
+        (Some("TOP"), "chrome://new-tab-page/", false),
+        (None, "chrome://settings/", true),
+        (Some("TOP"), "https://example.com/", true),
+        (None, "https://example.com/", false),
+    ] {
+        navigate(&mut scene, parent, url);
+        scene.messages();
+        assert_eq!(refusal(&mut scene, evaluate).is_some(), is_refused, "{url}");
+        for (id, method) in [(8, "Page.enable"), (9, "Page.navigate")] {
+            let command = json!({"id": id, "method": method, "sessionId": "A"});
+            assert_eq!(refusal(&mut scene, &command.to_string()), None, "{method}");
+        }
+    }
 }
 
 #[test]

@@ -39,6 +39,19 @@ fn warm_worker_gets_no_page_traffic_until_a_script_settles() {
 }
 
 #[test]
+fn worker_that_is_behind_gets_no_page_traffic_between_calls() {
+    let mut scene = Scene::running("A");
+    for (is_behind, rests, expected) in [(true, false, 1), (false, true, 1), (true, true, 0)] {
+        if rests {
+            scene.relay.rest();
+        }
+        scene.relay.set_worker_behind(is_behind);
+        scene.event("A", "Runtime.consoleAPICalled");
+        assert_eq!(scene.to_worker().len(), expected, "{is_behind} {rests}");
+    }
+}
+
+#[test]
 fn only_tab_is_chosen_after_it_has_answered() {
     let mut scene = Scene::with_tab("A");
     scene.relay.settle(scene.now);
