@@ -11,6 +11,9 @@
 //! | top-level navigation to another route | rejected: it would act without its user |
 //! | a page of the server in a frame | rejected: it could be covered (clickjacking) |
 //! | everything else | rejected |
+//!
+//! An address that the user has typed is treated like a link: if another site redirects from there
+//! to this server, its request looks the same.
 
 use std::net::IpAddr;
 
@@ -44,19 +47,23 @@ pub(super) fn check<B>(request: &Request<B>, pages: Pages) -> ApiResult<()> {
     };
     let origin = headers.get(ORIGIN).map(HeaderValue::to_str);
     let is_same_origin = origin.is_none_or(|origin| is_origin_of(origin.unwrap_or_default(), host));
-    let is_accepted = !is_of_other_origin(headers) || is_link_to(request, pages);
+    let is_accepted = !may_be_of_other_origin(headers) || is_link_to(request, pages);
     if is_same_origin && is_accepted {
         Ok(())
     } else {
         Err(ApiError::forbidden(
-            "servers without a token reject requests of other origins",
+            "servers without a token reject requests of other origins, and addresses entered in a browser \
+             that are no page",
         ))
     }
 }
 
-/// Returns whether a browser sends this for another origin's page.
-fn is_of_other_origin(headers: &HeaderMap) -> bool {
-    has(headers, SITE, "cross-site") || has(headers, SITE, "same-site")
+/// Returns whether a browser sends this for another origin's page. A redirect by another site of
+/// an address that the user has typed is `none`.
+fn may_be_of_other_origin(headers: &HeaderMap) -> bool {
+    ["cross-site", "same-site", "none"]
+        .iter()
+        .any(|site| has(headers, SITE, site))
 }
 
 /// Returns whether a browser shows one of `pages` instead of the page with the link.
@@ -201,7 +208,7 @@ mod tests {
             (Method::GET, "/download", "cross-site", false),
             (Method::GET, "/download", "same-site", false),
             (Method::GET, "/download", "same-origin", true),
-            (Method::GET, "/download", "none", true),
+            (Method::GET, "/download", "none", false),
             (Method::POST, "/page", "cross-site", false),
         ] {
             let headers = [
