@@ -3,7 +3,8 @@
 
 use std::{
     ffi::OsStr,
-    fs, io,
+    fs::{self, File},
+    io::{self, Read},
     os::unix::{
         ffi::OsStrExt,
         fs::{DirBuilderExt, MetadataExt},
@@ -28,6 +29,9 @@ use crate::system::{
 /// The longest wait for killed processes to disappear.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 const KILL_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The most bytes that are read of a command line: the kernel's limit on the arguments of a program.
+/// A process can declare any part of its memory its command line.
+const MAX_COMMAND_LINE_BYTES: u64 = 6 << 20;
 
 /// The file names of Chromium's programs and the X server, wherever they are installed.
 const BROWSER_PROGRAM_NAMES: [&str; 6] = [
@@ -224,7 +228,21 @@ fn is_orphan(process: &Path, directory: &Path, programs: &KnownPrograms) -> bool
     });
     is_own
         && is_known
-        && fs::read(process.join("cmdline")).is_ok_and(|line| has_argument(&line, directory))
+        && File::open(process.join("cmdline"))
+            .and_then(read_command_line)
+            .is_ok_and(|line| has_argument(&line, directory))
+}
+
+/// Reads a command line. Fails if it is longer than any program can be started with.
+fn read_command_line(file: impl Read) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    let read = file
+        .take(MAX_COMMAND_LINE_BYTES + 1)
+        .read_to_end(&mut line)?;
+    match read as u64 > MAX_COMMAND_LINE_BYTES {
+        true => Err(io::ErrorKind::FileTooLarge.into()),
+        false => Ok(line),
+    }
 }
 
 /// Returns whether an argument is `directory` or a path below it, or an option with such a value.
@@ -333,6 +351,13 @@ mod tests {
         ] {
             assert!(!matches(line), "{}", String::from_utf8_lossy(line));
         }
+    }
+
+    #[test]
+    fn endless_command_line_is_rejected() {
+        let rejected = read_command_line(io::repeat(b'x')).unwrap_err();
+        assert_eq!(rejected.kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(read_command_line(b"a\0b\0".as_slice()).unwrap(), b"a\0b\0");
     }
 
     #[test]

@@ -121,6 +121,9 @@ fn serve(requests: &mpsc::Receiver<KillRequest>) {
         }
         pending.extend(requests.try_iter());
         let snapshot = ProcessSnapshot::take();
+        if let Ok(snapshot) = &snapshot {
+            marks.retain(snapshot);
+        }
         let mut unfinished = Vec::new();
         for mut request in pending {
             let outcome = match &snapshot {

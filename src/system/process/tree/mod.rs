@@ -36,6 +36,8 @@ use crate::system::process::{cgroup::CgroupDirectory, session::Leader};
 
 /// The environment variable that holds the mark of a tree.
 pub const MARK: &str = "SPAWNED_PROCESS";
+/// The length of every mark: two UUIDs, separated by a dot.
+pub(super) const MARK_BYTES: usize = 2 * uuid::fmt::Hyphenated::LENGTH + 1;
 
 /// Signals the session and the cgroup of `leader` and all descendants. SIGTERM and SIGHUP also
 /// continue stopped processes, which could not handle the signal otherwise.
