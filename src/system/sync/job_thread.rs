@@ -24,8 +24,8 @@ impl JobThread {
         Self(sender)
     }
 
-    /// Runs `job` on the thread and returns its result. If the caller has stopped waiting, the
-    /// result is passed to `on_abandoned` instead.
+    /// Runs `job` on the thread and returns its result. If the caller stops waiting, a job that has
+    /// not begun is dropped, and the result of one that has is passed to `on_abandoned`.
     ///
     /// # Errors
     /// Fails if the thread has ended or the job panicked.
@@ -36,6 +36,9 @@ impl JobThread {
     ) -> io::Result<T> {
         let (sender, result) = oneshot::channel();
         let job = move || {
+            if sender.is_closed() {
+                return;
+            }
             if let Err(abandoned) = sender.send(job()) {
                 on_abandoned(abandoned);
             }
@@ -43,5 +46,43 @@ impl JobThread {
         let thread_ended = || io::Error::other("the job thread has ended");
         self.0.send(Box::new(job)).map_err(|_| thread_ended())?;
         result.await.map_err(|_| thread_ended())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use futures::{FutureExt, join};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn queued_job_of_an_abandoned_call_is_not_run() {
+        let thread = JobThread::start("test");
+        let (release, released) = mpsc::sync_channel::<()>(1);
+        let (run, abandoned) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (job_run, job_abandoned) = (run.clone(), abandoned.clone());
+        let first = thread.run(move || released.recv(), drop);
+        let second = thread.run(
+            move || job_run.store(true, Ordering::Relaxed),
+            move |()| job_abandoned.store(true, Ordering::Relaxed),
+        );
+        let third = async {
+            // The first poll queues the job; the future is dropped without its result.
+            assert!(second.now_or_never().is_none());
+            release.send(()).unwrap();
+            thread.run(|| 3, drop).await.unwrap()
+        };
+        let (first, third) = join!(first, third);
+        first.unwrap().unwrap();
+        assert_eq!(third, 3);
+        assert!(!run.load(Ordering::Relaxed) && !abandoned.load(Ordering::Relaxed));
     }
 }
