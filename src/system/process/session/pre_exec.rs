@@ -8,7 +8,7 @@
 use std::{
     ffi::CString,
     io,
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsRawFd, OwnedFd, RawFd},
 };
 
 use nix::{
@@ -27,6 +27,8 @@ use super::{Credentials, StartError};
 /// The OOM score of client programs. The kernel kills them before the browser and its tabs, and
 /// long before the agent.
 const OOM_SCORE_ADJ: &[u8] = b"800";
+/// The id that leaves the group of a file unchanged.
+const UNCHANGED: libc::gid_t = libc::gid_t::MAX;
 /// Distance between the error codes of two steps, larger than any `errno`.
 const CODES_PER_STEP: i32 = 100_000;
 
@@ -69,6 +71,8 @@ pub(super) struct PreExec {
     pub(super) cgroup_procs: Option<OwnedFd>,
     /// Whether standard input is to become the controlling terminal.
     pub(super) has_terminal: bool,
+    /// The standard streams that are pipes of this process alone.
+    pub(super) pipes: &'static [RawFd],
     pub(super) credentials: Option<Credentials>,
     pub(super) directory: CString,
     /// Whether to start in `/` if `directory` cannot be entered.
@@ -91,7 +95,9 @@ impl PreExec {
         }
         close_descriptors_at_exec();
         if let Some(credentials) = &self.credentials {
-            apply(credentials).map_err(Step::Credentials.failed())?;
+            self.give_pipes_to(credentials)
+                .and_then(|()| apply(credentials))
+                .map_err(Step::Credentials.failed())?;
         }
         self.die_with_parent().map_err(Step::Session.failed())?;
         self.enter_directory().map_err(Step::Directory.failed())
@@ -116,6 +122,15 @@ impl PreExec {
         if self.has_terminal {
             // SAFETY: descriptor 0 is the terminal, and the call accesses no memory.
             Errno::result(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) })?;
+        }
+        Ok(())
+    }
+
+    /// Lets the new user open its standard streams by name, such as `/dev/stdout`.
+    fn give_pipes_to(&self, credentials: &Credentials) -> nix::Result<()> {
+        for pipe in self.pipes {
+            // SAFETY: the call accesses no memory. The group stays the agent's.
+            Errno::result(unsafe { libc::fchown(*pipe, credentials.uid.as_raw(), UNCHANGED) })?;
         }
         Ok(())
     }

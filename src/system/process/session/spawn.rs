@@ -149,6 +149,12 @@ fn pre_exec(
         parent: Pid::this(),
         cgroup_procs,
         has_terminal,
+        pipes: match program.stdio {
+            StdioMode::Pipes => &[0, 1, 2],
+            // Standard input is the null device, which belongs to all programs.
+            StdioMode::NoInput => &[1, 2],
+            StdioMode::Terminal(_) => &[],
+        },
         credentials: program.credentials,
         directory,
         falls_back_to_root,

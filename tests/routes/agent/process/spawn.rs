@@ -1,6 +1,9 @@
 //! `POST /process/spawn` of the agent.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+};
 
 use nix::sys::signal::Signal;
 use reqwest::StatusCode;
@@ -216,6 +219,32 @@ async fn as_user_sets_credentials_and_home() {
     fs::set_permissions(private.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let body = json!({"command": "true", "as_user": "nobody", "cwd": private.path()});
     assert_eq!(rejected(&agent, body).await, (400, vec!["cwd".to_owned()]));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn other_user_can_open_its_pipes_by_name() {
+    let agent = agent().await;
+    let line = "cat /dev/stdin > /dev/stdout; echo err > /dev/stderr";
+    let body = json!({"command": "sh", "args": ["-c", line], "as_user": "nobody"});
+    let process = spawn(&agent, body.clone()).await;
+    process.write("out\n", true).await;
+    let expected = Output {
+        stdout: "out\n".into(),
+        stderr: "err\n".into(),
+        exit_code: 0,
+    };
+    assert_eq!(process.output().await, expected);
+
+    let owner = || fs::metadata("/dev/null").unwrap().uid();
+    let owner_before = owner();
+    let (_, response) = exec(&agent, body).await;
+    assert_eq!(executed(&response).stderr, "err\n");
+    assert_eq!(
+        owner(),
+        owner_before,
+        "the null device belongs to all programs"
+    );
     agent.stop().await;
 }
 
