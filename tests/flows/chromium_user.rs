@@ -110,7 +110,7 @@ async fn page_reads_no_private_file_of_the_agent_or_of_another_browser() {
         assert!(own.contains("browser"), "{own}");
         let private = [
             key.clone(),
-            state.join("run/processes.run"),
+            state.join("run/lock"),
             other.state_dir().join("user-data/Local State"),
             PathBuf::from(format!("/proc/{}/environ", agent.pid())),
         ];
@@ -121,7 +121,7 @@ async fn page_reads_no_private_file_of_the_agent_or_of_another_browser() {
             assert!(text.contains("ERR_"), "{}: {text}", path.display());
         }
         let listing = open(&agent, &state.join("run")).await;
-        assert!(!listing.contains("processes.run"), "{listing}");
+        assert!(!listing.contains("drafts"), "{listing}");
         agent.stop().await;
     }
     other.stop().await;

@@ -20,7 +20,13 @@ const SETTING: &str = "BERTH_TEST_CGROUPS";
 /// Returns the directory that holds the cgroups of the agent's client processes. Returns `None` if
 /// the agent cannot create cgroups and the setting allows skipping the test.
 pub fn directory_of(agent: &TestAgent) -> Option<PathBuf> {
-    let path = fs::read_to_string(agent.state_dir().join("run/processes.cgroup")).ok();
+    let records = fs::read_dir(agent.state_dir().join("run/processes")).ok();
+    let path = records.and_then(|mut records| {
+        // Only runs that left something have further records.
+        let record = records.next()?.ok()?.path();
+        let path = fs::read_to_string(record).ok()?;
+        (!path.is_empty()).then_some(path)
+    });
     if path.is_none() {
         let may_skip = env::var_os(SETTING).is_some_and(|value| value == "skip");
         assert!(

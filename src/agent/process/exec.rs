@@ -65,13 +65,13 @@ impl Processes {
         let started_at = time::Instant::now();
         let deadline = deadline(&launch);
         let id = ProcessId::generate();
-        let (session, permit) = self.start(id, launch, StdioMode::NoInput, display).await?;
+        let started = self.start(id, launch, StdioMode::NoInput, display).await?;
         self.inner.update_metrics();
         let memory = self.inner.exec_memory.reserve_none();
         let sink = OutputSink::capture(self.inner.options.exec_output_bytes, memory);
         // Executed programs have no log that clients could read.
         let (_, log) = OutputSink::log(0);
-        let (process, output) = Process::new(id, self.inner.mark(id), session, log);
+        let (process, output) = Process::new(id, started.mark, started.session, log);
         let cancel = self.inner.shutdown.token().child_token();
         let task = ExecTask {
             inner: self.inner.clone(),
@@ -82,7 +82,7 @@ impl Processes {
                 deadline,
                 cancel: cancel.clone(),
             },
-            permit,
+            permit: started.permit,
         };
         let (sender, outcome) = oneshot::channel();
         self.inner.shutdown.spawn(task.run(sender));

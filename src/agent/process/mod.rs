@@ -133,6 +133,14 @@ struct Inner {
     shutdown: Shutdown,
 }
 
+/// A program that has just been started.
+struct StartedProcess {
+    session: ProcessSession,
+    /// The mark of its process tree.
+    mark: String,
+    permit: OwnedSemaphorePermit,
+}
+
 /// The task of one spawned process.
 struct SpawnTask {
     inner: Arc<Inner>,
@@ -183,9 +191,9 @@ impl Processes {
         };
         let deadline = deadline(&request.launch);
         let id = ProcessId::generate();
-        let (session, permit) = self.start(id, request.launch, stdio, display).await?;
+        let started = self.start(id, request.launch, stdio, display).await?;
         let (sink, log) = OutputSink::log(self.inner.options.log_bytes);
-        let (process, output) = Process::new(id, self.inner.mark(id), session, log);
+        let (process, output) = Process::new(id, started.mark, started.session, log);
         let process = Arc::new(process);
         self.inner.registry.lock().insert(process.clone());
         self.inner.update_metrics();
@@ -198,7 +206,7 @@ impl Processes {
                 deadline,
                 cancel: self.inner.shutdown.token(),
             },
-            permit,
+            permit: started.permit,
         };
         self.inner.shutdown.spawn(task.run());
         Ok(process)
@@ -216,19 +224,23 @@ impl Processes {
         launch: Launch,
         stdio: StdioMode,
         display: Option<DisplayAccess>,
-    ) -> Result<(ProcessSession, OwnedSemaphorePermit), SpawnError> {
+    ) -> Result<StartedProcess, SpawnError> {
         let inner = &self.inner;
         if inner.shutdown.is_requested() {
             return Err(SpawnError::ShuttingDown);
         }
         let permit = inner.permits.clone().try_acquire_owned();
         let permit = permit.map_err(|_| SpawnError::LimitReached(inner.options.max))?;
-        let mark = inner.mark(id);
+        let mark = inner.run.new_mark();
         let mut program =
             launch::prepare(launch, stdio, display, &mark, &inner.current_user).await?;
         program.cgroup = inner.run.create_cgroup(&id.to_string());
         let session = ProcessSession::start(program).await?;
-        Ok((session, permit))
+        Ok(StartedProcess {
+            session,
+            mark,
+            permit,
+        })
     }
 }
 
@@ -263,10 +275,6 @@ impl SpawnTask {
 }
 
 impl Inner {
-    fn mark(&self, id: ProcessId) -> String {
-        self.run.mark(&id.to_string())
-    }
-
     fn update_metrics(&self) {
         let running = self.options.max - self.permits.available_permits();
         gauge!("berth_processes").set(running as f64);

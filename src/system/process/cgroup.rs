@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! <cgroup of the agent>/              delegated: the agent may create children
-//!   berth-<run>/                      RunCgroup: one run of the agent
+//!   berth-<random>/                   RunCgroup: one run of the agent
 //!     <process id>/                   Cgroup: one client process with all descendants
 //! ```
 //!
@@ -32,38 +32,51 @@
 use std::{
     collections::HashSet,
     ffi::{OsStr, OsString},
-    fs::{self, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io,
-    os::{fd::OwnedFd, unix::ffi::OsStringExt},
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStringExt, fs::DirBuilderExt},
+    },
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use parking_lot::Mutex;
+use uuid::Uuid;
 
-/// The start of the name of a [`RunCgroup`]; the name of the run follows.
+/// The start of the name of a [`RunCgroup`]; a UUID follows.
 const NAME_PREFIX: &str = "berth-";
+/// The mode of a [`RunCgroup`]: other users cannot list the processes of clients.
+const PRIVATE_DIRECTORY: u32 = 0o700;
 
 /// The directory of a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CgroupDirectory(PathBuf);
 
 impl CgroupDirectory {
-    /// Returns the directory for the run called `name` below the agent's own cgroup.
+    /// Returns a new directory for a run below the agent's own cgroup. Its name is not that of the
+    /// run: any user can read it in `/proc/<pid>/cgroup`.
     ///
     /// # Errors
     /// Fails if the cgroup v2 hierarchy is not mounted or does not show the agent's cgroup.
-    pub(super) fn for_run(name: &str) -> io::Result<Self> {
+    pub(super) fn new_for_run() -> io::Result<Self> {
         let cgroups = fs::read_to_string("/proc/self/cgroup")?;
         let mounts = fs::read("/proc/self/mountinfo")?;
         let parent = own_directory(&cgroups, &mounts)
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no usable cgroup v2 mount"))?;
-        Ok(CgroupDirectory(parent.join(format!("{NAME_PREFIX}{name}"))))
+        Ok(Self::in_directory(&parent))
     }
 
-    /// Returns the recorded directory `path` of the run called `name`, if it still exists.
-    pub(super) fn recorded(path: &Path, name: &str) -> Option<Self> {
-        let is_of_run = path.file_name() == Some(OsStr::new(&format!("{NAME_PREFIX}{name}")));
+    /// Returns a new directory in `parent`, without creating it.
+    pub(super) fn in_directory(parent: &Path) -> Self {
+        CgroupDirectory(parent.join(format!("{NAME_PREFIX}{}", Uuid::new_v4())))
+    }
+
+    /// Returns the recorded directory `path` of a run, if it still exists.
+    pub(super) fn recorded(path: &Path) -> Option<Self> {
+        let name = path.file_name().and_then(OsStr::to_str)?;
+        let is_of_run = name.strip_prefix(NAME_PREFIX)?.parse::<Uuid>().is_ok();
         (is_of_run && path.is_dir()).then(|| CgroupDirectory(path.to_owned()))
     }
 
@@ -152,7 +165,9 @@ impl RunCgroup {
     /// # Errors
     /// Fails if the agent's own cgroup is not delegated to it, or the kernel is too old.
     pub(super) fn create(directory: CgroupDirectory) -> io::Result<Self> {
-        fs::create_dir(&directory.0)?;
+        DirBuilder::new()
+            .mode(PRIVATE_DIRECTORY)
+            .create(&directory.0)?;
         if let Err(error) = directory.check() {
             let _ = directory.remove();
             return Err(error);
@@ -275,8 +290,6 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    use uuid::Uuid;
-
     use super::*;
 
     const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -317,22 +330,22 @@ mod tests {
     }
 
     #[test]
-    fn recorded_directory_must_belong_to_the_run() {
+    fn recorded_directory_has_the_name_of_a_run() {
         let parent = tempfile::TempDir::new().unwrap();
-        let path = parent.path().join("berth-one");
-        assert_eq!(CgroupDirectory::recorded(&path, "one"), None);
-        fs::create_dir(&path).unwrap();
-        assert!(CgroupDirectory::recorded(&path, "one").is_some());
-        assert_eq!(CgroupDirectory::recorded(&path, "other"), None);
-        assert_eq!(CgroupDirectory::recorded(parent.path(), "one"), None);
+        let directory = CgroupDirectory::in_directory(parent.path());
+        assert_eq!(CgroupDirectory::recorded(directory.path()), None);
+        fs::create_dir(directory.path()).unwrap();
+        let recorded = CgroupDirectory::recorded(directory.path());
+        assert_eq!(recorded, Some(directory));
+        assert_eq!(CgroupDirectory::recorded(parent.path()), None);
+        assert_eq!(CgroupDirectory::recorded(Path::new("")), None);
     }
 
     /// Creates a cgroup. Returns `None` if no cgroup can be used and `BERTH_TEST_CGROUPS` allows
     /// skipping the test.
     #[expect(clippy::disallowed_methods, reason = "a setting of the tests")]
     fn create() -> Option<Arc<RunCgroup>> {
-        let directory = CgroupDirectory::for_run(&Uuid::new_v4().to_string());
-        match directory.and_then(RunCgroup::create) {
+        match CgroupDirectory::new_for_run().and_then(RunCgroup::create) {
             Ok(run) => Some(Arc::new(run)),
             Err(error) => {
                 let setting = std::env::var_os("BERTH_TEST_CGROUPS");

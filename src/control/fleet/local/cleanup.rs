@@ -29,8 +29,8 @@ use crate::system::{
 /// The longest wait for killed processes to disappear.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 const KILL_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// The most bytes that are read of a command line: the kernel's limit on the arguments of a program.
-/// A process can declare any part of its memory its command line.
+/// The most bytes that are read of a command line: the kernel's limit for a program. A
+/// process can declare any part of its memory its command line.
 const MAX_COMMAND_LINE_BYTES: u64 = 6 << 20;
 
 /// The file names of Chromium's programs and the X server, wherever they are installed.

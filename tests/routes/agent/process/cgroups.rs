@@ -1,6 +1,6 @@
 //! Client processes in cgroups. Systems that allow none need `BERTH_TEST_CGROUPS=skip`.
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use serde_json::json;
 
@@ -52,6 +52,8 @@ async fn process_starts_in_its_own_cgroup() {
     let Some(directory) = directory_of(&agent) else {
         return agent.stop().await;
     };
+    let mode = fs::metadata(&directory).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
     for body in [
         json!({}),
         json!({"allocate_tty": true}),

@@ -223,6 +223,22 @@ async fn as_user_sets_credentials_and_home() {
 }
 
 #[tokio::test]
+async fn mark_contains_nothing_that_other_users_can_read() {
+    let agent = agent().await;
+    let line = "echo $SPAWNED_PROCESS; cat /proc/self/cgroup";
+    let process = shell(&agent, line).await;
+    let output = process.output().await.stdout;
+    let (mark, cgroups) = output.split_once('\n').unwrap();
+    let parts: Vec<&str> = mark.split('.').collect();
+    assert_eq!(parts.len(), 2, "{mark}");
+    for part in parts {
+        assert_ne!(part, process.id);
+        assert!(!cgroups.contains(part), "{mark} and {cgroups}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn other_user_can_open_its_pipes_by_name() {
     let agent = agent().await;
     let line = "cat /dev/stdin > /dev/stdout; echo err > /dev/stderr";
