@@ -25,7 +25,7 @@ impl JobThread {
     }
 
     /// Runs `job` on the thread and returns its result. If the caller stops waiting, a job that has
-    /// not begun is dropped, and the result of one that has is passed to `on_abandoned`.
+    /// not started is dropped, and the result of one that has is passed to `on_abandoned`.
     ///
     /// # Errors
     /// Fails if the thread has ended or the job panicked.
