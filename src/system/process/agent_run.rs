@@ -72,8 +72,8 @@ impl AgentRun {
         })
     }
 
-    /// Returns a new mark for one process and everything it starts. It is not derived from the id of
-    /// the process, which other users can read: with the mark, they could delay its kill.
+    /// Returns a new mark for one process and everything it starts. It is not derived from the id
+    /// of the process, which other users can read: with the mark, they could delay its kill.
     #[must_use]
     pub fn new_mark(&self) -> String {
         format!("{}.{}", self.name, Uuid::new_v4())

@@ -17,20 +17,15 @@ use crate::system::process::{
     session::{Leader, PidPin},
 };
 
-/// The time limit of a kill against a tree that keeps forking or that the kernel cannot end.
+/// The time limit of a kill against a tree that keeps forking or that the kernel cannot end, and on
+/// a machine where processes end so often that no scan is exact.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for killed processes to disappear before the next scan.
 const RESCAN_DELAY: Duration = Duration::from_millis(2);
 
-/// The confirmation required before a tree counts as dead, in points. A process that repeatedly
-/// forks, leaves its session and exits can slip through a single scan.
+/// The scans in a row that have to find no process of a tree with a cgroup, if none of them is
+/// exact. Only processes with the rights of the agent can leave the cgroup.
 const CONFIRMING_SCANS: u32 = 8;
-/// Points of a complete first scan that finds nothing.
-const FIRST_SCAN_POINTS: u32 = 8;
-/// Points of a complete later scan that finds nothing.
-const COMPLETE_SCAN_POINTS: u32 = 4;
-/// Points of a scan that finds nothing but could not read every process.
-const INCOMPLETE_SCAN_POINTS: u32 = 1;
 
 /// Requests for the killer thread. It is separate from the scanner thread so that kills do not
 /// wait for status queries.
@@ -63,8 +58,8 @@ struct KillRequest {
     sessions: HashSet<i32>,
     /// The start time of the leader. Older processes cannot belong to the tree.
     since_ticks: Option<u64>,
-    scans: u32,
-    confirmation: u32,
+    /// The number of scans in a row that found no process of the tree.
+    empty_scans: u32,
     reply: oneshot::Sender<io::Result<bool>>,
 }
 
@@ -79,8 +74,7 @@ pub(super) async fn run(leader: Option<PinnedLeader>, action: Action) -> io::Res
         action,
         requested_at: Instant::now(),
         since_ticks: None,
-        scans: 0,
-        confirmation: 0,
+        empty_scans: 0,
         reply,
     };
     let thread_ended = || io::Error::other("the killer thread has ended");
@@ -122,7 +116,7 @@ fn serve(requests: &mpsc::Receiver<KillRequest>) {
         pending.extend(requests.try_iter());
         let snapshot = ProcessSnapshot::take();
         if let Ok(snapshot) = &snapshot {
-            marks.retain(snapshot);
+            marks.begin_scan(snapshot);
         }
         let mut unfinished = Vec::new();
         for mut request in pending {
@@ -206,7 +200,11 @@ impl KillRequest {
             leader.map_or(0, |leader| leader.start_ticks)
         });
         let marked = marks.find(snapshot, mark, since_ticks);
-        let is_complete = snapshot.is_complete && marked.is_complete;
+        // No process was missed if each that was listed was also read: the parent of one that was
+        // not listed would have ended between its own listing and its reading. Neither was one
+        // missed if none was started during the scan.
+        let is_exact = !marked.has_unread
+            && (!(snapshot.has_vanished || marked.has_ended) || snapshot.is_current());
         let tree = snapshot.tree(marked.pids, &mut self.sessions);
         let mut is_any_alive = snapshot.signal(&tree, Signal::SIGKILL);
         if let Some(cgroup) = cgroup.filter(|cgroup| cgroup.is_populated()) {
@@ -216,24 +214,21 @@ impl KillRequest {
             }
         }
         self.forget_ended_sessions(snapshot);
-        // A zombie other than the leader may have forked just before it was killed.
-        let has_zombies = snapshot
-            .processes
-            .iter()
-            .any(|process| tree.contains(&process.pid) && Some(process.pid) != leader);
-        self.scans += 1;
-        self.confirmation = match (is_any_alive, is_complete && !has_zombies) {
-            (true, _) => 0,
-            (false, true) if self.scans == 1 => FIRST_SCAN_POINTS,
-            (false, true) => self.confirmation + COMPLETE_SCAN_POINTS,
-            (false, false) => self.confirmation + INCOMPLETE_SCAN_POINTS,
+        self.empty_scans = match is_any_alive {
+            true => 0,
+            false => self.empty_scans + 1,
         };
-        if self.confirmation >= CONFIRMING_SCANS {
+        let is_confirmed = is_exact || cgroup.is_some() && self.empty_scans >= CONFIRMING_SCANS;
+        if !is_any_alive && is_confirmed {
             return Some(true);
         }
         let is_timed_out = self.requested_at.elapsed() > KILL_TIMEOUT;
         if is_timed_out {
-            tracing::warn!(?KILL_TIMEOUT, "killed processes are still alive");
+            tracing::warn!(
+                ?KILL_TIMEOUT,
+                is_any_alive,
+                "cannot confirm that a process tree is dead"
+            );
         }
         is_timed_out.then_some(false)
     }

@@ -6,7 +6,7 @@ use std::{
     io::{self, BufRead, BufReader, Read},
 };
 
-use nix::unistd::Pid;
+use nix::{errno::Errno, unistd::Pid};
 
 use super::{MARK, MARK_BYTES, snapshot::ProcessSnapshot};
 use crate::system::process::stat::ProcStat;
@@ -24,18 +24,47 @@ const CHUNK_BYTES: usize = 16 << 10;
 
 type Mark = [u8; MARK_BYTES];
 
-/// A cache of the marks of processes, by pid and start time.
+/// A process: its pid and start time.
+type ProcessKey = (i32, u64);
+
+/// The marks of processes, and the processes whose marks could not be read.
 #[derive(Default)]
-pub(super) struct MarkCache(HashMap<(i32, u64), Vec<Mark>>);
+pub(super) struct MarkCache {
+    marks: HashMap<ProcessKey, Vec<Mark>>,
+    /// Processes of this scan, with whether they have ended.
+    unread: HashSet<(ProcessKey, bool)>,
+    /// The same of the scan before.
+    unread_before: HashSet<(ProcessKey, bool)>,
+}
 
 /// The result of a search by mark.
+#[derive(Default)]
 pub(super) struct MarkedProcesses {
     pub(super) pids: HashSet<i32>,
-    /// Whether the environment of every candidate could be read.
-    pub(super) is_complete: bool,
+    /// Whether a process is alive whose environment could be missing just for a moment: while it
+    /// calls exec, the kernel replaces it.
+    pub(super) has_unread: bool,
+    /// Whether a process has ended since the last scan. It may have forked after it was listed.
+    pub(super) has_ended: bool,
+}
+
+/// The result of reading the environment of a process.
+enum Reading {
+    Marks(Vec<Mark>),
+    /// The environment is empty or not accessible.
+    Nothing,
+    Ended,
 }
 
 impl MarkCache {
+    /// Begins a scan. Drops the marks of processes that are not in `snapshot`, which bounds the
+    /// cache.
+    pub(super) fn begin_scan(&mut self, snapshot: &ProcessSnapshot) {
+        let listed: HashSet<ProcessKey> = snapshot.processes.iter().map(key).collect();
+        self.marks.retain(|process, _| listed.contains(process));
+        self.unread_before = std::mem::take(&mut self.unread);
+    }
+
     /// Finds the living processes that started at `since_ticks` or later and whose mark starts
     /// with `prefix`.
     pub(super) fn find(
@@ -45,59 +74,85 @@ impl MarkCache {
         since_ticks: u64,
     ) -> MarkedProcesses {
         let own = Pid::this().as_raw();
-        let mut found = MarkedProcesses {
-            pids: HashSet::new(),
-            is_complete: true,
-        };
+        let mut found = MarkedProcesses::default();
         for process in &snapshot.processes {
             // Processes without a session are kernel threads.
             let is_candidate = process.session > 0 && process.start_ticks >= since_ticks;
-            if process.pid == own || process.has_ended() || !is_candidate {
+            if process.pid == own || !is_candidate {
+                continue;
+            }
+            let is_marked = |marks: &Vec<Mark>| {
+                let mut marks = marks.iter();
+                marks.any(|mark| mark.starts_with(prefix.as_bytes()))
+            };
+            if process.has_ended() {
+                let known = self.marks.get(&key(process));
+                // The children of a process without the mark do not have it either.
+                let is_unmarked = known.is_some_and(|marks| !is_marked(marks));
+                found.has_ended |= !is_unmarked && self.is_newly_unread(process);
                 continue;
             }
             match self.read(process, own) {
-                Some(marks) if marks.iter().any(|m| m.starts_with(prefix.as_bytes())) => {
+                Reading::Marks(marks) if is_marked(&marks) => {
                     found.pids.insert(process.pid);
                 }
-                Some(_) => {}
-                None => found.is_complete = false,
+                Reading::Marks(_) => {}
+                Reading::Nothing => found.has_unread |= self.is_newly_unread(process),
+                Reading::Ended => found.has_ended = true,
             }
         }
         found
     }
 
-    /// Removes the processes that are not in `snapshot`, which bounds the cache.
-    pub(super) fn retain(&mut self, snapshot: &ProcessSnapshot) {
-        let listed: HashSet<(i32, u64)> = snapshot.processes.iter().map(key).collect();
-        self.0.retain(|process, _| listed.contains(process));
-    }
-
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 
-    fn read(&mut self, process: &ProcStat, own: i32) -> Option<Vec<Mark>> {
-        if let Some(marks) = self.0.get(&key(process)) {
-            return Some(marks.clone());
+    fn is_newly_unread(&mut self, process: &ProcStat) -> bool {
+        let entry = (key(process), process.has_ended());
+        self.unread.insert(entry);
+        !self.unread_before.contains(&entry)
+    }
+
+    fn read(&mut self, process: &ProcStat, own: i32) -> Reading {
+        if let Some(marks) = self.marks.get(&key(process)) {
+            return Reading::Marks(marks.clone());
         }
-        let environment = File::open(format!("/proc/{}/environ", process.pid)).ok()?;
-        let (marks, is_empty) = find_marks(environment).ok()?;
-        // A child before its exec still has the agent's environment, and an exiting process has
-        // none. Both results are temporary.
-        if process.parent != own && !is_empty {
-            self.0.insert(key(process), marks.clone());
+        let environment = File::open(format!("/proc/{}/environ", process.pid));
+        match environment.and_then(find_marks) {
+            Ok(None) => Reading::Nothing,
+            Ok(Some(marks)) => {
+                // A child before its exec still has the agent's environment.
+                if process.parent != own {
+                    self.marks.insert(key(process), marks.clone());
+                }
+                Reading::Marks(marks)
+            }
+            Err(error) if has_ended(&error) => Reading::Ended,
+            // A process that the agent may not read is in general one that it may not kill either.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Reading::Marks(Vec::new())
+            }
+            Err(_) => Reading::Nothing,
         }
-        Some(marks)
     }
 }
 
-fn key(process: &ProcStat) -> (i32, u64) {
+fn key(process: &ProcStat) -> ProcessKey {
     (process.pid, process.start_ticks)
 }
 
-/// Returns the marks in an environment, and whether the environment is empty. Reads at most
+/// Returns whether an error of a file in `/proc/<pid>` means that the process has ended.
+fn has_ended(error: &io::Error) -> bool {
+    let ended = [Errno::ENOENT, Errno::ESRCH];
+    error
+        .raw_os_error()
+        .is_some_and(|code| ended.contains(&Errno::from_raw(code)))
+}
+
+/// Returns the marks in an environment, or `None` if it is empty. Reads at most
 /// [`MAX_ENVIRONMENT_BYTES`], and retains no more of them than one variable.
-fn find_marks(environment: impl Read) -> io::Result<(Vec<Mark>, bool)> {
+fn find_marks(environment: impl Read) -> io::Result<Option<Vec<Mark>>> {
     let limited = environment.take(MAX_ENVIRONMENT_BYTES);
     let mut reader = BufReader::with_capacity(CHUNK_BYTES, limited);
     let (mut marks, mut is_empty) = (Vec::new(), true);
@@ -123,7 +178,7 @@ fn find_marks(environment: impl Read) -> io::Result<(Vec<Mark>, bool)> {
             break;
         }
     }
-    Ok((marks, is_empty))
+    Ok((!is_empty).then_some(marks))
 }
 
 /// Returns the value of a variable that has the name and the length of a mark.
@@ -158,15 +213,15 @@ mod tests {
     }
 
     fn marks(environment: &[u8]) -> Vec<Mark> {
-        find_marks(environment).unwrap().0
+        find_marks(environment).unwrap().unwrap()
     }
 
     #[test]
     fn search_of_an_endless_environment_stops_at_the_limit() {
         let read = Cell::new(0);
         let first = variable(&"m".repeat(MARK_BYTES));
-        let (marks, is_empty) = find_marks(first.as_slice().chain(Endless(&read))).unwrap();
-        assert_eq!((marks.len(), is_empty), (1, false));
+        let marks = find_marks(first.as_slice().chain(Endless(&read))).unwrap();
+        assert_eq!(marks.map(|marks| marks.len()), Some(1));
         assert!(read.get() <= MAX_ENVIRONMENT_BYTES, "{}", read.get());
     }
 
@@ -188,6 +243,6 @@ mod tests {
         }
         let many = variable(&"m".repeat(MARK_BYTES)).repeat(MAX_MARKS + 1);
         assert_eq!(marks(&many).len(), MAX_MARKS);
-        assert!(find_marks(io::empty()).unwrap().1);
+        assert_eq!(find_marks(io::empty()).unwrap(), None);
     }
 }

@@ -33,28 +33,31 @@ pub struct Usage {
 pub struct ProcessSnapshot {
     started_at: Instant,
     pub(super) processes: Vec<ProcStat>,
-    /// Whether every process that was listed could also be read. Processes that start or end
-    /// during the scan make a snapshot incomplete.
-    pub(super) is_complete: bool,
+    /// Whether a process that was listed had ended before it was read. It may have forked since.
+    pub(super) has_vanished: bool,
+    /// The result of [`fork_count`] before the scan.
+    forks: Option<u64>,
 }
 
 impl ProcessSnapshot {
     pub(super) fn take() -> io::Result<Self> {
         let started_at = Instant::now();
-        let mut is_complete = true;
+        let forks = fork_count();
+        let mut has_vanished = false;
         let processes = fs::read_dir("/proc")?
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .filter_map(|pid| {
                 let process = ProcStat::of(pid);
-                is_complete &= process.is_some();
+                has_vanished |= process.is_none();
                 process
             })
             .collect();
         Ok(ProcessSnapshot {
             started_at,
             processes,
-            is_complete,
+            has_vanished,
+            forks,
         })
     }
 
@@ -103,6 +106,12 @@ impl ProcessSnapshot {
         self.processes
             .iter()
             .filter(move |process| process.session == session)
+    }
+
+    /// Returns whether no process has been started since the scan began, so that every process that
+    /// is alive now is in the snapshot.
+    pub(super) fn is_current(&self) -> bool {
+        self.forks.is_some() && self.forks == fork_count()
     }
 
     pub(super) fn find(&self, pid: i32) -> Option<&ProcStat> {
@@ -167,6 +176,15 @@ impl ProcessSnapshot {
         }
         is_any_alive
     }
+}
+
+/// Returns the number of processes and threads that were started since the machine was booted.
+fn fork_count() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let count = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("processes "));
+    count?.parse().ok()
 }
 
 /// The ids of this process, which no tree may include.

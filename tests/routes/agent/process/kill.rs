@@ -2,12 +2,13 @@
 
 use std::{
     ffi::OsStr,
-    fs,
-    io::{BufRead, BufReader},
-    os::unix::ffi::OsStrExt,
+    fs::{self, OpenOptions},
+    io::{BufRead, BufReader, Read},
+    os::unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     process::{Command, Stdio},
 };
 
+use nix::{fcntl::OFlag, sys::stat::Mode, unistd::mkfifo};
 use reqwest::StatusCode;
 use serde_json::json;
 
@@ -188,6 +189,49 @@ async fn kill_spares_other_members_of_the_session_of_a_marked_process() {
     other.kill().unwrap();
     other.wait().unwrap();
     assert_eq!(spared.unwrap().unwrap(), "over");
+    agent.stop().await;
+}
+
+/// A program whose processes leave their session and lose their parent as soon as they start. It
+/// holds a pipe open while any of them lives, and ends by itself.
+const CHAIN: &str = "use POSIX; open(my $pipe, '>', $ARGV[0]);\n\
+    for my $generation (1..3000) {\n\
+        select(undef, undef, undef, 0.0007);\n\
+        POSIX::setsid();\n\
+        POSIX::_exit(0) if fork;\n\
+        syswrite(STDOUT, \"up\\n\") if $generation == 50;\n\
+    }";
+
+#[tokio::test]
+async fn successful_kill_leaves_no_process_of_a_program_that_keeps_forking() {
+    let agent = agent().await;
+    let directory = tempfile::TempDir::new().unwrap();
+    let mut confirmed = 0;
+    for round in 0..6 {
+        let path = directory.path().join(round.to_string());
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        let mut pipe = OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlag::O_NONBLOCK.bits())
+            .open(&path)
+            .unwrap();
+        let body = json!({"command": "perl", "args": ["-e", CHAIN, path]});
+        let process = spawn(&agent, body).await;
+        until_line(&mut process.events().await, "up").await;
+        let (status, _) = process.post("kill", json!({"signal": "KILL"})).await;
+        // The end of the pipe: no process has it open for writing. Otherwise reading would block.
+        let is_ended = matches!(pipe.read(&mut [0]), Ok(0));
+        match status {
+            StatusCode::OK => assert!(is_ended, "a process survived a successful kill"),
+            _ => assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE),
+        }
+        confirmed += usize::from(status == StatusCode::OK);
+        until("the end of the program", async || {
+            matches!(pipe.read(&mut [0]), Ok(0)).then_some(())
+        })
+        .await;
+    }
+    assert_ne!(confirmed, 0);
     agent.stop().await;
 }
 
