@@ -15,7 +15,7 @@ use nix::{
         resource::{Resource, setrlimit},
         stat::{Mode, umask},
     },
-    unistd::{self, Gid, Uid, User, chroot, fchdir, fchownat, setgroups, setresgid, setresuid},
+    unistd::{self, Gid, Uid, chroot, fchdir, fchownat, setgroups, setresgid, setresuid},
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -24,8 +24,8 @@ use seccompiler::{
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SandboxError {
-    #[error("user {0:?} for scripts does not exist")]
-    NoSuchUser(String),
+    #[error("a worker that starts as root needs --uid and --gid")]
+    NoUser,
     #[error("cannot restrict system calls: {0}")]
     Filter(String),
     #[error("cannot {step}: {source}")]
@@ -53,17 +53,15 @@ pub(crate) fn close_inherited() -> io::Result<()> {
     Ok(())
 }
 
-/// Changes to `user` if the process is root. The scratch directory becomes the root directory, and
-/// belongs to that user. Its group remains, which is the one of Chromium's user.
-pub(crate) fn become_user(user: &str, scratch: &Dir) -> Result<(), SandboxError> {
+/// Changes to `user`, a uid and a gid, if the process is root. The scratch directory becomes the
+/// root directory, and belongs to that user. Its group remains, which is the one of Chromium's
+/// user.
+pub(crate) fn become_user(user: Option<(u32, u32)>, scratch: &Dir) -> Result<(), SandboxError> {
     if !Uid::effective().is_root() {
         return Ok(());
     }
-    let found = User::from_name(user)
-        .ok()
-        .flatten()
-        .ok_or_else(|| SandboxError::NoSuchUser(user.to_owned()))?;
-    let (uid, gid): (Uid, Gid) = (found.uid, found.gid);
+    let (uid, gid) = user.ok_or(SandboxError::NoUser)?;
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     let chowned = fchownat(scratch.as_fd(), ".", Some(uid), None, AtFlags::empty());
     check("change the owner of the scratch directory", chowned)?;
     let chrooted = fchdir(scratch.as_fd()).and_then(|()| chroot("."));

@@ -45,9 +45,12 @@ pub(crate) struct Options {
     /// The limit of the files in that directory, in MiB
     #[arg(long, default_value_t = 256)]
     scratch_mb: u32,
-    /// The user to change to when started as root
-    #[arg(long, default_value = "nobody")]
-    user: String,
+    /// The uid to change to when started as root
+    #[arg(long, requires = "gid")]
+    uid: Option<u32>,
+    /// The only group of that user
+    #[arg(long, requires = "uid")]
+    gid: Option<u32>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +125,8 @@ pub(crate) fn run(options: Options) -> Result<(), WorkerError> {
 
         // From here on, only the socket and one open directory are needed.
         let memory = sandbox::memory_limit(options.heap_mb);
-        sandbox::become_user(&options.user, host.files.borrow().directory())?;
+        let user = options.uid.zip(options.gid);
+        sandbox::become_user(user, host.files.borrow().directory())?;
         sandbox::set_limits(memory, options.scratch_mb)?;
         host.files
             .borrow()

@@ -32,7 +32,11 @@ use crate::{
     http::{ConnectionLimits, Metrics, StaticToken, require_static_token, serve},
     shutdown::Shutdown,
     state_dir::FileLock,
-    system::{cdp::devtools::DevtoolsHttp, files::watcher::SharedWatcher, process::open_files},
+    system::{
+        cdp::devtools::DevtoolsHttp,
+        files::watcher::SharedWatcher,
+        process::{open_files, session::Credentials},
+    },
 };
 
 pub mod automation;
@@ -252,9 +256,10 @@ impl Services {
         let logs = Logs::new(own_log, watcher.clone());
         let processes = Processes::new(process_options(&config), shutdown).await?;
         let identity = chromium::Identity::resolve(&config).await?;
+        let script_user = automation::find_user(&config.script_user, identity.uid())?;
         let chromium = chromium::start(config.clone(), identity, logs.clone(), shutdown);
-        let automation =
-            Automation::start(automation_options(&config), chromium.clone(), shutdown)?;
+        let options = automation_options(&config, script_user);
+        let automation = Automation::start(options, chromium.clone(), shutdown)?;
         let clipboard = Clipboard::start(
             chromium.clone(),
             &config.state_dir.display_authority(),
@@ -321,7 +326,7 @@ fn process_options(config: &Config) -> process::Options {
     }
 }
 
-fn automation_options(config: &Config) -> automation::Options {
+fn automation_options(config: &Config, user: Option<Credentials>) -> automation::Options {
     automation::Options {
         program: config.script_worker.clone(),
         scratch: config.state_dir.scratch(),
@@ -330,7 +335,7 @@ fn automation_options(config: &Config) -> automation::Options {
         max_executes: config.max_executes,
         heap_mb: config.script_heap_mb,
         scratch_mb: config.script_files_mb,
-        user: Some(config.script_user.clone()),
+        user,
         executor_idle: config.executor_idle,
     }
 }

@@ -130,11 +130,10 @@ impl StateDir {
     /// Creates the directories, locks the state directory for this process, and recovers from a
     /// killed agent. Fails if another agent uses the directory.
     pub(super) fn lock(&self) -> io::Result<FileLock> {
-        // Scripts and Chromium run as other users, and must be able to reach their directories.
-        for directory in [self.root.clone(), self.scratch()] {
-            create_directory(&directory, PASSABLE_DIRECTORY)?;
-        }
+        // Chromium runs as another user, and must be able to reach its directories.
+        create_directory(&self.root, PASSABLE_DIRECTORY)?;
         for directory in [
+            self.scratch(),
             self.cache(),
             self.downloads(),
             self.home(),

@@ -21,6 +21,7 @@ mod replay_storage;
 mod replays;
 mod request_bodies;
 mod script_policy;
+mod script_user;
 mod script_worker;
 mod secrets;
 mod sessions;

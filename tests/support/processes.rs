@@ -6,6 +6,10 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use tokio::process::Command;
+
+/// The uid and gid of `nobody`.
+pub const NOBODY: u32 = 65_534;
 
 #[derive(Clone, Debug)]
 pub struct Process {
@@ -83,6 +87,16 @@ pub fn of_user(user: u32) -> Vec<u32> {
     pids()
         .filter(|&pid| uid(pid) == Some(user) && is_alive(pid))
         .collect()
+}
+
+/// Returns a command that runs a program as `nobody`. Needs root.
+pub fn command_as_nobody(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .env("PATH", "/usr/bin:/bin")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", program])
+        .kill_on_drop(true);
+    command
 }
 
 pub fn signal(pid: u32, signal: Signal) {

@@ -6,11 +6,15 @@ use std::{
     sync::LazyLock,
 };
 
-use berth::system::script::worker::{
-    Events, Exit, FromWorker, Page, RunOutcome, RunRequest, Script, ScriptWorker, SpawnOptions,
-    ToWorker,
+use berth::system::{
+    process::session::Credentials,
+    script::worker::{
+        Events, Exit, FromWorker, Page, RunOutcome, RunRequest, Script, ScriptWorker, SpawnOptions,
+        ToWorker,
+    },
 };
 use futures::{SinkExt, StreamExt};
+use nix::unistd::{Gid, Uid};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio_tungstenite::{
@@ -20,6 +24,7 @@ use tokio_tungstenite::{
 
 use super::{
     agent::{TOKEN, TestAgent},
+    processes::NOBODY,
     wait::in_time,
 };
 
@@ -116,7 +121,11 @@ impl AttachedWorker {
             scratch: scratch.path().to_owned(),
             heap_mb: 128,
             scratch_mb: 64,
-            user: Some("nobody".to_owned()),
+            user: Some(Credentials {
+                uid: Uid::from_raw(NOBODY),
+                gid: Gid::from_raw(NOBODY),
+                groups: Vec::new(),
+            }),
         };
         let mut request = agent.ws_url("/cdp").into_client_request().expect("a URL");
         let bearer = HeaderValue::from_str(&format!("Bearer {TOKEN}")).expect("a header");

@@ -25,6 +25,7 @@ mod pool;
 mod queue;
 mod relay;
 mod scratch;
+mod script_user;
 mod worker_session;
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
@@ -36,6 +37,7 @@ use tokio::{
     time::Instant,
 };
 
+pub(super) use self::script_user::find_user;
 use self::{
     executors::{Executors, MAX_EXECUTORS, MAX_QUEUED_CALLS},
     hung_tabs::HungTabs,
@@ -43,7 +45,10 @@ use self::{
     scratch::ScratchRoot,
     worker_session::{Job, Outcome, Report},
 };
-use crate::{agent::chromium::Chromium, api::automation::ExecutorName, shutdown::Shutdown};
+use crate::{
+    agent::chromium::Chromium, api::automation::ExecutorName, shutdown::Shutdown,
+    system::process::session::Credentials,
+};
 
 /// The longest wait of a call for a browser that is restarting.
 const BROWSER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -69,8 +74,8 @@ pub struct Options {
     pub max_executes: usize,
     pub heap_mb: u32,
     pub scratch_mb: u32,
-    /// The user that scripts run as if the agent is root.
-    pub user: Option<String>,
+    /// The user that scripts run as. `None` if the agent is not root.
+    pub user: Option<Credentials>,
     /// The time for which an executor outlives its last call.
     pub executor_idle: Duration,
 }

@@ -29,7 +29,9 @@ use crate::{
     agent::chromium::{BrowserState, Devtools},
     backoff::Backoff,
     shutdown::Shutdown,
-    system::{cdp::devtools::DevtoolsHttp, script::worker::SpawnOptions},
+    system::{
+        cdp::devtools::DevtoolsHttp, process::session::Credentials, script::worker::SpawnOptions,
+    },
 };
 
 /// The delay of the next start after a script has started, if another warm worker remains. A start
@@ -54,7 +56,7 @@ pub(super) struct PoolOptions {
     /// The directory in which Chromium saves downloads.
     pub(super) downloads: PathBuf,
     pub(super) program: PathBuf,
-    pub(super) user: Option<String>,
+    pub(super) user: Option<Credentials>,
 }
 
 type Waiter = oneshot::Sender<Result<Worker, String>>;

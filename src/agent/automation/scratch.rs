@@ -30,8 +30,9 @@ impl ScratchRoot {
     /// Creates or opens the directory, and removes the leftovers of a crash.
     pub(super) fn open(path: &Path, chromium_group: Gid) -> io::Result<Self> {
         fs::create_dir_all(path)?;
-        // Workers run as another user: it may enter, but not list the directories of others.
-        fs::set_permissions(path, fs::Permissions::from_mode(0o711))?;
+        // A worker opens its directory as root, before it becomes another user. Only Chromium
+        // enters later, and may not list the directories.
+        give_to_group(path, chromium_group, 0o710)?;
         for entry in fs::read_dir(path)? {
             remove_or_warn(&entry?.path());
         }
@@ -48,16 +49,18 @@ impl ScratchRoot {
         let path = self.path.join(number.to_string());
         fs::create_dir(&path)?;
         let scratch = Scratch(path);
-        let mode = if self.chromium_group == Gid::effective() {
-            0o700
-        } else {
-            chown(&scratch.0, None, Some(self.chromium_group.as_raw()))?;
-            // Files and directories in it get its group.
-            0o2750
-        };
-        fs::set_permissions(&scratch.0, fs::Permissions::from_mode(mode))?;
+        // Files and directories in it get its group.
+        give_to_group(&scratch.0, self.chromium_group, 0o2750)?;
         Ok(scratch)
     }
+}
+
+/// Sets the group and the mode of a directory. The agent's own group gets no rights.
+fn give_to_group(path: &Path, group: Gid, mode: u32) -> io::Result<()> {
+    chown(path, None, Some(group.as_raw()))?;
+    let is_own = group == Gid::effective();
+    let mode = if is_own { mode & 0o700 } else { mode };
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
 impl Scratch {

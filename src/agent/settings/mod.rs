@@ -3,7 +3,7 @@
 //! Each option is declared once, in [`Settings`], with its variable, default and bounds.
 //! [`Settings::check`] resolves all of them into a [`Config`] and reports all errors at once.
 
-mod chromium_user;
+mod child_user;
 mod errors;
 mod number;
 mod programs;
@@ -21,7 +21,7 @@ use url::Url;
 
 use self::programs::{find_chromium, find_program, script_worker_beside_program};
 pub use self::{
-    chromium_user::{ChromiumUser, SandboxMode},
+    child_user::{ChildUser, SandboxMode},
     errors::SettingsErrors,
     number::Number,
 };
@@ -161,12 +161,13 @@ pub struct Settings {
     )]
     pub script_files_mb: Number<1, 4096>,
 
-    /// User that scripts run as if the agent is root
+    /// User that scripts run as if the agent is root: a name, a uid, or auto for a uid that no
+    /// other process uses
     #[arg(
         long,
         env = "BERTH_AGENT_SCRIPT_USER",
-        default_value = "nobody",
-        value_name = "NAME"
+        default_value = "auto",
+        value_name = "USER"
     )]
     pub script_user: String,
 
@@ -324,7 +325,7 @@ pub struct Config {
     pub start_url: Option<Url>,
     pub chromium: PathBuf,
     pub chromium_flags: Vec<String>,
-    pub chromium_user: ChromiumUser,
+    pub chromium_user: ChildUser,
     pub chromium_sandbox: SandboxMode,
     pub xvfb: PathBuf,
     pub script_worker: PathBuf,
@@ -332,7 +333,7 @@ pub struct Config {
     pub max_executes: usize,
     pub script_heap_mb: u32,
     pub script_files_mb: u32,
-    pub script_user: String,
+    pub script_user: ChildUser,
     pub executor_idle: Duration,
     pub max_cdp_clients: usize,
     pub cdp_hold: Duration,
@@ -369,9 +370,11 @@ impl Settings {
         let start_url = errors.collect("start-url", self.parse_start_url());
         let chromium = errors.collect("chromium", find_chromium(self.chromium.as_deref()));
         let chromium_flags = self.resolve_chromium_flags(errors);
-        let user = ChromiumUser::find(&self.chromium_user);
+        let user = ChildUser::find(&self.chromium_user);
         let chromium_user = errors.collect("chromium-user", user);
         let chromium_sandbox = errors.collect("chromium-sandbox", self.chromium_sandbox.parse());
+        let user = ChildUser::find(&self.script_user);
+        let script_user = errors.collect("script-user", user);
         let xvfb = errors.collect("xvfb", self.find_xvfb());
         let script_worker = errors.collect("script-worker", self.find_script_worker());
         let ffmpeg = errors.collect("ffmpeg", self.find_ffmpeg()).flatten();
@@ -384,7 +387,6 @@ impl Settings {
             max_executes: errors.number("max-executes", &self.max_executes) as usize,
             script_heap_mb: errors.number("script-heap-mb", &self.script_heap_mb) as u32,
             script_files_mb: errors.number("script-files-mb", &self.script_files_mb) as u32,
-            script_user: self.script_user.clone(),
             executor_idle: errors.seconds("executor-idle-seconds", &self.executor_idle_seconds),
             max_cdp_clients: errors.number("max-cdp-clients", &self.max_cdp_clients) as usize,
             cdp_hold: errors.seconds("cdp-hold-seconds", &self.cdp_hold_seconds),
@@ -413,6 +415,7 @@ impl Settings {
             chromium_user: chromium_user?,
             chromium_sandbox: chromium_sandbox?,
             xvfb: xvfb?,
+            script_user: script_user?,
             script_worker: script_worker?,
         })
     }

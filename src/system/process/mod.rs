@@ -3,6 +3,7 @@
 //! ```text
 //! child       a supervised helper program; its output goes to the log
 //! confinement/ a child that runs as another user and sees a part of the file system
+//! dedicated_uid uids that no other process of the machine uses
 //! environment the variables that children receive
 //! session/    a client program that leads a session, with pipes or a pseudo-terminal
 //! pty         pseudo-terminals
@@ -33,6 +34,7 @@ pub mod boot;
 pub mod cgroup;
 pub mod child;
 pub mod confinement;
+pub mod dedicated_uid;
 pub mod environment;
 pub mod freeze;
 pub mod open_files;

@@ -27,6 +27,7 @@ pub use super::protocol::{
     RunRequest, Script, ToWorker,
 };
 use super::protocol::{Frame, header, take};
+use crate::system::process::session::Credentials;
 
 /// The most bytes of a worker's standard error that are retained for the log. Scripts cannot write
 /// there; a panic does.
@@ -44,8 +45,8 @@ pub struct SpawnOptions {
     pub heap_mb: u32,
     /// The size limit of the files in `scratch`.
     pub scratch_mb: u32,
-    /// The user that the worker becomes if the agent is root.
-    pub user: Option<String>,
+    /// The user that the worker becomes, without further groups. Needed if it starts as root.
+    pub user: Option<Credentials>,
 }
 
 /// Why a worker was not started.
@@ -128,7 +129,9 @@ impl ScriptWorker {
             .arg("--scratch-mb")
             .arg(options.scratch_mb.to_string());
         if let Some(user) = &options.user {
-            command.arg("--user").arg(user);
+            command
+                .args(["--uid", &user.uid.to_string()])
+                .args(["--gid", &user.gid.to_string()]);
         }
         // The socket is the standard input, so that no code runs between fork and exec. It also
         // bounds the worker's life: a worker exits when the other end closes, which happens however

@@ -21,7 +21,7 @@ use tokio::{process::Command, task::spawn_blocking};
 pub(in crate::agent) use self::sandbox::Sandbox;
 use self::sandbox::{SandboxUnavailable, Support};
 use crate::{
-    agent::settings::{ChromiumUser, Config, SandboxMode},
+    agent::settings::{ChildUser, Config, SandboxMode},
     system::{
         media::sound,
         process::{
@@ -71,7 +71,7 @@ impl Identity {
         let sandbox = sandbox::decide(config.chromium_sandbox, is_disabled_by_flag, support)?;
         let identity = Identity {
             is_dedicated: examined.confinement.is_some()
-                && config.chromium_user == ChromiumUser::Dedicated,
+                && config.chromium_user == ChildUser::Dedicated,
             confinement: examined.confinement,
             sandbox,
         };
@@ -138,9 +138,9 @@ impl Examined {
     fn new(config: &Config) -> Result<Self, IdentityError> {
         let (credentials, is_named) = match &config.chromium_user {
             _ if !Uid::effective().is_root() => (None, true),
-            ChromiumUser::Named(credentials) if credentials.uid.is_root() => (None, true),
-            ChromiumUser::Named(credentials) => (Some(credentials.clone()), true),
-            ChromiumUser::Dedicated => {
+            ChildUser::Named(credentials) if credentials.uid.is_root() => (None, true),
+            ChildUser::Named(credentials) => (Some(credentials.clone()), true),
+            ChildUser::Dedicated => {
                 let user_data = config.state_dir.user_data();
                 (Some(dedicated::credentials(&user_data)?), false)
             }

@@ -1,4 +1,4 @@
-//! The user that Chromium runs as, and whether its sandbox is required.
+//! The users that Chromium and scripts run as, and whether Chromium's sandbox is required.
 
 use std::{ffi::CString, str::FromStr};
 
@@ -6,13 +6,13 @@ use nix::unistd::{Gid, Uid, User, getgrouplist};
 
 use crate::system::process::session::Credentials;
 
-/// The value of `--chromium-user` for a user of the agent's own choice.
+/// The value of `--chromium-user` and `--script-user` for a user of the agent's own choice.
 const AUTO: &str = "auto";
 
-/// The user that Chromium runs as if the agent is root.
+/// The user that Chromium, or a script, runs as if the agent is root.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum ChromiumUser {
-    /// A uid that no other agent of the machine uses.
+pub enum ChildUser {
+    /// A uid that no other process of the machine uses.
     Dedicated,
     /// A user of the system.
     Named(Credentials),
@@ -28,18 +28,18 @@ pub enum SandboxMode {
     Off,
 }
 
-impl ChromiumUser {
-    /// Looks up the user, unless it is `auto`. Only root can run Chromium as another user.
+impl ChildUser {
+    /// Looks up the user, unless it is `auto`. Only root can run a child as another user.
     pub(super) fn find(name: &str) -> Result<Self, String> {
         if name == AUTO {
-            return Ok(ChromiumUser::Dedicated);
+            return Ok(ChildUser::Dedicated);
         }
         let credentials = find_credentials(name)?;
         let own = Uid::effective();
         if credentials.uid != own && !own.is_root() {
             return Err("cannot switch user: the agent is not running as root".to_owned());
         }
-        Ok(ChromiumUser::Named(credentials))
+        Ok(ChildUser::Named(credentials))
     }
 }
 
@@ -88,18 +88,18 @@ mod tests {
 
     #[test]
     fn user_is_found_by_name_and_uid_and_an_unknown_name_is_an_error() {
-        assert_eq!(ChromiumUser::find("auto"), Ok(ChromiumUser::Dedicated));
+        assert_eq!(ChildUser::find("auto"), Ok(ChildUser::Dedicated));
         assert!(
-            ChromiumUser::find("no-such-user")
+            ChildUser::find("no-such-user")
                 .unwrap_err()
                 .contains("no user")
         );
         let own = Uid::effective();
-        let Ok(ChromiumUser::Named(found)) = ChromiumUser::find(&own.to_string()) else {
+        let Ok(ChildUser::Named(found)) = ChildUser::find(&own.to_string()) else {
             panic!("the own user is found");
         };
         assert_eq!(found.uid, own);
-        let other = ChromiumUser::find("1234567");
+        let other = ChildUser::find("1234567");
         assert_eq!(other.is_ok(), own.is_root(), "{other:?}");
     }
 
