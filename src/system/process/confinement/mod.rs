@@ -18,14 +18,18 @@
 mod mounts;
 mod probe;
 
-use std::{io, path::Path, time::Duration};
+use std::{
+    io,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use nix::{
     errno::Errno,
     libc,
     sys::{
         signal::{Signal, kill},
-        wait::waitpid,
+        wait::{WaitPidFlag, WaitStatus, waitpid},
     },
     unistd::{self, ForkResult, Pid},
 };
@@ -85,7 +89,7 @@ impl Confinement {
     /// at most for [`KILL_TIMEOUT`]. Blocks.
     ///
     /// # Errors
-    /// Fails if no process can be started.
+    /// Fails if no process can be started, or a process of the user has stopped it.
     pub fn kill_all(&self) -> io::Result<()> {
         // SAFETY: the child makes async-signal-safe calls only, does not allocate, and exits at
         // once.
@@ -102,9 +106,8 @@ impl Confinement {
                 // SAFETY: the call does not return.
                 unsafe { libc::_exit(0) }
             }
-            ForkResult::Parent { child } => waitpid(child, None).map(drop)?,
+            ForkResult::Parent { child } => wait_or_kill(child, KILL_TIMEOUT * 2),
         }
-        Ok(())
     }
 
     /// Runs all steps in the calling process. It makes async-signal-safe calls only and does not
@@ -121,6 +124,21 @@ impl Confinement {
         unistd::setgid(self.credentials.gid)?;
         unistd::setuid(self.credentials.uid)
     }
+}
+
+/// Waits until a child ends. After `timeout` it is killed: it may have been stopped by a process of
+/// the user that it runs as.
+fn wait_or_kill(child: Pid, timeout: Duration) -> io::Result<()> {
+    let deadline = Instant::now() + timeout;
+    while waitpid(child, Some(WaitPidFlag::WNOHANG))? == WaitStatus::StillAlive {
+        if Instant::now() > deadline {
+            kill(child, Signal::SIGKILL)?;
+            waitpid(child, None)?;
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        rest();
+    }
+    Ok(())
 }
 
 /// Waits for [`KILL_INTERVAL`]. It makes an async-signal-safe call only.

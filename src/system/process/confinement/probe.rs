@@ -5,17 +5,20 @@ use std::{
     io::{self, Read},
     os::{fd::AsRawFd, unix::ffi::OsStrExt},
     path::Path,
+    time::Duration,
 };
 
 use nix::{
     errno::Errno,
     fcntl::OFlag,
     libc,
-    sys::wait::waitpid,
     unistd::{AccessFlags, ForkResult, access, fork, pipe2},
 };
 
-use super::{Confinement, Step};
+use super::{Confinement, Step, wait_or_kill};
+
+/// The longest wait for the forked process, which takes some milliseconds.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The rights and features that a child of the user lacks, each with its error.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -54,7 +57,7 @@ impl From<Report> for Missing {
 /// to enter `directory`, and to create namespaces. Blocks for some milliseconds.
 ///
 /// # Errors
-/// Fails if no process can be started.
+/// Fails if no process can be started, or a process of the user has stopped it.
 pub fn probe(
     confinement: Option<&Confinement>,
     program: &Path,
@@ -78,9 +81,9 @@ pub fn probe(
     };
     drop(write);
     let mut bytes = [0; size_of::<Report>()];
-    let received = std::fs::File::from(read).read_exact(&mut bytes);
-    waitpid(child, None)?;
-    received?;
+    // The report fits into the pipe's buffer.
+    wait_or_kill(child, PROBE_TIMEOUT)?;
+    std::fs::File::from(read).read_exact(&mut bytes)?;
     let mut report = Report::default();
     for (code, bytes) in report.iter_mut().zip(bytes.as_chunks().0) {
         *code = i32::from_ne_bytes(*bytes);

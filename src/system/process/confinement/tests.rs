@@ -100,3 +100,21 @@ async fn probe_reports_that_no_namespaces_can_be_created() {
         "{printed}"
     );
 }
+
+#[test]
+#[expect(
+    clippy::zombie_processes,
+    reason = "the function under test waits for the processes"
+)]
+fn stopped_child_is_killed_after_the_timeout() {
+    let run = |script: &str| {
+        let mut shell = std::process::Command::new("/bin/sh");
+        let shell = shell.args(["-c", script]).spawn().unwrap();
+        Pid::from_raw(shell.id().cast_signed())
+    };
+    wait_or_kill(run("exit 0"), Duration::from_secs(60)).unwrap();
+    let stopped = run("kill -STOP $$");
+    let error = wait_or_kill(stopped, KILL_INTERVAL).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert_eq!(kill(stopped, None), Err(Errno::ESRCH));
+}
