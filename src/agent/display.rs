@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use nix::unistd::{Gid, Uid};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     net::UnixStream,
@@ -24,7 +25,10 @@ use crate::{
             child::{Child, Listener, Stdout, describe_exit},
             environment::Inherited,
         },
-        x11::server::{self, DisplayAccess, X11Error},
+        x11::{
+            server::{self, DisplayAccess, X11Error},
+            socket::{self, DisplayNumber, SOCKET_DIR},
+        },
     },
 };
 
@@ -39,8 +43,9 @@ const ADMIT_TIMEOUT: Duration = Duration::from_secs(5);
 static ADMISSION_PERMIT: Semaphore = Semaphore::const_new(1);
 /// The color depth in bits.
 const DEPTH: u32 = 24;
-/// The directory of the sockets of X servers.
-const SOCKET_DIR: &str = "/tmp/.X11-unix";
+/// The most clients of a server, unauthenticated ones included. More than a user could connect
+/// before the socket is protected: until the server accepts, the kernel queues 129.
+const MAX_CLIENTS: &str = "1024";
 /// The smallest reserved frame buffer, to which a screen can grow without a restart. It takes 16
 /// MB. A frame buffer for every permitted size would take 42 MB more of each browser, because the
 /// server touches all of it.
@@ -66,6 +71,8 @@ pub(super) enum DisplayError {
 /// A running X server.
 pub(super) struct Display {
     child: Child,
+    /// Held while the server runs.
+    _number: DisplayNumber,
     /// The display name, such as `:0`.
     name: String,
     authority: PathBuf,
@@ -75,7 +82,8 @@ pub(super) struct Display {
 }
 
 impl Display {
-    /// Starts a server with a frame buffer for `viewport`, or a larger one if `reserve` is set.
+    /// Starts a server with a frame buffer for `viewport`, or a larger one if `reserve` is set. The
+    /// agent's user and `group` can connect.
     ///
     /// The server accepts connections when this returns, and answers them a little later, so that
     /// clients can start at the same time.
@@ -83,6 +91,7 @@ impl Display {
         config: &Config,
         viewport: Viewport,
         reserve: bool,
+        group: Gid,
         listener: Listener,
     ) -> Result<Self, DisplayError> {
         let max_size = if reserve {
@@ -95,40 +104,37 @@ impl Display {
         };
         let authority = config.state_dir.display_authority();
         let cookie = write_authority(&authority)?;
-        let mut command = Command::new(&config.xvfb);
-        command
-            // The server chooses a free number by its sockets and prints it, so that two concurrent
-            // starts cannot conflict. It does not read the lock files of other servers, which any
-            // user of the machine may create.
-            .args(["-displayfd", "1"])
-            .args(["-screen", "0"])
-            .arg(format!("{}x{}x{DEPTH}", max_size.0, max_size.1))
-            // The GL extension would load a software renderer that Chromium does not use.
-            .args(["-extension", "GLX"])
-            .args(["-nolisten", "tcp", "-noreset", "-auth"])
-            .arg(&authority);
+        let reserved = tokio::task::spawn_blocking(DisplayNumber::reserve).await;
+        let reserved = reserved.map_err(io::Error::other)??;
+        let number = reserved.get();
+        let command = command(config, number, max_size, &authority);
         let (mut child, stdout) =
             Child::spawn("xvfb", command, Inherited::Plain, Stdout::Pipe, listener).await?;
         let stdout = stdout.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         // The server prints its number when it is ready. Its socket, which shows its process id,
         // exists much earlier.
-        let (pid, mut printed) = (child.pid(), tokio::spawn(read_number(stdout)));
-        let number = tokio::select! {
+        let (pid, mut printed) = (child.pid(), tokio::spawn(wait_for_number(stdout)));
+        let listening = tokio::select! {
             printed = time::timeout(START_TIMEOUT, &mut printed) => match printed {
-                Ok(Ok(Ok(number))) => Ok(number),
+                Ok(Ok(Ok(()))) => Ok(()),
                 Ok(Ok(Err(error))) => Err(error.to_string()),
                 Ok(Err(panic)) => Err(panic.to_string()),
                 Err(_) => return Err(DisplayError::Timeout),
             },
-            number = number_from_socket(pid) => Ok(number),
+            () = listens(pid, number) => Ok(()),
             status = child.wait() => Err(describe_exit(status)),
         };
-        let number = number.map_err(|status| DisplayError::Ended {
+        listening.map_err(|status| DisplayError::Ended {
             status,
             tail: child.tail(),
         })?;
+        socket::protect(
+            number,
+            Some(group).filter(|group| *group != Gid::effective()),
+        )?;
         Ok(Self {
             child,
+            _number: reserved,
             name: format!(":{number}"),
             authority,
             access: DisplayAccess { number, cookie },
@@ -184,6 +190,25 @@ impl Display {
     }
 }
 
+/// Returns the command line of a server.
+fn command(config: &Config, number: u32, size: (u32, u32), authority: &Path) -> Command {
+    let mut command = Command::new(&config.xvfb);
+    command
+        .arg(format!(":{number}"))
+        // With this option the server neither reads nor creates lock files, which any user of the
+        // machine may create.
+        .args(["-displayfd", "1"])
+        .args(["-screen", "0"])
+        .arg(format!("{}x{}x{DEPTH}", size.0, size.1))
+        // The GL extension would load a software renderer that Chromium does not use.
+        .args(["-extension", "GLX"])
+        // `local` is the abstract socket, which all users can connect to.
+        .args(["-nolisten", "tcp", "-nolisten", "local"])
+        .args(["-maxclients", MAX_CLIENTS, "-noreset", "-auth"])
+        .arg(authority);
+    command
+}
+
 /// Admits the programs of a user, who cannot read the authority file, to the display with that
 /// name.
 pub(super) async fn admit(name: &str, authority: &Path, uid: u32) -> Result<(), X11Error> {
@@ -192,7 +217,8 @@ pub(super) async fn admit(name: &str, authority: &Path, uid: u32) -> Result<(), 
         let permit = ADMISSION_PERMIT.acquire().await.map_err(io::Error::other)?;
         let admitted = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            server::admit_user(&access, uid)
+            server::admit_user(&access, uid)?;
+            Ok(socket::permit(access.number, Uid::from_raw(uid))?)
         });
         admitted.await.map_err(io::Error::other)?
     };
@@ -215,59 +241,43 @@ fn number_of(name: &str) -> io::Result<u32> {
     number.ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// Waits until the process listens on a display's socket, and returns the display's number.
-async fn number_from_socket(pid: u32) -> u32 {
+/// Waits until the process listens on the socket of a display.
+async fn listens(pid: u32, number: u32) {
     let search = async {
         let mut watch = DirectoryWatch::new(Path::new(SOCKET_DIR))?;
-        loop {
-            for number in display_numbers() {
-                if listens_on(pid, number).await {
-                    return Ok(number);
-                }
-            }
+        while !listens_on(pid, number).await {
             watch.changed().await?;
         }
+        io::Result::Ok(())
     };
-    match search.await {
-        Ok(number) => number,
-        // If the directory cannot be watched, the caller uses the number that the server prints.
-        Err(error) => {
-            let _: io::Error = error;
-            std::future::pending().await
-        }
+    // If the directory cannot be watched, the caller waits until the server prints its number.
+    if search.await.is_err() {
+        std::future::pending().await
     }
 }
 
-fn display_numbers() -> Vec<u32> {
-    let entries = fs::read_dir(SOCKET_DIR).into_iter().flatten().flatten();
-    let number = |name: &str| name.strip_prefix('X')?.parse().ok();
-    entries
-        .filter_map(|entry| number(entry.file_name().to_str()?))
-        .collect()
-}
-
 async fn listens_on(pid: u32, number: u32) -> bool {
-    let socket = UnixStream::connect(format!("{SOCKET_DIR}/X{number}")).await;
+    let socket = UnixStream::connect(socket::socket_path(number)).await;
     socket
         .and_then(|socket| socket.peer_cred())
         .is_ok_and(|server| server.pid().and_then(|server| u32::try_from(server).ok()) == Some(pid))
 }
 
-/// Reads the display number from the first line. A task discards later output, so that the server
+/// Waits for the line with the display number. A task discards later output, so that the server
 /// never blocks on its pipe.
-async fn read_number(stdout: ChildStdout) -> io::Result<u32> {
+async fn wait_for_number(stdout: ChildStdout) -> io::Result<()> {
     const MAX_LINE: u64 = 16;
     let mut reader = BufReader::new(stdout);
     let mut line = String::new();
     (&mut reader).take(MAX_LINE).read_line(&mut line).await?;
-    let number = line.trim().parse().map_err(|_| {
-        io::Error::other(format!(
+    if line.trim().parse::<u32>().is_err() {
+        return Err(io::Error::other(format!(
             "it printed `{}`, which is no display number",
             line.trim()
-        ))
-    })?;
+        )));
+    }
     tokio::spawn(async move { tokio::io::copy(&mut reader, &mut tokio::io::sink()).await });
-    Ok(number)
+    Ok(())
 }
 
 /// Writes an authority file with one new cookie, valid for any display number.
@@ -326,10 +336,9 @@ mod tests {
         if fs::create_dir(SOCKET_DIR).is_ok() {
             fs::set_permissions(SOCKET_DIR, fs::Permissions::from_mode(0o1777)).unwrap();
         }
-        let own = std::process::id();
         // No real server has such a high number.
-        let number = 1_000_000 + own;
-        let (name, socket) = (format!(":{number}"), format!("{SOCKET_DIR}/X{number}"));
+        let number = 1_000_000 + std::process::id();
+        let (name, socket) = (format!(":{number}"), socket::socket_path(number));
         let _ = fs::remove_file(&socket);
         let server = UnixListener::bind(&socket).unwrap();
 
@@ -337,10 +346,7 @@ mod tests {
         let accept = async {
             loop {
                 let (client, _) = server.accept().await.unwrap();
-                // A concurrent test that starts a display connects to every socket.
-                if client.peer_cred().unwrap().pid() == i32::try_from(own).ok() {
-                    clients.push(client);
-                }
+                clients.push(client);
             }
         };
         let admissions = [1, 2, 3].map(|uid| admit(&name, &authority, uid));

@@ -12,7 +12,7 @@ use x11rb::{
     rust_connection::RustConnection,
 };
 
-use super::stream::TimeoutStream;
+use super::{socket::socket_path, stream::TimeoutStream};
 use crate::api::viewport::Viewport;
 
 /// Marks the names of modes created here; the server's own modes do not have it.
@@ -66,7 +66,7 @@ impl From<ReplyOrIdError> for X11Error {
 pub(in crate::system) type XConnection = RustConnection<TimeoutStream>;
 
 pub(in crate::system) fn connect(access: &DisplayAccess) -> Result<XConnection, X11Error> {
-    let stream = TimeoutStream::connect(format!("/tmp/.X11-unix/X{}", access.number))?;
+    let stream = TimeoutStream::connect(socket_path(access.number))?;
     let x = RustConnection::connect_to_stream_with_auth_info(
         stream,
         0,

@@ -1,12 +1,19 @@
 //! `PUT /display`
 
+use std::process::Stdio;
+
+use nix::unistd::Uid;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use tokio::io::{AsyncBufReadExt, BufReader};
+
 use crate::support::{
     agent::{Start, TestAgent},
+    processes::command_as_nobody,
     requests::wrong_fields,
-    wait::until,
+    spawned::exec,
+    wait::{in_time, until},
     websocket::Client,
 };
 
@@ -143,5 +150,48 @@ async fn sizes_out_of_bounds_are_400_with_each_field() {
         assert_eq!(status, StatusCode::BAD_REQUEST, "{body}: {answer}");
         assert_eq!(wrong_fields(&answer), fields, "{body}");
     }
+    agent.stop().await;
+}
+
+/// Opens idle connections to both sockets of a display, prints how many succeeded, and keeps them
+/// until its standard input ends.
+const HOLD_CONNECTIONS: &str = "import socket, sys\n\
+    path = '/tmp/.X11-unix/X' + sys.argv[1][1:]\n\
+    held, counts = [], []\n\
+    for address in ('\\0' + path, path):\n\
+    \x20   sockets = [socket.socket(socket.AF_UNIX) for _ in range(300)]\n\
+    \x20   for one in sockets: one.settimeout(5)\n\
+    \x20   counts.append(sum(one.connect_ex(address) == 0 for one in sockets))\n\
+    \x20   held += sockets\n\
+    print(*counts, flush=True)\n\
+    sys.stdin.read()";
+
+#[tokio::test]
+async fn local_user_without_access_holds_no_connection_to_the_display() {
+    if !Uid::effective().is_root() {
+        return;
+    }
+    let agent = Start::screen_alone().await;
+    let health = agent.ok(agent.get("/health")).await;
+    let name = health["display"]["name"].as_str().unwrap();
+    // Another user gets access, which gives `nobody` none.
+    let (status, body) = exec(&agent, json!({"command": "true", "as_user": "daemon"})).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    let mut holder = command_as_nobody("python3")
+        .args(["-c", HOLD_CONNECTIONS, name])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut held = String::new();
+    let mut output = BufReader::new(holder.stdout.take().unwrap());
+    in_time("the connections", output.read_line(&mut held))
+        .await
+        .unwrap();
+    let screenshot = agent.post("/computer/screenshot").json(&json!({}));
+    let (status, body) = agent.answer(screenshot).await;
+    assert_eq!((status, held.as_str()), (StatusCode::OK, "0 0\n"), "{body}");
+    drop(holder.stdin.take());
+    in_time("the holder's exit", holder.wait()).await.unwrap();
     agent.stop().await;
 }

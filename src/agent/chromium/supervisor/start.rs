@@ -92,6 +92,7 @@ impl Supervisor {
             &self.config,
             self.viewport,
             self.reserves_frame_buffer,
+            self.identity.gid(),
             self.logs.xvfb.listener(),
         )
         .await?;
