@@ -69,7 +69,9 @@ impl From<SpawnError> for ApiError {
                 StartError::Credentials(cause) if is_errno(&cause, Errno::EPERM) => {
                     ApiError::forbidden("the agent may not run programs as another user")
                 }
-                StartError::Exhausted(_) => ApiError::unavailable(message, FULL_RETRY_DELAY),
+                StartError::Exhausted(_) | StartError::Timeout => {
+                    ApiError::unavailable(message, FULL_RETRY_DELAY)
+                }
                 StartError::Credentials(cause) | StartError::Other(cause) => {
                     ApiError::internal(cause)
                 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Program ──spawner thread──▶ UnregisteredSession ──async runtime──▶ ProcessSession
-//!   fork, PreExec, exec         kills when dropped                   Leader + Streams
+//!   fork, PreExec               kills when dropped   ExecStatus       Leader + Streams
 //!
 //! Leader:  running ──exit──▶ zombie ──reap()──▶ reaped
 //! ```
@@ -11,9 +11,12 @@
 //! its session id from being reused. A signal to the group before that reaches no other
 //! process. A [`PidPin`] holds this state while a kill or a scan uses the pid.
 //!
-//! `spawn` starts the process, `pre_exec` sets it up after the fork, `leader` owns the running
-//! process, `pidfd` wraps the kernel's process descriptors.
+//! `spawn` starts the process, `pre_exec` sets it up after the fork, `exec_image` is the program to
+//! execute, `exec_status` reports whether it was executed, `leader` owns the running process,
+//! `pidfd` wraps the kernel's process descriptors.
 
+mod exec_image;
+mod exec_status;
 mod leader;
 mod pidfd;
 mod pre_exec;
@@ -26,7 +29,7 @@ use std::{ffi::OsString, io, os::fd::OwnedFd, path::PathBuf};
 use nix::unistd::{Gid, Uid};
 use tokio::net::unix::pipe;
 
-use self::spawn::UnregisteredSession;
+use self::{exec_status::EXEC_TIMEOUT, spawn::UnregisteredSession};
 use crate::system::process::{
     cgroup::Cgroup,
     child::on_spawner,
@@ -88,6 +91,9 @@ pub enum StartError {
     /// The system has no process, descriptor or memory left.
     #[error("the system cannot start another process: {0}")]
     Exhausted(#[source] io::Error),
+    /// The process was stopped, or its file system does not respond. It is killed.
+    #[error("the program was not executed within {} s", EXEC_TIMEOUT.as_secs())]
+    Timeout,
     #[error("{0}")]
     Other(#[from] io::Error),
 }
@@ -122,7 +128,10 @@ impl ProcessSession {
     /// Fails if the program cannot be executed as requested or the system lacks resources.
     pub async fn start(program: Program) -> Result<Self, StartError> {
         let started = on_spawner(move || UnregisteredSession::start(program), drop).await??;
-        started.register().map_err(StartError::Other)
+        let (session, exec_status) = started.register()?;
+        // Dropping the session kills the process.
+        exec_status.wait().await?;
+        Ok(session)
     }
 }
 

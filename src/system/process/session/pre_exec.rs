@@ -1,4 +1,9 @@
 //! The setup of a new process between `fork` and `exec`.
+//!
+//! From the change of its user until `exec`, that user may stop the new process. It holds no
+//! descriptor of the agent then, and the thread that started it does not wait for it: the standard
+//! library takes the closing of its own pipe for a successful `exec`. The real result arrives
+//! through the pipe of [`ExecStatus`](super::exec_status::ExecStatus).
 
 #![allow(
     unsafe_code,
@@ -22,7 +27,7 @@ use nix::{
     unistd::{self, Pid},
 };
 
-use super::{Credentials, StartError};
+use super::{Credentials, StartError, exec_image::ExecImage};
 
 /// The OOM score of client programs. The kernel kills them before the browser and its tabs, and
 /// long before the agent.
@@ -32,7 +37,7 @@ const UNCHANGED: libc::gid_t = libc::gid_t::MAX;
 /// Distance between the error codes of two steps, larger than any `errno`.
 const CODES_PER_STEP: i32 = 100_000;
 
-/// The step that failed. The error crosses `fork` as a single number: step and `errno` combined.
+/// The step that failed. The error reaches the agent as a single number: step and `errno` combined.
 #[derive(Clone, Copy)]
 enum Step {
     Session = 1,
@@ -41,14 +46,13 @@ enum Step {
 }
 
 impl Step {
-    fn failed(self) -> impl Fn(Errno) -> io::Error {
-        move |errno| io::Error::from_raw_os_error(self as i32 * CODES_PER_STEP + errno as i32)
+    fn failed(self) -> impl Fn(Errno) -> i32 {
+        move |errno| self as i32 * CODES_PER_STEP + errno as i32
     }
 }
 
-/// Converts the error of a spawn whose pre-exec hook was [`PreExec::run`].
-pub(super) fn to_start_error(error: io::Error) -> StartError {
-    let code = error.raw_os_error().unwrap_or_default();
+/// Converts the code of a failed step, or the `errno` of a failed `fork` or `exec`.
+pub(super) fn to_start_error(code: i32) -> StartError {
     let cause = io::Error::from_raw_os_error(code % CODES_PER_STEP);
     match code / CODES_PER_STEP {
         1 => StartError::Other(cause),
@@ -56,9 +60,9 @@ pub(super) fn to_start_error(error: io::Error) -> StartError {
         3 => StartError::Directory(cause),
         _ => match Errno::from_raw(code) {
             Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE => {
-                StartError::Exhausted(error)
+                StartError::Exhausted(cause)
             }
-            _ => StartError::Program(error),
+            _ => StartError::Program(cause),
         },
     }
 }
@@ -66,6 +70,9 @@ pub(super) fn to_start_error(error: io::Error) -> StartError {
 /// The setup of one new process. Everything is prepared before the fork, because no memory may be
 /// allocated after it.
 pub(super) struct PreExec {
+    pub(super) image: ExecImage,
+    /// Receives the code of a failed step. It is closed by `exec`.
+    pub(super) status: OwnedFd,
     pub(super) parent: Pid,
     /// `cgroup.procs` of the cgroup to move into.
     pub(super) cgroup_procs: Option<OwnedFd>,
@@ -84,8 +91,23 @@ pub(super) struct PreExec {
 }
 
 impl PreExec {
-    /// Runs all steps. It makes async-signal-safe calls only and does not allocate.
-    pub(super) fn run(&self) -> io::Result<()> {
+    /// Runs all steps and executes the program. Reports a failure and exits. It makes
+    /// async-signal-safe calls only and does not allocate.
+    pub(super) fn exec(&self) -> ! {
+        let code = match self.set_up() {
+            Ok(()) => self.image.exec() as i32,
+            Err(code) => code,
+        };
+        let code = code.to_ne_bytes();
+        // SAFETY: the descriptor is open, the bytes outlive the call, and `_exit` runs no code of
+        // this program.
+        unsafe {
+            libc::write(self.status.as_raw_fd(), code.as_ptr().cast(), code.len());
+            libc::_exit(1)
+        }
+    }
+
+    fn set_up(&self) -> Result<(), i32> {
         // This comes first, because it needs the rights of the agent's user.
         self.enter_cgroup();
         self.start_session().map_err(Step::Session.failed())?;
@@ -93,7 +115,8 @@ impl PreExec {
         if let Some((soft, hard)) = self.open_files {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(Step::Session.failed())?;
         }
-        close_descriptors_at_exec();
+        // The agent considers the process started from here on, and may kill its group.
+        self.close_descriptors();
         if let Some(credentials) = &self.credentials {
             self.give_pipes_to(credentials)
                 .and_then(|()| apply(credentials))
@@ -124,6 +147,19 @@ impl PreExec {
             Errno::result(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) })?;
         }
         Ok(())
+    }
+
+    /// Closes all descriptors but the standard streams and that of the status, among them those
+    /// that the agent itself inherited. Kernels before 5.9 do not support this: only descriptors without
+    /// close-on-exec pass on to the program there, and the agent's thread waits for `exec`.
+    fn close_descriptors(&self) {
+        let status = self.status.as_raw_fd().cast_unsigned();
+        for (first, last) in [(3, status - 1), (status + 1, libc::c_uint::MAX)] {
+            if first <= last {
+                // SAFETY: the call accesses no memory, and nothing uses these descriptors any more.
+                unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+            }
+        }
     }
 
     /// Lets the new user open its standard streams by name, such as `/dev/stdout`.
@@ -190,19 +226,5 @@ fn set_oom_score() {
             libc::write(file, OOM_SCORE_ADJ.as_ptr().cast(), OOM_SCORE_ADJ.len());
             libc::close(file);
         }
-    }
-}
-
-/// Marks all descriptors but the standard streams close-on-exec, among them those that the agent
-/// itself inherited. Kernels before 5.11 do not support this and pass them on.
-fn close_descriptors_at_exec() {
-    // SAFETY: the call accesses no memory and closes nothing before exec.
-    unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            3,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        );
     }
 }

@@ -1,6 +1,7 @@
 //! Starting the first process of a session.
 
 use std::{
+    collections::BTreeMap,
     ffi::CString,
     io,
     os::{
@@ -18,6 +19,8 @@ use tokio::net::unix::pipe;
 
 use super::{
     ProcessSession, Program, StartError, StdioMode, Streams, WorkingDirectory,
+    exec_image::ExecImage,
+    exec_status::{ExecStatus, UnregisteredExecStatus},
     leader::UnregisteredLeader,
     pre_exec::{PreExec, to_start_error},
 };
@@ -34,6 +37,7 @@ const PIPE_CAPACITY: i32 = 256 << 10;
 pub(super) struct UnregisteredSession {
     leader: UnregisteredLeader,
     streams: UnregisteredStreams,
+    exec_status: UnregisteredExecStatus,
 }
 
 enum UnregisteredStreams {
@@ -42,19 +46,21 @@ enum UnregisteredStreams {
 }
 
 impl UnregisteredSession {
-    /// Starts `program`. When this fails, nothing runs.
+    /// Starts `program`, without waiting until it is executed. When this fails, nothing runs.
     pub(super) fn start(mut program: Program) -> Result<Self, StartError> {
+        // The hook executes the program: the standard library forks, and connects the streams.
         let mut command = Command::new(&program.command);
-        command
-            .args(&program.args)
-            .env_clear()
-            .envs(environment::plain())
-            .envs(program.env.iter().map(|(name, value)| (name, value)));
         let terminal = connect_stdio(&mut command, &program)?;
         let cgroup = program.cgroup.take();
-        let setup = pre_exec(program, cgroup.as_ref(), terminal.is_some())?;
+        let (exec_status, status) =
+            UnregisteredExecStatus::pipe().map_err(StartError::Exhausted)?;
+        let setup = pre_exec(program, status, cgroup.as_ref(), terminal.is_some())?;
         set_hook(&mut command, setup);
-        let child = command.spawn().map_err(to_start_error)?;
+        let spawned = command.spawn();
+        let child = spawned.map_err(|error| match error.raw_os_error() {
+            Some(errno) => to_start_error(errno),
+            None => StartError::Other(error),
+        })?;
         let pid = Pid::from_raw(child.id().cast_signed());
         if cgroup
             .as_ref()
@@ -68,14 +74,19 @@ impl UnregisteredSession {
             Some((terminal, slave)) => UnregisteredStreams::Terminal(terminal, slave),
             None => UnregisteredStreams::Pipes(child),
         };
-        Ok(UnregisteredSession { leader, streams })
+        Ok(UnregisteredSession {
+            leader,
+            streams,
+            exec_status,
+        })
     }
 
-    pub(super) fn register(self) -> io::Result<ProcessSession> {
-        Ok(ProcessSession {
+    pub(super) fn register(self) -> io::Result<(ProcessSession, ExecStatus)> {
+        let session = ProcessSession {
             streams: self.streams.register()?,
             leader: self.leader.register()?,
-        })
+        };
+        Ok((session, self.exec_status.register()?))
     }
 }
 
@@ -133,6 +144,7 @@ fn connect_stdio(
 
 fn pre_exec(
     program: Program,
+    status: OwnedFd,
     cgroup: Option<&Cgroup>,
     has_terminal: bool,
 ) -> Result<PreExec, StartError> {
@@ -142,10 +154,18 @@ fn pre_exec(
     };
     let directory = CString::new(directory.into_os_string().into_encoded_bytes())
         .map_err(|_| StartError::Directory(io::ErrorKind::InvalidInput.into()))?;
+    let variables: BTreeMap<_, _> = environment::plain()
+        .into_iter()
+        .chain(program.env)
+        .collect();
+    let image = ExecImage::new(&program.command, &program.args, variables)
+        .map_err(|error| StartError::Program(error.into()))?;
     // The caller notices and reports a process without its cgroup. If descriptors are exhausted,
     // the spawn fails as well, with the error that fits.
     let cgroup_procs = cgroup.and_then(|cgroup| cgroup.directory().open_procs().ok());
     Ok(PreExec {
+        image,
+        status,
         parent: Pid::this(),
         cgroup_procs,
         has_terminal,
@@ -168,8 +188,8 @@ fn pre_exec(
     reason = "code that runs after fork must be async-signal-safe"
 )]
 fn set_hook(command: &mut Command, setup: PreExec) {
-    // SAFETY: `PreExec::run` makes async-signal-safe calls only and does not allocate.
-    unsafe { command.pre_exec(move || setup.run()) };
+    // SAFETY: `PreExec::exec` makes async-signal-safe calls only and does not allocate.
+    unsafe { command.pre_exec(move || setup.exec()) };
 }
 
 #[expect(unsafe_code, reason = "nix does not set the capacity of std's pipes")]

@@ -3,19 +3,21 @@
 use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+    process::Command,
 };
 
-use nix::sys::signal::Signal;
+use nix::{sys::signal::Signal, unistd::User};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
     agent::{Start, TestAgent},
-    processes::{Process, is_alive, marked, naming, signal},
+    processes::{Process, is_alive, marked, naming, of_user, signal, status_field},
     scripts::metric,
     spawned::{Output, decode, exec, exec_shell, executed, rest_of, shell, spawn},
-    wait::until,
+    wait::{in_time, until},
 };
 
 async fn agent() -> TestAgent {
@@ -235,6 +237,70 @@ async fn mark_contains_nothing_that_other_users_can_read() {
         assert_ne!(part, process.id);
         assert!(!cgroups.contains(part), "{mark} and {cgroups}");
     }
+    agent.stop().await;
+}
+
+/// Stops all processes of its user, again and again.
+const STOP_PROCESSES: &str = "import os, signal\n\
+    while True:\n  \
+        try: os.kill(-1, signal.SIGSTOP)\n  \
+        except ProcessLookupError: pass";
+/// The user that stops its processes. No other test runs a program as this user.
+const STOPPING_USER: &str = "games";
+
+/// Returns whether a process is stopped and has the agent's program, as before its exec.
+fn is_stopped_before_exec(pid: u32) -> bool {
+    let program = fs::read_link(format!("/proc/{pid}/exe"));
+    let agent = Path::new(env!("CARGO_BIN_EXE_berth"));
+    status_field(pid, "State").starts_with('T') && program.is_ok_and(|path| path == agent)
+}
+
+#[tokio::test]
+async fn user_that_stops_its_starting_program_delays_no_other() {
+    let agent = agent().await;
+    let user = User::from_name(STOPPING_USER)
+        .unwrap()
+        .expect("a system user");
+    let mut stopping = Command::new("setpriv")
+        .arg(format!("--reuid={}", user.uid))
+        .args(["--clear-groups", "/usr/bin/python3", "-c", STOP_PROCESSES])
+        .spawn()
+        .unwrap();
+    let body = json!({"command": "true", "as_user": STOPPING_USER, "timeout_sec": 1});
+    let (stopped, request) = loop {
+        let request = agent.post("/process/exec").json(&body);
+        let request = tokio::spawn(request.send());
+        let stopped = until("a stopped program or a response", async || {
+            let mut pids = of_user(user.uid.as_raw()).into_iter();
+            let stopped = pids.find(|pid| is_stopped_before_exec(*pid));
+            (stopped.is_some() || request.is_finished()).then_some(stopped)
+        })
+        .await;
+        if let Some(stopped) = stopped {
+            break (stopped, request);
+        }
+    };
+    let descriptors = fs::read_dir(format!("/proc/{stopped}/fd")).unwrap();
+    let targets: Vec<PathBuf> = descriptors
+        .map(|entry| fs::read_link(entry.unwrap().path()).unwrap())
+        .collect();
+    let is_own = |path: &PathBuf| {
+        path == Path::new("/dev/null") || path.to_string_lossy().starts_with("pipe:")
+    };
+    assert!(targets.iter().all(is_own), "{targets:?}");
+
+    let output = in_time("another program", exec_shell(&agent, "echo up")).await;
+    assert_eq!(output.stdout, "up\n");
+    let response = in_time("the response", request).await.unwrap().unwrap();
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let body: Value = response.json().await.unwrap();
+    assert_eq!(body["message"], "the program was not executed within 5 s");
+    until("the end of the stopped program", async || {
+        (!is_alive(stopped)).then_some(())
+    })
+    .await;
+    stopping.kill().unwrap();
+    stopping.wait().unwrap();
     agent.stop().await;
 }
 
