@@ -150,7 +150,7 @@ impl PreExec {
     }
 
     /// Closes all descriptors but the standard streams and that of the status, among them those
-    /// that the agent itself inherited. Kernels before 5.9 do not support this: only descriptors without
+    /// that the agent itself inherited. Kernels before 5.9 do not support this: descriptors without
     /// close-on-exec pass on to the program there, and the agent's thread waits for `exec`.
     fn close_descriptors(&self) {
         let status = self.status.as_raw_fd().cast_unsigned();
