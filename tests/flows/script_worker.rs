@@ -285,6 +285,24 @@ async fn worker_inherits_no_stray_descriptors() {
 }
 
 #[tokio::test]
+async fn worker_has_no_rights() {
+    on_each_engine(async |agent, program| {
+        let worker = AttachedWorker::to(agent, program).await;
+        let pid = worker.pid();
+        let field = |name| processes::status_field(pid, name);
+        assert_eq!((&*field("Seccomp"), &*field("NoNewPrivs")), ("2", "1"));
+        if Uid::effective().is_root() {
+            assert_ne!(processes::uid(pid), Some(0));
+            assert_eq!(field("CapEff"), "0000000000000000");
+            let root = fs::read_link(format!("/proc/{pid}/root")).unwrap();
+            assert_eq!(root, worker.scratch.path());
+        }
+        worker.kill().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn failed_writes_free_no_space() {
     on_each_engine(async |agent, program| {
         let mut worker = AttachedWorker::to(agent, program).await;
