@@ -85,6 +85,26 @@ fn paths_in_documents_exist() {
     assert_none(&offences);
 }
 
+#[test]
+fn tests_that_the_security_document_names_exist() {
+    let defined: String = ["src", "tests", "runtime"]
+        .iter()
+        .flat_map(|directory| sources(directory))
+        .map(|source| source.text)
+        .collect();
+    let document = read("docs/security.md");
+    let is_test = |quoted: &&str| {
+        let is_identifier = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        quoted.chars().all(is_identifier) && quoted.matches('_').count() >= 3
+    };
+    let named: BTreeSet<&str> = between(&document, "`", '`').filter(is_test).collect();
+    assert!(named.len() > 30, "{named:?}");
+    let missing = named
+        .iter()
+        .filter(|name| !defined.contains(&format!("fn {name}(")));
+    assert_none(&missing.map(ToString::to_string).collect::<Vec<_>>());
+}
+
 /// Returns the long options that `berth COMMAND --help` lists.
 fn options(command: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_berth"))

@@ -11,6 +11,7 @@ mod environment;
 mod files;
 mod hostile_scripts;
 mod live_view;
+mod local_users;
 mod logs;
 mod memory;
 mod openapi;
