@@ -35,7 +35,7 @@ use crate::{
     system::{
         cdp::devtools::DevtoolsHttp,
         files::watcher::SharedWatcher,
-        process::{open_files, session::Credentials},
+        process::{open_files, session::Credentials, tree},
     },
 };
 
@@ -193,6 +193,7 @@ pub async fn start(
         path: config.state_dir.root().display().to_string(),
         source,
     })?;
+    tree::start_threads()?;
     let temp_files = TempFileJournal::new(&config.state_dir.run().join("drafts"))?;
     let stale = temp_files.stale_files()?;
     // A separate thread, which a shutdown does not wait for: the next agent continues its work.

@@ -209,8 +209,8 @@ impl Process {
         let killed = tree::kill_tree(self.leader.clone(), self.mark.clone()).await;
         if let Ok(true) = killed {
             self.is_kill_requested.store(false, Ordering::Relaxed);
+            self.signalled.notify_one();
         }
-        self.signalled.notify_one();
         killed
     }
 

@@ -2,33 +2,50 @@
 
 use std::{io, sync::mpsc, thread};
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A dedicated thread for jobs. Unlike a thread pool it never has to start a thread for a job,
 /// which the system may refuse when it is short of resources.
-pub(in crate::system) struct JobThread(mpsc::Sender<Job>);
+pub(in crate::system) struct JobThread {
+    name: &'static str,
+    /// `None` if the system has refused to start the thread so far.
+    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+}
 
 impl JobThread {
-    /// Starts the thread. If the system refuses, every job fails.
-    #[expect(clippy::disallowed_methods, reason = "every caller waits for its job")]
-    pub(in crate::system) fn start(name: &str) -> Self {
-        let (sender, jobs) = mpsc::channel::<Job>();
-        let spawned = thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || jobs.into_iter().for_each(|job| job()));
-        if let Err(error) = spawned {
+    /// Starts the thread. If the system refuses, the next job tries again.
+    pub(in crate::system) fn start(name: &'static str) -> Self {
+        let thread = Self {
+            name,
+            jobs: Mutex::new(None),
+        };
+        if let Err(error) = thread.sender() {
             tracing::error!(%error, name, "cannot start a thread");
         }
-        Self(sender)
+        thread
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "every caller waits for its job")]
+    fn sender(&self) -> io::Result<mpsc::Sender<Job>> {
+        let mut started = self.jobs.lock();
+        if let Some(sender) = &*started {
+            return Ok(sender.clone());
+        }
+        let (sender, jobs) = mpsc::channel::<Job>();
+        let builder = thread::Builder::new().name(self.name.to_owned());
+        builder.spawn(move || jobs.into_iter().for_each(|job| job()))?;
+        *started = Some(sender.clone());
+        Ok(sender)
     }
 
     /// Runs `job` on the thread and returns its result. If the caller stops waiting, a job that has
     /// not started is dropped, and the result of one that has is passed to `on_abandoned`.
     ///
     /// # Errors
-    /// Fails if the thread has ended or the job panicked.
+    /// Fails if the thread cannot be started or has ended, or the job panicked.
     pub(in crate::system) async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -44,7 +61,8 @@ impl JobThread {
             }
         };
         let thread_ended = || io::Error::other("the job thread has ended");
-        self.0.send(Box::new(job)).map_err(|_| thread_ended())?;
+        let sender = self.sender()?;
+        sender.send(Box::new(job)).map_err(|_| thread_ended())?;
         result.await.map_err(|_| thread_ended())
     }
 }

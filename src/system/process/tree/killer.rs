@@ -3,12 +3,13 @@
 use std::{
     collections::HashSet,
     io,
-    sync::{Arc, LazyLock, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
 use nix::sys::signal::Signal;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{marks::MarkCache, snapshot::ProcessSnapshot};
@@ -29,7 +30,7 @@ const CONFIRMING_SCANS: u32 = 8;
 
 /// Requests for the killer thread. It is separate from the scanner thread so that kills do not
 /// wait for status queries.
-static KILLER: LazyLock<mpsc::Sender<KillRequest>> = LazyLock::new(start_killer);
+static KILLER: Mutex<Option<mpsc::Sender<KillRequest>>> = Mutex::new(None);
 
 /// The effect of a [`KillRequest`].
 pub(super) enum Action {
@@ -50,7 +51,7 @@ pub(super) enum Action {
 pub(super) type PinnedLeader = (Arc<Leader>, PidPin);
 
 /// A request to signal or kill a process tree, and its progress.
-struct KillRequest {
+pub(super) struct KillRequest {
     leader: Option<PinnedLeader>,
     action: Action,
     requested_at: Instant,
@@ -78,7 +79,7 @@ pub(super) async fn run(leader: Option<PinnedLeader>, action: Action) -> io::Res
         reply,
     };
     let thread_ended = || io::Error::other("the killer thread has ended");
-    KILLER.send(request).map_err(|_| thread_ended())?;
+    start()?.send(request).map_err(|_| thread_ended())?;
     outcome.await.map_err(|_| thread_ended())?
 }
 
@@ -87,18 +88,24 @@ pub(super) fn needs_continue(signal: Signal) -> bool {
     matches!(signal, Signal::SIGTERM | Signal::SIGHUP)
 }
 
+/// Returns the killer thread's queue. Starts the thread if the system has refused it so far.
+///
+/// # Errors
+/// Fails if the system refuses.
 #[expect(
     clippy::disallowed_methods,
     reason = "every caller waits for its request"
 )]
-fn start_killer() -> mpsc::Sender<KillRequest> {
+pub(super) fn start() -> io::Result<mpsc::Sender<KillRequest>> {
+    let mut started = KILLER.lock();
+    if let Some(sender) = &*started {
+        return Ok(sender.clone());
+    }
     let (sender, requests) = mpsc::channel();
     let builder = thread::Builder::new().name("killer".to_owned());
-    if let Err(error) = builder.spawn(move || serve(&requests)) {
-        // The receiver is gone, so every request fails.
-        tracing::error!(%error, "cannot start the killer thread");
-    }
-    sender
+    builder.spawn(move || serve(&requests))?;
+    *started = Some(sender.clone());
+    Ok(sender)
 }
 
 /// Serves all pending requests with each scan.

@@ -39,6 +39,16 @@ pub const MARK: &str = "SPAWNED_PROCESS";
 /// The length of every mark: two UUIDs, separated by a dot.
 pub(super) const MARK_BYTES: usize = 2 * uuid::fmt::Hyphenated::LENGTH + 1;
 
+/// Starts the threads that find and kill processes, while the system has room for them: processes
+/// of a client may use it up later.
+///
+/// # Errors
+/// Fails if the system refuses.
+pub fn start_threads() -> io::Result<()> {
+    snapshot::start();
+    killer::start().map(drop)
+}
+
 /// Signals the session and the cgroup of `leader` and all descendants. SIGTERM and SIGHUP also
 /// continue stopped processes, which could not handle the signal otherwise.
 ///

@@ -20,6 +20,11 @@ static SCANNER: LazyLock<JobThread> = LazyLock::new(|| JobThread::start("process
 /// The newest snapshot that was taken for [`ProcessSnapshot::since`].
 static LATEST: Mutex<Option<Arc<ProcessSnapshot>>> = Mutex::new(None);
 
+/// Starts the thread that takes snapshots.
+pub(super) fn start() {
+    LazyLock::force(&SCANNER);
+}
+
 /// The resources that the processes of one session use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::support::{
     agent::{Start, TestAgent},
     events::Events,
-    processes::is_alive,
+    processes::{is_alive, threads_named},
     spawned::{decode, rest_of, shell, spawn, until_line},
     wait::until,
 };
@@ -46,6 +46,16 @@ async fn until_ended(pids: &[u32]) {
         (!pids.iter().any(|pid| is_alive(*pid))).then_some(())
     })
     .await;
+}
+
+/// Client processes may later leave the agent no room for a thread.
+#[tokio::test]
+async fn threads_that_find_and_kill_processes_start_with_the_agent() {
+    let agent = Start::without_browser().listening().await;
+    for name in ["killer", "processes"] {
+        assert_eq!(threads_named(agent.pid(), name), 1, "{name}");
+    }
+    agent.stop().await;
 }
 
 #[tokio::test]
