@@ -87,17 +87,71 @@ where
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
-        let query = parts.uri.query().unwrap_or_default();
-        let pairs = url::form_urlencoded::parse(query.as_bytes())
-            .map(|(key, value)| {
-                (
-                    key.into_owned(),
-                    serde_json::Value::String(value.into_owned()),
-                )
-            })
-            .collect();
+        let pairs = decode_query(parts.uri.query().unwrap_or_default())?;
         deserr::deserialize::<T, _, FieldErrors>(serde_json::Value::Object(pairs))
             .map(Self)
             .map_err(ApiError::from)
+    }
+}
+
+/// Decodes the pairs of a query. Text that is not UTF-8 is an error: its replacement characters
+/// would name another file.
+fn decode_query(query: &str) -> Result<serde_json::Map<String, serde_json::Value>, FieldErrors> {
+    let mut pairs = serde_json::Map::new();
+    let mut errors = FieldErrors::default();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, value) = (decode(name), decode(value));
+        match (String::from_utf8(name), String::from_utf8(value)) {
+            (Ok(name), Ok(value)) => {
+                pairs.insert(name, value.into());
+            }
+            (Ok(name), Err(_)) => errors.add(name, "must be UTF-8"),
+            (Err(error), _) => {
+                let name = String::from_utf8_lossy(error.as_bytes());
+                errors.add(name, "must have a name in UTF-8");
+            }
+        }
+    }
+    match errors.is_empty() {
+        true => Ok(pairs),
+        false => Err(errors),
+    }
+}
+
+/// Decodes a name or value of a query.
+fn decode(text: &str) -> Vec<u8> {
+    percent_encoding::percent_decode_str(&text.replace('+', " ")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn query_is_decoded_like_a_form() {
+        let decoded = decode_query("a=1&b=%2Fx+y%2B&&c&=d&e==&%C3%BC=%F0%9F%98%80&a=2").unwrap();
+        let expected = json!({"a": "2", "b": "/x y+", "c": "", "": "d", "e": "=", "ü": "😀"});
+        assert_eq!(serde_json::Value::Object(decoded), expected);
+    }
+
+    #[test]
+    fn query_that_is_not_utf8_names_each_invalid_parameter() {
+        let errors = decode_query("path=/tmp/bad%FF&mode=600&x=%ED%A0%80&n%FFme=1").unwrap_err();
+        let error = ApiError::from(errors);
+        let details = error.body().details.iter();
+        let details: Vec<_> = details
+            .map(|detail| (detail.code.as_str(), detail.message.as_str()))
+            .collect();
+        assert_eq!(
+            details,
+            [
+                ("path", "must be UTF-8"),
+                ("x", "must be UTF-8"),
+                ("n\u{fffd}me", "must have a name in UTF-8"),
+            ]
+        );
     }
 }
