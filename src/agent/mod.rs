@@ -63,7 +63,12 @@ use chromium::Chromium;
 use clipboard::Clipboard;
 use computer::Computer;
 use cursor::CursorShown;
-use fs::{archives::Archives, temp_files::TempFileJournal, watches::Watches};
+use fs::{
+    archives::Archives,
+    moves::{MAX_COPY_DESCRIPTORS, Moves},
+    temp_files::TempFileJournal,
+    watches::Watches,
+};
 use live::LiveViews;
 use logs::{Logs, ProgramLog};
 use process::Processes;
@@ -134,6 +139,7 @@ pub struct Services {
     pub temp_files: TempFileJournal,
     pub live: LiveViews,
     pub logs: Logs,
+    pub moves: Moves,
     pub processes: Processes,
     pub replays: Replays,
     pub screenshots: Screenshots,
@@ -166,6 +172,7 @@ impl_from_ref! {
     temp_files: TempFileJournal,
     live: LiveViews,
     logs: Logs,
+    moves: Moves,
     processes: Processes,
     replays: Replays,
     screenshots: Screenshots,
@@ -275,6 +282,7 @@ impl Services {
             automation,
             cdp_clients: CdpClients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
             devtools: DevtoolsHttp::default(),
+            moves: Moves::new(temp_files.clone(), shutdown),
             temp_files,
             live: LiveViews::new(
                 chromium.clone(),
@@ -312,7 +320,9 @@ fn connection_limits(config: &Config) -> ConnectionLimits {
     ConnectionLimits::for_open_files(
         MAX_CONNECTIONS,
         open_files::limit(),
-        RESERVED_DESCRIPTORS + DESCRIPTORS_PER_PROCESS * config.max_processes,
+        RESERVED_DESCRIPTORS
+            + MAX_COPY_DESCRIPTORS
+            + DESCRIPTORS_PER_PROCESS * config.max_processes,
         DESCRIPTORS_PER_CONNECTION,
     )
 }

@@ -14,6 +14,7 @@ use nix::{
     unistd::{Gid, Group, Uid, User},
 };
 
+use super::tree_copy::MAX_DEPTH;
 use crate::{
     api::fs::{Account, FileInfo, Mode},
     system::files::{
@@ -60,6 +61,8 @@ pub enum FileError {
     InvalidPath,
     #[error("has more than {MAX_ENTRIES} entries")]
     TooManyEntries,
+    #[error("has more than {MAX_DEPTH} nested directories")]
+    TooDeep,
     #[error("is on a virtual file system")]
     VirtualFileSystem,
     #[error("is in use, for example as a mount point")]

@@ -6,7 +6,7 @@
 //! - [`upload`]: several files at once. [`unzip`]: a directory from a zip archive.
 //! - [`archives`]: directories as archives, and the limit on concurrent archives.
 //! - [`merge`]: a tree that was built in a temporary directory, moved to its destination.
-//! - [`moves`]: renaming, also across file systems.
+//! - [`moves`]: renaming, also across file systems; `tree_copy` makes the copies.
 //! - [`watches`]: watched directories and their buffered events.
 //!
 //! Everything blocks except `archives` and `watches`; the routes call it from blocking threads.
@@ -35,6 +35,7 @@ pub mod moves;
 pub mod temp_files;
 #[cfg(test)]
 mod tests;
+mod tree_copy;
 pub mod unzip;
 pub mod upload;
 pub mod watches;

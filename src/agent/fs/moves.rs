@@ -2,36 +2,51 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::{self, File, Metadata, Permissions},
     io,
-    os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::Path,
     sync::Arc,
 };
 
-use nix::{
-    fcntl::{AtFlags, readlinkat},
-    libc,
-    unistd::{Gid, Uid, fchown, fchownat, symlinkat},
-};
+use nix::libc;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     files::{FileError, place_of},
     temp_files::TempFileJournal,
+    tree_copy::{CopyError, DESCRIPTORS_PER_COPY, copy_entry},
 };
-use crate::system::files::{
-    directory::{DirectoryHandle, descriptor_path},
-    resolve::{LastLink, ResolvedPath, resolve},
+use crate::{
+    shutdown::Shutdown,
+    system::files::{
+        directory::DirectoryHandle,
+        resolve::{LastLink, ResolvedPath, resolve},
+    },
 };
 
+/// The limit on concurrent moves to another file system.
+pub const MAX_COPIES: usize = 4;
+/// The descriptors that all of them need.
+pub const MAX_COPY_DESCRIPTORS: usize = MAX_COPIES * DESCRIPTORS_PER_COPY;
 /// The name of the copy in its temporary directory.
 const COPY: &str = "copy";
 
-/// The error of a move, by the path it concerns.
+/// The error of a move.
 #[derive(Debug)]
 pub enum MoveError {
     Source(FileError),
     Destination(FileError),
+    LimitReached,
+    /// The agent is shutting down, or the move was cancelled.
+    Cancelled,
+}
+
+/// Moves files and directories; clones share the limit on copies to another file system.
+#[derive(Debug, Clone)]
+pub struct Moves {
+    temp_files: TempFileJournal,
+    copies: Arc<Semaphore>,
+    shutdown: CancellationToken,
 }
 
 /// An end of a move.
@@ -40,26 +55,82 @@ struct MoveEnd {
     name: OsString,
 }
 
-/// Moves a file or directory. A file at the destination is replaced in the same step.
-///
-/// # Errors
-/// If the source does not exist, or the destination is unsuitable.
-pub fn move_path(from: &Path, to: &Path, temp_files: &TempFileJournal) -> Result<(), MoveError> {
-    let (source, is_directory) = resolve_source(from).map_err(MoveError::Source)?;
-    let destination = resolve_destination(to, is_directory).map_err(MoveError::Destination)?;
-    let renamed = source
-        .directory
-        .rename(&source.name, &destination.directory, &destination.name);
-    match renamed {
-        Ok(()) => Ok(()),
-        Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
-            move_across_file_systems(&source, destination, temp_files)
+impl Moves {
+    #[must_use]
+    pub fn new(temp_files: TempFileJournal, shutdown: &Shutdown) -> Self {
+        Moves {
+            temp_files,
+            copies: Arc::new(Semaphore::new(MAX_COPIES)),
+            shutdown: shutdown.token(),
         }
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            Err(MoveError::Destination(FileError::InsideItself))
+    }
+
+    /// Returns a token that cancels a move, and that is cancelled by the shutdown.
+    #[must_use]
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.shutdown.child_token()
+    }
+
+    /// Moves a file or directory. A file at the destination is replaced in the same step. Blocks;
+    /// `cancel` ends a copy to another file system before the copy appears.
+    ///
+    /// # Errors
+    /// If the source does not exist, or the destination is unsuitable.
+    pub fn move_path(
+        &self,
+        from: &Path,
+        to: &Path,
+        cancel: &CancellationToken,
+    ) -> Result<(), MoveError> {
+        let (source, is_directory) = resolve_source(from).map_err(MoveError::Source)?;
+        let destination = resolve_destination(to, is_directory).map_err(MoveError::Destination)?;
+        let renamed =
+            source
+                .directory
+                .rename(&source.name, &destination.directory, &destination.name);
+        match renamed {
+            Ok(()) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
+                self.move_across_file_systems(&source, destination, cancel)
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                Err(MoveError::Destination(FileError::InsideItself))
+            }
+            // The source exists, so the destination is unsuitable.
+            Err(error) => Err(MoveError::Destination(error.into())),
         }
-        // The source exists, so the destination is unsuitable.
-        Err(error) => Err(MoveError::Destination(error.into())),
+    }
+
+    /// Copies the source beside the destination, renames the copy and removes the source.
+    fn move_across_file_systems(
+        &self,
+        source: &MoveEnd,
+        destination: MoveEnd,
+        cancel: &CancellationToken,
+    ) -> Result<(), MoveError> {
+        let permit = self.copies.try_acquire();
+        let _permit = permit.map_err(|_| MoveError::LimitReached)?;
+        let destination_error = |error: io::Error| MoveError::Destination(error.into());
+        let directory = Arc::new(destination.directory);
+        let staging = self.temp_files.create_directory_in(directory);
+        let staging = staging.map_err(destination_error)?;
+        let (copy, name) = (OsStr::new(COPY), &source.name);
+        copy_entry(&source.directory, name, staging.handle(), copy, cancel)?;
+        let (staged, directory) = (staging.handle(), staging.parent());
+        let renamed = staged.rename(copy, directory, &destination.name);
+        renamed.map_err(destination_error)?;
+        let removed = source.directory.remove_all(name);
+        removed.map_err(|error| MoveError::Source(error.into()))
+    }
+}
+
+impl From<CopyError> for MoveError {
+    fn from(error: CopyError) -> Self {
+        match error {
+            CopyError::Source(error) => MoveError::Source(error),
+            CopyError::Io(error) => MoveError::Destination(error.into()),
+            CopyError::Cancelled => MoveError::Cancelled,
+        }
     }
 }
 
@@ -92,78 +163,125 @@ fn resolve_destination(path: &Path, is_directory: bool) -> Result<MoveEnd, FileE
     })
 }
 
-/// Copies the source beside the destination, renames the copy and removes the source.
-fn move_across_file_systems(
-    source: &MoveEnd,
-    destination: MoveEnd,
-    temp_files: &TempFileJournal,
-) -> Result<(), MoveError> {
-    let destination_error = |error: io::Error| MoveError::Destination(error.into());
-    let staging = temp_files
-        .create_directory_in(Arc::new(destination.directory))
-        .map_err(destination_error)?;
-    let (copy, name) = (OsStr::new(COPY), &source.name);
-    copy_entry(&source.directory, name, staging.handle(), copy)
-        .and_then(|()| {
-            let (staged, directory) = (staging.handle(), staging.parent());
-            staged.rename(copy, directory, &destination.name)
-        })
-        .map_err(destination_error)?;
-    let removed = source.directory.remove_all(name);
-    removed.map_err(|error| MoveError::Source(error.into()))
-}
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, File},
+        io::Write,
+        os::unix::fs::{FileExt, MetadataExt},
+        path::PathBuf,
+    };
 
-/// Copies an entry with its attributes.
-fn copy_entry(
-    from: &DirectoryHandle,
-    name: &OsStr,
-    to: &DirectoryHandle,
-    new_name: &OsStr,
-) -> io::Result<()> {
-    match from.open(name) {
-        Ok(source) => copy_directory(&source, to, new_name),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            let entry = from.entry(name)?.ok_or(io::ErrorKind::NotFound)?;
-            copy_file_or_link(&entry, to, new_name)
+    use tempfile::TempDir;
+
+    use super::{super::tree_copy::MAX_DEPTH, *};
+
+    /// Two directories on different file systems.
+    struct Fixture {
+        source: TempDir,
+        destination: TempDir,
+        moves: Moves,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let source = tempfile::tempdir().unwrap();
+            let device = |path: &Path| fs::metadata(path).unwrap().dev();
+            let mut others = ["/dev/shm", "/var/tmp"].map(Path::new).into_iter();
+            let other = others.find(|path| device(path) != device(source.path()));
+            let journal = TempFileJournal::new(&source.path().join("journal")).unwrap();
+            Fixture {
+                destination: TempDir::new_in(other.expect("a second file system")).unwrap(),
+                moves: Moves::new(journal, &Shutdown::new()),
+                source,
+            }
         }
-        Err(error) => Err(error),
-    }
-}
 
-fn copy_directory(source: &DirectoryHandle, to: &DirectoryHandle, name: &OsStr) -> io::Result<()> {
-    let copy = to.create_directory(name, 0o700)?;
-    for name in source.names()? {
-        copy_entry(source, &name, &copy, &name)?;
-    }
-    let metadata = source.metadata()?;
-    let path = copy.descriptor_path();
-    chown(&path, Some(metadata.uid()), Some(metadata.gid()))?;
-    fs::set_permissions(&path, metadata.permissions())
-}
+        fn path(&self, name: &str) -> PathBuf {
+            self.source.path().join(name)
+        }
 
-fn copy_file_or_link(entry: &File, to: &DirectoryHandle, name: &OsStr) -> io::Result<()> {
-    let metadata = entry.metadata()?;
-    let owner = owner_of(&metadata);
-    if metadata.is_symlink() {
-        let target = readlinkat(entry, "")?;
-        symlinkat(target.as_os_str(), to, name)?;
-        let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
-        return Ok(fchownat(to, name, owner.0, owner.1, flags)?);
-    }
-    if !metadata.is_file() {
-        return Err(io::Error::other(
-            "pipes, sockets and devices cannot be moved to another file system",
-        ));
-    }
-    let mut copy = to.create_file(name)?;
-    io::copy(&mut File::open(descriptor_path(entry))?, &mut copy)?;
-    copy.set_modified(metadata.modified()?)?;
-    fchown(&copy, owner.0, owner.1)?;
-    // After the change of owner, which clears the set-user-ID bit.
-    copy.set_permissions(Permissions::from_mode(metadata.mode() & 0o7777))
-}
+        fn move_across(&self, name: &str, cancel: &CancellationToken) -> Result<(), MoveError> {
+            let to = self.destination.path().join("moved");
+            self.moves.move_path(&self.path(name), &to, cancel)
+        }
 
-fn owner_of(metadata: &Metadata) -> (Option<Uid>, Option<Gid>) {
-    let (user, group) = (metadata.uid(), metadata.gid());
-    (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))
+        fn assert_nothing_moved(&self) {
+            assert_eq!(fs::read_dir(self.destination.path()).unwrap().count(), 0);
+            assert_eq!(fs::read_dir(self.path("journal")).unwrap().count(), 0);
+        }
+    }
+
+    /// Creates a directory with `depth` directories in it, one within the other, and a file.
+    fn create_deep_tree(root: &Path, depth: usize) -> PathBuf {
+        let innermost = root.join(vec!["d"; depth].join("/"));
+        fs::create_dir_all(&innermost).unwrap();
+        fs::write(innermost.join("file"), "content").unwrap();
+        innermost.join("file")
+    }
+
+    #[test]
+    fn tree_beyond_depth_limit_is_not_moved_across_file_systems() {
+        let fixture = Fixture::new();
+        let file = create_deep_tree(&fixture.path("deep"), MAX_DEPTH + 1);
+        let moved = fixture.move_across("deep", &CancellationToken::new());
+        let Err(MoveError::Source(error)) = moved else {
+            panic!("{moved:?}");
+        };
+        assert_eq!(error.to_string(), "has more than 128 nested directories");
+        assert_eq!(fs::read_to_string(file).unwrap(), "content");
+        fixture.assert_nothing_moved();
+        let file = create_deep_tree(&fixture.path("allowed"), MAX_DEPTH);
+        let allowed = fixture.move_across("allowed", &CancellationToken::new());
+        assert!(allowed.is_ok(), "{allowed:?}");
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn cancelled_move_leaves_source_and_no_copy() {
+        let fixture = Fixture::new();
+        fs::write(fixture.path("file"), "content").unwrap();
+        let cancel = fixture.moves.cancellation_token();
+        fixture.moves.shutdown.cancel();
+        let moved = fixture.move_across("file", &cancel);
+        assert!(matches!(moved, Err(MoveError::Cancelled)), "{moved:?}");
+        assert_eq!(fs::read(fixture.path("file")).unwrap(), b"content");
+        fixture.assert_nothing_moved();
+    }
+
+    #[test]
+    fn moved_file_keeps_its_holes() {
+        const LENGTH: u64 = 1 << 40;
+        const MIDDLE: u64 = 1 << 39;
+        let fixture = Fixture::new();
+        let mut file = File::create(fixture.path("sparse")).unwrap();
+        file.write_all(b"start").unwrap();
+        file.write_all_at(b"middle", MIDDLE).unwrap();
+        file.set_len(LENGTH).unwrap();
+        fixture
+            .move_across("sparse", &CancellationToken::new())
+            .unwrap();
+        let moved = File::open(fixture.destination.path().join("moved")).unwrap();
+        let metadata = moved.metadata().unwrap();
+        assert_eq!(metadata.len(), LENGTH);
+        assert!(metadata.blocks() * 512 < 1 << 20, "{}", metadata.blocks());
+        for (position, content) in [(0, &b"start\0"[..]), (MIDDLE, b"middle\0")] {
+            let mut read = vec![1; content.len()];
+            moved.read_exact_at(&mut read, position).unwrap();
+            assert_eq!(read, content);
+        }
+    }
+
+    #[test]
+    fn copies_to_another_file_system_are_limited() {
+        let fixture = Fixture::new();
+        fs::write(fixture.path("file"), "content").unwrap();
+        let permits = fixture.moves.copies.try_acquire_many(MAX_COPIES as u32);
+        let refused = fixture.move_across("file", &CancellationToken::new());
+        assert!(matches!(refused, Err(MoveError::LimitReached)));
+        drop(permits);
+        fixture
+            .move_across("file", &CancellationToken::new())
+            .unwrap();
+    }
 }

@@ -26,13 +26,14 @@ use tokio_util::sync::CancellationToken;
 use super::{
     atomic_file::AtomicFile,
     files::{self, FileError},
-    moves::move_path,
+    moves::{MoveError, Moves},
     temp_files::TempFileJournal,
     unzip::unzip,
     upload::Upload,
 };
 use crate::{
     api::fs::Mode,
+    shutdown::Shutdown,
     system::files::{
         archive::unpack::{UnpackLimits, raw_zip::ZipEntry},
         remove::remove_all,
@@ -78,6 +79,7 @@ fn snapshot(root: &Path) -> Snapshot {
 struct Fixture {
     directory: TempDir,
     journal: TempFileJournal,
+    moves: Moves,
     outside: Snapshot,
 }
 
@@ -100,6 +102,7 @@ impl Fixture {
         let outside = snapshot(&path("outside"));
         Fixture {
             directory,
+            moves: Moves::new(journal.clone(), &Shutdown::new()),
             journal,
             outside,
         }
@@ -107,6 +110,10 @@ impl Fixture {
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    fn move_path(&self, from: &Path, to: &Path) -> Result<(), MoveError> {
+        self.moves.move_path(from, to, &CancellationToken::new())
     }
 
     fn assert_outside_unchanged(&self, operation: &str) {
@@ -236,13 +243,21 @@ fn exchanged_directory_in_sticky_directory_leads_nowhere_else() {
     fixture.race(
         "move away",
         |user| fs::write(user.join("file"), "own").unwrap(),
-        || move_path(&below("file"), &own.join("moved"), journal).map_err(move_error),
+        || {
+            fixture
+                .move_path(&below("file"), &own.join("moved"))
+                .map_err(move_error)
+        },
     );
     assert_eq!(fs::read_to_string(own.join("moved")).unwrap(), "own");
     fixture.race(
         "move there",
         |_| fs::write(own.join("moved"), "own").unwrap(),
-        || move_path(&own.join("moved"), &below("file"), journal).map_err(move_error),
+        || {
+            fixture
+                .move_path(&own.join("moved"), &below("file"))
+                .map_err(move_error)
+        },
     );
     let stop = CancellationToken::new();
     fixture.race(
@@ -271,11 +286,10 @@ fn exchanged_directory_in_sticky_directory_leads_nowhere_else() {
     assert_eq!(fs::read_dir(fixture.path("journal")).unwrap().count(), 0);
 }
 
-fn move_error(error: super::moves::MoveError) -> FileError {
+fn move_error(error: MoveError) -> FileError {
     match error {
-        super::moves::MoveError::Source(error) | super::moves::MoveError::Destination(error) => {
-            error
-        }
+        MoveError::Source(error) | MoveError::Destination(error) => error,
+        error => panic!("{error:?}"),
     }
 }
 
@@ -365,7 +379,7 @@ fn move_across_file_systems_copies_no_exchanged_link() {
         symlink(fixture.path("outside"), &link).unwrap();
         let exchange = Exchange::start(tree.join("sub"), link.clone());
         let moved = other.path().join(round.to_string());
-        done += usize::from(move_path(&tree, &moved, &fixture.journal).is_ok());
+        done += usize::from(fixture.move_path(&tree, &moved).is_ok());
         exchange.stop();
         let mut copied = snapshot(other.path()).into_values();
         assert!(copied.all(|(_, _, content)| content != SECRET.as_bytes()));

@@ -129,6 +129,7 @@ pub(super) fn file_error(field: &str, error: FileError) -> ApiError {
         | FileError::InvalidEnding(_)
         | FileError::InvalidPath
         | FileError::VirtualFileSystem
+        | FileError::TooDeep
         | FileError::TooManyEntries => ApiError::bad_field(field, reason),
         FileError::UnknownUser => ApiError::bad_field("owner", reason),
         FileError::UnknownGroup => ApiError::bad_field("group", reason),

@@ -2,14 +2,11 @@
 
 use axum::extract::State;
 
-use super::{TAG, blocking, file_error};
+use super::{FULL_RETRY_DELAY, TAG, blocking, file_error};
 use crate::{
-    agent::fs::{
-        moves::{self, MoveError},
-        temp_files::TempFileJournal,
-    },
+    agent::fs::moves::{MAX_COPIES, MoveError, Moves},
     api::{ErrorBody, agent::Done, fs::MoveRequest},
-    http::{ApiResult, Json},
+    http::{ApiError, ApiResult, Json},
 };
 
 /// Move a file or directory
@@ -31,16 +28,30 @@ use crate::{
     )
 )]
 pub(crate) async fn move_file(
-    State(temp_files): State<TempFileJournal>,
+    State(moves): State<Moves>,
     Json(request): Json<MoveRequest>,
 ) -> ApiResult<Json<Done>> {
+    let cancel = moves.cancellation_token();
+    // Dropped with this future when the client disconnects.
+    let _cancel_on_drop = cancel.clone().drop_guard();
     let moved = blocking(move || {
         let (from, to) = (request.src_path.as_path(), request.dest_path.as_path());
-        moves::move_path(from, to, &temp_files)
+        moves.move_path(from, to, &cancel)
     });
-    match moved.await? {
-        Ok(()) => Ok(Json(Done { ok: true })),
-        Err(MoveError::Source(error)) => Err(file_error("src_path", error)),
-        Err(MoveError::Destination(error)) => Err(file_error("dest_path", error)),
+    moved.await?.map_err(move_error)?;
+    Ok(Json(Done { ok: true }))
+}
+
+fn move_error(error: MoveError) -> ApiError {
+    match error {
+        MoveError::Source(error) => file_error("src_path", error),
+        MoveError::Destination(error) => file_error("dest_path", error),
+        MoveError::LimitReached => {
+            let message = format!("limit of moves to another file system reached ({MAX_COPIES})");
+            ApiError::limit_exceeded(message, FULL_RETRY_DELAY)
+        }
+        MoveError::Cancelled => {
+            ApiError::unavailable("the agent is shutting down", FULL_RETRY_DELAY)
+        }
     }
 }
