@@ -2,14 +2,20 @@
 //! profile, and torn files.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
 };
 
 use nix::sys::signal::Signal;
 
 use crate::system::{
-    files::remove::remove_all, process::child::signal_group, process::stat::ProcStat,
+    files::{
+        directory::{DirectoryHandle, descriptor_path},
+        remove::remove_all,
+    },
+    process::child::signal_group,
+    process::stat::ProcStat,
 };
 
 /// The files in a profile that belong to the running process. The first three prevent two Chromiums
@@ -38,25 +44,40 @@ pub(super) fn clear_profile(user_data: &Path) -> io::Result<()> {
 }
 
 /// Moves preference files that do not parse aside, so that Chromium starts with its defaults.
-/// Returns their paths.
+/// Returns their paths. The profile belongs to Chromium's user, so no link in it is followed.
 pub(super) fn set_torn_preferences_aside(user_data: &Path) -> Vec<PathBuf> {
-    let is_torn = |path: &PathBuf| {
-        path.symlink_metadata().is_ok_and(|found| found.is_file())
-            && !fs::read(path).is_ok_and(|content| {
-                serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&content)
-                    .is_ok()
-            })
-    };
     PREFERENCES
         .iter()
+        .map(Path::new)
+        .filter(|name| set_aside_if_torn(user_data, name).unwrap_or(false))
         .map(|name| user_data.join(name))
-        .filter(is_torn)
-        .filter(|path| {
-            let aside = path.with_extension("torn");
-            let _ = remove_all(&aside);
-            fs::rename(path, aside).is_ok()
-        })
         .collect()
+}
+
+/// Returns whether the file was moved aside.
+fn set_aside_if_torn(user_data: &Path, path: &Path) -> io::Result<bool> {
+    let mut directory = DirectoryHandle::open_path(user_data)?;
+    for name in path.parent().into_iter().flatten() {
+        directory = directory.open(name)?;
+    }
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let Some(entry) = directory.entry(name)? else {
+        return Ok(false);
+    };
+    if !entry.metadata()?.is_file() || is_json_object(&entry) {
+        return Ok(false);
+    }
+    let aside = path.with_extension("torn");
+    let aside = aside.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let _ = directory.remove_all(aside);
+    directory.rename(name, &directory, aside)?;
+    Ok(true)
+}
+
+fn is_json_object(entry: &File) -> bool {
+    fs::read(descriptor_path(entry)).is_ok_and(|content| {
+        serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&content).is_ok()
+    })
 }
 
 /// Kills the recorded process of an earlier agent, unless it has ended.

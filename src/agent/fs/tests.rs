@@ -387,3 +387,36 @@ fn move_across_file_systems_copies_no_exchanged_link() {
     fixture.assert_outside_unchanged("move");
     assert!(done > 0);
 }
+
+#[test]
+fn directory_exchanged_with_a_new_one_keeps_its_mode() {
+    const ROUNDS: usize = 5_000;
+    let fixture = Fixture::new();
+    let (new, private) = (
+        fixture.path("sticky/user/new"),
+        fixture.path("sticky/user/private"),
+    );
+    fs::create_dir(&private).unwrap();
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+    // Keeps it from being removed in place of the new one.
+    fs::write(private.join("secret"), SECRET).unwrap();
+    let handle = fs::File::open(&private).unwrap();
+    let mode = || handle.metadata().unwrap().mode() & 0o7777;
+    let exchange = Exchange::start(new.clone(), private.clone());
+    let mut created: usize = 0;
+    for _ in 0..ROUNDS {
+        created += usize::from(files::create_directory(&new, None).is_ok());
+        if mode() != 0o700 {
+            break;
+        }
+        while new.exists() && private.exists() {
+            let _ = fs::remove_dir(&new);
+            let _ = fs::remove_dir(&private);
+        }
+        // Without a second directory there is no exchange.
+        let _ = fs::rename(&new, &private);
+    }
+    exchange.stop();
+    assert_eq!(mode(), 0o700);
+    assert!(created > 0);
+}

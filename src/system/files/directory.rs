@@ -15,13 +15,19 @@ use nix::{
     errno::Errno,
     fcntl::{OFlag, RenameFlags, open, openat, renameat, renameat2},
     sys::stat::{Mode, mkdirat},
-    unistd::{UnlinkatFlags, unlinkat},
+    unistd::{Uid, UnlinkatFlags, unlinkat},
 };
 
 use super::remove::remove_all;
 
 /// The bit by which entries of a directory get its group.
 const SET_GROUP_ID: u32 = 0o2000;
+/// The permissions that a directory is created with: private, and with the sticky bit, which no
+/// umask clears. Other directories do not have this combination. Another directory in the place of
+/// the new one is recognized by that.
+const NEW_DIRECTORY_MODE: u32 = 0o1700;
+/// The bits by which it is recognized: a umask may clear the others.
+const NEW_DIRECTORY_MASK: u32 = 0o1077;
 
 /// An open directory. It stays the same directory if its path is replaced.
 ///
@@ -38,6 +44,16 @@ impl DirectoryHandle {
     pub fn root() -> io::Result<Self> {
         let root = open("/", directory_flags(), Mode::empty())?;
         Ok(DirectoryHandle(root.into()))
+    }
+
+    /// Opens the directory at a path that only this process's user can change. A link at its end is
+    /// not followed.
+    ///
+    /// # Errors
+    /// If there is no such directory.
+    pub fn open_path(path: &Path) -> io::Result<Self> {
+        let opened = open(path, directory_flags(), Mode::empty())?;
+        Ok(DirectoryHandle(opened.into()))
     }
 
     /// Opens the directory `name`.
@@ -72,30 +88,39 @@ impl DirectoryHandle {
         self.0
     }
 
-    /// Creates a directory with these permissions, whatever the umask is.
+    /// Creates a directory with these permissions, whatever the umask is. A set-group-ID bit that
+    /// is inherited from the parent stays.
     ///
     /// # Errors
-    /// If it exists, or cannot be created.
+    /// If it exists, or cannot be created. A directory that another user puts in its place
+    /// meanwhile is `AlreadyExists` and stays unchanged.
     pub fn create_directory(&self, name: &OsStr, mode: u32) -> io::Result<Self> {
-        mkdirat(&self.0, name, Mode::from_bits_truncate(mode))?;
-        let created = self.open(name).and_then(|created| {
-            created.ensure_mode(mode)?;
-            Ok(created)
-        });
-        created.inspect_err(|_| {
-            // Fails only if the directory was replaced.
-            let _ = self.remove_empty_directory(name);
-        })
+        mkdirat(&self.0, name, Mode::from_bits_truncate(NEW_DIRECTORY_MODE))?;
+        let created = self.open(name).inspect_err(|_| self.discard(name))?;
+        let actual = self.require_new(&created)?;
+        created
+            .set_mode(mode | actual & SET_GROUP_ID)
+            .inspect_err(|_| self.discard(name))?;
+        Ok(created)
     }
 
-    /// Sets the permissions unless the directory has them. A set-group-ID bit that was inherited
-    /// from the parent stays.
-    fn ensure_mode(&self, mode: u32) -> io::Result<()> {
-        let actual = self.metadata()?.mode() & 0o7777;
-        match actual | SET_GROUP_ID == mode | SET_GROUP_ID {
-            true => Ok(()),
-            false => self.set_mode(mode | actual & SET_GROUP_ID),
+    /// Checks that a directory, opened by its name, is the one that was just created, and returns
+    /// its permissions.
+    fn require_new(&self, opened: &DirectoryHandle) -> io::Result<u32> {
+        let (metadata, parent) = (opened.metadata()?, self.metadata()?);
+        let mode = metadata.mode() & 0o7777;
+        let is_new = mode & NEW_DIRECTORY_MASK == NEW_DIRECTORY_MODE & NEW_DIRECTORY_MASK
+            && metadata.uid() == Uid::effective().as_raw()
+            && metadata.dev() == parent.dev();
+        match is_new {
+            true => Ok(mode),
+            false => Err(io::ErrorKind::AlreadyExists.into()),
         }
+    }
+
+    /// Removes a new directory. Fails only if it was replaced.
+    fn discard(&self, name: &OsStr) {
+        let _ = self.remove_empty_directory(name);
     }
 
     /// Creates a chain of directories, one within the other, and returns the innermost. Those that

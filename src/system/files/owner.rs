@@ -11,7 +11,7 @@ use nix::{
     dir::Dir,
     errno::Errno,
     fcntl::{AT_FDCWD, AtFlags, OFlag, openat},
-    sys::stat::{FileStat, Mode, SFlag, fstat, fstatat},
+    sys::stat::{FileStat, Mode, SFlag, fstat},
     unistd::{Gid, Uid, fchown, fchownat},
 };
 
@@ -68,13 +68,15 @@ fn give(directory: OwnedFd, uid: Uid, gid: Gid, depth: usize) -> nix::Result<()>
 
 /// Gives an entry to the user, unless it is a directory. Returns whether it is one.
 fn give_entry(directory: BorrowedFd<'_>, name: &CStr, uid: Uid, gid: Gid) -> nix::Result<bool> {
-    let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
-    let found = fstatat(directory, name, flags)?;
+    // One handle, so that the entry that was examined is the one that changes.
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let entry = openat(directory, name, flags, Mode::empty())?;
+    let found = fstat(&entry)?;
     if found.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits() {
         return Ok(true);
     }
     if is_foreign(&found, uid, gid) && found.st_nlink == 1 {
-        fchownat(directory, name, Some(uid), Some(gid), flags)?;
+        fchownat(&entry, c"", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH)?;
     }
     Ok(false)
 }
@@ -92,7 +94,11 @@ mod tests {
     use std::{
         fs,
         os::unix::fs::{MetadataExt, symlink},
+        sync::atomic::{AtomicBool, Ordering::Relaxed},
+        thread,
     };
+
+    use nix::fcntl::{RenameFlags, renameat2};
 
     use super::*;
 
@@ -123,5 +129,41 @@ mod tests {
         }
         let link = path("tree/link");
         assert!(give_tree(&link, uid, gid).is_err());
+    }
+
+    #[test]
+    fn file_with_several_names_keeps_its_owner_when_exchanged_with_another_one() {
+        const ROUNDS: usize = 20_000;
+        if !Uid::effective().is_root() {
+            return;
+        }
+        let (uid, gid) = (Uid::from_raw(61_900), Gid::from_raw(61_901));
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir(path("tree")).unwrap();
+        fs::write(path("outside"), "").unwrap();
+        fs::hard_link(path("outside"), path("tree/linked")).unwrap();
+        fs::write(path("tree/own"), "").unwrap();
+        let own = fs::File::open(path("tree/own")).unwrap();
+        let is_stopped = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (first, second) = (path("tree/own"), path("tree/linked"));
+            let is_stopped = &is_stopped;
+            scope.spawn(move || {
+                let flags = RenameFlags::RENAME_EXCHANGE;
+                while !is_stopped.load(Relaxed) {
+                    renameat2(AT_FDCWD, &first, AT_FDCWD, &second, flags).unwrap();
+                }
+            });
+            for _ in 0..ROUNDS {
+                fchown(&own, Some(Uid::from_raw(0)), Some(Gid::from_raw(0))).unwrap();
+                give_tree(&path("tree"), uid, gid).unwrap();
+                if fs::metadata(path("outside")).unwrap().uid() != 0 {
+                    break;
+                }
+            }
+            is_stopped.store(true, Relaxed);
+        });
+        assert_eq!(fs::metadata(path("outside")).unwrap().uid(), 0);
     }
 }
