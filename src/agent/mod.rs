@@ -65,6 +65,7 @@ use computer::Computer;
 use cursor::CursorShown;
 use fs::{
     archives::Archives,
+    generated_reads::GeneratedReads,
     moves::{MAX_COPY_DESCRIPTORS, Moves},
     temp_files::TempFileJournal,
     watches::Watches,
@@ -136,6 +137,7 @@ pub struct Services {
     pub computer: Computer,
     pub config: Arc<Config>,
     pub devtools: DevtoolsHttp,
+    pub generated_reads: GeneratedReads,
     pub temp_files: TempFileJournal,
     pub live: LiveViews,
     pub logs: Logs,
@@ -169,6 +171,7 @@ impl_from_ref! {
     computer: Computer,
     config: Arc<Config>,
     devtools: DevtoolsHttp,
+    generated_reads: GeneratedReads,
     temp_files: TempFileJournal,
     live: LiveViews,
     logs: Logs,
@@ -282,6 +285,7 @@ impl Services {
             automation,
             cdp_clients: CdpClients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
             devtools: DevtoolsHttp::default(),
+            generated_reads: GeneratedReads::default(),
             moves: Moves::new(temp_files.clone(), shutdown),
             temp_files,
             live: LiveViews::new(

@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs::{self, File, Metadata, Permissions},
     io,
-    os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
+    os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -134,22 +134,39 @@ pub(super) fn place_of(
     })
 }
 
-/// Opens a regular file for reading. Also returns its length, or `None` for a file that has no
-/// meaningful length because the kernel generates its content, as below `/proc` and `/sys`.
+/// A regular file that is open for reading.
+#[derive(Debug)]
+pub struct RegularFile {
+    pub file: File,
+    /// The length. `None` for a file that claims to be empty, and for one that has no meaningful
+    /// length because the kernel generates its content, as below `/proc` and `/sys`.
+    pub length: Option<u64>,
+    /// Whether the kernel generates the content.
+    pub is_generated: bool,
+}
+
+/// Opens a regular file for reading. A read that would have to wait for more content fails with
+/// `WouldBlock`.
 ///
 /// # Errors
 /// If it cannot be read, or is not a regular file.
-pub fn open_regular(path: &Path) -> Result<(File, Option<u64>), FileError> {
+pub fn open_regular(path: &Path) -> Result<RegularFile, FileError> {
     // Opening a device may have side effects and opening a FIFO may block, so the type is checked
     // before, on a handle that does neither.
     let entry = resolve(path, LastLink::Follow)?.existing()?.entry;
     require_regular(&entry.metadata()?)?;
-    let file = File::open(descriptor_path(&entry))?;
+    let mut options = File::options();
+    options.read(true).custom_flags(libc::O_NONBLOCK);
+    let file = options.open(descriptor_path(&entry))?;
     let metadata = file.metadata()?;
     // Generated files claim a length of 0 or of one page.
-    let has_length = metadata.len() > 0 && !is_virtual(&file)?;
-    let length = has_length.then_some(metadata.len());
-    Ok((file, length))
+    let is_generated = is_virtual(&file)?;
+    let has_length = metadata.len() > 0 && !is_generated;
+    Ok(RegularFile {
+        file,
+        length: has_length.then_some(metadata.len()),
+        is_generated,
+    })
 }
 
 pub(super) fn require_regular(metadata: &Metadata) -> Result<(), FileError> {

@@ -1,6 +1,7 @@
 //! Files and directories of the machine the browser runs on: the service behind the `/fs` routes.
 //!
 //! - [`files`]: reading, listing and changing single files; [`FileError`](files::FileError).
+//! - [`generated_reads`]: reading files whose content the kernel generates.
 //! - [`atomic_file`]: a file that appears under its name only when it is complete.
 //! - [`temp_files`]: the journal of temporary files that are not below the state directory.
 //! - [`upload`]: several files at once. [`unzip`]: a directory from a zip archive.
@@ -30,6 +31,7 @@
 pub mod archives;
 pub mod atomic_file;
 pub mod files;
+pub mod generated_reads;
 mod merge;
 pub mod moves;
 pub mod temp_files;

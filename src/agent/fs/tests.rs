@@ -278,8 +278,8 @@ fn exchanged_directory_in_sticky_directory_leads_nowhere_else() {
         "read",
         |user| fs::write(user.join("file"), "own").unwrap(),
         || {
-            let (file, _) = files::open_regular(&below("file"))?;
-            assert_eq!(std::io::read_to_string(file)?, "own");
+            let opened = files::open_regular(&below("file"))?;
+            assert_eq!(std::io::read_to_string(opened.file)?, "own");
             Ok(())
         },
     );

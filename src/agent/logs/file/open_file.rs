@@ -31,7 +31,7 @@ pub(super) struct OpenFile {
 impl OpenFile {
     /// Opens a file. Also returns its length.
     pub(super) fn open(path: &Path) -> Result<(Self, u64), FileError> {
-        let (file, _) = files::open_regular(path)?;
+        let file = files::open_regular(path)?.file;
         // A file of a virtual file system may block its reader forever; none is a growing log.
         if is_virtual(&file)? {
             return Err(FileError::NotRegular);

@@ -12,7 +12,9 @@ use crate::{
 /// Move a file or directory
 ///
 /// An existing file at the destination is replaced. The move is atomic if both paths are on one
-/// file system; to another file system the source is copied first and appears at once.
+/// file system. To another file system the source is copied first, at most 128 levels of
+/// directories, and appears at once. The copy ends when the client disconnects. Changes to the
+/// source during the copy may be lost.
 #[utoipa::path(
     put,
     path = "/fs/move",
@@ -25,6 +27,8 @@ use crate::{
         (status = 403, body = ErrorBody, description = "Permission denied"),
         (status = 404, body = ErrorBody, description = "The source or the directory of the destination does not exist"),
         (status = 409, body = ErrorBody, description = "The destination is a directory that is not empty"),
+        (status = 429, body = ErrorBody, description = "4 moves to another file system are in progress"),
+        (status = 503, body = ErrorBody, description = "The agent is stopping; nothing was moved"),
     )
 )]
 pub(crate) async fn move_file(

@@ -100,6 +100,35 @@ async fn written_file_is_read_back() {
 }
 
 #[tokio::test]
+async fn file_that_blocks_its_readers_ends_instead() {
+    if !nix::unistd::Uid::effective().is_root() {
+        return;
+    }
+    let agent = agent().await;
+    // More than the limit on concurrent reads.
+    for _ in 0..20 {
+        read(&agent, Path::new("/proc/kmsg")).await;
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn query_that_is_not_utf8_changes_no_other_file() {
+    let agent = agent().await;
+    let directory = TempDir::new().unwrap();
+    let other = directory.path().join("bad\u{fffd}");
+    fs::write(&other, "content").unwrap();
+    let path = format!("/fs/write_file?path={}/bad%FF", directory.path().display());
+    let (status, response) = agent
+        .answer(agent.request(Method::PUT, &path).body("new"))
+        .await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{response}");
+    assert_eq!(wrong_fields(&response), ["path"]);
+    assert_eq!(fs::read(&other).unwrap(), b"content");
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn dangling_link_target_is_created() {
     let agent = agent().await;
     let directory = TempDir::new().unwrap();
