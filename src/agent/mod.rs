@@ -68,6 +68,7 @@ use fs::{
     generated_reads::GeneratedReads,
     moves::{MAX_COPY_DESCRIPTORS, Moves},
     temp_files::TempFileJournal,
+    upload::{self, Uploads},
     watches::Watches,
 };
 use live::LiveViews;
@@ -147,6 +148,7 @@ pub struct Services {
     pub screenshots: Screenshots,
     pub shutdown: Shutdown,
     pub started_at: Instant,
+    pub uploads: Uploads,
     pub user_data: UserData,
     pub watches: Watches,
 }
@@ -180,6 +182,7 @@ impl_from_ref! {
     replays: Replays,
     screenshots: Screenshots,
     shutdown: Shutdown,
+    uploads: Uploads,
     user_data: UserData,
     watches: Watches,
 }
@@ -287,6 +290,7 @@ impl Services {
             devtools: DevtoolsHttp::default(),
             generated_reads: GeneratedReads::default(),
             moves: Moves::new(temp_files.clone(), shutdown),
+            uploads: uploads(&config, &temp_files),
             temp_files,
             live: LiveViews::new(
                 chromium.clone(),
@@ -326,9 +330,15 @@ fn connection_limits(config: &Config) -> ConnectionLimits {
         open_files::limit(),
         RESERVED_DESCRIPTORS
             + MAX_COPY_DESCRIPTORS
+            + upload::max_descriptors(open_files::limit())
             + DESCRIPTORS_PER_PROCESS * config.max_processes,
         DESCRIPTORS_PER_CONNECTION,
     )
+}
+
+fn uploads(config: &Config, temp_files: &TempFileJournal) -> Uploads {
+    let work = config.state_dir.work();
+    Uploads::new(temp_files.clone(), &work, open_files::limit())
 }
 
 fn process_options(config: &Config) -> process::Options {

@@ -40,7 +40,7 @@ pub struct AtomicFile {
 
 /// The resolved destination of a file.
 struct FileDestination {
-    directory: DirectoryHandle,
+    directory: Arc<DirectoryHandle>,
     missing: Vec<OsString>,
     name: OsString,
     replaced: Option<Metadata>,
@@ -88,15 +88,19 @@ impl AtomicFile {
     }
 
     /// Creates the temporary file like [`AtomicFile::new`], but accepts that parents of the target
-    /// are missing. [`AtomicFile::publish_in`] publishes the file then.
+    /// are missing. [`AtomicFile::publish_in`] publishes the file then. `share` returns the handle
+    /// that is to be retained for a directory.
     ///
     /// # Errors
-    /// If there cannot be a file of that name.
-    pub fn with_missing_parents(
+    /// If there cannot be a file of that name, or `share` fails.
+    pub fn with_missing_parents<E: From<FileError>>(
         path: &Path,
         temp_files: &TempFileJournal,
-    ) -> Result<Self, FileError> {
-        Self::create(FileDestination::resolve(path)?, None, temp_files)
+        share: impl FnOnce(Arc<DirectoryHandle>) -> Result<Arc<DirectoryHandle>, E>,
+    ) -> Result<Self, E> {
+        let mut destination = FileDestination::resolve(path)?;
+        destination.directory = share(destination.directory)?;
+        Ok(Self::create(destination, None, temp_files)?)
     }
 
     fn create(
@@ -104,11 +108,11 @@ impl AtomicFile {
         mode: Option<Mode>,
         temp_files: &TempFileJournal,
     ) -> Result<Self, FileError> {
-        let mut file = temp_files.create_file_in(Arc::new(destination.directory))?;
+        let mut file = temp_files.create_file_in(destination.directory)?;
         if let Some(replaced) = &destination.replaced {
             let owner = (Uid::from_raw(replaced.uid()), Gid::from_raw(replaced.gid()));
             if owner != (Uid::effective(), Gid::effective()) {
-                fchown(file.file(), Some(owner.0), Some(owner.1)).map_err(io::Error::from)?;
+                fchown(file.file()?, Some(owner.0), Some(owner.1)).map_err(io::Error::from)?;
             }
         }
         let replaced_mode = destination.replaced.map(|found| found.mode() & 0o7777);
@@ -121,8 +125,20 @@ impl AtomicFile {
         })
     }
 
-    pub fn file(&mut self) -> &mut File {
+    /// Returns the temporary file, which is opened again if it was closed.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn file(&mut self) -> io::Result<&mut File> {
         self.file.file()
+    }
+
+    /// Closes the temporary file until it is needed again.
+    ///
+    /// # Errors
+    /// If it cannot be examined.
+    pub fn close(&mut self) -> io::Result<()> {
+        self.file.close()
     }
 
     /// Returns the directory that exists, and the names of those below it that are missing.
@@ -157,7 +173,7 @@ impl AtomicFile {
     pub fn publish_in(mut self, directory: &DirectoryHandle) -> Result<(), FileError> {
         // Permissions come last: a write by anyone but root clears the set-user-ID bit.
         let permissions = Permissions::from_mode(self.mode);
-        self.file.file().set_permissions(permissions)?;
+        self.file.file()?.set_permissions(permissions)?;
         Ok(self.file.rename(directory, &self.name)?)
     }
 }
@@ -180,7 +196,7 @@ impl FileDestination {
             return Err(FileError::ForeignFile);
         }
         Ok(FileDestination {
-            directory,
+            directory: Arc::new(directory),
             missing: Vec::new(),
             name,
             replaced: Some(metadata),
@@ -194,7 +210,7 @@ impl FileDestination {
             ));
         }
         let destination = FileDestination {
-            directory: missing.directory,
+            directory: Arc::new(missing.directory),
             missing: missing.parents,
             name: missing.name,
             replaced: None,

@@ -8,7 +8,10 @@ use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
     io,
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::MetadataExt,
+    },
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -48,8 +51,16 @@ struct RemoveOnDrop {
 /// A temporary file. It is removed when dropped, unless it was renamed.
 #[derive(Debug)]
 pub struct TempFile {
-    file: File,
+    content: Content,
     entry: RemoveOnDrop,
+}
+
+/// The content of a temporary file. A closed one takes no descriptor.
+#[derive(Debug)]
+enum Content {
+    Open(File),
+    /// The device and inode of the file, to recognize it.
+    Closed(u64, u64),
 }
 
 /// A temporary directory. It is removed with its content when dropped.
@@ -98,7 +109,8 @@ impl TempFileJournal {
     pub fn create_file_in(&self, directory: Arc<DirectoryHandle>) -> io::Result<TempFile> {
         let entry = self.add_entry(directory)?;
         let file = entry.directory.create_file(&entry.name)?;
-        Ok(TempFile { file, entry })
+        let content = Content::Open(file);
+        Ok(TempFile { content, entry })
     }
 
     /// Creates a temporary directory in `directory`.
@@ -141,8 +153,35 @@ impl TempFileJournal {
 }
 
 impl TempFile {
-    pub fn file(&mut self) -> &mut File {
-        &mut self.file
+    /// Returns the file, which is opened again if it was closed.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or another file has its name by now.
+    pub fn file(&mut self) -> io::Result<&mut File> {
+        if let Content::Closed(device, inode) = self.content {
+            let file = self.entry.directory.open_file(&self.entry.name)?;
+            let metadata = file.metadata()?;
+            if (metadata.dev(), metadata.ino()) != (device, inode) {
+                return Err(io::Error::other("a temporary file was replaced"));
+            }
+            self.content = Content::Open(file);
+        }
+        match &mut self.content {
+            Content::Open(file) => Ok(file),
+            Content::Closed(..) => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Closes the file until it is needed again.
+    ///
+    /// # Errors
+    /// If it cannot be examined.
+    pub fn close(&mut self) -> io::Result<()> {
+        if let Content::Open(file) = &self.content {
+            let metadata = file.metadata()?;
+            self.content = Content::Closed(metadata.dev(), metadata.ino());
+        }
+        Ok(())
     }
 
     /// Returns the directory that the file is in.
@@ -247,7 +286,7 @@ mod tests {
         let mut file = journal.create_file_in(handle.clone()).unwrap();
         let subdirectory = journal.create_directory_in(handle).unwrap();
         fs::write(subdirectory.handle().path().unwrap().join("within"), "").unwrap();
-        io::Write::write_all(file.file(), b"content").unwrap();
+        io::Write::write_all(file.file().unwrap(), b"content").unwrap();
         // As after a kill: nothing is dropped.
         std::mem::forget((file, subdirectory));
         let foreign = path_of("foreign file");
@@ -272,6 +311,24 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
         assert!(foreign.exists() && mismatched.exists());
         assert_eq!(fs::read_dir(path_of("records")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn closed_file_is_opened_again_unless_it_was_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = TempFileJournal::new(&directory.path().join("records")).unwrap();
+        let handle = Arc::new(open_directory(directory.path()).unwrap());
+        let mut file = journal.create_file_in(handle.clone()).unwrap();
+        io::Write::write_all(file.file().unwrap(), b"content").unwrap();
+        file.close().unwrap();
+        let opened = file.file().unwrap();
+        assert_eq!(io::read_to_string(opened).unwrap(), "content");
+        file.close().unwrap();
+        let path = directory.path().join(&file.entry.name);
+        fs::write(path.with_extension("other"), "").unwrap();
+        fs::rename(path.with_extension("other"), &path).unwrap();
+        let error = file.file().unwrap_err();
+        assert_eq!(error.to_string(), "a temporary file was replaced");
     }
 
     #[test]

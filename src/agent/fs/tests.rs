@@ -29,7 +29,7 @@ use super::{
     moves::{MoveError, Moves},
     temp_files::TempFileJournal,
     unzip::unzip,
-    upload::Upload,
+    upload::Uploads,
 };
 use crate::{
     api::fs::Mode,
@@ -182,7 +182,7 @@ impl Exchange {
 
 fn write(path: &Path, journal: &TempFileJournal) -> Result<(), FileError> {
     let mut file = AtomicFile::new(path, None, journal)?;
-    file.file().write_all(b"new")?;
+    file.file()?.write_all(b"new")?;
     file.publish()
 }
 
@@ -211,7 +211,7 @@ fn exchanged_directory_in_sticky_directory_leads_nowhere_else() {
         "upload",
         |_| {},
         || {
-            let mut upload = Upload::new(journal.clone(), &own);
+            let mut upload = Uploads::new(journal.clone(), &own, usize::MAX).start();
             upload.create_content(0).unwrap().write_all(b"new")?;
             let set = upload.set_destination(0, &below("new/file"));
             set.and_then(|()| upload.publish().map_err(|(_, error)| error))

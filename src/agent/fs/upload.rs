@@ -3,10 +3,15 @@
 use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
     fs::File,
-    io::{self, Seek},
+    io::{self, Read, Seek, SeekFrom},
     mem,
-    path::{Path, PathBuf},
+    ops::Range,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::Arc,
 };
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     atomic_file::{AtomicFile, DestinationKey},
@@ -14,9 +19,29 @@ use super::{
     merge::merge,
     temp_files::{TempDirectory, TempFileJournal},
 };
+use crate::system::files::directory::DirectoryHandle;
 
 /// The limit on files in one upload.
 pub const MAX_FILES: usize = 1_000;
+
+/// The part of the limit on open files that directories of uploads may have.
+const DIRECTORY_SHARE: usize = 8;
+/// The least number of directories, whatever the limit on open files is.
+const MIN_DIRECTORIES: usize = 16;
+/// The descriptors of a directory: its own, and that of a temporary directory in it.
+const DESCRIPTORS_PER_DIRECTORY: usize = 2;
+
+/// Returns the limit on directories that all uploads write to at once.
+#[must_use]
+pub fn max_directories(open_files: usize) -> usize {
+    (open_files / DIRECTORY_SHARE / DESCRIPTORS_PER_DIRECTORY).clamp(MIN_DIRECTORIES, MAX_FILES)
+}
+
+/// Returns the number of descriptors that these directories need.
+#[must_use]
+pub fn max_descriptors(open_files: usize) -> usize {
+    DESCRIPTORS_PER_DIRECTORY * max_directories(open_files)
+}
 
 /// The error of one file of an upload.
 #[derive(Debug, thiserror::Error)]
@@ -31,45 +56,84 @@ pub enum UploadError {
     SameDestination,
     #[error("is below the destination of another file")]
     BelowFile,
+    #[error("limit of directories in concurrent uploads reached ({0})")]
+    DirectoryLimit(usize),
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// The files of one request, by their number in it. Dropping it discards them.
-#[derive(Debug)]
-pub struct Upload {
+/// The upload service; clones share its limit.
+#[derive(Debug, Clone)]
+pub struct Uploads {
     temp_files: TempFileJournal,
     /// The directory for content that arrives before its destination.
-    work: PathBuf,
+    work: Arc<Path>,
+    max_directories: usize,
+    directories: Arc<Semaphore>,
+}
+
+/// The files of one request, by their number in it. Dropping it discards them.
+///
+/// An upload needs descriptors only for the directories, the file that is being received, and
+/// content that precedes its destination.
+#[derive(Debug)]
+pub struct Upload {
+    uploads: Uploads,
     files: BTreeMap<u32, UploadedFile>,
+    /// The directories of the files, by identity. Each is open once.
+    directories: HashMap<(u64, u64), SharedDirectory>,
+    /// All content that arrived before its destination.
+    spool: Option<File>,
+}
+
+#[derive(Debug)]
+struct SharedDirectory {
+    handle: Arc<DirectoryHandle>,
+    _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Debug, Default)]
 struct UploadedFile {
     target: Option<AtomicFile>,
-    /// The content, if it arrived before the destination.
-    spooled: Option<File>,
+    /// The position of the content in the spool, if it arrived before the destination.
+    spooled: Option<Range<u64>>,
     has_content: bool,
     has_path: bool,
 }
 
-impl Upload {
+impl Uploads {
+    /// Creates the service of a process that may have that many open files.
     #[must_use]
-    pub fn new(temp_files: TempFileJournal, work: &Path) -> Self {
-        Upload {
+    pub fn new(temp_files: TempFileJournal, work: &Path, open_files: usize) -> Self {
+        let max_directories = max_directories(open_files);
+        Uploads {
             temp_files,
-            work: work.to_owned(),
-            files: BTreeMap::new(),
+            work: work.into(),
+            max_directories,
+            directories: Arc::new(Semaphore::new(max_directories)),
         }
     }
 
+    /// Returns an upload without files.
+    #[must_use]
+    pub fn start(&self) -> Upload {
+        Upload {
+            uploads: self.clone(),
+            files: BTreeMap::new(),
+            directories: HashMap::new(),
+            spool: None,
+        }
+    }
+}
+
+impl Upload {
     /// Returns whether the file with that number is within the limit.
     #[must_use]
     pub fn has_room_for(&self, number: u32) -> bool {
         self.files.contains_key(&number) || self.files.len() < MAX_FILES
     }
 
-    /// Returns a file to write the content to.
+    /// Returns a file to write the content to, until [`Upload::finish_content`].
     ///
     /// # Errors
     /// If the content was already received, or the file cannot be created.
@@ -79,13 +143,32 @@ impl Upload {
             return Err(UploadError::Duplicate);
         }
         if let Some(target) = &mut uploaded.target {
-            return Ok(target.file().try_clone().map_err(FileError::from)?);
+            let file = target.file().and_then(|file| file.try_clone());
+            return Ok(file.map_err(FileError::from)?);
         }
-        // It never has a name, so it disappears with its last handle.
-        let spooled = tempfile::tempfile_in(&self.work).map_err(FileError::from)?;
-        let writer = spooled.try_clone().map_err(FileError::from)?;
-        uploaded.spooled = Some(spooled);
-        Ok(writer)
+        let spool = match self.spool.take() {
+            Some(spool) => spool,
+            // It never has a name, so it disappears with its last handle.
+            None => tempfile::tempfile_in(&self.uploads.work).map_err(FileError::from)?,
+        };
+        let spool = self.spool.insert(spool);
+        let start = spool.seek(SeekFrom::End(0)).map_err(FileError::from)?;
+        uploaded.spooled = Some(start..start);
+        Ok(spool.try_clone().map_err(FileError::from)?)
+    }
+
+    /// Records that all content of a file was written.
+    ///
+    /// # Errors
+    /// If the file cannot be examined.
+    pub fn finish_content(&mut self, number: u32) -> Result<(), UploadError> {
+        let uploaded = self.files.entry(number).or_default();
+        if let (Some(spooled), Some(spool)) = (&mut uploaded.spooled, &mut self.spool) {
+            spooled.end = spool.seek(SeekFrom::End(0)).map_err(FileError::from)?;
+        } else if let Some(target) = &mut uploaded.target {
+            target.close().map_err(FileError::from)?;
+        }
+        Ok(())
     }
 
     /// Sets the destination of a file.
@@ -97,7 +180,10 @@ impl Upload {
         if mem::replace(&mut uploaded.has_path, true) {
             return Err(UploadError::Duplicate);
         }
-        let target = AtomicFile::with_missing_parents(path, &self.temp_files)?;
+        let (uploads, directories) = (&self.uploads, &mut self.directories);
+        let share = |directory| uploads.share(directories, directory);
+        let mut target = AtomicFile::with_missing_parents(path, &uploads.temp_files, share)?;
+        target.close().map_err(FileError::from)?;
         uploaded.target = Some(target);
         Ok(())
     }
@@ -148,8 +234,9 @@ impl Upload {
     pub fn publish(mut self) -> Result<(), (u32, UploadError)> {
         let mut steps = PublishSteps::default();
         for (number, uploaded) in mem::take(&mut self.files) {
-            let staged = uploaded.into_complete().and_then(|file| match file {
-                Some(file) => steps.add(number, file, &self.temp_files),
+            let complete = uploaded.into_complete(self.spool.as_mut());
+            let staged = complete.and_then(|file| match file {
+                Some(file) => steps.add(number, file, &self.uploads.temp_files),
                 None => Ok(()),
             });
             staged.map_err(|error| (number, error.into()))?;
@@ -158,15 +245,40 @@ impl Upload {
     }
 }
 
+impl Uploads {
+    /// Returns the handle that the upload has on this directory already, or adds this one.
+    fn share(
+        &self,
+        directories: &mut HashMap<(u64, u64), SharedDirectory>,
+        directory: Arc<DirectoryHandle>,
+    ) -> Result<Arc<DirectoryHandle>, UploadError> {
+        let metadata = directory.metadata().map_err(FileError::from)?;
+        let shared = match directories.entry((metadata.dev(), metadata.ino())) {
+            Entry::Occupied(shared) => shared.into_mut(),
+            Entry::Vacant(vacant) => {
+                let permit = self.directories.clone().try_acquire_owned();
+                vacant.insert(SharedDirectory {
+                    handle: directory,
+                    _permit: permit
+                        .map_err(|_| UploadError::DirectoryLimit(self.max_directories))?,
+                })
+            }
+        };
+        Ok(shared.handle.clone())
+    }
+}
+
 impl UploadedFile {
     /// Returns the file with its content beside its destination.
-    fn into_complete(self) -> Result<Option<AtomicFile>, FileError> {
+    fn into_complete(self, spool: Option<&mut File>) -> Result<Option<AtomicFile>, FileError> {
         let Some(mut target) = self.target else {
             return Ok(None);
         };
-        if let Some(mut spooled) = self.spooled {
-            spooled.rewind()?;
-            io::copy(&mut spooled, target.file())?;
+        if let (Some(spooled), Some(spool)) = (self.spooled, spool) {
+            spool.seek(SeekFrom::Start(spooled.start))?;
+            let length = spooled.end - spooled.start;
+            io::copy(&mut spool.take(length), target.file()?)?;
+            target.close()?;
         }
         Ok(Some(target))
     }
@@ -240,5 +352,85 @@ impl PublishSteps {
             published.map_err(|error| (number, error.into()))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Write, path::PathBuf};
+
+    use super::*;
+
+    /// Returns the number of descriptors of this process.
+    fn descriptors() -> usize {
+        fs::read_dir("/proc/self/fd").unwrap().count()
+    }
+
+    fn uploads(directory: &Path, open_files: usize) -> Uploads {
+        let journal = TempFileJournal::new(&directory.join("journal")).unwrap();
+        Uploads::new(journal, directory, open_files)
+    }
+
+    fn receive(upload: &mut Upload, number: u32) {
+        let mut file = upload.create_content(number).unwrap();
+        write!(file, "content {number}").unwrap();
+        drop(file);
+        upload.finish_content(number).unwrap();
+    }
+
+    #[test]
+    fn received_files_take_no_descriptors() {
+        const FILES: u32 = 300;
+        let directory = tempfile::tempdir().unwrap();
+        let path = |number: u32| -> PathBuf {
+            directory
+                .path()
+                .join(format!("new {}/{number}", number % 3))
+        };
+        let mut upload = uploads(directory.path(), usize::MAX).start();
+        let before = descriptors();
+        for number in 0..FILES {
+            // The content arrives before and after its path.
+            if number % 2 == 0 {
+                receive(&mut upload, number);
+            }
+            upload.set_destination(number, &path(number)).unwrap();
+            if number % 2 == 1 {
+                receive(&mut upload, number);
+            }
+        }
+        let opened = descriptors().saturating_sub(before);
+        assert!(opened < 4, "{opened} descriptors");
+        assert!(upload.validate().is_empty());
+        upload.publish().unwrap();
+        for number in 0..FILES {
+            let content = fs::read_to_string(path(number)).unwrap();
+            assert_eq!(content, format!("content {number}"));
+        }
+        assert_eq!(descriptors(), before);
+    }
+
+    #[test]
+    fn directories_of_all_uploads_are_limited() {
+        let directory = tempfile::tempdir().unwrap();
+        let uploads = uploads(directory.path(), 0);
+        let path = |number: u32| {
+            let parent = directory.path().join(number.to_string());
+            fs::create_dir_all(&parent).unwrap();
+            parent.join("file")
+        };
+        let (mut first, mut second) = (uploads.start(), uploads.start());
+        for number in 0..MIN_DIRECTORIES as u32 {
+            first.set_destination(number, &path(number)).unwrap();
+        }
+        // A directory that the upload uses already does not count again.
+        let again = path(0).with_file_name("again");
+        first.set_destination(100, &again).unwrap();
+        for upload in [&mut first, &mut second] {
+            let refused = upload.set_destination(200, &path(200));
+            assert!(matches!(refused, Err(UploadError::DirectoryLimit(16))));
+        }
+        drop(first);
+        second.set_destination(201, &path(200)).unwrap();
     }
 }

@@ -152,6 +152,15 @@ impl DirectoryHandle {
         Ok(openat(&self.0, name, flags, mode)?.into())
     }
 
+    /// Opens a file for reading and writing.
+    ///
+    /// # Errors
+    /// If there is no such file, or the entry is a symbolic link.
+    pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
+        let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        Ok(openat(&self.0, name, flags, Mode::empty())?.into())
+    }
+
     /// Renames the entry `name` to `new_name` in `to`, and replaces what has that name.
     ///
     /// # Errors

@@ -1,22 +1,14 @@
 //! `POST /fs/upload`.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use http::StatusCode;
 
 use super::{
-    TAG, blocking, file_error,
+    FULL_RETRY_DELAY, TAG, blocking, file_error,
     receive::{read_path, receive_part},
 };
 use crate::{
-    agent::{
-        fs::{
-            temp_files::TempFileJournal,
-            upload::{MAX_FILES, Upload, UploadError},
-        },
-        settings::Config,
-    },
+    agent::fs::upload::{MAX_FILES, Upload, UploadError, Uploads},
     api::{ErrorBody, agent::Done, fs::UploadForm},
     http::{ApiError, ApiResult, FieldErrors, Json, Multipart, Part},
 };
@@ -54,15 +46,15 @@ use crate::{
         (status = 408, body = ErrorBody, description = "The body made no progress for 30 s"),
         (status = 413, body = ErrorBody, description = "A file exceeds 64 GiB, or the space on the disk"),
         (status = 415, body = ErrorBody, description = "The body is not multipart/form-data"),
+        (status = 429, body = ErrorBody, description = "The uploads in progress write to too many directories; nothing was changed"),
     )
 )]
 pub(crate) async fn upload(
-    State(temp_files): State<TempFileJournal>,
-    State(config): State<Arc<Config>>,
+    State(uploads): State<Uploads>,
     mut parts: Multipart,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
     let mut reader = UploadReader {
-        upload: Upload::new(temp_files, &config.state_dir.work()),
+        upload: uploads.start(),
         names: PartNames::default(),
         errors: UploadErrors::default(),
     };
@@ -120,6 +112,10 @@ impl UploadReader {
                     upload.set_destination(number, path.as_path())
                 })
                 .await?;
+                // Repeated for each file, it would be reported as an invalid request.
+                if let Err(error @ UploadError::DirectoryLimit(_)) = result {
+                    return Err(upload_error(&field, error));
+                }
                 self.errors.collect(field, result);
             }
         }
@@ -132,7 +128,13 @@ impl UploadReader {
         (self.upload, result) =
             blocking_with(self.upload, move |upload| upload.create_content(number)).await?;
         match self.errors.collect(field.clone(), result) {
-            Some(file) => receive_part(part, file, field).await?,
+            Some(file) => {
+                receive_part(part, file, &field).await?;
+                let result;
+                (self.upload, result) =
+                    blocking_with(self.upload, move |upload| upload.finish_content(number)).await?;
+                self.errors.collect(field, result);
+            }
             None => part.skip().await?,
         }
         Ok(self)
@@ -262,6 +264,9 @@ impl UploadErrors {
 fn upload_error(field: &str, error: UploadError) -> ApiError {
     match error {
         UploadError::File(error) => file_error(field, error),
+        UploadError::DirectoryLimit(_) => {
+            ApiError::limit_exceeded(error.to_string(), FULL_RETRY_DELAY)
+        }
         error => ApiError::bad_field(field, error.to_string()),
     }
 }

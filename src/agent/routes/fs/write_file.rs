@@ -41,7 +41,7 @@ pub(crate) async fn write_file(
 ) -> ApiResult<(StatusCode, Json<Done>)> {
     let (target, file) = blocking_on("path", move || {
         let mut target = AtomicFile::new(query.path.as_path(), query.mode, &temp_files)?;
-        let file = target.file().try_clone()?;
+        let file = target.file()?.try_clone()?;
         Ok((target, file))
     })
     .await?;
