@@ -26,6 +26,10 @@ use crate::{
 
 /// The largest directory that is listed, in entries.
 pub const MAX_ENTRIES: usize = 100_000;
+/// The limit on the names and paths of a listing, in bytes.
+const MAX_LISTING_BYTES: usize = 64 << 20;
+/// The estimated size of a listed entry without its name and path.
+const ENTRY_BYTES: usize = 128;
 /// The permissions of a new directory.
 pub(super) const DIRECTORY_MODE: u32 = 0o755;
 
@@ -61,6 +65,8 @@ pub enum FileError {
     InvalidPath,
     #[error("has more than {MAX_ENTRIES} entries")]
     TooManyEntries,
+    #[error("has a list of entries of more than {0} bytes")]
+    ListingTooLarge(usize),
     #[error("has more than {MAX_DEPTH} nested directories")]
     TooDeep,
     #[error("is on a virtual file system")]
@@ -189,10 +195,17 @@ pub fn info(path: &Path) -> Result<FileInfo, FileError> {
 /// Lists a directory, sorted by name.
 ///
 /// # Errors
-/// If it cannot be read, or has more than [`MAX_ENTRIES`] entries.
+/// If it cannot be read, has more than [`MAX_ENTRIES`] entries, or their list is too large.
 pub fn list(path: &Path) -> Result<Vec<FileInfo>, FileError> {
+    list_up_to(path, MAX_LISTING_BYTES)
+}
+
+fn list_up_to(path: &Path, max_bytes: usize) -> Result<Vec<FileInfo>, FileError> {
     let mut entries = Vec::new();
+    let mut bytes: usize = 0;
     let directory = open_directory(path)?;
+    // Without repeated `/` and `.`, which each entry would repeat.
+    let path: PathBuf = path.components().collect();
     for entry in fs::read_dir(directory.descriptor_path())? {
         let entry = entry?;
         // Skip an entry that was deleted in the meantime.
@@ -202,7 +215,12 @@ pub fn list(path: &Path) -> Result<Vec<FileInfo>, FileError> {
         if entries.len() == MAX_ENTRIES {
             return Err(FileError::TooManyEntries);
         }
-        entries.push(describe(&path.join(entry.file_name()), &metadata));
+        let info = describe(&path.join(entry.file_name()), &metadata);
+        bytes += info.name.len() + info.path.len() + ENTRY_BYTES;
+        if bytes > max_bytes {
+            return Err(FileError::ListingTooLarge(max_bytes));
+        }
+        entries.push(info);
     }
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
@@ -365,4 +383,32 @@ fn mode_text(metadata: &Metadata) -> String {
         });
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_paths_repeat_no_superfluous_parts() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().to_str().unwrap();
+        fs::write(directory.path().join("file"), "").unwrap();
+        let listed = list(Path::new(&format!("{root}//{}", "././".repeat(500)))).unwrap();
+        let paths: Vec<_> = listed.into_iter().map(|entry| entry.path).collect();
+        assert_eq!(paths, [format!("{root}/file")]);
+    }
+
+    #[test]
+    fn listing_is_limited_in_bytes() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["a", "b"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        let path_length = directory.path().as_os_str().len() + 2;
+        let size = 2 * (path_length + 1 + ENTRY_BYTES);
+        assert_eq!(list_up_to(directory.path(), size).unwrap().len(), 2);
+        let refused = list_up_to(directory.path(), size - 1);
+        assert!(matches!(refused, Err(FileError::ListingTooLarge(_))));
+    }
 }

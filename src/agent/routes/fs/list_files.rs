@@ -12,7 +12,9 @@ use crate::{
 
 /// List a directory
 ///
-/// Ordered by name. A directory with more than 100,000 entries is rejected.
+/// Ordered by name. A directory with more than 100,000 entries, or whose names and paths have more
+/// than 64 MiB, is rejected. In names, invalid UTF-8 is replaced by U+FFFD; such an entry cannot be
+/// named in a request.
 #[utoipa::path(
     get,
     path = "/fs/list_files",

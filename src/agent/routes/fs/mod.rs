@@ -130,6 +130,7 @@ pub(super) fn file_error(field: &str, error: FileError) -> ApiError {
         | FileError::InvalidPath
         | FileError::VirtualFileSystem
         | FileError::TooDeep
+        | FileError::ListingTooLarge(_)
         | FileError::TooManyEntries => ApiError::bad_field(field, reason),
         FileError::UnknownUser => ApiError::bad_field("owner", reason),
         FileError::UnknownGroup => ApiError::bad_field("group", reason),
