@@ -15,7 +15,14 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use futures::Stream;
 use parking_lot::{Mutex, MutexGuard};
@@ -29,6 +36,36 @@ pub struct Bounds {
     pub weight: usize,
 }
 
+/// A limit on the total weight of several logs. While it is exceeded, a log that gets an entry
+/// drops all others that it retains. Clones share the budget.
+#[derive(Debug, Clone)]
+pub struct WeightBudget {
+    used: Arc<AtomicUsize>,
+    limit: usize,
+}
+
+impl WeightBudget {
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        WeightBudget {
+            used: Arc::default(),
+            limit,
+        }
+    }
+
+    fn add(&self, weight: usize) {
+        self.used.fetch_add(weight, Relaxed);
+    }
+
+    fn subtract(&self, weight: usize) {
+        self.used.fetch_sub(weight, Relaxed);
+    }
+
+    fn is_exceeded(&self) -> bool {
+        self.used.load(Relaxed) > self.limit
+    }
+}
+
 /// The writing end of a log; clones write to the same log.
 #[derive(Debug)]
 pub struct Log<T> {
@@ -38,6 +75,7 @@ pub struct Log<T> {
 #[derive(Debug)]
 struct Shared<T> {
     bounds: Bounds,
+    budget: WeightBudget,
     state: Mutex<State<T>>,
     /// Notified when an entry is appended or the log is closed.
     changed: Notify,
@@ -118,9 +156,16 @@ impl<T> Clone for Log<T> {
 impl<T: Clone> Log<T> {
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
+        Self::with_budget(bounds, WeightBudget::new(usize::MAX))
+    }
+
+    /// Creates a log whose entries also count against a budget.
+    #[must_use]
+    pub fn with_budget(bounds: Bounds, budget: WeightBudget) -> Self {
         Log {
             shared: Arc::new(Shared {
                 bounds,
+                budget,
                 state: Mutex::new(State {
                     retained: VecDeque::new(),
                     first_id: 1,
@@ -232,14 +277,18 @@ impl<T> Shared<T> {
         state.is_closed = is_last;
         if let Some((item, weight)) = entry {
             state.weight = state.weight.saturating_add(weight);
+            self.budget.add(weight);
             state.retained.push_back((item, weight));
         }
         while state.retained.len() > 1
-            && (state.retained.len() > self.bounds.entries || state.weight > self.bounds.weight)
+            && (state.retained.len() > self.bounds.entries
+                || state.weight > self.bounds.weight
+                || self.budget.is_exceeded())
         {
             if let Some((item, weight)) = state.retained.pop_front() {
                 state.first_id += 1;
                 state.weight -= weight;
+                self.budget.subtract(weight);
                 dropped.push(item);
             }
         }
@@ -248,6 +297,12 @@ impl<T> Shared<T> {
         drop(dropped);
         self.changed.notify_waiters();
         true
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        self.budget.subtract(self.state.get_mut().weight);
     }
 }
 

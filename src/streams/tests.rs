@@ -203,3 +203,37 @@ async fn log_is_unread_since_its_last_reader_was_dropped() {
     unread.await;
     assert!(dropped_at.elapsed() >= LIMIT);
 }
+
+#[test]
+fn logs_share_a_budget_until_they_are_dropped() {
+    let budget = WeightBudget::new(10);
+    let bounds = Bounds {
+        entries: 100,
+        weight: 8,
+    };
+    let new_log = || Log::with_budget(bounds, budget.clone());
+    let (first, second) = (new_log(), new_log());
+    for item in 0..6 {
+        first.append(item, 1);
+        second.append(item, 1);
+    }
+    // Of twelve entries, the oldest of each log was dropped.
+    assert_eq!((first.weight(), second.weight()), (5, 5));
+    let mut reader = second.reader(StartAt::After(0));
+    assert_eq!(
+        reader.try_next(),
+        TryNext::Entry(Entry::Gap { id: 1, missed: 1 })
+    );
+    drop(first);
+    for item in 6..9 {
+        second.append(item, 1);
+    }
+    assert_eq!(second.weight(), 8);
+    // The newest entry is retained whatever its weight.
+    second.append(9, 100);
+    assert_eq!(second.weight(), 100);
+    let third = new_log();
+    third.append(0, 1);
+    third.append(1, 1);
+    assert_eq!(third.weight(), 1);
+}

@@ -17,7 +17,7 @@ use crate::{
         ids::WatchId,
     },
     shutdown::Shutdown,
-    streams::{self, Bounds, Log, Reader},
+    streams::{self, Bounds, Log, Reader, WeightBudget},
     system::files::watcher::{Change, SharedWatcher, Watch, WatchError},
 };
 
@@ -28,6 +28,8 @@ const BUFFER_BOUNDS: Bounds = Bounds {
     entries: 1 << 17,
     weight: 16 << 20,
 };
+/// The limit on buffered events of all watches, in bytes.
+const MAX_BUFFERED_BYTES: usize = 128 << 20;
 /// The estimated size of an event without its paths.
 const EVENT_BYTES: usize = 160;
 /// The time that the last events of a deleted directory remain readable.
@@ -53,6 +55,8 @@ pub struct Watches {
 struct Inner {
     slots: Mutex<HashMap<WatchId, Slot>>,
     watcher: SharedWatcher,
+    /// The buffered events of all watches.
+    budget: WeightBudget,
     /// The time after which a watch without readers is stopped.
     idle_timeout: Duration,
     shutdown: Shutdown,
@@ -75,6 +79,7 @@ impl Watches {
             inner: Arc::new(Inner {
                 slots: Mutex::default(),
                 watcher,
+                budget: WeightBudget::new(MAX_BUFFERED_BYTES),
                 idle_timeout,
                 shutdown: shutdown.clone(),
             }),
@@ -88,7 +93,7 @@ impl Watches {
     pub async fn start(&self, path: PathBuf, recursive: bool) -> Result<WatchId, StartWatchError> {
         let id = WatchId::generate();
         let reservation = self.reserve(id.clone())?;
-        let log = Log::new(BUFFER_BOUNDS);
+        let log = Log::with_budget(BUFFER_BOUNDS, self.inner.budget.clone());
         let event_log = log.clone();
         let watcher = self.inner.watcher.clone();
         // The reservation lasts for as long as the walk does, even if the client disconnects.
