@@ -29,7 +29,7 @@ use super::{
 /// The permissions of directories that the archive does not describe.
 const DIRECTORY_MODE: u32 = 0o755;
 /// The size a created directory is counted with.
-const DIRECTORY_BYTES: usize = 4096;
+pub(super) const DIRECTORY_BYTES: usize = 4096;
 /// The mode bits taken from an archive: neither set-ID bits nor owners are.
 const MODE_BITS: u32 = 0o777;
 const BUFFER_BYTES: usize = 256 << 10;
@@ -212,8 +212,7 @@ impl StagingDirectory {
     fn count_entry(&mut self) -> Result<(), UnpackError> {
         self.entries += 1;
         if self.entries > MAX_ENTRIES {
-            let message = format!("has more than {MAX_ENTRIES} entries, directories included");
-            return Err(UnpackError::Invalid(message));
+            return Err(too_many_created());
         }
         // Adds nothing, but notices a shutdown.
         self.meter.add(0)
@@ -271,6 +270,11 @@ impl StagingDirectory {
         fchmod(&directory, mode).map_err(disk_error)?;
         Ok(directory)
     }
+}
+
+pub(super) fn too_many_created() -> UnpackError {
+    let message = format!("has more than {MAX_ENTRIES} entries, directories included");
+    UnpackError::Invalid(message)
 }
 
 fn directory_flags() -> OFlag {

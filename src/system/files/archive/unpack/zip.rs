@@ -17,7 +17,7 @@ use super::{
     MAX_ENTRIES, RootCause, UnpackError, UnpackLimits,
     meter::{Meter, PackedBytes},
     staging::{Attributes, StagingDirectory},
-    zip_directory::{check_entry_count, too_many_entries},
+    zip_directory::{check_directories, check_entry_count, too_many_entries},
 };
 
 const FILE_MODE: u32 = 0o644;
@@ -52,6 +52,7 @@ pub fn unpack(
         return Err(UnpackError::invalid("has entries that overlap"));
     }
     let meter = Meter::new(limits, PackedBytes::new(length), shutdown);
+    check_directories(archive.file_names().filter_map(Result::ok), &meter)?;
     let mut staging = StagingDirectory::new(into, meter.clone());
     for index in 0..archive.len() {
         let entry = archive.by_index_data(index).map_err(map_error)?;

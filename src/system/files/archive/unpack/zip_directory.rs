@@ -1,11 +1,18 @@
-//! A check of a zip archive's entry count before the zip reader allocates memory for each entry.
+//! Checks of a zip archive's central directory: of its entry count before the zip reader allocates
+//! memory for each entry, and of its names before anything is created.
 
 use std::{
+    collections::HashSet,
     fs::File,
+    hash::{BuildHasher, Hasher, RandomState},
     io::{self, Read, Seek, SeekFrom},
 };
 
-use super::{MAX_ENTRIES, UnpackError};
+use super::{
+    MAX_ENTRIES, UnpackError,
+    meter::Meter,
+    staging::{DIRECTORY_BYTES, too_many_created},
+};
 
 /// The end of central directory record (EOCD), with its signature and minimum length.
 const END: [u8; 4] = *b"PK\x05\x06";
@@ -89,4 +96,91 @@ fn read_at(file: &mut File, position: u64, limit: usize) -> io::Result<Vec<u8>> 
 fn read_u64(bytes: &[u8], offset: usize) -> Option<u64> {
     let bytes: [u8; 8] = bytes.get(offset..offset + 8)?.try_into().ok()?;
     Some(u64::from_le_bytes(bytes))
+}
+
+/// Rejects an archive whose names imply too many directories, with the entries counted as they
+/// will be when they are created.
+pub(super) fn check_directories<T: AsRef<str>>(
+    names: impl Iterator<Item = T>,
+    meter: &Meter,
+) -> Result<(), UnpackError> {
+    let hashes = RandomState::new();
+    // Hashes of paths: the paths of deep directories need far more memory than their names.
+    let mut directories = HashSet::new();
+    let mut files = 0;
+    for name in names {
+        let name = name.as_ref();
+        let is_directory = name.ends_with('/');
+        let mut path = hashes.build_hasher();
+        let parts = name.split('/').filter(|part| !matches!(*part, "" | "."));
+        let mut parts = parts.peekable();
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() && !is_directory {
+                break;
+            }
+            path.write(part.as_bytes());
+            path.write_u8(b'/');
+            directories.insert(path.finish());
+        }
+        files += usize::from(!is_directory);
+        if files + directories.len() > MAX_ENTRIES {
+            return Err(too_many_created());
+        }
+    }
+    meter.check((directories.len() * DIRECTORY_BYTES) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Write};
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::{
+        super::{UnpackLimits, meter::PackedBytes, raw_zip::ZipEntry, unpack_zip},
+        *,
+    };
+
+    const LIMITS: UnpackLimits = UnpackLimits {
+        bytes: 16 << 30,
+        ratio: 200,
+    };
+
+    fn check(names: impl Iterator<Item = String>, packed: u64) -> Result<(), UnpackError> {
+        let packed = PackedBytes::new(packed);
+        check_directories(
+            names,
+            &Meter::new(LIMITS, packed, &CancellationToken::new()),
+        )
+    }
+
+    #[test]
+    fn archive_that_implies_too_many_directories_creates_none() {
+        let entries: Vec<_> = (0..140)
+            .map(|number| ZipEntry::file(&format!("{number}/{}file", "d/".repeat(120)), b""))
+            .collect();
+        let mut archive = tempfile::tempfile().unwrap();
+        archive.write_all(&ZipEntry::archive(&entries)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let into = File::open(directory.path()).unwrap().into();
+        let unpacked = unpack_zip(archive, into, LIMITS, &CancellationToken::new());
+        assert!(matches!(unpacked, Err(UnpackError::TooDense(200))));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn implied_directories_are_counted_once_each() {
+        let deep = |number: usize| format!("{number}/{}file", "d/".repeat(120));
+        // Each has 121 directories, which count as 4 KiB, and the file.
+        let directory_bytes = MAX_ENTRIES as u64 / 122 * 121 * 4096;
+        let allowed = directory_bytes / 200 + 1;
+        check((0..MAX_ENTRIES / 122).map(deep), allowed).unwrap();
+        let error = check((0..=MAX_ENTRIES / 122).map(deep), u64::MAX / 200).unwrap_err();
+        assert!(matches!(error, UnpackError::Invalid(_)), "{error}");
+        let error = check((0..1000).map(deep), 1 << 20).unwrap_err();
+        assert!(matches!(error, UnpackError::TooDense(200)), "{error}");
+        let same = |number: usize| format!("a/./b//{number}");
+        check((0..MAX_ENTRIES - 2).map(same), 1).unwrap();
+        assert!(check((0..MAX_ENTRIES - 1).map(same), 1).is_err());
+    }
 }
