@@ -68,10 +68,15 @@ fn workers(level: CompressionLevel) -> u32 {
     cores.min(MAX_WORKERS).min(MAX_MEMORY_MIB / mib_per_worker)
 }
 
+/// The identity of a file: device, inode, and the time of its last change in seconds and
+/// nanoseconds. An inode is used for another file once its own has been deleted, and a file that
+/// has changed is not what was archived under its first name.
+type FileVersion = (libc::dev_t, libc::ino_t, libc::time_t, i64);
+
 struct TarSink {
     builder: TarBuilder,
     /// The first path of each file that has several hard links.
-    first_names: HashMap<(libc::dev_t, libc::ino_t), PathBuf>,
+    first_names: HashMap<FileVersion, PathBuf>,
     consumer: ConsumerProbe,
     buffer: Vec<u8>,
 }
@@ -86,12 +91,13 @@ impl TarSink {
     ) -> io::Result<()> {
         let mut header = header(EntryType::Regular, stat);
         if stat.st_nlink > 1 {
-            let inode = (stat.st_dev, stat.st_ino);
-            if let Some(first) = self.first_names.get(&inode) {
+            let changed = (stat.st_ctime, stat.st_ctime_nsec);
+            let version = (stat.st_dev, stat.st_ino, changed.0, changed.1);
+            if let Some(first) = self.first_names.get(&version) {
                 header.set_entry_type(EntryType::Link);
                 return self.builder.append_link(&mut header, path, first);
             }
-            self.first_names.insert(inode, path.to_owned());
+            self.first_names.insert(version, path.to_owned());
         }
         header.set_size(tree_walk::size(stat));
         let mut content = FixedLengthReader::new(file, stat, &mut self.buffer, &self.consumer);
@@ -161,4 +167,79 @@ fn header(kind: EntryType, stat: &FileStat) -> Header {
     header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or_default());
     header.set_size(0);
     header
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        io::{Read, Seek},
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering::Relaxed},
+        },
+    };
+
+    use super::*;
+
+    /// Returns type and content of each entry of an archive of `directory`. `on_entry` is called
+    /// with the number of each entry before the entry is read.
+    fn archive(
+        directory: &Path,
+        on_entry: impl Fn(usize) + Send + Sync + 'static,
+    ) -> Vec<(PathBuf, EntryType, String)> {
+        let entries = AtomicUsize::new(0);
+        let consumer = ConsumerProbe(Arc::new(move || {
+            on_entry(entries.fetch_add(1, Relaxed));
+            true
+        }));
+        let source = ArchiveSource::open(directory).unwrap();
+        let source = source.with_consumer(consumer);
+        let mut file = tempfile::tempfile().unwrap();
+        let out = AbortableWriter::new(file.try_clone().unwrap());
+        write(&source, CompressionLevel::default(), &out).unwrap();
+        out.flush_all().unwrap();
+        file.rewind().unwrap();
+        let mut archive = tar::Archive::new(zstd::Decoder::new(file).unwrap());
+        let entries = archive.entries().unwrap().map(|entry| {
+            let mut entry = entry.unwrap();
+            let mut content = String::new();
+            entry.read_to_string(&mut content).unwrap();
+            let path = entry.path().unwrap().into_owned();
+            (path, entry.header().entry_type(), content)
+        });
+        entries.collect()
+    }
+
+    #[test]
+    fn second_name_is_a_link_only_to_an_unchanged_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        // The entry `b` delays `c`, so that the change is made between the two names.
+        for name in ["a", "b"] {
+            fs::write(path(name), "old").unwrap();
+        }
+        fs::hard_link(path("a"), path("c")).unwrap();
+        let found = |entries: Vec<(PathBuf, EntryType, String)>| {
+            let last = entries
+                .into_iter()
+                .find(|(path, ..)| path == Path::new("c"));
+            last.map(|(_, kind, content)| (kind, content)).unwrap()
+        };
+        let unchanged = found(archive(directory.path(), |_| {}));
+        assert_eq!(unchanged, (EntryType::Link, String::new()));
+        let second = path("c");
+        let changed = archive(directory.path(), move |entry| {
+            // The first two calls are for `a` and its content.
+            if entry < 2 {
+                return;
+            }
+            let changed = || fs::metadata(&second).unwrap().modified().unwrap();
+            let before = changed();
+            while fs::read(&second).unwrap() == b"old" || changed() == before {
+                fs::write(&second, "new").unwrap();
+            }
+        });
+        assert_eq!(found(changed), (EntryType::Regular, "new".to_owned()));
+    }
 }
