@@ -9,10 +9,18 @@
 //!             share full: the oldest is closed                     share full: 503
 //! ```
 //!
+//! Links (URLs with a token) are passed on to others than the clients with keys. The connections
+//! that only links have authenticated are bounded within the authenticated class, in all and for
+//! each link, so that they leave room for keys.
+//!
 //! Each connection holds its [`ConnectionPermit`], and so does what it is upgraded to. The last of
 //! them to end returns the slot.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap, hash_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{extract::Request, middleware::Next, response::Response};
 use parking_lot::Mutex;
@@ -29,6 +37,10 @@ use super::{ApiError, ApiResult};
 const MIN_EVICTION_AGE: Duration = Duration::from_millis(100);
 /// The unauthenticated share is one slot in this many.
 const UNAUTHENTICATED_DIVISOR: usize = 4;
+/// The share of all links is one authenticated slot in this many.
+const LINKS_DIVISOR: usize = 2;
+/// The share of one link is one slot of all links in this many.
+const LINK_DIVISOR: usize = 2;
 /// `Retry-After` of requests that find all slots of authenticated connections taken.
 const FULL_RETRY_AFTER: Duration = Duration::from_secs(5);
 
@@ -64,10 +76,32 @@ impl ConnectionLimits {
         Self::new(max.min(available / per_connection))
     }
 
+    /// Returns the number of authenticated connections that all links may have.
+    fn links(self) -> usize {
+        (self.authenticated / LINKS_DIVISOR).max(1)
+    }
+
+    /// Returns the number of authenticated connections that one link may have.
+    fn link(self) -> usize {
+        (self.links() / LINK_DIVISOR).max(1)
+    }
+
     /// Returns the number of connections of both classes.
     #[must_use]
     pub fn total(self) -> usize {
         self.authenticated + self.unauthenticated
+    }
+}
+
+/// Identifies the link that authenticated a request, an extension of the request. Links to the same
+/// thing have the same id, however many tokens were issued for it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LinkId(Arc<str>);
+
+impl LinkId {
+    #[must_use]
+    pub fn new(id: &str) -> Self {
+        Self(id.into())
     }
 }
 
@@ -88,6 +122,15 @@ struct Slots {
     authenticated: usize,
     /// By id, so oldest first.
     unauthenticated: BTreeMap<u64, Unauthenticated>,
+    links: LinkSlots,
+}
+
+/// The authenticated connections that only links have authenticated.
+#[derive(Default)]
+struct LinkSlots {
+    connections: HashMap<u64, LinkId>,
+    /// The number of connections of each link that has any.
+    counts: HashMap<LinkId, usize>,
 }
 
 struct Unauthenticated {
@@ -174,6 +217,40 @@ impl Slots {
     }
 }
 
+impl LinkSlots {
+    /// Rejects a further connection of `link` at the limit of it or of all links.
+    fn check(&self, link: &LinkId, limits: ConnectionLimits) -> ApiResult<()> {
+        let of_link = self.counts.get(link).copied().unwrap_or_default();
+        if of_link >= limits.link() {
+            let message = format!("connection limit of the link reached ({})", limits.link());
+            return Err(ApiError::unavailable(message, FULL_RETRY_AFTER));
+        }
+        if self.connections.len() >= limits.links() {
+            let message = format!("connection limit of all links reached ({})", limits.links());
+            return Err(ApiError::unavailable(message, FULL_RETRY_AFTER));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, id: u64, link: LinkId) {
+        *self.counts.entry(link.clone()).or_default() += 1;
+        self.connections.insert(id, link);
+    }
+
+    /// Removes a connection, if it is one of a link.
+    fn remove(&mut self, id: u64) {
+        let Some(link) = self.connections.remove(&id) else {
+            return;
+        };
+        if let Entry::Occupied(mut count) = self.counts.entry(link) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
 impl Unauthenticated {
     fn evict(&self) {
         self.evicted.cancel();
@@ -198,15 +275,23 @@ impl ConnectionPermit {
         self.0.evicted.cancelled().await;
     }
 
-    /// Moves the connection to the authenticated class, in which it stays.
+    /// Moves the connection to the authenticated class, in which it stays. `link` is the link that
+    /// authenticated its request, or `None` for another credential, with which it no longer counts
+    /// as one of a link.
     ///
     /// # Errors
-    /// Returns 503 if that class is full.
-    pub(super) fn authenticate(&self) -> ApiResult<()> {
+    /// Returns 503 if that class, or the share of links in it, is full.
+    pub(super) fn authenticate(&self, link: Option<&LinkId>) -> ApiResult<()> {
         let Slot { id, shared, .. } = &*self.0;
         let mut slots = shared.slots.lock();
         if !slots.unauthenticated.contains_key(id) {
+            if link.is_none() {
+                slots.links.remove(*id);
+            }
             return Ok(());
+        }
+        if let Some(link) = link {
+            slots.links.check(link, shared.limits)?;
         }
         let limit = shared.limits.authenticated;
         if slots.authenticated >= limit {
@@ -215,6 +300,9 @@ impl ConnectionPermit {
         }
         slots.unauthenticated.remove(id);
         slots.authenticated += 1;
+        if let Some(link) = link {
+            slots.links.add(*id, link.clone());
+        }
         shared.slot_freed.notify_one();
         Ok(())
     }
@@ -223,7 +311,7 @@ impl ConnectionPermit {
 /// Middleware behind the guard: moves the connection of a request to the authenticated class.
 pub(super) async fn keep_authenticated(request: Request, next: Next) -> ApiResult<Response> {
     if let Some(permit) = request.extensions().get::<ConnectionPermit>() {
-        permit.authenticate()?;
+        permit.authenticate(request.extensions().get::<LinkId>())?;
     }
     Ok(next.run(request).await)
 }
@@ -235,6 +323,7 @@ impl Drop for Slot {
             self.shared.slot_freed.notify_one();
         } else {
             slots.authenticated -= 1;
+            slots.links.remove(self.id);
         }
         metrics::gauge!("berth_connections_open").decrement(1.0);
     }
@@ -270,7 +359,7 @@ mod tests {
         let connections = connections(1, 2);
         let first = connections.open().await;
         let second = connections.open().await;
-        first.authenticate().unwrap();
+        first.authenticate(None).unwrap();
         let third = connections.open().await;
         let mut fourth = Box::pin(connections.open());
         assert!(poll!(&mut fourth).is_pending());
@@ -290,7 +379,7 @@ mod tests {
         let first = connections.open().await;
         let mut waiting = Box::pin(connections.open());
         assert!(poll!(&mut waiting).is_pending());
-        first.authenticate().unwrap();
+        first.authenticate(None).unwrap();
         let second = waiting.await;
         let upgraded = second.clone();
         drop(second);
@@ -298,11 +387,55 @@ mod tests {
         assert!(poll!(&mut waiting).is_pending());
         drop(upgraded);
         let third = waiting.await;
-        third.authenticate().unwrap();
-        third.authenticate().unwrap();
-        let error = connections.open().await.authenticate().unwrap_err();
+        third.authenticate(None).unwrap();
+        third.authenticate(None).unwrap();
+        let error = connections.open().await.authenticate(None).unwrap_err();
         assert_eq!(error.status(), http::StatusCode::SERVICE_UNAVAILABLE);
         drop(first);
-        connections.open().await.authenticate().unwrap();
+        connections.open().await.authenticate(None).unwrap();
+    }
+
+    #[tokio::test]
+    async fn links_leave_room_for_other_credentials() {
+        let connections = connections(8, 64);
+        let links = ["a", "b", "c"].map(LinkId::new);
+        let mut open = Vec::new();
+        let mut accepted = Vec::new();
+        for link in &links {
+            let mut count = 0;
+            for _ in 0..8 {
+                let permit = connections.open().await;
+                count += usize::from(permit.authenticate(Some(link)).is_ok());
+                open.push(permit);
+            }
+            accepted.push(count);
+        }
+        // Two of each link, four of all.
+        assert_eq!(accepted, [2, 2, 0]);
+        for _ in 0..4 {
+            let permit = connections.open().await;
+            permit.authenticate(None).unwrap();
+            open.push(permit);
+        }
+        drop(open);
+        let permit = connections.open().await;
+        permit.authenticate(Some(&links[2])).unwrap();
+        let slots = connections.0.slots.lock();
+        assert_eq!((slots.authenticated, slots.links.counts.len()), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn connection_with_another_credential_no_longer_counts_as_one_of_a_link() {
+        let connections = connections(4, 4);
+        let link = LinkId::new("a");
+        let first = connections.open().await;
+        first.authenticate(Some(&link)).unwrap();
+        let second = connections.open().await;
+        second.authenticate(Some(&link)).unwrap_err();
+        first.authenticate(None).unwrap();
+        second.authenticate(Some(&link)).unwrap();
+        // One of a credential stays so.
+        first.authenticate(Some(&link)).unwrap();
+        assert_eq!(connections.0.slots.lock().links.connections.len(), 1);
     }
 }

@@ -62,7 +62,7 @@ pub use app::App;
 pub use auth::{StaticToken, bearer_token, require_static_token};
 pub use body::{BODY_IDLE_TIMEOUT, BodyError, RawBody};
 pub use close_reason::{CloseCode, CloseReason};
-pub use connections::ConnectionLimits;
+pub use connections::{ConnectionLimits, LinkId};
 pub use error::{ApiError, ApiResult, JSON_CONTENT_TYPE, PassThrough};
 pub use extract::{Json, LargeJson, Path, Query};
 pub use fields::{BoundsError, FieldErrors, Param};

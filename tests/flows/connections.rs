@@ -3,7 +3,11 @@
 use std::net::SocketAddr;
 
 use reqwest::Method;
-use tokio::{io::AsyncWriteExt, net::TcpStream};
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+};
 
 use crate::support::{
     dev::{Answer, Dev},
@@ -49,6 +53,55 @@ async fn unread_connections_leave_room_for_authenticated_clients() {
     assert_eq!(answer.status, 200, "{}", answer.body);
     let failures = dev.log().matches("accept failed").count();
     assert!(failures <= 1, "{failures} lines about failed accepts");
+    in_time("the end", dev.finish()).await;
+    drop(clients);
+}
+
+/// Opens a connection, sends a request without a key and reads the status of the response. The
+/// connection stays open.
+async fn send_on_new_connection(dev: &Dev, path: &str) -> (BufReader<TcpStream>, u16) {
+    let address: SocketAddr = dev.base_url["http://".len()..].parse().unwrap();
+    let mut client = BufReader::new(TcpStream::connect(address).await.unwrap());
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    let mut line = String::new();
+    client.read_line(&mut line).await.unwrap();
+    let status = line
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    (client, status.unwrap_or_else(|| panic!("{line:?}")))
+}
+
+#[tokio::test]
+async fn links_do_not_lock_out_keys() {
+    // 32 connections may be authenticated.
+    let dev = Dev::with_open_files(256).await;
+    let mut clients = Vec::new();
+    for (is_deleted, expected) in [(true, 404), (false, 200)] {
+        let browser = dev.browser(json!({})).await;
+        let id = browser["session_id"].as_str().unwrap();
+        let url = browser["cdp_ws_url"].as_str().unwrap();
+        let token = url.split_once("?jwt=").unwrap().1;
+        if is_deleted {
+            dev.delete(&format!("/browsers/{id}")).await;
+        }
+        let path = format!("/browsers/{id}/json/version?jwt={token}");
+        let mut statuses = Vec::new();
+        for _ in 0..40 {
+            let sent = send_on_new_connection(&dev, &path);
+            let (client, status) = in_time("a response", sent).await;
+            statuses.push(status);
+            clients.push(client);
+        }
+        let is_expected = |status: &&u16| **status == expected;
+        let count = statuses.iter().filter(is_expected).count();
+        assert_eq!(count, if is_deleted { 40 } else { 8 }, "{statuses:?}");
+        let request = dev.request(Method::GET, "/browsers");
+        let request = request.header("connection", "close");
+        let answer = in_time("an authenticated response", Answer::of(request)).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
     in_time("the end", dev.finish()).await;
     drop(clients);
 }

@@ -89,6 +89,11 @@ impl BrowserHandle {
         self.state().is_visible()
     }
 
+    /// Returns whether clients of `project` find the browser.
+    pub(super) fn is_visible_to(&self, project: &ProjectId) -> bool {
+        self.project == *project && self.is_visible()
+    }
+
     /// Restarts the idle time. Returns false if clients no longer find the browser.
     pub(super) fn touch(&self) -> bool {
         let state = self.state();

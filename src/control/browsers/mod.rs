@@ -254,8 +254,15 @@ impl Browsers {
         };
         let browser = self.active().get(&id).cloned();
         browser
-            .filter(|browser| browser.project() == project && browser.is_visible())
+            .filter(|browser| browser.is_visible_to(project))
             .ok_or(BrowserError::NotFound)
+    }
+
+    /// Returns whether the browser is active. This does not count as activity.
+    pub fn is_active(&self, project: &ProjectId, id: &BrowserId) -> bool {
+        let active = self.active();
+        let browser = active.get(id);
+        browser.is_some_and(|browser| browser.is_visible_to(project))
     }
 
     /// Returns whether a row is up to date. A row that says a browser is active although it is not

@@ -7,7 +7,7 @@
 use axum::{
     extract::{FromRequestParts, Request, State},
     middleware::Next,
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderValue, Method, Uri, header::REFERRER_POLICY, request::Parts};
 
@@ -19,10 +19,11 @@ use crate::{
     api::ids::ProjectId,
     control::{
         Control,
+        browsers::BrowserError,
         keys::{Identity, KeyError},
-        session_token::{Issuer, Scope},
+        session_token::{Grant, Issuer, Scope},
     },
-    http::{ApiError, ApiResult, bearer_token},
+    http::{ApiError, ApiResult, LinkId, bearer_token},
 };
 
 /// The query parameter that contains a session token.
@@ -69,21 +70,35 @@ pub async fn authenticate(
         return Ok(next.run(request).await);
     }
     let token = session_token(&request);
-    let principal = match &token {
-        Some(token) => {
-            let (method, path) = (request.method(), request.uri().path());
-            verify_session_token(&control, token, method, path).await?
-        }
-        None => verify_api_key(&control, request.headers()).await?,
+    let authenticated = match &token {
+        Some(token) => authenticate_link(&control, token, &mut request).await,
+        None => verify_api_key(&control, request.headers()).await,
     };
-    request.extensions_mut().insert(principal);
-    let mut response = next.run(request).await;
+    let mut response = match authenticated {
+        Ok(principal) => {
+            request.extensions_mut().insert(principal);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    };
     if token.is_some() {
         // If the URL is that of a page, requests from the page must not contain the token.
         let policy = HeaderValue::from_static("no-referrer");
         response.headers_mut().insert(REFERRER_POLICY, policy);
     }
     Ok(response)
+}
+
+/// Verifies the session token of a request, and notes in the request which link it is.
+async fn authenticate_link(
+    control: &Control,
+    token: &str,
+    request: &mut Request,
+) -> ApiResult<Principal> {
+    let (method, path) = (request.method(), request.uri().path());
+    let (principal, link) = verify_session_token(control, token, method, path).await?;
+    request.extensions_mut().insert(link);
+    Ok(principal)
 }
 
 /// Returns the session token of a request. An `Authorization` header takes precedence over it.
@@ -102,12 +117,14 @@ pub fn token_in(url: &Uri) -> Option<String> {
         .map(|(_, token)| token.into_owned())
 }
 
+/// Verifies a session token, and that its browser or replay exists: only then the request counts as
+/// authenticated. Returns the principal and the link that the token is part of.
 async fn verify_session_token(
     control: &Control,
     token: &str,
     method: &Method,
     path: &str,
-) -> ApiResult<Principal> {
+) -> ApiResult<(Principal, LinkId)> {
     let rejected = || ApiError::unauthorized("the session token is not valid for this route");
     let grant = control.tokens.verify(token).map_err(|_| rejected())?;
     let (id, route) = path
@@ -124,14 +141,45 @@ async fn verify_session_token(
         }
         Err(_) => return Err(rejected()),
     };
+    check_exists(control, &grant).await?;
+    let link = link_id(&grant);
     let longest = Some(grant.expires_at);
-    Ok(Principal {
+    let principal = Principal {
         project: grant.project,
         credential: Credential::SessionToken(grant.scope),
         issuer: Issuer {
             key: identity.public_part,
             expires_at: identity.expires_at.min(longest).or(longest),
         },
+    };
+    Ok((principal, link))
+}
+
+/// Rejects a token whose browser has ended, or whose replay has been deleted.
+async fn check_exists(control: &Control, grant: &Grant) -> ApiResult<()> {
+    let (project, browser) = (&grant.project, &grant.browser);
+    match &grant.scope {
+        Scope::Replay(id) => {
+            control.replays.find(project, browser, id).await?;
+        }
+        Scope::Session | Scope::Live | Scope::LiveView => {
+            if !control.browsers.is_active(project, browser) {
+                return Err(BrowserError::NotFound.into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the id that all links to one part of a browser share. Anyone who has a link for the
+/// whole session can read further ones.
+fn link_id(grant: &Grant) -> LinkId {
+    let browser = &grant.browser;
+    LinkId::new(&match &grant.scope {
+        Scope::Session => format!("{browser}/session"),
+        Scope::Live => format!("{browser}/live"),
+        Scope::LiveView => format!("{browser}/live/view"),
+        Scope::Replay(id) => format!("{browser}/replays/{id}"),
     })
 }
 

@@ -70,6 +70,7 @@ async fn session_token_gives_access_to_its_browser_only() {
     );
     let ended = with(Method::GET, version(&own), token(&own)).await;
     ended.assert_error(404, "not_found");
+    assert_eq!(ended.header("referrer-policy"), "no-referrer");
 
     let log = dev.log();
     for browser in [&own, &other] {
@@ -120,8 +121,8 @@ async fn live_view_tokens_give_access_to_live_view_only() {
             let refused = response.status() == 401;
             assert_eq!(refused, !accepted.contains(&token), "{path}: {response:?}");
             assert_eq!(
-                response.headers().contains_key("referrer-policy"),
-                !refused,
+                response.headers()["referrer-policy"],
+                "no-referrer",
                 "{path}"
             );
             let elsewhere = send(&Method::GET, &format!("{foreign}{path}"), token).await;
