@@ -14,6 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use chrono::{DateTime, Utc};
 use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
 use object_store::{
     GetOptions, GetResultPayload, ObjectStore, ObjectStoreExt, WriteMultipart,
@@ -190,6 +191,22 @@ impl BlobStore {
         let found = self.store.list(Some(&Key::from(prefix)));
         let keys = found.map_ok(|found| found.location.to_string());
         Ok(keys.try_collect().await?)
+    }
+
+    /// Lists the keys of the blobs below `prefix` that were stored before `before`.
+    pub async fn list_older_than(
+        &self,
+        prefix: &str,
+        before: DateTime<Utc>,
+    ) -> Result<Vec<String>, BlobError> {
+        let mut found = self.store.list(Some(&Key::from(prefix)));
+        let mut keys = Vec::new();
+        while let Some(found) = found.try_next().await? {
+            if found.last_modified < before {
+                keys.push(found.location.to_string());
+            }
+        }
+        Ok(keys)
     }
 }
 

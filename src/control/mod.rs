@@ -21,7 +21,7 @@
 //! Handlers take the services they use from [`Control`], through axum's `FromRef`.
 
 use std::{
-    io,
+    fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     ops::Deref,
     sync::Arc,
@@ -95,6 +95,10 @@ pub enum ControlError {
     Signals(io::Error),
     #[error("cannot use the database: {0}")]
     Store(#[from] StoreError),
+    #[error(
+        "the database {database} is empty, but {replays} contains replays; restore the database from a backup, or move that directory away to start without them"
+    )]
+    DatabaseLost { database: String, replays: String },
     #[error("cannot open the blob store: {0}")]
     Blobs(io::Error),
     #[error("cannot recover the replays of an earlier run: {0}")]
@@ -175,10 +179,19 @@ pub struct Started {
     _lock: FileLock,
 }
 
-/// Opens and migrates the database. Creates the default project on first use.
+/// Opens and migrates the database. Creates the default project on first use. Refuses an empty
+/// database beside the replays of an earlier one.
 pub async fn open_store(state_dir: &StateDir) -> Result<(Store, ProjectId), ControlError> {
     let _lock = state_dir.store_lock().await?;
     let store = Store::open_sqlite(&state_dir.prepare_database()?).await?;
+    let replays = state_dir.blobs().join(replays::BLOB_PREFIX);
+    let has_replays = fs::read_dir(&replays).is_ok_and(|mut entries| entries.next().is_some());
+    if has_replays && store.is_empty().await? {
+        return Err(ControlError::DatabaseLost {
+            database: state_dir.database().display().to_string(),
+            replays: replays.display().to_string(),
+        });
+    }
     let default = store.default_project(DEFAULT_PROJECT, Utc::now()).await?;
     Ok((store, default.id))
 }

@@ -1,5 +1,7 @@
 //! `berth dev`: start, restart, and recovery after crashes of it or of an agent.
 
+use std::fs;
+
 use nix::sys::signal::{Signal, kill};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
@@ -26,6 +28,46 @@ async fn restart_keeps_state() {
     assert_eq!(listed[0]["session_id"], browser["session_id"]);
     assert!(listed[0]["deleted_at"].is_string());
     dev.browser(json!({"name": "n"})).await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn empty_database_beside_replays_is_refused() {
+    let state = State::new();
+    let replays = state.path().join("blobs/replays");
+    fs::create_dir_all(&replays).unwrap();
+    let replay = replays.join("rep_01jd0000000000000000000000.mp4");
+    fs::write(&replay, "video").unwrap();
+    fs::write(state.path().join("lock"), "").unwrap();
+    for _ in 0..2 {
+        let output = print(command(&state.path(), &[])).await;
+        assert_eq!(output.status.code(), Some(1), "{}", output.stderr);
+        assert!(output.stderr.contains("is empty, but"), "{}", output.stderr);
+        assert_eq!(fs::read_to_string(&replay).unwrap(), "video");
+    }
+    fs::rename(&replays, state.path().join("moved")).unwrap();
+    Dev::start_in(state, &[]).await.finish().await;
+}
+
+#[tokio::test]
+async fn damaged_database_log_loses_no_key_and_no_replay() {
+    let dev = Dev::start().await;
+    let key = dev.api_key.clone();
+    let replays = dev.state_dir().join("blobs/replays");
+    fs::create_dir_all(&replays).unwrap();
+    let replay = replays.join("rep_01jd0000000000000000000000.mp4");
+    fs::write(&replay, "video").unwrap();
+    let state = dev.crash().await;
+    let log = state.path().join("berth.db-wal");
+    let mut damaged = fs::read(&log).unwrap();
+    // In the header of the first frame, so that SQLite ignores all of them.
+    damaged[40] ^= 1;
+    fs::write(&log, damaged).unwrap();
+
+    let dev = Dev::start_in(state, &[]).await;
+    assert_eq!(dev.api_key, key);
+    assert_eq!(dev.get("/browsers").await.status, StatusCode::OK);
+    assert_eq!(fs::read_to_string(&replay).unwrap(), "video");
     dev.finish().await;
 }
 

@@ -777,7 +777,7 @@ async fn restart_completes_interrupted_transfers() {
     write_orphans(&control.orphan_directory(), &late, &[(".part.mp4", "part")]);
 
     control.restart().await;
-    assert!(!control.blob(&orphan).exists());
+    assert!(control.blob(&orphan).exists());
     assert_eq!(control.row(&kept).await.state, ReplayState::Stored);
     assert_eq!(control.content(&kept).await, content(1));
     let lost = control.row(&gone).await;
@@ -795,8 +795,74 @@ async fn restart_completes_interrupted_transfers() {
         fs::read_dir(control.blob(&kept).parent().unwrap())
             .unwrap()
             .count(),
-        2
+        3
     );
+}
+
+#[tokio::test]
+async fn files_of_a_newer_database_are_kept_until_their_retention_ends() {
+    let (mut control, agent) = (ControlPlane::start().await, FakeAgent::default());
+    let client = agent.start().await;
+    let replay = agent.add_recording(&content(1));
+    agent.finish(&replay);
+    assert!(control.collect(&client).await);
+    let left = ReplayId::generate();
+    let unknown = control
+        .directory
+        .path()
+        .join("orphans")
+        .join(BrowserId::generate().as_str());
+    write_orphans(&unknown, &left, &[(".mp4", "whole")]);
+    // The database is restored from a backup that was made before.
+    control
+        .sql(&format!("DELETE FROM replays WHERE id = '{replay}'"))
+        .await;
+    control.restart().await;
+    let browser = unknown
+        .file_name()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let taking = control.replays.take_over(browser);
+    in_time("the takeover", taking).await.unwrap();
+    assert!(control.blob(&replay).exists());
+    assert!(unknown.join(format!("{left}.mp4")).exists());
+
+    let retention = Duration::from_secs(60 * 60);
+    let (start, suspension) = (Utc::now(), SUSPENSION.as_secs());
+    control.purge(retention, start, 0).await;
+    assert!(control.blob(&replay).exists(), "purges start suspended");
+    let later = start + TimeDelta::seconds(suspension.cast_signed());
+    control.purge(retention, later, suspension).await;
+    assert!(!control.blob(&replay).exists());
+    assert!(!unknown.exists());
+}
+
+#[tokio::test]
+async fn replay_that_an_older_database_has_as_open_is_stored() {
+    let (mut control, agent) = (ControlPlane::start().await, FakeAgent::default());
+    let client = agent.start().await;
+    let replay = agent.add_recording(&content(1));
+    agent.finish(&replay);
+    assert!(control.collect(&client).await);
+    // The database is restored from a backup that was made during the recording.
+    control
+        .sql(&format!(
+            "UPDATE replays SET state = 'recording', finished_at = NULL, end_reason = NULL, \
+             size_bytes = NULL WHERE id = '{replay}'"
+        ))
+        .await;
+    control.restart().await;
+    let row = until("the recovery", async || {
+        let row = control.row(&replay).await;
+        (!row.state.is_open()).then_some(row)
+    })
+    .await;
+    assert_eq!(row.state, ReplayState::Stored);
+    assert_eq!(row.end.size_bytes, Some(content(1).len() as u64));
+    assert_eq!(control.content(&replay).await, content(1));
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ pub const MAX_REPLAYS_PER_BROWSER: usize = 1000;
 /// The number of expired replays that are read from the database at once.
 const PURGE_BATCH: u64 = 256;
 /// The prefix of the files' keys in the blob store.
-const BLOB_PREFIX: &str = "replays";
+pub(super) const BLOB_PREFIX: &str = "replays";
 
 /// Why a replay is not available.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +64,8 @@ pub enum ReplayError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Blob(BlobError),
+    #[error("cannot access orphaned recordings: {0}")]
+    Orphaned(#[from] io::Error),
 }
 
 impl From<BlobError> for ReplayError {
@@ -251,23 +253,31 @@ impl Replays {
 
     /// Reconciles the rows with the blob store after an earlier run, and starts to take over
     /// orphaned recordings in the background. Must run before the first request.
+    ///
+    /// Blobs without a row stay: the database may be older than they are, because it was damaged or
+    /// restored from a backup. [`Self::delete_older_than`] deletes them.
     pub async fn recover(&self) -> Result<(), ReplayError> {
         let Inner { store, blobs, .. } = &*self.inner;
         let mut expected: Vec<String> =
             store.stored_replays().await?.iter().map(blob_key).collect();
         expected.sort_unstable();
+        let mut unrecorded = 0_u64;
         for blob in blobs.list(BLOB_PREFIX).await? {
             match expected.binary_search(&blob) {
                 Ok(position) => {
                     expected.remove(position);
                 }
-                // If its row was about to be updated, the source still has the file, and it is
-                // fetched again.
-                Err(_) => {
-                    tracing::info!(blob, "removed blob without a row");
-                    blobs.remove(&blob).await?;
-                }
+                // With a row, the transfer was interrupted, or the row is older than the blob:
+                // `take_over_all` fetches the file again or takes the blob as it is.
+                Err(_) if self.has_row(&blob).await? => {}
+                Err(_) => unrecorded += 1,
             }
+        }
+        if unrecorded > 0 {
+            tracing::error!(
+                count = unrecorded,
+                "the blob store has replays that the database does not have; they are kept for the retention period of replays"
+            );
         }
         for missing in expected {
             tracing::error!(blob = missing, "the file of a stored replay is missing");
@@ -279,8 +289,36 @@ impl Replays {
         Ok(())
     }
 
-    /// Deletes the replays that ended before `before`. Returns how many.
+    /// Deletes the replays that ended before `before`. So are blobs without a row and recordings of
+    /// unknown browsers that were stored before. Returns how many.
     pub async fn delete_older_than(&self, before: DateTime<Utc>) -> Result<u64, ReplayError> {
+        let recorded = self.delete_recorded(before).await?;
+        let unrecorded = self.delete_unrecorded(before).await?;
+        Ok(recorded + unrecorded + self.delete_unknown(before).await?)
+    }
+
+    /// Deletes the old blobs without a row.
+    async fn delete_unrecorded(&self, before: DateTime<Utc>) -> Result<u64, ReplayError> {
+        let blobs = &self.inner.blobs;
+        let mut count = 0;
+        for blob in blobs.list_older_than(BLOB_PREFIX, before).await? {
+            if replay_id(&blob).is_some() && !self.has_row(&blob).await? {
+                blobs.remove(&blob).await?;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Returns whether a blob is that of a replay in the database.
+    async fn has_row(&self, blob: &str) -> Result<bool, StoreError> {
+        match replay_id(blob) {
+            Some(id) => Ok(self.inner.store.find_replay(&id).await?.is_some()),
+            None => Ok(false),
+        }
+    }
+
+    async fn delete_recorded(&self, before: DateTime<Utc>) -> Result<u64, ReplayError> {
         let Inner { store, blobs, .. } = &*self.inner;
         let mut count = 0;
         loop {
@@ -345,6 +383,21 @@ impl Replays {
             }
         }
         Ok(())
+    }
+
+    /// Takes a replay as stored if the blob store has its file. Returns whether it has.
+    async fn adopt_blob(&self, id: &ReplayId) -> Result<bool, TransferError> {
+        let Some(size) = self.inner.blobs.size(&blob_key(id)).await? else {
+            return Ok(false);
+        };
+        let end = |row: &ReplayRow| ReplayEnd {
+            finished_at: row.end.finished_at.or_else(|| Some(Utc::now())),
+            reason: row.end.reason.or(Some(ReplayEndReason::AgentEnded)),
+            size_bytes: Some(size),
+            ..row.end.clone()
+        };
+        self.apply(id, Event::Fetched, end).await?;
+        Ok(true)
     }
 
     /// Records that a replay's file exists nowhere.

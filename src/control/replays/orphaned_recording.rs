@@ -105,6 +105,25 @@ pub(super) fn recordings_in(
         .collect()
 }
 
+/// Removes a directory of orphaned recordings if nothing in it, nor itself, was modified since
+/// `before`. Returns whether it did.
+pub(super) fn remove_if_older(directory: &Path, before: DateTime<Utc>) -> io::Result<bool> {
+    let is_older = |path: &Path| -> io::Result<bool> {
+        let found = fs::symlink_metadata(path)?;
+        Ok(DateTime::<Utc>::from(found.modified()?) < before)
+    };
+    if !is_older(directory)? {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(directory)? {
+        if !is_older(&entry?.path())? {
+            return Ok(false);
+        }
+    }
+    fs::remove_dir_all(directory)?;
+    Ok(true)
+}
+
 /// Splits the name of a recording's file into the id and the suffix.
 fn split_name(name: &str) -> Option<(ReplayId, &'static str)> {
     // `PARTIAL_SUFFIX` ends with `FINISHED_SUFFIX`, so it is tried first.

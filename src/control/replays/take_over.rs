@@ -8,12 +8,15 @@ use std::{
     time::Duration,
 };
 
+use chrono::{DateTime, Utc};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::io::ReaderStream;
 
 use super::{
-    MAX_REPLAYS_PER_BROWSER, Replays, TransferError,
-    orphaned_recording::{OrphanedRecording, browsers_in, open_regular, recordings_in},
+    MAX_REPLAYS_PER_BROWSER, ReplayError, Replays, TransferError,
+    orphaned_recording::{
+        OrphanedRecording, browsers_in, open_regular, recordings_in, remove_if_older,
+    },
     state::{Event, State},
 };
 use crate::{
@@ -54,8 +57,7 @@ impl Replays {
     /// orphaned recordings.
     pub(super) async fn take_over_all(&self) -> Result<(), StoreError> {
         let directory = self.inner.orphaned.clone();
-        let listed = spawn_blocking(move || browsers_in(&directory)).await;
-        let listed = listed.map_err(io::Error::other).and_then(|listed| listed);
+        let listed = run_blocking(move || browsers_in(&directory)).await;
         let orphaned = listed.unwrap_or_else(|error| {
             tracing::error!(%error, "cannot list orphaned recordings");
             BTreeSet::new()
@@ -67,6 +69,28 @@ impl Replays {
         Ok(())
     }
 
+    /// Deletes the recordings of unknown browsers that were left before `before`. Returns of how
+    /// many browsers.
+    pub(super) async fn delete_unknown(&self, before: DateTime<Utc>) -> Result<u64, ReplayError> {
+        let directory = self.inner.orphaned.clone();
+        let browsers = run_blocking(move || browsers_in(&directory)).await?;
+        let mut count = 0;
+        for browser in browsers {
+            if self
+                .inner
+                .store
+                .project_of_browser(&browser)
+                .await?
+                .is_some()
+            {
+                continue;
+            }
+            let directory = self.inner.orphaned.join(browser.as_str());
+            count += u64::from(run_blocking(move || remove_if_older(&directory, before)).await?);
+        }
+        Ok(count)
+    }
+
     async fn take_over_once(&self, browser: &BrowserId) -> Result<(), TransferError> {
         let directory = self.inner.orphaned.join(browser.as_str());
         let store = &self.inner.store;
@@ -75,10 +99,20 @@ impl Replays {
                 let recordings = self.recordings_of(&project, browser, &directory).await?;
                 self.store_all(&project, browser, &recordings).await?;
             }
-            None => tracing::error!(%browser, "removed recordings of an unknown browser"),
+            // The database may be older than the recordings, because it was restored from a backup.
+            None => {
+                let directory = directory.display();
+                tracing::error!(%browser, %directory, "kept the recordings of an unknown browser");
+                return Ok(());
+            }
         }
-        // The host has stopped, so open replays without a file are lost.
+        // The host has stopped. Of the open replays without a file, the blob store has those that
+        // were stored after the backup from which the database was restored. The others are lost.
         for row in store.open_replays_of(browser).await? {
+            if self.adopt_blob(&row.id).await? {
+                tracing::warn!(%browser, replay = %row.id, "replay was stored already");
+                continue;
+            }
             let reason = row.end.reason;
             tracing::error!(%browser, replay = %row.id, ?reason, "replay lost: the host left no file");
             self.mark_lost(&row.id).await?;
@@ -100,8 +134,7 @@ impl Replays {
         let known: HashSet<ReplayId> = rows.into_iter().map(|row| row.id).collect();
         let max_unknown = MAX_REPLAYS_PER_BROWSER.saturating_sub(known.len());
         let directory = directory.to_owned();
-        let reading = spawn_blocking(move || recordings_in(&directory, &known, max_unknown));
-        Ok(reading.await.map_err(io::Error::other)??)
+        Ok(run_blocking(move || recordings_in(&directory, &known, max_unknown)).await?)
     }
 
     /// Stores as many recordings as possible, and returns the first error.
@@ -195,12 +228,19 @@ impl Replays {
 
 /// Opens a regular file, and returns it with its size.
 async fn open(path: PathBuf) -> io::Result<(tokio::fs::File, u64)> {
-    let opening = spawn_blocking(move || {
+    run_blocking(move || {
         let file = open_regular(&path)?;
         let size = file.metadata()?.len();
         Ok((tokio::fs::File::from_std(file), size))
-    });
-    opening.await.map_err(io::Error::other)?
+    })
+    .await
+}
+
+/// Runs a blocking file operation.
+async fn run_blocking<T: Send + 'static>(
+    operation: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    spawn_blocking(operation).await.map_err(io::Error::other)?
 }
 
 async fn remove_files(paths: &[PathBuf]) -> io::Result<()> {

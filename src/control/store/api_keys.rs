@@ -78,7 +78,9 @@ impl Store {
         new: NewApiKey,
         now: DateTime<Utc>,
     ) -> Result<ApiKeyRow, StoreError> {
-        insert(&self.db, new, now).await
+        let row = insert(&self.db, new, now).await?;
+        self.checkpoint().await;
+        Ok(row)
     }
 
     /// Creates a key on behalf of `caller`.
@@ -93,6 +95,7 @@ impl Store {
         };
         let row = insert(&transaction, new, now).await?;
         transaction.commit().await?;
+        self.checkpoint().await;
         Ok(Authorized::Done(row))
     }
 
@@ -197,6 +200,7 @@ impl Store {
             Err(error) => return Err(error.into()),
         };
         transaction.commit().await?;
+        self.checkpoint().await;
         Ok(Authorized::Done(row))
     }
 
@@ -212,12 +216,14 @@ impl Store {
         };
         let deleted = deletion(id).exec(&transaction).await?.rows_affected > 0;
         transaction.commit().await?;
+        self.checkpoint().await;
         Ok(Authorized::Done(deleted))
     }
 
     /// Deletes a key whose deletion was authorized earlier. Succeeds if there is none.
     pub async fn delete_api_key(&self, id: &KeyId) -> Result<(), StoreError> {
         deletion(id).exec(&self.db).await?;
+        self.checkpoint().await;
         Ok(())
     }
 }

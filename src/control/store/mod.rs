@@ -13,7 +13,9 @@
 use std::{path::Path, time::Duration};
 
 use chrono::{DateTime, TimeZone, Utc};
-use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr};
+use sea_orm::{
+    ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, DbErr, EntityTrait,
+};
 use sea_orm_migration::MigratorTrait;
 
 mod api_keys;
@@ -96,7 +98,42 @@ impl Store {
             });
         let db = Database::connect(options).await?;
         migration::Migrator::up(&db, None).await?;
-        Ok(Store { db })
+        let store = Store { db };
+        store.checkpoint().await;
+        Ok(store)
+    }
+
+    /// Returns whether there are no keys, browsers and replays, as in a new database.
+    pub async fn is_empty(&self) -> Result<bool, StoreError> {
+        Ok(entity::api_key::Entity::find()
+            .one(&self.db)
+            .await?
+            .is_none()
+            && entity::browser::Entity::find()
+                .one(&self.db)
+                .await?
+                .is_none()
+            && entity::replay::Entity::find()
+                .one(&self.db)
+                .await?
+                .is_none())
+    }
+
+    /// Syncs SQLite's log to the disk and copies it into the database, so that neither a power
+    /// failure nor damage to the log undoes what was written before. A failure is only logged: the
+    /// log still has everything.
+    async fn checkpoint(&self) {
+        if self.db.get_database_backend() != DbBackend::Sqlite {
+            return;
+        }
+        // Waits for no other connection.
+        if let Err(error) = self
+            .db
+            .execute_unprepared("PRAGMA wal_checkpoint(PASSIVE)")
+            .await
+        {
+            tracing::warn!(%error, "cannot copy the log into the database");
+        }
     }
 
     /// Checks that the database responds.

@@ -210,6 +210,7 @@ impl From<ReplayError> for ApiError {
             ReplayError::NotFound => ApiError::not_found("no replay with that id"),
             ReplayError::Store(cause) => ApiError::internal(cause),
             ReplayError::Blob(cause) => ApiError::internal(cause),
+            ReplayError::Orphaned(cause) => ApiError::internal(cause),
         }
     }
 }
