@@ -11,6 +11,7 @@ pub mod control;
 pub mod dev;
 pub mod http;
 pub mod lines;
+pub(crate) mod rate_limit;
 pub mod request_scope;
 pub mod shutdown;
 mod state_dir;

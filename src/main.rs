@@ -4,7 +4,10 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use berth::{
     agent::{self, logs::ProgramLog},
-    cli::{CheckCommand, Cli, CliError, Command, KeyCommand, LogSink, ServerName, init_logging},
+    cli::{
+        CheckCommand, Cli, CliError, Command, KeyCommand, LogGuard, LogSink, ServerName,
+        init_logging, print_error,
+    },
     control, dev,
     system::{
         process::{allocator, environment, open_files},
@@ -36,19 +39,33 @@ fn main() -> ExitCode {
         Command::Agent(_) => Some(Arc::new(own_log.line_writer())),
         _ => None,
     };
-    if let Err(error) = init_logging(&cli.common.log, cli.common.log_format, sink) {
-        return fail(&format!("cannot initialize logging: {error}"));
+    let log = match init_logging(&cli.common.log, cli.common.log_format, sink) {
+        Ok(log) => log,
+        Err(error) => return fail(&format!("cannot initialize logging: {error}")),
+    };
+    let result = execute(cli, own_log, &log);
+    // The lines that are still queued come before the error.
+    drop(log);
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
     }
+}
+
+fn execute(cli: Cli, own_log: ProgramLog, guard: &LogGuard) -> Result<(), String> {
     let log = &cli.common.log;
     match cli.command {
-        Command::Agent(settings) => run(agent::run(&settings, own_log)),
-        Command::Control(settings) => run(control::run(&settings, agent::document(), log)),
-        Command::Dev(settings) => run(dev::run(&settings, log)),
-        Command::Key(KeyCommand::Create(options)) => run(async move {
-            control::key_create::create(&options)
-                .await
-                .map(|created| created.print())
-        }),
+        Command::Agent(settings) => run(agent::run(&settings, own_log), guard),
+        Command::Control(settings) => run(control::run(&settings, agent::document(), log), guard),
+        Command::Dev(settings) => run(dev::run(&settings, log), guard),
+        Command::Key(KeyCommand::Create(options)) => {
+            let creating = async move {
+                control::key_create::create(&options)
+                    .await
+                    .map(|created| created.print())
+            };
+            run(creating, guard)
+        }
         Command::Check(CheckCommand::Agent(settings)) => report_check(settings.check()),
         Command::Check(CheckCommand::Control(settings)) => report_check(settings.check(log)),
         Command::Check(CheckCommand::Dev(settings)) => report_check(settings.control.check(log)),
@@ -60,48 +77,38 @@ fn main() -> ExitCode {
 }
 
 /// Runs a command on a new runtime.
-fn run<E: std::fmt::Display>(command: impl Future<Output = Result<(), E>>) -> ExitCode {
+fn run<E: std::fmt::Display>(
+    command: impl Future<Output = Result<(), E>>,
+    log: &LogGuard,
+) -> Result<(), String> {
     allocator::configure();
     open_files::raise_limit();
     allocator::start_trimming();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&error),
-    };
+        .build()
+        .map_err(|error| error.to_string())?;
+    runtime.spawn(log.report_dropped_lines());
     let result = runtime.block_on(command);
     // Bounded: a blocking call may hang on a disk.
     runtime.shutdown_timeout(BLOCKING_GRACE_PERIOD);
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error),
-    }
+    result.map_err(|error| error.to_string())
 }
 
-fn report_check<T, E: std::fmt::Display>(result: Result<T, E>) -> ExitCode {
-    match result {
-        Ok(_) => {
-            println!("settings are valid");
-            ExitCode::SUCCESS
-        }
-        Err(error) => fail(&error),
-    }
+fn report_check<T, E: std::fmt::Display>(result: Result<T, E>) -> Result<(), String> {
+    result.map_err(|error| error.to_string())?;
+    println!("settings are valid");
+    Ok(())
 }
 
-fn print_document(document: &utoipa::openapi::OpenApi) -> ExitCode {
-    match document.to_pretty_json() {
-        Ok(text) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => fail(&error),
-    }
+fn print_document(document: &utoipa::openapi::OpenApi) -> Result<(), String> {
+    let text = document.to_pretty_json();
+    println!("{}", text.map_err(|error| error.to_string())?);
+    Ok(())
 }
 
 /// Prints the error on one line and returns exit code 1.
 fn fail(error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("berth: {error}");
+    print_error(format!("berth: {error}"));
     ExitCode::FAILURE
 }

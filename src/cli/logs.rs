@@ -1,15 +1,22 @@
 //! Logging: output format, filter and redaction.
 //!
 //! ```text
-//! event ─▶ filter of `--log` ─┬─ without SENSITIVE_TARGETS ─▶ journal, text or JSON
+//! event ─▶ filter of `--log` ─┬─ without SENSITIVE_TARGETS ─┬▶ queue ─▶ thread ─▶ standard error
+//!                             │                             └▶ journal
 //!                             └─ only this program's ───────▶ LogSink (kept for readers)
 //! ```
+//!
+//! Standard error may be a pipe that is not read. Lines for it wait in a bounded queue, and those
+//! that find it full are dropped and counted, so that logging never blocks.
 
 use std::{
     io::{self, IsTerminal, Write},
-    sync::Arc,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
 };
 
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::{
     EnvFilter, Layer,
     field::RecordFields,
@@ -27,6 +34,13 @@ use crate::control::fleet::AGENT_LOG_TARGET;
 /// Set by systemd to `device:inode` of the stream that it gave its service.
 const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
 
+/// The most lines that wait to be written to standard error.
+const MAX_QUEUED_LINES: usize = 4096;
+/// The longest wait at the exit for standard error to be read.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Between two reports of dropped lines.
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
@@ -43,20 +57,92 @@ pub enum LogFormat {
 /// Receives each line that is logged. It must not log itself.
 pub type LogSink = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// Owns the thread that writes log lines. Dropping it waits a bounded time for the queued ones.
+#[must_use]
+pub struct LogGuard {
+    /// `None` if lines go to the journal.
+    stderr: Option<StderrLog>,
+}
+
+struct StderrLog {
+    worker: Option<WorkerGuard>,
+    dropped: ErrorCounter,
+}
+
 /// Initializes logging for the process. Lines of this program, without those of libraries, also go
-/// to `sink`.
+/// to `sink`. Panics are logged, because the standard message would block on an unread pipe.
 ///
 /// # Errors
 /// Fails if the filter is invalid or the journal is unreachable.
-pub fn init_logging(filter: &str, format: LogFormat, sink: Option<LogSink>) -> io::Result<()> {
+pub fn init_logging(
+    filter: &str,
+    format: LogFormat,
+    sink: Option<LogSink>,
+) -> io::Result<LogGuard> {
+    let own_filter = parse(filter)?;
+    let (layer, stderr) = output_layer(format)?;
     tracing_subscriber::registry()
-        .with(output_layer(format)?.with_filter(parse(filter)?.and(redact())))
+        .with(layer.with_filter(own_filter.and(redact())))
         .with(match sink {
             Some(sink) => Some(sink_layer(sink).with_filter(parse(filter)?)),
             None => None,
         })
         .init();
-    Ok(())
+    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "thread panicked")));
+    Ok(LogGuard { stderr })
+}
+
+impl LogGuard {
+    /// Returns a task that publishes how many lines were dropped, as a metric and, whenever there
+    /// were some, as a log line. It never ends.
+    pub fn report_dropped_lines(&self) -> impl Future<Output = ()> + Send + use<> {
+        let counter = self.stderr.as_ref().map(|log| log.dropped.clone());
+        async move {
+            let Some(counter) = counter else { return };
+            let mut ticks = tokio::time::interval(REPORT_INTERVAL);
+            let mut reported = 0;
+            loop {
+                ticks.tick().await;
+                let dropped = counter.dropped_lines() as u64;
+                metrics::counter!("berth_log_lines_dropped_total").absolute(dropped);
+                if dropped > reported {
+                    let lines = dropped - reported;
+                    tracing::warn!(
+                        lines,
+                        "log lines dropped: standard error was not read in time"
+                    );
+                    reported = dropped;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for StderrLog {
+    fn drop(&mut self) {
+        let worker = self.worker.take();
+        with_output_timeout(move || drop(worker));
+    }
+}
+
+/// Prints a line to standard error. Waits for [`OUTPUT_TIMEOUT`] at most if it is a pipe that is
+/// not read.
+pub fn print_error(line: String) {
+    with_output_timeout(move || {
+        let _ = writeln!(io::stderr(), "{line}");
+    });
+}
+
+/// Runs `write` on a thread of its own and waits for [`OUTPUT_TIMEOUT`] at most.
+fn with_output_timeout(write: impl FnOnce() + Send + 'static) {
+    let (done, finished) = mpsc::channel();
+    let started = thread::Builder::new().spawn(move || {
+        write();
+        let _ = done.send(());
+    });
+    if started.is_ok() {
+        let _ = finished.recv_timeout(OUTPUT_TIMEOUT);
+    }
 }
 
 fn parse(filter: &str) -> io::Result<EnvFilter> {
@@ -86,15 +172,35 @@ fn redact<S>() -> impl Filter<S> {
 
 type AnyLayer = Box<dyn Layer<tracing_subscriber::Registry> + Send + Sync>;
 
-fn output_layer(format: LogFormat) -> io::Result<AnyLayer> {
+fn output_layer(format: LogFormat) -> io::Result<(AnyLayer, Option<StderrLog>)> {
     match format {
         LogFormat::Auto if stderr_is_journal() => output_layer(LogFormat::Journald),
-        LogFormat::Auto | LogFormat::Text => Ok(fmt::layer()
-            .with_writer(io::stderr)
-            .with_ansi(io::stderr().is_terminal())
-            .boxed()),
-        LogFormat::Json => Ok(fmt::layer().json().with_writer(io::stderr).boxed()),
-        LogFormat::Journald => Ok(tracing_journald::layer()?.boxed()),
+        LogFormat::Auto | LogFormat::Text => {
+            let (writer, log) = StderrLog::start();
+            let layer = fmt::layer().with_writer(writer);
+            let layer = layer.with_ansi(io::stderr().is_terminal()).boxed();
+            Ok((layer, Some(log)))
+        }
+        LogFormat::Json => {
+            let (writer, log) = StderrLog::start();
+            let layer = fmt::layer().json().with_writer(writer).boxed();
+            Ok((layer, Some(log)))
+        }
+        LogFormat::Journald => Ok((tracing_journald::layer()?.boxed(), None)),
+    }
+}
+
+impl StderrLog {
+    /// Starts the thread that writes the lines.
+    fn start() -> (NonBlocking, StderrLog) {
+        let (writer, worker) = NonBlockingBuilder::default()
+            .lossy(true)
+            .buffered_lines_limit(MAX_QUEUED_LINES)
+            .thread_name("log")
+            .finish(io::stderr());
+        let dropped = writer.error_counter();
+        let worker = Some(worker);
+        (writer, StderrLog { worker, dropped })
     }
 }
 

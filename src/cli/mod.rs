@@ -18,7 +18,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use config_file::ConfigFileError;
-pub use logs::{LogFormat, LogSink, init_logging};
+pub use logs::{LogFormat, LogGuard, LogSink, init_logging, print_error};
 
 /// Browsers for agents, tests and data work.
 #[derive(Debug, Parser)]

@@ -308,12 +308,19 @@ impl ConnectionPermit {
     }
 }
 
-/// Middleware behind the guard: moves the connection of a request to the authenticated class.
+/// Marks the response to a request that has authenticated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Authenticated;
+
+/// Middleware behind the guard: moves the connection of a request to the authenticated class, and
+/// marks the response with [`Authenticated`].
 pub(super) async fn keep_authenticated(request: Request, next: Next) -> ApiResult<Response> {
     if let Some(permit) = request.extensions().get::<ConnectionPermit>() {
         permit.authenticate(request.extensions().get::<LinkId>())?;
     }
-    Ok(next.run(request).await)
+    let mut response = next.run(request).await;
+    response.extensions_mut().insert(Authenticated);
+    Ok(response)
 }
 
 impl Drop for Slot {

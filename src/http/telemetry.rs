@@ -1,6 +1,9 @@
 //! Telemetry of requests: id, trace, log line and metrics; also error format and panic handling.
 
-use std::{panic::AssertUnwindSafe, time::Instant};
+use std::{
+    panic::AssertUnwindSafe,
+    time::{Duration, Instant},
+};
 
 use axum::{
     extract::{MatchedPath, Request},
@@ -10,10 +13,28 @@ use axum::{
 };
 use futures::FutureExt;
 use http::{HeaderValue, header::X_CONTENT_TYPE_OPTIONS};
+use parking_lot::Mutex;
 use tracing::Instrument;
 
-use super::{ApiError, REQUEST_ID, RequestId, error::normalize_error, trace_context::TraceContext};
-use crate::request_scope::RequestScope;
+use super::{
+    ApiError, REQUEST_ID, RequestId, connections::Authenticated, error::normalize_error,
+    trace_context::TraceContext,
+};
+use crate::{rate_limit::RateLimit, request_scope::RequestScope};
+
+/// The average interval between the log lines of requests that have not authenticated.
+const UNAUTHENTICATED_LINE_INTERVAL: Duration = Duration::from_secs(1);
+/// The time by which a burst of these lines may run ahead of the average rate: 100 lines.
+const UNAUTHENTICATED_LINE_WINDOW: Duration = Duration::from_secs(100);
+
+/// The process's limit of log lines of requests that have not authenticated.
+static UNAUTHENTICATED_LINES: Mutex<LineLimit> = Mutex::new(LineLimit::new());
+
+/// Limits the rate of log lines, and counts those that are suppressed.
+struct LineLimit {
+    rate: RateLimit,
+    suppressed: u64,
+}
 
 /// Records each request; the outermost middleware.
 ///
@@ -21,7 +42,7 @@ use crate::request_scope::RequestScope;
 pub(super) async fn record_request(mut request: Request, next: Next) -> Response {
     let started_at = Instant::now();
     let id = RequestId::of(&request);
-    let method = request.method().clone();
+    let method = method_label(request.method());
     let route = request
         .extensions()
         .get::<MatchedPath>()
@@ -38,23 +59,26 @@ pub(super) async fn record_request(mut request: Request, next: Next) -> Response
         "request",
         id = id.as_str(),
         trace = trace.trace_id(),
-        %method,
+        method,
         route
     );
     let handle = async {
-        let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-            Ok(response) => normalize_error(response),
-            Err(panic) => ApiError::internal(panic_message(&*panic)).into_response(),
-        };
+        let (response, is_authenticated) =
+            match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+                Ok(response) => {
+                    let is_authenticated = response.extensions().get::<Authenticated>().is_some();
+                    (normalize_error(response), is_authenticated)
+                }
+                Err(panic) => {
+                    let error = ApiError::internal(panic_message(&*panic));
+                    (error.into_response(), false)
+                }
+            };
         let (status, elapsed) = (response.status().as_u16(), started_at.elapsed());
-        tracing::info!(
-            status,
-            duration_us = elapsed.as_micros() as u64,
-            "request completed"
-        );
+        log_completion(status, elapsed, is_authenticated);
         metrics::histogram!(
             "berth_http_request_seconds",
-            "method" => method_label(&method),
+            "method" => method,
             "route" => route.clone(),
             "status" => status.to_string()
         )
@@ -68,6 +92,47 @@ pub(super) async fn record_request(mut request: Request, next: Next) -> Response
     // a type for it.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// Logs a completed request. Lines of requests that have not authenticated are limited, because
+/// anyone can send any number of such requests.
+fn log_completion(status: u16, elapsed: Duration, is_authenticated: bool) {
+    if !is_authenticated {
+        match UNAUTHENTICATED_LINES.lock().next_line(Instant::now()) {
+            Some(0) => {}
+            Some(suppressed) => {
+                tracing::info!(
+                    suppressed,
+                    "lines of requests without a credential suppressed"
+                );
+            }
+            None => return,
+        }
+    }
+    tracing::info!(
+        status,
+        duration_us = elapsed.as_micros() as u64,
+        "request completed"
+    );
+}
+
+impl LineLimit {
+    const fn new() -> Self {
+        Self {
+            rate: RateLimit::new(UNAUTHENTICATED_LINE_INTERVAL, UNAUTHENTICATED_LINE_WINDOW),
+            suppressed: 0,
+        }
+    }
+
+    /// Returns how many lines were suppressed since the last one, or `None` if this one has to be.
+    fn next_line(&mut self, now: Instant) -> Option<u64> {
+        if self.rate.try_acquire(now.into()) {
+            return Some(std::mem::take(&mut self.suppressed));
+        }
+        self.suppressed += 1;
+        metrics::counter!("berth_log_lines_suppressed_total").increment(1);
+        None
+    }
 }
 
 /// Maps the method to a bounded set of label values: clients may send any method name, and each
@@ -91,4 +156,21 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned());
     format!("handler panicked: {}", text.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_limited_and_suppressed_ones_counted() {
+        let (mut limit, now) = (LineLimit::new(), Instant::now());
+        let logged = (0..1000).filter(|_| limit.next_line(now) == Some(0));
+        assert_eq!(logged.count(), 100);
+        let later = now + UNAUTHENTICATED_LINE_INTERVAL;
+        assert_eq!(limit.next_line(later), Some(900));
+        assert_eq!(limit.next_line(later), None);
+        let later = later + UNAUTHENTICATED_LINE_INTERVAL;
+        assert_eq!(limit.next_line(later), Some(1));
+    }
 }

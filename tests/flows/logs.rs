@@ -1,12 +1,119 @@
-//! Logs of a browser's host, through the control plane.
+//! Logs of a browser's host, through the control plane, and of the control plane itself.
 
-use std::{fs::OpenOptions, io::Write};
+use std::{
+    fs::OpenOptions,
+    io::{self, PipeWriter, Write},
+    net::SocketAddr,
+    process::Stdio,
+};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use reqwest::Method;
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+};
 
-use crate::support::{dev::Dev, events::Events};
+use crate::support::{
+    dev::{Answer, Dev, berth},
+    events::Events,
+    wait::{in_time, until},
+};
+
+/// Sends the same request `count` times on one connection, and reads the statuses of the responses.
+async fn send_pipelined(dev: &Dev, head: &str, count: usize) -> Vec<String> {
+    let address: SocketAddr = dev.base_url["http://".len()..].parse().unwrap();
+    let (from_server, mut to_server) = TcpStream::connect(address).await.unwrap().into_split();
+    let requests = head.repeat(count);
+    let sending = tokio::spawn(async move {
+        to_server.write_all(requests.as_bytes()).await.unwrap();
+        // Still open: the server closes a connection whose client has closed its side.
+        to_server
+    });
+    let mut lines = BufReader::new(from_server).lines();
+    let mut statuses = Vec::new();
+    while statuses.len() < count {
+        let line = lines.next_line().await.unwrap().expect("a response");
+        // A body without a line break is followed by the next status line.
+        if let Some((_, status)) = line.split_once("HTTP/1.1 ") {
+            statuses.push(status[..3].to_owned());
+        }
+    }
+    drop(sending.await.unwrap());
+    statuses
+}
+
+/// Returns the value of a counter without labels.
+async fn counter(dev: &Dev, name: &str) -> u64 {
+    let response = dev.request(Method::GET, "/metrics").send().await.unwrap();
+    let metrics = response.text().await.unwrap();
+    let mut values = metrics.lines().filter_map(|line| line.strip_prefix(name));
+    values
+        .next()
+        .map_or(0, |value| value.trim().parse().unwrap())
+}
+
+#[tokio::test]
+async fn unread_standard_error_does_not_stop_the_server() {
+    let (dev, _unread) = Dev::with_unread_stderr().await;
+    let head = format!(
+        "GET /browsers?limit=x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\n\r\n",
+        dev.api_key
+    );
+    // More than the pipe and the queue have room for.
+    let statuses = in_time("the responses", send_pipelined(&dev, &head, 8000)).await;
+    assert!(statuses.iter().all(|status| status == "400"));
+    until("the dropped lines in the metrics", async || {
+        (counter(&dev, "berth_log_lines_dropped_total").await > 1000).then_some(())
+    })
+    .await;
+    in_time("the end", dev.finish()).await;
+}
+
+#[tokio::test]
+async fn error_at_the_start_does_not_wait_for_standard_error_to_be_read() {
+    let (_unread, writer) = io::pipe().unwrap();
+    fill(&writer);
+    let mut command = berth(&["control", "--public-url", "ftp://host"]);
+    command.stderr(Stdio::from(writer));
+    let status = tokio::process::Command::from(command).status();
+    let status = in_time("the exit", status).await.unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+/// Writes to a pipe until there is no room.
+fn fill(mut pipe: &PipeWriter) {
+    fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    while pipe.write(&[b'x'; 512]).is_ok() {}
+    fcntl(pipe, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+}
+
+#[tokio::test]
+async fn requests_without_a_key_log_a_bounded_number_of_lines() {
+    const COUNT: usize = 5000;
+    let dev = Dev::start().await;
+    let method = Method::from_bytes(&[b'M'; 60_000]).unwrap();
+    Answer::of(dev.request(method, "/browsers"))
+        .await
+        .assert_error(405, "method_not_allowed");
+    let head = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
+    let statuses = in_time("the responses", send_pipelined(&dev, head, COUNT)).await;
+    assert!(statuses.iter().all(|status| status == "404"));
+    let suppressed = counter(&dev, "berth_log_lines_suppressed_total").await;
+    dev.get("/browsers").await;
+    let log = until("the last line", async || {
+        let log = dev.log();
+        log.contains("status=200").then_some(log)
+    })
+    .await;
+    assert!(log.len() < 100_000, "{} bytes of log", log.len());
+    assert!(!log.contains("MMMM"));
+    let logged = log.matches("status=404").count();
+    assert_eq!(suppressed as usize + logged, COUNT);
+    dev.finish().await;
+}
 
 #[tokio::test]
 async fn log_is_followed_through_control() {

@@ -12,7 +12,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, ChildStdout};
+use tokio::process::{Child, ChildStderr, ChildStdout};
 
 use super::processes;
 use super::requests::wrong_fields;
@@ -77,11 +77,25 @@ impl Dev {
         Dev::run(state, shell).await
     }
 
+    /// Starts with a pipe as standard error that is not read. Returns its other end.
+    pub async fn with_unread_stderr() -> (Dev, ChildStderr) {
+        let state = State::new();
+        let command = command(&state.path(), &[]);
+        let mut dev = Dev::spawn(state, command, Stdio::piped()).await;
+        let stderr = dev.child.stderr.take().unwrap();
+        (dev, stderr)
+    }
+
     async fn run(state: State, command: Command) -> Dev {
+        let log = fs::File::create(state.log()).unwrap();
+        Dev::spawn(state, command, log.into()).await
+    }
+
+    async fn spawn(state: State, command: Command, stderr: Stdio) -> Dev {
         let mut child = tokio::process::Command::from(command)
             .arg("--json")
             .stdout(Stdio::piped())
-            .stderr(fs::File::create(state.log()).unwrap())
+            .stderr(stderr)
             .spawn()
             .unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -188,7 +202,7 @@ impl Dev {
     }
 
     pub fn log(&self) -> String {
-        fs::read_to_string(self.state.log()).unwrap()
+        fs::read_to_string(self.state.log()).unwrap_or_default()
     }
 
     /// Returns all descendants that use the state directory, with their command lines.

@@ -20,7 +20,7 @@
 //! - [`frame_source`]: the thread that captures and encodes frames; [`frame_pacer`] decides when
 //!   the next frame is due and at which quality, [`frame`] encodes it.
 //! - [`viewer_input`]: receives a viewer's messages and performs them; [`viewer_queue`] is the
-//!   bounded queue between both halves, [`rate_limit`] bounds the rate of actions.
+//!   bounded queue between both halves.
 //! - [`keyboard`], [`wheel`]: convert DOM keys and scrolled pixels to X11 keys and wheel notches.
 //!
 //! A view without control has no queue and no input handler: any input message closes it.
@@ -40,7 +40,6 @@ mod frame;
 mod frame_pacer;
 mod frame_source;
 mod keyboard;
-mod rate_limit;
 mod viewer_input;
 mod viewer_queue;
 mod viewer_stream;

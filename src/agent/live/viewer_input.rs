@@ -12,7 +12,6 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     frame_source::FrameAcks,
     keyboard::{Keyboard, Stroke},
-    rate_limit::RateLimit,
     viewer_queue::{ViewerReceiver, ViewerSender},
     viewer_stream::sleep_until_some,
     wheel::Wheel,
@@ -26,12 +25,17 @@ use crate::{
         computer::KeyboardText,
         live::{AgentMessage, Coordinate, ViewerMessage},
     },
+    rate_limit::RateLimit,
     system::x11::{
         clipboard::ReadError,
         input::{InputError, Point},
     },
 };
 
+/// The average interval between a viewer's actions: 500 per second, which no human exceeds.
+const ACTION_INTERVAL: Duration = Duration::from_millis(2);
+/// The time by which a burst of actions may run ahead of the average rate.
+const BURST_WINDOW: Duration = Duration::from_millis(500);
 /// Attempts to queue one action while the input queue is full: for one second in all.
 const QUEUE_ATTEMPTS: u32 = 50;
 const QUEUE_RETRY_DELAY: Duration = Duration::from_millis(20);
@@ -69,7 +73,7 @@ impl ViewerInbox {
         Self {
             acks,
             sender,
-            rate_limit: RateLimit::default(),
+            rate_limit: RateLimit::new(ACTION_INTERVAL, BURST_WINDOW),
         }
     }
 
@@ -166,7 +170,7 @@ impl InputHandler {
             input: None,
             keyboard: Keyboard::default(),
             wheel: Wheel::default(),
-            rate_limit: RateLimit::default(),
+            rate_limit: RateLimit::new(ACTION_INTERVAL, BURST_WINDOW),
             copy_task: None,
         }
     }
