@@ -5,11 +5,16 @@
 //!                                          second signal ─▶ exit at once
 //! ```
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     task::JoinHandle,
+    time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -20,6 +25,7 @@ const FORCED_EXIT_CODE: i32 = 130;
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
     token: CancellationToken,
+    requested_at: Arc<OnceLock<Instant>>,
     tasks: TaskTracker,
 }
 
@@ -37,11 +43,11 @@ impl Shutdown {
         let shutdown = Self::new();
         let mut term = signal(SignalKind::terminate())?;
         let mut int = signal(SignalKind::interrupt())?;
-        let token = shutdown.token.clone();
+        let requested = shutdown.clone();
         tokio::spawn(async move {
             either_signal(&mut term, &mut int).await;
             tracing::info!("shutdown requested");
-            token.cancel();
+            requested.request();
             either_signal(&mut term, &mut int).await;
             std::process::exit(FORCED_EXIT_CODE);
         });
@@ -50,6 +56,7 @@ impl Shutdown {
 
     /// Requests the shutdown.
     pub fn request(&self) {
+        self.requested_at.get_or_init(Instant::now);
         self.token.cancel();
     }
 
@@ -68,6 +75,26 @@ impl Shutdown {
         tokio::select! {
             () = tokio::time::sleep(delay) => true,
             () = self.requested() => false,
+        }
+    }
+
+    /// Resolves when the shutdown was requested `delay` ago.
+    async fn requested_for(&self, delay: Duration) {
+        self.requested().await;
+        let requested_at = *self.requested_at.get_or_init(Instant::now);
+        tokio::time::sleep_until(requested_at + delay).await;
+    }
+
+    /// Resolves after `timeout`; during a shutdown when it was requested `deadline` ago instead, so
+    /// that the steps that follow fit into its grace period.
+    pub async fn timeout_or_deadline(&self, timeout: Duration, deadline: Duration) {
+        tokio::select! {
+            () = self.requested_for(deadline) => {}
+            () = tokio::time::sleep(timeout) => {
+                if self.is_requested() {
+                    self.requested_for(deadline).await;
+                }
+            }
         }
     }
 
@@ -98,5 +125,24 @@ async fn either_signal(term: &mut Signal, int: &mut Signal) {
     tokio::select! {
         _ = term.recv() => {}
         _ = int.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn deadline_of_a_requested_shutdown_replaces_the_timeout() {
+        const LONG: Duration = Duration::from_secs(3600);
+        let shutdown = Shutdown::new();
+        shutdown.timeout_or_deadline(Duration::ZERO, LONG).await;
+        let mut waiting = Box::pin(shutdown.timeout_or_deadline(LONG, Duration::ZERO));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        shutdown.request();
+        waiting.await;
+        let waiting = shutdown.timeout_or_deadline(Duration::ZERO, LONG);
+        let waited = tokio::time::timeout(Duration::from_millis(50), waiting).await;
+        assert!(waited.is_err(), "the timeout ended the wait");
     }
 }

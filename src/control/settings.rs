@@ -144,11 +144,31 @@ pub struct Config {
     pub fleet: FleetConfig,
 }
 
+/// The deadlines of the phases of a shutdown, counted from its request. The rest of its grace
+/// period is for the removal of the browsers' directories.
+#[derive(Debug, Clone, Copy)]
+pub struct StopDeadlines {
+    /// The agents have transferred their recordings.
+    pub replays: Duration,
+    /// The agents have exited. The others are killed then.
+    pub agents: Duration,
+}
+
+impl StopDeadlines {
+    fn within(grace_period: Duration) -> StopDeadlines {
+        StopDeadlines {
+            replays: grace_period.mul_f64(0.4),
+            agents: grace_period.mul_f64(0.7),
+        }
+    }
+}
+
 /// The validated configuration of browsers on this machine.
 #[derive(Debug, Clone)]
 pub struct FleetConfig {
     pub max_browsers: u32,
     pub start_timeout: Duration,
+    pub stop_deadlines: StopDeadlines,
     pub agent_program: PathBuf,
     /// The programs that agents and browsers run, as far as the settings name them.
     pub programs: Vec<PathBuf>,
@@ -187,18 +207,20 @@ impl Settings {
     /// Validates the settings without side effects. `log` is the log filter of the agents, too.
     pub fn check(&self, log: &str) -> Result<Config, SettingsError> {
         self.check_public_url()?;
+        let shutdown_grace_period = Duration::from_secs(self.stop_seconds);
+        let stop_deadlines = StopDeadlines::within(shutdown_grace_period);
         Ok(Config {
             listen: self.listen,
             state_dir: self.state.path()?,
             public_url: self.public_url.clone(),
-            shutdown_grace_period: Duration::from_secs(self.stop_seconds),
+            shutdown_grace_period,
             retention: Retention {
                 records: days(self.keep_days),
                 replays: days(self.keep_replay_days),
             },
             replay_bytes: self.replays_mb << 20,
             metrics_token: self.metrics_token()?,
-            fleet: self.fleet.check(log)?,
+            fleet: self.fleet.check(log, stop_deadlines)?,
         })
     }
 
@@ -232,7 +254,11 @@ fn days(count: u32) -> Duration {
 }
 
 impl FleetSettings {
-    fn check(&self, log: &str) -> Result<FleetConfig, SettingsError> {
+    fn check(
+        &self,
+        log: &str,
+        stop_deadlines: StopDeadlines,
+    ) -> Result<FleetConfig, SettingsError> {
         let agent_program = match &self.agent_program {
             Some(path) => existing_file("agent-program", path)?,
             None => std::env::current_exe().map_err(SettingsError::OwnProgram)?,
@@ -248,6 +274,7 @@ impl FleetSettings {
         Ok(FleetConfig {
             max_browsers: self.max_browsers,
             start_timeout: Duration::from_secs(self.start_seconds),
+            stop_deadlines,
             agent_program,
             programs: programs.into_iter().flatten().collect(),
             agent_options: self.agent_options(log, chromium, script_worker)?,

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use berth::api::ids::ReplayId;
 use nix::sys::signal::{Signal, kill};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
@@ -50,6 +51,18 @@ async fn empty_database_beside_replays_is_refused() {
 }
 
 #[tokio::test]
+async fn session_secret_of_another_length_is_refused() {
+    let state = Dev::start().await.finish().await;
+    let secret = state.path().join("session-secret");
+    fs::write(&secret, "a").unwrap();
+    let output = print(command(&state.path(), &[])).await;
+    assert_eq!(output.status.code(), Some(1), "{}", output.stderr);
+    let expected = "session-secret must contain 64 hexadecimal digits; it has 1 characters";
+    assert!(output.stderr.contains(expected), "{}", output.stderr);
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "a");
+}
+
+#[tokio::test]
 async fn damaged_database_log_loses_no_key_and_no_replay() {
     let dev = Dev::start().await;
     let key = dev.api_key.clone();
@@ -68,6 +81,26 @@ async fn damaged_database_log_loses_no_key_and_no_replay() {
     assert_eq!(dev.api_key, key);
     assert_eq!(dev.get("/browsers").await.status, StatusCode::OK);
     assert_eq!(fs::read_to_string(&replay).unwrap(), "video");
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn frozen_agent_is_killed_within_the_grace_period_of_a_shutdown() {
+    let dev = Dev::with(&["--stop-seconds", "10"]).await;
+    let browser = dev.browser(json!({})).await;
+    // A recording that the agent does not transfer.
+    let (id, replay) = (
+        browser["session_id"].as_str().unwrap(),
+        ReplayId::generate(),
+    );
+    dev.sql(&format!(
+        "INSERT INTO replays (id, project_id, browser_id, state, started_at) \
+         SELECT '{replay}', project_id, id, 'recording', 0 FROM browsers WHERE id = '{id}'"
+    ))
+    .await;
+    let agents = dev.descendants_with(" agent ");
+    assert_eq!(agents.len(), 1);
+    kill(agents[0], Signal::SIGSTOP).unwrap();
     dev.finish().await;
 }
 

@@ -14,7 +14,8 @@ use crate::{
 
 /// The first and the longest delay between two polls of an agent that has recordings to fetch.
 const POLL_DELAY: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(30));
-/// The longest wait at the end of a browser for its agent to transfer all recordings.
+/// The longest wait at the end of a browser for its agent to transfer all recordings, except during
+/// a shutdown.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest wait at the end of a browser for the recordings its host left behind to be stored.
 /// Storing them continues in the background.
@@ -104,7 +105,8 @@ impl Browsers {
         }
     }
 
-    /// Stops the recordings of an ending browser and fetches them, within [`SAVE_TIMEOUT`].
+    /// Stops the recordings of an ending browser and fetches them, within [`SAVE_TIMEOUT`] or the
+    /// deadline of a shutdown.
     pub(super) async fn save_replays(&self, browser: &BrowserHandle) {
         let replays = &self.inner.replays;
         let saving = async {
@@ -124,12 +126,17 @@ impl Browsers {
                 tracing::warn!(browser = %browser.id(), %error, "cannot fetch replays from agent");
             }
         };
-        if timeout(SAVE_TIMEOUT, saving).await.is_err() {
-            tracing::warn!(
+        let deadline = self.inner.fleet.stop_deadlines().replays;
+        let expired = self
+            .inner
+            .shutdown
+            .timeout_or_deadline(SAVE_TIMEOUT, deadline);
+        tokio::select! {
+            () = saving => {}
+            () = expired => tracing::warn!(
                 browser = %browser.id(),
-                timeout = ?SAVE_TIMEOUT,
                 "fetching replays timed out; they are taken from the stopped host"
-            );
+            ),
         }
     }
 

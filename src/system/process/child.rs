@@ -272,15 +272,26 @@ impl Child {
     ///
     /// # Errors
     /// Fails if the kernel does not report the exit status.
-    pub async fn terminate(mut self, grace_period: Duration) -> io::Result<ExitStatus> {
+    pub async fn terminate(self, grace_period: Duration) -> io::Result<ExitStatus> {
+        self.terminate_until(time::sleep(grace_period)).await
+    }
+
+    /// Ends the group with SIGTERM, and with SIGKILL when `expired` resolves.
+    ///
+    /// # Errors
+    /// Fails if the kernel does not report the exit status.
+    pub async fn terminate_until(
+        mut self,
+        expired: impl Future<Output = ()>,
+    ) -> io::Result<ExitStatus> {
         self.signal(Signal::SIGTERM);
-        if let Ok(status) = time::timeout(grace_period, self.wait()).await {
-            return status;
+        tokio::select! {
+            status = self.wait() => return status,
+            () = expired => {}
         }
         tracing::warn!(
             child = self.name,
             pid = self.pid,
-            ?grace_period,
             "child did not end within its grace period, killing it"
         );
         self.kill().await

@@ -47,7 +47,11 @@ use super::{
 };
 use crate::{
     api::ids::BrowserId,
-    control::{keys::random_hex, settings::FleetConfig, state_dir::StateDir},
+    control::{
+        keys::random_hex,
+        settings::{FleetConfig, StopDeadlines},
+        state_dir::StateDir,
+    },
     shutdown::Shutdown,
     state_dir::mode_around_chromium,
 };
@@ -120,6 +124,11 @@ impl LocalFleet {
         self.inner.config.start_timeout
     }
 
+    /// Returns the deadlines of the phases of a shutdown.
+    pub fn stop_deadlines(&self) -> StopDeadlines {
+        self.inner.config.stop_deadlines
+    }
+
     /// Starts the agent of browser `id` and returns when it listens. Its browser is still starting.
     pub async fn start(
         &self,
@@ -153,7 +162,15 @@ impl LocalFleet {
             }
         };
         let (host, controller) = Host::new(address, token, options, inner.client.clone());
-        let supervisor = Supervisor::new(id.clone(), command, directory, controller, permit);
+        let stop_deadline = inner.config.stop_deadlines.agents;
+        let supervisor = Supervisor::new(
+            id.clone(),
+            command,
+            directory,
+            controller,
+            stop_deadline,
+            permit,
+        );
         inner.shutdown.spawn(supervisor.run(child));
         Ok(host)
     }

@@ -14,7 +14,8 @@ use super::{
 };
 use crate::{api::ids::BrowserId, backoff::Backoff, system::process::child::Child};
 
-/// The time in which an agent must exit. It stops its own children before it does.
+/// The time in which an agent must exit, except during a shutdown. It stops its own children before
+/// it does.
 const AGENT_STOP_GRACE_PERIOD: Duration = Duration::from_secs(20);
 /// The first and the longest delay before an agent is restarted.
 const RESTART_DELAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -28,6 +29,8 @@ pub(super) struct Supervisor {
     command: AgentCommand,
     directory: HostDirectory,
     controller: HostController,
+    /// When the agent must have exited after the request of a shutdown.
+    stop_deadline: Duration,
     restarts: Restarts,
     _permit: HostPermit,
 }
@@ -38,6 +41,7 @@ impl Supervisor {
         command: AgentCommand,
         directory: HostDirectory,
         controller: HostController,
+        stop_deadline: Duration,
         permit: HostPermit,
     ) -> Supervisor {
         Supervisor {
@@ -45,6 +49,7 @@ impl Supervisor {
             command,
             directory,
             controller,
+            stop_deadline,
             restarts: Restarts::default(),
             _permit: permit,
         }
@@ -57,7 +62,10 @@ impl Supervisor {
             let status = tokio::select! {
                 status = child.wait() => status,
                 () = self.controller.stop_requested() => {
-                    if let Err(error) = child.terminate(AGENT_STOP_GRACE_PERIOD).await {
+                    let shutdown = &self.directory.shutdown;
+                    let expired =
+                        shutdown.timeout_or_deadline(AGENT_STOP_GRACE_PERIOD, self.stop_deadline);
+                    if let Err(error) = child.terminate_until(expired).await {
                         tracing::error!(browser = %self.id, %error, "cannot stop agent");
                     }
                     break;
