@@ -7,8 +7,8 @@ use std::{
     fs::{self, DirBuilder},
     io,
     ops::Range,
-    os::unix::fs::DirBuilderExt,
-    path::Path,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -26,6 +26,8 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 use tokio_util::io::ReaderStream;
+
+use crate::state_dir::PRIVATE_FILE;
 
 /// The most parts that are being written while the next one is read.
 const MAX_PENDING_PARTS: usize = 2;
@@ -76,22 +78,24 @@ pub struct PutLimits {
 #[derive(Debug, Clone)]
 pub struct BlobStore {
     store: Arc<dyn ObjectStore>,
+    directory: PathBuf,
 }
 
 impl BlobStore {
     /// Opens a store in a local directory, creating it if it is missing.
     ///
     /// Removes files that a killed process left incomplete, so no other process may use the
-    /// directory.
-    pub fn open_local(directory: &Path) -> io::Result<BlobStore> {
+    /// directory. Other files than those of blobs whose key is `is_own` stay.
+    pub fn open_local(directory: &Path, is_own: fn(&str) -> bool) -> io::Result<BlobStore> {
         let mut private = DirBuilder::new();
         private.mode(0o700).recursive(true).create(directory)?;
-        remove_incomplete(directory)?;
+        remove_incomplete(directory, "", is_own)?;
         let store = LocalFileSystem::new_with_prefix(directory).map_err(io::Error::other)?;
         Ok(BlobStore {
             // Synced, because the caller removes the source of a stored blob. The blob must
             // survive a power failure after that.
             store: Arc::new(store.with_fsync(true)),
+            directory: directory.to_owned(),
         })
     }
 
@@ -133,7 +137,15 @@ impl BlobStore {
             }
         }
         upload.finish().await.map_err(BlobError::from)?;
+        self.make_private(key).await?;
         Ok(size)
+    }
+
+    /// Makes the file of a blob readable by its owner only. The directory already is.
+    async fn make_private(&self, key: &str) -> Result<(), BlobError> {
+        let mode = fs::Permissions::from_mode(PRIVATE_FILE);
+        let changed = tokio::fs::set_permissions(self.directory.join(key), mode).await;
+        changed.map_err(to_store_error)
     }
 
     /// Reads a range of a blob. The read completes even if the blob is removed meanwhile.
@@ -157,12 +169,7 @@ impl BlobStore {
                 use tokio::io::AsyncSeekExt;
                 let mut file = File::from_std(file);
                 let position = file.seek(io::SeekFrom::Start(range.start)).await;
-                position.map_err(|error| {
-                    BlobError::Store(object_store::Error::Generic {
-                        store: "local",
-                        source: error.into(),
-                    })
-                })?;
+                position.map_err(to_store_error)?;
                 ReaderStream::with_capacity(file.take(length), CHUNK).boxed()
             }
             GetResultPayload::Stream(stream) => stream.map_err(io::Error::other).boxed(),
@@ -210,21 +217,32 @@ impl BlobStore {
     }
 }
 
-/// Removes the temporary files of interrupted writes. `LocalFileSystem` writes a blob to its path
-/// with `#` and a number appended, and renames it when it is complete.
-fn remove_incomplete(directory: &Path) -> io::Result<()> {
+fn to_store_error(error: io::Error) -> BlobError {
+    BlobError::Store(object_store::Error::Generic {
+        store: "local",
+        source: error.into(),
+    })
+}
+
+/// Removes the temporary files of interrupted writes below `prefix`. `LocalFileSystem` writes a
+/// blob to its path with `#` and a number appended, and renames it when it is complete.
+fn remove_incomplete(directory: &Path, prefix: &str, is_own: fn(&str) -> bool) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        let path = entry.path();
-        if entry.file_type()?.is_dir() {
-            remove_incomplete(&path)?;
+        let (path, name) = (entry.path(), entry.file_name());
+        let Some(name) = name.to_str() else { continue };
+        // Links are neither followed nor removed.
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            remove_incomplete(&path, &format!("{prefix}{name}/"), is_own)?;
             continue;
         }
-        let name = entry.file_name();
-        let incomplete = name.to_str().and_then(|name| name.rsplit_once('#'));
         let is_number =
             |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        if incomplete.is_some_and(|(_, number)| is_number(number)) {
+        let is_incomplete = name
+            .rsplit_once('#')
+            .is_some_and(|(name, number)| is_number(number) && is_own(&format!("{prefix}{name}")));
+        if kind.is_file() && is_incomplete {
             fs::remove_file(&path)?;
         }
     }
@@ -242,9 +260,13 @@ mod tests {
         time: Duration::from_secs(60),
     };
 
+    fn is_own(key: &str) -> bool {
+        key.starts_with("a/") || !key.contains('/')
+    }
+
     fn store() -> (tempfile::TempDir, BlobStore) {
         let directory = tempfile::tempdir().unwrap();
-        let blobs = BlobStore::open_local(&directory.path().join("blobs")).unwrap();
+        let blobs = BlobStore::open_local(&directory.path().join("blobs"), is_own).unwrap();
         (directory, blobs)
     }
 
@@ -326,8 +348,27 @@ mod tests {
         blobs.put("a/one", chunks(1), LIMITS).await.unwrap();
         let directory = directory.path().join("blobs");
         fs::write(directory.join("a/two#1"), "half").unwrap();
-        let blobs = BlobStore::open_local(&directory).unwrap();
+        // Files of another program.
+        fs::create_dir(directory.join("other")).unwrap();
+        let others = ["other/report#2026", "a/two#x"].map(|name| directory.join(name));
+        for path in &others {
+            fs::write(path, "").unwrap();
+        }
+        let link = directory.join("a/link#1");
+        std::os::unix::fs::symlink(&others[0], &link).unwrap();
+        let blobs = BlobStore::open_local(&directory, is_own).unwrap();
         assert!(!directory.join("a/two#1").exists());
-        assert_eq!(blobs.list("").await.unwrap(), ["a/one"]);
+        for path in others.iter().chain([&link]) {
+            assert!(path.exists(), "{}", path.display());
+        }
+        assert_eq!(blobs.size("a/one").await.unwrap(), Some(1 << 20));
+    }
+
+    #[tokio::test]
+    async fn blobs_are_readable_by_their_owner_only() {
+        let (directory, blobs) = store();
+        blobs.put("a/one", chunks(1), LIMITS).await.unwrap();
+        let found = fs::metadata(directory.path().join("blobs/a/one")).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, PRIVATE_FILE);
     }
 }

@@ -83,6 +83,8 @@ const RESERVED_DESCRIPTORS: usize = 64;
 const DESCRIPTORS_PER_BROWSER: usize = 8;
 /// Holds the secret that signs session tokens, so that tokens of an earlier run stay valid.
 const SESSION_SECRET_FILE: &str = "session-secret";
+/// The length of the secret, that of the signature's hash.
+const SESSION_SECRET_BYTES: usize = 32;
 
 /// Why control does not start, or stops.
 #[derive(Debug, thiserror::Error)]
@@ -222,7 +224,8 @@ pub async fn start(
     let address = listener.local_addr().map_err(ControlError::Serve)?;
     let (store, default_project) = open_store(&state_dir).await?;
     let fleet = LocalFleet::new(config.fleet.clone(), &state_dir, shutdown.clone());
-    let blobs = BlobStore::open_local(&state_dir.blobs()).map_err(ControlError::Blobs)?;
+    let blobs = BlobStore::open_local(&state_dir.blobs(), replays::is_blob_key);
+    let blobs = blobs.map_err(ControlError::Blobs)?;
     let orphaned = state_dir.orphaned_recordings();
     let max_bytes = config.replay_bytes;
     let replays = Replays::new(store.clone(), blobs, orphaned, max_bytes, shutdown.clone());
@@ -350,10 +353,10 @@ fn router(control: &Control, agent: OpenApi, metrics: Metrics) -> Router {
 }
 
 fn session_secret(state_dir: &StateDir) -> Result<SecretSlice<u8>, StateDirError> {
-    let secret = match state_dir.read_secret(SESSION_SECRET_FILE)? {
+    let secret = match state_dir.read_hex_secret(SESSION_SECRET_FILE, SESSION_SECRET_BYTES)? {
         Some(secret) => secret,
         None => {
-            let fresh = random_hex::<32>();
+            let fresh = random_hex::<SESSION_SECRET_BYTES>();
             state_dir.write_secret(SESSION_SECRET_FILE, &fresh)?;
             fresh.into()
         }

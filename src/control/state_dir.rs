@@ -8,12 +8,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use crate::state_dir::{
     FileLock, LockError, PRIVATE_DIRECTORY, PRIVATE_FILE, mode_around_chromium, open_private_file,
     set_mode,
 };
+
+#[cfg(test)]
+mod tests;
 
 /// The most bytes of a secret that are read. Secrets are one line of text.
 const MAX_SECRET_BYTES: u64 = 4096;
@@ -41,6 +44,22 @@ pub enum StateDirError {
         "{path} is accessible to other users and contains other files; select another directory with --state-dir, or make it private: chmod 700 {path}"
     )]
     Shared { path: String },
+    #[error("{path} belongs to another user; only this user's directories are used")]
+    ForeignPart { path: String },
+    #[error(
+        "{path} is a link to a directory that is accessible to other users; make that private: chmod 700 {target}"
+    )]
+    SharedTarget { path: String, target: String },
+    #[error("{path} is not a directory")]
+    NotADirectory { path: String },
+    #[error(
+        "{path} must contain {expected} hexadecimal digits; it has {found} characters; restore it, or remove it to invalidate all links and have a new one created"
+    )]
+    InvalidSecret {
+        path: String,
+        expected: usize,
+        found: usize,
+    },
     #[error("no home directory; select a state directory with --state-dir")]
     NoHome,
 }
@@ -72,7 +91,7 @@ impl StateDir {
         make_private(&absolute)?;
         let state_dir = StateDir { root: absolute };
         for directory in [state_dir.blobs(), state_dir.orphaned_recordings()] {
-            create_private(&directory).map_err(|source| io_error(&directory, source))?;
+            create_private(&directory)?;
         }
         Ok(state_dir)
     }
@@ -130,12 +149,16 @@ impl StateDir {
             }
             Err(LockError::Io(source)) => return Err(io_error(&path, source)),
         };
-        // The process id is only for the error message of another process.
+        // The process id is only for the error message of another process. On a full disk there is
+        // no room for it.
         let file = lock.file();
-        file.set_len(0)
+        let written = file
+            .set_len(0)
             .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()))
-            .map_err(|source| io_error(&path, source))?;
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
+        if let Err(error) = written {
+            tracing::warn!(%error, path = %path.display(), "cannot write the process id");
+        }
         Ok(lock)
     }
 
@@ -171,6 +194,28 @@ impl StateDir {
             .map_err(|source| io_error(&path, source))?;
         let secret = text.trim();
         Ok((!secret.is_empty()).then(|| SecretString::from(secret)))
+    }
+
+    /// Reads a secret of `bytes` bytes as hexadecimal digits in the file `name`, if there is one.
+    pub fn read_hex_secret(
+        &self,
+        name: &str,
+        bytes: usize,
+    ) -> Result<Option<SecretString>, StateDirError> {
+        let Some(secret) = self.read_secret(name)? else {
+            return Ok(None);
+        };
+        let (text, expected) = (secret.expose_secret(), 2 * bytes);
+        let found = text.chars().count();
+        if found != expected || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            let path = self.root.join(name).display().to_string();
+            return Err(StateDirError::InvalidSecret {
+                path,
+                expected,
+                found,
+            });
+        }
+        Ok(Some(secret))
     }
 
     /// Writes a secret to the file `name` atomically, readable by its owner only.
@@ -222,12 +267,36 @@ fn make_private(directory: &Path) -> Result<(), StateDirError> {
     set_mode(directory, mode).map_err(with_path)
 }
 
-fn create_private(directory: &Path) -> io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(PRIVATE_DIRECTORY)
-        .create(directory)?;
-    set_mode(directory, PRIVATE_DIRECTORY)
+/// Creates a directory that only its owner can enter. Makes an existing one so, unless it is
+/// reached through a link: that one must be private already, because it may have other uses.
+fn create_private(directory: &Path) -> Result<(), StateDirError> {
+    let with_path = |source| io_error(directory, source);
+    let path = || directory.display().to_string();
+    match DirBuilder::new().mode(PRIVATE_DIRECTORY).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(with_path(error)),
+        _ => {}
+    }
+    let found = fs::metadata(directory).map_err(with_path)?;
+    if !found.is_dir() {
+        return Err(StateDirError::NotADirectory { path: path() });
+    }
+    if found.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(StateDirError::ForeignPart { path: path() });
+    }
+    if found.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    if fs::symlink_metadata(directory)
+        .map_err(with_path)?
+        .is_symlink()
+    {
+        let target = fs::canonicalize(directory).map_err(with_path)?;
+        return Err(StateDirError::SharedTarget {
+            path: path(),
+            target: target.display().to_string(),
+        });
+    }
+    set_mode(directory, PRIVATE_DIRECTORY).map_err(with_path)
 }
 
 /// Returns " by process N" if the file of the lock contains a process id.
@@ -243,139 +312,4 @@ fn describe_lock_owner(file: File) -> String {
 fn io_error(path: &Path, source: io::Error) -> StateDirError {
     let path = path.display().to_string();
     StateDirError::Io { path, source }
-}
-
-#[cfg(test)]
-mod tests {
-    use secrecy::ExposeSecret;
-
-    use super::*;
-
-    fn state_dir() -> (tempfile::TempDir, StateDir) {
-        let directory = tempfile::tempdir().unwrap();
-        let dir = StateDir::open(&directory.path().join("a/b")).unwrap();
-        (directory, dir)
-    }
-
-    #[test]
-    fn new_directory_is_private() {
-        let (_directory, dir) = state_dir();
-        assert_eq!(mode(dir.path()), mode_around_chromium());
-        assert_eq!(mode(dir.path()) & 0o066, 0);
-        for inner in [dir.blobs(), dir.orphaned_recordings()] {
-            assert_eq!(mode(&inner), 0o700, "{}", inner.display());
-        }
-    }
-
-    fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().permissions().mode() & 0o777
-    }
-
-    fn make_accessible(path: &Path) {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-
-    #[test]
-    fn accessible_directory_is_made_private_if_it_has_no_other_files() {
-        let directory = tempfile::tempdir().unwrap();
-        make_accessible(directory.path());
-        StateDir::open(directory.path()).unwrap();
-        assert_eq!(mode(directory.path()), mode_around_chromium());
-        for inner in ["blobs", "left-replays"] {
-            fs::remove_dir(directory.path().join(inner)).unwrap();
-        }
-
-        fs::write(directory.path().join("other"), "").unwrap();
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        make_private(directory.path()).unwrap();
-        assert_eq!(mode(directory.path()), 0o700);
-        make_accessible(directory.path());
-        assert!(matches!(
-            StateDir::open(directory.path()),
-            Err(StateDirError::Shared { .. })
-        ));
-        assert_eq!(mode(directory.path()), 0o755);
-
-        // The state directory of an earlier run.
-        fs::write(directory.path().join("lock"), "").unwrap();
-        StateDir::open(directory.path()).unwrap();
-        assert_eq!(mode(directory.path()), mode_around_chromium());
-    }
-
-    #[test]
-    fn directory_of_another_user_is_rejected() {
-        let directory = tempfile::tempdir().unwrap();
-        let foreign = if nix::unistd::geteuid().is_root() {
-            let other_user = nix::unistd::Uid::from_raw(65_534);
-            nix::unistd::chown(directory.path(), Some(other_user), None).unwrap();
-            directory.path()
-        } else {
-            Path::new("/")
-        };
-        let rejected = StateDir::open(foreign).unwrap_err();
-        assert!(matches!(rejected, StateDirError::Foreign { .. }));
-    }
-
-    #[tokio::test]
-    async fn prepared_database_is_private() {
-        let (_directory, dir) = state_dir();
-        let database = dir.database();
-        fs::write(&database, "").unwrap();
-        make_accessible(&database);
-        let prepared = dir.prepare_database().unwrap();
-        let opened = crate::control::store::Store::open_sqlite(&prepared).await;
-        let _open = opened.unwrap();
-        for file in ["berth.db", "berth.db-wal", "berth.db-shm"] {
-            assert_eq!(mode(&dir.path().join(file)), 0o600, "{file}");
-        }
-    }
-
-    #[test]
-    fn lock_error_names_the_process_that_holds_it() {
-        let (_directory, dir) = state_dir();
-        let lock = dir.lock().unwrap();
-        let message = dir.lock().unwrap_err().to_string();
-        let pid = std::process::id();
-        assert!(
-            message.contains(&format!("in use by process {pid}")),
-            "{message}"
-        );
-        drop(lock);
-        dir.lock().unwrap();
-    }
-
-    #[test]
-    fn secret_is_stored_privately_and_read_again() {
-        let (_directory, dir) = state_dir();
-        assert!(dir.read_secret("s").unwrap().is_none());
-        dir.write_secret("s", "one").unwrap();
-        dir.write_secret("s", "two").unwrap();
-        let found = dir.read_secret("s").unwrap().unwrap();
-        assert_eq!(found.expose_secret(), "two");
-
-        let path = dir.path().join("s");
-        assert_eq!(
-            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o600
-        );
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(matches!(
-            dir.read_secret("s"),
-            Err(StateDirError::Exposed { .. })
-        ));
-    }
-
-    #[test]
-    fn default_path_follows_the_xdg_specification() {
-        let path = |xdg: Option<&str>, home: Option<&str>| {
-            StateDir::default_path(xdg.map(Path::new), home.map(Path::new)).ok()
-        };
-        assert_eq!(path(Some("/x"), Some("/h")), Some("/x/berth".into()));
-        assert_eq!(path(None, Some("/h")), Some("/h/.local/state/berth".into()));
-        assert_eq!(
-            path(Some("x"), Some("/h")),
-            Some("/h/.local/state/berth".into())
-        );
-        assert_eq!(path(None, None), None);
-    }
 }

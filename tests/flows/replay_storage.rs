@@ -28,7 +28,7 @@ use berth::{
         browsers::state::EndReason,
         fleet::{AgentClient, ReplayClient},
         purge::{ClockReading, Purge, Retention, SUSPENSION},
-        replays::{MAX_REPLAYS_PER_BROWSER, Replays, state::State as ReplayState},
+        replays::{MAX_REPLAYS_PER_BROWSER, Replays, is_blob_key, state::State as ReplayState},
         store::{NewBrowserRow, ReplayRow, StateFilter, Store},
     },
     shutdown::Shutdown,
@@ -310,7 +310,7 @@ fn service(
     room: u64,
     shutdown: &Shutdown,
 ) -> Replays {
-    let blobs = BlobStore::open_local(&directory.path().join("blobs")).unwrap();
+    let blobs = BlobStore::open_local(&directory.path().join("blobs"), is_blob_key).unwrap();
     let orphans = directory.path().join("orphans");
     Replays::new(store.clone(), blobs, orphans, room, shutdown.clone())
 }

@@ -419,6 +419,11 @@ fn blob_key(id: &ReplayId) -> String {
     format!("{BLOB_PREFIX}/{id}.mp4")
 }
 
+/// Returns whether a blob with this key is the file of a replay.
+pub fn is_blob_key(key: &str) -> bool {
+    replay_id(key).is_some_and(|id| blob_key(&id) == key)
+}
+
 fn replay_id(blob_key: &str) -> Option<ReplayId> {
     let name = blob_key.rsplit('/').next()?;
     name.strip_suffix(".mp4")?.parse().ok()
