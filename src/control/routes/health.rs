@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::{
     control::store::Store,
-    http::{ApiError, ApiResult, Json},
+    http::{ApiResult, Json},
 };
 
 /// The health of the server.
@@ -23,7 +23,7 @@ pub(crate) struct Health {
 #[utoipa::path(get, path = "/health",
     operation_id = "get_health", tag = crate::api::groups::SERVER, responses((status = 200, body = Health)))]
 pub(crate) async fn health(State(store): State<Store>) -> ApiResult<Json<Health>> {
-    store.ping().await.map_err(ApiError::internal)?;
+    store.ping().await?;
     Ok(Json(Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),

@@ -1,11 +1,13 @@
 //! The routes of control. The directories repeat the URL tree.
 
+use std::time::Duration;
+
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use self::auth::SESSION_PARAMETER;
-use super::Control;
-use crate::http::{ApiInfo, SessionRoutes};
+use super::{Control, store::StoreError};
+use crate::http::{ApiError, ApiInfo, SessionRoutes};
 
 pub mod auth;
 mod browsers;
@@ -29,6 +31,24 @@ pub const API_INFO: ApiInfo = ApiInfo {
     }),
 };
 
+/// `Retry-After` of requests for which the disk has no room.
+const DISK_FULL_RETRY_AFTER: Duration = Duration::from_secs(60);
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::DiskFull(cause) => {
+                tracing::error!(%cause, "the disk of the database is full");
+                let message = "the disk of the server is full";
+                ApiError::unavailable(message, DISK_FULL_RETRY_AFTER)
+            }
+            error @ (StoreError::UniqueViolation(_)
+            | StoreError::Corrupt { .. }
+            | StoreError::Database(_)) => ApiError::internal(error),
+        }
+    }
+}
+
 /// Returns the routes that need no credential.
 pub fn open() -> OpenApiRouter<Control> {
     OpenApiRouter::new().routes(routes!(health::health))
@@ -41,4 +61,23 @@ pub fn guarded(agent: OpenApi) -> OpenApiRouter<Control> {
         .merge(auth::router())
         .merge(browsers::router(agent))
         .merge(org::router())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_disk_is_a_temporary_error() {
+        let full = ApiError::from(StoreError::DiskFull("no room".to_owned()));
+        assert_eq!(
+            (full.status().as_u16(), &*full.body().code),
+            (503, "unavailable")
+        );
+        let other = ApiError::from(StoreError::Corrupt {
+            field: "time",
+            value: "-".to_owned(),
+        });
+        assert_eq!(other.status(), 500);
+    }
 }

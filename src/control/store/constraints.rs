@@ -52,20 +52,27 @@ const SQLITE_MESSAGE: &str = "UNIQUE constraint failed: ";
 
 /// Returns the unique constraint that caused `error`, or `None` for any other error.
 pub(super) fn violated_constraint(error: &DbErr) -> Option<UniqueConstraint> {
-    let (DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error))) =
-        error
-    else {
-        return None;
-    };
-    let sqlx::Error::Database(error) = &**error else {
-        return None;
-    };
+    let error = database_error(error)?;
     if !error.is_unique_violation() {
         return None;
     }
     match error.constraint() {
         Some(name) => find(|(_, constraint, _)| *constraint == name),
-        None => violated_columns(&**error),
+        None => violated_columns(error),
+    }
+}
+
+/// Returns the error that the database itself reported, if it did.
+pub(super) fn database_error(error: &DbErr) -> Option<&dyn DatabaseError> {
+    let (DbErr::Exec(RuntimeErr::SqlxError(error))
+    | DbErr::Query(RuntimeErr::SqlxError(error))
+    | DbErr::Conn(RuntimeErr::SqlxError(error))) = error
+    else {
+        return None;
+    };
+    match &**error {
+        sqlx::Error::Database(error) => Some(&**error),
+        _ => None,
     }
 }
 

@@ -59,14 +59,28 @@ pub enum StoreError {
     /// A row contains a value that this program never writes.
     #[error("invalid {field} in the database: {value:?}")]
     Corrupt { field: &'static str, value: String },
+    /// A write found no room. Everything else may still work.
+    #[error("the disk of the database is full: {0}")]
+    DiskFull(String),
     #[error("database: {0}")]
     Database(DbErr),
+}
+
+/// SQLite's code of a write for which there is no room, SQLITE_FULL.
+const SQLITE_FULL: &str = "13";
+/// PostgreSQL's code of the same, disk_full.
+const POSTGRES_DISK_FULL: &str = "53100";
+
+fn is_disk_full(error: &DbErr) -> bool {
+    let code = constraints::database_error(error).and_then(|error| error.code());
+    code.is_some_and(|code| code == SQLITE_FULL || code == POSTGRES_DISK_FULL)
 }
 
 impl From<DbErr> for StoreError {
     fn from(error: DbErr) -> Self {
         match constraints::violated_constraint(&error) {
             Some(constraint) => StoreError::UniqueViolation(constraint),
+            None if is_disk_full(&error) => StoreError::DiskFull(error.to_string()),
             None => StoreError::Database(error),
         }
     }
@@ -161,5 +175,36 @@ fn corrupt(field: &'static str, value: impl ToString) -> StoreError {
     StoreError::Corrupt {
         field,
         value: value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn write_without_room_is_disk_full() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let store = Store::open_sqlite(&path).await.unwrap();
+        store.default_project("default", Utc::now()).await.unwrap();
+        // SQLite takes this for the present number of pages.
+        let limit = "PRAGMA max_page_count = 1";
+        store.db.execute_unprepared(limit).await.unwrap();
+        let key = |number: usize| NewApiKey {
+            name: "n".repeat(4096),
+            public_part: format!("{number:012x}"),
+            digest: [0; 32],
+            project_id: None,
+            expires_at: None,
+        };
+        let mut error = None;
+        for number in 0..100 {
+            error = store.create_api_key(key(number), Utc::now()).await.err();
+            if error.is_some() {
+                break;
+            }
+        }
+        assert!(matches!(error, Some(StoreError::DiskFull(_))), "{error:?}");
     }
 }

@@ -221,7 +221,8 @@ pub(super) async fn identify_api_key(control: &Control, presented: &str) -> ApiR
         .await
         .map_err(|error| match error {
             KeyError::Expired => ApiError::unauthorized("the API key has expired"),
-            KeyError::Store(_) | KeyError::Task(_) => ApiError::internal(error),
+            KeyError::Store(cause) => cause.into(),
+            KeyError::Task(_) => ApiError::internal(error),
             KeyError::NotFound
             | KeyError::UnknownProject
             | KeyError::ForeignProject

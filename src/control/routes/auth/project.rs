@@ -93,7 +93,7 @@ pub(super) async fn select_project(
 
 async fn find_named(control: &Control, name: &str) -> ApiResult<Option<ProjectId>> {
     let found = control.store.find_project_named(name).await;
-    Ok(found.map_err(ApiError::internal)?.map(|row| row.id))
+    Ok(found?.map(|row| row.id))
 }
 
 async fn existing(control: &Control, id: ProjectId) -> ApiResult<ProjectId> {
@@ -101,8 +101,7 @@ async fn existing(control: &Control, id: ProjectId) -> ApiResult<ProjectId> {
         return Ok(id);
     }
     let found = control.store.find_project(&id).await;
-    let project = found.map_err(ApiError::internal)?;
-    Ok(project
+    Ok(found?
         .ok_or_else(|| ApiError::not_found("no project with that id"))?
         .id)
 }

@@ -137,7 +137,7 @@ impl From<BrowserError> for ApiError {
                 ApiError::unavailable("the browser is restarting", RESTART_RETRY_DELAY)
             }
             BrowserError::Agent(cause) => agent_error(cause),
-            BrowserError::Store(cause) => ApiError::internal(cause),
+            BrowserError::Store(cause) => cause.into(),
             BrowserError::Task(cause) => ApiError::internal(cause),
         }
     }

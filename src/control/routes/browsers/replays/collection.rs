@@ -9,7 +9,7 @@ use axum::{
 use http::StatusCode;
 use tokio::time::timeout;
 
-use super::{ReplayContext, TAG, internal};
+use super::{ReplayContext, TAG};
 use crate::{
     api::{ErrorBody, replays::Replay},
     control::replays::MAX_REPLAYS_PER_BROWSER,
@@ -47,7 +47,7 @@ pub(crate) async fn list(
         }
     }
     let rows = context.replays.list(context.project(), &browser.id).await;
-    let rows = rows.map_err(internal)?.into_iter();
+    let rows = rows?.into_iter();
     Ok(Json(rows.map(|row| context.to_replay(row)).collect()))
 }
 
@@ -105,11 +105,11 @@ pub(crate) async fn start(
 ) -> ApiResult<Response> {
     let session = context.forwarder.session(&id).await?;
     let replays = &context.replays;
-    if !replays.has_capacity().await.map_err(internal)? {
+    if !replays.has_capacity().await? {
         let message = "replay storage is full";
         return Err(ApiError::limit_exceeded(message, CAPACITY_RETRY_DELAY));
     }
-    if replays.is_full(&session.id).await.map_err(internal)? {
+    if replays.is_full(&session.id).await? {
         let message = format!("replay limit of the browser reached ({MAX_REPLAYS_PER_BROWSER})");
         return Err(ApiError::limit_exceeded(message, CAPACITY_RETRY_DELAY));
     }

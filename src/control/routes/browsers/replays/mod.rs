@@ -24,7 +24,7 @@ use crate::{
         replays::{ReplayError, Replays, state::State as ReplayState},
         routes::{auth::Credential, public_base_url::PublicBaseUrl},
         session_token::{Scope, SessionTokens},
-        store::{ReplayRow, StoreError},
+        store::ReplayRow,
     },
     http::{ApiError, ApiResult, RangeResponse},
     shutdown::Shutdown,
@@ -208,13 +208,9 @@ impl From<ReplayError> for ApiError {
     fn from(error: ReplayError) -> Self {
         match error {
             ReplayError::NotFound => ApiError::not_found("no replay with that id"),
-            ReplayError::Store(cause) => ApiError::internal(cause),
+            ReplayError::Store(cause) => cause.into(),
             ReplayError::Blob(cause) => ApiError::internal(cause),
             ReplayError::Orphaned(cause) => ApiError::internal(cause),
         }
     }
-}
-
-fn internal(error: StoreError) -> ApiError {
-    ApiError::internal(error)
 }

@@ -35,6 +35,7 @@ use crate::{
         (status = 201, body = ApiKeyWithSecret),
         (status = 403, body = ErrorBody, description = "The key of the request is bound to another project, or expires before the new key would"),
         (status = 404, body = ErrorBody, description = "The project does not exist"),
+        (status = 503, body = ErrorBody, description = "The disk of the server is full"),
     )
 )]
 pub(crate) async fn create(

@@ -68,7 +68,7 @@ impl From<KeyError> for ApiError {
             error @ KeyError::DeletionNotStored => {
                 ApiError::unavailable(error.to_string(), DELETION_RETRY_AFTER)
             }
-            KeyError::Store(cause) => ApiError::internal(cause),
+            KeyError::Store(cause) => cause.into(),
             KeyError::Task(cause) => ApiError::internal(cause),
         }
     }

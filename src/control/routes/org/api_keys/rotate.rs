@@ -23,6 +23,7 @@ use crate::{
     responses(
         (status = 200, body = ApiKeyWithSecret),
         (status = 403, body = ErrorBody, description = "The key of the request expires before the key"),
+        (status = 503, body = ErrorBody, description = "The disk of the server is full"),
     )
 )]
 pub(crate) async fn rotate(
