@@ -24,14 +24,26 @@ use super::{ApiError, ApiResult, FieldErrors};
 /// its own; this one bounds the memory for those of unknown fields and for errors.
 const MAX_MEMBERS: usize = 16_384;
 
-/// Decodes a JSON text.
+/// Decodes the JSON text of a body.
 ///
 /// # Errors
 /// Returns 400 if the text is not valid JSON, and otherwise with one detail per invalid field.
 pub(super) fn decode<T: Deserr<FieldErrors>>(text: &[u8]) -> ApiResult<T> {
-    let value = check(text).map_err(|reason| {
+    decode_json(text, |reason| {
         ApiError::bad_request("the body is not valid JSON").detail("body", reason)
-    })?;
+    })
+}
+
+/// Decodes a JSON text. `to_error` converts the reason for which it is not valid JSON, which names
+/// no content.
+///
+/// # Errors
+/// Returns that error, and otherwise 400 with one detail per invalid field.
+pub fn decode_json<T: Deserr<FieldErrors>>(
+    text: &[u8],
+    to_error: impl FnOnce(String) -> ApiError,
+) -> ApiResult<T> {
+    let value = check(text).map_err(to_error)?;
     Ok(deserr::deserialize::<T, _, FieldErrors>(value)?)
 }
 

@@ -67,6 +67,7 @@ pub use error::{ApiError, ApiResult, JSON_CONTENT_TYPE, PassThrough};
 pub use extract::{Json, LargeJson, Path, Query};
 pub use fields::{BoundsError, FieldErrors, Param};
 pub use json_body::JSON_BODY_LIMIT;
+pub use json_text::decode_json;
 pub use metrics::Metrics;
 pub use multipart::{Multipart, Part};
 pub use openapi::{ApiInfo, SessionRoutes, declare_errors, document};

@@ -10,7 +10,6 @@ use axum::{
     response::Response,
 };
 use bytes::Bytes;
-use deserr::deserialize;
 use futures::{
     Sink, SinkExt, Stream, StreamExt,
     future::{maybe_done, pending},
@@ -23,8 +22,8 @@ use crate::{
     agent::live::{FrameEvent, InputWorker, LiveViews, ViewerInbox, ViewerStream},
     api::{ErrorBody, live::ViewerMessage},
     http::{
-        ApiError, ApiResult, CloseCode, CloseReason, FieldErrors, accept_websocket,
-        close_gracefully,
+        ApiError, ApiResult, CloseCode, CloseReason, accept_websocket, close_gracefully,
+        decode_json,
     },
     shutdown::Shutdown,
 };
@@ -205,9 +204,9 @@ async fn receive_in_time(
 
 /// Parses a message. Errors do not contain the viewer's input, which may be a secret.
 fn parse(text: &str) -> ApiResult<ViewerMessage> {
-    let value: serde_json::Value =
-        serde_json::from_str(text).map_err(|_| ApiError::bad_request("messages must be JSON"))?;
-    Ok(deserialize::<ViewerMessage, _, FieldErrors>(value)?)
+    decode_json(text.as_bytes(), |_| {
+        ApiError::bad_request("messages must be JSON")
+    })
 }
 
 /// Returns the first detail of an error.
@@ -229,6 +228,18 @@ mod tests {
     use futures::channel::mpsc;
 
     use super::*;
+
+    #[test]
+    fn message_with_too_many_members_is_rejected() {
+        let message = |count: usize| {
+            let ignored = vec![0; count];
+            serde_json::json!({"type": "text", "text": "a", "ignored": ignored}).to_string()
+        };
+        let reason = |text: &str| invalid_message(&parse(text).err().unwrap());
+        let invalid = reason(&message(300_000));
+        assert_eq!(invalid, reason("["));
+        assert_ne!(invalid, reason("{}"));
+    }
 
     fn ping() -> Message {
         Message::Ping(Bytes::new())
