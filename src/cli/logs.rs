@@ -135,7 +135,7 @@ pub fn print_error(line: String) {
 
 /// Runs `write` on a thread of its own and waits for [`OUTPUT_TIMEOUT`] at most.
 fn with_output_timeout(write: impl FnOnce() + Send + 'static) {
-    let (done, finished) = mpsc::channel();
+    let (done, finished) = mpsc::sync_channel(1);
     let started = thread::Builder::new().spawn(move || {
         write();
         let _ = done.send(());
