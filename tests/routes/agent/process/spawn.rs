@@ -4,13 +4,13 @@ use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use nix::{sys::signal::Signal, unistd::User};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::process::Command;
 
 use crate::support::{
     agent::{Start, TestAgent},
@@ -264,6 +264,7 @@ async fn user_that_stops_its_starting_program_delays_no_other() {
     let mut stopping = Command::new("setpriv")
         .arg(format!("--reuid={}", user.uid))
         .args(["--clear-groups", "/usr/bin/python3", "-c", STOP_PROCESSES])
+        .kill_on_drop(true)
         .spawn()
         .unwrap();
     let body = json!({"command": "true", "as_user": STOPPING_USER, "timeout_sec": 1});
@@ -299,8 +300,7 @@ async fn user_that_stops_its_starting_program_delays_no_other() {
         (!is_alive(stopped)).then_some(())
     })
     .await;
-    stopping.kill().unwrap();
-    stopping.wait().unwrap();
+    stopping.kill().await.unwrap();
     agent.stop().await;
 }
 
