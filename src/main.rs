@@ -55,9 +55,9 @@ fn main() -> ExitCode {
 fn execute(cli: Cli, own_log: ProgramLog, guard: &LogGuard) -> Result<(), String> {
     let log = &cli.common.log;
     match cli.command {
-        Command::Agent(settings) => run(agent::run(&settings, own_log), guard),
-        Command::Control(settings) => run(control::run(&settings, agent::document(), log), guard),
-        Command::Dev(settings) => run(dev::run(&settings, log), guard),
+        Command::Agent(settings) => serve(agent::run(&settings, own_log), guard),
+        Command::Control(settings) => serve(control::run(&settings, agent::document(), log), guard),
+        Command::Dev(settings) => serve(dev::run(&settings, log), guard),
         Command::Key(KeyCommand::Create(options)) => {
             let creating = async move {
                 control::key_create::create(&options)
@@ -74,6 +74,19 @@ fn execute(cli: Cli, own_log: ProgramLog, guard: &LogGuard) -> Result<(), String
             ServerName::Control => print_document(&control::document(agent::document())),
         },
     }
+}
+
+/// Runs a server.
+fn serve<E: std::fmt::Display>(
+    server: impl Future<Output = Result<(), E>>,
+    log: &LogGuard,
+) -> Result<(), String> {
+    if std::process::id() == 1 {
+        tracing::warn!(
+            "running as PID 1: orphans of client programs are not reaped; use docker run --init, tini or systemd"
+        );
+    }
+    run(server, log)
 }
 
 /// Runs a command on a new runtime.
