@@ -6,7 +6,7 @@ use nix::unistd::Uid;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::support::{agent::Start, wait::in_time};
+use crate::support::{agent::Start, processes::command_as_nobody, wait::in_time};
 
 /// The system's interpreter, which every user can run.
 const PYTHON: &str = "/usr/bin/python3";
@@ -41,16 +41,11 @@ for argument in sys.argv[1:]:
         pass
 "#;
 
-/// Returns which of the actions succeed for a user.
-async fn reached(user: Option<&str>, actions: &[String]) -> Vec<String> {
-    let mut command = match user {
-        Some(user) => {
-            let mut command = Command::new("setpriv");
-            let (uid, gid) = (format!("--reuid={user}"), format!("--regid={user}"));
-            command.args([&uid, &gid, "--clear-groups", PYTHON]);
-            command
-        }
-        None => Command::new(PYTHON),
+/// Returns which of the actions succeed for `nobody`, or for this test's user.
+async fn reached(as_nobody: bool, actions: &[String]) -> Vec<String> {
+    let mut command = match as_nobody {
+        true => command_as_nobody(PYTHON),
+        false => Command::new(PYTHON),
     };
     command.args(["-c", REACH]).args(actions).kill_on_drop(true);
     let output = in_time("the attempts", command.output()).await.unwrap();
@@ -108,15 +103,12 @@ async fn local_user_reaches_no_file_process_display_or_route() {
     ];
     actions.extend(others);
 
-    assert_eq!(reached(Some("65534"), &actions).await, Vec::<String>::new());
+    assert_eq!(reached(true, &actions).await, Vec::<String>::new());
     // A control: the owner's attempts succeed.
-    let own = reached(None, &actions).await;
+    let own = reached(false, &actions).await;
     for expected in [
         format!("reads {cookie}"),
-        format!(
-            "reads {}",
-            agent.state_dir().join("run/processes.run").display()
-        ),
+        format!("reads {}", agent.state_dir().join("run/lock").display()),
         format!(
             "writes {}",
             agent.state_dir().join("user-data/Local State").display()
