@@ -13,8 +13,8 @@
 //!
 //! [`download`](super::download) has the restrictions of downloads. Tabs at `chrome:` URLs are
 //! hidden from scripts until they leave them; in a tab that goes there while a script sees it, only
-//! the commands of [`between_calls`](super::between_calls) and navigation are permitted. Files are
-//! not restricted: a page of a script may be at a `file:` URL.
+//! the commands of [`between_calls`] and navigation are permitted. Files are not restricted: a page
+//! of a script may be at a `file:` URL.
 
 use std::{
     collections::BTreeMap,
