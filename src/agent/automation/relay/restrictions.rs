@@ -33,6 +33,9 @@ use super::{
 /// functions, such as the browser's settings, and some URLs end Chromium.
 const PRIVILEGED_SCHEMES: [&str; 3] = ["chrome", "chrome-untrusted", "devtools"];
 
+/// The most characters of a URL in an error.
+const MAX_SHOWN_URL: usize = 200;
+
 /// Why a command is not sent to Chromium. The script gets the text as the command's error.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
@@ -56,6 +59,14 @@ pub(super) enum Refusal {
     Context(String),
     #[error("{0}: limit of browser contexts reached ({MAX_CONTEXTS})")]
     Contexts(String),
+}
+
+impl Refusal {
+    /// Names the start of the URL, which may be of any length.
+    fn privileged(method: &str, url: &str) -> Self {
+        let start = url.chars().take(MAX_SHOWN_URL).collect();
+        Refusal::Privileged(method.to_owned(), start)
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -129,7 +140,7 @@ impl Relay {
         let session = session.and_then(|id| self.sessions.get(id));
         match session.filter(|session| session.is_privileged()) {
             Some(session) if !between_calls::is_allowed(method) && !LEAVING.contains(&method) => {
-                Err(Refusal::Privileged(method.to_owned(), session.url.clone()))
+                Err(Refusal::privileged(method, &session.url))
             }
             _ => Ok(()),
         }
@@ -199,25 +210,35 @@ fn check_navigation(method: &str, navigation: &Navigation) -> Result<(), Refusal
     } = navigation;
     reject_parameter(method, "transitionType", transition_type.is_some())?;
     match is_privileged(url) {
-        true => Err(Refusal::Privileged(method.to_owned(), url.clone())),
+        true => Err(Refusal::privileged(method, url)),
         false => Ok(()),
     }
 }
 
-/// Whether a URL is of Chromium's own pages. `view-source:` leads to the page itself.
+/// Whether a URL is of Chromium's own pages. `view-source:`, also repeated, leads to the page
+/// itself.
 pub(super) fn is_privileged(url: &str) -> bool {
-    match scheme(url) {
-        Some((scheme, rest)) if scheme == "view-source" => is_privileged(rest),
-        Some((scheme, _)) => PRIVILEGED_SCHEMES.contains(&scheme.as_str()),
-        None => false,
+    let mut url = url;
+    while let Some((scheme, rest)) = url.split_once(':') {
+        if PRIVILEGED_SCHEMES
+            .iter()
+            .any(|name| is_scheme(scheme, name))
+        {
+            return true;
+        }
+        if !is_scheme(scheme, "view-source") {
+            return false;
+        }
+        url = rest;
     }
+    false
 }
 
-/// Returns the lower-case scheme of a URL as Chromium reads it, without white space and control
-/// characters, and the rest.
-fn scheme(url: &str) -> Option<(String, &str)> {
-    let (scheme, rest) = url.split_once(':')?;
-    let visible = scheme.chars().filter(|character| *character > ' ');
-    let scheme = visible.map(|character| character.to_ascii_lowercase());
-    Some((scheme.collect(), rest))
+/// Whether Chromium reads `text` as the scheme `name`: it ignores case, white space and control
+/// characters.
+fn is_scheme(text: &str, name: &str) -> bool {
+    let visible = text.chars().filter(|character| *character > ' ');
+    visible
+        .map(|character| character.to_ascii_lowercase())
+        .eq(name.chars())
 }

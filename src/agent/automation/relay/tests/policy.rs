@@ -261,6 +261,11 @@ fn parameters_beyond_the_script_are_refused() {
         ("Page.navigate", to("view-source:http://example.com"), None),
         (
             "Page.navigate",
+            to(&format!("{}chrome:quit", "view-source:".repeat(1 << 20))),
+            Some("Chromium's own pages"),
+        ),
+        (
+            "Page.navigate",
             json!({"url": "https://example.com/", "transitionType": "address_bar"}),
             Some("`transitionType`"),
         ),
