@@ -13,6 +13,7 @@ use tokio::{
 
 use crate::support::{
     dev::{Answer, Dev, State, command, print},
+    processes,
     wait::until,
 };
 
@@ -100,7 +101,7 @@ async fn frozen_agent_is_killed_within_the_grace_period_of_a_shutdown() {
     .await;
     let agents = dev.descendants_with(" agent ");
     assert_eq!(agents.len(), 1);
-    kill(agents[0], Signal::SIGSTOP).unwrap();
+    processes::stop(agents[0].as_raw().cast_unsigned()).await;
     dev.finish().await;
 }
 

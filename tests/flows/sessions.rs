@@ -16,6 +16,7 @@ use tokio_tungstenite::{
 
 use crate::support::{
     dev::{Answer, Dev},
+    processes,
     wait::{WAIT_TIMEOUT, until},
 };
 
@@ -199,7 +200,7 @@ async fn agent_killed_during_a_call_is_a_bad_gateway_without_retry() {
     );
     let agent = first_process(&dev, " agent ", "--type=");
     // The agent is stopped, so that the call has reached it but has no response when it is killed.
-    kill(agent, Signal::SIGSTOP).unwrap();
+    processes::stop(agent.as_raw().cast_unsigned()).await;
     let call = dev.get(&path);
     let kill_when_reached = async {
         until("the call has reached the agent", async || {

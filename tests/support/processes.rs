@@ -8,6 +8,8 @@ use nix::{
 };
 use tokio::process::Command;
 
+use super::wait::until;
+
 /// The uid and gid of `nobody`.
 pub const NOBODY: u32 = 65_534;
 
@@ -102,6 +104,21 @@ pub fn command_as_nobody(program: &str) -> Command {
 pub fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(pid).expect("a process number"));
     kill(pid, signal).expect("the process is there");
+}
+
+/// Stops a process, and waits until none of its threads runs: a thread that has not seen the signal
+/// yet may still read what it is sent.
+pub async fn stop(pid: u32) {
+    signal(pid, Signal::SIGSTOP);
+    until("every thread to be stopped", async || {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the process is there");
+        let mut threads =
+            threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
+        threads
+            .all(|thread| status_field(thread, "State").starts_with('T'))
+            .then_some(())
+    })
+    .await;
 }
 
 /// Resident memory in KiB.

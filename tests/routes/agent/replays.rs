@@ -602,7 +602,7 @@ async fn frozen_encoder_is_killed_and_its_file_is_playable() {
     }
     let encoders = ids.each_ref().map(|id| encoder(&agent, id));
     for encoder in encoders {
-        processes::signal(encoder, Signal::SIGSTOP);
+        processes::stop(encoder).await;
     }
     let [stopped, failed] = &ids;
     let (stopped, failed) = tokio::join!(

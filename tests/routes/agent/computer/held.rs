@@ -95,7 +95,7 @@ async fn failed_action_leaves_nothing_down() {
         action("sleep", json!({"duration_ms": 1})),
     ]);
     let chromium = u32::try_from(agent.chromium_number("pid").await).unwrap();
-    processes::signal(chromium, Signal::SIGSTOP);
+    processes::stop(chromium).await;
     let (status, answer) = agent.answer(batch(&agent, &actions)).await;
     assert_eq!(down(&x), NOTHING);
     processes::signal(chromium, Signal::SIGCONT);
@@ -133,7 +133,7 @@ async fn frozen_screen_has_nothing_down_after_it_resumes() {
     // The reply means that all events are processed.
     position(&agent).await;
     let display = agent.display_pid().await;
-    processes::signal(display, Signal::SIGSTOP);
+    processes::stop(display).await;
     // One timeout for the request, and one for the cleanup.
     for _ in 0..2 {
         let request = agent.post("/computer/get_mouse_position");
@@ -165,7 +165,7 @@ async fn frozen_screen_fails_every_kind_of_action() {
     ] {
         // Ensures that it is connected.
         position(&agent).await;
-        processes::signal(display, Signal::SIGSTOP);
+        processes::stop(display).await;
         let actions = json!([action(kind, parameters)]);
         let request = agent.answer(batch(&agent, &actions));
         let (status, answer) = in_time("an answer", request).await;

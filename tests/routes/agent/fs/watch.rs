@@ -5,13 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::{
-    sys::{
-        signal::{Signal, kill},
-        stat::makedev,
-    },
-    unistd::Pid,
-};
+use nix::sys::{signal::Signal, stat::makedev};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::{NamedTempFile, TempDir};
@@ -19,6 +13,7 @@ use tempfile::{NamedTempFile, TempDir};
 use crate::support::{
     agent::{Start, TestAgent},
     events::Events,
+    processes,
     scripts::metric,
     wait::{in_time, until},
 };
@@ -325,20 +320,14 @@ async fn changes_after_kernel_overflow_are_reported() {
     let gone = watch(&agent, &path_of("gone"), true).await;
     let mut other = events(&agent, &gone).await;
     // While the agent is stopped, events queue in the kernel until it drops them.
-    let pid = Pid::from_raw(agent.pid().try_into().unwrap());
-    kill(pid, Signal::SIGSTOP).unwrap();
-    until("the agent to be stopped", async || {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        status.contains("State:\tT").then_some(())
-    })
-    .await;
+    processes::stop(agent.pid()).await;
     for number in 0..limit + 100 {
         fs::File::create(path_of("flooded").join(number.to_string())).unwrap();
     }
     fs::create_dir_all(path_of("made/deep")).unwrap();
     fs::rename(path_of("old"), path_of("new")).unwrap();
     fs::remove_dir(path_of("gone")).unwrap();
-    kill(pid, Signal::SIGCONT).unwrap();
+    processes::signal(agent.pid(), Signal::SIGCONT);
     while reader.take(1).await[0]["type"] != "OVERFLOW" {}
     let files = [
         path_of("made/deep/file"),

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::id;
 use crate::support::{
     dev::{Answer, Dev},
+    processes,
     wait::{in_time, until},
 };
 
@@ -116,12 +117,12 @@ async fn update_completes_after_client_disconnects() {
 }
 
 /// Stops the agent of the only browser, so that updates of the screen do not complete.
-fn stop_agent(dev: &Dev) -> Pid {
+async fn stop_agent(dev: &Dev) -> Pid {
     let agents = dev.descendants_with(" agent ");
     let [agent] = agents[..] else {
         panic!("one agent: {agents:?}");
     };
-    kill(agent, Signal::SIGSTOP).unwrap();
+    processes::stop(agent.as_raw().cast_unsigned()).await;
     agent
 }
 
@@ -143,7 +144,7 @@ async fn waiting_updates_are_bounded() {
     const RUNNING_AND_WAITING: usize = 17;
     let dev = Dev::start().await;
     let path = format!("/browsers/{}", id(&dev.browser(json!({})).await));
-    let agent = stop_agent(&dev);
+    let agent = stop_agent(&dev).await;
     let mut updates: FuturesUnordered<_> = (0..=RUNNING_AND_WAITING)
         .map(|_| dev.patch(&path, screen()))
         .collect();
@@ -167,7 +168,7 @@ async fn waiting_update_of_a_disconnected_client_is_dropped() {
     let dev = Arc::new(Dev::start().await);
     let created = dev.browser(json!({})).await;
     let path = format!("/browsers/{}", id(&created));
-    let agent = stop_agent(&dev);
+    let agent = stop_agent(&dev).await;
     let send = |change: Value| {
         let request = dev.request(Method::PATCH, &path).json(&change);
         tokio::spawn(Answer::of(request))

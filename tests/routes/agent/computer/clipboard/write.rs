@@ -253,7 +253,7 @@ async fn written_text_stays_if_another_program_copied_just_before() {
     let owner = owner_of(&agent).expect("an owner");
     for round in 0..20 {
         // It receives both events at once.
-        processes::signal(owner, Signal::SIGSTOP);
+        processes::stop(owner).await;
         let other =
             ClipboardOwner::start(&agent, ClipboardReply::Content("UTF8_STRING", "x".into())).await;
         let text = format!("written {round}");
@@ -281,7 +281,7 @@ async fn only_so_many_wait_to_be_written() {
     let agent = Start::screen_alone().await;
     write(&agent, "first").await;
     let owner = owner_of(&agent).expect("an owner");
-    processes::signal(owner, Signal::SIGSTOP);
+    processes::stop(owner).await;
     let mut writers = JoinSet::new();
     for _ in 0..WRITERS {
         let request = agent.post("/computer/clipboard/write");
