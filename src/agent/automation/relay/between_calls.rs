@@ -8,7 +8,11 @@ use std::{collections::HashSet, sync::LazyLock};
 
 use serde::Deserialize;
 
-use super::{Phase, Relay, message::params, policy::methods};
+use super::{
+    Phase, Relay,
+    message::params,
+    policy::{contains, methods},
+};
 
 /// The permitted methods of each domain.
 const ALLOWED: &[(&str, &str)] = &[
@@ -62,9 +66,7 @@ struct AddedScript {
 
 /// Whether the method acts in no page.
 pub(super) fn is_allowed(method: &str) -> bool {
-    method
-        .split_once('.')
-        .is_some_and(|method| METHODS.contains(&method))
+    contains(&METHODS, method)
 }
 
 impl Relay {

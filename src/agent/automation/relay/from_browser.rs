@@ -62,11 +62,11 @@ impl Relay {
             }
             return Verdict::Consumed;
         }
-        let drops_noise = self.phase == Phase::Warm || self.is_idle() && self.is_worker_behind;
+        let is_idle = self.is_idle();
+        let drops_noise = self.phase == Phase::Warm || is_idle && self.is_worker_behind;
         if drops_noise && is_noise(method) {
             return Verdict::Consumed;
         }
-        let is_idle = self.is_idle();
         let Some(session) = self.sessions.get_mut(session_id) else {
             return Verdict::Forward(text);
         };

@@ -276,9 +276,14 @@ static METHODS: LazyLock<HashSet<(&str, &str)>> = LazyLock::new(|| methods(ALLOW
 
 /// Whether a script may call the method.
 pub(super) fn is_allowed(method: &str) -> bool {
+    contains(&METHODS, method)
+}
+
+/// Whether a set of domains and names contains the method.
+pub(super) fn contains(set: &HashSet<(&str, &str)>, method: &str) -> bool {
     method
         .split_once('.')
-        .is_some_and(|method| METHODS.contains(&method))
+        .is_some_and(|method| set.contains(&method))
 }
 
 /// Returns the domain and the name of each method in a table.
