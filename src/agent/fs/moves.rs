@@ -174,7 +174,10 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use super::{super::tree_copy::MAX_DEPTH, *};
+    use super::{
+        super::{tests::directory_on_another_file_system, tree_copy::MAX_DEPTH},
+        *,
+    };
 
     /// Two directories on different file systems.
     struct Fixture {
@@ -186,12 +189,9 @@ mod tests {
     impl Fixture {
         fn new() -> Self {
             let source = tempfile::tempdir().unwrap();
-            let device = |path: &Path| fs::metadata(path).unwrap().dev();
-            let mut others = ["/dev/shm", "/var/tmp"].map(Path::new).into_iter();
-            let other = others.find(|path| device(path) != device(source.path()));
             let journal = TempFileJournal::new(&source.path().join("journal")).unwrap();
             Fixture {
-                destination: TempDir::new_in(other.expect("a second file system")).unwrap(),
+                destination: directory_on_another_file_system(source.path()),
                 moves: Moves::new(journal, &Shutdown::new()),
                 source,
             }

@@ -83,6 +83,14 @@ struct Fixture {
     outside: Snapshot,
 }
 
+/// Creates a temporary directory that is not on the file system of `path`.
+pub(super) fn directory_on_another_file_system(path: &Path) -> TempDir {
+    let device = |path: &Path| fs::metadata(path).unwrap().dev();
+    let mut others = ["/dev/shm", "/var/tmp"].map(Path::new).into_iter();
+    let other = others.find(|other| device(other) != device(path));
+    TempDir::new_in(other.expect("a second file system")).unwrap()
+}
+
 impl Fixture {
     fn new() -> Self {
         assert!(Uid::effective().is_root(), "only root can act for others");
@@ -361,10 +369,7 @@ fn unzip_does_not_follow_link_exchanged_with_its_temporary_directory() {
 #[test]
 fn move_across_file_systems_copies_no_exchanged_link() {
     let fixture = Fixture::new();
-    let device = |path: &Path| fs::metadata(path).unwrap().dev();
-    let other = ["/dev/shm", "/var/tmp"].map(Path::new).into_iter();
-    let mut other = other.filter(|path| device(path) != device(fixture.directory.path()));
-    let other = TempDir::new_in(other.next().expect("a second file system")).unwrap();
+    let other = directory_on_another_file_system(fixture.directory.path());
     let (tree, link) = (fixture.path("own/tree"), fixture.path("own/link"));
     let mut done = 0;
     for round in 0..MAX_ROUNDS {
