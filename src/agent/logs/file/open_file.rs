@@ -7,12 +7,9 @@ use std::{
     path::Path,
 };
 
-use crate::{
-    agent::{
-        fs::files::{self, FileError},
-        logs::position::{Position, SourceId},
-    },
-    system::files::virtual_fs::is_virtual,
+use crate::agent::{
+    fs::files::{self, FileError},
+    logs::position::{Position, SourceId},
 };
 
 /// The size of a read.
@@ -31,11 +28,12 @@ pub(super) struct OpenFile {
 impl OpenFile {
     /// Opens a file. Also returns its length.
     pub(super) fn open(path: &Path) -> Result<(Self, u64), FileError> {
-        let file = files::open_regular(path)?.file;
-        // A file of a virtual file system may block its reader forever; none is a growing log.
-        if is_virtual(&file)? {
+        let opened = files::open_regular(path)?;
+        // A generated file may block its reader forever; none is a growing log.
+        if opened.is_generated {
             return Err(FileError::NotRegular);
         }
+        let file = opened.file;
         let metadata = file.metadata()?;
         let opened = OpenFile {
             id: id_of(&metadata),
