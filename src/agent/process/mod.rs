@@ -266,10 +266,7 @@ impl SpawnTask {
         // Eviction from the registry must free the output.
         drop((process, sink));
         inner.registry.lock().set_exited(id, output_bytes);
-        tokio::select! {
-            () = time::sleep(RETENTION) => {}
-            () = inner.shutdown.requested() => {}
-        }
+        inner.shutdown.sleep(RETENTION).await;
         inner.registry.lock().remove(id);
     }
 }
