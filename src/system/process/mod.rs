@@ -42,3 +42,8 @@ pub mod pty;
 pub mod session;
 pub mod stat;
 pub mod tree;
+
+/// The kernel's limit on the arguments and the environment of a program together, in bytes. A
+/// process can declare any part of its memory these, so that their files in `/proc` are as long as
+/// it likes.
+pub const MAX_PROGRAM_STRINGS: u64 = 6 << 20;

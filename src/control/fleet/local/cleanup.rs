@@ -23,15 +23,12 @@ use tokio::task::spawn_blocking;
 use crate::system::{
     files::remove::remove_all,
     media::recorder,
-    process::{agent_run, stat::ProcStat},
+    process::{MAX_PROGRAM_STRINGS, agent_run, stat::ProcStat},
 };
 
 /// The longest wait for killed processes to disappear.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 const KILL_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// The most bytes that are read of a command line: the kernel's limit for a program. A
-/// process can declare any part of its memory its command line.
-const MAX_COMMAND_LINE_BYTES: u64 = 6 << 20;
 
 /// The file names of Chromium's programs and the X server, wherever they are installed.
 const BROWSER_PROGRAM_NAMES: [&str; 6] = [
@@ -236,10 +233,8 @@ fn is_orphan(process: &Path, directory: &Path, programs: &KnownPrograms) -> bool
 /// Reads a command line. Fails if it is longer than any program can be started with.
 fn read_command_line(file: impl Read) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
-    let read = file
-        .take(MAX_COMMAND_LINE_BYTES + 1)
-        .read_to_end(&mut line)?;
-    match read as u64 > MAX_COMMAND_LINE_BYTES {
+    let read = file.take(MAX_PROGRAM_STRINGS + 1).read_to_end(&mut line)?;
+    match read as u64 > MAX_PROGRAM_STRINGS {
         true => Err(io::ErrorKind::FileTooLarge.into()),
         false => Ok(line),
     }

@@ -9,12 +9,8 @@ use std::{
 use nix::{errno::Errno, unistd::Pid};
 
 use super::{MARK, MARK_BYTES, snapshot::ProcessSnapshot};
-use crate::system::process::stat::ProcStat;
+use crate::system::process::{MAX_PROGRAM_STRINGS, stat::ProcStat};
 
-/// The most bytes that are read of an environment: the kernel's limit on the arguments and the
-/// environment of a program together. A process can declare any part of its memory its environment,
-/// so that the file is as long as it likes.
-const MAX_ENVIRONMENT_BYTES: u64 = 6 << 20;
 /// The most marks that are kept of a process. Programs receive one.
 const MAX_MARKS: usize = 4;
 /// The length of the variable with a mark: its name, `=` and the mark.
@@ -151,9 +147,9 @@ fn has_ended(error: &io::Error) -> bool {
 }
 
 /// Returns the marks in an environment, or `None` if it is empty. Reads at most
-/// [`MAX_ENVIRONMENT_BYTES`], and retains no more of them than one variable.
+/// [`MAX_PROGRAM_STRINGS`], and retains no more of them than one variable.
 fn find_marks(environment: impl Read) -> io::Result<Option<Vec<Mark>>> {
-    let limited = environment.take(MAX_ENVIRONMENT_BYTES);
+    let limited = environment.take(MAX_PROGRAM_STRINGS);
     let mut reader = BufReader::with_capacity(CHUNK_BYTES, limited);
     let (mut marks, mut is_empty) = (Vec::new(), true);
     let mut variable = Vec::with_capacity(VARIABLE_BYTES + 1);
@@ -199,7 +195,7 @@ mod tests {
     impl Read for Endless<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             assert!(
-                self.0.get() <= MAX_ENVIRONMENT_BYTES,
+                self.0.get() <= MAX_PROGRAM_STRINGS,
                 "reads beyond the limit"
             );
             buffer.fill(b'x');
@@ -222,7 +218,7 @@ mod tests {
         let first = variable(&"m".repeat(MARK_BYTES));
         let marks = find_marks(first.as_slice().chain(Endless(&read))).unwrap();
         assert_eq!(marks.map(|marks| marks.len()), Some(1));
-        assert!(read.get() <= MAX_ENVIRONMENT_BYTES, "{}", read.get());
+        assert!(read.get() <= MAX_PROGRAM_STRINGS, "{}", read.get());
     }
 
     #[test]
