@@ -87,7 +87,7 @@ async fn killed_chromium_closes_its_clients_and_the_same_url_works_again() {
     let browser = dev.browser(json!({})).await;
     let mut client = Client::connect(&browser).await;
     kill(
-        first_process(&dev, "--remote-debugging-port", "--type="),
+        first_process(&dev, "--user-data-dir", "--type="),
         Signal::SIGKILL,
     )
     .unwrap();

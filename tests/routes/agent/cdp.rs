@@ -6,54 +6,110 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Error;
 
-use crate::support::{agent::Start, processes, wait::until, websocket::Client};
+use crate::support::{
+    agent::{Start, TestAgent},
+    processes,
+    wait::until,
+    websocket::Client,
+};
+
+const CONNECTIONS: usize = 10;
+const MESSAGES: usize = 1000;
+
+/// Returns a value that only this call has, from a few bytes to more than any buffer.
+fn value(connection: usize, id: usize) -> String {
+    let size = if id.is_multiple_of(250) {
+        30_000
+    } else {
+        id % 7 * 200
+    };
+    format!("{connection}-{id}-{}", "é😀".repeat(size))
+}
 
 #[tokio::test]
 async fn messages_on_concurrent_connections_are_unchanged() {
-    const CONNECTIONS: usize = 10;
-    const MESSAGES: u64 = 1000;
     let agent = Start::headless().ready().await;
     let list = agent.ok(agent.get("/json/list")).await;
     let page = list[0]["webSocketDebuggerUrl"].as_str().unwrap();
-    let port_file = agent.state_dir().join("user-data/DevToolsActivePort");
-    let port_file = std::fs::read_to_string(port_file).unwrap();
-    let (port, _) = port_file.split_once('\n').unwrap();
-    let direct_url = format!(
-        "ws://127.0.0.1:{port}/devtools/page/{}",
-        list[0]["id"].as_str().unwrap()
-    );
     let clients = join_all((0..CONNECTIONS).map(async |connection| {
-        let mut proxied = Client::connect(page).await;
-        let mut direct = Client::connect(&direct_url).await;
+        let mut client = Client::connect(page).await;
         for id in 1..=MESSAGES {
-            // From a few bytes to more than any buffer.
-            let size = if id % 250 == 0 {
-                30_000
-            } else {
-                usize::try_from(id % 7).unwrap() * 200
-            };
-            let value = format!("{connection}-{id}-{}", "é😀".repeat(size));
-            let call = json!({
-                "id": id,
-                "method": "Runtime.evaluate",
-                "params": {"expression": format!("{value:?}")},
-            });
-            proxied.send_text(call.to_string()).await;
-            let answer = proxied.next_text().await;
-            let seen: Value = serde_json::from_str(&answer).unwrap();
+            let value = value(connection, id);
+            let params = json!({"expression": format!("{value:?}")});
+            let call = json!({"id": id, "method": "Runtime.evaluate", "params": params});
+            client.send_text(call.to_string()).await;
+            let answer: Value = serde_json::from_str(&client.next_text().await).unwrap();
+            // No field more: clients of one tab know no sessions.
+            let result = json!({"result": {"type": "string", "value": value}});
+            let expected = json!({"id": id, "result": result});
             assert!(
-                seen["result"]["result"]["value"] == value,
+                answer == expected,
                 "{connection}-{id}: {:.200}",
-                answer
+                answer.to_string()
             );
-            if id % 50 == 0 {
-                // Equal to Chromium's message byte for byte, not only as JSON.
-                direct.send_text(call.to_string()).await;
-                assert!(
-                    direct.next_text().await == answer,
-                    "{connection}-{id} was changed"
-                );
+        }
+    }));
+    clients.await;
+    agent.stop().await;
+}
+
+/// Opens a tab, and attaches to it over a connection to the browser or over one of its own. Returns
+/// the connection and the session.
+async fn attach_to_own_tab(agent: &TestAgent, as_session: bool) -> (Client, Option<Value>) {
+    let mut client = Client::connect(&agent.ws_url("/cdp")).await;
+    let params = json!({"url": "about:blank"});
+    let created = client.call("Target.createTarget", params).await;
+    let tab = &created["result"]["targetId"];
+    if as_session {
+        let params = json!({"targetId": tab, "flatten": true});
+        let mut attached = client.call("Target.attachToTarget", params).await;
+        return (client, Some(attached["result"]["sessionId"].take()));
+    }
+    let path = format!("/devtools/page/{}", tab.as_str().unwrap());
+    (Client::connect(&agent.ws_url(&path)).await, None)
+}
+
+#[tokio::test]
+async fn concurrent_connections_receive_their_own_answers_and_events_in_order() {
+    let agent = Start::headless().ready().await;
+    let clients = join_all((0..CONNECTIONS).map(async |connection| {
+        let (mut client, session) = attach_to_own_tab(&agent, connection.is_multiple_of(2)).await;
+        let mut send = async |id: usize, method: &str, params: Value| {
+            let mut call = json!({"id": id, "method": method, "params": params});
+            if let Some(session) = &session {
+                call["sessionId"] = session.clone();
             }
+            client.send_text(call.to_string()).await;
+        };
+        // All are sent before the first answer is read.
+        send(1_000_000, "Runtime.enable", json!({})).await;
+        for id in 0..MESSAGES {
+            let value = value(connection, id);
+            let expression = format!("console.log({value:?}); {value:?}");
+            send(id, "Runtime.evaluate", json!({"expression": expression})).await;
+        }
+        let (mut answers, mut events) = (0, 0);
+        while (answers, events) != (MESSAGES, MESSAGES) {
+            let text = client.next_text().await;
+            let message: Value = serde_json::from_str(&text).unwrap();
+            let of_session = message.get("sessionId");
+            assert_eq!(of_session, session.as_ref(), "{connection}: {text:.200}");
+            let found = if message["method"] == "Runtime.consoleAPICalled" {
+                events += 1;
+                (events - 1, &message["params"]["args"][0]["value"])
+            } else if message["id"] == answers {
+                answers += 1;
+                (answers - 1, &message["result"]["result"]["value"])
+            } else {
+                let is_other = message["id"] == 1_000_000 || message["id"].is_null();
+                assert!(is_other, "{connection}-{answers}: {text:.200}");
+                continue;
+            };
+            let (id, received) = found;
+            assert!(
+                *received == value(connection, id),
+                "{connection}-{id}: {text:.200}"
+            );
         }
     }));
     clients.await;
