@@ -1,5 +1,5 @@
 //! The cost per message of CDP through the agent, and through control and the agent, compared with
-//! a direct connection to Chromium.
+//! a direct connection to a Chromium of the same flags, which shows the same page.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tokio_tungstenite::{
 
 use crate::{
     figures::{Figures, Samples},
-    fixtures::{Agent, Browser, Result},
+    fixtures::{Agent, BareChromium, Browser, Result},
 };
 
 const DIRECT: &str = "Chromium directly";
@@ -74,20 +74,31 @@ impl Client {
 }
 
 pub async fn measure(figures: &mut Figures, agent: &Agent, browser: &Browser) -> Result<()> {
+    // The page of the other two.
+    agent.show("about:blank").await?;
+    let chromium = BareChromium::start(agent).await?;
+    let direct = &chromium.ws_url;
     let (url, token) = agent.cdp_request();
     let through_agent = Client::connect(&url, token.as_deref()).await?;
-    compare(figures, agent, "through the agent", through_agent).await?;
+    compare(figures, direct, "through the agent", through_agent).await?;
     let through_control = Client::connect(&browser.cdp_ws_url, None).await?;
-    compare(figures, agent, "through control and agent", through_control).await
+    compare(
+        figures,
+        direct,
+        "through control and agent",
+        through_control,
+    )
+    .await?;
+    chromium.stop().await
 }
 
 async fn compare(
     figures: &mut Figures,
-    agent: &Agent,
+    direct: &str,
     name: &str,
     mut client: Client,
 ) -> Result<()> {
-    let mut direct = Client::connect(&agent.chromium_ws_url()?, None).await?;
+    let mut direct = Client::connect(direct, None).await?;
     let (mut berth, mut baseline) = (Samples::default(), Samples::default());
     for id in 0..ROUND_TRIPS {
         berth.add_us(client.round_trip(id).await?);
