@@ -6,13 +6,18 @@ use nix::unistd::Uid;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::support::{agent::Start, processes::command_as_nobody, wait::in_time};
+use crate::support::{
+    agent::{Start, TestAgent},
+    processes::{Process, command_as_nobody, naming},
+    sockets::unix_listeners,
+    wait::in_time,
+};
 
 /// The system's interpreter, which every user can run.
 const PYTHON: &str = "/usr/bin/python3";
 /// Prints the paths, processes and addresses of its arguments that it reaches, one per line.
 const REACH: &str = r#"
-import os, socket, sys, urllib.request
+import errno, os, socket, sys, urllib.request
 
 def reads(path):
     return os.listdir(path) is not None if os.path.isdir(path) else open(path, 'rb').read(1) is not None
@@ -28,6 +33,15 @@ def opens(display):
     server.connect(display)
     server.sendall(b'l\0\x0b\0' + bytes(8))
     return server.recv(1) == b'\x01'
+
+def connects(name):
+    address = '\0' + name[1:] if name.startswith('@') else name
+    for kind in socket.SOCK_STREAM, socket.SOCK_SEQPACKET:
+        try:
+            return socket.socket(socket.AF_UNIX, kind).connect(address) is None
+        except OSError as error:
+            if error.errno != errno.EPROTOTYPE:
+                raise
 
 def fetches(url):
     return urllib.request.urlopen(url).status == 200
@@ -118,6 +132,43 @@ async fn local_user_reaches_no_file_process_display_or_route() {
     ] {
         assert!(own.contains(&expected), "{expected}");
     }
+    agent.stop().await;
+}
+
+/// Returns the processes of the browser: those of the agent without itself and its X server.
+async fn browser_processes(agent: &TestAgent) -> Vec<Process> {
+    let others = [agent.pid(), agent.display_pid().await];
+    let mut processes = naming(&agent.state_dir());
+    processes.retain(|process| !others.contains(&process.pid));
+    let chromium = agent.chromium_number("pid").await;
+    let is_chromium = |process: &Process| u64::from(process.pid) == chromium;
+    assert!(processes.iter().any(is_chromium), "{processes:?}");
+    processes
+}
+
+#[tokio::test]
+async fn local_user_connects_to_no_socket_of_the_browser() {
+    if !Uid::effective().is_root() {
+        return;
+    }
+    let start = Start::on_screen().with_directory_mode(0o711);
+    let agent = start.ready().await;
+    let processes = browser_processes(&agent).await;
+    let pids = processes.iter().map(|process| process.pid);
+    let mut actions: Vec<String> = pids
+        .flat_map(unix_listeners)
+        .map(|name| format!("connects {name}"))
+        .collect();
+    actions.sort();
+    actions.dedup();
+    println!("{actions:?}");
+    assert_eq!(reached(true, &actions).await, Vec::<String>::new());
+    // A control: Chromium accepts connections of root, at least to the lock of its profile.
+    let own = reached(false, &actions).await;
+    let singleton = own
+        .iter()
+        .any(|action| action.ends_with("/SingletonSocket"));
+    assert!(singleton, "{own:?} of {actions:?}");
     agent.stop().await;
 }
 

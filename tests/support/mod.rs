@@ -17,6 +17,7 @@ pub mod screen;
 pub mod script_worker;
 pub mod scripts;
 pub mod site;
+pub mod sockets;
 pub mod sound;
 pub mod spawned;
 pub mod video;
