@@ -1,72 +1,18 @@
-//! The commands that the worker of an executor may send while no call runs: an allow-list.
+//! The commands that the worker of an executor may send while no call runs.
 //!
 //! Code of an earlier call can still run then, in timers and event handlers. It may not act in
-//! pages. The list contains what Playwright sends on its own, to keep up with the tabs of other
-//! clients and to answer the requests that a call intercepts.
-
-use std::{collections::HashSet, sync::LazyLock};
+//! pages: only the methods of [`Caller::IdleExecutor`] are forwarded.
 
 use serde::Deserialize;
 
-use super::{
-    Phase, Relay,
-    message::params,
-    policy::{contains, methods},
-};
-
-/// The permitted methods of each domain.
-const ALLOWED: &[(&str, &str)] = &[
-    (
-        "Browser",
-        "cancelDownload getVersion getWindowForTarget setDownloadBehavior setWindowBounds",
-    ),
-    ("CSS", "getStyleSheetText"),
-    ("Debugger", "getScriptSource resume"),
-    (
-        "Emulation",
-        "clearGeolocationOverride setDeviceMetricsOverride setEmulatedMedia \
-         setFocusEmulationEnabled setGeolocationOverride setLocaleOverride \
-         setScriptExecutionDisabled setTimezoneOverride setTouchEmulationEnabled \
-         setUserAgentOverride",
-    ),
-    (
-        "Fetch",
-        "continueRequest continueResponse continueWithAuth disable enable failRequest \
-         fulfillRequest getResponseBody takeResponseBodyAsStream",
-    ),
-    ("IO", "close read"),
-    ("Inspector", "enable"),
-    ("Log", "enable"),
-    (
-        "Network",
-        "emulateNetworkConditions enable setBypassServiceWorker setCacheDisabled \
-         setExtraHTTPHeaders",
-    ),
-    (
-        "Page",
-        "createIsolatedWorld enable getFrameTree handleJavaScriptDialog screencastFrameAck \
-         setBypassCSP setFontFamilies setInterceptFileChooserDialog setLifecycleEventsEnabled",
-    ),
-    (
-        "Runtime",
-        "addBinding enable releaseObject releaseObjectGroup runIfWaitingForDebugger",
-    ),
-    ("Security", "setIgnoreCertificateErrors"),
-    ("Target", "detachFromTarget getTargetInfo setAutoAttach"),
-];
-
-static METHODS: LazyLock<HashSet<(&str, &str)>> = LazyLock::new(|| methods(ALLOWED).collect());
+use super::{Phase, Relay, message::params};
+use crate::system::cdp::policy::{self, Caller};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AddedScript {
     world_name: Option<String>,
     run_immediately: Option<bool>,
-}
-
-/// Whether the method acts in no page.
-pub(super) fn is_allowed(method: &str) -> bool {
-    contains(&METHODS, method)
 }
 
 impl Relay {
@@ -78,7 +24,7 @@ impl Relay {
         if method == "Page.addScriptToEvaluateOnNewDocument" {
             return session.is_some_and(|session| self.sets_up_tab(session, text));
         }
-        is_allowed(method)
+        policy::is_allowed(Caller::IdleExecutor, method)
     }
 
     /// Whether the command gives a tab, opened since the last call, the scripts that Playwright

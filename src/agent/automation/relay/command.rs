@@ -8,9 +8,8 @@ use serde_json::{
 };
 
 use super::{FIRST_RELAY_ID, LAST_RELAY_ID, Relay, RelayCommand, worlds::SHARED_WORLD};
+use crate::system::cdp::policy::REFUSED_CODE;
 
-/// The code with which Chromium refuses a command.
-const SERVER_ERROR: i64 = -32000;
 /// The error for a command that the worker may not send while no call runs.
 pub(super) const NO_CALL: &str =
     "no call is running in this executor: code of earlier calls may not act in pages";
@@ -99,7 +98,7 @@ pub(super) fn success_reply(id: i64, session: &str, result: Value) -> Bytes {
 
 /// Returns a reply with an error to the worker's command.
 pub(super) fn error_reply(id: i64, session: Option<&str>, message: &str) -> Bytes {
-    let mut reply = json!({ "id": id, "error": { "code": SERVER_ERROR, "message": message } });
+    let mut reply = json!({ "id": id, "error": { "code": REFUSED_CODE, "message": message } });
     if let Some(session) = session {
         reply["sessionId"] = session.into();
     }

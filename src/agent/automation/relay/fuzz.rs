@@ -12,9 +12,9 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{
     message::{Head, LONG_MESSAGE},
-    policy::is_allowed,
     *,
 };
+use crate::system::cdp::policy::{self, Caller};
 
 /// The members of an object in their order, repeated names included.
 struct Members<'a>(Vec<(String, &'a RawValue)>);
@@ -308,7 +308,7 @@ fn assert_only_permitted_commands(text: &[u8]) -> Result<(), TestCaseError> {
             let Some((Some(sent_id), Some(method), sent_session)) = head else {
                 return Err(TestCaseError::fail("a command without an id or a method"));
             };
-            prop_assert!(is_allowed(&method), "{}", method);
+            prop_assert!(policy::is_allowed(Caller::Script, &method), "{}", method);
             prop_assert_eq!(sent_id, id);
             prop_assert_eq!(sent_session, session.clone());
         }

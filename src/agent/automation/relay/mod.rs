@@ -13,8 +13,8 @@
 //! - lets all workers share one isolated world in each frame ([`worlds`]);
 //! - keeps Chromium's download setting, and delays the event of a complete download until the
 //!   script has the file ([`download`]);
-//! - refuses methods that are not in the allow-list ([`policy`]), and parameters that would reach
-//!   beyond the script ([`restrictions`]).
+//! - refuses methods that a script may not call ([`policy`](crate::system::cdp::policy)), and
+//!   parameters that would reach beyond the script ([`restrictions`]).
 //!
 //! All other messages are forwarded unchanged.
 //!
@@ -35,7 +35,7 @@
 //! | `from_worker` | Playwright's commands |
 //! | `tabs` | attached sessions: probing, announcing, releasing, choosing the script's page |
 //! | `lifecycle` | phases, timers, and waiting for the commands of a dead worker |
-//! | `policy`, `restrictions` | what a script may send |
+//! | `restrictions` | what a script may send |
 //! | `between_calls` | what an executor's worker may send while no call runs |
 //! | `command` | building messages |
 
@@ -53,7 +53,6 @@ mod from_worker;
 mod fuzz;
 mod lifecycle;
 mod message;
-mod policy;
 mod restrictions;
 mod session;
 mod tabs;

@@ -1,5 +1,5 @@
-//! Checks of a script's commands: the [allow-list](super::policy) of methods, and parameters that
-//! would reach beyond the script.
+//! Checks of a script's commands: the [method policy](policy), and parameters that would reach
+//! beyond the script.
 //!
 //! | method | restriction |
 //! |---|---|
@@ -13,8 +13,8 @@
 //!
 //! [`download`](super::download) has the restrictions of downloads. Tabs at `chrome:` URLs are
 //! hidden from scripts until they leave them; in a tab that goes there while a script sees it, only
-//! the commands of [`between_calls`] and navigation are permitted. Files are not restricted: a page
-//! of a script may be at a `file:` URL.
+//! the methods of [`Caller::IdleExecutor`] and navigation are permitted. Files are not restricted:
+//! a page of a script may be at a `file:` URL.
 
 use std::{
     collections::BTreeMap,
@@ -25,9 +25,8 @@ use bytes::Bytes;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use super::{
-    MAX_CONTEXTS, Relay, between_calls, command::with_params, message::params_or_default, policy,
-};
+use super::{MAX_CONTEXTS, Relay, command::with_params, message::params_or_default};
+use crate::system::cdp::policy::{self, Caller, PolicyError};
 
 /// The schemes of Chromium's own pages and of its DevTools front end. Their pages have privileged
 /// functions, such as the browser's settings, and some URLs end Chromium.
@@ -39,8 +38,8 @@ const MAX_SHOWN_URL: usize = 200;
 /// Why a command is not sent to Chromium. The script gets the text as the command's error.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("{0} is not available in a script")]
-    Method(String),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     #[error("{0}: invalid parameters: {1}")]
     Parameters(String, serde_json::Error),
     #[error("{0}: the parameter `{1}` is not available in a script")]
@@ -111,9 +110,7 @@ impl Relay {
         session: Option<&str>,
         text: Bytes,
     ) -> Result<Bytes, Refusal> {
-        if !policy::is_allowed(method) {
-            return Err(Refusal::Method(method.to_owned()));
-        }
+        policy::check_command(Caller::Script, method, &text)?;
         self.check_tab(method, session)?;
         match method {
             "DOM.setFileInputFiles" => self.check_files(method, &parse(method, &text)?)?,
@@ -139,7 +136,10 @@ impl Relay {
         const LEAVING: [&str; 3] = ["Page.close", "Page.navigate", "Page.bringToFront"];
         let session = session.and_then(|id| self.sessions.get(id));
         match session.filter(|session| session.is_privileged()) {
-            Some(session) if !between_calls::is_allowed(method) && !LEAVING.contains(&method) => {
+            Some(session)
+                if !policy::is_allowed(Caller::IdleExecutor, method)
+                    && !LEAVING.contains(&method) =>
+            {
                 Err(Refusal::privileged(method, &session.url))
             }
             _ => Ok(()),

@@ -3,88 +3,7 @@
 use std::fs;
 
 use super::*;
-use crate::agent::automation::relay::policy::{ALLOWED, is_allowed, methods};
-
-/// Chromium's methods that are not in the allow-list.
-const REFUSED: &[(&str, &str)] = &[
-    ("Autofill", "disable enable setAddresses trigger"),
-    (
-        "BluetoothEmulation",
-        "addCharacteristic addDescriptor addService disable enable removeCharacteristic \
-         removeDescriptor removeService setSimulatedCentralState simulateAdvertisement \
-         simulateCharacteristicOperationResponse simulateDescriptorOperationResponse \
-         simulateGATTDisconnection simulateGATTOperationResponse \
-         simulatePreconnectedPeripheral",
-    ),
-    (
-        "Browser",
-        "addPrivacySandboxCoordinatorKeyConfig addPrivacySandboxEnrollmentOverride close \
-         crash crashGpuProcess executeBrowserCommand getBrowserCommandLine getHistogram \
-         getHistograms",
-    ),
-    (
-        "Cast",
-        "disable enable setSinkToUse startDesktopMirroring startTabMirroring stopCasting",
-    ),
-    ("CrashReportContext", "getEntries"),
-    ("DOM", "getFileInfo"),
-    ("DeviceAccess", "cancelPrompt disable enable selectPrompt"),
-    (
-        "Emulation",
-        "addScreen getScreenInfos removeScreen setPrimaryScreen setVirtualTimePolicy \
-         setVisibleSize updateScreen",
-    ),
-    (
-        "Extensions",
-        "clearStorageItems getExtensions getStorageItems loadUnpacked removeStorageItems \
-         setStorageItems triggerAction uninstall",
-    ),
-    ("FileSystem", "getDirectory"),
-    ("HeadlessExperimental", "beginFrame disable enable"),
-    ("LayerTree", "loadSnapshot"),
-    (
-        "Memory",
-        "getAllTimeSamplingProfile getBrowserSamplingProfile \
-         setPressureNotificationsSuppressed simulatePressureNotification",
-    ),
-    ("Network", "enableDeviceBoundSessions setCookieControls"),
-    (
-        "PWA",
-        "changeAppUserSettings getOsAppState install launch launchFilesInApp \
-         openCurrentPageInApp uninstall",
-    ),
-    (
-        "Page",
-        "addCompilationCache clearCompilationCache crash generateTestReport \
-         getAnnotatedPageContent produceCompilationCache setAdBlockingEnabled \
-         setFontSizes setPrerenderingAllowed setRPHRegistrationMode setSPCTransactionMode \
-         setWebLifecycleState waitForDebugger",
-    ),
-    (
-        "SmartCardEmulation",
-        "disable enable reportBeginTransactionResult reportConnectResult reportDataResult \
-         reportError reportEstablishContextResult reportGetStatusChangeResult \
-         reportListReadersResult reportPlainResult reportReleaseContextResult \
-         reportStatusResult",
-    ),
-    (
-        "Storage",
-        "clearSharedStorageEntries clearTrustTokens deleteSharedStorageEntry \
-         getAffectedUrlsForThirdPartyCookieMetadata getInterestGroupDetails \
-         getRelatedWebsiteSets getSharedStorageEntries getSharedStorageMetadata \
-         getTrustTokens resetSharedStorageBudget runBounceTrackingMitigations \
-         setInterestGroupAuctionTracking setInterestGroupTracking \
-         setProtectedAudienceKAnonymity setSharedStorageEntry setSharedStorageTracking",
-    ),
-    ("SystemInfo", "getFeatureState getInfo getProcessInfo"),
-    (
-        "Target",
-        "exposeDevToolsProtocol getDevToolsTarget openDevTools sendMessageToTarget \
-         setRemoteLocations",
-    ),
-    ("Tethering", "bind unbind"),
-    ("WebMCP", "disable enable"),
-];
+use crate::system::cdp::policy::{self, Caller};
 
 /// Sends a command and returns the error that the worker gets, if any. Then nothing is sent to the
 /// browser.
@@ -115,36 +34,18 @@ fn commands(method: &str, params: &Value) -> [String; 2] {
 }
 
 #[test]
-fn methods_in_the_table_are_permitted() {
+fn methods_that_a_script_may_not_call_are_refused_by_name() {
     let mut scene = Scene::running("A");
-    for (domain, name) in methods(ALLOWED) {
-        let method = format!("{domain}.{name}");
+    let unknown = ["", "Page", "page.enable", "Page.inventedLater"];
+    let unknown = unknown.map(|method| (method.to_owned(), false));
+    let listed =
+        policy::methods().map(|(method, callers)| (method, callers.contains(&Caller::Script)));
+    for (method, is_permitted) in listed.chain(unknown) {
+        let message = format!("{method} is not available in a script");
         for command in commands(&method, &json!({"browserContextId": "OWN"})) {
             scene.relay.contexts.insert("OWN".into());
-            assert_eq!(refusal(&mut scene, &command), None, "{command}");
-        }
-    }
-}
-
-#[test]
-fn methods_outside_of_the_table_are_refused_by_name() {
-    let mut scene = Scene::running("A");
-    let refused = methods(REFUSED).map(|(domain, name)| format!("{domain}.{name}"));
-    let unknown = [
-        "",
-        ".",
-        "Page",
-        "Page.",
-        ".enable",
-        "Page.enable ",
-        "page.enable",
-        "Page.enable.disable",
-        "Page.inventedLater",
-    ];
-    for method in refused.chain(unknown.map(str::to_owned)) {
-        let message = format!("{method} is not available in a script");
-        for command in commands(&method, &json!({})) {
-            assert_eq!(refusal(&mut scene, &command), Some(message.clone()));
+            let expected = (!is_permitted).then(|| message.clone());
+            assert_eq!(refusal(&mut scene, &command), expected, "{command}");
         }
     }
     // Neither escapes nor the order of members hide a method.
@@ -367,6 +268,6 @@ fn methods_that_playwright_sends_are_permitted() {
         .collect();
     assert!(sent.len() > 70, "{}", sent.len());
     for method in sent {
-        assert!(is_allowed(method), "{method}");
+        assert!(policy::is_allowed(Caller::Script, method), "{method}");
     }
 }
