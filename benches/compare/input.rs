@@ -24,12 +24,12 @@ const FIELD: &str = "data:text/html,<textarea autofocus oninput='document.title 
 const SPOT: (u32, u32) = (600, 500);
 
 pub async fn measure(figures: &mut Figures, agent: &Agent) -> Result<()> {
-    let screen = agent.screen()?;
-    position(figures, agent, &screen).await?;
-    click(figures, agent, &screen).await?;
-    moves(figures, agent, &screen).await?;
-    typing(figures, agent, &screen).await?;
-    clipboard(figures, agent, &screen).await
+    let screen = agent.screen();
+    position(figures, agent, screen).await?;
+    click(figures, agent, screen).await?;
+    moves(figures, agent, screen).await?;
+    typing(figures, agent, screen).await?;
+    clipboard(figures, agent, screen).await
 }
 
 async fn position(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Result<()> {

@@ -36,7 +36,7 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Resul
         let (mut berth, mut baseline) = (Samples::default(), Samples::default());
         for _ in 0..ROUNDS {
             berth.add(recorded(agent).await?);
-            baseline.add(grabbed(&agent.screen()?).await?);
+            baseline.add(grabbed(agent.screen()).await?);
         }
         let name = format!("recording {FRAMERATE}/s, {name}");
         figures.compare(

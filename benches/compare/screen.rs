@@ -18,7 +18,7 @@ const CALLS: usize = 40;
 
 pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Result<()> {
     agent.show(&site.scrolling()).await?;
-    let screen = agent.screen()?;
+    let screen = agent.screen();
     let (width, height) = screen.size;
     let size = format!("{width}x{height}");
     let directory = TempDir::new()?;
@@ -47,7 +47,7 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Resul
         let (mut berth, mut baseline) = (Samples::default(), Samples::default());
         for _ in 0..CALLS {
             berth.add_ms(take_screenshot(agent).await?);
-            baseline.add_ms(run(&screen, program, arguments).await?);
+            baseline.add_ms(run(screen, program, arguments).await?);
         }
         let baseline_name = match program {
             "ffmpeg" => "ffmpeg -f x11grab -frames:v 1",
