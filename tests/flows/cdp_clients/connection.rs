@@ -77,6 +77,8 @@ pub struct Connection<'a> {
     ended: BTreeSet<String>,
     pending: BTreeMap<u64, Call>,
     is_closed: bool,
+    /// The methods that this client has called outside sessions.
+    called: BTreeSet<&'static str>,
     pub counts: Counts,
 }
 
@@ -92,6 +94,7 @@ impl<'a> Connection<'a> {
             ended: BTreeSet::new(),
             pending: BTreeMap::new(),
             is_closed: false,
+            called: BTreeSet::new(),
             counts: Counts::default(),
         }
     }
@@ -160,8 +163,9 @@ impl<'a> Connection<'a> {
             (None, None) => self.tab.clone(),
         };
         let mut message = json!({"id": id, "method": method, "params": params});
-        if let Some(session) = session {
-            message["sessionId"] = json!(session);
+        match session {
+            Some(session) => message["sessionId"] = json!(session),
+            None => _ = self.called.insert(method),
         }
         let call = Call {
             session: session.map(str::to_owned),
@@ -327,17 +331,35 @@ impl<'a> Connection<'a> {
         session.is_some_and(|session| self.ended.contains(session))
     }
 
+    /// Whether an event outside sessions is due to a call of this client.
+    fn has_caused(&self, method: &str, params: &Value) -> bool {
+        match method {
+            "Target.attachedToTarget" => {
+                let tab = params["targetInfo"]["targetId"].as_str();
+                let is_call = |call: &Call| {
+                    call.method == "Target.attachToTarget" && call.tab.as_deref() == tab
+                };
+                self.called.contains("Target.setAutoAttach") || self.pending.values().any(is_call)
+            }
+            "Target.targetCreated" | "Target.targetDestroyed" | "Target.targetCrashed" => {
+                self.called.contains("Target.setDiscoverTargets")
+            }
+            _ => method.starts_with("Target."),
+        }
+    }
+
     fn accept_event(&mut self, message: &Value) {
         let name = &self.name;
         let session = message["sessionId"].as_str();
         let is_known = session.is_none_or(|session| self.sessions.contains_key(session));
         assert!(is_known, "{name}: of another session: {message}");
         let method = message["method"].as_str().unwrap();
+        let params = &message["params"];
         if session.is_none() && self.tab.is_none() {
-            assert!(method.starts_with("Target."), "{name}: {message}");
+            let is_caused = self.has_caused(method, params);
+            assert!(is_caused, "{name}: of another client: {message}");
         }
         self.counts.events += 1;
-        let params = &message["params"];
         match method {
             "Target.attachedToTarget" => {
                 let parent = session.and_then(|session| self.sessions.get(session));
