@@ -8,7 +8,7 @@
 use std::{
     collections::VecDeque,
     fmt, io,
-    os::fd::OwnedFd,
+    os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd},
     process::{ExitStatus, Stdio},
     sync::{Arc, LazyLock},
     time::Duration,
@@ -36,6 +36,8 @@ use crate::{
     system::sync::job_thread::JobThread,
 };
 
+/// The lowest number of descriptors that are inherited under another number.
+const FIRST_HIGH_DESCRIPTOR: RawFd = 10;
 /// The number of output lines kept for the error report if a child fails.
 const TAIL_LINES: usize = 40;
 /// The number of bytes kept of each of these lines.
@@ -107,6 +109,33 @@ pub fn inherit(command: &mut Command, descriptor: OwnedFd) {
             Ok(())
         });
     }
+}
+
+/// Makes the child inherit the descriptor under this number, which must be one of those that this
+/// process has in use from its start to its end.
+///
+/// # Errors
+/// Fails if no further descriptor is available.
+#[expect(
+    unsafe_code,
+    reason = "the descriptor must be inherited by this child alone"
+)]
+pub fn inherit_as(command: &mut Command, descriptor: OwnedFd, number: RawFd) -> io::Result<()> {
+    // Another descriptor to inherit may have the number.
+    let high = fcntl(
+        &descriptor,
+        FcntlArg::F_DUPFD_CLOEXEC(FIRST_HIGH_DESCRIPTOR),
+    )?;
+    // SAFETY: the descriptor was just created and has no other owner.
+    let high = unsafe { OwnedFd::from_raw_fd(high) };
+    // SAFETY: the hook makes one async-signal-safe call and does not allocate.
+    unsafe {
+        command.pre_exec(move || {
+            let _: RawFd = unistd::dup2_raw(&high, number)?.into_raw_fd();
+            Ok(())
+        });
+    }
+    Ok(())
 }
 
 /// Describes how a child ended, for error messages.
