@@ -76,4 +76,4 @@ pub use ranges::RangeResponse;
 pub use request_id::{REQUEST_ID, RequestId};
 pub use serve::serve;
 pub use sse::{LastEventId, SseEvent, follow_log, sse_response};
-pub use websocket::{accept_websocket, close_gracefully, is_websocket_upgrade};
+pub use websocket::{WebSocketLimits, accept_websocket, close_gracefully, is_websocket_upgrade};

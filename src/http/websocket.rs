@@ -17,10 +17,31 @@ use tokio::time::timeout;
 use super::{ApiError, ApiResult, CloseReason, connections::ConnectionPermit};
 use crate::shutdown::Shutdown;
 
-/// Size limit of a message and of a frame, in bytes.
-const MAX_MESSAGE: usize = 1 << 20;
-/// Size limit of the write buffer, in bytes: one message and as much again for control frames.
-const WRITE_BUFFER: usize = 2 * MAX_MESSAGE;
+/// The sizes of a WebSocket, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct WebSocketLimits {
+    /// The longest message and frame that is received.
+    pub max_message: usize,
+    /// The size of the read buffer.
+    pub read_buffer: usize,
+    /// The bytes after which messages are written without a flush.
+    pub write_buffer: usize,
+    /// The most bytes in the write buffer.
+    pub max_write_buffer: usize,
+}
+
+impl Default for WebSocketLimits {
+    fn default() -> Self {
+        const MAX_MESSAGE: usize = 1 << 20;
+        Self {
+            max_message: MAX_MESSAGE,
+            read_buffer: 128 << 10,
+            write_buffer: 0,
+            // One message and as much again for control frames.
+            max_write_buffer: 2 * MAX_MESSAGE,
+        }
+    }
+}
 /// Time a peer has to acknowledge a Close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -44,6 +65,7 @@ pub fn is_websocket_upgrade<B>(request: &http::Request<B>) -> bool {
 pub async fn accept_websocket<F>(
     request: Request,
     shutdown: &Shutdown,
+    limits: WebSocketLimits,
     serve: impl FnOnce(WebSocket) -> F + Send + 'static,
 ) -> ApiResult<Response>
 where
@@ -59,10 +81,11 @@ where
         .map_err(|_| ApiError::websocket_required())?;
     let shutdown = shutdown.clone();
     Ok(upgrade
-        .max_message_size(MAX_MESSAGE)
-        .max_frame_size(MAX_MESSAGE)
-        .write_buffer_size(0)
-        .max_write_buffer_size(WRITE_BUFFER)
+        .max_message_size(limits.max_message)
+        .max_frame_size(limits.max_message)
+        .read_buffer_size(limits.read_buffer)
+        .write_buffer_size(limits.write_buffer)
+        .max_write_buffer_size(limits.max_write_buffer)
         .on_upgrade(async move |socket| {
             shutdown.spawn(async move {
                 let _permit = permit;

@@ -22,8 +22,8 @@ use crate::{
     agent::live::{FrameEvent, InputWorker, LiveViews, ViewerInbox, ViewerStream},
     api::{ErrorBody, live::ViewerMessage},
     http::{
-        ApiError, ApiResult, CloseCode, CloseReason, accept_websocket, close_gracefully,
-        decode_json,
+        ApiError, ApiResult, CloseCode, CloseReason, WebSocketLimits, accept_websocket,
+        close_gracefully, decode_json,
     },
     shutdown::Shutdown,
 };
@@ -71,9 +71,12 @@ pub(crate) async fn connect(
 ) -> ApiResult<Response> {
     let (stream, inbox, worker) = live.open(control)?;
     let cancelled = shutdown.token();
-    accept_websocket(request, shutdown, move |socket| {
-        serve(socket, stream, inbox, worker, cancelled)
-    })
+    accept_websocket(
+        request,
+        shutdown,
+        WebSocketLimits::default(),
+        move |socket| serve(socket, stream, inbox, worker, cancelled),
+    )
     .await
 }
 

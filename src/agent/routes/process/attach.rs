@@ -30,7 +30,10 @@ use super::{TAG, find};
 use crate::{
     agent::process::{Process, Processes, WRITE_TIMEOUT},
     api::{ErrorBody, ids::ProcessId, process::ProcessEvent},
-    http::{ApiError, ApiResult, CloseCode, CloseReason, Path, accept_websocket, close_gracefully},
+    http::{
+        ApiError, ApiResult, CloseCode, CloseReason, Path, WebSocketLimits, accept_websocket,
+        close_gracefully,
+    },
     shutdown::Shutdown,
     streams::{Entry, Reader, StartAt},
 };
@@ -74,7 +77,7 @@ pub(crate) async fn attach(
         return Err(ApiError::bad_request("the process has no terminal"));
     }
     let cancelled = shutdown.token();
-    accept_websocket(request, &shutdown, |socket| {
+    accept_websocket(request, &shutdown, WebSocketLimits::default(), |socket| {
         serve(socket, process, cancelled)
     })
     .await
