@@ -29,9 +29,7 @@ use crate::{
     agent::chromium::{BrowserState, Devtools},
     backoff::Backoff,
     shutdown::Shutdown,
-    system::{
-        cdp::devtools::DevtoolsHttp, process::session::Credentials, script::worker::SpawnOptions,
-    },
+    system::{process::session::Credentials, script::worker::SpawnOptions},
 };
 
 /// The delay of the next start after a script has started, if another warm worker remains. A start
@@ -89,7 +87,6 @@ impl Pool {
             scratch,
             hung_tabs,
             shutdown: shutdown.clone(),
-            http: DevtoolsHttp::default(),
             browser: None,
             warm: VecDeque::new(),
             waiters: VecDeque::new(),
@@ -126,7 +123,6 @@ struct PoolTask {
     options: PoolOptions,
     scratch: Arc<ScratchRoot>,
     hung_tabs: Arc<HungTabs>,
-    http: DevtoolsHttp,
     shutdown: Shutdown,
     /// The current browser, and its downloads.
     browser: Option<(Arc<Devtools>, Arc<Downloads>)>,
@@ -288,7 +284,6 @@ impl PoolTask {
             let context = WorkerContext {
                 devtools,
                 downloads,
-                http: self.http.clone(),
                 hung_tabs: self.hung_tabs.clone(),
                 shutdown: self.shutdown.clone(),
             };

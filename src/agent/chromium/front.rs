@@ -7,8 +7,7 @@ use url::Url;
 use super::{Chromium, Devtools, NotReady, RESTART_TIMEOUT, launch::CDP_CALL_TIMEOUT};
 use crate::system::cdp::{
     connection::{Cdp, CdpError},
-    devtools::{DevtoolsError, DevtoolsHttp, Tab},
-    tab::TabSession,
+    tab::{Tab, TabSession},
 };
 
 /// Why the tab in front cannot be used.
@@ -18,8 +17,6 @@ pub enum FrontError {
     NotReady(#[from] NotReady),
     #[error("the browser has no tab")]
     NoTab,
-    #[error(transparent)]
-    Devtools(#[from] DevtoolsError),
     #[error(transparent)]
     Cdp(#[from] CdpError),
 }
@@ -35,7 +32,8 @@ impl Chromium {
     /// Waits until Chromium answers, and connects to the tab in front.
     pub async fn front_page(&self) -> Result<FrontPage, FrontError> {
         let (devtools, tab) = self.front_tab().await?;
-        let cdp = Cdp::connect(&devtools.browser_url(), CDP_CALL_TIMEOUT).await?;
+        // The session with the tab ends with this connection.
+        let cdp = Cdp::connect(&devtools.multiplexer, CDP_CALL_TIMEOUT).await?;
         Ok(FrontPage {
             generation: devtools.generation,
             session: cdp.attach(tab).await?,
@@ -58,10 +56,8 @@ impl Chromium {
 /// Gives the page in front the keyboard focus. (With a blank page, Chromium starts with the focus
 /// in its address bar.)
 pub(super) async fn focus_page(devtools: &Devtools) -> Result<(), CdpError> {
-    let tab = tab_in_front(devtools).await.unwrap_or_default();
-    let cdp = Cdp::connect(&devtools.browser_url(), CDP_CALL_TIMEOUT).await?;
-    match tab {
-        Some(tab) => cdp.focus(&tab).await,
+    match tab_in_front(devtools).await? {
+        Some(tab) => devtools.cdp.focus(&tab).await,
         None => Ok(()),
     }
 }
@@ -73,16 +69,12 @@ pub(super) async fn open_in_front(
     url: &Url,
     timeout: Duration,
 ) -> Result<(), CdpError> {
-    let tab = tab_in_front(devtools).await.unwrap_or_default();
-    let cdp = Cdp::connect(&devtools.browser_url(), CDP_CALL_TIMEOUT).await?;
-    match tab {
-        Some(tab) => cdp.navigate(&tab, url.as_str(), timeout).await,
-        None => cdp.open_tab(url.as_str()).await.map(drop),
+    match tab_in_front(devtools).await? {
+        Some(tab) => devtools.cdp.navigate(&tab, url.as_str(), timeout).await,
+        None => devtools.cdp.open_tab(url.as_str()).await.map(drop),
     }
 }
 
-/// Returns the first tab of Chromium's list, which starts with the most recently used one.
-async fn tab_in_front(devtools: &Devtools) -> Result<Option<Tab>, DevtoolsError> {
-    let tabs = DevtoolsHttp::default().tabs(devtools.addr).await?;
-    Ok(tabs.into_iter().next())
+async fn tab_in_front(devtools: &Devtools) -> Result<Option<Tab>, CdpError> {
+    Ok(devtools.tabs().await?.into_iter().next())
 }

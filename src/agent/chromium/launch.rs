@@ -1,21 +1,15 @@
 //! A Chromium process: its command line, its start until DevTools answers, and its end.
 
-use std::{
-    ffi::OsString,
-    fs, io,
-    net::{Ipv4Addr, SocketAddr},
-    os::unix::ffi::OsStrExt,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{ffi::OsString, fs, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc, time::Duration};
 
 use tokio::{process::Command, task::spawn_blocking, time};
+use uuid::Uuid;
 
 use super::{
     Devtools,
     identity::{Identity, Sandbox},
     leftovers,
+    tabs::TabOrder,
     temporary::TemporaryDir,
 };
 use crate::{
@@ -23,15 +17,13 @@ use crate::{
     api::viewport::Viewport,
     system::{
         cdp::{
-            connection::{Cdp, CdpError},
-            devtools::{DevtoolsError, DevtoolsHttp},
+            connection::{BrowserVersion, Cdp, CdpError},
+            multiplexer::Multiplexer,
+            pipe::CdpPipe,
         },
-        files::{
-            owner::give_tree,
-            wait::{DirectoryWatch, wait_for_file},
-        },
+        files::{owner::give_tree, wait::DirectoryWatch},
         process::{
-            child::{Child, Listener, Stdout},
+            child::{self, Child, Listener, Stdout},
             environment::Inherited,
         },
     },
@@ -117,9 +109,21 @@ pub(super) enum LaunchError {
     #[error("Chromium's DevTools did not answer within {} s", START_TIMEOUT.as_secs())]
     Timeout,
     #[error(transparent)]
-    Devtools(#[from] DevtoolsError),
-    #[error(transparent)]
     Cdp(#[from] CdpError),
+}
+
+impl LaunchError {
+    /// Describes how a process ends that has closed its pipe or ended.
+    async fn of_ended(mut child: Child) -> Self {
+        let status = match time::timeout(TERMINATE_GRACE_PERIOD, child.wait()).await {
+            Ok(status) => child::describe_exit(status),
+            Err(_) => "its pipe is closed".to_owned(),
+        };
+        LaunchError::Ended {
+            status,
+            tail: child.tail(),
+        }
+    }
 }
 
 /// A Chromium process whose DevTools has answered.
@@ -156,6 +160,7 @@ impl Process {
         let mut command = temporary.command(&config.chromium)?;
         command.args(arguments(config, identity, viewport));
         set_environment(&mut command, config, display, &temporary)?;
+        let pipe = CdpPipe::open(&mut command)?;
         identity.confine(&mut command);
         let (state_dir, owner) = (config.state_dir.clone(), identity.clone());
         let given = spawn_blocking(move || give_directories(&state_dir, &owner)).await;
@@ -164,27 +169,24 @@ impl Process {
         let spawned = Child::spawn("chromium", command, inherited, Stdout::Log, listener).await;
         let (mut child, _) = spawned?;
         leftovers::record(&config.state_dir.run().join("chromium.pid"), child.pid())?;
-        let ready = async {
-            let active_port = user_data.join("DevToolsActivePort");
-            let (addr, browser_path) = wait_for_file(&active_port, parse_active_port).await?;
-            let version = DevtoolsHttp::default().version(addr).await?;
-            Ok::<_, LaunchError>((addr, browser_path, version.browser))
-        };
-        let (addr, browser_path, version) = tokio::select! {
-            ready = time::timeout(START_TIMEOUT, ready) => {
-                ready.map_err(|_| LaunchError::Timeout)??
-            }
-            status = child.wait() => {
-                let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-                return Err(LaunchError::Ended { status, tail: child.tail() });
-            }
+        let multiplexer = Multiplexer::start(pipe);
+        let (cdp, version) = tokio::select! {
+            biased;
+            _ = child.wait() => return Err(LaunchError::of_ended(child).await),
+            ready = first_answer(&multiplexer) => match ready {
+                // The pipe closes before the process has ended.
+                Err(_) if multiplexer.has_ended() => return Err(LaunchError::of_ended(child).await),
+                ready => ready?,
+            },
         };
         let devtools = Arc::new(Devtools {
-            addr,
-            browser_path,
+            multiplexer,
+            browser_id: Uuid::new_v4(),
             generation,
             pid: child.pid(),
             version,
+            cdp,
+            tab_order: TabOrder::default(),
         });
         Ok(Self {
             child,
@@ -202,16 +204,10 @@ impl Process {
         }
     }
 
-    async fn cdp(&self) -> Result<Cdp, CdpError> {
-        Cdp::connect(&self.devtools.browser_url(), CDP_CALL_TIMEOUT).await
-    }
-
     /// Resizes Chromium's windows to fill the screen.
     pub(super) async fn fill_screen(&self, viewport: Viewport) -> Result<(), CdpError> {
-        self.cdp()
-            .await?
-            .fill_screen(viewport.width, viewport.height)
-            .await
+        let cdp = &self.devtools.cdp;
+        cdp.fill_screen(viewport.width, viewport.height).await
     }
 
     pub(super) async fn kill(self) {
@@ -231,13 +227,8 @@ impl Process {
     }
 
     async fn close_within(mut self, grace: Duration) -> bool {
-        let closing = async {
-            if let Ok(cdp) = self.cdp().await {
-                // Chromium may end without a reply.
-                let _ = cdp.close_browser().await;
-            }
-        };
-        let _ = time::timeout(CLOSE_GRACE_PERIOD, closing).await;
+        // Chromium may end without a reply.
+        let _ = self.devtools.cdp.close_browser().await;
         let status = match time::timeout(grace, self.child.wait()).await {
             Ok(status) => status,
             Err(_) => self.child.terminate(TERMINATE_GRACE_PERIOD).await,
@@ -264,8 +255,7 @@ pub(super) async fn flush_cookies(
             .map_or(true, |journal| journal.len() == 0)
     };
     let before = last_write();
-    let cdp = Cdp::connect(&devtools.browser_url(), CDP_CALL_TIMEOUT).await?;
-    cdp.flush_cookies().await?;
+    devtools.cdp.flush_cookies().await?;
     let written = async {
         while last_write() == before || !is_committed() {
             watch.changed().await?;
@@ -280,11 +270,10 @@ pub(super) async fn flush_cookies(
 
 /// Waits until Chromium fails several health checks in a row, and returns the reason.
 pub(super) async fn wait_for_hang(devtools: &Devtools) -> String {
-    let http = DevtoolsHttp::default();
     let mut failed = 0;
     while failed < MAX_FAILED_HEALTH_CHECKS {
         time::sleep(HEALTH_CHECK_INTERVAL).await;
-        failed = match http.version(devtools.addr).await {
+        failed = match devtools.cdp.version().await {
             Ok(_) => 0,
             Err(_) => failed + 1,
         };
@@ -292,18 +281,15 @@ pub(super) async fn wait_for_hang(devtools: &Devtools) -> String {
     format!("Chromium failed {failed} health checks in a row")
 }
 
-fn parse_active_port(content: &str) -> Option<(SocketAddr, String)> {
-    let mut lines = content.lines();
-    let port = lines.next()?.parse().ok()?;
-    let path = lines.next()?;
-    // Chromium writes the path last. An incomplete path means that the file is incomplete.
-    let id = path.strip_prefix("/devtools/browser/")?;
-    (id.len() == 36).then(|| {
-        (
-            SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-            path.to_owned(),
-        )
-    })
+/// Waits until Chromium answers, and returns a connection and the version.
+async fn first_answer(multiplexer: &Multiplexer) -> Result<(Cdp, BrowserVersion), LaunchError> {
+    let answer = async {
+        let cdp = Cdp::connect(multiplexer, START_TIMEOUT).await?;
+        let version = cdp.version().await?;
+        Ok((cdp.with_call_timeout(CDP_CALL_TIMEOUT), version))
+    };
+    let answer = time::timeout(START_TIMEOUT, answer).await;
+    answer.map_err(|_| LaunchError::Timeout)?
 }
 
 /// Sets the variables that Chromium needs besides search path, language and time zone. It writes
@@ -360,7 +346,6 @@ fn arguments(config: &Config, identity: &Identity, viewport: Viewport) -> Vec<Os
     path("--disk-cache-dir=", state.cache());
     let mut features = DISABLED_FEATURES.join(",");
     let mut own = vec![
-        "--remote-debugging-port=0".to_owned(),
         "--window-position=0,0".to_owned(),
         format!("--window-size={},{}", viewport.width, viewport.height),
     ];

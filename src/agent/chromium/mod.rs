@@ -14,21 +14,27 @@
 //! | `supervisor` | the state machine of starts, runs and restarts |
 //! | `identity` | the user that Chromium runs as, and its sandbox |
 //! | `launch` | one Chromium process: its command line, readiness, and orderly end |
+//! | `tabs` | the order of the tabs by use |
 //! | `front` | the tab in front |
 //! | `leftovers` | traces of a crash: orphaned processes, profile locks, torn files |
 //! | `temporary` | Chromium's directory of temporary files |
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use tokio::{
-    net::TcpStream,
-    sync::{mpsc, oneshot, watch},
-};
+use tokio::sync::{mpsc, oneshot, watch};
+use uuid::Uuid;
 
 use crate::{
     api::viewport::Viewport,
-    system::{cdp::connection::CdpError, process::freeze::FreezeError, x11::server::DisplayAccess},
+    system::{
+        cdp::{
+            connection::{BrowserVersion, Cdp, CdpError},
+            multiplexer::Multiplexer,
+        },
+        process::freeze::FreezeError,
+        x11::server::DisplayAccess,
+    },
 };
 
 pub mod front;
@@ -36,9 +42,11 @@ mod identity;
 mod launch;
 mod leftovers;
 mod supervisor;
+mod tabs;
 mod temporary;
 
 pub use self::identity::IdentityError;
+use self::tabs::TabOrder;
 pub(super) use self::{identity::Identity, leftovers::PROCESS_FILES, supervisor::start};
 
 /// The longest wait of input and screenshots for a Chromium that is restarting.
@@ -47,24 +55,20 @@ const RESTART_TIMEOUT: Duration = Duration::from_secs(10);
 /// more than this.
 const FOCUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The DevTools endpoint of a running Chromium.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// A running Chromium, as its DevTools clients see it.
+#[derive(Debug)]
 pub struct Devtools {
-    /// The address, `127.0.0.1:port`.
-    pub addr: SocketAddr,
-    /// The path of the browser's WebSocket, `/devtools/browser/<uuid>`.
-    pub browser_path: String,
+    /// The connection to Chromium, for any number of clients.
+    pub multiplexer: Multiplexer,
+    /// The id in the path of the browser's WebSocket, `/devtools/browser/<id>`.
+    pub browser_id: Uuid,
     /// The number of this Chromium among those that the agent has started, from 1.
     pub generation: u64,
     pub pid: u32,
-    /// The product and version, such as `Chrome/156.0.8078.79`.
-    pub version: String,
-}
-
-impl Devtools {
-    pub fn browser_url(&self) -> String {
-        format!("ws://{}{}", self.addr, self.browser_path)
-    }
+    pub version: BrowserVersion,
+    /// The agent's own connection.
+    cdp: Cdp,
+    tab_order: TabOrder,
 }
 
 /// The state of the browser, as clients see it.
@@ -381,11 +385,11 @@ impl Chromium {
                 .ok()
                 .and_then(|state| state.devtools().cloned())
                 .ok_or(NotReady::Stopped)?;
-            // A killed process closes its sockets well before its parent can notice its end.
-            match TcpStream::connect(devtools.addr).await {
-                Ok(_) => return Ok(devtools),
-                Err(_) => generation = devtools.generation,
+            // A killed process closes its pipe well before its parent can notice its end.
+            if !devtools.multiplexer.has_ended() {
+                return Ok(devtools);
             }
+            generation = devtools.generation;
         }
     }
 }

@@ -1,19 +1,25 @@
-//! Chromium's DevTools endpoint, and its command-line flags.
+//! Chromium's DevTools protocol (CDP), and Chromium's command-line flags.
+//!
+//! ```text
+//! Chromium <-- pipe --> multiplexer <-- CdpSender, CdpReceiver --> clients of a WebSocket
+//!                                                              --> script workers
+//!                                                              --> connection --> tab
+//! ```
 //!
 //! | file | job |
 //! |---|---|
-//! | `devtools` | the HTTP endpoints (`/json/…`) |
-//! | `connection` | the agent's own commands, typed, over one WebSocket |
+//! | `pipe` | the descriptors, and messages in their byte streams |
+//! | `message` | the head of a message |
+//! | `multiplexer` | a connection for each client over the one pipe |
+//! | `connection` | the agent's own commands, typed, over one such connection |
 //! | `tab` | a session with one tab, over a `connection` |
-//! | `socket` | a WebSocket that passes messages unread, for script workers |
 //! | `policy` | the methods that clients, scripts and viewers may call |
-//! | `long_events` | a `socket` without events that are longer than a message may be |
 //! | `chromium_flags` | the option `--chromium-flag` |
 
 pub mod chromium_flags;
 pub mod connection;
-pub mod devtools;
-mod long_events;
+pub mod message;
+pub mod multiplexer;
+pub mod pipe;
 pub mod policy;
-pub mod socket;
 pub mod tab;

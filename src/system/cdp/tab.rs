@@ -19,14 +19,18 @@ use chromiumoxide::cdp::{
 
 use crate::{
     api::computer::MouseButton,
-    system::cdp::{
-        connection::{Cdp, CdpError, PendingReply},
-        devtools::Tab,
-    },
+    system::cdp::connection::{Cdp, CdpError, PendingReply},
 };
 
 /// The isolated world in which expressions are evaluated: a page cannot change its globals.
 const ISOLATED_WORLD: &str = "berth";
+
+/// An open tab.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Tab {
+    pub id: String,
+    pub url: String,
+}
 
 /// A session with a tab, over a shared connection.
 pub struct TabSession {

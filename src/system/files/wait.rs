@@ -5,9 +5,6 @@ use std::{io, os::fd::OwnedFd, path::Path};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::{io::AsyncReadExt, net::unix::pipe};
 
-/// The largest file that is read.
-const MAX_FILE_BYTES: u64 = 64 * 1024;
-
 /// A notification of every change to the entries of a directory from the watch's creation on.
 pub struct DirectoryWatch(pipe::Receiver);
 
@@ -30,29 +27,4 @@ impl DirectoryWatch {
         let mut ignored = [0; 4096];
         self.0.read(&mut ignored).await.map(drop)
     }
-}
-
-/// Waits until the file at `path` exists and `parse` accepts its content. Its directory must exist.
-pub async fn wait_for_file<T>(
-    path: &Path,
-    mut parse: impl FnMut(&str) -> Option<T>,
-) -> io::Result<T> {
-    let directory = path
-        .parent()
-        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let mut watch = DirectoryWatch::new(directory)?;
-    loop {
-        // Read after the watch is set and after every change, so that no write is missed.
-        if let Some(parsed) = read_small(path).as_deref().and_then(&mut parse) {
-            return Ok(parsed);
-        }
-        watch.changed().await?;
-    }
-}
-
-fn read_small(path: &Path) -> Option<String> {
-    let metadata = std::fs::metadata(path).ok()?;
-    (metadata.is_file() && metadata.len() <= MAX_FILE_BYTES)
-        .then(|| std::fs::read_to_string(path).ok())
-        .flatten()
 }

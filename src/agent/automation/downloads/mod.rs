@@ -30,7 +30,10 @@ use super::relay::DownloadSettings;
 use crate::{
     agent::chromium::Devtools,
     shutdown::Shutdown,
-    system::cdp::connection::{Cdp, CdpError},
+    system::cdp::{
+        connection::{Cdp, CdpError},
+        multiplexer::Multiplexer,
+    },
 };
 
 /// The timeout of each DevTools call that downloads need.
@@ -71,7 +74,7 @@ impl Downloads {
         let (settings_sender, settings) = watch::channel(None);
         let pending_work = Arc::default();
         let task = SettingTask {
-            browser_url: devtools.browser_url(),
+            multiplexer: devtools.multiplexer.clone(),
             directory: directory.to_owned(),
             pending_work: Arc::clone(&pending_work),
         };
@@ -140,7 +143,7 @@ impl Drop for DownloadRef {
 /// The task that sets Chromium's download directory and keeps the connection open: Chromium resets
 /// the setting when the connection closes.
 struct SettingTask {
-    browser_url: String,
+    multiplexer: Multiplexer,
     directory: PathBuf,
     pending_work: Arc<Mutex<PendingWork>>,
 }
@@ -176,7 +179,7 @@ impl SettingTask {
     }
 
     async fn connect(&self) -> Result<(Cdp, String), CdpError> {
-        let cdp = Cdp::connect(&self.browser_url, CDP_CALL_TIMEOUT).await?;
+        let cdp = Cdp::connect(&self.multiplexer, CDP_CALL_TIMEOUT).await?;
         cdp.save_downloads_in(&self.directory).await?;
         let context = cdp.create_context().await?;
         Ok((cdp, context))

@@ -6,9 +6,10 @@ use tokio::time::Instant;
 use super::{
     AUTO_ATTACH_HOLD_TIMEOUT, AutoAttach, FIRST_RELAY_ID, LAST_RELAY_ID, Phase, Relay, RelayAction,
     RelayCommand, Verdict, Violation,
-    message::{DetachedFromTarget, Head, navigated_main_frame, params},
+    message::{DetachedFromTarget, navigated_main_frame, params},
     session::Visibility,
 };
+use crate::system::cdp::message::Head;
 
 impl Relay {
     /// Handles a message from Chromium.

@@ -7,8 +7,8 @@ use super::{
     AutoAttach, FIRST_RELAY_ID, MAX_PENDING_COMMANDS, PendingCommand, Phase, Relay, RelayAction,
     Verdict, Violation,
     command::{NO_CALL, auto_attach, error_reply, success_reply},
-    message::Head,
 };
+use crate::system::cdp::message::Head;
 
 impl Relay {
     /// Handles a message from Playwright.

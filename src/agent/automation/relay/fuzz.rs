@@ -10,11 +10,14 @@ use serde::{
 };
 use serde_json::{Value, json, value::RawValue};
 
-use super::{
-    message::{Head, LONG_MESSAGE},
-    *,
+use super::*;
+use crate::system::cdp::{
+    message::Head,
+    policy::{self, Caller},
 };
-use crate::system::cdp::policy::{self, Caller};
+
+/// The length of long messages.
+const LONG_MESSAGE: usize = 2048;
 
 /// The members of an object in their order, repeated names included.
 struct Members<'a>(Vec<(String, &'a RawValue)>);

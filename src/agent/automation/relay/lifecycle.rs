@@ -6,9 +6,9 @@ use tokio::time::Instant;
 
 use super::{
     AutoAttach, HUNG_TAB_TIMEOUT, PendingCommand, Phase, Relay, RelayAction, RelayCommand,
-    message::Head,
     session::{Session, Visibility},
 };
+use crate::system::cdp::message::Head;
 
 impl Relay {
     /// Returns the latest time for the next [`Relay::tick`].

@@ -136,7 +136,7 @@ impl WorkerSession {
                 }
             }
             match timeout_at(deadline, self.receiver.next()).await {
-                Ok(Ok(Some(text))) => {
+                Ok(Ok(text)) => {
                     if self.relay.from_browser(text, Instant::now()).is_err() {
                         return;
                     }

@@ -54,14 +54,14 @@ use crate::{
     agent::chromium::Devtools,
     shutdown::Shutdown,
     system::{
-        cdp::{
-            devtools::DevtoolsHttp,
-            socket::{self, CdpReceiver, CdpSender, CdpSocketError},
-        },
+        cdp::multiplexer::{CdpReceiver, CdpSender, ConnectError, Endpoint},
+        script::protocol::MAX_PAYLOAD,
         script::worker::{Events, Exit, Killer, ScriptWorker, SpawnError, SpawnOptions, ToWorker},
     },
 };
 
+/// The time that a running Chromium has to answer the first command of a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest time from the start of the process until Playwright is attached.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -70,7 +70,6 @@ const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct WorkerContext {
     pub(super) devtools: Arc<Devtools>,
     pub(super) downloads: Arc<Downloads>,
-    pub(super) http: DevtoolsHttp,
     pub(super) hung_tabs: Arc<HungTabs>,
     pub(super) shutdown: Shutdown,
 }
@@ -81,7 +80,9 @@ pub(super) enum StartError {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     #[error(transparent)]
-    Connect(#[from] CdpSocketError),
+    Connect(#[from] ConnectError),
+    #[error("Chromium did not answer within {} s", CONNECT_TIMEOUT.as_secs())]
+    NoAnswer,
     #[error("cannot create a scratch directory: {0}")]
     Scratch(std::io::Error),
     #[error("{0}")]
@@ -107,7 +108,9 @@ impl Worker {
     ) -> Result<Worker, StartError> {
         let worker = ScriptWorker::spawn(options).await?;
         let devtools = &context.devtools;
-        let connection = socket::connect(devtools.addr, &devtools.browser_path).await?;
+        let connecting = devtools.multiplexer.connect(Endpoint::Browser, MAX_PAYLOAD);
+        let connection = timeout(CONNECT_TIMEOUT, connecting).await;
+        let connection = connection.map_err(|_| StartError::NoAnswer)??;
         let generation = devtools.generation;
         let shutdown = context.shutdown.clone();
         let (jobs, job_queue) = mpsc::channel(1);

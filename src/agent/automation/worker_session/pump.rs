@@ -22,7 +22,8 @@ use crate::{
         relay::{CompletedDownload, RelayAction, canceled_download},
     },
     system::{
-        cdp::socket::{CdpSender, CdpSocketError},
+        cdp::multiplexer::{CdpSender, Disconnected, End},
+        script::protocol::MAX_PAYLOAD,
         script::worker::{Exit, FrameError, FromWorker, ScriptWorker, ToWorker},
     },
 };
@@ -37,7 +38,7 @@ const MAX_BROWSER_QUEUE: usize = 4 << 20;
 
 /// The event that woke the session.
 enum Wakeup {
-    Browser(Result<Option<Bytes>, CdpSocketError>),
+    Browser(Result<Bytes, End>),
     Worker(Result<Option<FromWorker>, FrameError>),
     Job(Option<JobRequest>),
     TabOrder(Option<Vec<String>>),
@@ -57,13 +58,15 @@ impl WorkerSession {
         self.start_if_settled()?;
         self.perform_actions()?;
         match self.next_wakeup(jobs).await {
-            Wakeup::Browser(Ok(Some(text))) => {
+            Wakeup::Browser(Ok(text)) => {
                 let is_behind = self.to_worker.bytes() > MAX_IDLE_WORKER_QUEUE / 2;
                 self.relay.set_worker_behind(is_behind);
                 self.relay.from_browser(text, Instant::now())?;
             }
-            Wakeup::Browser(Err(error @ CdpSocketError::TooLong(_))) => {
-                return Err(ExitReason::Killed(error.to_string()));
+            Wakeup::Browser(Err(End::TooLong)) => {
+                let limit = MAX_PAYLOAD >> 20;
+                let reason = format!("the browser sent a reply over {limit} MiB");
+                return Err(ExitReason::Killed(reason));
             }
             Wakeup::Browser(_) => return Err(ExitReason::BrowserGone),
             Wakeup::Worker(Ok(Some(event))) => self.on_worker_event(event)?,
@@ -220,10 +223,14 @@ async fn sleep_until_some(deadline: Option<Instant>) {
 }
 
 /// Writes queued messages to Chromium until the connection fails. The reader reports the failure.
-pub(super) async fn write_browser(mut sender: CdpSender, queue: Arc<Queue<Bytes>>) {
+pub(super) async fn write_browser(sender: CdpSender, queue: Arc<Queue<Bytes>>) {
     loop {
-        if let Err(error) = sender.send(queue.pop().await).await {
-            tracing::debug!(%error, "cannot write to Chromium");
+        let text = queue.pop().await;
+        // The relay writes UTF-8.
+        let Ok(text) = std::str::from_utf8(&text) else {
+            continue;
+        };
+        if let Err(Disconnected) = sender.send(text).await {
             return;
         }
     }

@@ -85,8 +85,8 @@ impl WorkerSession {
         self.relay.settle(Instant::now());
         // With one tab there is nothing to choose from.
         let order = if self.relay.tab_count() > 1 {
-            let (http, addr) = (self.context.http.clone(), self.context.devtools.addr);
-            let order = async move { activity_order(&http, addr).await };
+            let devtools = self.context.devtools.clone();
+            let order = async move { activity_order(&devtools).await };
             TabOrder::Pending(tokio::spawn(order))
         } else {
             TabOrder::Unknown

@@ -70,7 +70,7 @@ impl Supervisor {
         tracing::info!(
             pid = process.devtools.pid,
             generation = self.generation,
-            version = process.devtools.version,
+            version = process.devtools.version.product,
             after_ms = launched_at.elapsed().as_millis() as u64,
             "Chromium is ready"
         );

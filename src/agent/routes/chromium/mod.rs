@@ -39,7 +39,7 @@ pub(crate) fn describe(status: &Status) -> ChromiumStatus {
         uid: status.identity.uid().as_raw(),
         sandbox: status.identity.sandbox().name().to_owned(),
         sandbox_reason: status.identity.sandbox().reason().map(str::to_owned),
-        version: devtools.map(|devtools| devtools.version.clone()),
+        version: devtools.map(|devtools| devtools.version.product.clone()),
         reason: match &status.state {
             BrowserState::Restarting { reason } => Some(reason.to_string()),
             _ => None,

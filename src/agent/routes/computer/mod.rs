@@ -74,7 +74,7 @@ impl From<ComputerError> for ApiError {
 fn front_error(error: FrontError) -> ApiError {
     match error {
         FrontError::NotReady(error) => error.into(),
-        cause @ (FrontError::NoTab | FrontError::Devtools(_) | FrontError::Cdp(_)) => {
+        cause @ (FrontError::NoTab | FrontError::Cdp(_)) => {
             tracing::warn!(%cause, "cannot reach the page in front");
             ApiError::unavailable("the page does not respond", RESTART_RETRY_DELAY)
         }

@@ -5,11 +5,11 @@ use axum::{
     response::Response,
 };
 
-use super::is_id;
 use crate::{
     agent::routes::cdp::{CdpConnector, TAG},
     api::ErrorBody,
-    http::{ApiError, ApiResult, Path},
+    http::{ApiResult, Path},
+    system::cdp::multiplexer::Endpoint,
 };
 
 /// Connect to the browser over DevTools by its id
@@ -35,9 +35,9 @@ pub(crate) async fn browser(
     Path(id): Path<String>,
     request: Request,
 ) -> ApiResult<Response> {
-    if !is_id(&id) {
-        return Err(ApiError::not_found("Chromium has no target with that id"));
-    }
-    let path = format!("/devtools/browser/{id}");
-    connector.connect(request, Some(path)).await
+    connector
+        .connect(request, Endpoint::Browser, |devtools| {
+            devtools.browser_id.to_string() == id
+        })
+        .await
 }

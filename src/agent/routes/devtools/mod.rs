@@ -4,7 +4,7 @@
 pub(crate) mod browser;
 pub(crate) mod page;
 
-/// Whether `id` has the form of Chromium's ids. Other characters could change the path.
+/// Whether `id` has the form of Chromium's ids.
 fn is_id(id: &str) -> bool {
     const MAX_LEN: usize = 64;
     (1..=MAX_LEN).contains(&id.len())

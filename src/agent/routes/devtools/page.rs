@@ -10,6 +10,7 @@ use crate::{
     agent::routes::cdp::{CdpConnector, TAG},
     api::ErrorBody,
     http::{ApiError, ApiResult, Path},
+    system::cdp::multiplexer::Endpoint,
 };
 
 /// Connect to a tab over DevTools
@@ -38,6 +39,6 @@ pub(crate) async fn page(
     if !is_id(&id) {
         return Err(ApiError::not_found("Chromium has no target with that id"));
     }
-    let path = format!("/devtools/page/{id}");
-    connector.connect(request, Some(path)).await
+    let endpoint = Endpoint::Target(id);
+    connector.connect(request, endpoint, |_| true).await
 }

@@ -1,19 +1,24 @@
 //! `GET /json/version`, and its alias with a trailing slash.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use http::HeaderMap;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{DevtoolsQueries, query};
+use super::{DevtoolsQueries, websocket_url};
 use crate::{
-    agent::routes::cdp::TAG,
+    agent::{chromium::Devtools, routes::cdp::TAG},
     api::ErrorBody,
     http::{ApiResult, Json},
 };
 
+/// The version of the engine that Chromium reports, the same for all its releases since 2013.
+const WEBKIT_VERSION: &str = "537.36";
+
 /// Get the browser's version and DevTools address
 ///
-/// Returns Chromium's own response, with `webSocketDebuggerUrl` rewritten to point to this server.
+/// Returns the members that Chromium's own server has. `webSocketDebuggerUrl` points to this server.
 /// DevTools clients that are given an HTTP address request this first. Waits while Chromium starts.
 #[utoipa::path(
     get,
@@ -26,7 +31,19 @@ pub(crate) async fn version(
     State(queries): State<DevtoolsQueries>,
     headers: HeaderMap,
 ) -> ApiResult<Json<Value>> {
-    query(&queries, &headers, "/json/version").await
+    let query = |devtools: Arc<Devtools>| async move {
+        Ok((devtools.current_version().await?, devtools.browser_id))
+    };
+    let (version, id) = queries.query(query).await?;
+    Ok(Json(json!({
+        "Browser": version.product,
+        "File-Path-Style": "posix",
+        "Protocol-Version": version.protocol,
+        "User-Agent": version.user_agent,
+        "V8-Version": version.v8,
+        "WebKit-Version": format!("{WEBKIT_VERSION} ({})", version.revision),
+        "webSocketDebuggerUrl": websocket_url(&headers, &format!("/devtools/browser/{id}")),
+    })))
 }
 
 /// Get the browser's version and DevTools address (alias)

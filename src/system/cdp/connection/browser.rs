@@ -9,12 +9,15 @@ use std::{
 use chromiumoxide::cdp::{
     browser_protocol::{
         browser::{
-            Bounds, CancelDownloadParams, CloseParams, GetWindowForTargetParams,
+            Bounds, CancelDownloadParams, CloseParams, GetVersionParams, GetWindowForTargetParams,
             SetDownloadBehaviorBehavior, SetDownloadBehaviorParams, SetWindowBoundsParams,
             WindowId, WindowState,
         },
         network::{CookieParam, LoaderId, TimeSinceEpoch},
-        page::{BringToFrontParams, GetFrameTreeParams, NavigateParams},
+        page::{
+            BringToFrontParams, GetFrameTreeParams, NavigateParams, StartScreencastParams,
+            StopScreencastParams,
+        },
         storage::SetCookiesParams,
         target::{
             ActivateTargetParams, AttachToTargetParams, CreateBrowserContextParams,
@@ -24,10 +27,43 @@ use chromiumoxide::cdp::{
     },
     js_protocol::runtime::EvaluateParams,
 };
+use futures::future::join_all;
 use tokio::time;
 
 use super::{Cdp, CdpError};
-use crate::system::cdp::devtools::Tab;
+use crate::system::cdp::tab::Tab;
+
+/// Chromium's version.
+#[derive(Clone, Debug)]
+pub struct BrowserVersion {
+    /// The product and version, such as `Chrome/156.0.8078.79`.
+    pub product: String,
+    pub protocol: String,
+    /// The revision of Chromium, with an `@` before it.
+    pub revision: String,
+    pub user_agent: String,
+    pub v8: String,
+}
+
+/// What a client can attach to.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub id: String,
+    /// `page` for a tab.
+    pub kind: String,
+    pub title: String,
+    pub url: String,
+}
+
+impl Target {
+    /// Returns the tab, unless it is another kind of target.
+    pub fn as_tab(&self) -> Option<Tab> {
+        (self.kind == "page").then(|| Tab {
+            id: self.id.clone(),
+            url: self.url.clone(),
+        })
+    }
+}
 
 /// The interval at which the state of a tab is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -38,21 +74,62 @@ impl Cdp {
         self.call(CloseParams::default(), None).await.map(drop)
     }
 
-    /// Returns the tabs, in no particular order.
-    pub async fn tabs(&self) -> Result<Vec<Tab>, CdpError> {
-        let targets = self
-            .call(GetTargetsParams::default(), None)
-            .await?
-            .target_infos;
-        let tab = |target: TargetInfo| Tab {
+    /// Returns Chromium's version.
+    pub async fn version(&self) -> Result<BrowserVersion, CdpError> {
+        let version = self.call(GetVersionParams::default(), None).await?;
+        Ok(BrowserVersion {
+            product: version.product.clone(),
+            protocol: version.protocol_version.clone(),
+            revision: version.revision.clone(),
+            user_agent: version.user_agent.clone(),
+            v8: version.js_version.clone(),
+        })
+    }
+
+    /// Returns the tabs and other targets, in no particular order.
+    pub async fn targets(&self) -> Result<Vec<Target>, CdpError> {
+        let targets = self.call(GetTargetsParams::default(), None).await?;
+        let target = |target: TargetInfo| Target {
             id: target.target_id.inner().clone(),
+            kind: target.r#type,
+            title: target.title,
             url: target.url,
         };
-        Ok(targets
-            .into_iter()
-            .filter(|target| target.r#type == "page")
-            .map(tab)
-            .collect())
+        Ok(targets.target_infos.into_iter().map(target).collect())
+    }
+
+    /// Returns the tabs, in no particular order.
+    pub async fn tabs(&self) -> Result<Vec<Tab>, CdpError> {
+        let targets = self.targets().await?;
+        Ok(targets.iter().filter_map(Target::as_tab).collect())
+    }
+
+    /// Returns for each tab whether it is visible: selected in its window. Chromium answers by
+    /// itself, also for a tab that hangs. A tab that has been closed is not visible.
+    pub async fn are_visible(&self, tabs: &[Tab]) -> Vec<bool> {
+        join_all(tabs.iter().map(|tab| self.is_visible(tab))).await
+    }
+
+    async fn is_visible(&self, tab: &Tab) -> bool {
+        let Ok(session) = self.attach_session(tab).await else {
+            return false;
+        };
+        // A screencast starts with an event about the visibility. It is stopped before its first
+        // frame.
+        let start = StartScreencastParams::builder()
+            .max_width(1)
+            .max_height(1)
+            .every_nth_frame(i64::from(i32::MAX))
+            .build();
+        let started = self.send(start, Some(session.clone())).await;
+        let stop = StopScreencastParams::default();
+        let stopped = self.send(stop, Some(session.clone())).await;
+        if let (Ok(_), Ok(mut stopped)) = (started, stopped) {
+            let _ = stopped.reply().await;
+        }
+        let is_visible = self.visibility.lock().remove(session.inner());
+        let _ = self.detach(session).await;
+        is_visible.unwrap_or(false)
     }
 
     /// Opens a tab.

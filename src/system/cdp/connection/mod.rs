@@ -1,11 +1,11 @@
-//! The agent's own DevTools connection, for its own commands to Chromium.
+//! The agent's own connection to Chromium, for its own commands.
 //!
-//! The connection and types are those of chromiumoxide, without its page handler, which attaches to
-//! every tab and changes settings in it; that would disturb the browser's user. It subscribes to no
-//! events, so an event of a newer Chromium cannot be misread. A message that cannot be parsed is
-//! skipped and does not end the connection.
+//! The commands are chromiumoxide's types, without its page handler, which attaches to every tab and
+//! changes settings in it; that would disturb the browser's user. Of events it reads one, so an
+//! event of a newer Chromium cannot be misread. A message that cannot be parsed is skipped and does
+//! not end the connection.
 //!
-//! A task owns the WebSocket; it ends when the last clone of [`Cdp`] is dropped.
+//! A task owns the connection; it ends when the last clone of [`Cdp`] is dropped.
 //!
 //! ```text
 //! Cdp::send --Call (bounded queue)--> drive task --> Chromium
@@ -16,20 +16,28 @@ mod browser;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use chromiumoxide::{
-    cdp::browser_protocol::target::SessionId,
-    conn::Connection,
-    error::CdpError as ConnectionError,
-    types::{CallId, CdpJsonEventMessage, Command, Message, Response},
-};
-use futures::StreamExt;
+use bytes::Bytes;
+use chromiumoxide::{cdp::browser_protocol::target::SessionId, types::Command};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use tokio::{
     sync::{mpsc, oneshot},
     time,
 };
 
+pub use self::browser::{BrowserVersion, Target};
+use super::{
+    message::Head,
+    multiplexer::{CdpReceiver, CdpSender, ConnectError, Endpoint, Multiplexer},
+};
+
+/// The longest message that the agent accepts: a screenshot of the largest screen, and more.
+const MAX_MESSAGE: usize = 64 << 20;
+/// The event that tells whether a tab is visible.
+const VISIBILITY_EVENT: &str = "Page.screencastVisibilityChanged";
 /// The most calls queued for sending.
 const CALL_QUEUE: usize = 64;
 
@@ -37,7 +45,7 @@ const CALL_QUEUE: usize = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum CdpError {
     #[error("cannot connect to DevTools: {0}")]
-    Connect(String),
+    Connect(#[from] ConnectError),
     #[error("the DevTools connection was closed")]
     Closed,
     #[error("{method} was not answered within {} s", .after.as_secs())]
@@ -55,26 +63,60 @@ struct Call {
     reply: oneshot::Sender<Response>,
 }
 
-/// A connection to the browser endpoint. It closes when the last clone is dropped.
-#[derive(Clone)]
+/// The reply to a call.
+#[derive(Debug, Deserialize)]
+struct Response {
+    id: u32,
+    #[serde(default)]
+    result: Value,
+    error: Option<ResponseError>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ResponseError {
+    message: String,
+}
+
+/// The tabs that were visible when they last told, by their sessions.
+type Visibility = Arc<Mutex<HashMap<String, bool>>>;
+
+/// A connection at the level of the browser. It ends when the last clone is dropped.
+#[derive(Clone, Debug)]
 pub struct Cdp {
     calls: mpsc::Sender<Call>,
     call_timeout: Duration,
+    visibility: Visibility,
 }
 
 impl Cdp {
     /// Connects. `call_timeout` applies to the connection and to each call.
-    pub async fn connect(browser_url: &str, call_timeout: Duration) -> Result<Self, CdpError> {
-        let connection = time::timeout(call_timeout, Connection::connect(browser_url))
-            .await
-            .map_err(|_| CdpError::Connect("timed out".into()))?
-            .map_err(|error| CdpError::Connect(error.to_string()))?;
+    pub async fn connect(
+        multiplexer: &Multiplexer,
+        call_timeout: Duration,
+    ) -> Result<Self, CdpError> {
+        let connecting = multiplexer.connect(Endpoint::Browser, MAX_MESSAGE);
+        let connection = time::timeout(call_timeout, connecting).await;
+        let connection = connection.map_err(|_| CdpError::Timeout {
+            method: "connecting".to_owned(),
+            after: call_timeout,
+        })??;
         let (calls, queue) = mpsc::channel(CALL_QUEUE);
-        tokio::spawn(drive(connection, queue));
+        let visibility = Visibility::default();
+        tokio::spawn(drive(connection, queue, visibility.clone()));
         Ok(Self {
             calls,
             call_timeout,
+            visibility,
         })
+    }
+
+    /// Returns the same connection with another timeout of each call.
+    #[must_use]
+    pub fn with_call_timeout(self, call_timeout: Duration) -> Self {
+        Self {
+            call_timeout,
+            ..self
+        }
     }
 
     /// Sends a command and waits for its reply.
@@ -142,7 +184,7 @@ impl PendingReply {
                 method: self.method.clone(),
                 message: error.message,
             }),
-            Ok(Ok(Response { result, .. })) => Ok(result.unwrap_or_default()),
+            Ok(Ok(Response { result, .. })) => Ok(result),
             Ok(Err(_)) => Err(CdpError::Closed),
             Err(_) => Err(self.timeout_error()),
         }
@@ -162,31 +204,57 @@ impl PendingReply {
 }
 
 /// Sends calls and dispatches replies until the connection or the queue closes.
-async fn drive(mut connection: Connection<CdpJsonEventMessage>, mut calls: mpsc::Receiver<Call>) {
-    let mut pending: HashMap<CallId, oneshot::Sender<Response>> = HashMap::new();
+async fn drive(
+    (sender, mut receiver): (CdpSender, CdpReceiver),
+    mut calls: mpsc::Receiver<Call>,
+    visibility: Visibility,
+) {
+    let mut pending: HashMap<u32, oneshot::Sender<Response>> = HashMap::new();
+    let mut last_id: u32 = 0;
     loop {
         tokio::select! {
             call = calls.recv() => {
                 let Some(Call { method, session, params, reply }) = call else { return };
                 // With a silent browser, calls that timed out would accumulate.
                 pending.retain(|_, reply| !reply.is_closed());
-                if let Ok(id) = connection.submit_command(method.into(), session, params) {
-                    pending.insert(id, reply);
+                last_id = last_id % i32::MAX as u32 + 1;
+                let mut text = json!({ "id": last_id, "method": method, "params": params });
+                if let Some(session) = session {
+                    text["sessionId"] = session.inner().clone().into();
                 }
-            }
-            message = connection.next() => match message {
-                Some(Ok(Message::Response(response))) => {
-                    if let Some(reply) = pending.remove(&response.id) {
-                        let _ = reply.send(response);
-                    }
-                }
-                Some(Ok(Message::Event(_)) | Err(ConnectionError::InvalidMessage(..))) => {}
-                Some(Err(error)) => {
-                    tracing::debug!(%error, "DevTools connection ended");
+                pending.insert(last_id, reply);
+                if sender.send(&text.to_string()).await.is_err() {
                     return;
                 }
-                None => return,
+            }
+            message = receiver.next() => match message {
+                Ok(message) => receive(&message, &mut pending, &visibility),
+                Err(end) => {
+                    tracing::debug!(?end, "connection to Chromium ended");
+                    return;
+                }
             }
         }
+    }
+}
+
+fn receive(
+    message: &Bytes,
+    pending: &mut HashMap<u32, oneshot::Sender<Response>>,
+    visibility: &Visibility,
+) {
+    let head = Head::of_browser(message).unwrap_or_default();
+    if head.id.is_some() {
+        if let Ok(response) = serde_json::from_slice::<Response>(message)
+            && let Some(reply) = pending.remove(&response.id)
+        {
+            let _ = reply.send(response);
+        }
+    } else if let (Some(VISIBILITY_EVENT), Some(session)) =
+        (head.method.as_deref(), head.session.as_deref())
+    {
+        let is_visible = serde_json::from_slice::<Value>(message)
+            .is_ok_and(|event| event["params"]["visible"] == true);
+        visibility.lock().insert(session.to_owned(), is_visible);
     }
 }

@@ -1,105 +1,91 @@
-use futures::SinkExt;
-use tokio::net::TcpListener;
-use tokio_tungstenite::{accept_async, tungstenite::Message as Frame};
-
 use super::*;
-use crate::system::cdp::devtools::Tab;
+use crate::system::cdp::{
+    multiplexer::{Multiplexer, tests::FakeChromium},
+    tab::Tab,
+};
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Starts a DevTools server that sends `before` ahead of each reply, and returns its URL.
-async fn start_devtools(before: &'static [&'static str]) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        let (stream, _) = listener.accept().await.unwrap();
-        let mut socket = accept_async(stream).await.unwrap();
-        while let Some(Ok(Frame::Text(call))) = socket.next().await {
-            let call: serde_json::Value = serde_json::from_str(&call).unwrap();
-            for message in before {
-                socket.send(Frame::Text((*message).into())).await.unwrap();
-            }
-            let reply = serde_json::json!({"id": call["id"], "result": {"targetId": "T"}});
-            socket
-                .send(Frame::Text(reply.to_string().into()))
-                .await
-                .unwrap();
-        }
-    });
-    format!("ws://{address}/devtools/browser/x")
+async fn connect(multiplexer: &Multiplexer, chromium: &mut FakeChromium) -> (Cdp, String) {
+    let connecting = Cdp::connect(multiplexer, CALL_TIMEOUT);
+    let (cdp, session) = tokio::join!(connecting, chromium.accept());
+    (cdp.unwrap(), session)
 }
 
 #[tokio::test]
 async fn unknown_messages_do_not_end_the_connection() {
-    let url = start_devtools(&[
-        r#"{"method":"Nothing.weKnow","params":{"deep":[{"new":null}]},"sessionId":"S"}"#,
-        r#"{"method":"Target.targetCreated","params":{"targetInfo":{"type":"hologram"}}}"#,
-        r#"{"method":"No.params"}"#,
-        r#"{"neither":"event nor answer"}"#,
-        r#"{"id":4711,"result":{}}"#,
-        r#"{"id":"not a number"}"#,
-        "not even JSON",
-    ])
-    .await;
-    let cdp = Cdp::connect(&url, CALL_TIMEOUT).await.unwrap();
+    let (multiplexer, mut chromium) = FakeChromium::start();
+    let (cdp, session) = connect(&multiplexer, &mut chromium).await;
     for _ in 0..3 {
-        assert_eq!(cdp.open_tab("about:blank").await.unwrap().id, "T");
+        for before in [
+            r#"{"method":"Nothing.weKnow","params":{"deep":[{"new":null}]},"sessionId":"S"}"#,
+            r#"{"method":"Target.targetCreated","params":{"targetInfo":{"type":"hologram"}},"sessionId":"SESSION"}"#,
+            r#"{"method":"No.params","sessionId":"SESSION"}"#,
+            r#"{"neither":"event nor answer","sessionId":"SESSION"}"#,
+            r#"{"id":4711,"result":{},"sessionId":"SESSION"}"#,
+            r#"{"id":"not a number","sessionId":"SESSION"}"#,
+            "not even JSON",
+            "",
+        ] {
+            chromium.send(before.replace("SESSION", &session)).await;
+        }
+        let answer = async {
+            let call = chromium.next().await.unwrap();
+            chromium.reply(&call, json!({"targetId": "T"})).await;
+        };
+        let (tab, ()) = tokio::join!(cdp.open_tab("about:blank"), answer);
+        assert_eq!(tab.unwrap().id, "T");
     }
 }
 
 #[tokio::test]
 async fn busy_page_is_navigated() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (url_sender, navigated_url) = oneshot::channel();
-    tokio::spawn(async move {
-        let (stream, _) = listener.accept().await.unwrap();
-        let mut socket = accept_async(stream).await.unwrap();
-        let mut url_sender = Some(url_sender);
-        while let Some(Ok(Frame::Text(call))) = socket.next().await {
-            let call: serde_json::Value = serde_json::from_str(&call).unwrap();
-            let mut reply = serde_json::json!({"id": call["id"]});
-            match call["method"].as_str().unwrap() {
-                "Page.navigate" => {
-                    let url_sender = url_sender.take().expect("one navigation");
-                    url_sender.send(call["params"]["url"].clone()).unwrap();
-                    continue;
-                }
-                "Page.getFrameTree" => {
-                    reply["error"] = serde_json::json!({"code": -32000, "message": "busy"});
-                }
-                _ => reply["result"] = serde_json::json!({"sessionId": "S"}),
-            }
-            let reply = Frame::Text(reply.to_string().into());
-            socket.send(reply).await.unwrap();
-        }
-    });
-    let cdp = Cdp::connect(&format!("ws://{address}/"), CALL_TIMEOUT)
-        .await
-        .unwrap();
+    let (multiplexer, mut chromium) = FakeChromium::start();
+    let (cdp, _) = connect(&multiplexer, &mut chromium).await;
     let tab = Tab {
         id: "T".into(),
         url: "about:blank".into(),
     };
-    let max_wait = Duration::from_millis(1);
-    cdp.navigate(&tab, "about:start", max_wait).await.unwrap();
-    assert_eq!(navigated_url.await.unwrap(), "about:start");
+    let session = "A".repeat(32);
+    let answer = async {
+        let mut navigated_url = None;
+        loop {
+            let call = chromium.next().await.unwrap();
+            match call["method"].as_str().unwrap() {
+                // It does not answer.
+                "Page.navigate" => navigated_url = Some(call["params"]["url"].clone()),
+                "Page.getFrameTree" => {
+                    let error = json!({"code": -32000, "message": "busy"});
+                    let reply = json!({"id": call["id"], "error": error, "sessionId": session});
+                    chromium.send(reply.to_string()).await;
+                }
+                "Target.attachToTarget" => {
+                    let root = call["sessionId"].as_str().unwrap();
+                    chromium.announce("attachedToTarget", root, &session).await;
+                    chromium.reply(&call, json!({ "sessionId": session })).await;
+                }
+                method => {
+                    assert_eq!(method, "Target.detachFromTarget");
+                    chromium.reply(&call, json!({})).await;
+                    return navigated_url;
+                }
+            }
+        }
+    };
+    let navigating = cdp.navigate(&tab, "about:start", Duration::from_millis(1));
+    let (navigated, url) = tokio::join!(navigating, answer);
+    navigated.unwrap();
+    assert_eq!(url, Some("about:start".into()));
 }
 
 #[tokio::test]
 async fn pending_call_fails_when_the_connection_closes() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        let (stream, _) = listener.accept().await.unwrap();
-        let mut socket = accept_async(stream).await.unwrap();
-        socket.next().await;
-    });
-    let cdp = Cdp::connect(&format!("ws://{address}/"), CALL_TIMEOUT)
-        .await
-        .unwrap();
-    assert!(matches!(
-        cdp.open_tab("about:blank").await,
-        Err(CdpError::Closed)
-    ));
+    let (multiplexer, mut chromium) = FakeChromium::start();
+    let (cdp, _) = connect(&multiplexer, &mut chromium).await;
+    let end = async {
+        chromium.next().await;
+        drop(chromium);
+    };
+    let (tab, ()) = tokio::join!(cdp.open_tab("about:blank"), end);
+    assert!(matches!(tab, Err(CdpError::Closed)));
 }

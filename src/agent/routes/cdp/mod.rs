@@ -1,13 +1,16 @@
-//! `GET /cdp`, and the tunnel of every DevTools connection to Chromium.
+//! `GET /cdp`, and the connection of every DevTools client to Chromium.
 
-use std::sync::Arc;
+mod socket;
+
+use std::time::Duration;
 
 use axum::{
     extract::{FromRef, Request, State},
     response::Response,
 };
-use http::StatusCode;
+use tokio::time::timeout;
 
+use self::socket::CdpSocket;
 use crate::{
     agent::{
         Agent,
@@ -15,14 +18,15 @@ use crate::{
         chromium::Devtools,
     },
     api::{ErrorBody, groups},
-    http::{
-        ApiError, ApiResult, CloseCode, CloseReason, is_websocket_upgrade,
-        tunnel::{Tunnel, TunnelError},
-    },
+    http::{ApiError, ApiResult, is_websocket_upgrade},
     shutdown::Shutdown,
+    system::cdp::multiplexer::{ConnectError, Endpoint},
 };
 
 pub(crate) const TAG: &str = groups::DEVTOOLS;
+
+/// The time that a running Chromium has to answer the first command of a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Connect to the browser over DevTools
 ///
@@ -47,7 +51,9 @@ pub(crate) async fn cdp(
     State(connector): State<CdpConnector>,
     request: Request,
 ) -> ApiResult<Response> {
-    connector.connect(request, None).await
+    connector
+        .connect(request, Endpoint::Browser, |_| true)
+        .await
 }
 
 /// The services that connect a client to Chromium's DevTools.
@@ -67,14 +73,15 @@ impl FromRef<Agent> for CdpConnector {
 }
 
 impl CdpConnector {
-    /// Connects the client to `path` of Chromium's DevTools, or without a path to the browser.
+    /// Connects the client to Chromium, at the level of the browser or of a target.
     ///
     /// Waits while Chromium starts. If Chromium ends during the handshake, connects to the next
-    /// one.
+    /// one. `is_current` is whether a Chromium is the one that the client means.
     pub(crate) async fn connect(
         self,
-        mut request: Request,
-        path: Option<String>,
+        request: Request,
+        endpoint: Endpoint,
+        is_current: impl Fn(&Devtools) -> bool,
     ) -> ApiResult<Response> {
         if !is_websocket_upgrade(&request) {
             return Err(ApiError::websocket_required());
@@ -84,52 +91,37 @@ impl CdpConnector {
             mut devtools,
             permit,
         } = self.clients.admit().await?;
-        let permit = Arc::new(permit);
-        let response = loop {
-            let tunnel = self.tunnel(&devtools, path.clone()).hold(permit.clone());
-            match tunnel.open(&mut request, &self.shutdown).await {
+        let connection = loop {
+            if !is_current(&devtools) {
+                return Err(no_target());
+            }
+            let connecting = devtools.multiplexer.connect(endpoint.clone(), usize::MAX);
+            match timeout(CONNECT_TIMEOUT, connecting).await {
+                Ok(Ok(connection)) => break connection,
+                Ok(Err(ConnectError::NoTarget)) => return Err(no_target()),
                 // Chromium ended just now, and the supervisor restarts it.
-                Err(TunnelError::Connect(_) | TunnelError::Broken(_)) => {
+                Ok(Err(ConnectError::Gone)) => {
                     let successor = self.clients.wait_for_successor(&devtools, deadline);
                     devtools = successor.await?;
                 }
-                Err(TunnelError::NotAnUpgrade) => return Err(ApiError::websocket_required()),
-                Err(TunnelError::Malformed(_)) => {
-                    return Err(ApiError::bad_request("the handshake is malformed"));
-                }
-                Err(TunnelError::Timeout) => {
+                Err(_) => {
                     return Err(ApiError::timeout(
                         "Chromium did not respond to the handshake",
                     ));
                 }
-                Ok(response) => break response,
             }
         };
-        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            // Chromium responds with 500 if the tab is closed or the id is of an earlier Chromium.
-            return Err(ApiError::not_found("Chromium has no target with that id"));
-        }
-        Ok(response)
+        let socket = CdpSocket {
+            connection,
+            permit,
+            clients: self.clients,
+            generation: devtools.generation,
+            shutdown: self.shutdown.clone(),
+        };
+        socket.accept(request, &self.shutdown).await
     }
+}
 
-    fn tunnel(&self, devtools: &Devtools, path: Option<String>) -> Tunnel {
-        let generation = devtools.generation;
-        let clients = self.clients.clone();
-        let is_page = path
-            .as_ref()
-            .is_some_and(|path| path.starts_with("/devtools/page/"));
-        let path = path.unwrap_or_else(|| devtools.browser_path.clone());
-        Tunnel::to(devtools.addr, path)
-            .close_on(async move {
-                let reason = clients.wait_until_gone(generation).await;
-                CloseReason::new(CloseCode::BrowserRestarted, reason)
-            })
-            .on_upstream_closed(move || match is_page {
-                true => CloseReason::new(CloseCode::Done, "the tab was closed, or Chromium ended"),
-                false => CloseReason::new(
-                    CloseCode::BrowserRestarted,
-                    "Chromium ended and is restarting",
-                ),
-            })
-    }
+fn no_target() -> ApiError {
+    ApiError::not_found("Chromium has no target with that id")
 }

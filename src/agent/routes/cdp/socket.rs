@@ -1,0 +1,145 @@
+//! The WebSocket of a DevTools client.
+//!
+//! ```text
+//!            +-- receive: a message --> CdpSender ---+
+//! client ----+                                       +---- Chromium
+//!            +-- send: all that is ready <- CdpReceiver
+//! ```
+
+use axum::{
+    extract::{
+        Request,
+        ws::{Message, Utf8Bytes, WebSocket},
+    },
+    response::Response,
+};
+use futures::{Sink, SinkExt, Stream, StreamExt};
+use metrics::counter;
+
+use crate::{
+    agent::cdp_clients::{CdpClients, ClientPermit},
+    http::{
+        ApiResult, CloseCode, CloseReason, WebSocketLimits, accept_websocket, close_gracefully,
+    },
+    shutdown::Shutdown,
+    system::cdp::multiplexer::{CdpReceiver, CdpSender, Disconnected, End},
+};
+
+/// The longest command, as long as Chromium accepts over a WebSocket.
+const MAX_COMMAND: usize = 100 << 20;
+const LIMITS: WebSocketLimits = WebSocketLimits {
+    max_message: MAX_COMMAND,
+    read_buffer: 32 << 10,
+    write_buffer: 64 << 10,
+    // The queue to the client is bounded.
+    max_write_buffer: usize::MAX,
+};
+
+/// A connected client.
+pub(super) struct CdpSocket {
+    pub(super) connection: (CdpSender, CdpReceiver),
+    pub(super) permit: ClientPermit,
+    pub(super) clients: CdpClients,
+    /// The generation of its Chromium.
+    pub(super) generation: u64,
+    pub(super) shutdown: Shutdown,
+}
+
+impl CdpSocket {
+    /// Completes the handshake and serves the client as a task of `shutdown`.
+    pub(super) async fn accept(self, request: Request, shutdown: &Shutdown) -> ApiResult<Response> {
+        accept_websocket(request, shutdown, LIMITS, |socket| self.serve(socket)).await
+    }
+
+    async fn serve(self, socket: WebSocket) {
+        let Self {
+            connection: (sender, receiver),
+            permit,
+            clients,
+            generation,
+            shutdown,
+        } = self;
+        let (mut to_client, mut from_client) = socket.split();
+        let too_slow = receiver.too_slow();
+        let close = tokio::select! {
+            biased;
+            // The shutdown also ends Chromium; the client gets the cause.
+            () = shutdown.requested() => {
+                CloseReason::new(CloseCode::Stopping, "the server is shutting down")
+            }
+            reason = clients.wait_until_gone(generation) => {
+                CloseReason::new(CloseCode::BrowserRestarted, reason)
+            }
+            () = too_slow.cancelled() => too_slow_reason(),
+            received = receive(&mut from_client, &sender) => match received {
+                Some(close) => close,
+                None => return,
+            },
+            sent = send(receiver, &mut to_client) => match sent {
+                Some(End::BrowserGone) => {
+                    let reason = clients.wait_until_gone(generation).await;
+                    CloseReason::new(CloseCode::BrowserRestarted, reason)
+                }
+                Some(End::TargetGone) => CloseReason::new(CloseCode::Done, "the tab was closed"),
+                Some(End::TooSlow) => too_slow_reason(),
+                Some(End::TooLong) => CloseReason::new(CloseCode::Failed, "a reply is too long"),
+                None => return,
+            },
+        };
+        // The session in Chromium ends before the client may come again.
+        drop((sender, permit));
+        close_gracefully(close, &mut to_client, &mut from_client).await;
+    }
+}
+
+fn too_slow_reason() -> CloseReason {
+    CloseReason::new(CloseCode::TooSlow, "the client does not read its messages")
+}
+
+/// Passes the client's messages on until it closes the connection. Returns a reason to close it.
+async fn receive(
+    client: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
+    sender: &CdpSender,
+) -> Option<CloseReason> {
+    let messages = counter!("berth_cdp_messages_total", "to" => "chromium");
+    let bytes = counter!("berth_cdp_bytes_total", "to" => "chromium");
+    loop {
+        match client.next().await {
+            Some(Ok(Message::Text(text))) => {
+                messages.increment(1);
+                bytes.increment(text.len() as u64);
+                if let Err(Disconnected) = sender.send(&text).await {
+                    // The other direction knows the reason.
+                    return std::future::pending().await;
+                }
+            }
+            Some(Ok(Message::Binary(_))) => {
+                let reason = "a binary message is not of the DevTools protocol";
+                return Some(CloseReason::new(CloseCode::InvalidMessage, reason));
+            }
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+            Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
+        }
+    }
+}
+
+/// Sends what Chromium sends until the connection to it ends. Returns `None` if the client is gone.
+async fn send(mut receiver: CdpReceiver, client: &mut (impl Sink<Message> + Unpin)) -> Option<End> {
+    let messages = counter!("berth_cdp_messages_total", "to" => "client");
+    let bytes = counter!("berth_cdp_bytes_total", "to" => "client");
+    loop {
+        let mut next = match receiver.next().await {
+            Ok(message) => Some(message),
+            Err(end) => return Some(end),
+        };
+        while let Some(message) = next {
+            messages.increment(1);
+            bytes.increment(message.len() as u64);
+            // Chromium writes UTF-8.
+            let text = Utf8Bytes::try_from(message).unwrap_or_default();
+            client.feed(Message::Text(text)).await.ok()?;
+            next = receiver.next_ready();
+        }
+        client.flush().await.ok()?;
+    }
+}

@@ -1,0 +1,219 @@
+//! A client's command: checked, and written anew for the pipe.
+//!
+//! The pipe is shared, so nothing of a client's text may reach Chromium that another parser could
+//! read differently: the members are read by one strict parser and written again. What Chromium
+//! would reject without naming the command is rejected here.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::session::SessionId;
+use crate::system::cdp::{
+    message::{Head, INVALID_REQUEST, PARSE_ERROR, error_reply},
+    pipe::TERMINATOR,
+};
+
+/// The deepest nesting of parameters. Chromium's parser stops at 300 with everything around them.
+const MAX_DEPTH: usize = 256;
+/// The position and length of the id in [`Command::text`]. Every id on the pipe has ten digits.
+const ID_START: usize = r#"{"id":"#.len();
+const ID_LENGTH: usize = 10;
+/// The first and last id on the pipe. Chromium reads ids as signed 32-bit numbers.
+pub(super) const FIRST_ID: u32 = 1_000_000_000;
+pub(super) const LAST_ID: u32 = i32::MAX as u32;
+/// The methods with a filter of targets.
+const FILTERED: [&str; 4] = [
+    "Target.autoAttachRelated",
+    "Target.getTargets",
+    "Target.setAutoAttach",
+    "Target.setDiscoverTargets",
+];
+
+/// A command that is ready for the pipe, except for its id there.
+#[derive(Debug)]
+pub(super) struct Command {
+    /// The id that the client gave it.
+    pub(super) id: i32,
+    /// The session that it is for, or `None` for the one that the client is connected to.
+    pub(super) session: Option<SessionId>,
+    text: Vec<u8>,
+}
+
+/// The members of a command. Chromium accepts no others.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Members<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<&'a RawValue>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, rename = "sessionId")]
+    session: Option<&'a RawValue>,
+}
+
+impl Command {
+    /// Reads a client's message.
+    ///
+    /// # Errors
+    /// Returns the reply that rejects the message.
+    pub(super) fn parse(text: &str) -> Result<Self, Bytes> {
+        let members = members(text)?;
+        let id = parse_as::<i32>(members.id)
+            .ok_or_else(|| invalid(None, "Message must have integer 'id' property"))?;
+        let reject = |message: &str| invalid(Some(id), message);
+        let method = parse_as::<Cow<str>>(members.method)
+            .ok_or_else(|| reject("Message must have string 'method' property"))?;
+        let session = match members.session {
+            None => None,
+            Some(session) => {
+                let text = parse_as::<Cow<str>>(Some(session))
+                    .ok_or_else(|| reject("Message may have string 'sessionId' property"))?;
+                // No session has another kind of id.
+                Some(SessionId::parse(text.as_bytes()).unwrap_or(SessionId::UNKNOWN))
+            }
+        };
+        let params = members.params.map_or("", RawValue::get);
+        check_values(params).map_err(reject)?;
+        let params = without_browser_ui(&method, params);
+        Ok(Command {
+            id,
+            session,
+            text: text_for_pipe(&method, &params, session),
+        })
+    }
+
+    /// Appends the command for the pipe, with its id and its session there.
+    pub(super) fn write(&self, id: u32, root: SessionId, pipe: &mut Vec<u8>) {
+        let start = pipe.len() + ID_START;
+        pipe.extend_from_slice(&self.text);
+        pipe[start..start + ID_LENGTH].copy_from_slice(id.to_string().as_bytes());
+        if self.session.is_none() {
+            pipe.extend_from_slice(&root.member());
+        }
+        pipe.extend_from_slice(&[b'}', TERMINATOR]);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.text.len()
+    }
+}
+
+/// Returns the members of a message that is a JSON object.
+fn members(text: &str) -> Result<Members<'_>, Bytes> {
+    // An array would be read as the members in their order.
+    if !text.trim_ascii_start().starts_with('{') {
+        return Err(error_reply(None, PARSE_ERROR, "Message must be an object"));
+    }
+    serde_json::from_str(text).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => {
+            let message = "Message has property other than 'id', 'method', 'sessionId', 'params', \
+                           or one of them twice";
+            let id = Head::parse(text.as_bytes()).and_then(|head| head.id);
+            error_reply(id, INVALID_REQUEST, message)
+        }
+        _ => error_reply(None, PARSE_ERROR, &format!("JSON: {error}")),
+    })
+}
+
+fn invalid(id: Option<i32>, message: &str) -> Bytes {
+    error_reply(id.map(i64::from), INVALID_REQUEST, message)
+}
+
+fn parse_as<'a, T: Deserialize<'a>>(value: Option<&'a RawValue>) -> Option<T> {
+    serde_json::from_str(value?.get()).ok()
+}
+
+/// Checks what Chromium's parser rejects in valid JSON: deep nesting, and numbers that are not
+/// finite.
+fn check_values(json: &str) -> Result<(), &'static str> {
+    let bytes = json.as_bytes();
+    let (mut at, mut depth) = (0, 0);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => at = end_of_string(bytes, at + 1),
+            b'{' | b'[' if depth == MAX_DEPTH => return Err("JSON: params nest too deep"),
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            b'-' | b'0'..=b'9' => {
+                let end = at + bytes[at..].iter().take_while(|b| is_of_number(**b)).count();
+                let number: Option<f64> = json[at..end].parse().ok();
+                if !number.is_some_and(f64::is_finite) {
+                    return Err("JSON: invalid number");
+                }
+                at = end - 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+fn is_of_number(byte: u8) -> bool {
+    byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E')
+}
+
+/// Returns the position of the quote that ends the string.
+fn end_of_string(bytes: &[u8], start: usize) -> usize {
+    let mut at = start;
+    while let Some(offset) = bytes
+        .get(at..)
+        .and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
+    {
+        at += offset;
+        if bytes[at] == b'"' {
+            break;
+        }
+        at += 2;
+    }
+    at
+}
+
+/// Excludes Chromium's own windows from the targets that a command filters: clients of a WebSocket
+/// of Chromium do not see them.
+fn without_browser_ui<'a>(method: &str, params: &'a str) -> Cow<'a, str> {
+    if !FILTERED.contains(&method) {
+        return Cow::Borrowed(params);
+    }
+    let parsed = match params {
+        "" => Some(Map::new()),
+        params => serde_json::from_str::<Map<String, Value>>(params).ok(),
+    };
+    let Some(mut parsed) = parsed else {
+        return Cow::Borrowed(params);
+    };
+    // Chromium allows no filter in a command that switches off.
+    let switches_off = ["autoAttach", "discover"].map(|name| parsed.get(name));
+    if switches_off.contains(&Some(&Value::Bool(false))) {
+        return Cow::Borrowed(params);
+    }
+    let exclude = |kind: &str| json!({ "type": kind, "exclude": true });
+    let mut filter = vec![exclude("browser_ui")];
+    match parsed.get_mut("filter") {
+        None => filter.extend([exclude("browser"), exclude("tab"), json!({})]),
+        Some(Value::Array(given)) => filter.append(given),
+        Some(_) => return Cow::Borrowed(params),
+    }
+    parsed.insert("filter".to_owned(), Value::Array(filter));
+    Cow::Owned(Value::Object(parsed).to_string())
+}
+
+/// Returns the text without its end, with room for an id.
+fn text_for_pipe(method: &str, params: &str, session: Option<SessionId>) -> Vec<u8> {
+    let mut text = Vec::with_capacity(method.len() + params.len() + 128);
+    text.extend_from_slice(br#"{"id":0000000000,"method":"#);
+    text.extend_from_slice(Value::from(method).to_string().as_bytes());
+    if !params.is_empty() {
+        text.extend_from_slice(br#","params":"#);
+        text.extend_from_slice(params.as_bytes());
+    }
+    if let Some(session) = session {
+        text.extend_from_slice(&session.member());
+    }
+    text
+}

@@ -1,0 +1,325 @@
+//! One connection to Chromium for many clients.
+//!
+//! Chromium accepts one connection, over its pipe. Each client gets a session of its own in it, at
+//! the level of the browser or of one target, so that what Chromium keeps for a client (attached
+//! targets, discovery, download settings, contexts) is its own and ends with it.
+//!
+//! ```text
+//! CdpSender::send --Command (bounded by a budget)--> +------------------+ --> pipe --> Chromium
+//! CdpReceiver::next <---- queue (bounded) ---------- | task with Router | <-- pipe <--
+//!                                                    +------------------+
+//! ```
+//!
+//! The task owns the pipe and the routes. It waits for no client: commands wait in their senders
+//! while the pipe is full, and a client that does not read is disconnected. It reads of a message
+//! only `id`, `method` and `sessionId`; replies get the client's id back.
+//!
+//! | file | job |
+//! |---|---|
+//! | `command` | a client's message: checked, and written anew |
+//! | `session` | ids of sessions |
+//! | `router` | whose session, whose call |
+//! | `outbox` | the queue to a client |
+
+mod command;
+mod outbox;
+mod router;
+mod session;
+#[cfg(test)]
+pub(super) mod tests;
+
+use std::{io, sync::Arc};
+
+use bytes::Bytes;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+pub use self::outbox::End;
+use self::{
+    command::Command,
+    outbox::Inbox,
+    router::{ClientId, NewClient, Router},
+};
+use super::pipe::CdpPipe;
+
+/// The bytes of all clients' commands that wait for the pipe. Further ones wait in their senders.
+const BUDGET: usize = 8 << 20;
+/// The size to which the buffer for the pipe shrinks.
+const MAX_BUFFER: usize = 1 << 20;
+/// The most requests, or messages to a client, that are handled in one step.
+const BATCH: usize = 64;
+
+/// What a client connects to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    Browser,
+    /// The target with this id.
+    Target(String),
+}
+
+/// Why a client was not connected.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("Chromium has no target with that id")]
+    NoTarget,
+    #[error("Chromium has ended")]
+    Gone,
+}
+
+enum Request {
+    Attach(NewClient),
+    Command(ClientId, Command),
+    /// A reply to a message that is no command.
+    Reject(ClientId, Bytes),
+    Disconnect(ClientId),
+}
+
+/// The handle of a connection to Chromium. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Multiplexer {
+    requests: mpsc::UnboundedSender<Request>,
+    budget: Arc<Semaphore>,
+    ended: CancellationToken,
+}
+
+impl Multiplexer {
+    /// Starts the task, which ends with Chromium.
+    pub fn start(pipe: CdpPipe) -> Self {
+        let (requests, receiver) = mpsc::unbounded_channel();
+        let ended = CancellationToken::new();
+        let budget = Arc::new(Semaphore::new(BUDGET));
+        let task = Task {
+            pipe,
+            router: Router::default(),
+            requests: receiver,
+            budget: budget.clone(),
+            unsent: Vec::new(),
+            sent: 0,
+            unsent_cost: 0,
+        };
+        let guard = ended.clone().drop_guard();
+        tokio::spawn(async move {
+            let _guard = guard;
+            task.run().await;
+        });
+        Multiplexer {
+            requests,
+            budget,
+            ended,
+        }
+    }
+
+    /// Connects a client. Waits for Chromium; events longer than `max_message` are dropped.
+    ///
+    /// # Errors
+    /// Fails if Chromium has ended, or has no such target.
+    pub async fn connect(
+        &self,
+        endpoint: Endpoint,
+        max_message: usize,
+    ) -> Result<(CdpSender, CdpReceiver), ConnectError> {
+        let (outbox, inbox) = outbox::queue();
+        let (reply, connected) = oneshot::channel();
+        let client = NewClient {
+            endpoint,
+            outbox,
+            max_message,
+            reply,
+        };
+        let sent = self.requests.send(Request::Attach(client));
+        sent.map_err(|_| ConnectError::Gone)?;
+        let id = connected.await.map_err(|_| ConnectError::Gone)??;
+        let connection = Arc::new(Connection {
+            id,
+            requests: self.requests.clone(),
+        });
+        let sender = CdpSender {
+            connection: connection.clone(),
+            budget: self.budget.clone(),
+        };
+        let receiver = CdpReceiver {
+            _connection: connection,
+            inbox,
+            batch: Vec::new(),
+        };
+        Ok((sender, receiver))
+    }
+
+    /// Whether Chromium has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended.is_cancelled()
+    }
+
+    /// Waits until Chromium has ended.
+    pub async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+}
+
+/// A client's connection. It ends when the sender and the receiver are dropped.
+#[derive(Debug)]
+struct Connection {
+    id: ClientId,
+    requests: mpsc::UnboundedSender<Request>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let _ = self.requests.send(Request::Disconnect(self.id));
+    }
+}
+
+/// The connection to Chromium has ended.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection to Chromium has ended")]
+pub struct Disconnected;
+
+/// The sending half of a client's connection.
+#[derive(Debug)]
+pub struct CdpSender {
+    connection: Arc<Connection>,
+    budget: Arc<Semaphore>,
+}
+
+impl CdpSender {
+    /// Sends a message. Waits while Chromium does not read. A message that is no command is
+    /// answered with an error, as Chromium does.
+    ///
+    /// # Errors
+    /// Fails if Chromium has ended.
+    pub async fn send(&self, text: &str) -> Result<(), Disconnected> {
+        let request = match Command::parse(text) {
+            Ok(command) => {
+                let cost = cost(&command) as u32;
+                let permit = self.budget.acquire_many(cost).await;
+                // The task returns it when the command is sent.
+                permit.map_err(|_| Disconnected)?.forget();
+                Request::Command(self.connection.id, command)
+            }
+            Err(reply) => Request::Reject(self.connection.id, reply),
+        };
+        let sent = self.connection.requests.send(request);
+        sent.map_err(|_| Disconnected)
+    }
+}
+
+/// Returns the part of the budget that a command needs.
+fn cost(command: &Command) -> usize {
+    command.len().min(BUDGET)
+}
+
+/// The receiving half of a client's connection.
+#[derive(Debug)]
+pub struct CdpReceiver {
+    _connection: Arc<Connection>,
+    inbox: Inbox,
+    /// Messages that were received and not returned yet, the last one first.
+    batch: Vec<Bytes>,
+}
+
+impl CdpReceiver {
+    /// Waits for the next message. Cancel-safe.
+    ///
+    /// # Errors
+    /// Fails when the connection has ended.
+    pub async fn next(&mut self) -> Result<Bytes, End> {
+        loop {
+            if let Some(message) = self.batch.pop() {
+                return Ok(message);
+            }
+            self.inbox.receive(&mut self.batch, BATCH).await?;
+            self.batch.reverse();
+        }
+    }
+
+    /// Returns the next message if there is one already.
+    pub fn next_ready(&mut self) -> Option<Bytes> {
+        self.batch.pop()
+    }
+
+    /// Returns a token that is cancelled when the connection ends because its messages are not
+    /// read.
+    pub fn too_slow(&self) -> CancellationToken {
+        self.inbox.too_slow()
+    }
+}
+
+/// The task that owns the pipe.
+struct Task {
+    pipe: CdpPipe,
+    router: Router,
+    requests: mpsc::UnboundedReceiver<Request>,
+    budget: Arc<Semaphore>,
+    /// What is being sent to Chromium.
+    unsent: Vec<u8>,
+    /// The number of bytes of it that Chromium has read.
+    sent: usize,
+    /// The part of the budget that it occupies.
+    unsent_cost: usize,
+}
+
+impl Task {
+    async fn run(mut self) {
+        if let Err(error) = self.serve().await {
+            tracing::debug!(%error, "the pipe to Chromium failed");
+        }
+        self.budget.close();
+        self.router.end_all();
+    }
+
+    /// Passes messages on until Chromium has ended, or nobody has the handle.
+    async fn serve(&mut self) -> io::Result<()> {
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            let is_sending = !self.unsent.is_empty();
+            tokio::select! {
+                filled = self.pipe.reader.fill() => {
+                    if !filled? {
+                        return Ok(());
+                    }
+                    while let Some(message) = self.pipe.reader.next() {
+                        self.router.message(message, &mut self.unsent);
+                    }
+                }
+                count = self.requests.recv_many(&mut batch, BATCH), if !is_sending => {
+                    if count == 0 {
+                        return Ok(());
+                    }
+                    batch.drain(..).for_each(|request| self.handle(request));
+                }
+                writable = self.pipe.writer.writable(), if is_sending => writable?,
+            }
+            self.write()?;
+        }
+    }
+
+    fn handle(&mut self, request: Request) {
+        match request {
+            Request::Attach(client) => self.router.attach(client, &mut self.unsent),
+            Request::Command(client, command) => {
+                self.unsent_cost += cost(&command);
+                self.router.command(client, &command, &mut self.unsent);
+            }
+            Request::Reject(client, reply) => self.router.reject(client, reply),
+            Request::Disconnect(client) => self.router.disconnect(client, &mut self.unsent),
+        }
+    }
+
+    /// Writes as much as Chromium takes.
+    fn write(&mut self) -> io::Result<()> {
+        while self.sent < self.unsent.len() {
+            match self.pipe.writer.try_write(&self.unsent[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.sent = 0;
+        self.unsent.clear();
+        // Frees the memory of a long command.
+        self.unsent.shrink_to(MAX_BUFFER);
+        self.budget
+            .add_permits(std::mem::take(&mut self.unsent_cost));
+        Ok(())
+    }
+}
