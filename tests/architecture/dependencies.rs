@@ -49,7 +49,7 @@ fn system_groups_import_only_lower_groups() {
         ("sync", &[]),
         ("process", &["sync"]),
         ("files", &["sync"]),
-        ("cdp", &["script", "sync"]),
+        ("cdp", &["process", "sync"]),
         ("script", &["process", "sync"]),
         ("x11", &["process", "sync"]),
         ("media", &["process", "sync", "x11"]),

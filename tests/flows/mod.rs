@@ -7,6 +7,7 @@ mod clients;
 mod computer;
 mod connections;
 mod dev;
+mod devtools_policy;
 mod downloads;
 mod environment;
 mod files;

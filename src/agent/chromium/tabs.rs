@@ -1,6 +1,6 @@
 //! The order of the tabs by use.
 //!
-//! Chromium tells whether a tab is visible, but not which one was selected last, so the order is
+//! Chromium reports whether a tab is visible, but not which one was selected last, so the order is
 //! remembered from one list to the next.
 
 use parking_lot::Mutex;
@@ -38,7 +38,7 @@ impl TabOrder {
 impl Devtools {
     /// Returns the tabs, the most recently used one first.
     pub async fn tabs(&self) -> Result<Vec<Tab>, CdpError> {
-        Ok(self.sorted(tabs_of(&self.cdp.targets().await?)).await)
+        Ok(self.sorted(self.cdp.tabs().await?).await)
     }
 
     async fn sorted(&self, tabs: Vec<Tab>) -> Vec<Tab> {
@@ -55,7 +55,8 @@ impl Devtools {
     /// Returns the tabs, the most recently used one first, and then the other targets.
     pub async fn targets(&self) -> Result<Vec<Target>, CdpError> {
         let mut targets = self.cdp.targets().await?;
-        let tabs = self.sorted(tabs_of(&targets)).await;
+        let tabs = targets.iter().filter_map(Target::as_tab).collect();
+        let tabs = self.sorted(tabs).await;
         let position = |target: &Target| tabs.iter().position(|tab| tab.id == target.id);
         targets.sort_by_key(|target| position(target).unwrap_or(usize::MAX));
         Ok(targets)
@@ -65,10 +66,6 @@ impl Devtools {
     pub async fn current_version(&self) -> Result<BrowserVersion, CdpError> {
         self.cdp.version().await
     }
-}
-
-fn tabs_of(targets: &[Target]) -> Vec<Tab> {
-    targets.iter().filter_map(Target::as_tab).collect()
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn messages_are_split_wherever_reads_end() {
+    async fn messages_are_split_at_any_end_of_a_read() {
         let (reader, writer) = pipe().unwrap();
         let mut chromium = File::from(writer);
         let mut reader = MessageReader::new({

@@ -54,12 +54,17 @@ use crate::{
     agent::chromium::Devtools,
     shutdown::Shutdown,
     system::{
-        cdp::multiplexer::{CdpReceiver, CdpSender, ConnectError, Endpoint},
+        cdp::multiplexer::{CdpReceiver, CdpSender, ClientOptions, ConnectError, Endpoint},
         script::protocol::MAX_PAYLOAD,
         script::worker::{Events, Exit, Killer, ScriptWorker, SpawnError, SpawnOptions, ToWorker},
     },
 };
 
+const CONNECTION: ClientOptions = ClientOptions {
+    // The relay checks what a script may call.
+    caller: None,
+    max_message: MAX_PAYLOAD,
+};
 /// The time that a running Chromium has to answer the first command of a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest time from the start of the process until Playwright is attached.
@@ -108,7 +113,7 @@ impl Worker {
     ) -> Result<Worker, StartError> {
         let worker = ScriptWorker::spawn(options).await?;
         let devtools = &context.devtools;
-        let connecting = devtools.multiplexer.connect(Endpoint::Browser, MAX_PAYLOAD);
+        let connecting = devtools.multiplexer.connect(Endpoint::Browser, CONNECTION);
         let connection = timeout(CONNECT_TIMEOUT, connecting).await;
         let connection = connection.map_err(|_| StartError::NoAnswer)??;
         let generation = devtools.generation;

@@ -20,11 +20,19 @@ use crate::{
     api::{ErrorBody, groups},
     http::{ApiError, ApiResult, is_websocket_upgrade},
     shutdown::Shutdown,
-    system::cdp::multiplexer::{ConnectError, Endpoint},
+    system::cdp::{
+        multiplexer::{ClientOptions, ConnectError, Endpoint},
+        policy::Caller,
+    },
 };
 
 pub(crate) const TAG: &str = groups::DEVTOOLS;
 
+const OPTIONS: ClientOptions = ClientOptions {
+    caller: Some(Caller::Client),
+    // Chromium bounds what it sends.
+    max_message: usize::MAX,
+};
 /// The time that a running Chromium has to answer the first command of a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -95,7 +103,7 @@ impl CdpConnector {
             if !is_current(&devtools) {
                 return Err(no_target());
             }
-            let connecting = devtools.multiplexer.connect(endpoint.clone(), usize::MAX);
+            let connecting = devtools.multiplexer.connect(endpoint.clone(), OPTIONS);
             match timeout(CONNECT_TIMEOUT, connecting).await {
                 Ok(Ok(connection)) => break connection,
                 Ok(Err(ConnectError::NoTarget)) => return Err(no_target()),

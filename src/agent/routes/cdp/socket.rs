@@ -6,6 +6,8 @@
 //!            +-- send: all that is ready <- CdpReceiver
 //! ```
 
+use std::{pin::pin, time::Duration};
+
 use axum::{
     extract::{
         Request,
@@ -15,6 +17,7 @@ use axum::{
 };
 use futures::{Sink, SinkExt, Stream, StreamExt};
 use metrics::counter;
+use tokio::time::timeout;
 
 use crate::{
     agent::cdp_clients::{CdpClients, ClientPermit},
@@ -25,6 +28,8 @@ use crate::{
     system::cdp::multiplexer::{CdpReceiver, CdpSender, Disconnected, End},
 };
 
+/// The time for a client that is closing its connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest command, as long as Chromium accepts over a WebSocket.
 const MAX_COMMAND: usize = 100 << 20;
 const LIMITS: WebSocketLimits = WebSocketLimits {
@@ -61,33 +66,40 @@ impl CdpSocket {
         } = self;
         let (mut to_client, mut from_client) = socket.split();
         let too_slow = receiver.too_slow();
-        let close = tokio::select! {
-            biased;
-            // The shutdown also ends Chromium; the client gets the cause.
-            () = shutdown.requested() => {
-                CloseReason::new(CloseCode::Stopping, "the server is shutting down")
-            }
-            reason = clients.wait_until_gone(generation) => {
-                CloseReason::new(CloseCode::BrowserRestarted, reason)
-            }
-            () = too_slow.cancelled() => too_slow_reason(),
-            received = receive(&mut from_client, &sender) => match received {
-                Some(close) => close,
-                None => return,
-            },
-            sent = send(receiver, &mut to_client) => match sent {
-                Some(End::BrowserGone) => {
-                    let reason = clients.wait_until_gone(generation).await;
+        let close = {
+            let mut receiving = pin!(receive(&mut from_client, &sender));
+            tokio::select! {
+                biased;
+                // The shutdown also ends Chromium; the client gets the cause.
+                () = shutdown.requested() => {
+                    CloseReason::new(CloseCode::Stopping, "the server is shutting down")
+                }
+                reason = clients.wait_until_gone(generation) => {
                     CloseReason::new(CloseCode::BrowserRestarted, reason)
                 }
-                Some(End::TargetGone) => CloseReason::new(CloseCode::Done, "the tab was closed"),
-                Some(End::TooSlow) => too_slow_reason(),
-                Some(End::TooLong) => CloseReason::new(CloseCode::Failed, "a reply is too long"),
-                None => return,
-            },
+                () = too_slow.cancelled() => too_slow_reason(),
+                received = &mut receiving => match received {
+                    Some(close) => close,
+                    None => return,
+                },
+                sent = send(receiver, &mut to_client) => match sent {
+                    Some(End::BrowserGone) => {
+                        let reason = clients.wait_until_gone(generation).await;
+                        CloseReason::new(CloseCode::BrowserRestarted, reason)
+                    }
+                    Some(End::TargetGone) => CloseReason::new(CloseCode::Done, "the tab was closed"),
+                    Some(End::TooSlow) => too_slow_reason(),
+                    Some(End::TooLong) => CloseReason::new(CloseCode::Failed, "a reply is too long"),
+                    None => {
+                        // It may have sent a Close frame, which is answered.
+                        let _ = timeout(CLOSE_TIMEOUT, receiving).await;
+                        return;
+                    }
+                },
+            }
         };
         // The session in Chromium ends before the client may come again.
-        drop((sender, permit));
+        drop(permit);
         close_gracefully(close, &mut to_client, &mut from_client).await;
     }
 }
@@ -117,8 +129,9 @@ async fn receive(
                 let reason = "a binary message is not of the DevTools protocol";
                 return Some(CloseReason::new(CloseCode::InvalidMessage, reason));
             }
-            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-            Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
+            // The next read sends the reply to a Close frame.
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_))) => {}
+            Some(Err(_)) | None => return None,
         }
     }
 }

@@ -19,8 +19,9 @@ const FRONTEND: &str = "https://chrome-devtools-frontend.appspot.com";
 
 /// List tabs and other targets
 ///
-/// Returns one object per target, the most recently used tab first, with the members that Chromium's
-/// own server has. `webSocketDebuggerUrl` points to this server. Waits while Chromium starts.
+/// Returns one object per target, the most recently used tab first, with the members that
+/// Chromium's own server has. `webSocketDebuggerUrl` points to this server. Waits while Chromium
+/// starts.
 #[utoipa::path(
     get,
     path = "/json/list",

@@ -18,8 +18,9 @@ const WEBKIT_VERSION: &str = "537.36";
 
 /// Get the browser's version and DevTools address
 ///
-/// Returns the members that Chromium's own server has. `webSocketDebuggerUrl` points to this server.
-/// DevTools clients that are given an HTTP address request this first. Waits while Chromium starts.
+/// Returns the members that Chromium's own server has. `webSocketDebuggerUrl` points to this
+/// server. DevTools clients that are given an HTTP address request this first. Waits while Chromium
+/// starts.
 #[utoipa::path(
     get,
     path = "/json/version",

@@ -28,6 +28,7 @@ use chromiumoxide::cdp::{
     js_protocol::runtime::EvaluateParams,
 };
 use futures::future::join_all;
+use serde_json::json;
 use tokio::time;
 
 use super::{Cdp, CdpError};
@@ -45,7 +46,7 @@ pub struct BrowserVersion {
     pub v8: String,
 }
 
-/// What a client can attach to.
+/// A tab, worker or other part of the browser that a client can attach to.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub id: String,
@@ -88,7 +89,11 @@ impl Cdp {
 
     /// Returns the tabs and other targets, in no particular order.
     pub async fn targets(&self) -> Result<Vec<Target>, CdpError> {
-        let targets = self.call(GetTargetsParams::default(), None).await?;
+        self.filtered_targets(GetTargetsParams::default()).await
+    }
+
+    async fn filtered_targets(&self, params: GetTargetsParams) -> Result<Vec<Target>, CdpError> {
+        let targets = self.call(params, None).await?;
         let target = |target: TargetInfo| Target {
             id: target.target_id.inner().clone(),
             kind: target.r#type,
@@ -100,7 +105,10 @@ impl Cdp {
 
     /// Returns the tabs, in no particular order.
     pub async fn tabs(&self) -> Result<Vec<Tab>, CdpError> {
-        let targets = self.targets().await?;
+        // Frames can be many, with long addresses.
+        let pages = json!({ "filter": [{ "type": "page" }] });
+        let params = serde_json::from_value(pages).unwrap_or_default();
+        let targets = self.filtered_targets(params).await?;
         Ok(targets.iter().filter_map(Target::as_tab).collect())
     }
 

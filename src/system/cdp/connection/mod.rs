@@ -1,9 +1,9 @@
 //! The agent's own connection to Chromium, for its own commands.
 //!
-//! The commands are chromiumoxide's types, without its page handler, which attaches to every tab and
-//! changes settings in it; that would disturb the browser's user. Of events it reads one, so an
-//! event of a newer Chromium cannot be misread. A message that cannot be parsed is skipped and does
-//! not end the connection.
+//! The commands are chromiumoxide's types, without its page handler, which attaches to every tab
+//! and changes settings in it; that would disturb the browser's user. It reads one kind of event,
+//! so that an event of a newer Chromium cannot be misread. A message that cannot be parsed is
+//! skipped and does not end the connection.
 //!
 //! A task owns the connection; it ends when the last clone of [`Cdp`] is dropped.
 //!
@@ -31,12 +31,15 @@ use tokio::{
 pub use self::browser::{BrowserVersion, Target};
 use super::{
     message::Head,
-    multiplexer::{CdpReceiver, CdpSender, ConnectError, Endpoint, Multiplexer},
+    multiplexer::{CdpReceiver, CdpSender, ClientOptions, ConnectError, Endpoint, Multiplexer},
 };
 
-/// The longest message that the agent accepts: a screenshot of the largest screen, and more.
-const MAX_MESSAGE: usize = 64 << 20;
-/// The event that tells whether a tab is visible.
+const OPTIONS: ClientOptions = ClientOptions {
+    caller: None,
+    // A page cannot end this connection by a long reply. The pipe bounds it.
+    max_message: usize::MAX,
+};
+/// The event that contains whether a tab is visible.
 const VISIBILITY_EVENT: &str = "Page.screencastVisibilityChanged";
 /// The most calls queued for sending.
 const CALL_QUEUE: usize = 64;
@@ -77,7 +80,7 @@ struct ResponseError {
     message: String,
 }
 
-/// The tabs that were visible when they last told, by their sessions.
+/// Whether tabs were visible at their last such event, by their sessions.
 type Visibility = Arc<Mutex<HashMap<String, bool>>>;
 
 /// A connection at the level of the browser. It ends when the last clone is dropped.
@@ -94,7 +97,7 @@ impl Cdp {
         multiplexer: &Multiplexer,
         call_timeout: Duration,
     ) -> Result<Self, CdpError> {
-        let connecting = multiplexer.connect(Endpoint::Browser, MAX_MESSAGE);
+        let connecting = multiplexer.connect(Endpoint::Browser, OPTIONS);
         let connection = time::timeout(call_timeout, connecting).await;
         let connection = connection.map_err(|_| CdpError::Timeout {
             method: "connecting".to_owned(),

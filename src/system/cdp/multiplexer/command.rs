@@ -14,6 +14,7 @@ use super::session::SessionId;
 use crate::system::cdp::{
     message::{Head, INVALID_REQUEST, PARSE_ERROR, error_reply},
     pipe::TERMINATOR,
+    policy::{self, Caller, PolicyError},
 };
 
 /// The deepest nesting of parameters. Chromium's parser stops at 300 with everything around them.
@@ -60,8 +61,8 @@ impl Command {
     /// Reads a client's message.
     ///
     /// # Errors
-    /// Returns the reply that rejects the message.
-    pub(super) fn parse(text: &str) -> Result<Self, Bytes> {
+    /// Returns the reply that rejects the message, also if the caller may not send it.
+    pub(super) fn parse(text: &str, caller: Option<Caller>) -> Result<Self, Bytes> {
         let members = members(text)?;
         let id = parse_as::<i32>(members.id)
             .ok_or_else(|| invalid(None, "Message must have integer 'id' property"))?;
@@ -77,6 +78,10 @@ impl Command {
                 Some(SessionId::parse(text.as_bytes()).unwrap_or(SessionId::UNKNOWN))
             }
         };
+        if let Some(caller) = caller {
+            policy::check_command(caller, &method, text.as_bytes())
+                .map_err(|error| refusal(id, &error, members.session))?;
+        }
         let params = members.params.map_or("", RawValue::get);
         check_values(params).map_err(reject)?;
         let params = without_browser_ui(&method, params);
@@ -122,6 +127,16 @@ fn members(text: &str) -> Result<Members<'_>, Bytes> {
 
 fn invalid(id: Option<i32>, message: &str) -> Bytes {
     error_reply(id.map(i64::from), INVALID_REQUEST, message)
+}
+
+/// Returns the reply to a command that the caller may not send, from the session that it is for.
+fn refusal(id: i32, error: &PolicyError, session: Option<&RawValue>) -> Bytes {
+    let error = json!({ "code": policy::REFUSED_CODE, "message": error.to_string() });
+    let mut reply = json!({ "id": id, "error": error });
+    if let Some(session) = session {
+        reply["sessionId"] = json!(session);
+    }
+    reply.to_string().into()
 }
 
 fn parse_as<'a, T: Deserialize<'a>>(value: Option<&'a RawValue>) -> Option<T> {

@@ -1,4 +1,4 @@
-//! One connection to Chromium for many clients.
+//! The one connection to Chromium, shared by many clients.
 //!
 //! Chromium accepts one connection, over its pipe. Each client gets a session of its own in it, at
 //! the level of the browser or of one target, so that what Chromium keeps for a client (attached
@@ -40,7 +40,7 @@ use self::{
     outbox::Inbox,
     router::{ClientId, NewClient, Router},
 };
-use super::pipe::CdpPipe;
+use super::{pipe::CdpPipe, policy::Caller};
 
 /// The bytes of all clients' commands that wait for the pipe. Further ones wait in their senders.
 const BUDGET: usize = 8 << 20;
@@ -49,12 +49,23 @@ const MAX_BUFFER: usize = 1 << 20;
 /// The most requests, or messages to a client, that are handled in one step.
 const BATCH: usize = 64;
 
-/// What a client connects to.
+/// The other end of a client's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     Browser,
     /// The target with this id.
     Target(String),
+}
+
+/// The properties of a client.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientOptions {
+    /// Whose methods the client may call. The agent's own commands, and what its relay has checked,
+    /// are not checked again.
+    pub caller: Option<Caller>,
+    /// The longest message that the client accepts. Longer events are dropped, and a longer reply
+    /// ends its connection.
+    pub max_message: usize,
 }
 
 /// Why a client was not connected.
@@ -109,21 +120,21 @@ impl Multiplexer {
         }
     }
 
-    /// Connects a client. Waits for Chromium; events longer than `max_message` are dropped.
+    /// Connects a client. Waits for Chromium.
     ///
     /// # Errors
     /// Fails if Chromium has ended, or has no such target.
     pub async fn connect(
         &self,
         endpoint: Endpoint,
-        max_message: usize,
+        options: ClientOptions,
     ) -> Result<(CdpSender, CdpReceiver), ConnectError> {
         let (outbox, inbox) = outbox::queue();
         let (reply, connected) = oneshot::channel();
         let client = NewClient {
             endpoint,
             outbox,
-            max_message,
+            max_message: options.max_message,
             reply,
         };
         let sent = self.requests.send(Request::Attach(client));
@@ -135,6 +146,7 @@ impl Multiplexer {
         });
         let sender = CdpSender {
             connection: connection.clone(),
+            caller: options.caller,
             budget: self.budget.clone(),
         };
         let receiver = CdpReceiver {
@@ -178,6 +190,7 @@ pub struct Disconnected;
 #[derive(Debug)]
 pub struct CdpSender {
     connection: Arc<Connection>,
+    caller: Option<Caller>,
     budget: Arc<Semaphore>,
 }
 
@@ -188,7 +201,7 @@ impl CdpSender {
     /// # Errors
     /// Fails if Chromium has ended.
     pub async fn send(&self, text: &str) -> Result<(), Disconnected> {
-        let request = match Command::parse(text) {
+        let request = match Command::parse(text, self.caller) {
             Ok(command) => {
                 let cost = cost(&command) as u32;
                 let permit = self.budget.acquire_many(cost).await;
@@ -250,7 +263,7 @@ struct Task {
     router: Router,
     requests: mpsc::UnboundedReceiver<Request>,
     budget: Arc<Semaphore>,
-    /// What is being sent to Chromium.
+    /// The commands that are being sent to Chromium.
     unsent: Vec<u8>,
     /// The number of bytes of it that Chromium has read.
     sent: usize,

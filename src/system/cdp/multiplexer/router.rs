@@ -1,4 +1,4 @@
-//! The routes of messages: which client has which session, and which call of whom has which id on
+//! The routes of messages: which client has which session, and which of its calls has which id on
 //! the pipe.
 //!
 //! Sessions form trees. The root of each is the one that its client is connected to; Chromium
@@ -51,7 +51,7 @@ struct Session {
     children: Vec<SessionId>,
 }
 
-/// What the reply to an id on the pipe is for.
+/// The use of the reply to an id on the pipe.
 enum Call {
     Attach(NewClient),
     /// Ends the connection of a client that has gone: afterwards no reply for it can come.

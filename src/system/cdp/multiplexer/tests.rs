@@ -9,6 +9,10 @@ use tokio::time::timeout;
 use super::*;
 use crate::system::cdp::message::{INVALID_REQUEST, PARSE_ERROR, SESSION_NOT_FOUND};
 
+const OPTIONS: ClientOptions = ClientOptions {
+    caller: Some(Caller::Client),
+    max_message: usize::MAX,
+};
 const NO_SESSION: &str = "Session with given id not found.";
 
 /// Chromium's end of the pipes.
@@ -109,7 +113,7 @@ impl Client {
         chromium: &mut FakeChromium,
         endpoint: Endpoint,
     ) -> Self {
-        let connecting = multiplexer.connect(endpoint, usize::MAX);
+        let connecting = multiplexer.connect(endpoint, OPTIONS);
         let (connected, root) = tokio::join!(connecting, chromium.accept());
         let (sender, receiver) = connected.unwrap();
         Client {
@@ -285,7 +289,7 @@ async fn dropped_client_is_detached() {
 #[tokio::test]
 async fn abandoned_connection_is_detached() {
     let (multiplexer, mut chromium) = FakeChromium::start();
-    let connecting = multiplexer.connect(Endpoint::Browser, usize::MAX);
+    let connecting = multiplexer.connect(Endpoint::Browser, OPTIONS);
     tokio::select! {
         biased;
         _ = connecting => panic!("nobody has answered"),
@@ -302,7 +306,7 @@ async fn abandoned_connection_is_detached() {
 #[tokio::test]
 async fn client_of_a_target_ends_with_it() {
     let (multiplexer, mut chromium) = FakeChromium::start();
-    let missing = multiplexer.connect(Endpoint::Target("gone".into()), usize::MAX);
+    let missing = multiplexer.connect(Endpoint::Target("gone".into()), OPTIONS);
     let refuse = async {
         let call = chromium.next().await.unwrap();
         assert_eq!(call["params"], json!({"targetId": "gone", "flatten": true}));
@@ -327,7 +331,7 @@ async fn every_client_ends_with_chromium() {
     let (multiplexer, mut chromium) = FakeChromium::start();
     let mut client = Client::connect(&multiplexer, &mut chromium).await;
     assert!(!multiplexer.has_ended());
-    let connecting = multiplexer.connect(Endpoint::Browser, usize::MAX);
+    let connecting = multiplexer.connect(Endpoint::Browser, OPTIONS);
     let end = async {
         chromium.next().await;
         drop(chromium);
@@ -343,7 +347,7 @@ async fn every_client_ends_with_chromium() {
             .await
             .is_err()
     );
-    let again = multiplexer.connect(Endpoint::Browser, usize::MAX).await;
+    let again = multiplexer.connect(Endpoint::Browser, OPTIONS).await;
     assert!(matches!(again, Err(ConnectError::Gone)));
 }
 
@@ -413,7 +417,7 @@ async fn message_that_is_no_command_is_rejected() {
 }
 
 #[tokio::test]
-async fn command_is_the_same_however_it_is_spelled() {
+async fn command_is_the_same_in_every_spelling() {
     let (multiplexer, mut chromium) = FakeChromium::start();
     let client = Client::connect(&multiplexer, &mut chromium).await;
     for message in [
@@ -507,7 +511,11 @@ async fn client_that_does_not_read_is_disconnected_alone() {
 #[tokio::test]
 async fn long_event_is_dropped_and_long_reply_ends_the_connection() {
     let (multiplexer, mut chromium) = FakeChromium::start();
-    let connecting = multiplexer.connect(Endpoint::Browser, 1000);
+    let options = ClientOptions {
+        max_message: 1000,
+        ..OPTIONS
+    };
+    let connecting = multiplexer.connect(Endpoint::Browser, options);
     let (connected, root) = tokio::join!(connecting, chromium.accept());
     let (sender, receiver) = connected.unwrap();
     let mut client = Client {
@@ -567,4 +575,30 @@ async fn long_messages_pass_both_ways() {
     let next = client.receiver.next();
     let ((), received) = tokio::join!(reply, next);
     assert!(received.unwrap() == json!({"id": 77, "result": {"x": text}}).to_string());
+}
+
+#[tokio::test]
+async fn command_that_the_caller_may_not_send_is_refused() {
+    let (multiplexer, mut chromium) = FakeChromium::start();
+    let mut client = Client::connect(&multiplexer, &mut chromium).await;
+    let own = Multiplexer::connect(
+        &multiplexer,
+        Endpoint::Browser,
+        ClientOptions {
+            caller: None,
+            ..OPTIONS
+        },
+    );
+    let (own, root) = tokio::join!(own, chromium.accept());
+    let command =
+        json!({"id": 3, "method": "Tethering.bind", "params": {"port": 1}, "sessionId": root});
+    client.send(command.to_string()).await;
+    let reply = client.received().await;
+    assert_eq!(reply["id"], 3);
+    assert_eq!(reply["sessionId"], root);
+    assert_eq!(reply["error"]["code"], -32000);
+    let own = own.unwrap();
+    own.0.send(&command.to_string()).await.unwrap();
+    assert_eq!(chromium.next().await.unwrap()["method"], "Tethering.bind");
+    client.assert_quiet(&mut chromium).await;
 }
