@@ -9,7 +9,7 @@ use tokio::process::Command;
 use crate::support::{
     agent::{Start, TestAgent},
     processes::{Process, command_as_nobody, naming},
-    sockets::unix_listeners,
+    sockets::{tcp_listeners, unix_listeners},
     wait::in_time,
 };
 
@@ -169,6 +169,22 @@ async fn local_user_connects_to_no_socket_of_the_browser() {
         .iter()
         .any(|action| action.ends_with("/SingletonSocket"));
     assert!(singleton, "{own:?} of {actions:?}");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn browser_listens_on_no_port() {
+    let agent = Start::on_screen().ready().await;
+    let processes = browser_processes(&agent).await;
+    let listening = processes
+        .iter()
+        .filter(|process| !tcp_listeners(process.pid).is_empty());
+    let listening: Vec<_> = listening.collect();
+    assert!(listening.is_empty(), "{listening:?}");
+    let port_file = agent.state_dir().join("user-data/DevToolsActivePort");
+    assert!(!port_file.exists(), "{}", port_file.display());
+    // A control: the agent's own socket is found.
+    assert_eq!(tcp_listeners(agent.pid()).len(), 1);
     agent.stop().await;
 }
 

@@ -2,8 +2,22 @@
 
 use std::{collections::BTreeSet, fs};
 
-/// The flag of a listening Unix socket (`man 5 proc`).
+/// The state of a listening TCP socket, and the flag of a listening Unix socket (`man 5 proc`).
+const TCP_LISTEN: &str = "0A";
 const ACCEPTS_CONNECTIONS: &str = "00010000";
+
+/// Returns the local addresses on which the process accepts TCP connections.
+pub fn tcp_listeners(pid: u32) -> Vec<String> {
+    let of_process = inodes(pid);
+    let tables = ["tcp", "tcp6"].map(|name| table(pid, name));
+    let columns = tables.iter().flatten().filter(|columns| {
+        columns[3] == TCP_LISTEN
+            && columns
+                .get(9)
+                .is_some_and(|inode| of_process.contains(inode))
+    });
+    columns.map(|columns| columns[1].clone()).collect()
+}
 
 /// Returns the paths and abstract names (`@name`) on which the process accepts connections.
 pub fn unix_listeners(pid: u32) -> Vec<String> {

@@ -75,7 +75,7 @@ pub(super) struct MessageReader {
     buffer: BytesMut,
     /// The number of bytes at the start of the buffer that contain no terminator.
     scanned: usize,
-    /// Of a message that is too long: what is delivered instead. The rest of it is dropped.
+    /// The replacement of a message that is too long. The rest of that message is dropped.
     substitute: Option<BytesMut>,
 }
 
