@@ -22,6 +22,8 @@
 //! | `outbox` | the queue to a client |
 
 mod command;
+#[cfg(test)]
+mod fuzz;
 mod outbox;
 mod router;
 mod session;

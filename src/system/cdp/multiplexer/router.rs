@@ -398,7 +398,7 @@ struct WithSession<'a> {
 }
 
 /// Returns the reply with the client's id for the one that it had on the pipe.
-fn with_id(mut reply: BytesMut, id: i32) -> BytesMut {
+pub(super) fn with_id(mut reply: BytesMut, id: i32) -> BytesMut {
     const START: usize = r#"{"id":1000000000"#.len();
     let head = format!(r#"{{"id":{id}"#);
     if reply.starts_with(br#"{"id":"#) && head.len() <= START && reply.len() >= START {
@@ -412,7 +412,7 @@ fn with_id(mut reply: BytesMut, id: i32) -> BytesMut {
 }
 
 /// Returns the message without its session.
-fn without_session(mut message: BytesMut) -> BytesMut {
+pub(super) fn without_session(mut message: BytesMut) -> BytesMut {
     let end = message.len().saturating_sub(MEMBER_LENGTH + 1);
     if message[end..].starts_with(br#","sessionId":""#) && message.ends_with(b"\"}") {
         message.truncate(end);
