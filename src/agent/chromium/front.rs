@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use url::Url;
 
-use super::{Chromium, Devtools, NotReady, RESTART_TIMEOUT, launch::CDP_CALL_TIMEOUT};
+use super::{Chromium, Devtools, NotReady, RESTART_TIMEOUT};
 use crate::system::cdp::{
-    connection::{Cdp, CdpError},
+    connection::CdpError,
     tab::{Tab, TabSession},
 };
 
@@ -32,8 +32,7 @@ impl Chromium {
     /// Waits until Chromium answers, and connects to the tab in front.
     pub async fn front_page(&self) -> Result<FrontPage, FrontError> {
         let (devtools, tab) = self.front_tab().await?;
-        // The session with the tab ends with this connection.
-        let cdp = Cdp::connect(&devtools.multiplexer, CDP_CALL_TIMEOUT).await?;
+        let cdp = devtools.connect().await?;
         Ok(FrontPage {
             generation: devtools.generation,
             session: cdp.attach(tab).await?,
@@ -57,7 +56,7 @@ impl Chromium {
 /// in its address bar.)
 pub(super) async fn focus_page(devtools: &Devtools) -> Result<(), CdpError> {
     match tab_in_front(devtools).await? {
-        Some(tab) => devtools.cdp.focus(&tab).await,
+        Some(tab) => devtools.connect().await?.focus(&tab).await,
         None => Ok(()),
     }
 }
@@ -70,7 +69,10 @@ pub(super) async fn open_in_front(
     timeout: Duration,
 ) -> Result<(), CdpError> {
     match tab_in_front(devtools).await? {
-        Some(tab) => devtools.cdp.navigate(&tab, url.as_str(), timeout).await,
+        Some(tab) => {
+            let cdp = devtools.connect().await?;
+            cdp.navigate(&tab, url.as_str(), timeout).await
+        }
         None => devtools.cdp.open_tab(url.as_str()).await.map(drop),
     }
 }

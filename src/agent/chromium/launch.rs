@@ -268,6 +268,13 @@ pub(super) async fn flush_cookies(
     }
 }
 
+/// Waits until Chromium has closed its pipe and had the time to end, and returns the reason.
+pub(super) async fn wait_for_disconnection(devtools: &Devtools) -> String {
+    devtools.multiplexer.ended().await;
+    time::sleep(TERMINATE_GRACE_PERIOD).await;
+    "Chromium closed its DevTools connection".to_owned()
+}
+
 /// Waits until Chromium fails several health checks in a row, and returns the reason.
 pub(super) async fn wait_for_hang(devtools: &Devtools) -> String {
     let mut failed = 0;

@@ -5,9 +5,9 @@
 
 use parking_lot::Mutex;
 
-use super::Devtools;
+use super::{Devtools, launch::CDP_CALL_TIMEOUT};
 use crate::system::cdp::{
-    connection::{BrowserVersion, CdpError, Target},
+    connection::{BrowserVersion, Cdp, CdpError, Target},
     tab::Tab,
 };
 
@@ -38,16 +38,17 @@ impl TabOrder {
 impl Devtools {
     /// Returns the tabs, the most recently used one first.
     pub async fn tabs(&self) -> Result<Vec<Tab>, CdpError> {
-        Ok(self.sorted(self.cdp.tabs().await?).await)
+        let tabs = self.cdp.tabs().await?;
+        self.sorted(tabs).await
     }
 
-    async fn sorted(&self, tabs: Vec<Tab>) -> Vec<Tab> {
+    async fn sorted(&self, tabs: Vec<Tab>) -> Result<Vec<Tab>, CdpError> {
         let are_visible = match tabs.len() {
             0 | 1 => vec![true; tabs.len()],
-            _ => self.cdp.are_visible(&tabs).await,
+            _ => self.connect().await?.are_visible(&tabs).await,
         };
-        self.tab_order
-            .sort(tabs.into_iter().zip(are_visible).collect())
+        let tabs = tabs.into_iter().zip(are_visible).collect();
+        Ok(self.tab_order.sort(tabs))
     }
 }
 
@@ -56,10 +57,16 @@ impl Devtools {
     pub async fn targets(&self) -> Result<Vec<Target>, CdpError> {
         let mut targets = self.cdp.targets().await?;
         let tabs = targets.iter().filter_map(Target::as_tab).collect();
-        let tabs = self.sorted(tabs).await;
+        let tabs = self.sorted(tabs).await?;
         let position = |target: &Target| tabs.iter().position(|tab| tab.id == target.id);
         targets.sort_by_key(|target| position(target).unwrap_or(usize::MAX));
         Ok(targets)
+    }
+
+    /// Connects for commands that attach to tabs: what is attached ends with the connection, also if
+    /// the caller stops waiting.
+    pub(super) async fn connect(&self) -> Result<Cdp, CdpError> {
+        Cdp::connect(&self.multiplexer, CDP_CALL_TIMEOUT).await
     }
 
     /// Asks Chromium for its version, which shows that it answers.

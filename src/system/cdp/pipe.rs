@@ -113,6 +113,10 @@ impl MessageReader {
             let message = self.buffer.split_to(self.scanned + offset);
             self.buffer.advance(1);
             self.scanned = 0;
+            if message.len() > READ_SIZE {
+                // What follows gets memory of its own: it would keep that of this message.
+                self.buffer = BytesMut::from(&self.buffer[..]);
+            }
             match self.substitute.take() {
                 None => return Some(message),
                 Some(error) if !error.is_empty() => return Some(error),

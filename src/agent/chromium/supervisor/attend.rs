@@ -46,12 +46,14 @@ impl Supervisor {
         }
         let devtools = process.devtools.clone();
         let mut hang = pin!(launch::wait_for_hang(&devtools));
+        let mut disconnected = pin!(launch::wait_for_disconnection(&devtools));
         loop {
             let event = tokio::select! {
                 biased;
                 () = self.shutdown.requested() => Event::Shutdown,
                 reason = process.ended() => Event::ProcessEnded(reason),
                 reason = &mut hang => Event::ProcessHangs(reason),
+                reason = &mut disconnected => Event::ProcessHangs(reason),
                 reason = ended(&mut self.display) => Event::DisplayEnded(reason),
                 // Without requesters, the agent has ended.
                 request = self.requests.recv() => request.map_or(Event::Shutdown, Event::Request),

@@ -99,13 +99,16 @@ impl CdpSocket {
             }
         };
         // The session in Chromium ends before the client may come again.
-        drop(permit);
+        drop((sender, permit));
         close_gracefully(close, &mut to_client, &mut from_client).await;
     }
 }
 
 fn too_slow_reason() -> CloseReason {
-    CloseReason::new(CloseCode::TooSlow, "the client does not read its messages")
+    CloseReason::new(
+        CloseCode::TooSlow,
+        "the client reads its messages too slowly",
+    )
 }
 
 /// Passes the client's messages on until it closes the connection. Returns a reason to close it.

@@ -113,7 +113,8 @@ impl Cdp {
     }
 
     /// Returns for each tab whether it is visible: selected in its window. Chromium answers by
-    /// itself, also for a tab that hangs. A tab that has been closed is not visible.
+    /// itself, also for a tab that hangs. A tab that has been closed is not visible. The sessions
+    /// with the tabs end with this connection.
     pub async fn are_visible(&self, tabs: &[Tab]) -> Vec<bool> {
         join_all(tabs.iter().map(|tab| self.is_visible(tab))).await
     }
@@ -136,7 +137,6 @@ impl Cdp {
             let _ = stopped.reply().await;
         }
         let is_visible = self.visibility.lock().remove(session.inner());
-        let _ = self.detach(session).await;
         is_visible.unwrap_or(false)
     }
 

@@ -4,21 +4,25 @@
 //! read differently: the members are read by one strict parser and written again. What Chromium
 //! would reject without naming the command is rejected here.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::{Value, value::RawValue};
 
 use super::session::SessionId;
 use crate::system::cdp::{
-    message::{Head, INVALID_REQUEST, PARSE_ERROR, error_reply},
+    message::{Head, INVALID_REQUEST, PARSE_ERROR, SERVER_ERROR, error_reply},
     pipe::TERMINATOR,
-    policy::{self, Caller, PolicyError},
+    policy::{self, Caller},
 };
 
-/// The deepest nesting of parameters. Chromium's parser stops at 300 with everything around them.
-const MAX_DEPTH: usize = 256;
+/// The deepest nesting of parameters that Chromium's parser accepts.
+const MAX_DEPTH: usize = 300;
+/// The longest text of a command. Chromium stops reading the pipe for good at a message of more
+/// than 100 MiB.
+const MAX_TEXT: usize = (100 << 20) - 1024;
+const TOO_LONG: &str = "the command is over 100 MiB";
 /// The position and length of the id in [`Command::text`]. Every id on the pipe has ten digits.
 const ID_START: usize = r#"{"id":"#.len();
 const ID_LENGTH: usize = 10;
@@ -64,32 +68,28 @@ impl Command {
     /// Returns the reply that rejects the message, also if the caller may not send it.
     pub(super) fn parse(text: &str, caller: Option<Caller>) -> Result<Self, Bytes> {
         let members = members(text)?;
-        let id = parse_as::<i32>(members.id)
-            .ok_or_else(|| invalid(None, "Message must have integer 'id' property"))?;
-        let reject = |message: &str| invalid(Some(id), message);
+        let id = integer(members.id).ok_or_else(|| {
+            let message = "Message must have integer 'id' property";
+            error_reply(None, INVALID_REQUEST, message)
+        })?;
+        let reject = |message: &str| rejection(id, None, INVALID_REQUEST, message);
         let method = parse_as::<Cow<str>>(members.method)
             .ok_or_else(|| reject("Message must have string 'method' property"))?;
-        let session = match members.session {
-            None => None,
-            Some(session) => {
-                let text = parse_as::<Cow<str>>(Some(session))
-                    .ok_or_else(|| reject("Message may have string 'sessionId' property"))?;
-                // No session has another kind of id.
-                Some(SessionId::parse(text.as_bytes()).unwrap_or(SessionId::UNKNOWN))
-            }
-        };
+        let session = session(members.session)
+            .map_err(|()| reject("Message may have string 'sessionId' property"))?;
+        let reject = |code, message: &str| rejection(id, session, code, message);
         if let Some(caller) = caller {
             policy::check_command(caller, &method, text.as_bytes())
-                .map_err(|error| refusal(id, &error, members.session))?;
+                .map_err(|error| reject(policy::REFUSED_CODE, &error.to_string()))?;
         }
         let params = members.params.map_or("", RawValue::get);
-        check_values(params).map_err(reject)?;
+        check_values(params).map_err(|message| reject(INVALID_REQUEST, message))?;
         let params = without_browser_ui(&method, params);
-        Ok(Command {
-            id,
-            session,
-            text: text_for_pipe(&method, &params, session),
-        })
+        let text = text_for_pipe(&method, &params, session);
+        if text.len() > MAX_TEXT {
+            return Err(reject(SERVER_ERROR, TOO_LONG));
+        }
+        Ok(Command { id, session, text })
     }
 
     /// Appends the command for the pipe, with its id and its session there.
@@ -125,18 +125,41 @@ fn members(text: &str) -> Result<Members<'_>, Bytes> {
     })
 }
 
-fn invalid(id: Option<i32>, message: &str) -> Bytes {
-    error_reply(id.map(i64::from), INVALID_REQUEST, message)
+/// Returns the reply that rejects a command, from the session that it is for.
+pub(super) fn rejection(id: i32, session: Option<SessionId>, code: i32, message: &str) -> Bytes {
+    let reply = error_reply(Some(id.into()), code, message);
+    match session {
+        Some(session) => with_session(&reply, session),
+        None => reply,
+    }
 }
 
-/// Returns the reply to a command that the caller may not send, from the session that it is for.
-fn refusal(id: i32, error: &PolicyError, session: Option<&RawValue>) -> Bytes {
-    let error = json!({ "code": policy::REFUSED_CODE, "message": error.to_string() });
-    let mut reply = json!({ "id": id, "error": error });
-    if let Some(session) = session {
-        reply["sessionId"] = json!(session);
+/// Returns a reply without a session as one from the session.
+pub(super) fn with_session(reply: &[u8], session: SessionId) -> Bytes {
+    let open = reply.strip_suffix(b"}").unwrap_or(reply);
+    [open, &session.member(), b"}"].concat().into()
+}
+
+/// Returns an id. Like Chromium, accepts an integer in any notation.
+fn integer(value: Option<&RawValue>) -> Option<i32> {
+    let number = parse_as::<f64>(value)?;
+    let is_id =
+        number.fract() == 0.0 && number >= f64::from(i32::MIN) && number <= f64::from(i32::MAX);
+    is_id.then_some(number as i32)
+}
+
+/// Returns the session of a command, or `None` for the one that the client is connected to.
+fn session(value: Option<&RawValue>) -> Result<Option<SessionId>, ()> {
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    let text = parse_as::<Cow<str>>(Some(value)).ok_or(())?;
+    if text.is_empty() {
+        return Ok(None);
     }
-    reply.to_string().into()
+    // No session has another kind of id.
+    let id = SessionId::parse(text.as_bytes());
+    Ok(Some(id.unwrap_or(SessionId::UNKNOWN)))
 }
 
 fn parse_as<'a, T: Deserialize<'a>>(value: Option<&'a RawValue>) -> Option<T> {
@@ -189,33 +212,51 @@ fn end_of_string(bytes: &[u8], start: usize) -> usize {
     at
 }
 
-/// Excludes Chromium's own windows from the targets that a command filters: clients of a WebSocket
-/// of Chromium do not see them.
+/// Excludes Chromium's own windows from the targets that a command filters. They are no tabs of the
+/// client.
 fn without_browser_ui<'a>(method: &str, params: &'a str) -> Cow<'a, str> {
+    const EXCLUDED: &str = r#"{"type":"browser_ui","exclude":true}"#;
+    const DEFAULT: &str = r#"{"type":"browser","exclude":true},{"type":"tab","exclude":true},{}"#;
     if !FILTERED.contains(&method) {
         return Cow::Borrowed(params);
     }
+    // The values are not written anew, which could make them longer.
     let parsed = match params {
-        "" => Some(Map::new()),
-        params => serde_json::from_str::<Map<String, Value>>(params).ok(),
+        "" => Some(BTreeMap::new()),
+        params => serde_json::from_str::<BTreeMap<Cow<str>, &RawValue>>(params).ok(),
     };
-    let Some(mut parsed) = parsed else {
+    let Some(mut members) = parsed else {
         return Cow::Borrowed(params);
     };
     // Chromium allows no filter in a command that switches off.
-    let switches_off = ["autoAttach", "discover"].map(|name| parsed.get(name));
-    if switches_off.contains(&Some(&Value::Bool(false))) {
+    let is_off = |name| {
+        members
+            .get(name)
+            .is_some_and(|value| value.get() == "false")
+    };
+    if is_off("autoAttach") || is_off("discover") {
         return Cow::Borrowed(params);
     }
-    let exclude = |kind: &str| json!({ "type": kind, "exclude": true });
-    let mut filter = vec![exclude("browser_ui")];
-    match parsed.get_mut("filter") {
-        None => filter.extend([exclude("browser"), exclude("tab"), json!({})]),
-        Some(Value::Array(given)) => filter.append(given),
-        Some(_) => return Cow::Borrowed(params),
+    let entries = match members.remove("filter").map_or("null", RawValue::get) {
+        "null" => DEFAULT,
+        given => match given
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+        {
+            Some(entries) => entries.trim(),
+            None => return Cow::Borrowed(params),
+        },
+    };
+    let comma = if entries.is_empty() { "" } else { "," };
+    let mut text = format!(r#"{{"filter":[{EXCLUDED}{comma}{entries}]"#);
+    for (name, value) in members {
+        text.push(',');
+        text.push_str(&Value::from(name).to_string());
+        text.push(':');
+        text.push_str(value.get());
     }
-    parsed.insert("filter".to_owned(), Value::Array(filter));
-    Cow::Owned(Value::Object(parsed).to_string())
+    text.push('}');
+    Cow::Owned(text)
 }
 
 /// Returns the text without its end, with room for an id.

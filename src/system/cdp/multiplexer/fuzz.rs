@@ -104,7 +104,7 @@ fn check(text: &str) -> Result<(), TestCaseError> {
     // As if absent.
     given.retain(|_, value| !value.is_null());
     prop_assert_eq!(&sent["id"], &json!(FIRST_ID));
-    prop_assert_eq!(Value::from(command.id), given["id"].clone());
+    prop_assert_eq!(Some(f64::from(command.id)), given["id"].as_f64());
     prop_assert_eq!(&sent["method"], &given["method"]);
     let session = match given.get("sessionId").map(|session| session.as_str()) {
         None => ROOT.to_owned(),

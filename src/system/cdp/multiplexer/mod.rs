@@ -30,7 +30,10 @@ mod session;
 #[cfg(test)]
 pub(super) mod tests;
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicUsize},
+};
 
 use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -46,6 +49,8 @@ use super::{pipe::CdpPipe, policy::Caller};
 
 /// The bytes of all clients' commands that wait for the pipe. Further ones wait in their senders.
 const BUDGET: usize = 8 << 20;
+/// The memory of a request besides its text.
+const REQUEST_OVERHEAD: usize = 128;
 /// The size to which the buffer for the pipe shrinks.
 const MAX_BUFFER: usize = 1 << 20;
 /// The most requests, or messages to a client, that are handled in one step.
@@ -87,11 +92,25 @@ enum Request {
     Disconnect(ClientId),
 }
 
+impl Request {
+    /// Returns the part of the budget that it needs.
+    fn cost(&self) -> u32 {
+        let length = match self {
+            Request::Command(_, command) => command.len(),
+            Request::Reject(_, reply) => reply.len(),
+            Request::Attach(_) | Request::Disconnect(_) => return 0,
+        };
+        (length + REQUEST_OVERHEAD).min(BUDGET) as u32
+    }
+}
+
 /// The handle of a connection to Chromium. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Multiplexer {
     requests: mpsc::UnboundedSender<Request>,
     budget: Arc<Semaphore>,
+    /// The bytes of messages that all clients have not read yet.
+    queued: Arc<AtomicUsize>,
     ended: CancellationToken,
 }
 
@@ -118,6 +137,7 @@ impl Multiplexer {
         Multiplexer {
             requests,
             budget,
+            queued: Arc::default(),
             ended,
         }
     }
@@ -131,21 +151,19 @@ impl Multiplexer {
         endpoint: Endpoint,
         options: ClientOptions,
     ) -> Result<(CdpSender, CdpReceiver), ConnectError> {
-        let (outbox, inbox) = outbox::queue();
+        let (outbox, inbox) = outbox::queue(self.queued.clone());
         let (reply, connected) = oneshot::channel();
         let client = NewClient {
             endpoint,
             outbox,
             max_message: options.max_message,
+            requests: self.requests.clone(),
             reply,
         };
         let sent = self.requests.send(Request::Attach(client));
         sent.map_err(|_| ConnectError::Gone)?;
-        let id = connected.await.map_err(|_| ConnectError::Gone)??;
-        let connection = Arc::new(Connection {
-            id,
-            requests: self.requests.clone(),
-        });
+        let connection = connected.await.map_err(|_| ConnectError::Gone)??;
+        let connection = Arc::new(connection);
         let sender = CdpSender {
             connection: connection.clone(),
             caller: options.caller,
@@ -203,24 +221,17 @@ impl CdpSender {
     /// # Errors
     /// Fails if Chromium has ended.
     pub async fn send(&self, text: &str) -> Result<(), Disconnected> {
+        let client = self.connection.id;
         let request = match Command::parse(text, self.caller) {
-            Ok(command) => {
-                let cost = cost(&command) as u32;
-                let permit = self.budget.acquire_many(cost).await;
-                // The task returns it when the command is sent.
-                permit.map_err(|_| Disconnected)?.forget();
-                Request::Command(self.connection.id, command)
-            }
-            Err(reply) => Request::Reject(self.connection.id, reply),
+            Ok(command) => Request::Command(client, command),
+            Err(reply) => Request::Reject(client, reply),
         };
+        let permit = self.budget.acquire_many(request.cost()).await;
+        // The task returns it when the commands up to this one are sent.
+        permit.map_err(|_| Disconnected)?.forget();
         let sent = self.connection.requests.send(request);
         sent.map_err(|_| Disconnected)
     }
-}
-
-/// Returns the part of the budget that a command needs.
-fn cost(command: &Command) -> usize {
-    command.len().min(BUDGET)
 }
 
 /// The receiving half of a client's connection.
@@ -228,7 +239,8 @@ fn cost(command: &Command) -> usize {
 pub struct CdpReceiver {
     _connection: Arc<Connection>,
     inbox: Inbox,
-    /// Messages that were received and not returned yet, the last one first.
+    /// Messages that were received and not returned yet, the last one first. They still count as
+    /// queued.
     batch: Vec<Bytes>,
 }
 
@@ -239,7 +251,7 @@ impl CdpReceiver {
     /// Fails when the connection has ended.
     pub async fn next(&mut self) -> Result<Bytes, End> {
         loop {
-            if let Some(message) = self.batch.pop() {
+            if let Some(message) = self.next_ready() {
                 return Ok(message);
             }
             self.inbox.receive(&mut self.batch, BATCH).await?;
@@ -249,7 +261,9 @@ impl CdpReceiver {
 
     /// Returns the next message if there is one already.
     pub fn next_ready(&mut self) -> Option<Bytes> {
-        self.batch.pop()
+        let message = self.batch.pop()?;
+        self.inbox.release(&message);
+        Some(message)
     }
 
     /// Returns a token that is cancelled when the connection ends because its messages are not
@@ -270,7 +284,7 @@ struct Task {
     /// The number of bytes of it that Chromium has read.
     sent: usize,
     /// The part of the budget that it occupies.
-    unsent_cost: usize,
+    unsent_cost: u32,
 }
 
 impl Task {
@@ -293,7 +307,7 @@ impl Task {
                         return Ok(());
                     }
                     while let Some(message) = self.pipe.reader.next() {
-                        self.router.message(message, &mut self.unsent);
+                        self.router.message(message);
                     }
                 }
                 count = self.requests.recv_many(&mut batch, BATCH), if !is_sending => {
@@ -309,10 +323,10 @@ impl Task {
     }
 
     fn handle(&mut self, request: Request) {
+        self.unsent_cost += request.cost();
         match request {
             Request::Attach(client) => self.router.attach(client, &mut self.unsent),
             Request::Command(client, command) => {
-                self.unsent_cost += cost(&command);
                 self.router.command(client, &command, &mut self.unsent);
             }
             Request::Reject(client, reply) => self.router.reject(client, reply),
@@ -333,8 +347,8 @@ impl Task {
         self.unsent.clear();
         // Frees the memory of a long command.
         self.unsent.shrink_to(MAX_BUFFER);
-        self.budget
-            .add_permits(std::mem::take(&mut self.unsent_cost));
+        let cost = std::mem::take(&mut self.unsent_cost);
+        self.budget.add_permits(cost as usize);
         Ok(())
     }
 }

@@ -10,12 +10,16 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// The bytes that may be queued before a further message disconnects the client.
-const MAX_QUEUED: usize = 64 << 20;
+/// The bytes that may be queued for a client before a further message disconnects it, as many as
+/// Chromium's own server buffers.
+const MAX_QUEUED: usize = 256 << 20;
+/// The bytes queued for all clients above which a client may have only its share of them.
+const MAX_QUEUED_FOR_ALL: usize = 1 << 30;
+const SHARE: usize = 16 << 20;
 /// The memory of a queued message besides its text.
 const MESSAGE_OVERHEAD: usize = 64;
 /// The longest message that is copied, so that it does not keep the whole read that it is part of.
-const MAX_COPIED: usize = 16 << 10;
+const MAX_COPIED: usize = 64 << 10;
 
 /// Why a client's connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +37,7 @@ pub enum End {
 #[derive(Debug)]
 struct Shared {
     queued: AtomicUsize,
+    queued_for_all: Arc<AtomicUsize>,
     end: OnceLock<End>,
     too_slow: CancellationToken,
 }
@@ -51,10 +56,12 @@ pub(super) struct Inbox {
     shared: Arc<Shared>,
 }
 
-pub(super) fn queue() -> (Outbox, Inbox) {
+/// Returns the two ends of a queue. `queued_for_all` counts the bytes in the queues of all clients.
+pub(super) fn queue(queued_for_all: Arc<AtomicUsize>) -> (Outbox, Inbox) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared {
         queued: AtomicUsize::new(0),
+        queued_for_all,
         end: OnceLock::new(),
         too_slow: CancellationToken::new(),
     });
@@ -72,14 +79,18 @@ pub(super) fn queue() -> (Outbox, Inbox) {
 impl Outbox {
     /// Queues a message. Returns false if too much is queued already.
     pub(super) fn push(&self, message: Bytes) -> bool {
-        if self.shared.queued.load(Relaxed) > MAX_QUEUED {
+        let queued = self.shared.queued.load(Relaxed);
+        let is_crowded = self.shared.queued_for_all.load(Relaxed) > MAX_QUEUED_FOR_ALL;
+        if queued > MAX_QUEUED || is_crowded && queued > SHARE {
             return false;
         }
         let message = match message.len() {
             0..=MAX_COPIED => Bytes::copy_from_slice(&message),
             _ => message,
         };
-        self.shared.queued.fetch_add(cost(&message), Relaxed);
+        let cost = cost(&message);
+        self.shared.queued.fetch_add(cost, Relaxed);
+        self.shared.queued_for_all.fetch_add(cost, Relaxed);
         // If the client has gone, its disconnection is on its way.
         let _ = self.messages.send(message);
         true
@@ -113,13 +124,24 @@ impl Inbox {
         if self.shared.too_slow.is_cancelled() {
             return Err(End::TooSlow);
         }
-        let start = batch.len();
         if self.messages.recv_many(batch, limit).await == 0 {
             return Err(self.shared.end.get().copied().unwrap_or(End::BrowserGone));
         }
-        let received: usize = batch[start..].iter().map(cost).sum();
-        self.shared.queued.fetch_sub(received, Relaxed);
         Ok(())
+    }
+
+    /// Counts a message as read.
+    pub(super) fn release(&self, message: &Bytes) {
+        let cost = cost(message);
+        self.shared.queued.fetch_sub(cost, Relaxed);
+        self.shared.queued_for_all.fetch_sub(cost, Relaxed);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let unread = *self.queued.get_mut();
+        self.queued_for_all.fetch_sub(unread, Relaxed);
     }
 }
 

@@ -4,16 +4,16 @@
 //! Sessions form trees. The root of each is the one that its client is connected to; Chromium
 //! announces every other one with `Target.attachedToTarget` in its parent.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    ConnectError, Endpoint,
-    command::{Command, FIRST_ID, LAST_ID},
+    ConnectError, Connection, Endpoint, Request,
+    command::{Command, FIRST_ID, LAST_ID, rejection, with_session},
     outbox::{End, Outbox},
     session::{MEMBER_LENGTH, SessionId},
 };
@@ -34,7 +34,9 @@ pub(super) struct NewClient {
     pub(super) outbox: Outbox,
     /// The longest message that the client accepts. Longer events are dropped.
     pub(super) max_message: usize,
-    pub(super) reply: oneshot::Sender<Result<ClientId, ConnectError>>,
+    pub(super) requests: mpsc::UnboundedSender<Request>,
+    /// Receives the connection. If nobody receives it, dropping it disconnects the client.
+    pub(super) reply: oneshot::Sender<Result<Connection, ConnectError>>,
 }
 
 struct Client {
@@ -96,19 +98,20 @@ impl Router {
         };
         let session = command.session.unwrap_or(client.root);
         let has_session = |session: &Session| session.client == client_id;
-        let rejection = if !self.sessions.get(&session).is_some_and(has_session) {
-            Some((SESSION_NOT_FOUND, "Session with given id not found."))
+        let error = if !self.sessions.get(&session).is_some_and(has_session) {
+            // Chromium's error names no session either.
+            Some((None, SESSION_NOT_FOUND, "Session with given id not found."))
         } else if client.calls >= MAX_CALLS {
             Some((
+                command.session,
                 SERVER_ERROR,
                 "65536 calls of this connection are unanswered",
             ))
         } else {
             None
         };
-        if let Some((code, message)) = rejection {
-            let reply = error_reply(Some(command.id.into()), code, message);
-            self.deliver(client_id, reply);
+        if let Some((session, code, message)) = error {
+            self.deliver(client_id, rejection(command.id, session, code, message));
             return;
         }
         client.calls += 1;
@@ -158,7 +161,7 @@ impl Router {
     }
 
     /// Routes a message from Chromium.
-    pub(super) fn message(&mut self, message: BytesMut, pipe: &mut Vec<u8>) {
+    pub(super) fn message(&mut self, message: BytesMut) {
         let Some(head) = Head::of_browser(&message) else {
             tracing::warn!(bytes = message.len(), "dropped a message of Chromium");
             return;
@@ -166,7 +169,10 @@ impl Router {
         let session = head.session.as_deref();
         let session = session.map(|text| SessionId::parse(text.as_bytes()));
         match (head.id, session) {
-            (Some(id), _) => self.reply(id, message, pipe),
+            (Some(id), session) => {
+                let has_session = session.is_some();
+                self.reply(id, has_session, message);
+            }
             (None, Some(Some(session))) => {
                 let changes_sessions = match head.method.as_deref() {
                     Some("Target.attachedToTarget") => Some(true),
@@ -189,12 +195,12 @@ impl Router {
         }
     }
 
-    fn reply(&mut self, id: i64, message: BytesMut, pipe: &mut Vec<u8>) {
+    fn reply(&mut self, id: i64, has_session: bool, message: BytesMut) {
         let call = u32::try_from(id).ok().and_then(|id| self.calls.remove(&id));
         match call {
             // The session had ended before its command came, which was answered then.
             None => {}
-            Some(Call::Attach(client)) => self.connect(client, &message, pipe),
+            Some(Call::Attach(client)) => self.connect(client, &message),
             Some(Call::Detach(client)) => self.calls.retain(
                 |_, call| !matches!(call, Call::Client { client: other, .. } if *other == client),
             ),
@@ -209,10 +215,14 @@ impl Router {
                 entry.calls -= 1;
                 let message = with_id(message, id);
                 let message = match session == entry.root {
-                    true => without_session(message),
-                    false => message,
+                    true => without_session(message).freeze(),
+                    // The replacement of a reply that is too long.
+                    false if !has_session && !is_session_not_found(&message) => {
+                        with_session(&message, session)
+                    }
+                    false => message.freeze(),
                 };
-                self.deliver(client, message.freeze());
+                self.deliver(client, message);
             }
         }
     }
@@ -300,7 +310,7 @@ impl Router {
     }
 
     /// Connects a client to the session in Chromium's reply.
-    fn connect(&mut self, client: NewClient, reply: &[u8], pipe: &mut Vec<u8>) {
+    fn connect(&mut self, client: NewClient, reply: &[u8]) {
         self.last_client += 1;
         let id = ClientId(self.last_client);
         let Some(root) = session_in_reply(reply) else {
@@ -320,9 +330,12 @@ impl Router {
             calls: 0,
         };
         self.clients.insert(id, entry);
-        if client.reply.send(Ok(id)).is_err() {
-            self.disconnect(id, pipe);
-        }
+        let connection = Connection {
+            id,
+            requests: client.requests,
+        };
+        // If the client has gone, dropping the connection disconnects it.
+        let _ = client.reply.send(Ok(connection));
     }
 
     /// Ends the connection of the client whose target has gone.
@@ -334,6 +347,11 @@ impl Router {
         self.calls.retain(
             |_, call| !matches!(call, Call::Client { client: other, .. } if *other == client),
         );
+        // What Chromium's own server sends before it closes the connection.
+        let detached = Bytes::from_static(
+            br#"{"method":"Inspector.detached","params":{"reason":"target_closed"}}"#,
+        );
+        self.deliver(client, detached);
         self.end_client(client, End::TargetGone);
     }
 
@@ -356,7 +374,7 @@ impl Router {
     fn end_client(&mut self, client: ClientId, end: End) {
         if let Some(entry) = self.clients.get_mut(&client) {
             entry.outbox.end(end);
-            let (closed, _) = super::outbox::queue();
+            let (closed, _) = super::outbox::queue(Arc::default());
             entry.outbox = closed;
         }
     }
@@ -397,11 +415,23 @@ struct WithSession<'a> {
     session_id: &'a str,
 }
 
+/// Whether a reply is Chromium's error for a session that has ended.
+fn is_session_not_found(reply: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Value>(reply)
+        .is_ok_and(|reply| reply["error"]["code"] == SESSION_NOT_FOUND)
+}
+
 /// Returns the reply with the client's id for the one that it had on the pipe.
 pub(super) fn with_id(mut reply: BytesMut, id: i32) -> BytesMut {
     const START: usize = r#"{"id":1000000000"#.len();
     let head = format!(r#"{{"id":{id}"#);
-    if reply.starts_with(br#"{"id":"#) && head.len() <= START && reply.len() >= START {
+    if reply.starts_with(br#"{"id":"#) && reply.len() >= START {
+        if head.len() > START {
+            return [head.as_bytes(), &reply[START..]]
+                .concat()
+                .as_slice()
+                .into();
+        }
         let mut rest = reply.split_off(START - head.len());
         rest[..head.len()].copy_from_slice(head.as_bytes());
         return rest;

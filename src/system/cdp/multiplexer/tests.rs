@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::*;
-use crate::system::cdp::message::{INVALID_REQUEST, PARSE_ERROR, SESSION_NOT_FOUND};
+use crate::system::cdp::message::{INVALID_REQUEST, PARSE_ERROR, SERVER_ERROR, SESSION_NOT_FOUND};
 
 const OPTIONS: ClientOptions = ClientOptions {
     caller: Some(Caller::Client),
@@ -198,7 +198,7 @@ async fn session_of_another_client_is_unknown() {
     assert_eq!(announced["params"]["sessionId"], child.as_str());
     assert_eq!(announced["sessionId"], Value::Null);
     let call = |session: &str| json!({"id": 5, "method": "A.b", "sessionId": session}).to_string();
-    for session in [&child, &a.root, "x", &"0".repeat(32), ""] {
+    for session in [&child, &a.root, "x", &"0".repeat(32), &child.to_lowercase()] {
         b.send(call(session)).await;
         let error = json!({"code": SESSION_NOT_FOUND, "message": NO_SESSION});
         assert_eq!(b.received().await, json!({"id": 5, "error": error}));
@@ -323,6 +323,10 @@ async fn client_of_a_target_ends_with_it() {
         client.root
     );
     chromium.send(event).await;
+    assert_eq!(
+        client.received().await,
+        json!({"method": "Inspector.detached", "params": {"reason": "target_closed"}})
+    );
     assert_eq!(client.end().await, End::TargetGone);
 }
 
@@ -357,8 +361,8 @@ async fn message_that_is_no_command_is_rejected() {
     let mut client = Client::connect(&multiplexer, &mut chromium).await;
     let deep = format!(
         r#"{{"id":9,"method":"A.b","params":{{"x":{}{}}}}}"#,
-        "[".repeat(256),
-        "]".repeat(256)
+        "[".repeat(300),
+        "]".repeat(300)
     );
     for (message, code, id) in [
         ("", PARSE_ERROR, None),
@@ -549,12 +553,19 @@ async fn sender_waits_while_chromium_does_not_read() {
         sent += 1;
         assert!(sent < 100, "nothing bounds the commands");
     }
+    // Messages that are only answered wait as well.
+    let mut rejected = 0;
+    while let Ok(result) = timeout(Duration::from_millis(200), client.sender.send("x")).await {
+        result.unwrap();
+        rejected += 1;
+        assert!(rejected < 100_000, "nothing bounds the answers");
+    }
     for _ in 0..sent {
         let call = chromium.next().await.unwrap();
         assert_eq!(call["params"]["x"].as_str().map(str::len), Some(text.len()));
         chromium.reply(&call, json!({})).await;
     }
-    for _ in 0..sent {
+    for _ in 0..sent + rejected {
         client.received().await;
     }
     client.assert_quiet(&mut chromium).await;
@@ -601,4 +612,88 @@ async fn command_that_the_caller_may_not_send_is_refused() {
     own.0.send(&command.to_string()).await.unwrap();
     assert_eq!(chromium.next().await.unwrap()["method"], "Tethering.bind");
     client.assert_quiet(&mut chromium).await;
+}
+
+#[tokio::test]
+async fn connection_that_nobody_receives_is_detached() {
+    let (multiplexer, mut chromium) = FakeChromium::start();
+    let mut other = Client::connect(&multiplexer, &mut chromium).await;
+    let mut connecting = Box::pin(multiplexer.connect(Endpoint::Browser, OPTIONS));
+    assert!(futures::poll!(&mut connecting).is_pending());
+    chromium.accept().await;
+    // The connection is complete, but the future has not returned it.
+    other.assert_quiet(&mut chromium).await;
+    drop(connecting);
+    let detach = chromium.next().await.unwrap();
+    assert_eq!(detach["method"], "Target.detachFromTarget");
+}
+
+#[tokio::test]
+async fn errors_name_the_session_of_the_command() {
+    let (multiplexer, mut chromium) = FakeChromium::start();
+    let mut client = Client::connect(&multiplexer, &mut chromium).await;
+    let child = "F".repeat(32);
+    chromium
+        .announce("attachedToTarget", &client.root, &child)
+        .await;
+    client.received().await;
+    for params in [
+        "1e999".to_owned(),
+        format!("{}{}", "[".repeat(301), "]".repeat(301)),
+    ] {
+        let command =
+            format!(r#"{{"id":4,"method":"A.b","params":{{"x":{params}}},"sessionId":"{child}"}}"#);
+        client.send(command).await;
+        let reply = client.received().await;
+        assert_eq!(reply["sessionId"], child.as_str());
+        assert_eq!(reply["error"]["code"], INVALID_REQUEST);
+    }
+    // Chromium's reply is replaced where it is too long to be read.
+    client
+        .send(json!({"id": 5, "method": "A.b", "sessionId": child}).to_string())
+        .await;
+    let call = chromium.next().await.unwrap();
+    let error = json!({"code": SERVER_ERROR, "message": "the reply is over 256 MiB"});
+    chromium
+        .send(json!({"id": call["id"], "error": error}).to_string())
+        .await;
+    assert_eq!(
+        client.received().await,
+        json!({"id": 5, "error": error, "sessionId": child})
+    );
+}
+
+#[tokio::test]
+async fn ids_and_sessions_are_read_like_chromium_does() {
+    let (multiplexer, mut chromium) = FakeChromium::start();
+    let mut client = Client::connect(&multiplexer, &mut chromium).await;
+    for command in [
+        r#"{"id":12.0,"method":"A.b","sessionId":""}"#,
+        r#"{"id":1.2e1,"method":"A.b"}"#,
+    ] {
+        client.send(command).await;
+        let call = chromium.next().await.unwrap();
+        assert_eq!(call["sessionId"], client.root);
+        chromium.reply(&call, json!({})).await;
+        assert_eq!(client.received().await, json!({"id": 12, "result": {}}));
+    }
+}
+
+#[test]
+fn command_that_would_stop_chromiums_reader_is_rejected() {
+    let command = |length: usize| {
+        let text = "x".repeat(length);
+        format!(r#"{{"id":1,"method":"A.b","params":{{"x":"{text}"}}}}"#)
+    };
+    assert!(Command::parse(&command(99 << 20), None).is_ok());
+    let reply = Command::parse(&command(100 << 20), None).unwrap_err();
+    let reply: Value = serde_json::from_slice(&reply).unwrap();
+    let code = &reply["error"]["code"];
+    assert_eq!((&reply["id"], code), (&json!(1), &json!(SERVER_ERROR)));
+    // Numbers keep their spelling, which is shorter than that of another writer.
+    let numbers = vec!["1e15"; 1000].join(",");
+    let filtered =
+        format!(r#"{{"id":1,"method":"Target.getTargets","params":{{"x":[{numbers}]}}}}"#);
+    let written = Command::parse(&filtered, None).unwrap().len();
+    assert!(written < filtered.len() + 300, "{written}");
 }

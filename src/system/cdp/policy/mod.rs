@@ -18,7 +18,7 @@ use serde::{
 };
 
 /// The error code of a refused command. Chromium refuses commands with the same.
-pub const REFUSED_CODE: i64 = -32000;
+pub const REFUSED_CODE: i32 = -32000;
 
 /// The method that carries a command to a session which has no id in messages.
 const SEND_MESSAGE: &str = "Target.sendMessageToTarget";
