@@ -63,8 +63,8 @@ impl Devtools {
         Ok(targets)
     }
 
-    /// Connects for commands that attach to tabs: what is attached ends with the connection, also if
-    /// the caller stops waiting.
+    /// Connects for commands that attach to tabs: what is attached ends with the connection, also
+    /// if the caller stops waiting.
     pub(super) async fn connect(&self) -> Result<Cdp, CdpError> {
         Cdp::connect(&self.multiplexer, CDP_CALL_TIMEOUT).await
     }
