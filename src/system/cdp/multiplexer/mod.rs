@@ -21,6 +21,13 @@
 //! | `router` | whose session, whose call |
 //! | `outbox` | the queue to a client |
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the queues are bounded in bytes: those of commands by a budget, those of messages by \
+              ending the connection"
+)]
+
 mod command;
 #[cfg(test)]
 mod fuzz;

@@ -4,7 +4,10 @@
 //! Sessions form trees. The root of each is the one that its client is connected to; Chromium
 //! announces every other one with `Target.attachedToTarget` in its parent.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
@@ -153,8 +156,8 @@ impl Router {
         loop {
             let id = FIRST_ID + self.used_ids % (LAST_ID - FIRST_ID + 1);
             self.used_ids = self.used_ids.wrapping_add(1);
-            if !self.calls.contains_key(&id) {
-                self.calls.insert(id, call);
+            if let Entry::Vacant(entry) = self.calls.entry(id) {
+                entry.insert(call);
                 return id;
             }
         }

@@ -355,15 +355,17 @@ async fn every_client_ends_with_chromium() {
     assert!(matches!(again, Err(ConnectError::Gone)));
 }
 
+/// Returns a command whose parameters nest too deep for Chromium's parser.
+fn deep_command() -> String {
+    let (open, close) = ("[".repeat(300), "]".repeat(300));
+    format!(r#"{{"id":9,"method":"A.b","params":{{"x":{open}{close}}}}}"#)
+}
+
 #[tokio::test]
 async fn message_that_is_no_command_is_rejected() {
     let (multiplexer, mut chromium) = FakeChromium::start();
     let mut client = Client::connect(&multiplexer, &mut chromium).await;
-    let deep = format!(
-        r#"{{"id":9,"method":"A.b","params":{{"x":{}{}}}}}"#,
-        "[".repeat(300),
-        "]".repeat(300)
-    );
+    let deep = deep_command();
     for (message, code, id) in [
         ("", PARSE_ERROR, None),
         ("[]", PARSE_ERROR, None),
