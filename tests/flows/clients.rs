@@ -3,6 +3,8 @@
 use std::{collections::BTreeMap, path::Path};
 
 use axum::{Router, response::Html, routing::get};
+use chromiumoxide::Browser;
+use futures::StreamExt;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::{net::TcpListener, process::Command};
@@ -109,5 +111,32 @@ async fn puppeteer_works_with_only_the_url() {
     let dev = Dev::start().await;
     let endpoint = endpoint(&dev).await;
     assert_clicked(&run("node", "puppeteer.mjs", &endpoint, 0).await);
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn chromiumoxide_connects_and_acts() {
+    let dev = Dev::start().await;
+    let created = dev.browser(json!({})).await;
+    let url = created["cdp_ws_url"].as_str().unwrap();
+    let (browser, mut handler) = Browser::connect(url).await.unwrap();
+    let events = tokio::spawn(async move { while handler.next().await.is_some() {} });
+    let page = browser.new_page(site().await).await.unwrap();
+    let name = page.find_element("#name").await.unwrap();
+    name.click().await.unwrap().type_str("Ada").await.unwrap();
+    let greet = page.find_element("#greet").await.unwrap();
+    greet.click().await.unwrap();
+    let greeting = page.find_element("#greeting").await.unwrap();
+    assert_eq!(
+        greeting.inner_text().await.unwrap().as_deref(),
+        Some("Hello, Ada")
+    );
+    assert_eq!(
+        page.get_title().await.unwrap().as_deref(),
+        Some("Greetings")
+    );
+    page.close().await.unwrap();
+    drop(browser);
+    events.abort();
     dev.finish().await;
 }
