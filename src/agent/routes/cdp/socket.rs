@@ -17,7 +17,10 @@ use axum::{
 };
 use futures::{Sink, SinkExt, Stream, StreamExt};
 use metrics::counter;
-use tokio::time::timeout;
+use tokio::{
+    task::yield_now,
+    time::{Instant, timeout},
+};
 
 use crate::{
     agent::cdp_clients::{CdpClients, ClientPermit},
@@ -28,6 +31,8 @@ use crate::{
     system::cdp::multiplexer::{CdpReceiver, CdpSender, Disconnected, End},
 };
 
+/// The time between messages of a burst, well below that between calls and replies.
+const BURST_GAP: Duration = Duration::from_micros(40);
 /// The time for a client that is closing its connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest command, as long as Chromium accepts over a WebSocket.
@@ -143,11 +148,16 @@ async fn receive(
 async fn send(mut receiver: CdpReceiver, client: &mut (impl Sink<Message> + Unpin)) -> Option<End> {
     let messages = counter!("berth_cdp_messages_total", "to" => "client");
     let bytes = counter!("berth_cdp_bytes_total", "to" => "client");
+    let mut flushed_at: Option<Instant> = None;
     loop {
         let mut next = match receiver.next().await {
             Ok(message) => Some(message),
             Err(end) => return Some(end),
         };
+        // Within a burst, further messages are about to come and can be written together.
+        if flushed_at.is_some_and(|at| at.elapsed() < BURST_GAP) {
+            yield_now().await;
+        }
         while let Some(message) = next {
             messages.increment(1);
             bytes.increment(message.len() as u64);
@@ -157,5 +167,6 @@ async fn send(mut receiver: CdpReceiver, client: &mut (impl Sink<Message> + Unpi
             next = receiver.next_ready();
         }
         client.flush().await.ok()?;
+        flushed_at = Some(Instant::now());
     }
 }

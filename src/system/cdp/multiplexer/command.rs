@@ -73,7 +73,7 @@ impl Command {
             error_reply(None, INVALID_REQUEST, message)
         })?;
         let reject = |message: &str| rejection(id, None, INVALID_REQUEST, message);
-        let method = parse_as::<Cow<str>>(members.method)
+        let method = string(members.method)
             .ok_or_else(|| reject("Message must have string 'method' property"))?;
         let session = session(members.session)
             .map_err(|()| reject("Message may have string 'sessionId' property"))?;
@@ -96,7 +96,11 @@ impl Command {
     pub(super) fn write(&self, id: u32, root: SessionId, pipe: &mut Vec<u8>) {
         let start = pipe.len() + ID_START;
         pipe.extend_from_slice(&self.text);
-        pipe[start..start + ID_LENGTH].copy_from_slice(id.to_string().as_bytes());
+        let mut rest = id;
+        for digit in pipe[start..start + ID_LENGTH].iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
         if self.session.is_none() {
             pipe.extend_from_slice(&root.member());
         }
@@ -140,6 +144,12 @@ pub(super) fn with_session(reply: &[u8], session: SessionId) -> Bytes {
     [open, &session.member(), b"}"].concat().into()
 }
 
+/// Returns a string, which is borrowed unless it has escapes.
+fn string(value: Option<&RawValue>) -> Option<Cow<'_, str>> {
+    let borrowed = parse_as::<&str>(value).map(Cow::Borrowed);
+    borrowed.or_else(|| parse_as::<String>(value).map(Cow::Owned))
+}
+
 /// Returns an id. Like Chromium, accepts an integer in any notation.
 fn integer(value: Option<&RawValue>) -> Option<i32> {
     let number = parse_as::<f64>(value)?;
@@ -153,7 +163,7 @@ fn session(value: Option<&RawValue>) -> Result<Option<SessionId>, ()> {
     let Some(value) = value else {
         return Ok(None);
     };
-    let text = parse_as::<Cow<str>>(Some(value)).ok_or(())?;
+    let text = string(Some(value)).ok_or(())?;
     if text.is_empty() {
         return Ok(None);
     }
@@ -263,7 +273,16 @@ fn without_browser_ui<'a>(method: &str, params: &'a str) -> Cow<'a, str> {
 fn text_for_pipe(method: &str, params: &str, session: Option<SessionId>) -> Vec<u8> {
     let mut text = Vec::with_capacity(method.len() + params.len() + 128);
     text.extend_from_slice(br#"{"id":0000000000,"method":"#);
-    text.extend_from_slice(Value::from(method).to_string().as_bytes());
+    if method
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
+    {
+        text.push(b'"');
+        text.extend_from_slice(method.as_bytes());
+        text.push(b'"');
+    } else {
+        text.extend_from_slice(Value::from(method).to_string().as_bytes());
+    }
     if !params.is_empty() {
         text.extend_from_slice(br#","params":"#);
         text.extend_from_slice(params.as_bytes());

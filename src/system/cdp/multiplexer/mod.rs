@@ -268,7 +268,7 @@ impl CdpReceiver {
 
     /// Returns the next message if there is one already.
     pub fn next_ready(&mut self) -> Option<Bytes> {
-        let message = self.batch.pop()?;
+        let message = self.batch.pop().or_else(|| self.inbox.try_receive())?;
         self.inbox.release(&message);
         Some(message)
     }

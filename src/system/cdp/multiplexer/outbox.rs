@@ -130,6 +130,12 @@ impl Inbox {
         Ok(())
     }
 
+    /// Returns a message if one is queued.
+    pub(super) fn try_receive(&mut self) -> Option<Bytes> {
+        let is_open = !self.shared.too_slow.is_cancelled();
+        is_open.then(|| self.messages.try_recv().ok()).flatten()
+    }
+
     /// Counts a message as read.
     pub(super) fn release(&self, message: &Bytes) {
         let cost = cost(message);
