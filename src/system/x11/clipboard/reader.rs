@@ -12,6 +12,7 @@ use x11rb::{
     errors::{ConnectionError, ReplyError},
     protocol::{
         Event,
+        xfixes::{ConnectionExt as _, SelectionEventMask},
         xproto::{
             Atom, AtomEnum, ConnectionExt as _, CreateWindowAux, EventMask, GetPropertyReply,
             Property, Window, WindowClass,
@@ -27,7 +28,7 @@ use crate::{
     },
 };
 
-/// The interval at which the ownership is checked: there is no event when an owner exits.
+/// The interval at which the ownership is checked besides its events.
 const OWNER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The maximum length of a property in units of four bytes: at least one byte more than allowed.
 const MAX_UNITS: u32 = (MAX_TEXT / 4 + 1) as u32;
@@ -92,7 +93,11 @@ pub fn read(access: &DisplayAccess, timeout: Duration) -> Result<ClipboardConten
     let x = server::connect(access)?;
     let root = x.setup().roots.first().ok_or(X11Error::NoScreen)?.root;
     let atoms = Atoms::new(&x)?.reply()?;
+    observe_owners(&x, root, atoms)?;
     loop {
+        if Instant::now() >= deadline {
+            return Err(ReadError::Timeout(timeout));
+        }
         let owner = x.get_selection_owner(atoms.CLIPBOARD)?.reply()?.owner;
         if owner == NONE {
             return Ok(ClipboardContent::Unowned);
@@ -111,6 +116,18 @@ pub fn read(access: &DisplayAccess, timeout: Duration) -> Result<ClipboardConten
             Err(TransferError::Error(error)) => return Err(error),
         }
     }
+}
+
+/// Subscribes to changes of the ownership. The window of a new owner can have the id of one that
+/// has exited, which did not answer.
+fn observe_owners(x: &XConnection, root: Window, atoms: Atoms) -> Result<(), ReadError> {
+    x.xfixes_query_version(5, 0)?.reply()?;
+    let changes = SelectionEventMask::SET_SELECTION_OWNER
+        | SelectionEventMask::SELECTION_WINDOW_DESTROY
+        | SelectionEventMask::SELECTION_CLIENT_CLOSE;
+    x.xfixes_select_selection_input(root, atoms.CLIPBOARD, changes)?
+        .check()?;
+    Ok(())
 }
 
 /// Creates an invisible window that receives the owner's data.
@@ -295,6 +312,9 @@ impl Transfer<'_> {
     fn wait_for<T>(&self, select: impl Fn(&Event) -> Option<T>) -> Result<T, TransferError> {
         loop {
             let event = self.x.poll_for_event()?;
+            if let Some(Event::XfixesSelectionNotify(_)) = event {
+                return Err(TransferError::OwnerGone);
+            }
             if let Some(found) = event.as_ref().and_then(&select) {
                 return Ok(found);
             }
