@@ -36,8 +36,9 @@ use crate::{
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time between SIGTERM and SIGKILL.
 const TERMINATE_GRACE_PERIOD: Duration = Duration::from_secs(2);
-/// The longest time for a server to admit a user, which takes it about a millisecond.
-const ADMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest time for a server to admit a user, which takes it about a millisecond. Shorter than
+/// the 5 s of a single request, so that the next caller does not query a silent server as well.
+const ADMIT_TIMEOUT: Duration = Duration::from_secs(4);
 /// Limits admissions to one at a time: the blocking thread remains while a server does not answer,
 /// even after its caller has timed out.
 static ADMISSION_PERMIT: Semaphore = Semaphore::const_new(1);
