@@ -9,9 +9,9 @@ use std::{
 use chromiumoxide::cdp::{
     browser_protocol::{
         browser::{
-            Bounds, CancelDownloadParams, CloseParams, GetVersionParams, GetWindowForTargetParams,
-            SetDownloadBehaviorBehavior, SetDownloadBehaviorParams, SetWindowBoundsParams,
-            WindowId, WindowState,
+            Bounds, CancelDownloadParams, CloseParams, GetVersionParams, GetWindowBoundsParams,
+            GetWindowForTargetParams, SetDownloadBehaviorBehavior, SetDownloadBehaviorParams,
+            SetWindowBoundsParams, WindowId, WindowState,
         },
         network::{CookieParam, LoaderId, TimeSinceEpoch},
         page::{
@@ -66,6 +66,9 @@ impl Target {
     }
 }
 
+/// The longest time for a window to get its size, and the interval at which it is set.
+const RESIZE_TIMEOUT: Duration = Duration::from_millis(500);
+const RESIZE_INTERVAL: Duration = Duration::from_millis(25);
 /// The interval at which the state of a tab is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -278,11 +281,27 @@ impl Cdp {
                 .width(i64::from(width))
                 .height(i64::from(height))
                 .build();
-            self.call(SetWindowBoundsParams::new(window.window_id, bounds), None)
-                .await?;
+            self.set_bounds(window.window_id, bounds).await?;
             resized.push(window.window_id);
         }
         Ok(())
+    }
+
+    /// Sets the bounds of a window until it has them. Chromium may still take the screen for
+    /// smaller than it is, and a window has a smallest size, which is left as it is.
+    async fn set_bounds(&self, window: WindowId, bounds: Bounds) -> Result<(), CdpError> {
+        let deadline = time::Instant::now() + RESIZE_TIMEOUT;
+        loop {
+            let set = SetWindowBoundsParams::new(window, bounds.clone());
+            self.call(set, None).await?;
+            let current = self.call(GetWindowBoundsParams::new(window), None).await?;
+            let is_set =
+                (current.bounds.width, current.bounds.height) == (bounds.width, bounds.height);
+            if is_set || time::Instant::now() >= deadline {
+                return Ok(());
+            }
+            time::sleep(RESIZE_INTERVAL).await;
+        }
     }
 
     /// Makes Chromium save downloads in this directory, each under its guid, while this connection
