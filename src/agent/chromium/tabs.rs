@@ -50,9 +50,7 @@ impl Devtools {
         let tabs = tabs.into_iter().zip(are_visible).collect();
         Ok(self.tab_order.sort(tabs))
     }
-}
 
-impl Devtools {
     /// Returns the tabs, the most recently used one first, and then the other targets.
     pub async fn targets(&self) -> Result<Vec<Target>, CdpError> {
         let mut targets = self.cdp.targets().await?;

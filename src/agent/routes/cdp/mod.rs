@@ -124,9 +124,9 @@ impl CdpConnector {
             permit,
             clients: self.clients,
             generation: devtools.generation,
-            shutdown: self.shutdown.clone(),
+            shutdown: self.shutdown,
         };
-        socket.accept(request, &self.shutdown).await
+        socket.accept(request).await
     }
 }
 

@@ -57,8 +57,9 @@ pub(super) struct CdpSocket {
 
 impl CdpSocket {
     /// Completes the handshake and serves the client as a task of `shutdown`.
-    pub(super) async fn accept(self, request: Request, shutdown: &Shutdown) -> ApiResult<Response> {
-        accept_websocket(request, shutdown, LIMITS, |socket| self.serve(socket)).await
+    pub(super) async fn accept(self, request: Request) -> ApiResult<Response> {
+        let shutdown = self.shutdown.clone();
+        accept_websocket(request, &shutdown, LIMITS, |socket| self.serve(socket)).await
     }
 
     async fn serve(self, socket: WebSocket) {

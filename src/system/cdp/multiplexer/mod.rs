@@ -303,7 +303,7 @@ impl Task {
         self.router.end_all();
     }
 
-    /// Passes messages on until Chromium has ended, or nobody has the handle.
+    /// Passes messages on until Chromium has ended, or no handle is left.
     async fn serve(&mut self) -> io::Result<()> {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
@@ -336,7 +336,7 @@ impl Task {
             Request::Command(client, command) => {
                 self.router.command(client, &command, &mut self.unsent);
             }
-            Request::Reject(client, reply) => self.router.reject(client, reply),
+            Request::Reject(client, reply) => self.router.deliver(client, reply),
             Request::Disconnect(client) => self.router.disconnect(client, &mut self.unsent),
         }
     }

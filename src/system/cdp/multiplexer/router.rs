@@ -21,12 +21,15 @@ use super::{
     session::{MEMBER_LENGTH, SessionId},
 };
 use crate::system::cdp::{
-    message::{Head, SERVER_ERROR, SESSION_NOT_FOUND, error_reply},
+    message::{Head, SERVER_ERROR, SESSION_NOT_FOUND},
     pipe::TERMINATOR,
 };
 
 /// The most calls of one client that are not answered yet.
 const MAX_CALLS: usize = 1 << 16;
+
+/// Chromium's error for a session that has ended.
+const NO_SESSION: &str = "Session with given id not found.";
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(super) struct ClientId(u64);
@@ -38,7 +41,7 @@ pub(super) struct NewClient {
     /// The longest message that the client accepts. Longer events are dropped.
     pub(super) max_message: usize,
     pub(super) requests: mpsc::UnboundedSender<Request>,
-    /// Receives the connection. If nobody receives it, dropping it disconnects the client.
+    /// Receives the connection. Dropping one that is not received disconnects the client.
     pub(super) reply: oneshot::Sender<Result<Connection, ConnectError>>,
 }
 
@@ -103,7 +106,7 @@ impl Router {
         let has_session = |session: &Session| session.client == client_id;
         let error = if !self.sessions.get(&session).is_some_and(has_session) {
             // Chromium's error names no session either.
-            Some((None, SESSION_NOT_FOUND, "Session with given id not found."))
+            Some((None, SESSION_NOT_FOUND, NO_SESSION))
         } else if client.calls >= MAX_CALLS {
             Some((
                 command.session,
@@ -134,11 +137,6 @@ impl Router {
             self.detach(client, root, pipe);
         }
         self.clients.remove(&client);
-    }
-
-    /// Delivers a reply that the client's own command caused without reaching Chromium.
-    pub(super) fn reject(&mut self, client: ClientId, reply: Bytes) {
-        self.deliver(client, reply);
     }
 
     fn detach(&mut self, client: ClientId, root: SessionId, pipe: &mut Vec<u8>) {
@@ -204,9 +202,7 @@ impl Router {
             // The session had ended before its command came, which was answered then.
             None => {}
             Some(Call::Attach(client)) => self.connect(client, &message),
-            Some(Call::Detach(client)) => self.calls.retain(
-                |_, call| !matches!(call, Call::Client { client: other, .. } if *other == client),
-            ),
+            Some(Call::Detach(client)) => self.forget_calls(client),
             Some(Call::Client {
                 client,
                 session,
@@ -292,11 +288,16 @@ impl Router {
         entry.calls -= unanswered.len();
         for call in unanswered {
             if let Call::Client { id, .. } = call {
-                let message = "Session with given id not found.";
-                let reply = error_reply(Some(id.into()), SESSION_NOT_FOUND, message);
-                self.deliver(client, reply);
+                self.deliver(client, rejection(id, None, SESSION_NOT_FOUND, NO_SESSION));
             }
         }
+    }
+
+    /// Removes the calls of a client to which no further reply can come.
+    fn forget_calls(&mut self, client: ClientId) {
+        self.calls.retain(
+            |_, call| !matches!(call, Call::Client { client: other, .. } if *other == client),
+        );
     }
 
     /// Removes a session and those below it, and returns them.
@@ -347,9 +348,7 @@ impl Router {
             return;
         };
         self.remove_tree(root);
-        self.calls.retain(
-            |_, call| !matches!(call, Call::Client { client: other, .. } if *other == client),
-        );
+        self.forget_calls(client);
         // What Chromium's own server sends before it closes the connection.
         let detached = Bytes::from_static(
             br#"{"method":"Inspector.detached","params":{"reason":"target_closed"}}"#,
@@ -358,7 +357,8 @@ impl Router {
         self.end_client(client, End::TargetGone);
     }
 
-    fn deliver(&mut self, client: ClientId, message: Bytes) {
+    /// Queues a message for the client.
+    pub(super) fn deliver(&mut self, client: ClientId, message: Bytes) {
         let Some(entry) = self.clients.get(&client) else {
             return;
         };
