@@ -188,6 +188,12 @@ mod tests {
         let path = directory.path().join("db");
         let store = Store::open_sqlite(&path).await.unwrap();
         store.default_project("default", Utc::now()).await.unwrap();
+        store.close().await.unwrap();
+        // The limit is that of a connection.
+        let mut options = ConnectOptions::new(format!("sqlite:{}", path.display()));
+        options.max_connections(1);
+        let db = Database::connect(options).await.unwrap();
+        let store = Store { db };
         // SQLite takes this for the present number of pages.
         let limit = "PRAGMA max_page_count = 1";
         store.db.execute_unprepared(limit).await.unwrap();

@@ -209,7 +209,7 @@ const CHAIN: &str = "use POSIX; open(my $pipe, '>', $ARGV[0]);\n\
         select(undef, undef, undef, 0.0007);\n\
         POSIX::setsid();\n\
         POSIX::_exit(0) if fork;\n\
-        syswrite(STDOUT, \"up\\n\") if $generation == 50;\n\
+        syswrite($pipe, 'x') if $generation == 50;\n\
     }";
 
 #[tokio::test]
@@ -227,7 +227,10 @@ async fn successful_kill_leaves_no_process_of_a_program_that_keeps_forking() {
             .unwrap();
         let body = json!({"command": "perl", "args": ["-e", CHAIN, path]});
         let process = spawn(&agent, body).await;
-        until_line(&mut process.events().await, "up").await;
+        until("the chain", async || {
+            matches!(pipe.read(&mut [0]), Ok(1)).then_some(())
+        })
+        .await;
         let (status, _) = process.post("kill", json!({"signal": "KILL"})).await;
         // The end of the pipe: no process has it open for writing. Otherwise reading would block.
         let is_ended = matches!(pipe.read(&mut [0]), Ok(0));
