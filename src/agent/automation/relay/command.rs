@@ -74,21 +74,6 @@ impl Relay {
     }
 }
 
-/// Returns Playwright's root `Target.setAutoAttach` without the targets from which it would detach
-/// again: parts of Chromium's own windows.
-pub(super) fn auto_attach(id: i64) -> Bytes {
-    format!(
-        concat!(
-            r#"{{"id":{},"method":"Target.setAutoAttach","#,
-            r#""params":{{"autoAttach":true,"waitForDebuggerOnStart":true,"flatten":true,"#,
-            r#""filter":[{{"type":"browser","exclude":true}},{{"type":"tab","exclude":true}},"#,
-            r#"{{"type":"browser_ui","exclude":true}},{{}}]}}}}"#
-        ),
-        id
-    )
-    .into()
-}
-
 /// Returns a successful reply to the worker's command.
 pub(super) fn success_reply(id: i64, session: &str, result: Value) -> Bytes {
     json!({ "id": id, "result": result, "sessionId": session })

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{
     AutoAttach, FIRST_RELAY_ID, MAX_PENDING_COMMANDS, PendingCommand, Phase, Relay, RelayAction,
     Verdict, Violation,
-    command::{NO_CALL, auto_attach, error_reply, success_reply},
+    command::{NO_CALL, error_reply, success_reply},
 };
 use crate::system::cdp::message::Head;
 
@@ -96,14 +96,12 @@ impl Relay {
         Ok(())
     }
 
-    /// Replaces the first `Target.setAutoAttach`, whose reply is held.
+    /// Notes the first `Target.setAutoAttach`, whose reply is held.
     fn on_set_auto_attach(&mut self, id: i64, text: Bytes) -> Verdict {
-        if !matches!(self.auto_attach, AutoAttach::NotRequested) {
-            return Verdict::Forward(text);
+        if matches!(self.auto_attach, AutoAttach::NotRequested) {
+            self.auto_attach = AutoAttach::Requested(id);
         }
-        self.auto_attach = AutoAttach::Requested(id);
-        self.to_browser(auto_attach(id));
-        Verdict::Consumed
+        Verdict::Forward(text)
     }
 
     fn on_create_target(&mut self, id: i64, text: Bytes) -> Verdict {
