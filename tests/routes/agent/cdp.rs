@@ -9,6 +9,7 @@ use tokio_tungstenite::tungstenite::Error;
 use crate::support::{
     agent::{Start, TestAgent},
     processes,
+    scripts::metric,
     wait::until,
     websocket::Client,
 };
@@ -207,6 +208,35 @@ async fn shutdown_of_the_agent_closes_clients() {
     client.call("Browser.getVersion", json!({})).await;
     let (_, close) = tokio::join!(agent.stop(), client.closed());
     assert_eq!(u16::from(close.expect("a Close frame").code), 1001);
+}
+
+#[tokio::test]
+async fn client_that_does_not_read_is_disconnected_as_too_slow() {
+    /// Together more than may wait for a client.
+    const REPLIES: usize = 300;
+    let agent = Start::headless().ready().await;
+    let list = agent.ok(agent.get("/json/list")).await;
+    let page = list[0]["webSocketDebuggerUrl"].as_str().unwrap();
+    let mut slow = Client::connect_with_small_buffer(page).await;
+    let clients = async |count| (metric(&agent, "berth_cdp_clients").await == count).then_some(());
+    assert!(clients(1.0).await.is_some());
+    for id in 1..=REPLIES {
+        let params = json!({"expression": "'x'.repeat(1 << 20)"});
+        let call = json!({"id": id, "method": "Runtime.evaluate", "params": params});
+        slow.send_text(call.to_string()).await;
+    }
+    until("the end of the client", async || clients(0.0).await).await;
+    let close = loop {
+        if let Err(close) = slow.next_message().await {
+            break close;
+        }
+    };
+    assert_eq!(close.0, 4008, "{close:?}");
+    let mut other = Client::connect(page).await;
+    other
+        .call("Runtime.evaluate", json!({"expression": "1"}))
+        .await;
+    agent.stop().await;
 }
 
 #[tokio::test]
