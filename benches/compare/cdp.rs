@@ -7,20 +7,21 @@ use futures::{SinkExt, StreamExt};
 use http::header::AUTHORIZATION;
 use tokio::net::TcpStream;
 use tokio_tungstenite::{
-    MaybeTlsStream, WebSocketStream, connect_async,
-    tungstenite::{Message, client::IntoClientRequest},
+    MaybeTlsStream, WebSocketStream, connect_async_with_config,
+    tungstenite::{Message, client::IntoClientRequest, protocol::WebSocketConfig},
 };
 
 use crate::{
     figures::{Figures, Samples},
-    fixtures::{Agent, BareChromium, Browser, Result},
+    fixtures::{Agent, BareChromium, Dev, Result},
 };
 
 const DIRECT: &str = "Chromium directly";
 const ROUND_TRIPS: usize = 2000;
 /// The number of messages sent before the first response is awaited.
 const BURST: usize = 500;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 25;
+const READ_BUFFER: usize = 8 << 10;
 
 struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
@@ -32,7 +33,11 @@ impl Client {
                 .headers_mut()
                 .insert(AUTHORIZATION, format!("Bearer {token}").parse()?);
         }
-        Ok(Self(connect_async(request).await?.0))
+        // The client clears its buffer before every read, which with the default size would take
+        // longer than all else that it does.
+        let config = WebSocketConfig::default().read_buffer_size(READ_BUFFER);
+        let connected = connect_async_with_config(request, Some(config), false);
+        Ok(Self(connected.await?.0))
     }
 
     async fn send(&mut self, id: usize) -> Result<()> {
@@ -73,9 +78,11 @@ impl Client {
     }
 }
 
-pub async fn measure(figures: &mut Figures, agent: &Agent, browser: &Browser) -> Result<()> {
+pub async fn measure(figures: &mut Figures, agent: &Agent) -> Result<()> {
     // The page of the other two.
     agent.show("about:blank").await?;
+    let dev = Dev::start().await?;
+    let browser = dev.create_browser().await?;
     let chromium = BareChromium::start(agent).await?;
     let direct = &chromium.ws_url;
     let (url, token) = agent.cdp_request();
@@ -89,7 +96,9 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, browser: &Browser) ->
         through_control,
     )
     .await?;
-    chromium.stop().await
+    chromium.stop().await?;
+    dev.delete_browser(&browser).await?;
+    dev.stop().await
 }
 
 async fn compare(

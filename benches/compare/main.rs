@@ -28,10 +28,11 @@ use figures::Figures;
 use fixtures::{Agent, Dev, Result, Site};
 
 /// The sections in the order they are measured, and the names that select them.
-const SECTIONS: [&str; 9] = [
+const SECTIONS: [&str; 10] = [
     "execute",
     "start",
     "proxy",
+    "cdp",
     "watch",
     "process",
     "input",
@@ -92,10 +93,10 @@ async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
                 let dev = Dev::start().await?;
                 let browser = dev.create_browser().await?;
                 proxy::measure(figures, &agent, &dev, &browser).await?;
-                cdp::measure(figures, &agent, &browser).await?;
                 dev.delete_browser(&browser).await?;
                 dev.stop().await?;
             }
+            "cdp" => cdp::measure(figures, &agent).await?,
             "watch" => watch::measure(figures, &agent).await?,
             "process" => process::measure(figures, &agent).await?,
             "input" => input::measure(figures, &agent).await?,
