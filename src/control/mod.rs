@@ -42,6 +42,7 @@ use crate::{
     system::process::open_files,
 };
 
+mod access_cache;
 pub mod activity;
 pub mod blobs;
 pub mod browsers;

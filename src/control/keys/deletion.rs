@@ -46,7 +46,7 @@ impl ApiKeys {
     }
 
     pub(super) fn is_denied(&self, public_part: &str) -> bool {
-        self.cache().denied.contains(public_part)
+        self.denied.lock().contains(public_part)
     }
 
     /// Rejects a caller whose key has been revoked since its request was authenticated.
@@ -60,8 +60,8 @@ impl ApiKeys {
 
     /// Denies a key from now on, and repeats its deletion unless that is being done already.
     fn deny(&self, id: KeyId, public_part: String, error: &StoreError) {
-        self.clear_cache();
-        if self.cache().denied.insert(public_part.clone()) {
+        self.cache.clear();
+        if self.denied.lock().insert(public_part.clone()) {
             tracing::error!(key = %id, %error, "cannot delete an API key; retrying");
             self.shutdown
                 .spawn(self.clone().repeat_deletion(id, public_part));
@@ -74,8 +74,8 @@ impl ApiKeys {
             match self.store.delete_api_key(&id).await {
                 Ok(()) => {
                     tracing::info!(key = %id, "API key deleted");
-                    self.clear_cache();
-                    self.cache().denied.remove(&public_part);
+                    self.cache.clear();
+                    self.denied.lock().remove(&public_part);
                     return;
                 }
                 Err(error) => tracing::warn!(key = %id, %error, "cannot delete an API key"),

@@ -3,25 +3,24 @@
 //! A key has the form `berth_<public part>_<secret>`. The public part identifies its row. The
 //! SHA-256 digest of the complete key is compared in constant time.
 //!
-//! A key that was looked up is cached for [`CACHE_TTL`]. Rotating or deleting a key clears the
-//! cache of this process, so the limit applies only to changes by other processes.
+//! A key that was looked up is cached for a short time ([`AccessCache`]). Rotating or deleting a
+//! key clears the cache of this process, so that only a change by another process goes unnoticed.
 //!
 //! A key whose deletion cannot be stored, as on a full disk, is denied by this process, which
 //! repeats the deletion in the background ([`deletion`]).
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashSet, sync::Arc};
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::store::{ApiKeyRow, Authorized, CallerKey, NewApiKey, Store, StoreError};
+use super::{
+    access_cache::{AccessCache, Generation},
+    store::{ApiKeyRow, Authorized, CallerKey, NewApiKey, Store, StoreError},
+};
 use crate::{
     api::ids::{KeyId, ProjectId},
     shutdown::Shutdown,
@@ -37,11 +36,6 @@ const PREFIX: &str = "berth_";
 const PUBLIC_BYTES: usize = 6;
 /// 256 bits.
 const SECRET_BYTES: usize = 32;
-
-/// The lifetime of a cached key. Bounds how long a key that another process revoked stays valid.
-const CACHE_TTL: Duration = Duration::from_secs(2);
-/// The most keys in the cache.
-const MAX_CACHED: usize = 1024;
 
 /// The identity that a valid key proves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,23 +82,11 @@ pub enum KeyError {
 #[derive(Clone)]
 pub struct ApiKeys {
     store: Store,
-    cache: Arc<Mutex<Cache>>,
-    shutdown: Shutdown,
-}
-
-/// The keys by their public part.
-#[derive(Default)]
-struct Cache {
-    entries: HashMap<String, CacheEntry>,
-    /// Counts how often the cache was cleared. Rows that were read before the last time are stale.
-    generation: u64,
+    /// The keys by their public part.
+    cache: Arc<AccessCache<String, KnownKey>>,
     /// The public parts of the keys whose deletion could not be stored yet.
-    denied: HashSet<String>,
-}
-
-struct CacheEntry {
-    key: KnownKey,
-    expires_at: Instant,
+    denied: Arc<Mutex<HashSet<String>>>,
+    shutdown: Shutdown,
 }
 
 /// A key as the database has it. Its secret is verified by the digest.
@@ -128,6 +110,7 @@ impl ApiKeys {
             store,
             shutdown,
             cache: Arc::default(),
+            denied: Arc::default(),
         }
     }
 
@@ -209,10 +192,10 @@ impl ApiKeys {
         if self.is_denied(public_part) {
             return Err(KeyError::NotFound);
         }
-        if let Some(key) = self.cached(public_part) {
+        if let Some(key) = self.cache.get(public_part) {
             return Ok(key);
         }
-        let generation = self.cache().generation;
+        let generation = self.cache.generation();
         let row = self.store.find_api_key_by_public_part(public_part).await?;
         let key = KnownKey::from(row.ok_or(KeyError::NotFound)?);
         self.insert(key.clone(), generation);
@@ -261,30 +244,10 @@ impl ApiKeys {
         Ok((row.ok_or(KeyError::NotFound)?, generated.key))
     }
 
-    fn cached(&self, public_part: &str) -> Option<KnownKey> {
-        let cache = self.cache();
-        let entry = cache.entries.get(public_part)?;
-        (entry.expires_at > Instant::now()).then(|| entry.key.clone())
-    }
-
     /// Caches a key that was read in `generation`, unless the cache was cleared since.
-    fn insert(&self, key: KnownKey, generation: u64) {
-        let now = Instant::now();
-        let mut cache = self.cache();
-        if cache.generation != generation {
-            return;
-        }
-        let entries = &mut cache.entries;
-        if entries.len() >= MAX_CACHED {
-            entries.retain(|_, entry| entry.expires_at > now);
-        }
-        if entries.len() < MAX_CACHED {
-            let entry = CacheEntry {
-                expires_at: now + CACHE_TTL,
-                key,
-            };
-            entries.insert(entry.key.identity.public_part.clone(), entry);
-        }
+    fn insert(&self, key: KnownKey, generation: Generation) {
+        let public_part = key.identity.public_part.clone();
+        self.cache.insert(public_part, key, generation);
     }
 
     /// Runs a change that invalidates keys, then clears the cache. Runs in a task, so that a client
@@ -296,20 +259,10 @@ impl ApiKeys {
         let this = self.clone();
         let revoking = tokio::spawn(async move {
             let outcome = change.await;
-            this.clear_cache();
+            this.cache.clear();
             outcome
         });
         Ok(revoking.await??)
-    }
-
-    fn clear_cache(&self) {
-        let mut cache = self.cache();
-        cache.entries.clear();
-        cache.generation += 1;
-    }
-
-    fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock()
     }
 }
 

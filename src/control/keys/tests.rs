@@ -90,7 +90,7 @@ async fn identity_read_before_a_revocation_is_not_cached() {
         let (row, key) = keys.create("ci", None, None).await.unwrap();
         let key = key.expose_secret();
         // A verification whose key is revoked between reading the row and caching it.
-        let generation = keys.cache().generation;
+        let generation = keys.cache.generation();
         let read = keys.get(None, &row.id).await.unwrap();
         if rotated {
             keys.rotate(&caller, &row.id).await.unwrap();
