@@ -13,7 +13,7 @@ use super::{
     field::{self, Unsupported},
     ids::BrowserId,
     name::Name,
-    paging::Page,
+    paging::{Page, SearchText},
     start_url::StartUrl,
     time::Timestamp,
     viewport::{Viewport, ViewportRequest},
@@ -302,34 +302,6 @@ fn check_tags<'a, E: DeserializeError>(
         }
     }
     errors
-}
-
-/// A search text of at most 255 characters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SearchText(String);
-
-impl SearchText {
-    pub const MAX: usize = 255;
-}
-
-impl From<SearchText> for String {
-    fn from(text: SearchText) -> String {
-        text.0
-    }
-}
-
-impl<E: DeserializeError> Deserr<E> for SearchText {
-    fn deserialize_from_value<V: IntoValue>(
-        value: Value<V>,
-        location: ValuePointerRef,
-    ) -> Result<Self, E> {
-        field::from_text(value, location, |text| {
-            if text.chars().count() > Self::MAX {
-                return Err(format!("must have at most {} characters", Self::MAX));
-            }
-            Ok(SearchText(text))
-        })
-    }
 }
 
 #[derive(Deserr)]

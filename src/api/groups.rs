@@ -20,12 +20,13 @@ pub const LOGS: &str = "Logs";
 pub const CHROMIUM: &str = "Chromium";
 pub const DISPLAY: &str = "Display";
 pub const USER_DATA: &str = "User data";
+pub const PROJECTS: &str = "Projects";
 pub const API_KEYS: &str = "API keys";
 pub const AUTHENTICATION: &str = "Authentication";
 pub const SERVER: &str = "Server";
 
 /// All groups. A server's document lists those that it has an operation of.
-pub const ALL: [Group; 15] = [
+pub const ALL: [Group; 16] = [
     Group {
         name: BROWSERS,
         description: "A browser is a Chromium with its own profile, display and files, run by an \
@@ -80,6 +81,12 @@ pub const ALL: [Group; 15] = [
     Group {
         name: USER_DATA,
         description: "Archive and restore the complete Chromium profile.",
+    },
+    Group {
+        name: PROJECTS,
+        description: "A project separates browsers, replays and keys from those of other projects. \
+            A request is about the project that its key is bound to, or that its `X-Project-Id` \
+            header names, or about the default project.",
     },
     Group {
         name: API_KEYS,

@@ -80,6 +80,10 @@ macro_rules! id {
 }
 
 id!(
+    /// The id of the organization, which all projects belong to.
+    OrganizationId, "org_"
+);
+id!(
     /// The id of a project.
     ProjectId, "proj_"
 );

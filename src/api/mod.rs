@@ -23,6 +23,7 @@ pub mod logs;
 pub mod name;
 pub mod paging;
 pub mod process;
+pub mod projects;
 pub mod replays;
 pub mod screenshot;
 pub mod start_url;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::ids::ProjectId;
+
 /// A name of 1–255 characters of `[A-Za-z0-9._-]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
@@ -48,18 +50,85 @@ impl From<Name> for String {
     }
 }
 
-/// Checks a project's name: 1–255 characters without `/`, `%` and control characters.
-///
-/// # Errors
-/// Returns the rule for project names.
-pub fn check_project_name(text: &str) -> Result<(), String> {
-    let count = text.chars().count();
-    let is_forbidden = |c: char| matches!(c, '/' | '%') || c.is_control();
-    if count == 0 || count > Name::MAX || text.chars().any(is_forbidden) {
-        return Err(format!(
-            "must have 1 to {} characters, none of them /, % or a control character",
-            Name::MAX
-        ));
+/// The name of a project: 1–255 characters, none of them `/`, `%` or a control character, and not
+/// of the form of a project id.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProjectName(String);
+
+impl ProjectName {
+    pub const MAX: usize = 255;
+
+    /// Parses a name.
+    ///
+    /// # Errors
+    /// Returns the rule that the text breaks.
+    pub fn parse(text: String) -> Result<ProjectName, String> {
+        let count = text.chars().count();
+        let is_forbidden = |c: char| matches!(c, '/' | '%') || c.is_control();
+        if !(1..=Self::MAX).contains(&count)
+            || text.chars().any(is_forbidden)
+            // Clients and proxies remove `.` and `..` from the path of a URL.
+            || text == "."
+            || text == ".."
+        {
+            return Err(format!(
+                "must have 1 to {} characters, none of them /, % or a control character, \
+                 and not be . or ..",
+                Self::MAX
+            ));
+        }
+        if text.parse::<ProjectId>().is_ok() {
+            return Err("must not have the form of a project id".to_owned());
+        }
+        Ok(ProjectName(text))
     }
-    Ok(())
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<ProjectName> for String {
+    fn from(name: ProjectName) -> String {
+        name.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn project_name_is_bounded_in_characters() {
+        let accepts = |text: &str| ProjectName::parse(text.to_owned()).is_ok();
+        for good in [
+            "a",
+            "Ünïcode 😀",
+            " ",
+            "'; DROP TABLE projects; --",
+            "proj_x",
+            "...",
+            "a\\b?c#d",
+            &"ü".repeat(255),
+        ] {
+            assert!(accepts(good), "{good}");
+        }
+        for bad in [
+            "",
+            "/",
+            "a/b",
+            "%",
+            "a%2Fb",
+            ".",
+            "..",
+            "a\nb",
+            "\0",
+            "\u{7f}",
+            &"ü".repeat(256),
+            ProjectId::generate().as_str(),
+        ] {
+            assert!(!accepts(bad), "{bad}");
+        }
+    }
 }

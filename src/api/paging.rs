@@ -1,4 +1,4 @@
-//! Paging of lists.
+//! Paging of lists, and texts to filter them by.
 
 use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
 use utoipa::{IntoParams, ToSchema};
@@ -70,6 +70,38 @@ impl<E: DeserializeError> Deserr<E> for Offset {
             text.parse()
                 .map(Offset)
                 .map_err(|_| format!("must be a whole number from 0 to {}", u32::MAX))
+        })
+    }
+}
+
+/// A text that list entries are compared with: at most 255 characters, none of them U+0000.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchText(String);
+
+impl SearchText {
+    pub const MAX: usize = 255;
+}
+
+impl From<SearchText> for String {
+    fn from(text: SearchText) -> String {
+        text.0
+    }
+}
+
+impl<E: DeserializeError> Deserr<E> for SearchText {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        field::from_text(value, location, |text| {
+            // A database may not store U+0000, and rejects it also in queries.
+            if text.chars().count() > Self::MAX || text.contains('\0') {
+                return Err(format!(
+                    "must have at most {} characters, none of them U+0000",
+                    Self::MAX
+                ));
+            }
+            Ok(SearchText(text))
         })
     }
 }

@@ -57,7 +57,7 @@ pub enum KeyCreateError {
 pub async fn create(options: &KeyCreate) -> Result<CreatedKey, KeyCreateError> {
     let path = options.state.path().map_err(ControlError::StateDir)?;
     let state_dir = StateDir::open(&path).map_err(ControlError::StateDir)?;
-    let (store, _) = open_store(&state_dir).await?;
+    let store = open_store(&state_dir).await?;
     let created = create_in(&store, options).await;
     store.close().await?;
     created
@@ -107,5 +107,5 @@ fn key_name(text: &str) -> Result<String, String> {
 }
 
 fn project_name(text: &str) -> Result<String, String> {
-    name::check_project_name(text).map(|()| text.to_owned())
+    name::ProjectName::parse(text.to_owned()).map(Into::into)
 }

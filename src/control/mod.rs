@@ -7,7 +7,7 @@
 //! routes (authenticate, decode, one call, encode)
 //!   |
 //!   v
-//! browsers   replays   keys   session_token   proxy ── HTTP and WebSockets ──▶ agents
+//! browsers   replays   keys   session_token   projects   proxy ── HTTP and WebSockets ──▶ agents
 //!   |    \       |       |
 //!   v     \      v       v
 //! fleet    \   blobs   store (SQL)
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! The database and the blob store hold all state that survives a restart. In memory are only the
-//! handles of active browsers ([`browsers`]) and a cache of verified keys ([`keys`]).
+//! handles of active browsers ([`browsers`]) and a cache of keys and projects ([`access_cache`]).
 //!
 //! Handlers take the services they use from [`Control`], through axum's `FromRef`.
 
@@ -35,7 +35,6 @@ use url::Url;
 use utoipa::openapi::OpenApi;
 
 use crate::{
-    api::ids::ProjectId,
     http::{App, ConnectionLimits, Metrics, StaticToken, document as join_documents, serve},
     shutdown::Shutdown,
     state_dir::FileLock,
@@ -50,6 +49,7 @@ pub mod fleet;
 pub mod key_create;
 mod keyed_mutex;
 pub mod keys;
+pub mod projects;
 pub mod proxy;
 pub mod purge;
 pub mod replays;
@@ -63,6 +63,7 @@ use blobs::BlobStore;
 use browsers::Browsers;
 use fleet::LocalFleet;
 use keys::{ApiKeys, random_hex};
+use projects::Projects;
 use proxy::Proxy;
 use purge::Purge;
 use replays::{ReplayError, Replays};
@@ -71,7 +72,7 @@ use settings::{Config, Settings, SettingsError};
 use state_dir::{StateDir, StateDirError};
 use store::{Store, StoreError};
 
-/// The name of the project of requests that do not name one.
+/// The name with which the default project is created: that of requests that do not name one.
 pub const DEFAULT_PROJECT: &str = "default";
 /// The most client connections at once.
 const MAX_CONNECTIONS: usize = 10_000;
@@ -127,13 +128,13 @@ pub struct Control {
 pub struct Services {
     pub store: Store,
     pub keys: ApiKeys,
+    pub projects: Projects,
     pub browsers: Browsers,
     pub replays: Replays,
     pub tokens: SessionTokens,
     pub proxy: Proxy,
     /// The token that is valid for the metrics only, if there is one.
     pub metrics_token: Option<StaticToken>,
-    pub default_project: ProjectId,
     pub public_url: Option<Url>,
     /// The address at which the server listens.
     pub address: SocketAddr,
@@ -163,6 +164,7 @@ macro_rules! extract_services {
 extract_services! {
     store: Store,
     keys: ApiKeys,
+    projects: Projects,
     browsers: Browsers,
     replays: Replays,
     tokens: SessionTokens,
@@ -184,7 +186,7 @@ pub struct Started {
 
 /// Opens and migrates the database. Creates the default project on first use. Refuses an empty
 /// database beside the replays of an earlier one.
-pub async fn open_store(state_dir: &StateDir) -> Result<(Store, ProjectId), ControlError> {
+pub async fn open_store(state_dir: &StateDir) -> Result<Store, ControlError> {
     let _lock = state_dir.store_lock().await?;
     let store = Store::open_sqlite(&state_dir.prepare_database()?).await?;
     let replays = state_dir.blobs().join(replays::BLOB_PREFIX);
@@ -195,8 +197,8 @@ pub async fn open_store(state_dir: &StateDir) -> Result<(Store, ProjectId), Cont
             replays: replays.display().to_string(),
         });
     }
-    let default = store.default_project(DEFAULT_PROJECT, Utc::now()).await?;
-    Ok((store, default.id))
+    store.default_project(DEFAULT_PROJECT, Utc::now()).await?;
+    Ok(store)
 }
 
 /// Returns the OpenAPI document of control. It includes the session routes of `agent`, which are
@@ -223,7 +225,7 @@ pub async fn start(
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|source| ControlError::Listen { address, source })?;
     let address = listener.local_addr().map_err(ControlError::Serve)?;
-    let (store, default_project) = open_store(&state_dir).await?;
+    let store = open_store(&state_dir).await?;
     let fleet = LocalFleet::new(config.fleet.clone(), &state_dir, shutdown.clone());
     let blobs = BlobStore::open_local(&state_dir.blobs(), replays::is_blob_key);
     let blobs = blobs.map_err(ControlError::Blobs)?;
@@ -245,10 +247,10 @@ pub async fn start(
             tokens: SessionTokens::new(&session_secret(&state_dir)?),
             proxy: Proxy::new(&shutdown, idle_connections(&config)),
             metrics_token: metrics_token.map(|token| StaticToken::new(Some(token))),
+            projects: Projects::new(store.clone(), browsers.clone(), shutdown.clone()),
             store,
             browsers,
             replays,
-            default_project,
             public_url: config.public_url.clone(),
             address,
             shutdown: shutdown.clone(),

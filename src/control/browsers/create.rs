@@ -108,7 +108,7 @@ impl Browsers {
         let browser = self.start_host(&row, options, permit).await?;
         self.wait_ready(&browser, abandoned).await?;
         self.publish(&browser).await?;
-        self.end_if_too_late(&browser, abandoned).await?;
+        self.end_if_obsolete(&browser, abandoned).await?;
         metrics::histogram!("berth_browser_start_seconds").record(started.elapsed());
         Ok(BrowserRow {
             state: State::Active,
@@ -175,19 +175,22 @@ impl Browsers {
         }
     }
 
-    /// Ends a browser that was published after the shutdown had listed all active browsers, or
-    /// after its client had disconnected.
-    async fn end_if_too_late(
+    /// Ends a browser that was published after the shutdown or the archiving of its project had
+    /// listed all active browsers, or after its client had disconnected.
+    async fn end_if_obsolete(
         &self,
         browser: &Arc<BrowserHandle>,
         abandoned: &CancellationToken,
     ) -> Result<(), BrowserError> {
-        let (reason, error) = if self.inner.shutdown.is_requested() {
-            (EndReason::Gone, BrowserError::ShuttingDown)
-        } else if abandoned.is_cancelled() {
-            (EndReason::Deleted, BrowserError::Abandoned)
-        } else {
-            return Ok(());
+        let Inner {
+            store, shutdown, ..
+        } = &*self.inner;
+        let (reason, error) = match store.is_project_active(browser.project()).await {
+            _ if shutdown.is_requested() => (EndReason::Gone, BrowserError::ShuttingDown),
+            _ if abandoned.is_cancelled() => (EndReason::Deleted, BrowserError::Abandoned),
+            Ok(true) => return Ok(()),
+            Ok(false) => (EndReason::Deleted, BrowserError::ProjectInactive),
+            Err(error) => (EndReason::Deleted, error.into()),
         };
         // Refused if something else has ended it already, which is just as good.
         let _ = self.apply(browser, Event::End(reason)).await;

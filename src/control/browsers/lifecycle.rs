@@ -62,9 +62,21 @@ impl Browsers {
 
     /// Ends all browsers, because their hosts end with this process.
     pub async fn end_all(&self) {
-        let all: Vec<Arc<BrowserHandle>> = self.active().values().cloned().collect();
-        let ending = all.iter().map(|browser| async move {
-            if let Err(error) = self.apply(browser, Event::End(EndReason::Gone)).await {
+        self.end_each(EndReason::Gone, |_| true).await;
+    }
+
+    /// Ends the browsers of a project that is archived, and returns when their hosts are stopped. A
+    /// browser that is being created finds out by itself.
+    pub async fn end_of_project(&self, project: &ProjectId) {
+        let is_of_project = |browser: &BrowserHandle| browser.project() == project;
+        self.end_each(EndReason::Deleted, is_of_project).await;
+    }
+
+    async fn end_each(&self, reason: EndReason, selects: impl Fn(&BrowserHandle) -> bool) {
+        let active: Vec<Arc<BrowserHandle>> = self.active().values().cloned().collect();
+        let selected = active.iter().filter(|browser| selects(browser));
+        let ending = selected.map(|browser| async move {
+            if let Err(error) = self.apply(browser, Event::End(reason)).await {
                 tracing::error!(browser = %browser.id(), %error, "cannot end browser");
             }
         });

@@ -37,7 +37,9 @@ use super::{
     fleet::{AgentError, HostError, HostStartError, LocalFleet, ReplayClient},
     keyed_mutex::KeyedMutex,
     replays::Replays,
-    store::{BrowserRow, Listing, StateFilter, Store, StoreError, UniqueConstraint},
+    store::{
+        BrowserRow, CreateBrowserError, Listing, StateFilter, Store, StoreError, UniqueConstraint,
+    },
 };
 use crate::{
     api::{
@@ -72,6 +74,8 @@ pub enum BrowserError {
     IdempotencyKeyReused,
     #[error("a request with the same idempotency key is in progress")]
     IdempotencyKeyInFlight,
+    #[error("the project is archived or deleted")]
+    ProjectInactive,
     #[error("browser limit reached ({0})")]
     LimitReached(u32),
     #[error("too many updates of the browser are waiting ({0})")]
@@ -104,6 +108,15 @@ impl From<StoreError> for BrowserError {
                 BrowserError::IdempotencyKeyInFlight
             }
             other => BrowserError::Store(other),
+        }
+    }
+}
+
+impl From<CreateBrowserError> for BrowserError {
+    fn from(error: CreateBrowserError) -> Self {
+        match error {
+            CreateBrowserError::ProjectInactive => BrowserError::ProjectInactive,
+            CreateBrowserError::Store(error) => error.into(),
         }
     }
 }

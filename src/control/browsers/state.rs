@@ -28,7 +28,7 @@ pub enum State {
 /// Why a browser ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndReason {
-    /// A client deleted the browser.
+    /// A client deleted the browser or archived its project.
     Deleted,
     /// The browser was idle for its `timeout_seconds`.
     Idle,

@@ -31,6 +31,8 @@ pub const API_INFO: ApiInfo = ApiInfo {
     }),
 };
 
+/// The code of a 403 because the project of the request is archived.
+const PROJECT_ARCHIVED: &str = "project_archived";
 /// `Retry-After` of requests for which the disk has no room.
 const DISK_FULL_RETRY_AFTER: Duration = Duration::from_secs(60);
 

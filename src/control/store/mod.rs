@@ -2,6 +2,7 @@
 //!
 //! - [`projects`], [`api_keys`], [`browsers`], [`replays`], [`purge_clock`]: the queries on each
 //!   table.
+//! - [`search`]: conditions that search for a text.
 //! - [`entity`]: the tables as sea-orm entities.
 //! - [`migration`]: the history of the schema.
 //! - [`constraints`]: which unique constraint a database error is about.
@@ -30,11 +31,14 @@ mod migration;
 mod projects;
 mod purge_clock;
 mod replays;
+mod search;
 
 pub use api_keys::{ApiKeyRow, Authorized, CallerKey, NewApiKey};
-pub use browsers::{BrowserRow, Change, Creation, Listing, NewBrowserRow, StateFilter};
+pub use browsers::{
+    BrowserRow, Change, CreateBrowserError, Creation, Listing, NewBrowserRow, StateFilter,
+};
 pub use constraints::UniqueConstraint;
-pub use projects::ProjectRow;
+pub use projects::{ProjectChange, ProjectListing, ProjectOutcome, ProjectRow};
 pub use purge_clock::PurgeClock;
 pub use replays::{ReplayEnd, ReplayRow};
 

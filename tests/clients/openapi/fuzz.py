@@ -60,6 +60,7 @@ def resources(server, base_url, token):
         browser = call(base_url, token, "/browsers", {"headless": True, "timeout_seconds": 86400})
         prefix, found = f"/browsers/{browser['session_id']}", {"id": browser["session_id"]}
         found["api_key"] = call(base_url, token, "/org/api_keys", {"name": "spare"})["id"]
+        found["project"] = call(base_url, token, "/org/projects", {"name": "spare"})["id"]
     running = call(base_url, token, f"{prefix}/process/spawn", {"command": "sleep", "args": ["infinity"]})
     exited = call(base_url, token, f"{prefix}/process/spawn", {"command": "true"})
     return {**found, "process_id": running["process_id"], "exited_process_id": exited["process_id"]}

@@ -74,6 +74,10 @@ def identifier(case, name, value):
     if case.operation.path.startswith("/org/api_keys/"):
         # Schemathesis also uses ids of responses. The key of the requests is neither rotated nor deleted.
         return RESOURCES["api_key"] if str(value).startswith("key_") else value
+    if case.operation.path.startswith(("/org/projects/", "/projects/")):
+        # The default project is neither archived nor deleted.
+        is_existing = str(value).startswith("proj_") or value == "default"
+        return RESOURCES["project"] if is_existing or number(value) % 4 else value
     if case.operation.path.endswith("/stdout/stream"):
         # Only the stream of an exited process ends.
         name = name.replace("process_id", "exited_process_id")

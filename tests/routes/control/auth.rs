@@ -49,6 +49,11 @@ async fn request_without_valid_key_is_401() {
         (Method::GET, "/org/api_keys/x"),
         (Method::DELETE, "/org/api_keys/x"),
         (Method::POST, "/org/api_keys/x/rotate"),
+        (Method::POST, "/org/projects"),
+        (Method::GET, "/org/projects"),
+        (Method::GET, "/org/projects/x"),
+        (Method::PATCH, "/org/projects/x"),
+        (Method::DELETE, "/org/projects/x"),
         (Method::GET, "/auth/context"),
         (Method::GET, "/metrics"),
     ];
@@ -205,6 +210,15 @@ async fn invalid_key_command_reports_the_error() {
         (
             &["--name", "a", "--project", "a/b"],
             "none of them /, % or a control character",
+        ),
+        (
+            &[
+                "--name",
+                "a",
+                "--project",
+                "proj_00000000000000000000000000",
+            ],
+            "must not have the form of a project id",
         ),
         (
             &["--name", "a", "--expires-in-days", "0"],

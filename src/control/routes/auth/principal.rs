@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, Uri, header::REFERRER_POLICY, request
 
 use super::{
     metrics::{METRICS_PATH, authorize_metrics},
-    project::{RequestedProject, select_project},
+    project::{RequestedProject, check_bound, select_project},
 };
 use crate::{
     api::ids::ProjectId,
@@ -21,6 +21,7 @@ use crate::{
         Control,
         browsers::BrowserError,
         keys::{Identity, KeyError},
+        projects::ProjectScope,
         session_token::{Grant, Issuer, Scope},
     },
     http::{ApiError, ApiResult, LinkId, bearer_token},
@@ -48,6 +49,11 @@ pub enum Credential {
 }
 
 impl Principal {
+    /// Returns the projects that the API key gives access to. Rejects session tokens.
+    pub fn project_scope(&self) -> ApiResult<ProjectScope<'_>> {
+        Ok(ProjectScope(self.api_key()?.project.as_ref()))
+    }
+
     /// Returns the API key. Rejects session tokens.
     pub fn api_key(&self) -> ApiResult<&Identity> {
         match &self.credential {
@@ -141,6 +147,7 @@ async fn verify_session_token(
         }
         Err(_) => return Err(rejected()),
     };
+    check_bound(control, &grant.project).await?;
     check_exists(control, &grant).await?;
     let link = link_id(&grant);
     let longest = Some(grant.expires_at);

@@ -4,8 +4,8 @@
 use http::HeaderMap;
 
 use crate::{
-    api::{ids::ProjectId, name::check_project_name},
-    control::Control,
+    api::{ids::ProjectId, name::ProjectName},
+    control::{Control, projects::ProjectError},
     http::{ApiError, ApiResult},
 };
 
@@ -17,7 +17,7 @@ const NAME_HEADERS: [&str; 1] = ["x-kernel-project"];
 /// The project that the headers of a request name.
 pub(super) struct RequestedProject {
     id: Option<ProjectId>,
-    name: Option<String>,
+    name: Option<ProjectName>,
 }
 
 impl RequestedProject {
@@ -27,7 +27,7 @@ impl RequestedProject {
             let id = text.parse::<ProjectId>();
             id.map_err(|_| "must be a project id".to_owned())
         };
-        let parse_name = |text: &str| check_project_name(text).map(|()| text.to_owned());
+        let parse_name = |text: &str| ProjectName::parse(text.to_owned());
         Ok(RequestedProject {
             id: read(headers, &ID_HEADERS, parse_id)?,
             name: read(headers, &NAME_HEADERS, parse_name)?,
@@ -62,12 +62,16 @@ fn contradiction(header: &str) -> ApiError {
     )
 }
 
-/// Selects the project. A key that is `bound` to one does not reveal whether others exist.
+/// Selects the project, which must be active. A key that is `bound` to one does not reveal whether
+/// others exist.
 pub(super) async fn select_project(
     control: &Control,
     bound: Option<&ProjectId>,
     requested: RequestedProject,
 ) -> ApiResult<ProjectId> {
+    if let Some(bound) = bound {
+        check_bound(control, bound).await?;
+    }
     let named = match &requested.name {
         Some(name) => Some(find_named(control, name).await?),
         None => None,
@@ -82,26 +86,31 @@ pub(super) async fn select_project(
             false => Ok(bound.clone()),
         };
     }
-    match (requested.id, named) {
-        (_, Some(None)) => Err(ApiError::not_found("no project with that name")),
-        (Some(id), Some(Some(named))) if id != named => Err(contradiction(NAME_HEADERS[0])),
-        (_, Some(Some(named))) => Ok(named),
-        (Some(id), None) => existing(control, id).await,
-        (None, None) => Ok(control.default_project.clone()),
+    let selected = match (requested.id, named) {
+        (_, Some(None)) => return Err(ApiError::not_found("no project with that name")),
+        (Some(id), Some(Some(named))) if id != named => {
+            return Err(contradiction(NAME_HEADERS[0]));
+        }
+        (_, Some(Some(named))) => named,
+        (Some(id), None) => id,
+        (None, None) => return Ok(control.projects.default_id().await?),
+    };
+    control.projects.check_active(&selected).await?;
+    Ok(selected)
+}
+
+/// Checks the project of a bound key or of a token. The credential ends with the project.
+pub(super) async fn check_bound(control: &Control, bound: &ProjectId) -> ApiResult<()> {
+    match control.projects.check_active(bound).await {
+        Err(ProjectError::NotFound) => Err(ApiError::unauthorized("the API key is not valid")),
+        checked => Ok(checked?),
     }
 }
 
-async fn find_named(control: &Control, name: &str) -> ApiResult<Option<ProjectId>> {
-    let found = control.store.find_project_named(name).await;
-    Ok(found?.map(|row| row.id))
-}
-
-async fn existing(control: &Control, id: ProjectId) -> ApiResult<ProjectId> {
-    if id == control.default_project {
-        return Ok(id);
+async fn find_named(control: &Control, name: &ProjectName) -> ApiResult<Option<ProjectId>> {
+    match control.projects.find_named(name.as_str()).await {
+        Ok(id) => Ok(Some(id)),
+        Err(ProjectError::NotFound) => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    let found = control.store.find_project(&id).await;
-    Ok(found?
-        .ok_or_else(|| ApiError::not_found("no project with that id"))?
-        .id)
 }

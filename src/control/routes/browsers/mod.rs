@@ -7,7 +7,7 @@ use http::StatusCode;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{auth::Principal, public_base_url::PublicBaseUrl};
+use super::{PROJECT_ARCHIVED, auth::Principal, public_base_url::PublicBaseUrl};
 use crate::{
     api::browsers::{Browser, BrowserStatus},
     control::{
@@ -111,6 +111,9 @@ impl From<BrowserError> for ApiError {
             BrowserError::IdempotencyKeyInFlight => {
                 ApiError::conflict("a request with the same idempotency key is in progress")
                     .detail("idempotency-key", "is in use")
+            }
+            error @ BrowserError::ProjectInactive => {
+                ApiError::forbidden(error.to_string()).code(PROJECT_ARCHIVED)
             }
             error @ BrowserError::LimitReached(_) => {
                 ApiError::limit_exceeded(error.to_string(), START_RETRY_DELAY)

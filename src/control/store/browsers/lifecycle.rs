@@ -11,8 +11,8 @@ use sea_orm::{
 };
 
 use super::{
-    ACTIVE, BrowserRow, CREATING, Change, DELETED, DELETING, NewBrowserRow, end_reason_text,
-    to_browser_row,
+    ACTIVE, BrowserRow, CREATING, Change, CreateBrowserError, DELETED, DELETING, NewBrowserRow,
+    end_reason_text, to_browser_row,
 };
 use crate::{
     api::ids::BrowserId,
@@ -21,13 +21,14 @@ use crate::{
         store::{
             Store, StoreError, corrupt,
             entity::{browser, browser_tag},
+            projects::lock_active_project,
             to_millis,
         },
     },
 };
 
 impl Store {
-    /// Inserts the row of a browser that is about to start.
+    /// Inserts the row of a browser that is about to start, if its project is active.
     ///
     /// The name must be unique among the live browsers of the project, and the idempotency key
     /// among all browsers of the project, ended ones included.
@@ -35,7 +36,7 @@ impl Store {
         &self,
         new: NewBrowserRow,
         now: DateTime<Utc>,
-    ) -> Result<BrowserRow, StoreError> {
+    ) -> Result<BrowserRow, CreateBrowserError> {
         let row = browser::Model {
             id: new.id.to_string(),
             project_id: new.project_id.to_string(),
@@ -55,15 +56,13 @@ impl Store {
             created_at: to_millis(now),
             deleted_at: None,
         };
-        // The first statement writes, so that the transaction holds the write lock from its start.
-        let transaction = self.db.begin().await?;
-        let all_set = sea_orm::IntoActiveModel::into_active_model(row.clone()).reset_all();
-        browser::Entity::insert(all_set)
-            .exec_without_returning(&transaction)
-            .await?;
-        insert_tags(&transaction, &row.id, &new.tags).await?;
-        transaction.commit().await?;
-        to_browser_row(row, new.tags)
+        let transaction = self.db.begin().await.map_err(StoreError::from)?;
+        // Until the commit, the project is neither archived nor deleted.
+        let project = lock_active_project(&transaction, &new.project_id).await?;
+        project.ok_or(CreateBrowserError::ProjectInactive)?;
+        insert(&transaction, &row, &new.tags).await?;
+        transaction.commit().await.map_err(StoreError::from)?;
+        Ok(to_browser_row(row, new.tags)?)
     }
 
     /// Marks a browser as active. Returns false if it is not being created.
@@ -206,6 +205,18 @@ fn update_of(id: &BrowserId, change: &Change) -> Result<UpdateMany<browser::Enti
 /// Converts a number of a viewport to the type of its column.
 fn to_column(value: u32) -> Result<i32, StoreError> {
     i32::try_from(value).map_err(|_| corrupt("viewport", value))
+}
+
+async fn insert(
+    db: &impl ConnectionTrait,
+    row: &browser::Model,
+    tags: &BTreeMap<String, String>,
+) -> Result<(), StoreError> {
+    let all_set = sea_orm::IntoActiveModel::into_active_model(row.clone()).reset_all();
+    browser::Entity::insert(all_set)
+        .exec_without_returning(db)
+        .await?;
+    Ok(insert_tags(db, &row.id, tags).await?)
 }
 
 async fn insert_tags(

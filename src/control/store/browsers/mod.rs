@@ -20,6 +20,8 @@ mod queries;
 #[cfg(test)]
 mod tests;
 
+pub(super) use queries::count_live;
+
 /// A row of the table of browsers, with the browser's tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrowserRow {
@@ -50,6 +52,15 @@ pub struct NewBrowserRow {
     pub start_url: Option<String>,
     pub tags: BTreeMap<String, String>,
     pub idempotency: Option<Creation>,
+}
+
+/// Why the row of a browser was not inserted.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateBrowserError {
+    #[error("the project is archived or deleted")]
+    ProjectInactive,
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// The idempotency key and the digest of the request that created a browser.

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ColumnTrait, Condition, EntityTrait, ExprTrait, QueryFilter, QueryOrder, QuerySelect,
-    QueryTrait,
-    sea_query::{Expr, Func, LikeExpr},
+    ColumnTrait, Condition, ConnectionTrait, EntityTrait, ExprTrait, PaginatorTrait, QueryFilter,
+    QueryOrder, QuerySelect, QueryTrait, sea_query::Expr,
 };
 
 use super::{
-    ACTIVE, BrowserRow, DELETED, DELETING, Listing, StateFilter, parse_state, to_browser_row,
+    ACTIVE, BrowserRow, CREATING, DELETED, DELETING, Listing, StateFilter, parse_state,
+    to_browser_row,
 };
 use crate::{
     api::ids::{BrowserId, ProjectId},
@@ -19,6 +19,7 @@ use crate::{
         store::{
             Store, StoreError, corrupt,
             entity::{browser, browser_tag},
+            search::contains,
             to_millis,
         },
     },
@@ -124,16 +125,8 @@ impl Store {
             .filter(browser::Column::ProjectId.eq(project.to_string()))
             .filter(state_condition(listing.state));
         if let Some(text) = &listing.query {
-            let pattern = like_pattern(text);
-            let matches = |column: browser::Column| {
-                Expr::expr(Func::lower(Expr::col(column)))
-                    .like(LikeExpr::new(pattern.clone()).escape('\\'))
-            };
-            query = query.filter(
-                Condition::any()
-                    .add(matches(browser::Column::Id))
-                    .add(matches(browser::Column::Name)),
-            );
+            let columns = [browser::Column::Id, browser::Column::Name];
+            query = query.filter(contains(text, &columns));
         }
         for (key, value) in &listing.tags {
             let tagged = browser_tag::Entity::find()
@@ -193,6 +186,17 @@ impl Store {
     }
 }
 
+/// Returns the number of browsers of a project that start or are active.
+pub(in crate::control::store) async fn count_live(
+    db: &impl ConnectionTrait,
+    project: &ProjectId,
+) -> Result<u64, StoreError> {
+    let live = browser::Entity::find()
+        .filter(browser::Column::ProjectId.eq(project.as_str()))
+        .filter(browser::Column::State.is_in([CREATING, ACTIVE]));
+    Ok(live.count(db).await?)
+}
+
 fn state_condition(filter: StateFilter) -> Condition {
     let state = browser::Column::State;
     match filter {
@@ -200,17 +204,4 @@ fn state_condition(filter: StateFilter) -> Condition {
         StateFilter::Deleted => Condition::all().add(state.is_in([DELETING, DELETED])),
         StateFilter::All => Condition::all().add(state.is_in([ACTIVE, DELETING, DELETED])),
     }
-}
-
-/// Returns the pattern for `text` anywhere in a lower-case column. Escapes wildcards in `text`.
-pub(super) fn like_pattern(text: &str) -> String {
-    let mut pattern = String::from("%");
-    for c in text.to_lowercase().chars() {
-        if matches!(c, '%' | '_' | '\\') {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern.push('%');
-    pattern
 }

@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 
-use super::{queries::like_pattern, *};
+use super::*;
 use crate::control::store::{Store, UniqueConstraint};
 
 async fn store() -> (tempfile::TempDir, Store, ProjectId) {
@@ -105,9 +105,9 @@ async fn taken_idempotency_key_and_taken_name_are_different_violations() {
     assert!(
         matches!(
             same_key,
-            Err(StoreError::UniqueViolation(
+            Err(CreateBrowserError::Store(StoreError::UniqueViolation(
                 UniqueConstraint::BrowserIdempotencyKey
-            ))
+            )))
         ),
         "{same_key:?}"
     );
@@ -116,9 +116,9 @@ async fn taken_idempotency_key_and_taken_name_are_different_violations() {
     assert!(
         matches!(
             same_name,
-            Err(StoreError::UniqueViolation(
+            Err(CreateBrowserError::Store(StoreError::UniqueViolation(
                 UniqueConstraint::BrowserLiveName
-            ))
+            )))
         ),
         "{same_name:?}"
     );
@@ -132,9 +132,9 @@ async fn name_is_unique_among_live_browsers_of_a_project() {
     let rejected = store.create_browser(new(&project, Some("n")), Utc::now());
     assert!(matches!(
         rejected.await,
-        Err(StoreError::UniqueViolation(
+        Err(CreateBrowserError::Store(StoreError::UniqueViolation(
             UniqueConstraint::BrowserLiveName
-        ))
+        )))
     ));
     publish(&store, new(&other, Some("n"))).await;
     let unnamed = publish(&store, new(&project, None)).await;
@@ -184,9 +184,9 @@ async fn idempotency_key_is_free_again_after_its_window() {
     let again = store.create_browser(with_key(), Utc::now()).await;
     assert!(matches!(
         again,
-        Err(StoreError::UniqueViolation(
+        Err(CreateBrowserError::Store(StoreError::UniqueViolation(
             UniqueConstraint::BrowserIdempotencyKey
-        ))
+        )))
     ));
     let since = Utc::now() - TimeDelta::minutes(10);
     let found = store.find_creation(&project, "k", since).await.unwrap();
@@ -280,9 +280,4 @@ async fn concurrent_writers_all_succeed() {
     let (_directory, store, project) = store().await;
     let all = (0..50).map(|_| publish(&store, new(&project, None)));
     assert_eq!(futures::future::join_all(all).await.len(), 50);
-}
-
-#[test]
-fn wildcards_in_search_text_are_escaped() {
-    assert_eq!(like_pattern("A%_\\b"), "%a\\%\\_\\\\b%");
 }

@@ -5,6 +5,7 @@ use sea_orm_migration::prelude::*;
 mod m0001_projects_keys_browsers;
 mod m0002_replays;
 mod m0003_purge_clock;
+mod m0004_organization;
 
 pub(crate) struct Migrator;
 
@@ -15,6 +16,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0001_projects_keys_browsers::Migration),
             Box::new(m0002_replays::Migration),
             Box::new(m0003_purge_clock::Migration),
+            Box::new(m0004_organization::Migration),
         ]
     }
 }
@@ -22,10 +24,10 @@ impl MigratorTrait for Migrator {
 #[cfg(test)]
 mod tests {
     use chrono::Utc;
-    use sea_orm::{ConnectionTrait, Database};
+    use sea_orm::{ConnectionTrait, Database, EntityTrait};
 
     use super::*;
-    use crate::control::store::Store;
+    use crate::control::store::{Store, entity::organization};
 
     #[tokio::test]
     async fn database_of_every_earlier_version_is_migrated() {
@@ -43,6 +45,8 @@ mod tests {
             let store = Store::open_sqlite(&file).await.unwrap();
             let found = store.find_project_named("p").await.unwrap();
             assert!(found.is_some(), "{applied}");
+            let organization = organization::Entity::find().all(&store.db).await.unwrap();
+            assert_eq!(organization.len(), 1);
             store.default_project("default", Utc::now()).await.unwrap();
             assert_eq!(store.purge_clock().await.unwrap(), None);
         }

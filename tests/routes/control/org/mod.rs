@@ -1,1 +1,2 @@
 mod api_keys;
+mod projects;
