@@ -67,6 +67,7 @@ use projects::Projects;
 use proxy::Proxy;
 use purge::Purge;
 use replays::{ReplayError, Replays};
+use routes::sunset::{Sunset, enforce_sunset};
 use session_token::SessionTokens;
 use settings::{Config, Settings, SettingsError};
 use state_dir::{StateDir, StateDirError};
@@ -300,7 +301,7 @@ impl Started {
         } = self;
         let metrics = Metrics::install();
         metrics.spawn_upkeep(&shutdown);
-        let router = router(&control, agent, metrics);
+        let router = router(&control, agent, metrics, sunset(&config));
         let served = serve(listener, router, connection_limits(&config), &shutdown).await;
         // One grace period covers ending the browsers and draining tasks and connections.
         let stopping = tokio::time::timeout(config.shutdown_grace_period, async {
@@ -345,14 +346,27 @@ fn connectable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn router(control: &Control, agent: OpenApi, metrics: Metrics) -> Router {
+fn router(control: &Control, agent: OpenApi, metrics: Metrics, sunset: Sunset) -> Router {
     let app = App {
         info: routes::API_INFO,
         open: routes::open().with_state(control.clone()),
         guarded: routes::guarded(agent).with_state(control.clone()),
     };
     let guard = from_fn_with_state(control.clone(), routes::auth::authenticate);
-    app.router(metrics, |routes| routes.layer(guard))
+    let sunset = from_fn_with_state(sunset, enforce_sunset);
+    app.router(metrics, |routes| routes.layer(guard).layer(sunset))
+}
+
+fn sunset(config: &Config) -> Sunset {
+    let base_path = config.public_url.as_ref().map(Url::path);
+    Sunset {
+        is_enforced: config.enforce_sunset,
+        base_path: base_path
+            .unwrap_or_default()
+            .trim_end_matches('/')
+            .to_owned(),
+        clock: Utc::now,
+    }
 }
 
 fn session_secret(state_dir: &StateDir) -> Result<SecretSlice<u8>, StateDirError> {

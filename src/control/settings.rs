@@ -62,6 +62,10 @@ pub struct Settings {
     #[arg(long, env = "BERTH_METRICS_TOKEN_FILE", value_name = "FILE")]
     pub metrics_token_file: Option<PathBuf>,
 
+    /// Respond with 410 on the deprecated routes below /projects from 2026-11-24 on
+    #[arg(long, env = "BERTH_ENFORCE_SUNSET")]
+    pub enforce_sunset: bool,
+
     #[command(flatten)]
     pub fleet: FleetSettings,
 }
@@ -141,6 +145,8 @@ pub struct Config {
     pub replay_bytes: u64,
     /// The token that is valid for the metrics only.
     pub metrics_token: Option<SecretString>,
+    /// Whether deprecated routes are gone from their sunset on.
+    pub enforce_sunset: bool,
     pub fleet: FleetConfig,
 }
 
@@ -220,6 +226,7 @@ impl Settings {
             },
             replay_bytes: self.replays_mb << 20,
             metrics_token: self.metrics_token()?,
+            enforce_sunset: self.enforce_sunset,
             fleet: self.fleet.check(log, stop_deadlines)?,
         })
     }

@@ -16,6 +16,7 @@ mod idempotency;
 mod org;
 mod paged;
 pub mod public_base_url;
+pub mod sunset;
 
 /// The title and the introduction of the OpenAPI document.
 pub const API_INFO: ApiInfo = ApiInfo {
@@ -59,10 +60,12 @@ pub fn open() -> OpenApiRouter<Control> {
 /// Returns the routes that need a credential. `agent` is the OpenAPI document of the routes that
 /// are forwarded to agents.
 pub fn guarded(agent: OpenApi) -> OpenApiRouter<Control> {
-    OpenApiRouter::new()
+    let mut router = OpenApiRouter::new()
         .merge(auth::router())
         .merge(browsers::router(agent))
-        .merge(org::router())
+        .merge(org::router());
+    sunset::document(router.get_openapi_mut());
+    router
 }
 
 #[cfg(test)]

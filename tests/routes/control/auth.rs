@@ -54,6 +54,10 @@ async fn request_without_valid_key_is_401() {
         (Method::GET, "/org/projects/x"),
         (Method::PATCH, "/org/projects/x"),
         (Method::DELETE, "/org/projects/x"),
+        (Method::POST, "/projects"),
+        (Method::GET, "/projects/x"),
+        (Method::PATCH, "/projects/x"),
+        (Method::DELETE, "/projects/x"),
         (Method::GET, "/auth/context"),
         (Method::GET, "/metrics"),
     ];

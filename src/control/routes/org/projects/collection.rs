@@ -1,4 +1,4 @@
-//! `/org/projects`.
+//! `/org/projects`, and the deprecated `/projects`.
 
 use axum::extract::State;
 use http::StatusCode;
@@ -71,4 +71,53 @@ pub(crate) async fn list(
     };
     let rows = projects.list(principal.project_scope()?, listing).await?;
     Ok(Paged::new(page, rows, to_project))
+}
+
+/// Create a project (deprecated)
+///
+/// The same as `POST /org/projects`.
+#[utoipa::path(
+    post,
+    path = "/projects",
+    operation_id = "create_project_deprecated",
+    tag = TAG,
+    request_body(content = CreateProject, example = json!({"name": "staging"})),
+    responses(
+        (status = 201, body = Project),
+        (status = 409, body = ErrorBody, description = "The name is taken"),
+        (status = 410, body = ErrorBody, description = "The route was removed"),
+        (status = 503, body = ErrorBody, description = "The disk of the server is full"),
+    )
+)]
+pub(crate) async fn create_deprecated(
+    projects: State<Projects>,
+    principal: Principal,
+    request: Json<CreateProject>,
+) -> ApiResult<(StatusCode, Json<Project>)> {
+    create(projects, principal, request).await
+}
+
+/// List projects (deprecated)
+///
+/// The same as `GET /org/projects`.
+#[utoipa::path(
+    get,
+    path = "/projects",
+    operation_id = "list_projects_deprecated",
+    tag = TAG,
+    params(ListProjects, Page),
+    responses(
+        (status = 200, body = Vec<Project>, headers(
+            ("X-Has-More" = bool, description = "Whether there are more entries"),
+            ("X-Next-Offset" = u64, description = "The offset of the next page, 0 on the last one"),
+        )),
+        (status = 410, body = ErrorBody, description = "The route was removed"),
+    )
+)]
+pub(crate) async fn list_deprecated(
+    projects: State<Projects>,
+    principal: Principal,
+    request: Query<ListProjects>,
+) -> ApiResult<Paged<Project>> {
+    list(projects, principal, request).await
 }

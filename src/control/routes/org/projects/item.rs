@@ -1,4 +1,4 @@
-//! `/org/projects/{id_or_name}`.
+//! `/org/projects/{id_or_name}`, and the deprecated `/projects/{id}`.
 
 use axum::extract::State;
 use http::StatusCode;
@@ -93,4 +93,76 @@ pub(crate) async fn delete(
         .delete(principal.project_scope()?, &id_or_name)
         .await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Get a project (deprecated)
+///
+/// The same as `GET /org/projects/{id_or_name}`.
+#[utoipa::path(
+    get,
+    path = "/projects/{id}",
+    operation_id = "get_project_deprecated",
+    tag = TAG,
+    params(("id" = String, Path, description = "The id or name of the project", example = "proj_01kgc3v7e8r9t0w1x2y3z4a5b6")),
+    responses(
+        (status = 200, body = Project),
+        (status = 410, body = ErrorBody, description = "The route was removed"),
+    )
+)]
+pub(crate) async fn get_deprecated(
+    projects: State<Projects>,
+    principal: Principal,
+    id: Path<String>,
+) -> ApiResult<Json<Project>> {
+    get(projects, principal, id).await
+}
+
+/// Update a project (deprecated)
+///
+/// The same as `PATCH /org/projects/{id_or_name}`.
+#[utoipa::path(
+    patch,
+    path = "/projects/{id}",
+    operation_id = "update_project_deprecated",
+    tag = TAG,
+    params(("id" = String, Path, description = "The id or name of the project", example = "proj_01kgc3v7e8r9t0w1x2y3z4a5b6")),
+    request_body(content = UpdateProject, example = json!({"name": "production", "status": "active"})),
+    responses(
+        (status = 200, body = Project),
+        (status = 409, body = ErrorBody, description = "The name is taken, or the last active project would be archived (`last_active_project`)"),
+        (status = 410, body = ErrorBody, description = "The route was removed"),
+        (status = 503, body = ErrorBody, description = "The disk of the server is full"),
+    )
+)]
+pub(crate) async fn update_deprecated(
+    projects: State<Projects>,
+    principal: Principal,
+    id: Path<String>,
+    request: Json<UpdateProject>,
+) -> ApiResult<Json<Project>> {
+    update(projects, principal, id, request).await
+}
+
+/// Delete a project (deprecated)
+///
+/// The same as `DELETE /org/projects/{id_or_name}`.
+#[utoipa::path(
+    delete,
+    path = "/projects/{id}",
+    operation_id = "delete_project_deprecated",
+    tag = TAG,
+    params(("id" = String, Path, description = "The id or name of the project", example = "proj_01kgc3v7e8r9t0w1x2y3z4a5b6")),
+    responses(
+        (status = 204, description = "The project is deleted"),
+        (status = 409, body = ErrorBody, description = "The project has active browsers (`project_not_empty`), or is the last active one (`last_active_project`)"),
+        (status = 410, body = ErrorBody, description = "The route was removed"),
+        (status = 503, body = ErrorBody, description = "The disk of the server is full"),
+    )
+)]
+pub(crate) async fn delete_deprecated(
+    projects: State<Projects>,
+    principal: Principal,
+    id: Path<String>,
+) -> ApiResult<StatusCode> {
+    delete(projects, principal, id).await
 }

@@ -1,4 +1,7 @@
-//! `/org/projects`. A key that is bound to a project finds only that project, and changes none.
+//! `/org/projects`, and its deprecated alias `/projects` ([`sunset`]). A key that is bound to a
+//! project finds only that project, and changes none.
+//!
+//! [`sunset`]: crate::control::routes::sunset
 
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -16,7 +19,16 @@ const TAG: &str = crate::api::groups::PROJECTS;
 pub(crate) fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
         .routes(routes!(collection::create, collection::list))
+        .routes(routes!(
+            collection::create_deprecated,
+            collection::list_deprecated
+        ))
         .routes(routes!(item::get, item::update, item::delete))
+        .routes(routes!(
+            item::get_deprecated,
+            item::update_deprecated,
+            item::delete_deprecated
+        ))
 }
 
 fn to_project(row: ProjectRow) -> Project {

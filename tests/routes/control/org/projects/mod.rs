@@ -7,6 +7,7 @@ use crate::support::dev::{Answer, Dev};
 
 mod archive;
 mod collection;
+mod deprecated;
 mod item;
 
 /// An id of the form of a project id that no project has.
