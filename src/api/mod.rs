@@ -18,6 +18,7 @@ pub mod fs;
 pub mod groups;
 pub mod ids;
 pub mod keys;
+pub mod limits;
 pub mod live;
 pub mod logs;
 pub mod name;

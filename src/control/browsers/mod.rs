@@ -78,6 +78,8 @@ pub enum BrowserError {
     ProjectInactive,
     #[error("browser limit reached ({0})")]
     LimitReached(u32),
+    #[error("the browser limit of the project is reached ({0})")]
+    ProjectLimitReached(u32),
     #[error("too many updates of the browser are waiting ({0})")]
     UpdateQueueFull(usize),
     #[error("the server is shutting down")]
@@ -116,6 +118,7 @@ impl From<CreateBrowserError> for BrowserError {
     fn from(error: CreateBrowserError) -> Self {
         match error {
             CreateBrowserError::ProjectInactive => BrowserError::ProjectInactive,
+            CreateBrowserError::LimitReached(limit) => BrowserError::ProjectLimitReached(limit),
             CreateBrowserError::Store(error) => error.into(),
         }
     }
@@ -176,6 +179,11 @@ impl Browsers {
                 creation_locks: KeyedMutex::default(),
             }),
         }
+    }
+
+    /// Returns the limit of browsers of all projects.
+    pub fn capacity(&self) -> u32 {
+        self.inner.fleet.capacity()
     }
 
     /// Finds the browser `id_or_name` of `project`. Reading it counts as activity.

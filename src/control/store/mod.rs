@@ -1,7 +1,7 @@
 //! The database of control. Only this module and its children use SQL.
 //!
-//! - [`projects`], [`api_keys`], [`browsers`], [`replays`], [`purge_clock`]: the queries on each
-//!   table.
+//! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`replays`], [`purge_clock`]: the
+//!   queries on each table.
 //! - [`search`]: conditions that search for a text.
 //! - [`entity`]: the tables as sea-orm entities.
 //! - [`migration`]: the history of the schema.
@@ -27,6 +27,7 @@ mod constraints;
     reason = "the derives of sea-orm generate and require public items"
 )]
 mod entity;
+mod limits;
 mod migration;
 mod projects;
 mod purge_clock;
@@ -38,6 +39,7 @@ pub use browsers::{
     BrowserRow, Change, CreateBrowserError, Creation, Listing, NewBrowserRow, StateFilter,
 };
 pub use constraints::UniqueConstraint;
+pub use limits::{OrganizationRow, ProjectLimitsRow};
 pub use projects::{ProjectChange, ProjectListing, ProjectOutcome, ProjectRow};
 pub use purge_clock::PurgeClock;
 pub use replays::{ReplayEnd, ReplayRow};

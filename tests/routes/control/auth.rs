@@ -58,6 +58,11 @@ async fn request_without_valid_key_is_401() {
         (Method::GET, "/projects/x"),
         (Method::PATCH, "/projects/x"),
         (Method::DELETE, "/projects/x"),
+        (Method::GET, "/projects/x/limits"),
+        (Method::GET, "/org/projects/x/limits"),
+        (Method::PATCH, "/org/projects/x/limits"),
+        (Method::GET, "/org/limits"),
+        (Method::PATCH, "/org/limits"),
         (Method::GET, "/auth/context"),
         (Method::GET, "/metrics"),
     ];

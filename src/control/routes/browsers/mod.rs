@@ -115,7 +115,7 @@ impl From<BrowserError> for ApiError {
             error @ BrowserError::ProjectInactive => {
                 ApiError::forbidden(error.to_string()).code(PROJECT_ARCHIVED)
             }
-            error @ BrowserError::LimitReached(_) => {
+            error @ (BrowserError::LimitReached(_) | BrowserError::ProjectLimitReached(_)) => {
                 ApiError::limit_exceeded(error.to_string(), START_RETRY_DELAY)
             }
             error @ BrowserError::UpdateQueueFull(_) => {

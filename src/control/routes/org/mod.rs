@@ -1,14 +1,16 @@
 //! `/org`.
 
-use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::control::Control;
 
 mod api_keys;
+mod limits;
 mod projects;
 
 pub(crate) fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
+        .routes(routes!(limits::get, limits::update))
         .merge(api_keys::router())
         .merge(projects::router())
 }

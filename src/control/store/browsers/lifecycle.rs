@@ -12,7 +12,7 @@ use sea_orm::{
 
 use super::{
     ACTIVE, BrowserRow, CREATING, Change, CreateBrowserError, DELETED, DELETING, NewBrowserRow,
-    end_reason_text, to_browser_row,
+    count_live, end_reason_text, to_browser_row,
 };
 use crate::{
     api::ids::BrowserId,
@@ -21,6 +21,7 @@ use crate::{
         store::{
             Store, StoreError, corrupt,
             entity::{browser, browser_tag},
+            limits::session_limit,
             projects::lock_active_project,
             to_millis,
         },
@@ -28,7 +29,8 @@ use crate::{
 };
 
 impl Store {
-    /// Inserts the row of a browser that is about to start, if its project is active.
+    /// Inserts the row of a browser that is about to start, if its project is active and has not
+    /// reached its limit.
     ///
     /// The name must be unique among the live browsers of the project, and the idempotency key
     /// among all browsers of the project, ended ones included.
@@ -57,9 +59,14 @@ impl Store {
             deleted_at: None,
         };
         let transaction = self.db.begin().await.map_err(StoreError::from)?;
-        // Until the commit, the project is neither archived nor deleted.
+        // Until the commit, the project is neither archived nor deleted, and gets no other browser.
         let project = lock_active_project(&transaction, &new.project_id).await?;
-        project.ok_or(CreateBrowserError::ProjectInactive)?;
+        let project = project.ok_or(CreateBrowserError::ProjectInactive)?;
+        if let Some(limit) = session_limit(&transaction, &project).await?
+            && count_live(&transaction, &new.project_id).await? >= limit.into()
+        {
+            return Err(CreateBrowserError::LimitReached(limit));
+        }
         insert(&transaction, &row, &new.tags).await?;
         transaction.commit().await.map_err(StoreError::from)?;
         Ok(to_browser_row(row, new.tags)?)

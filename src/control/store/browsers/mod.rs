@@ -20,7 +20,7 @@ mod queries;
 #[cfg(test)]
 mod tests;
 
-pub(super) use queries::count_live;
+pub(super) use queries::{count_live, is_live};
 
 /// A row of the table of browsers, with the browser's tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub struct NewBrowserRow {
 pub enum CreateBrowserError {
     #[error("the project is archived or deleted")]
     ProjectInactive,
+    #[error("the browser limit of the project is reached ({0})")]
+    LimitReached(u32),
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -193,8 +193,13 @@ pub(in crate::control::store) async fn count_live(
 ) -> Result<u64, StoreError> {
     let live = browser::Entity::find()
         .filter(browser::Column::ProjectId.eq(project.as_str()))
-        .filter(browser::Column::State.is_in([CREATING, ACTIVE]));
+        .filter(is_live());
     Ok(live.count(db).await?)
+}
+
+/// Returns the condition that a browser starts or is active.
+pub(in crate::control::store) fn is_live() -> Expr {
+    browser::Column::State.is_in([CREATING, ACTIVE])
 }
 
 fn state_condition(filter: StateFilter) -> Condition {

@@ -8,6 +8,8 @@ use sea_orm::entity::prelude::*;
 pub struct Model {
     #[sea_orm(primary_key, auto_increment = false)]
     pub id: String,
+    /// NULL if projects without a limit of their own have none.
+    pub default_project_max_concurrent_sessions: Option<i32>,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

@@ -17,6 +17,9 @@ pub struct Model {
     pub created_at: i64,
     pub updated_at: i64,
     pub deleted_at: Option<i64>,
+    /// NULL if that of the organization applies.
+    pub max_concurrent_sessions: Option<i32>,
+    pub max_concurrent_invocations: Option<i32>,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

@@ -142,6 +142,8 @@ impl Store {
             created_at: to_millis(now),
             updated_at: to_millis(now),
             deleted_at: None,
+            max_concurrent_sessions: None,
+            max_concurrent_invocations: None,
         };
         let insert = project::ActiveModel::from(row.clone()).reset_all();
         project::Entity::insert(insert)

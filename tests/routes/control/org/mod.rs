@@ -1,2 +1,3 @@
 mod api_keys;
+mod limits;
 mod projects;

@@ -13,6 +13,7 @@ use crate::{
 
 mod collection;
 mod item;
+mod limits;
 
 const TAG: &str = crate::api::groups::PROJECTS;
 
@@ -29,6 +30,8 @@ pub(crate) fn router() -> OpenApiRouter<Control> {
             item::update_deprecated,
             item::delete_deprecated
         ))
+        .routes(routes!(limits::get, limits::update))
+        .routes(routes!(limits::get_deprecated, limits::update_deprecated))
 }
 
 fn to_project(row: ProjectRow) -> Project {
@@ -57,6 +60,9 @@ impl From<ProjectError> for ApiError {
             error @ ProjectError::LastActive => ApiError::conflict(error.to_string())
                 .code("last_active_project")
                 .permanent(),
+            error @ ProjectError::ExceedsOrganization(_) => {
+                ApiError::bad_field("default_project_max_concurrent_sessions", error.to_string())
+            }
             error @ ProjectError::KeyBound => ApiError::forbidden(error.to_string()),
             ProjectError::Store(cause) => cause.into(),
             ProjectError::Task(cause) => ApiError::internal(cause),

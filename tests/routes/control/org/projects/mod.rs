@@ -9,6 +9,7 @@ mod archive;
 mod collection;
 mod deprecated;
 mod item;
+mod limits;
 
 /// An id of the form of a project id that no project has.
 const UNKNOWN: &str = "proj_00000000000000000000000000";

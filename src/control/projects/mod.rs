@@ -1,6 +1,8 @@
 //! The project service: creates, finds, changes and deletes projects, and decides whether a request
 //! may use one.
 //!
+//! [`limits`] reads and changes the limits of projects and of the organization.
+//!
 //! Whether a project is active is cached for a short time ([`AccessCache`]). A change by this
 //! process clears the cache.
 
@@ -22,6 +24,10 @@ use crate::{
     shutdown::Shutdown,
 };
 
+mod limits;
+
+pub use limits::OrganizationUsage;
+
 /// Why an operation on a project failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectError {
@@ -37,6 +43,8 @@ pub enum ProjectError {
     LastActive,
     #[error("the API key of the request belongs to one project")]
     KeyBound,
+    #[error("must not exceed the limit of the organization ({0})")]
+    ExceedsOrganization(u32),
     #[error(transparent)]
     Store(StoreError),
     #[error("background task failed: {0}")]
