@@ -37,26 +37,6 @@ pub struct ApiKeyWithSecret {
     pub key: String,
 }
 
-/// The caller of the request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AuthContext {
-    /// The project that the request applies to.
-    pub project_id: ProjectId,
-    pub api_key: CallerApiKey,
-}
-
-/// The API key that authorized the request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct CallerApiKey {
-    pub id: KeyId,
-    pub name: String,
-    /// The project that the key is limited to. Absent if the key is valid for every project.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub project_id: Option<ProjectId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<Timestamp>,
-}
-
 /// The properties of a new API key.
 #[derive(Debug, Clone, PartialEq, Eq, ToSchema)]
 pub struct CreateApiKey {

@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod api_keys;
+pub mod auth;
 pub mod automation;
 mod binary;
 pub mod browsers;

@@ -109,7 +109,7 @@ async fn frozen_agent_is_killed_within_the_grace_period_of_a_shutdown() {
 async fn deleted_dev_key_is_replaced_on_restart() {
     let dev = Dev::start().await;
     let key = dev.api_key.clone();
-    let own = dev.get("/auth/context").await.body["api_key"]["id"]
+    let own = dev.get("/auth/context").await.body["principal"]["id"]
         .as_str()
         .unwrap()
         .to_owned();

@@ -2,7 +2,10 @@
 
 use super::{ProjectError, ProjectScope, Projects};
 use crate::{
-    api::limits::{NewLimit, UpdateProjectLimits},
+    api::{
+        ids::OrganizationId,
+        limits::{NewLimit, UpdateProjectLimits},
+    },
     control::store::ProjectLimitsRow,
 };
 
@@ -56,6 +59,11 @@ impl Projects {
             default_project_max_sessions: organization.default_project_max_concurrent_sessions,
             sessions: u32::try_from(sessions).unwrap_or(u32::MAX),
         })
+    }
+
+    /// Returns the id of the organization.
+    pub async fn organization_id(&self) -> Result<OrganizationId, ProjectError> {
+        Ok(self.inner.store.organization().await?.id)
     }
 
     /// Sets the limit of projects that have none of their own, at most that of the organization.

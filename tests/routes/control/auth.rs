@@ -1,7 +1,7 @@
 //! Authentication, and the project a key gives access to.
 
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::dev::{Answer, Dev, berth, print};
 
@@ -111,10 +111,6 @@ async fn key_gives_access_to_its_project_only() {
         request_context(&key, None).await.body["project_id"],
         project.as_str()
     );
-    assert_eq!(
-        request_context(&key, None).await.body["api_key"]["project_id"],
-        project.as_str()
-    );
     let same = request_context(&key, Some(("x-project-id", &project))).await;
     assert_eq!(same.body["project_id"], project.as_str());
     for header in ["x-project-id", "x-kernel-project-id"] {
@@ -134,6 +130,55 @@ async fn key_gives_access_to_its_project_only() {
         malformed.assert_error(400, "bad_request");
         assert_eq!(malformed.bad_fields(), [header]);
     }
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn context_names_the_key_and_its_scopes() {
+    let dev = Dev::start().await;
+    let (key, project) = bound_key(&dev, "p").await;
+    let keys = dev.get("/org/api_keys").await.body;
+    let context = async |key: &str, headers: &[(&str, &str)]| {
+        let mut request = dev.anonymous(Method::GET, "/auth/context").bearer_auth(key);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        Answer::of(request).await.body
+    };
+    let unselected = context(&dev.api_key, &[]).await;
+    let default = &unselected["project_id"];
+    let organization = unselected["organization"]["id"].as_str().unwrap();
+    assert!(organization.starts_with("org_"), "{organization}");
+    let expected = |id: &Value, credential: &Value, effective: &Value, project: &Value| {
+        json!({
+            "authentication": {"method": "api_key", "source": "api_key", "credential_id": id},
+            "authorization": {
+                "credential_scope": {"project_id": credential},
+                "effective_scope": {"project_id": effective},
+            },
+            "organization": {"id": organization},
+            "principal": {"id": id, "type": "api_key"},
+            "project_id": project,
+        })
+    };
+    let (bound, unbound) = (&keys[0]["id"], &keys[1]["id"]);
+    let project = &json!(project);
+    let null = &Value::Null;
+    assert_eq!(unselected, expected(unbound, null, null, default));
+    for header in [
+        ("x-project-id", project.as_str().unwrap()),
+        ("x-kernel-project", "p"),
+    ] {
+        let selected = context(&dev.api_key, &[header]).await;
+        assert_eq!(selected, expected(unbound, null, project, project));
+    }
+    let by_bound = context(&key, &[]).await;
+    assert_eq!(by_bound, expected(bound, project, project, project));
+
+    let state = dev.finish().await;
+    let dev = Dev::start_in(state, &[]).await;
+    let after_restart = dev.get("/auth/context").await.body;
+    assert_eq!(after_restart["organization"]["id"], organization);
     dev.finish().await;
 }
 

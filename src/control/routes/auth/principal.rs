@@ -35,6 +35,8 @@ pub const SESSION_PARAMETER: &str = "jwt";
 pub struct Principal {
     /// The project that the request is about.
     pub project: ProjectId,
+    /// The same project, unless it is the default of a request that selects none.
+    pub selected_project: Option<ProjectId>,
     pub credential: Credential,
     /// The credential with which tokens in the response end.
     pub issuer: Issuer,
@@ -152,6 +154,7 @@ async fn verify_session_token(
     let link = link_id(&grant);
     let longest = Some(grant.expires_at);
     let principal = Principal {
+        selected_project: Some(grant.project.clone()),
         project: grant.project,
         credential: Credential::SessionToken(grant.scope),
         issuer: Issuer {
@@ -213,8 +216,14 @@ fn scope_allows(scope: &Scope, method: &Method, route: &str) -> bool {
 async fn verify_api_key(control: &Control, headers: &HeaderMap) -> ApiResult<Principal> {
     let identity = identify_api_key(control, bearer_token(headers)?).await?;
     let requested = RequestedProject::of(headers)?;
+    let selected_project = select_project(control, identity.project.as_ref(), requested).await?;
+    let project = match &selected_project {
+        Some(selected) => selected.clone(),
+        None => control.projects.default_id().await?,
+    };
     Ok(Principal {
-        project: select_project(control, identity.project.as_ref(), requested).await?,
+        project,
+        selected_project,
         issuer: Issuer::from(&identity),
         credential: Credential::ApiKey(identity),
     })

@@ -62,13 +62,13 @@ fn contradiction(header: &str) -> ApiError {
     )
 }
 
-/// Selects the project, which must be active. A key that is `bound` to one does not reveal whether
-/// others exist.
+/// Returns the selected project, which must be active, or `None` for the default project. A key
+/// that is `bound` to one does not reveal whether others exist.
 pub(super) async fn select_project(
     control: &Control,
     bound: Option<&ProjectId>,
     requested: RequestedProject,
-) -> ApiResult<ProjectId> {
+) -> ApiResult<Option<ProjectId>> {
     if let Some(bound) = bound {
         check_bound(control, bound).await?;
     }
@@ -83,7 +83,7 @@ pub(super) async fn select_project(
             true => Err(ApiError::forbidden(
                 "the API key belongs to another project",
             )),
-            false => Ok(bound.clone()),
+            false => Ok(Some(bound.clone())),
         };
     }
     let selected = match (requested.id, named) {
@@ -93,10 +93,10 @@ pub(super) async fn select_project(
         }
         (_, Some(Some(named))) => named,
         (Some(id), None) => id,
-        (None, None) => return Ok(control.projects.default_id().await?),
+        (None, None) => return Ok(None),
     };
     control.projects.check_active(&selected).await?;
-    Ok(selected)
+    Ok(Some(selected))
 }
 
 /// Checks the project of a bound key or of a token. The credential ends with the project.
