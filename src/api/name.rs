@@ -1,4 +1,4 @@
-//! Names of API keys, browsers and projects.
+//! Names of browsers, API keys and projects.
 
 use std::fmt;
 
@@ -46,6 +46,40 @@ impl fmt::Display for Name {
 
 impl From<Name> for String {
     fn from(name: Name) -> String {
+        name.0
+    }
+}
+
+/// The name of an API key: 1–255 characters, none of them a control character.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKeyName(String);
+
+impl ApiKeyName {
+    pub const MAX: usize = 255;
+
+    /// Parses a name.
+    ///
+    /// # Errors
+    /// Returns the rule for names.
+    pub fn parse(text: String) -> Result<ApiKeyName, String> {
+        let count = text.chars().count();
+        if !(1..=Self::MAX).contains(&count) || text.chars().any(char::is_control) {
+            return Err(format!(
+                "must have 1 to {} characters, none of them a control character",
+                Self::MAX
+            ));
+        }
+        Ok(ApiKeyName(text))
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<ApiKeyName> for String {
+    fn from(name: ApiKeyName) -> String {
         name.0
     }
 }
@@ -98,6 +132,15 @@ impl From<ProjectName> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn key_name_is_bounded_in_characters() {
+        let accepts = |text: &str| ApiKeyName::parse(text.to_owned()).is_ok();
+        assert!(accepts("a b/%ü") && accepts(&"ü".repeat(255)));
+        for bad in ["", "a\nb", "\0", &"ü".repeat(256)] {
+            assert!(!accepts(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn project_name_is_bounded_in_characters() {

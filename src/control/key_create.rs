@@ -103,7 +103,7 @@ impl CreatedKey {
 }
 
 fn key_name(text: &str) -> Result<String, String> {
-    name::Name::parse(text.to_owned()).map(Into::into)
+    name::ApiKeyName::parse(text.to_owned()).map(Into::into)
 }
 
 fn project_name(text: &str) -> Result<String, String> {

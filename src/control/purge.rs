@@ -34,7 +34,7 @@ pub struct ClockReading {
 /// The retention periods.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
-    /// The retention period of the rows of ended browsers.
+    /// The retention period of the rows of ended browsers and deleted keys.
     pub records: Duration,
     /// The retention period of finished replays.
     pub replays: Duration,
@@ -101,6 +101,7 @@ impl Purge {
         }
         let before = clock.wall - self.retention.records;
         report("ended browsers", self.store.purge_browsers(before).await);
+        report("deleted API keys", self.store.purge_api_keys(before).await);
         let before = clock.wall - self.retention.replays;
         report("replays", self.replays.delete_older_than(before).await);
     }

@@ -1,7 +1,7 @@
 //! Session tokens: JSON Web Tokens in a browser's own URLs, each valid for a part of that browser.
 //!
 //! A token names the API key that it was issued for by the key's public part, which no other key
-//! and no other secret of the same key has. It ends when that key is deleted, rotated or expired.
+//! has. It ends when that key is deleted or expired.
 
 use std::{sync::Arc, time::Duration};
 

@@ -253,7 +253,8 @@ async fn tokens_end_with_the_key_that_they_were_issued_for() {
     assert_eq!(dev.delete(&path(&deleted)).await.status, 204);
     let (rotated, of_rotated) = key_with_urls(&dev, &browser).await;
     let rotation = format!("{}/rotate", path(&rotated));
-    assert_eq!(dev.post(&rotation, json!({})).await.status, 200);
+    let at_once = json!({"expire_in_days": 0});
+    assert_eq!(dev.post(&rotation, at_once).await.status, 201);
     for url in of_deleted.iter().chain(&of_rotated) {
         assert_eq!(status_of(&dev, url).await, StatusCode::UNAUTHORIZED);
     }

@@ -16,7 +16,7 @@ impl ApiKeys {
     /// Returns `DeletionNotStored` if the database rejects the deletion. The key is denied then,
     /// and the deletion repeated in the background.
     pub async fn delete(&self, caller: &Identity, id: &KeyId) -> Result<(), KeyError> {
-        let row = self.get(caller.project.as_ref(), id).await?;
+        let row = self.get(caller.project.as_ref(), id).await?.row;
         let key = self.undenied(caller)?;
         let (store, target) = (self.store.clone(), id.clone());
         let deleting = async move { store.delete_api_key_for(&key, &target, Utc::now()).await };
@@ -71,7 +71,7 @@ impl ApiKeys {
     async fn repeat_deletion(self, id: KeyId, public_part: String) {
         let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
         while self.shutdown.sleep(delays.next_delay()).await {
-            match self.store.delete_api_key(&id).await {
+            match self.store.delete_api_key(&id, Utc::now()).await {
                 Ok(()) => {
                     tracing::info!(key = %id, "API key deleted");
                     self.cache.clear();

@@ -3,6 +3,8 @@
 //! A key has the form `berth_<public part>_<secret>`. The public part identifies its row. The
 //! SHA-256 digest of the complete key is compared in constant time.
 //!
+//! [`rotation`] replaces a key by a new one; the old one remains valid for a while.
+//!
 //! A key that was looked up is cached for a short time ([`AccessCache`]). Rotating or deleting a
 //! key clears the cache of this process, so that only a change by another process goes unnoticed.
 //!
@@ -19,7 +21,10 @@ use subtle::ConstantTimeEq;
 
 use super::{
     access_cache::{AccessCache, Generation},
-    store::{ApiKeyRow, Authorized, CallerKey, NewApiKey, Store, StoreError},
+    store::{
+        ApiKeyRecord, ApiKeyRow, Authorized, CallerKey, KeyCreator, KeyListing, NewApiKey, Store,
+        StoreError,
+    },
 };
 use crate::{
     api::ids::{KeyId, ProjectId},
@@ -27,6 +32,9 @@ use crate::{
 };
 
 mod deletion;
+mod rotation;
+
+pub use rotation::Rotation;
 
 #[cfg(test)]
 mod tests;
@@ -65,6 +73,8 @@ pub enum KeyError {
         .0.to_rfc3339_opts(SecondsFormat::Millis, true)
     )]
     OutlivesCaller(DateTime<Utc>),
+    #[error("the API key has expired; set days_to_expire to rotate it")]
+    RotationExpired,
     #[error("the API key of the request is no longer valid")]
     CallerInvalid,
     #[error(
@@ -103,6 +113,14 @@ struct GeneratedKey {
     digest: [u8; 32],
 }
 
+/// A key that is not stored yet.
+struct PreparedKey {
+    new: NewApiKey,
+    key: SecretString,
+    /// The name of its project.
+    project_name: Option<String>,
+}
+
 impl ApiKeys {
     /// Returns the service. `shutdown` ends its background tasks.
     pub fn new(store: Store, shutdown: Shutdown) -> ApiKeys {
@@ -121,23 +139,26 @@ impl ApiKeys {
         project_id: Option<ProjectId>,
         expires_at: Option<DateTime<Utc>>,
     ) -> Result<(ApiKeyRow, SecretString), KeyError> {
-        let (new, key) = self.generate(name, project_id, expires_at).await?;
-        let row = self.store.create_api_key(new, Utc::now()).await?;
-        Ok((row, key))
+        let prepared = self.prepare(name, project_id, expires_at, None).await?;
+        let row = self.store.create_api_key(prepared.new, Utc::now()).await?;
+        Ok((row, prepared.key))
     }
 
-    /// Returns the values of a new key, and its text.
-    async fn generate(
+    /// Generates a key, and checks its project.
+    async fn prepare(
         &self,
         name: &str,
         project_id: Option<ProjectId>,
         expires_at: Option<DateTime<Utc>>,
-    ) -> Result<(NewApiKey, SecretString), KeyError> {
-        if let Some(id) = &project_id
-            && self.store.find_project(id).await?.is_none()
-        {
-            return Err(KeyError::UnknownProject);
-        }
+        created_by: Option<&Identity>,
+    ) -> Result<PreparedKey, KeyError> {
+        let project_name = match &project_id {
+            Some(id) => {
+                let project = self.store.find_project(id).await?;
+                Some(project.ok_or(KeyError::UnknownProject)?.name)
+            }
+            None => None,
+        };
         let generated = GeneratedKey::generate();
         let new = NewApiKey {
             name: name.to_owned(),
@@ -145,8 +166,13 @@ impl ApiKeys {
             digest: generated.digest,
             project_id,
             expires_at,
+            created_by: created_by.map(KeyCreator::from),
         };
-        Ok((new, generated.key))
+        Ok(PreparedKey {
+            new,
+            key: generated.key,
+            project_name,
+        })
     }
 
     /// Creates a key on behalf of `caller`, whose project and expiry it does not exceed. Without
@@ -157,7 +183,7 @@ impl ApiKeys {
         name: &str,
         project: Option<ProjectId>,
         expires_at: Option<DateTime<Utc>>,
-    ) -> Result<(ApiKeyRow, SecretString), KeyError> {
+    ) -> Result<(ApiKeyRecord, SecretString), KeyError> {
         let project = match (&caller.project, project) {
             (Some(bound), Some(requested)) if *bound != requested => {
                 return Err(KeyError::ForeignProject);
@@ -166,10 +192,19 @@ impl ApiKeys {
         };
         let expires_at = expires_at.or(caller.expires_at);
         caller.check_lifetime(expires_at)?;
-        let (new, key) = self.generate(name, project, expires_at).await?;
+        let prepared = self
+            .prepare(name, project, expires_at, Some(caller))
+            .await?;
         let caller = self.undenied(caller)?;
-        let created = self.store.create_api_key_for(&caller, new, Utc::now());
-        Ok((created.await?.done()?, key))
+        let created = self
+            .store
+            .create_api_key_for(&caller, prepared.new, Utc::now())
+            .await?;
+        let record = ApiKeyRecord {
+            row: created.done()?,
+            project_name: prepared.project_name,
+        };
+        Ok((record, prepared.key))
     }
 
     /// Verifies a key. Returns `NotFound` for any text that is not a valid key.
@@ -183,7 +218,7 @@ impl ApiKeys {
     }
 
     /// Returns the identity of the key with that public part, whose secret was presented earlier.
-    /// Returns `NotFound` if the key has been deleted or rotated since.
+    /// Returns `NotFound` if the key has been deleted since.
     pub async fn identify(&self, public_part: &str) -> Result<Identity, KeyError> {
         self.find(public_part).await?.identity.unless_expired()
     }
@@ -203,45 +238,49 @@ impl ApiKeys {
     }
 
     /// Finds the key `id`. With a `scope`, only if it is bound to that project.
-    pub async fn get(&self, scope: Option<&ProjectId>, id: &KeyId) -> Result<ApiKeyRow, KeyError> {
-        let row = self.store.find_api_key(scope, id).await?;
-        row.ok_or(KeyError::NotFound)
+    pub async fn get(
+        &self,
+        scope: Option<&ProjectId>,
+        id: &KeyId,
+    ) -> Result<ApiKeyRecord, KeyError> {
+        let record = self.store.find_api_key(scope, id).await?;
+        record.ok_or(KeyError::NotFound)
     }
 
-    /// Lists keys, newest first, with one more than `limit` if there are more.
+    /// Lists keys, with one more than the limit if there are more.
     pub async fn list(
         &self,
         scope: Option<&ProjectId>,
-        offset: u64,
-        limit: u64,
-    ) -> Result<Vec<ApiKeyRow>, KeyError> {
-        Ok(self.store.list_api_keys(scope, offset, limit).await?)
+        listing: KeyListing,
+    ) -> Result<Vec<ApiKeyRecord>, KeyError> {
+        let public_part = listing.query.as_deref().and_then(masked_part);
+        let listing = KeyListing {
+            public_part,
+            ..listing
+        };
+        Ok(self.store.list_api_keys(scope, &listing).await?)
     }
 
-    /// Replaces the secret of a key on behalf of `caller`, whose project and expiry the key must
-    /// not exceed. The old secret is invalid at once.
-    pub async fn rotate(
+    /// Renames a key on behalf of `caller`.
+    pub async fn rename(
         &self,
         caller: &Identity,
         id: &KeyId,
-    ) -> Result<(ApiKeyRow, SecretString), KeyError> {
-        // The project and the expiry of a key never change.
-        let row = self.get(caller.project.as_ref(), id).await?;
-        caller.check_lifetime(row.expires_at)?;
-        let caller = self.undenied(caller)?;
-        if self.is_denied(&row.public_part) {
-            return Err(KeyError::NotFound);
+        name: &str,
+    ) -> Result<ApiKeyRecord, KeyError> {
+        let scope = caller.project.as_ref();
+        self.get(scope, id).await?;
+        let caller_key = self.undenied(caller)?;
+        let renamed = self
+            .store
+            .rename_api_key_for(&caller_key, id, name, Utc::now());
+        let renamed = renamed.await?.done()?;
+        // Requests note the name of their key as that of the creator of further keys.
+        self.cache.clear();
+        match renamed {
+            true => self.get(scope, id).await,
+            false => Err(KeyError::NotFound),
         }
-        let generated = GeneratedKey::generate();
-        let (store, id) = (self.store.clone(), id.clone());
-        let (public_part, digest) = (generated.public_part, generated.digest);
-        let replacing = async move {
-            store
-                .replace_api_key_secret(&caller, &id, &public_part, digest, Utc::now())
-                .await
-        };
-        let row = self.revoke(replacing).await?.done()?;
-        Ok((row.ok_or(KeyError::NotFound)?, generated.key))
     }
 
     /// Caches a key that was read in `generation`, unless the cache was cleared since.
@@ -294,6 +333,15 @@ impl Identity {
     }
 }
 
+impl From<&Identity> for KeyCreator {
+    fn from(identity: &Identity) -> Self {
+        KeyCreator {
+            id: identity.key.clone(),
+            name: identity.name.clone(),
+        }
+    }
+}
+
 impl From<ApiKeyRow> for KnownKey {
     fn from(row: ApiKeyRow) -> Self {
         KnownKey {
@@ -324,6 +372,13 @@ impl GeneratedKey {
 /// Returns the representation of a key without its secret.
 pub fn mask(public_part: &str) -> String {
     format!("{PREFIX}{public_part}_…")
+}
+
+/// Returns the public part, or its start, if `text` has the form of a masked key or its start.
+fn masked_part(text: &str) -> Option<String> {
+    let rest = text.strip_prefix(PREFIX)?;
+    let part = rest.split_once('_').map_or(rest, |(part, _)| part);
+    Some(part.to_owned())
 }
 
 /// Returns the text of a key, to be shown once.

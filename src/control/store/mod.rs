@@ -34,7 +34,10 @@ mod purge_clock;
 mod replays;
 mod search;
 
-pub use api_keys::{ApiKeyRow, Authorized, CallerKey, NewApiKey};
+pub use api_keys::{
+    ApiKeyRecord, ApiKeyRow, Authorized, CallerKey, KeyCreator, KeyListing, KeyOrder,
+    KeyStatusFilter, NewApiKey,
+};
 pub use browsers::{
     BrowserRow, Change, CreateBrowserError, Creation, Listing, NewBrowserRow, StateFilter,
 };
@@ -209,6 +212,7 @@ mod tests {
             digest: [0; 32],
             project_id: None,
             expires_at: None,
+            created_by: None,
         };
         let mut error = None;
         for number in 0..100 {

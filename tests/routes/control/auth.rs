@@ -47,6 +47,7 @@ async fn request_without_valid_key_is_401() {
         (Method::POST, "/org/api_keys"),
         (Method::GET, "/org/api_keys"),
         (Method::GET, "/org/api_keys/x"),
+        (Method::PATCH, "/org/api_keys/x"),
         (Method::DELETE, "/org/api_keys/x"),
         (Method::POST, "/org/api_keys/x/rotate"),
         (Method::POST, "/org/projects"),
@@ -260,7 +261,7 @@ async fn invalid_key_command_reports_the_error() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().to_str().unwrap();
     for (arguments, message) in [
-        (&["--name", "a b"][..], "must have 1 to 255 characters"),
+        (&["--name", "a\nb"][..], "must have 1 to 255 characters"),
         (
             &["--name", "a", "--project", "a/b"],
             "none of them /, % or a control character",

@@ -244,6 +244,7 @@ pub(super) async fn identify_api_key(control: &Control, presented: &str) -> ApiR
             | KeyError::ForeignProject
             | KeyError::CallerInvalid
             | KeyError::DeletionNotStored
+            | KeyError::RotationExpired
             | KeyError::OutlivesCaller(_) => ApiError::unauthorized("the API key is not valid"),
         })
 }

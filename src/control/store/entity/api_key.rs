@@ -18,6 +18,11 @@ pub struct Model {
     pub created_at: i64,
     pub updated_at: i64,
     pub expires_at: Option<i64>,
+    /// The id of the key that created this one. NULL if it was created on the command line.
+    pub created_by: Option<String>,
+    /// The name that the creating key had.
+    pub created_by_name: Option<String>,
+    pub deleted_at: Option<i64>,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

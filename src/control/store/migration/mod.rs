@@ -6,6 +6,7 @@ mod m0001_projects_keys_browsers;
 mod m0002_replays;
 mod m0003_purge_clock;
 mod m0004_organization;
+mod m0006_api_key_records;
 
 pub(crate) struct Migrator;
 
@@ -17,6 +18,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0002_replays::Migration),
             Box::new(m0003_purge_clock::Migration),
             Box::new(m0004_organization::Migration),
+            Box::new(m0006_api_key_records::Migration),
         ]
     }
 }
@@ -27,7 +29,10 @@ mod tests {
     use sea_orm::{ConnectionTrait, Database, EntityTrait};
 
     use super::*;
-    use crate::control::store::{Store, entity::organization};
+    use crate::control::store::{
+        Store,
+        entity::{api_key, organization},
+    };
 
     #[tokio::test]
     async fn database_of_every_earlier_version_is_migrated() {
@@ -40,6 +45,9 @@ mod tests {
             let insert = "INSERT INTO projects (id, name, live_name, status, created_at, updated_at) \
                 VALUES ('proj_00000000000000000000000000', 'p', 'p', 'active', 0, 0)";
             old.execute_unprepared(insert).await.unwrap();
+            let insert = "INSERT INTO api_keys (id, name, public_part, digest, created_at, updated_at) \
+                VALUES ('key_00000000000000000000000000', 'k', '0', x'00', 0, 0)";
+            old.execute_unprepared(insert).await.unwrap();
             old.close().await.unwrap();
 
             let store = Store::open_sqlite(&file).await.unwrap();
@@ -47,6 +55,12 @@ mod tests {
             assert!(found.is_some(), "{applied}");
             let organization = organization::Entity::find().all(&store.db).await.unwrap();
             assert_eq!(organization.len(), 1);
+            let key = api_key::Entity::find()
+                .one(&store.db)
+                .await
+                .unwrap()
+                .unwrap();
+            assert_eq!((key.name.as_str(), key.deleted_at), ("k", None));
             store.default_project("default", Utc::now()).await.unwrap();
             assert_eq!(store.purge_clock().await.unwrap(), None);
         }

@@ -45,18 +45,21 @@ async fn key_is_shown_once_then_masked_rotated_and_deleted() {
     assert_eq!(listed.body[0], seen.body);
     assert!(!listed.body.to_string().contains(&key));
 
-    let rotated = dev.post(&format!("{path}/rotate"), json!({})).await;
-    assert_eq!(
-        (rotated.status, id(&rotated.body)),
-        (StatusCode::OK, id(&created.body))
-    );
+    let at_once = json!({"expire_in_days": 0});
+    let rotated = dev.post(&format!("{path}/rotate"), at_once).await;
+    assert_eq!(rotated.status, StatusCode::CREATED);
+    assert_ne!(id(&rotated.body), id(&created.body));
     let fresh = rotated.body["key"].as_str().unwrap();
     assert!(!is_accepted(&dev, &key).await && is_accepted(&dev, fresh).await);
 
+    let path = format!("/org/api_keys/{}", id(&rotated.body));
     assert_eq!(dev.delete(&path).await.status, StatusCode::NO_CONTENT);
     assert!(!is_accepted(&dev, fresh).await);
     dev.delete(&path).await.assert_error(404, "not_found");
     dev.get(&path).await.assert_error(404, "not_found");
+    dev.patch(&path, json!({"name": "n"}))
+        .await
+        .assert_error(404, "not_found");
     dev.post(&format!("{path}/rotate"), json!({}))
         .await
         .assert_error(404, "not_found");
@@ -67,11 +70,176 @@ async fn key_is_shown_once_then_masked_rotated_and_deleted() {
 }
 
 #[tokio::test]
+async fn record_names_creator_and_project_and_remains_after_deletion() {
+    let dev = Dev::start().await;
+    let project = dev.get("/org/projects/default").await.body;
+    let own = dev.get("/org/api_keys").await.body[0].clone();
+    assert_eq!(own.get("created_by"), None);
+    let request = json!({"name": "Ünï code/%", "project_id": project["id"]});
+    let created = dev.post("/org/api_keys", request).await.body;
+    assert_eq!(
+        (&created["project_id"], &created["project_name"]),
+        (&project["id"], &project["name"])
+    );
+    let creator = json!({"id": own["id"], "name": own["name"]});
+    assert_eq!(created["created_by"], creator);
+    assert_eq!(created.get("deleted_at"), None);
+
+    let path = format!("/org/api_keys/{}", id(&created));
+    let renamed = dev.patch(&path, json!({"name": "new"})).await;
+    assert_eq!(
+        (renamed.status, &renamed.body["name"]),
+        (StatusCode::OK, &json!("new"))
+    );
+    assert_eq!(dev.get(&path).await.body, renamed.body);
+    assert!(is_accepted(&dev, created["key"].as_str().unwrap()).await);
+    for (body, fields) in [
+        (json!({}), &["name"][..]),
+        (json!({"name": null}), &["name"]),
+        (json!({"name": ""}), &["name"]),
+        (json!({"name": "a\u{0}"}), &["name"]),
+        (json!({"name": "x".repeat(256)}), &["name"]),
+    ] {
+        let refused = dev.patch(&path, body).await;
+        refused.assert_error(400, "bad_request");
+        assert_eq!(refused.bad_fields(), fields);
+    }
+
+    dev.delete(&path).await;
+    let listed = dev.get("/org/api_keys?status=deleted").await.body;
+    assert_eq!(listed[0]["id"], created["id"]);
+    assert!(listed[0]["deleted_at"].is_string());
+    assert!(
+        !listed
+            .to_string()
+            .contains(created["key"].as_str().unwrap())
+    );
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn rotated_key_is_valid_for_its_grace_period() {
+    let dev = Dev::start().await;
+    let request = json!({"name": "ci", "days_to_expire": 3});
+    let old = dev.post("/org/api_keys", request).await.body;
+    let path = format!("/org/api_keys/{}", id(&old));
+    let rotate = async |body: Value| dev.post(&format!("{path}/rotate"), body).await;
+    let by_default = rotate(json!({})).await.body;
+    // The old key still expires after 3 days, and the new one with it.
+    assert_eq!(by_default["expires_at"], old["expires_at"]);
+    assert_eq!(dev.get(&path).await.body["expires_at"], old["expires_at"]);
+    let sooner = rotate(json!({"days_to_expire": 1, "expire_in_days": 1})).await;
+    assert_eq!(sooner.body["name"], "ci");
+    let end = dev.get(&path).await.body["expires_at"].clone();
+    assert!(end.as_str() < old["expires_at"].as_str(), "{end}");
+    for key in [&old, &by_default, &sooner.body] {
+        assert!(is_accepted(&dev, key["key"].as_str().unwrap()).await);
+    }
+    rotate(json!({"expire_in_days": 0})).await;
+    assert!(!is_accepted(&dev, old["key"].as_str().unwrap()).await);
+    let refused = rotate(json!({})).await;
+    refused.assert_error(409, "conflict");
+    assert_eq!(refused.header("x-should-retry"), "false");
+    let renewed = rotate(json!({"days_to_expire": 3650, "expire_in_days": 3650})).await;
+    assert!(is_accepted(&dev, renewed.body["key"].as_str().unwrap()).await);
+
+    for (body, fields) in [
+        (
+            json!({"days_to_expire": 0, "expire_in_days": -1}),
+            &["days_to_expire", "expire_in_days"][..],
+        ),
+        (
+            json!({"days_to_expire": 3651, "expire_in_days": 3651}),
+            &["days_to_expire", "expire_in_days"],
+        ),
+        (json!({"expire_in_days": "1"}), &["expire_in_days"]),
+        (json!({"days_to_expire": 1.5}), &["days_to_expire"]),
+    ] {
+        let refused = rotate(body.clone()).await;
+        refused.assert_error(400, "bad_request");
+        assert_eq!(refused.bad_fields(), fields, "{body}");
+    }
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn keys_are_filtered_and_sorted() {
+    let dev = Dev::start().await;
+    let mut keys = Vec::new();
+    for request in [
+        json!({"name": "b", "days_to_expire": 2}),
+        json!({"name": "a%_", "days_to_expire": 1}),
+        json!({"name": "c"}),
+    ] {
+        keys.push(dev.post("/org/api_keys", request).await.body);
+    }
+    dev.delete(&format!("/org/api_keys/{}", id(&keys[2]))).await;
+    let dev_name = dev.get("/org/api_keys?limit=100").await.body[2]["name"].clone();
+    let dev_name = dev_name.as_str().unwrap();
+    let masked = keys[0]["masked_key"]
+        .as_str()
+        .unwrap()
+        .trim_end_matches('…');
+    for (query, expected) in [
+        ("", &["a%_", "b", dev_name][..]),
+        (
+            "status=active&include_deleted=true",
+            &["a%_", "b", dev_name],
+        ),
+        ("status=deleted", &["c"]),
+        ("status=all", &["c", "a%_", "b", dev_name]),
+        ("include_deleted=true", &["c", "a%_", "b", dev_name]),
+        ("include_deleted=false", &["a%_", "b", dev_name]),
+        ("name=b", &["b"]),
+        ("name=B", &[]),
+        ("name=c", &[]),
+        ("query=A%25_", &["a%_"]),
+        (&format!("query={}", id(&keys[1])), &["a%_"]),
+        (&format!("query={masked}"), &["b"]),
+        ("query='%20OR%201=1%20--", &[]),
+        // The names of the creators.
+        (&format!("query={dev_name}"), &["a%_", "b", dev_name]),
+        (
+            "sort_by=created_at&sort_direction=asc",
+            &[dev_name, "b", "a%_"],
+        ),
+        ("name=b&sort_by=name", &["b"]),
+        (
+            "sort_by=expires_at&sort_direction=asc",
+            &["a%_", "b", dev_name],
+        ),
+        ("sort_by=expires_at", &[dev_name, "b", "a%_"]),
+        ("sort_by=name&sort_direction=asc&limit=1", &["a%_"]),
+    ] {
+        let listed = dev.get(&format!("/org/api_keys?{query}")).await;
+        let listed = listed.body.as_array().unwrap().iter();
+        let names: Vec<&str> = listed.map(|key| key["name"].as_str().unwrap()).collect();
+        assert_eq!(names, expected, "{query}");
+    }
+    let long = "x".repeat(256);
+    for (query, fields) in [
+        (
+            "status=expired&sort_by=key&sort_direction=up&include_deleted=1",
+            &["include_deleted", "sort_by", "sort_direction", "status"][..],
+        ),
+        (&format!("name={long}&query={long}"), &["name", "query"]),
+        ("query=%00", &["query"]),
+    ] {
+        let refused = dev.get(&format!("/org/api_keys?{query}")).await;
+        refused.assert_error(400, "bad_request");
+        assert_eq!(refused.bad_fields(), fields, "{query}");
+    }
+    dev.finish().await;
+}
+
+#[tokio::test]
 async fn invalid_key_request_names_each_invalid_field() {
     let dev = Dev::start().await;
     for (body, fields) in [
         (json!({}), &["name"][..]),
         (json!({"name": 1}), &["name"]),
+        (json!({"name": "a\nb"}), &["name"]),
+        (json!({"name": "ü".repeat(256)}), &["name"]),
         (
             json!({"name": "", "project_id": "x", "expires_at": "soon", "days_to_expire": 0}),
             &["days_to_expire", "expires_at", "name", "project_id"],
@@ -175,10 +343,11 @@ async fn bound_key_manages_keys_of_its_project_only() {
     let hidden = format!("/org/api_keys/{}", id(&dev_key));
     for (method, path) in [
         (Method::GET, hidden.clone()),
+        (Method::PATCH, hidden.clone()),
         (Method::DELETE, hidden.clone()),
         (Method::POST, format!("{hidden}/rotate")),
     ] {
-        Answer::of(as_bound(method, &path))
+        Answer::of(as_bound(method, &path).json(&json!({"name": "n"})))
             .await
             .assert_error(404, "not_found");
     }
@@ -222,8 +391,15 @@ async fn key_creates_and_rotates_no_key_that_outlives_it() {
     let refused = as_caller(&rotate(&unlimited), json!({})).await;
     refused.assert_error(403, "forbidden");
     assert!(is_accepted(&dev, unlimited["key"].as_str().unwrap()).await);
+    for longer in [
+        json!({"days_to_expire": 2}),
+        json!({"days_to_expire": 3650}),
+    ] {
+        let refused = as_caller(&rotate(&inherited.body), longer).await;
+        refused.assert_error(403, "forbidden");
+    }
     let rotated = as_caller(&rotate(&inherited.body), json!({})).await;
-    assert_eq!(rotated.status, StatusCode::OK, "{}", rotated.body);
+    assert_eq!(rotated.status, StatusCode::CREATED, "{}", rotated.body);
     dev.finish().await;
 }
 
@@ -271,7 +447,7 @@ async fn key_whose_deletion_cannot_be_stored_is_denied_and_deleted_later() {
     assert!(is_accepted(&dev, key).await);
     let path = format!("/org/api_keys/{}", id(&created.body));
     dev.sql(
-        "CREATE TRIGGER refuse BEFORE DELETE ON api_keys \
+        "CREATE TRIGGER refuse BEFORE UPDATE OF deleted_at ON api_keys \
          BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END",
     )
     .await;

@@ -8,12 +8,17 @@ use super::{TAG, to_api_key, to_created_key};
 use crate::{
     api::{
         ErrorBody,
-        api_keys::{ApiKey, ApiKeyWithSecret, CreateApiKey},
+        api_keys::{
+            ApiKey, ApiKeySortField, ApiKeyStatus, ApiKeyWithSecret, CreateApiKey, ListApiKeys,
+            SortDirection,
+        },
+        field::Flag,
         paging::Page,
     },
     control::{
         keys::ApiKeys,
         routes::{auth::Principal, paged::Paged},
+        store::{KeyListing, KeyOrder, KeyStatusFilter},
     },
     http::{ApiResult, Json, Query},
 };
@@ -52,13 +57,14 @@ pub(crate) async fn create(
 
 /// List API keys
 ///
-/// Newest first, without their secrets.
+/// Without their secrets, newest first by default. Deleted keys are listed for as long as their
+/// records are retained.
 #[utoipa::path(
     get,
     path = "/org/api_keys",
     operation_id = "list_api_keys",
     tag = TAG,
-    params(Page),
+    params(ListApiKeys, Page),
     responses((status = 200, body = Vec<ApiKey>, headers(
         ("X-Has-More" = bool, description = "Whether there are more entries"),
         ("X-Next-Offset" = u64, description = "The offset of the next page, 0 on the last one"),
@@ -67,10 +73,34 @@ pub(crate) async fn create(
 pub(crate) async fn list(
     State(keys): State<ApiKeys>,
     principal: Principal,
-    Query(page): Query<Page>,
+    Query(request): Query<ListApiKeys>,
 ) -> ApiResult<Paged<ApiKey>> {
     let scope = principal.api_key()?.project.as_ref();
-    let (offset, limit) = (page.offset.get().into(), page.limit.get().into());
-    let rows = keys.list(scope, offset, limit).await?;
+    let page = request.page();
+    let rows = keys.list(scope, KeyListing::from(request)).await?;
     Ok(Paged::new(page, rows, to_api_key))
+}
+
+impl From<ListApiKeys> for KeyListing {
+    fn from(request: ListApiKeys) -> Self {
+        let page = request.page();
+        KeyListing {
+            status: match (request.status, request.include_deleted) {
+                (Some(ApiKeyStatus::Active), _) | (None, Flag(false)) => KeyStatusFilter::Active,
+                (Some(ApiKeyStatus::Deleted), _) => KeyStatusFilter::Deleted,
+                (Some(ApiKeyStatus::All), _) | (None, Flag(true)) => KeyStatusFilter::All,
+            },
+            name: request.name.map(Into::into),
+            query: request.query.map(Into::into),
+            public_part: None,
+            order: match request.sort_by {
+                ApiKeySortField::CreatedAt => KeyOrder::CreatedAt,
+                ApiKeySortField::Name => KeyOrder::Name,
+                ApiKeySortField::ExpiresAt => KeyOrder::ExpiresAt,
+            },
+            is_descending: request.sort_direction == SortDirection::Desc,
+            offset: page.offset.get().into(),
+            limit: page.limit.get().into(),
+        }
+    }
 }

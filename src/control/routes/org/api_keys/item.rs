@@ -5,7 +5,11 @@ use http::StatusCode;
 
 use super::{TAG, to_api_key};
 use crate::{
-    api::{ErrorBody, api_keys::ApiKey, ids::KeyId},
+    api::{
+        ErrorBody,
+        api_keys::{ApiKey, UpdateApiKey},
+        ids::KeyId,
+    },
     control::{keys::ApiKeys, routes::auth::Principal},
     http::{ApiResult, Json, Path},
 };
@@ -30,10 +34,36 @@ pub(crate) async fn get(
     Ok(Json(to_api_key(keys.get(scope, &id).await?)))
 }
 
+/// Update an API key
+///
+/// Changes the name.
+#[utoipa::path(
+    patch,
+    path = "/org/api_keys/{id}",
+    operation_id = "update_api_key",
+    tag = TAG,
+    params(("id" = KeyId, Path, description = "The id of the key", example = "key_01kgc3v7e8r9t0w1x2y3z4a5b6")),
+    request_body(content = UpdateApiKey, example = json!({"name": "ci"})),
+    responses(
+        (status = 200, body = ApiKey),
+        (status = 503, body = ErrorBody, description = "The disk of the server is full"),
+    )
+)]
+pub(crate) async fn update(
+    State(keys): State<ApiKeys>,
+    principal: Principal,
+    Path(id): Path<KeyId>,
+    Json(request): Json<UpdateApiKey>,
+) -> ApiResult<Json<ApiKey>> {
+    let renamed = keys.rename(principal.api_key()?, &id, request.name.as_str());
+    Ok(Json(to_api_key(renamed.await?)))
+}
+
 /// Delete an API key
 ///
 /// Requests with the key, and with tokens in URLs that were issued for it, fail from now on; other
-/// server processes on the same database may accept them for up to 2 seconds.
+/// server processes on the same database may accept them for up to 2 seconds. The list of deleted
+/// keys has its record for as long as it is retained.
 #[utoipa::path(
     delete,
     path = "/org/api_keys/{id}",

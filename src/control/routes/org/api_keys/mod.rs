@@ -6,11 +6,11 @@ use secrecy::SecretString;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    api::api_keys::{ApiKey, ApiKeyWithSecret},
+    api::api_keys::{ApiKey, ApiKeyCreator, ApiKeyWithSecret},
     control::{
         Control,
         keys::{KeyError, mask, reveal},
-        store::ApiKeyRow,
+        store::ApiKeyRecord,
     },
     http::ApiError,
 };
@@ -26,26 +26,32 @@ const DELETION_RETRY_AFTER: Duration = Duration::from_secs(5);
 pub(crate) fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
         .routes(routes!(collection::create, collection::list))
-        .routes(routes!(item::get, item::delete))
+        .routes(routes!(item::get, item::update, item::delete))
         .routes(routes!(rotate::rotate))
 }
 
-fn to_api_key(row: ApiKeyRow) -> ApiKey {
+fn to_api_key(ApiKeyRecord { row, project_name }: ApiKeyRecord) -> ApiKey {
     ApiKey {
         masked_key: mask(&row.public_part),
         id: row.id,
         name: row.name,
         project_id: row.project_id,
+        project_name,
         created_at: row.created_at.into(),
+        created_by: row.created_by.map(|creator| ApiKeyCreator {
+            id: creator.id,
+            name: creator.name,
+        }),
         updated_at: row.updated_at.into(),
         expires_at: row.expires_at.map(Into::into),
+        deleted_at: row.deleted_at.map(Into::into),
     }
 }
 
 /// Converts a new key to its API representation, which includes the key itself.
-fn to_created_key((row, key): (ApiKeyRow, SecretString)) -> ApiKeyWithSecret {
+fn to_created_key((record, key): (ApiKeyRecord, SecretString)) -> ApiKeyWithSecret {
     ApiKeyWithSecret {
-        record: to_api_key(row),
+        record: to_api_key(record),
         key: reveal(&key),
     }
 }
@@ -64,6 +70,7 @@ impl From<KeyError> for ApiError {
                 )
             }
             error @ KeyError::OutlivesCaller(_) => ApiError::forbidden(error.to_string()),
+            error @ KeyError::RotationExpired => ApiError::conflict(error.to_string()).permanent(),
             error @ KeyError::CallerInvalid => ApiError::unauthorized(error.to_string()),
             error @ KeyError::DeletionNotStored => {
                 ApiError::unavailable(error.to_string(), DELETION_RETRY_AFTER)

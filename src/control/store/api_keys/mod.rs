@@ -1,14 +1,24 @@
 //! The table of API keys.
+//!
+//! Keys are changed here, and read in [`queries`]. A deleted key keeps its row until it is purged.
+//! A key of a deleted project counts as deleted, too, although its row has no time of deletion.
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait, ActiveValue::Set, ColumnTrait, Condition, ConnectionTrait,
-    DatabaseTransaction, DeleteMany, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
-    TransactionTrait, sea_query::Expr,
+    ActiveModelTrait, ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait,
+    ExprTrait, QueryFilter, QuerySelect, QueryTrait, TransactionTrait, UpdateMany, sea_query::Expr,
 };
 
-use super::{Store, StoreError, corrupt, entity::api_key, from_millis, to_millis};
+use super::{
+    Store, StoreError, corrupt,
+    entity::{api_key, project},
+    from_millis, to_millis,
+};
 use crate::api::ids::{KeyId, ProjectId};
+
+mod queries;
+
+pub use queries::{KeyListing, KeyOrder, KeyStatusFilter};
 
 /// A row of the table of API keys. It has the digest of the key, never the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +31,23 @@ pub struct ApiKeyRow {
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
     pub expires_at: Option<DateTime<Utc>>,
+    pub created_by: Option<KeyCreator>,
+    pub deleted_at: Option<DateTime<Utc>>,
+}
+
+/// The key that created another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyCreator {
+    pub id: KeyId,
+    /// The name that it had then.
+    pub name: String,
+}
+
+/// A row with what other tables know about the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKeyRecord {
+    pub row: ApiKeyRow,
+    pub project_name: Option<String>,
 }
 
 /// The values of a new row.
@@ -31,6 +58,7 @@ pub struct NewApiKey {
     pub digest: [u8; 32],
     pub project_id: Option<ProjectId>,
     pub expires_at: Option<DateTime<Utc>>,
+    pub created_by: Option<KeyCreator>,
 }
 
 /// The key that authorized a change of the table.
@@ -44,7 +72,7 @@ pub struct CallerKey {
 #[derive(Debug)]
 pub enum Authorized<T> {
     Done(T),
-    /// The key has been deleted or rotated since, or has expired. Nothing was changed.
+    /// The key has been deleted since, or has expired. Nothing was changed.
     CallerInvalid,
 }
 
@@ -56,6 +84,11 @@ impl TryFrom<api_key::Model> for ApiKeyRow {
             Some(id) => Some(id.parse().map_err(|_| corrupt("project id", id))?),
             None => None,
         };
+        let created_by = row.created_by.zip(row.created_by_name);
+        let created_by = created_by.map(|(id, name)| match id.parse() {
+            Ok(id) => Ok(KeyCreator { id, name }),
+            Err(_) => Err(corrupt("key id", id)),
+        });
         Ok(ApiKeyRow {
             id: row.id.parse().map_err(|_| corrupt("key id", &row.id))?,
             name: row.name,
@@ -68,6 +101,8 @@ impl TryFrom<api_key::Model> for ApiKeyRow {
             created_at: from_millis(row.created_at)?,
             updated_at: from_millis(row.updated_at)?,
             expires_at: row.expires_at.map(from_millis).transpose()?,
+            created_by: created_by.transpose()?,
+            deleted_at: row.deleted_at.map(from_millis).transpose()?,
         })
     }
 }
@@ -118,90 +153,58 @@ impl Store {
             )
             .filter(api_key::Column::Id.eq(caller.id.to_string()))
             .filter(api_key::Column::PublicPart.eq(&caller.public_part))
+            .filter(api_key::Column::DeletedAt.is_null())
             .filter(unexpired)
             .exec(&transaction)
             .await?;
         Ok((locked.rows_affected > 0).then_some(transaction))
     }
 
-    pub async fn find_api_key_by_public_part(
-        &self,
-        public_part: &str,
-    ) -> Result<Option<ApiKeyRow>, StoreError> {
-        api_key::Entity::find()
-            .filter(api_key::Column::PublicPart.eq(public_part))
-            .one(&self.db)
-            .await?
-            .map(TryInto::try_into)
-            .transpose()
-    }
-
-    /// Finds the key `id`. With a `scope`, only if it belongs to that project.
-    pub async fn find_api_key(
-        &self,
-        scope: Option<&ProjectId>,
-        id: &KeyId,
-    ) -> Result<Option<ApiKeyRow>, StoreError> {
-        let mut query = api_key::Entity::find_by_id(id.to_string());
-        if let Some(project) = scope {
-            query = query.filter(api_key::Column::ProjectId.eq(project.to_string()));
-        }
-        query
-            .one(&self.db)
-            .await?
-            .map(TryInto::try_into)
-            .transpose()
-    }
-
-    /// Lists keys, newest first, with one row more than `limit` if there are more.
-    pub async fn list_api_keys(
-        &self,
-        scope: Option<&ProjectId>,
-        offset: u64,
-        limit: u64,
-    ) -> Result<Vec<ApiKeyRow>, StoreError> {
-        let mut query = api_key::Entity::find();
-        if let Some(project) = scope {
-            query = query.filter(api_key::Column::ProjectId.eq(project.to_string()));
-        }
-        query
-            .order_by_desc(api_key::Column::Id)
-            .offset(offset)
-            .limit(limit + 1)
-            .all(&self.db)
-            .await?
-            .into_iter()
-            .map(TryInto::try_into)
-            .collect()
-    }
-
-    /// Replaces the secret of a key on behalf of `caller`. Returns `None` if there is no such key.
-    pub async fn replace_api_key_secret(
+    /// Creates `new` in place of the key `id`, which is valid until `end` at most from now on, on
+    /// behalf of `caller`. Returns `None` if there is no such key.
+    pub async fn rotate_api_key_for(
         &self,
         caller: &CallerKey,
         id: &KeyId,
-        public_part: &str,
-        digest: [u8; 32],
+        end: DateTime<Utc>,
+        new: NewApiKey,
         now: DateTime<Utc>,
     ) -> Result<Authorized<Option<ApiKeyRow>>, StoreError> {
         let Some(transaction) = self.begin_as(caller, now).await? else {
             return Ok(Authorized::CallerInvalid);
         };
-        let change = api_key::ActiveModel {
-            id: Set(id.to_string()),
-            public_part: Set(public_part.to_owned()),
-            digest: Set(digest.to_vec()),
-            updated_at: Set(to_millis(now)),
-            ..Default::default()
-        };
-        let row = match change.update(&transaction).await {
-            Ok(row) => Some(row.try_into()?),
-            Err(sea_orm::DbErr::RecordNotUpdated) => None,
-            Err(error) => return Err(error.into()),
-        };
+        let expires_at = Expr::col(api_key::Column::ExpiresAt);
+        let is_earlier = expires_at.clone().lte(to_millis(end));
+        let earlier = Expr::case(is_earlier, expires_at).finally(to_millis(end));
+        let change = undeleted(id)
+            .col_expr(api_key::Column::ExpiresAt, earlier.into())
+            .col_expr(api_key::Column::UpdatedAt, Expr::value(to_millis(now)));
+        if change.exec(&transaction).await?.rows_affected == 0 {
+            return Ok(Authorized::Done(None));
+        }
+        let row = insert(&transaction, new, now).await?;
         transaction.commit().await?;
         self.checkpoint().await;
-        Ok(Authorized::Done(row))
+        Ok(Authorized::Done(Some(row)))
+    }
+
+    /// Renames a key on behalf of `caller`. Returns whether there is one.
+    pub async fn rename_api_key_for(
+        &self,
+        caller: &CallerKey,
+        id: &KeyId,
+        name: &str,
+        now: DateTime<Utc>,
+    ) -> Result<Authorized<bool>, StoreError> {
+        let Some(transaction) = self.begin_as(caller, now).await? else {
+            return Ok(Authorized::CallerInvalid);
+        };
+        let renaming = undeleted(id)
+            .col_expr(api_key::Column::Name, Expr::value(name))
+            .col_expr(api_key::Column::UpdatedAt, Expr::value(to_millis(now)));
+        let renamed = renaming.exec(&transaction).await?.rows_affected > 0;
+        transaction.commit().await?;
+        Ok(Authorized::Done(renamed))
     }
 
     /// Deletes a key on behalf of `caller`. Returns whether there was one.
@@ -214,22 +217,48 @@ impl Store {
         let Some(transaction) = self.begin_as(caller, now).await? else {
             return Ok(Authorized::CallerInvalid);
         };
-        let deleted = deletion(id).exec(&transaction).await?.rows_affected > 0;
+        let deleted = deletion(id, now).exec(&transaction).await?.rows_affected > 0;
         transaction.commit().await?;
         self.checkpoint().await;
         Ok(Authorized::Done(deleted))
     }
 
     /// Deletes a key whose deletion was authorized earlier. Succeeds if there is none.
-    pub async fn delete_api_key(&self, id: &KeyId) -> Result<(), StoreError> {
-        deletion(id).exec(&self.db).await?;
+    pub async fn delete_api_key(&self, id: &KeyId, now: DateTime<Utc>) -> Result<(), StoreError> {
+        deletion(id, now).exec(&self.db).await?;
         self.checkpoint().await;
         Ok(())
     }
+
+    /// Removes the rows of keys that were deleted, or whose project was deleted, before `before`.
+    /// Returns how many.
+    pub async fn purge_api_keys(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        let projects = project::Entity::find()
+            .select_only()
+            .column(project::Column::Id)
+            .filter(project::Column::DeletedAt.lt(to_millis(before)))
+            .into_query();
+        let purged = api_key::Entity::delete_many()
+            .filter(
+                Condition::any()
+                    .add(api_key::Column::DeletedAt.lt(to_millis(before)))
+                    .add(api_key::Column::ProjectId.in_subquery(projects)),
+            )
+            .exec(&self.db)
+            .await?;
+        Ok(purged.rows_affected)
+    }
 }
 
-fn deletion(id: &KeyId) -> DeleteMany<api_key::Entity> {
-    api_key::Entity::delete_many().filter(api_key::Column::Id.eq(id.to_string()))
+/// Begins a change of a key that is not deleted.
+fn undeleted(id: &KeyId) -> UpdateMany<api_key::Entity> {
+    api_key::Entity::update_many()
+        .filter(api_key::Column::Id.eq(id.as_str()))
+        .filter(api_key::Column::DeletedAt.is_null())
+}
+
+fn deletion(id: &KeyId, now: DateTime<Utc>) -> UpdateMany<api_key::Entity> {
+    undeleted(id).col_expr(api_key::Column::DeletedAt, Expr::value(to_millis(now)))
 }
 
 async fn insert(
@@ -237,6 +266,10 @@ async fn insert(
     new: NewApiKey,
     now: DateTime<Utc>,
 ) -> Result<ApiKeyRow, StoreError> {
+    let (created_by, created_by_name) = match new.created_by {
+        Some(creator) => (Some(creator.id.to_string()), Some(creator.name)),
+        None => (None, None),
+    };
     let row = api_key::Model {
         id: KeyId::generate().to_string(),
         name: new.name,
@@ -246,6 +279,9 @@ async fn insert(
         created_at: to_millis(now),
         updated_at: to_millis(now),
         expires_at: new.expires_at.map(to_millis),
+        created_by,
+        created_by_name,
+        deleted_at: None,
     };
     let insert = api_key::ActiveModel::from(row.clone()).reset_all();
     api_key::Entity::insert(insert)
