@@ -81,6 +81,7 @@ def identifier(case, name, value):
     if case.operation.path.endswith("/stdout/stream"):
         # Only the stream of an exited process ends.
         name = name.replace("process_id", "exited_process_id")
+        value = RESOURCES["exited_process_id"] if value == RESOURCES["process_id"] else value
     if name == "watch_id" and str(value).startswith("watch_"):
         # The stream of a watch does not end.
         return "missing"
