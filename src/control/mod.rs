@@ -241,6 +241,8 @@ pub async fn start(
     if gone > 0 {
         tracing::warn!(gone, "marked browsers of an earlier run as gone");
     }
+    let projects = Projects::new(store.clone(), browsers.clone(), shutdown.clone());
+    shutdown.spawn(projects.clone().end_archived());
     let metrics_token = config.metrics_token.as_ref();
     let control = Control {
         services: Arc::new(Services {
@@ -248,7 +250,7 @@ pub async fn start(
             tokens: SessionTokens::new(&session_secret(&state_dir)?),
             proxy: Proxy::new(&shutdown, idle_connections(&config)),
             metrics_token: metrics_token.map(|token| StaticToken::new(Some(token))),
-            projects: Projects::new(store.clone(), browsers.clone(), shutdown.clone()),
+            projects,
             store,
             browsers,
             replays,

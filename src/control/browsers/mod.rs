@@ -21,7 +21,7 @@
 //! ```
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     net::SocketAddr,
     sync::Arc,
     time::Duration,
@@ -277,6 +277,15 @@ impl Browsers {
         browser
             .filter(|browser| browser.is_visible_to(project))
             .ok_or(BrowserError::NotFound)
+    }
+
+    /// Returns the projects that have active browsers.
+    pub fn active_projects(&self) -> HashSet<ProjectId> {
+        let active = self.active();
+        active
+            .values()
+            .map(|browser| browser.project().clone())
+            .collect()
     }
 
     /// Returns whether the browser is active. This does not count as activity.

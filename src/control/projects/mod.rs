@@ -6,7 +6,7 @@
 //! Whether a project is active is cached for a short time ([`AccessCache`]). A change by this
 //! process clears the cache.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
 
@@ -25,6 +25,9 @@ use crate::{
 };
 
 mod limits;
+
+/// The interval of checks whether another process has archived a project with active browsers.
+const ARCHIVE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 pub use limits::OrganizationUsage;
 
@@ -224,6 +227,24 @@ impl Projects {
             Ok(row)
         }));
         task.await?
+    }
+
+    /// Ends the browsers of projects that another process has archived, until shutdown.
+    pub async fn end_archived(self) {
+        let Inner {
+            browsers, shutdown, ..
+        } = &*self.inner;
+        while shutdown.sleep(ARCHIVE_CHECK_INTERVAL).await {
+            for id in browsers.active_projects() {
+                match self.check_active(&id).await {
+                    Ok(()) => {}
+                    Err(ProjectError::Archived | ProjectError::NotFound) => {
+                        browsers.end_of_project(&id).await;
+                    }
+                    Err(error) => tracing::warn!(project = %id, %error, "cannot check project"),
+                }
+            }
+        }
     }
 
     /// Deletes a project that has no active browsers. Its keys stop working.

@@ -63,6 +63,23 @@ async fn archived_project_is_unusable_until_it_is_active_again() {
 }
 
 #[tokio::test]
+async fn browsers_of_a_project_that_another_process_archives_end() {
+    let dev = Dev::start().await;
+    let archived = project(&dev, "p").await;
+    browser_of(&dev, &archived).await;
+    dev.browser(json!({"name": "other"})).await;
+    dev.sql("UPDATE projects SET status = 'archived' WHERE name = 'p'")
+        .await;
+    until("the end of the browser", async || {
+        let limits = dev.get("/org/limits").await.body;
+        (limits["concurrent_sessions_used"] == 1).then_some(())
+    })
+    .await;
+    assert_eq!(dev.get("/browsers/other").await.status, StatusCode::OK);
+    dev.finish().await;
+}
+
+#[tokio::test]
 async fn browser_that_starts_while_its_project_is_archived_does_not_remain() {
     let dev = Dev::start().await;
     let archived = project(&dev, "p").await;
