@@ -300,9 +300,16 @@ fn check_tags<'a, E: DeserializeError>(
             let message = format!("must have at most {} characters", Tags::MAX_VALUE);
             errors = Some(field::add(errors, message, location(key)));
         }
+        if key.contains(NUL) || value.contains(NUL) {
+            errors = Some(field::add(errors, NO_NUL.to_owned(), location(key)));
+        }
     }
     errors
 }
+
+/// The character that PostgreSQL does not store.
+const NUL: char = '\0';
+const NO_NUL: &str = "must not contain the character NUL";
 
 #[derive(Deserr)]
 struct PlainListBrowsers {
@@ -397,5 +404,7 @@ mod tests {
         assert!(tags(json!({"k".repeat(129): ""})).is_err());
         assert!(tags(json!({"": ""})).is_err());
         assert!(tags(json!({"k": "v".repeat(257)})).is_err());
+        assert!(tags(json!({"k\0": "v"})).is_err());
+        assert!(tags(json!({"k": "\0"})).is_err());
     }
 }
