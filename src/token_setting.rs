@@ -1,13 +1,19 @@
-//! Bearer tokens among the settings: read from a file or a variable, and checked. They are never
-//! options, which every user of the machine can read.
+//! Secrets among the settings: read from a file or a variable, and checked. They are never options,
+//! which every user of the machine can read.
 
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
 
 use secrecy::{ExposeSecret, SecretString};
 
-/// The least length in bytes. Shorter tokens can be guessed.
+/// The least length of a token in bytes. Shorter tokens can be guessed.
 const MIN_BYTES: usize = 16;
+/// The largest length of a token in bytes.
 const MAX_BYTES: usize = 1024;
+/// The largest size of a file with a secret in bytes.
+const MAX_FILE_BYTES: u64 = 4096;
+
+/// A secret, and the file or the variable that it comes from.
+pub(crate) type Sourced = (SecretString, String);
 
 /// Reads the token from its file, or else from the value of a variable. Returns `None` if there is
 /// neither.
@@ -16,13 +22,11 @@ const MAX_BYTES: usize = 1024;
 /// Returns a message if the file is not private, or the token too short, too long or unprintable.
 pub(crate) fn read(
     file: Option<&Path>,
-    (variable, value): (&str, Option<String>),
+    variable: (&str, Option<String>),
 ) -> Result<Option<SecretString>, String> {
-    let (token, source) = match file {
-        Some(file) => (Some(read_file(file)?), file.display().to_string()),
-        None => (value.map(SecretString::from), variable.to_owned()),
+    let Some((token, source)) = read_secret(file, variable)? else {
+        return Ok(None);
     };
-    let Some(token) = token else { return Ok(None) };
     let content = token.expose_secret();
     if !(MIN_BYTES..=MAX_BYTES).contains(&content.len())
         || !content.bytes().all(|byte| byte.is_ascii_graphic())
@@ -34,11 +38,26 @@ pub(crate) fn read(
     Ok(Some(token))
 }
 
+/// Reads a secret from its file, or else from the value of a variable. Returns `None` if there is
+/// neither.
+///
+/// # Errors
+/// Returns a message if the file is not private.
+pub(crate) fn read_secret(
+    file: Option<&Path>,
+    (variable, value): (&str, Option<String>),
+) -> Result<Option<Sourced>, String> {
+    Ok(match file {
+        Some(file) => Some((read_file(file)?, file.display().to_string())),
+        None => value.map(|value| (SecretString::from(value), variable.to_owned())),
+    })
+}
+
 fn read_file(file: &Path) -> Result<SecretString, String> {
     let path = file.display();
     let describe = |error: io::Error| format!("{path}: {error}");
     let metadata = fs::metadata(file).map_err(describe)?;
-    if !metadata.is_file() || metadata.len() > 2 * MAX_BYTES as u64 {
+    if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
         return Err(format!("{path} is not a small file"));
     }
     if metadata.permissions().mode() & 0o077 != 0 {

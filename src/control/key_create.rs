@@ -7,7 +7,7 @@ use super::{
     ControlError, keys,
     keys::{ApiKeys, KeyError},
     open_store,
-    settings::StateSettings,
+    settings::{DatabaseSettings, SettingsError, StateSettings},
     state_dir::StateDir,
     store::{ApiKeyRow, ProjectRow, Store, StoreError},
 };
@@ -33,6 +33,9 @@ pub struct KeyCreate {
 
     #[command(flatten)]
     pub state: StateSettings,
+
+    #[command(flatten)]
+    pub database: DatabaseSettings,
 }
 
 /// A new key and, if it had to be created, its project.
@@ -53,11 +56,13 @@ pub enum KeyCreateError {
     Store(#[from] StoreError),
 }
 
-/// Creates a key in the state directory's database. A running server accepts it at once.
+/// Creates a key in control's database. A running server accepts it at once.
 pub async fn create(options: &KeyCreate) -> Result<CreatedKey, KeyCreateError> {
     let path = options.state.path().map_err(ControlError::StateDir)?;
+    let database = options.database.check().map_err(SettingsError::from);
+    let database = database.map_err(ControlError::Settings)?;
     let state_dir = StateDir::open(&path).map_err(ControlError::StateDir)?;
-    let store = open_store(&state_dir).await?;
+    let store = open_store(&state_dir, &database).await?;
     let created = create_in(&store, options).await;
     store.close().await?;
     created

@@ -1,7 +1,7 @@
 //! The control plane: the public API in front of many agents.
 //!
 //! ```text
-//! start: lock the state directory -> bind the listener -> open the database -> recover
+//! start: lock the state directory -> bind the listener -> open and lock the database -> recover
 //! run:   serve until shutdown -> end all browsers -> drain tasks -> close the database
 //!
 //! routes (authenticate, decode, one call, encode)
@@ -30,7 +30,7 @@ use std::{
 use axum::{Router, extract::FromRef, middleware::from_fn_with_state};
 use chrono::Utc;
 use secrecy::{ExposeSecret, SecretSlice};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinHandle};
 use url::Url;
 use utoipa::openapi::OpenApi;
 
@@ -45,6 +45,7 @@ mod access_cache;
 pub mod activity;
 pub mod blobs;
 pub mod browsers;
+pub mod database;
 pub mod fleet;
 pub mod key_create;
 mod keyed_mutex;
@@ -69,9 +70,9 @@ use purge::Purge;
 use replays::{ReplayError, Replays};
 use routes::sunset::{Sunset, enforce_sunset};
 use session_token::SessionTokens;
-use settings::{Config, Settings, SettingsError};
+use settings::{Config, DatabaseConfig, Settings, SettingsError};
 use state_dir::{StateDir, StateDirError};
-use store::{Store, StoreError};
+use store::{Displaced, OpenError, ProcessLocation, ProcessLock, Store, StoreError};
 
 /// The name with which the default project is created: that of requests that do not name one.
 pub const DEFAULT_PROJECT: &str = "default";
@@ -80,7 +81,7 @@ const MAX_CONNECTIONS: usize = 10_000;
 /// The descriptors that a client connection needs: its own, that of the connection to an agent, and
 /// that of an idle one which is kept for later requests.
 const DESCRIPTORS_PER_CONNECTION: usize = 3;
-/// The descriptors for the database, replays and logs.
+/// The descriptors for SQLite, replays and logs.
 const RESERVED_DESCRIPTORS: usize = 64;
 /// The descriptors for each browser: its agent's output, files, and control's own requests.
 const DESCRIPTORS_PER_BROWSER: usize = 8;
@@ -98,8 +99,12 @@ pub enum ControlError {
     StateDir(#[from] StateDirError),
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
+    #[error("cannot open the database: {0}")]
+    OpenStore(#[from] OpenError),
     #[error("cannot use the database: {0}")]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Displaced(#[from] Displaced),
     #[error(
         "the database {database} is empty, but {replays} contains replays; restore the database from a backup, or move that directory away to start without them"
     )]
@@ -182,19 +187,30 @@ pub struct Started {
     agent: OpenApi,
     listener: TcpListener,
     shutdown: Shutdown,
+    /// Holds the lock of a PostgreSQL database.
+    process_lock: Option<ProcessLockTask>,
     _lock: FileLock,
 }
 
+/// The task that holds the lock of the database until shutdown.
+type ProcessLockTask = JoinHandle<Result<ProcessLock, Displaced>>;
+
 /// Opens and migrates the database. Creates the default project on first use. Refuses an empty
 /// database beside the replays of an earlier one.
-pub async fn open_store(state_dir: &StateDir) -> Result<Store, ControlError> {
-    let _lock = state_dir.store_lock().await?;
-    let store = Store::open_sqlite(&state_dir.prepare_database()?).await?;
+pub async fn open_store(
+    state_dir: &StateDir,
+    database: &DatabaseConfig,
+) -> Result<Store, ControlError> {
+    let (store, _) = database::migrate_store(state_dir, database).await?;
+    let unused = state_dir.database();
+    if matches!(database, DatabaseConfig::Postgres(_)) && unused.exists() {
+        tracing::warn!(file = %unused.display(), "not used: control uses PostgreSQL");
+    }
     let replays = state_dir.blobs().join(replays::BLOB_PREFIX);
     let has_replays = fs::read_dir(&replays).is_ok_and(|mut entries| entries.next().is_some());
     if has_replays && store.is_empty().await? {
         return Err(ControlError::DatabaseLost {
-            database: state_dir.database().display().to_string(),
+            database: store.name().to_owned(),
             replays: replays.display().to_string(),
         });
     }
@@ -226,7 +242,8 @@ pub async fn start(
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|source| ControlError::Listen { address, source })?;
     let address = listener.local_addr().map_err(ControlError::Serve)?;
-    let store = open_store(&state_dir).await?;
+    let store = open_store(&state_dir, &config.database).await?;
+    let process_lock = lock_database(&store, &config, &state_dir, &shutdown).await?;
     let fleet = LocalFleet::new(config.fleet.clone(), &state_dir, shutdown.clone());
     let blobs = BlobStore::open_local(&state_dir.blobs(), replays::is_blob_key);
     let blobs = blobs.map_err(ControlError::Blobs)?;
@@ -266,8 +283,29 @@ pub async fn start(
         agent,
         listener,
         shutdown,
+        process_lock,
         _lock: lock,
     })
+}
+
+/// Makes this process the only one that serves from a PostgreSQL database. The lock of the state
+/// directory does that for SQLite.
+async fn lock_database(
+    store: &Store,
+    config: &Config,
+    state_dir: &StateDir,
+    shutdown: &Shutdown,
+) -> Result<Option<ProcessLockTask>, ControlError> {
+    let DatabaseConfig::Postgres(database) = &config.database else {
+        return Ok(None);
+    };
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let location = ProcessLocation {
+        state_dir: state_dir.id()?,
+        description: format!("{}:{}", host.display(), state_dir.path().display()),
+    };
+    let lock = store.lock_process(database, location).await?;
+    Ok(Some(shutdown.spawn(lock.hold(shutdown.clone()))))
 }
 
 /// Runs `berth control` until a signal stops it.
@@ -298,6 +336,7 @@ impl Started {
             agent,
             listener,
             shutdown,
+            process_lock,
             _lock,
             ..
         } = self;
@@ -311,7 +350,13 @@ impl Started {
             shutdown.drain(config.shutdown_grace_period).await
         });
         let is_complete = stopping.await.unwrap_or(false);
+        let process_lock = match process_lock {
+            Some(task) if is_complete => task.await.ok(),
+            _ => None,
+        };
         control.store.clone().close().await?;
+        // Released after the last write.
+        drop(process_lock.transpose()?);
         served.map_err(ControlError::Serve)?;
         if is_complete {
             Ok(())
@@ -327,7 +372,9 @@ fn connection_limits(config: &Config) -> ConnectionLimits {
     ConnectionLimits::for_open_files(
         MAX_CONNECTIONS,
         open_files::limit(),
-        RESERVED_DESCRIPTORS + DESCRIPTORS_PER_BROWSER * config.fleet.max_browsers as usize,
+        RESERVED_DESCRIPTORS
+            + config.database.connections()
+            + DESCRIPTORS_PER_BROWSER * config.fleet.max_browsers as usize,
         DESCRIPTORS_PER_CONNECTION,
     )
 }

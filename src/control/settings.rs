@@ -13,6 +13,7 @@ use url::Url;
 use super::{
     purge::Retention,
     state_dir::{StateDir, StateDirError},
+    store::{PostgresConfig, UrlError},
 };
 use crate::{
     system::cdp::chromium_flags::{ChromiumFlags, Variable},
@@ -21,6 +22,8 @@ use crate::{
 
 /// The variable with the token for the metrics.
 const METRICS_TOKEN: &str = "BERTH_METRICS_TOKEN";
+/// The variable with the URL of the database, which may contain a password.
+const DATABASE_URL: &str = "BERTH_DATABASE_URL";
 
 /// Options of `berth control` and `berth dev`.
 #[derive(Debug, Clone, clap::Args)]
@@ -36,6 +39,9 @@ pub struct Settings {
 
     #[command(flatten)]
     pub state: StateSettings,
+
+    #[command(flatten)]
+    pub database: DatabaseSettings,
 
     /// Base URL at which clients reach this server [default: from the Host header]
     #[arg(long, env = "BERTH_PUBLIC_URL", value_name = "URL")]
@@ -83,6 +89,42 @@ pub struct StateSettings {
 
     #[arg(long, env = "HOME", hide = true)]
     home: Option<PathBuf>,
+}
+
+/// The options that select the database.
+#[derive(Debug, Clone, clap::Args)]
+pub struct DatabaseSettings {
+    /// PostgreSQL database, postgres://USER@HOST/NAME, without a password; with one in the variable
+    /// BERTH_DATABASE_URL [default: SQLite in the state directory]
+    #[arg(long, value_name = "URL")]
+    pub database_url: Option<String>,
+
+    /// File with the URL of a PostgreSQL database and its password, readable by its owner only
+    #[arg(long, env = "BERTH_DATABASE_URL_FILE", value_name = "FILE")]
+    pub database_url_file: Option<PathBuf>,
+
+    /// Maximum number of connections to PostgreSQL (2–500)
+    #[arg(long, env = "BERTH_DATABASE_CONNECTIONS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=500), value_name = "N")]
+    pub database_connections: u32,
+}
+
+/// The database of control.
+#[derive(Debug, Clone)]
+pub enum DatabaseConfig {
+    /// A SQLite file in the state directory.
+    Sqlite,
+    Postgres(Box<PostgresConfig>),
+}
+
+impl DatabaseConfig {
+    /// Returns the most connections to a server.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        match self {
+            DatabaseConfig::Sqlite => 0,
+            DatabaseConfig::Postgres(config) => config.connections as usize,
+        }
+    }
 }
 
 /// The environment variable for additional Chromium flags.
@@ -138,6 +180,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Not validated; it may not exist yet.
     pub state_dir: PathBuf,
+    pub database: DatabaseConfig,
     pub public_url: Option<Url>,
     pub shutdown_grace_period: Duration,
     pub retention: Retention,
@@ -191,12 +234,50 @@ pub enum SettingsError {
     PublicUrl(&'static str),
     #[error("--metrics-token-file: {0}")]
     MetricsToken(String),
+    #[error(transparent)]
+    Database(#[from] DatabaseSettingsError),
     #[error("--{option}: {path} is not a file")]
     NoFile { option: &'static str, path: String },
     #[error("--chromium-flag: {}", .0.join("; "))]
     ChromiumFlags(Vec<String>),
     #[error("cannot determine the path of this program: {0}; set --agent-program")]
     OwnProgram(std::io::Error),
+}
+
+/// Why the settings of the database are invalid.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseSettingsError {
+    #[error("--database-url-file: {0}")]
+    File(String),
+    /// The URL, which is not in the message, and the option, file or variable that has it.
+    #[error("the database URL of {origin} {error}")]
+    Url { origin: String, error: UrlError },
+}
+
+impl DatabaseSettings {
+    /// Validates the settings without connecting. The option takes precedence over the file, and
+    /// that over the variable.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an option would show the password in the list of processes"
+    )]
+    pub fn check(&self) -> Result<DatabaseConfig, DatabaseSettingsError> {
+        let connections = self.database_connections;
+        let invalid = |origin, error| DatabaseSettingsError::Url { origin, error };
+        if let Some(url) = &self.database_url {
+            let parsed = PostgresConfig::parse_without_password(url, connections);
+            let config = parsed.map_err(|error| invalid("--database-url".to_owned(), error))?;
+            return Ok(DatabaseConfig::Postgres(Box::new(config)));
+        }
+        let variable = (DATABASE_URL, std::env::var(DATABASE_URL).ok());
+        let url = token_setting::read_secret(self.database_url_file.as_deref(), variable);
+        let Some((url, origin)) = url.map_err(DatabaseSettingsError::File)? else {
+            return Ok(DatabaseConfig::Sqlite);
+        };
+        let config = PostgresConfig::parse(&url, connections);
+        let config = config.map_err(|error| invalid(origin, error))?;
+        Ok(DatabaseConfig::Postgres(Box::new(config)))
+    }
 }
 
 impl StateSettings {
@@ -218,6 +299,7 @@ impl Settings {
         Ok(Config {
             listen: self.listen,
             state_dir: self.state.path()?,
+            database: self.database.check()?,
             public_url: self.public_url.clone(),
             shutdown_grace_period,
             retention: Retention {

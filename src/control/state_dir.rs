@@ -22,6 +22,8 @@ mod tests;
 const MAX_SECRET_BYTES: u64 = 4096;
 const DATABASE: &str = "berth.db";
 const LOCK: &str = "lock";
+/// Holds a random id, which a database outside the directory names.
+const ID: &str = "id";
 
 /// An existing directory that only its owner can list. Its files are private.
 #[derive(Debug, Clone)]
@@ -101,7 +103,22 @@ impl StateDir {
     }
 
     pub fn database(&self) -> PathBuf {
-        self.root.join(DATABASE)
+        StateDir::database_in(&self.root)
+    }
+
+    /// Returns the path of the database in the state directory `root`, which may not exist.
+    pub fn database_in(root: &Path) -> PathBuf {
+        root.join(DATABASE)
+    }
+
+    /// Returns the id of the directory, and gives it one if it has none.
+    pub fn id(&self) -> Result<String, StateDirError> {
+        if let Some(id) = self.read_secret(ID)? {
+            return Ok(id.expose_secret().to_owned());
+        }
+        let id = uuid::Uuid::new_v4().to_string();
+        self.write_secret(ID, &id)?;
+        Ok(id)
     }
 
     /// Makes the database readable by its owner only. SQLite creates its other files with the same

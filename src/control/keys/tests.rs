@@ -3,14 +3,12 @@
 use chrono::TimeDelta;
 
 use super::*;
-use crate::control::store::{KeyOrder, KeyStatusFilter};
+use crate::control::store::{KeyOrder, KeyStatusFilter, test_database::TestDatabase};
 
-async fn keys() -> (tempfile::TempDir, ApiKeys) {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open_sqlite(&directory.path().join("k.db"))
-        .await
-        .unwrap();
-    (directory, ApiKeys::new(store, Shutdown::new()))
+async fn keys() -> (TestDatabase, ApiKeys) {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    (database, ApiKeys::new(store, Shutdown::new()))
 }
 
 /// Creates a key and returns the identity that it proves.
@@ -44,7 +42,7 @@ fn listing() -> KeyListing {
 
 #[tokio::test]
 async fn key_is_valid_until_deleted() {
-    let (_directory, keys) = keys().await;
+    let (_database, keys) = keys().await;
     let (row, key) = keys.create("ci", None, None).await.unwrap();
     let key = key.expose_secret();
     assert!(key.starts_with("berth_"));
@@ -66,7 +64,7 @@ async fn key_is_valid_until_deleted() {
 
 #[tokio::test]
 async fn only_the_complete_key_is_valid() {
-    let (_directory, keys) = keys().await;
+    let (_database, keys) = keys().await;
     let (_, key) = keys.create("ci", None, None).await.unwrap();
     let key = key.expose_secret();
     let last = if key.ends_with('0') { "1" } else { "0" };
@@ -86,7 +84,7 @@ async fn only_the_complete_key_is_valid() {
 
 #[tokio::test]
 async fn rotated_key_is_valid_during_its_grace_period_only() {
-    let (_directory, keys) = keys().await;
+    let (_database, keys) = keys().await;
     let caller = identity(&keys, None, None).await;
     let (old, old_key) = keys.create("ci", None, None).await.unwrap();
     let week = Rotation {
@@ -127,7 +125,7 @@ async fn rotated_key_is_valid_during_its_grace_period_only() {
 
 #[tokio::test]
 async fn expired_key_is_rotated_with_a_new_expiry_only() {
-    let (_directory, keys) = keys().await;
+    let (_database, keys) = keys().await;
     let caller = identity(&keys, None, None).await;
     let past = Utc::now() - TimeDelta::milliseconds(1);
     let (old, _) = keys.create("ci", None, Some(past)).await.unwrap();
@@ -143,7 +141,7 @@ async fn expired_key_is_rotated_with_a_new_expiry_only() {
 
 #[tokio::test]
 async fn identity_read_before_a_revocation_is_not_cached() {
-    let (_directory, keys) = keys().await;
+    let (_database, keys) = keys().await;
     let caller = identity(&keys, None, None).await;
     for rotated in [true, false] {
         let (row, key) = keys.create("ci", None, None).await.unwrap();
@@ -168,7 +166,7 @@ async fn identity_read_before_a_revocation_is_not_cached() {
 
 #[tokio::test]
 async fn expired_key_is_rejected_even_if_cached() {
-    let (_directory, keys) = keys().await;
+    let (_database, keys) = keys().await;
     let past = Utc::now() - TimeDelta::milliseconds(1);
     let (row, key) = keys.create("old", None, Some(past)).await.unwrap();
     for _ in 0..2 {
@@ -183,7 +181,7 @@ async fn expired_key_is_rejected_even_if_cached() {
 
 #[tokio::test]
 async fn created_and_rotated_keys_do_not_outlive_the_key_of_the_request() {
-    let (_directory, keys) = keys().await;
+    let (_database, keys) = keys().await;
     let limit = DateTime::from_timestamp_millis(Utc::now().timestamp_millis() + 60_000);
     let later = limit.map(|limit| limit + TimeDelta::milliseconds(1));
     let caller = identity(&keys, None, limit).await;
@@ -226,7 +224,7 @@ async fn created_and_rotated_keys_do_not_outlive_the_key_of_the_request() {
 
 #[tokio::test]
 async fn bound_key_needs_an_existing_project_and_is_visible_only_there() {
-    let (_directory, keys) = keys().await;
+    let (_database, keys) = keys().await;
     let unknown = keys.create("x", Some(ProjectId::generate()), None).await;
     assert!(matches!(unknown, Err(KeyError::UnknownProject)));
     let here = keys
@@ -272,7 +270,7 @@ async fn bound_key_needs_an_existing_project_and_is_visible_only_there() {
 
 #[tokio::test]
 async fn key_of_a_deleted_project_counts_as_deleted() {
-    let (_directory, keys) = keys().await;
+    let (_database, keys) = keys().await;
     let now = Utc::now();
     let store = &keys.store;
     store.default_project("default", now).await.unwrap();
@@ -300,7 +298,7 @@ async fn key_of_a_deleted_project_counts_as_deleted() {
 
 #[tokio::test]
 async fn records_of_deleted_keys_are_purged() {
-    let (_directory, keys) = keys().await;
+    let (_database, keys) = keys().await;
     let store = &keys.store;
     let caller = identity(&keys, None, None).await;
     let (row, _) = keys.create("k", None, None).await.unwrap();
@@ -318,7 +316,7 @@ async fn records_of_deleted_keys_are_purged() {
 
 #[tokio::test]
 async fn key_that_is_no_longer_valid_changes_nothing() {
-    let (_directory, keys) = keys().await;
+    let (_database, keys) = keys().await;
     let admin = identity(&keys, None, None).await;
     let past = Some(Utc::now() - TimeDelta::milliseconds(1));
     let deleted = identity(&keys, None, None).await;

@@ -36,6 +36,8 @@ pub const API_INFO: ApiInfo = ApiInfo {
 const PROJECT_ARCHIVED: &str = "project_archived";
 /// `Retry-After` of requests for which the disk has no room.
 const DISK_FULL_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// `Retry-After` of requests for which the database was not available.
+const DATABASE_RETRY_AFTER: Duration = Duration::from_secs(2);
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
@@ -44,6 +46,15 @@ impl From<StoreError> for ApiError {
                 tracing::error!(%cause, "the disk of the database is full");
                 let message = "the disk of the server is full";
                 ApiError::unavailable(message, DISK_FULL_RETRY_AFTER)
+            }
+            StoreError::Unavailable(cause) => {
+                tracing::error!(%cause, "the database is unavailable");
+                let message = "the database of the server is unavailable";
+                ApiError::unavailable(message, DATABASE_RETRY_AFTER)
+            }
+            StoreError::InvalidText(cause) => {
+                tracing::debug!(%cause, "a text cannot be stored");
+                ApiError::bad_request("a text contains the character NUL")
             }
             error @ (StoreError::UniqueViolation(_)
             | StoreError::Corrupt { .. }
@@ -73,12 +84,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn full_disk_is_a_temporary_error() {
-        let full = ApiError::from(StoreError::DiskFull("no room".to_owned()));
-        assert_eq!(
-            (full.status().as_u16(), &*full.body().code),
-            (503, "unavailable")
-        );
+    fn full_disk_and_unavailable_database_are_temporary_errors() {
+        for temporary in [
+            StoreError::DiskFull("no room".to_owned()),
+            StoreError::Unavailable("refused".to_owned()),
+        ] {
+            let error = ApiError::from(temporary);
+            let found = (error.status().as_u16(), &*error.body().code);
+            assert_eq!(found, (503, "unavailable"));
+        }
         let other = ApiError::from(StoreError::Corrupt {
             field: "time",
             value: "-".to_owned(),

@@ -180,6 +180,15 @@ fn secret_is_stored_privately_and_read_again() {
 }
 
 #[test]
+fn id_stays_and_is_different_for_each_directory() {
+    let (_directory, dir) = state_dir();
+    let id = dir.id().unwrap();
+    assert_eq!(StateDir::open(dir.path()).unwrap().id().unwrap(), id);
+    let (_other_directory, other) = state_dir();
+    assert_ne!(other.id().unwrap(), id);
+}
+
+#[test]
 fn default_path_follows_the_xdg_specification() {
     let path = |xdg: Option<&str>, home: Option<&str>| {
         StateDir::default_path(xdg.map(Path::new), home.map(Path::new)).ok()

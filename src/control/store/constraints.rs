@@ -1,9 +1,7 @@
 //! Maps database errors to the unique constraint that was violated.
 
-use sea_orm::{
-    DbErr, RuntimeErr,
-    sqlx::{self, error::DatabaseError},
-};
+use sea_orm::{DbErr, RuntimeErr};
+use sqlx::error::DatabaseError;
 
 /// The unique constraints of the schema that callers tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -72,12 +72,12 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::store::test_database::TestDatabase;
 
     #[tokio::test]
     async fn stored_clock_is_replaced() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("c.db");
-        let store = Store::open_sqlite(&path).await.unwrap();
+        let database = TestDatabase::create();
+        let store = database.open().await;
         assert_eq!(store.purge_clock().await.unwrap(), None);
         for seconds in [1, 2] {
             let clock = PurgeClock {

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter, QueryOrder,
+    ActiveModelTrait, ColumnTrait, EntityTrait, ExprTrait, PaginatorTrait, QueryFilter, QueryOrder,
     QuerySelect,
     sea_query::{Expr, OnConflict},
 };
@@ -276,7 +276,8 @@ impl Store {
     pub async fn stored_replay_bytes(&self) -> Result<u64, StoreError> {
         let bytes: Option<Option<i64>> = replay::Entity::find()
             .select_only()
-            .column_as(replay::Column::SizeBytes.sum(), "bytes")
+            // PostgreSQL sums up to a decimal number of any size.
+            .column_as(replay::Column::SizeBytes.sum().cast_as("bigint"), "bytes")
             .filter(replay::Column::State.eq(STORED))
             .into_tuple()
             .one(&self.db)

@@ -144,9 +144,8 @@ async fn verify_session_token(
     }
     let identity = match control.keys.identify(&grant.key).await {
         Ok(identity) => identity,
-        Err(error @ (KeyError::Store(_) | KeyError::Task(_))) => {
-            return Err(ApiError::internal(error));
-        }
+        Err(KeyError::Store(cause)) => return Err(cause.into()),
+        Err(error @ KeyError::Task(_)) => return Err(ApiError::internal(error)),
         Err(_) => return Err(rejected()),
     };
     check_bound(control, &grant.project).await?;

@@ -3,14 +3,13 @@
 use chrono::TimeDelta;
 
 use super::*;
-use crate::control::store::{Store, UniqueConstraint};
+use crate::control::store::{Store, UniqueConstraint, test_database::TestDatabase};
 
-async fn store() -> (tempfile::TempDir, Store, ProjectId) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("b.db");
-    let store = Store::open_sqlite(&path).await.unwrap();
+async fn store() -> (TestDatabase, Store, ProjectId) {
+    let database = TestDatabase::create();
+    let store = database.open().await;
     let project = store.default_project("default", Utc::now()).await.unwrap();
-    (directory, store, project.id)
+    (database, store, project.id)
 }
 
 fn new(project: &ProjectId, name: Option<&str>) -> NewBrowserRow {
@@ -36,7 +35,7 @@ async fn publish(store: &Store, new: NewBrowserRow) -> BrowserRow {
 
 #[tokio::test]
 async fn browser_is_found_from_publication_to_purge() {
-    let (_directory, store, project) = store().await;
+    let (_database, store, project) = store().await;
     let now = Utc::now();
     let created = store
         .create_browser(new(&project, Some("n")), now)
@@ -89,7 +88,7 @@ async fn browser_is_found_from_publication_to_purge() {
 
 #[tokio::test]
 async fn taken_idempotency_key_and_taken_name_are_different_violations() {
-    let (_directory, store, project) = store().await;
+    let (_database, store, project) = store().await;
     let with_key = |name| NewBrowserRow {
         idempotency: Some(Creation {
             key: "k".to_owned(),
@@ -126,7 +125,7 @@ async fn taken_idempotency_key_and_taken_name_are_different_violations() {
 
 #[tokio::test]
 async fn name_is_unique_among_live_browsers_of_a_project() {
-    let (_directory, store, project) = store().await;
+    let (_database, store, project) = store().await;
     let other = store.create_project("other", Utc::now()).await.unwrap().id;
     let first = publish(&store, new(&project, Some("n"))).await;
     let rejected = store.create_browser(new(&project, Some("n")), Utc::now());
@@ -171,7 +170,7 @@ async fn name_is_unique_among_live_browsers_of_a_project() {
 
 #[tokio::test]
 async fn idempotency_key_is_free_again_after_its_window() {
-    let (_directory, store, project) = store().await;
+    let (_database, store, project) = store().await;
     let creation = Creation {
         key: "k".to_owned(),
         request_digest: [7; 32],
@@ -203,7 +202,7 @@ async fn idempotency_key_is_free_again_after_its_window() {
 
 #[tokio::test]
 async fn failed_start_leaves_no_row() {
-    let (_directory, store, project) = store().await;
+    let (_database, store, project) = store().await;
     let created = store
         .create_browser(new(&project, Some("n")), Utc::now())
         .await
@@ -218,7 +217,7 @@ async fn failed_start_leaves_no_row() {
 
 #[tokio::test]
 async fn purge_deletes_only_browsers_that_ended_before_the_limit() {
-    let (_directory, store, project) = store().await;
+    let (_database, store, project) = store().await;
     let (live, old) = (new(&project, None), new(&project, None));
     let (live, old) = (publish(&store, live).await, publish(&store, old).await);
     let then = Utc::now();
@@ -238,7 +237,7 @@ async fn purge_deletes_only_browsers_that_ended_before_the_limit() {
 
 #[tokio::test]
 async fn browser_is_closed_although_its_end_was_not_recorded_before() {
-    let (_directory, store, project) = store().await;
+    let (_database, store, project) = store().await;
     let browser = publish(&store, new(&project, Some("n"))).await;
     let now = Utc::now();
     let close = store.close_browser(&browser.id, EndReason::Idle, now);
@@ -258,12 +257,10 @@ async fn browser_is_closed_although_its_end_was_not_recorded_before() {
 
 #[tokio::test]
 async fn reopened_database_keeps_rows_and_one_default_project() {
-    let (directory, store, project) = store().await;
+    let (database, store, project) = store().await;
     let created = publish(&store, new(&project, None)).await;
     store.close().await.unwrap();
-    let store = Store::open_sqlite(&directory.path().join("b.db"))
-        .await
-        .unwrap();
+    let store = database.open().await;
     let default = store.default_project("default", Utc::now()).await.unwrap();
     assert_eq!(default.id, project);
     let listing = Listing {
@@ -277,7 +274,7 @@ async fn reopened_database_keeps_rows_and_one_default_project() {
 
 #[tokio::test]
 async fn concurrent_writers_all_succeed() {
-    let (_directory, store, project) = store().await;
+    let (_database, store, project) = store().await;
     let all = (0..50).map(|_| publish(&store, new(&project, None)));
     assert_eq!(futures::future::join_all(all).await.len(), 50);
 }

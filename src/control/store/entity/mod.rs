@@ -4,6 +4,7 @@
 pub mod api_key;
 pub mod browser;
 pub mod browser_tag;
+pub mod control_process;
 pub mod organization;
 pub mod project;
 pub mod purge_clock;

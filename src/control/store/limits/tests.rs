@@ -1,6 +1,6 @@
 //! Tests of the limits of projects.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use chrono::Utc;
 use deserr::errors::JsonError;
@@ -12,12 +12,12 @@ use crate::{
     api::{ids::BrowserId, viewport::Viewport},
     control::{
         browsers::state::EndReason,
-        store::{BrowserRow, CreateBrowserError, NewBrowserRow},
+        store::{BrowserRow, CreateBrowserError, NewBrowserRow, test_database::TestDatabase},
     },
 };
 
-async fn open(directory: &Path) -> (Store, ProjectId) {
-    let store = Store::open_sqlite(&directory.join("l.db")).await.unwrap();
+async fn open(database: &TestDatabase) -> (Store, ProjectId) {
+    let store = database.open().await;
     let project = store.default_project("default", Utc::now()).await.unwrap();
     (store, project.id)
 }
@@ -78,8 +78,8 @@ async fn end(store: &Store, id: &BrowserId) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_creations_reach_the_limit_exactly_and_an_ended_browser_frees_its_place() {
     for limit in [1_u32, 3, 8] {
-        let directory = tempfile::tempdir().unwrap();
-        let (store, project) = open(directory.path()).await;
+        let database = TestDatabase::create();
+        let (store, project) = open(&database).await;
         let change = limits(limit);
         store
             .change_project_limits(&project, &change)
@@ -107,8 +107,8 @@ async fn concurrent_creations_reach_the_limit_exactly_and_an_ended_browser_frees
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn limit_is_never_exceeded_while_browsers_start_and_end() {
     const LIMIT: u32 = 3;
-    let directory = tempfile::tempdir().unwrap();
-    let (store, project) = open(directory.path()).await;
+    let database = TestDatabase::create();
+    let (store, project) = open(&database).await;
     let change = limits(LIMIT);
     store
         .change_project_limits(&project, &change)
@@ -141,8 +141,8 @@ async fn limit_is_never_exceeded_while_browsers_start_and_end() {
 
 #[tokio::test]
 async fn own_limit_precedes_that_of_the_organization() {
-    let directory = tempfile::tempdir().unwrap();
-    let (store, project) = open(directory.path()).await;
+    let database = TestDatabase::create();
+    let (store, project) = open(&database).await;
     let default = async |sessions| {
         let limit = default_limit(sessions);
         store.set_default_project_limit(limit).await.unwrap();

@@ -1,12 +1,22 @@
 //! The history of the schema. A released migration is never edited; a change is a new file.
+//!
+//! The migrations of one start are applied in one transaction, on both databases: after a failure
+//! the schema is as before.
 
-use sea_orm_migration::prelude::*;
+use sea_orm::{
+    DatabaseConnection, DbBackend, EntityTrait, SqliteTransactionMode, TransactionOptions,
+    TransactionTrait,
+};
+use sea_orm_migration::{prelude::*, seaql_migrations};
+
+use super::{open_error::OpenFailure, postgres};
 
 mod m0001_projects_keys_browsers;
 mod m0002_replays;
 mod m0003_purge_clock;
 mod m0004_organization;
 mod m0006_api_key_records;
+mod m0007_control_process;
 
 pub(crate) struct Migrator;
 
@@ -19,50 +29,62 @@ impl MigratorTrait for Migrator {
             Box::new(m0003_purge_clock::Migration),
             Box::new(m0004_organization::Migration),
             Box::new(m0006_api_key_records::Migration),
+            Box::new(m0007_control_process::Migration),
         ]
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use chrono::Utc;
-    use sea_orm::{ConnectionTrait, Database, EntityTrait};
-
-    use super::*;
-    use crate::control::store::{
-        Store,
-        entity::{api_key, organization},
-    };
-
-    #[tokio::test]
-    async fn database_of_every_earlier_version_is_migrated() {
-        for applied in (1_u32..).take(Migrator::migrations().len() - 1) {
-            let directory = tempfile::tempdir().unwrap();
-            let file = directory.path().join("old.db");
-            let url = format!("sqlite:{}?mode=rwc", file.display());
-            let old = Database::connect(url).await.unwrap();
-            Migrator::up(&old, Some(applied)).await.unwrap();
-            let insert = "INSERT INTO projects (id, name, live_name, status, created_at, updated_at) \
-                VALUES ('proj_00000000000000000000000000', 'p', 'p', 'active', 0, 0)";
-            old.execute_unprepared(insert).await.unwrap();
-            let insert = "INSERT INTO api_keys (id, name, public_part, digest, created_at, updated_at) \
-                VALUES ('key_00000000000000000000000000', 'k', '0', x'00', 0, 0)";
-            old.execute_unprepared(insert).await.unwrap();
-            old.close().await.unwrap();
-
-            let store = Store::open_sqlite(&file).await.unwrap();
-            let found = store.find_project_named("p").await.unwrap();
-            assert!(found.is_some(), "{applied}");
-            let organization = organization::Entity::find().all(&store.db).await.unwrap();
-            assert_eq!(organization.len(), 1);
-            let key = api_key::Entity::find()
-                .one(&store.db)
-                .await
-                .unwrap()
-                .unwrap();
-            assert_eq!((key.name.as_str(), key.deleted_at), ("k", None));
-            store.default_project("default", Utc::now()).await.unwrap();
-            assert_eq!(store.purge_clock().await.unwrap(), None);
-        }
+/// Returns the names of the migrations that the schema lacks, in order. Changes nothing.
+pub(super) async fn pending<'c>(
+    db: impl IntoSchemaManagerConnection<'c>,
+) -> Result<Vec<String>, OpenFailure> {
+    let known = Migrator::migrations();
+    let known = || known.iter().map(|migration| migration.name());
+    let applied = applied(&SchemaManager::new(db)).await?;
+    if let Some(unknown) = applied
+        .iter()
+        .find(|name| !known().any(|known| known == *name))
+    {
+        return Err(OpenFailure::Newer(unknown.clone()));
     }
+    let pending = known().filter(|known| !applied.iter().any(|name| name == known));
+    Ok(pending.map(str::to_owned).collect())
 }
+
+/// Returns the names of the migrations that were applied, in the order of their names.
+async fn applied(manager: &SchemaManager<'_>) -> Result<Vec<String>, DbErr> {
+    let table = Migrator::migration_table_name().to_string();
+    if !manager.has_table(table).await? {
+        return Ok(Vec::new());
+    }
+    let rows = seaql_migrations::Entity::find();
+    let mut rows = rows.all(manager.get_connection()).await?;
+    rows.sort_by(|a, b| a.version.cmp(&b.version));
+    Ok(rows.into_iter().map(|row| row.version).collect())
+}
+
+/// Applies the pending migrations and returns their names. Of several processes that do this at
+/// once on PostgreSQL, one applies them, and the others wait for it. On SQLite the caller prevents
+/// that.
+pub(super) async fn migrate(db: &DatabaseConnection) -> Result<Vec<String>, OpenFailure> {
+    if pending(db).await?.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A SQLite transaction that begins with a read fails if another process writes before it does.
+    let options = TransactionOptions {
+        sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
+        ..TransactionOptions::default()
+    };
+    let transaction = db.begin_with_options(options).await?;
+    if db.get_database_backend() == DbBackend::Postgres {
+        postgres::lock_migration(&transaction).await?;
+    }
+    // Another process may have applied them meanwhile.
+    let pending = pending(&transaction).await?;
+    Migrator::up(&transaction, None).await?;
+    transaction.commit().await?;
+    Ok(pending)
+}
+
+#[cfg(test)]
+mod tests;

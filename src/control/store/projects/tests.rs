@@ -7,15 +7,14 @@ use futures::future::join_all;
 use super::*;
 use crate::{
     api::{ids::BrowserId, viewport::Viewport},
-    control::store::{CreateBrowserError, NewBrowserRow},
+    control::store::{CreateBrowserError, NewBrowserRow, test_database::TestDatabase},
 };
 
-async fn store() -> (tempfile::TempDir, Store, ProjectId) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("p.db");
-    let store = Store::open_sqlite(&path).await.unwrap();
+async fn store() -> (TestDatabase, Store, ProjectId) {
+    let database = TestDatabase::create();
+    let store = database.open().await;
     let project = store.default_project("default", Utc::now()).await.unwrap();
-    (directory, store, project.id)
+    (database, store, project.id)
 }
 
 fn browser(project: &ProjectId) -> NewBrowserRow {

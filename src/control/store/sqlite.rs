@@ -1,0 +1,61 @@
+//! Opens a SQLite database.
+
+use std::{path::Path, time::Duration};
+
+use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, DbErr};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+
+/// The longest wait of a statement for a write of another process to the same file.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The most connections to the database. Readers run in parallel in WAL mode; SQLite serializes
+/// writers in any case.
+const MAX_CONNECTIONS: u32 = 8;
+
+/// Opens the file at `path`, and creates it if it is missing.
+pub(super) async fn open(path: &Path) -> Result<DatabaseConnection, DbErr> {
+    connect(path, |sqlite| {
+        sqlite
+            .create_if_missing(true)
+            .foreign_keys(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            // In WAL mode this survives a crash of the process. Only a power failure can lose the
+            // last writes, and no local browser survives one either.
+            .synchronous(SqliteSynchronous::Normal)
+    })
+    .await
+}
+
+/// Opens the existing file at `path` without changing it.
+pub(super) async fn open_read_only(path: &Path) -> Result<DatabaseConnection, DbErr> {
+    connect(path, |sqlite| sqlite.read_only(true)).await
+}
+
+async fn connect(
+    path: &Path,
+    configure: fn(SqliteConnectOptions) -> SqliteConnectOptions,
+) -> Result<DatabaseConnection, DbErr> {
+    let file = path.to_owned();
+    let mut options = ConnectOptions::new("sqlite:");
+    options
+        .max_connections(MAX_CONNECTIONS)
+        .sqlx_logging(false)
+        .map_sqlx_sqlite_opts(move |sqlite| {
+            configure(sqlite.filename(&file).busy_timeout(BUSY_TIMEOUT))
+        });
+    Database::connect(options).await
+}
+
+/// Syncs SQLite's log to the disk and copies it into the database, so that neither a power failure
+/// nor damage to the log undoes what was written before. A failure is only logged: the log still
+/// has everything. Does nothing for another database.
+pub(super) async fn checkpoint(db: &DatabaseConnection) {
+    if db.get_database_backend() != DbBackend::Sqlite {
+        return;
+    }
+    // Waits for no other connection.
+    let copied = db.execute_unprepared("PRAGMA wal_checkpoint(PASSIVE)");
+    if let Err(error) = copied.await {
+        tracing::warn!(%error, "cannot copy the log into the database");
+    }
+}
