@@ -5,15 +5,22 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use berth::{
     agent::{self, logs::ProgramLog},
     cli::{
-        CheckCommand, Cli, CliError, Command, KeyCommand, LogGuard, LogSink, ServerName,
-        init_logging, print_error,
+        CheckCommand, Cli, CliError, Command, DatabaseCommand, KeyCommand, LogGuard, LogSink,
+        ServerName, init_logging, print_error,
     },
-    control, dev,
+    control::{
+        self,
+        database::{self, Verdict},
+    },
+    dev,
     system::{
         process::{allocator, environment, open_files},
         x11::clipboard,
     },
 };
+
+/// The exit code of `berth database check` if migrations are pending.
+const OUTDATED_EXIT_CODE: u8 = 3;
 
 /// Time for blocking calls to finish after all tasks have ended or timed out.
 const BLOCKING_GRACE_PERIOD: Duration = Duration::from_secs(1);
@@ -47,14 +54,14 @@ fn main() -> ExitCode {
     // The lines that are still queued come before the error.
     drop(log);
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => fail(&error),
     }
 }
 
-fn execute(cli: Cli, own_log: ProgramLog, guard: &LogGuard) -> Result<(), String> {
+fn execute(cli: Cli, own_log: ProgramLog, guard: &LogGuard) -> Result<ExitCode, String> {
     let log = &cli.common.log;
-    match cli.command {
+    let done = match cli.command {
         Command::Agent(settings) => serve(agent::run(&settings, own_log), guard),
         Command::Control(settings) => serve(control::run(&settings, agent::document(), log), guard),
         Command::Dev(settings) => serve(dev::run(&settings, log), guard),
@@ -66,6 +73,22 @@ fn execute(cli: Cli, own_log: ProgramLog, guard: &LogGuard) -> Result<(), String
             };
             run(creating, guard)
         }
+        Command::Database(DatabaseCommand::Migrate(options)) => {
+            let (database, applied) = run(async move { database::migrate(&options).await }, guard)?;
+            for migration in &applied {
+                println!("applied {migration}");
+            }
+            println!("{database}: {} migrations applied", applied.len());
+            Ok(())
+        }
+        Command::Database(DatabaseCommand::Check(options)) => {
+            let report = run(async move { database::check(&options).await }, guard)?;
+            return Ok(match database::print_report(&report) {
+                Verdict::Usable => ExitCode::SUCCESS,
+                Verdict::Outdated => ExitCode::from(OUTDATED_EXIT_CODE),
+                Verdict::Damaged => ExitCode::FAILURE,
+            });
+        }
         Command::Check(CheckCommand::Agent(settings)) => report_check(settings.check()),
         Command::Check(CheckCommand::Control(settings)) => report_check(settings.check(log)),
         Command::Check(CheckCommand::Dev(settings)) => report_check(settings.control.check(log)),
@@ -73,7 +96,8 @@ fn execute(cli: Cli, own_log: ProgramLog, guard: &LogGuard) -> Result<(), String
             ServerName::Agent => print_document(&agent::document()),
             ServerName::Control => print_document(&control::document(agent::document())),
         },
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// Runs a server.
@@ -90,10 +114,10 @@ fn serve<E: std::fmt::Display>(
 }
 
 /// Runs a command on a new runtime.
-fn run<E: std::fmt::Display>(
-    command: impl Future<Output = Result<(), E>>,
+fn run<T, E: std::fmt::Display>(
+    command: impl Future<Output = Result<T, E>>,
     log: &LogGuard,
-) -> Result<(), String> {
+) -> Result<T, String> {
     allocator::configure();
     open_files::raise_limit();
     allocator::start_trimming();

@@ -13,6 +13,10 @@ pub(super) const VARIABLE: &str = "BERTH_CONFIG";
 
 /// The command that has, for each server, a subcommand with the options of that server.
 const CHECK: &str = "check";
+/// The table of control, which also applies to the commands below.
+const CONTROL: &str = "control";
+/// The commands that use control's state directory and database. They know some of its options.
+const OF_CONTROL: [&str; 2] = ["key", "database"];
 
 /// A configuration file that cannot be applied.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +107,11 @@ fn apply_table(
             });
         }
         command = command.mut_subcommand(table, |subcommand| with_defaults(subcommand, &defaults));
+        for group in OF_CONTROL {
+            if table == CONTROL && command.find_subcommand(group).is_some() {
+                command = command.mut_subcommand(group, |group| with_known(group, &defaults));
+            }
+        }
     }
     Ok(command)
 }
@@ -116,6 +125,20 @@ fn with_defaults(subcommand: Command, defaults: &Defaults) -> Command {
             let values = values.clone();
             subcommand.mut_arg(id, |option| option.required(false).default_values(values))
         })
+}
+
+/// Adds to each subcommand the defaults of the options that it has.
+fn with_known(group: Command, defaults: &Defaults) -> Command {
+    group.mut_subcommands(|subcommand| {
+        let is_known = |id: &str| {
+            subcommand
+                .get_arguments()
+                .any(|option| option.get_id() == id)
+        };
+        let known = defaults.iter().filter(|(id, _)| is_known(id));
+        let known: Defaults = known.cloned().collect();
+        with_defaults(subcommand, &known)
+    })
 }
 
 fn defaults(
@@ -196,6 +219,26 @@ mod tests {
             listen(file, &["berth", "agent", "--listen", "option"]),
             "option"
         );
+    }
+
+    #[test]
+    fn table_of_control_applies_to_the_commands_of_its_database() {
+        let option = |id: &'static str| Arg::new(id).long(id);
+        let create = Command::new("create")
+            .arg(option("state"))
+            .arg(option("name"));
+        let command = Command::new("berth")
+            .subcommand(Command::new("control").args([option("state"), option("listen")]))
+            .subcommand(Command::new("key").subcommand(create));
+        let file = "[control]\nstate = \"/tmp\"\nlisten = \"x\""
+            .parse()
+            .unwrap();
+        let command = apply_table(command, &file, Path::new("berth.toml")).unwrap();
+        let matches = command.try_get_matches_from(["berth", "key", "create"]);
+        let matches = matches.unwrap();
+        let create = matches.subcommand().unwrap().1.subcommand().unwrap().1;
+        assert_eq!(create.get_one::<String>("state").unwrap(), "/tmp");
+        assert_eq!(create.get_one::<String>("name"), None);
     }
 
     #[test]

@@ -64,6 +64,9 @@ pub enum Command {
     /// Manage API keys
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Migrate or check the database of control
+    #[command(subcommand)]
+    Database(DatabaseCommand),
     /// Check the settings of a command without starting it
     #[command(subcommand)]
     Check(CheckCommand),
@@ -75,6 +78,14 @@ pub enum Command {
 pub enum KeyCommand {
     /// Create an API key and print its secret, which cannot be shown again
     Create(crate::control::key_create::KeyCreate),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DatabaseCommand {
+    /// Apply the migrations that the database lacks, as control does at its start
+    Migrate(crate::control::database::DatabaseOptions),
+    /// Check that the database can be used, without changing it
+    Check(crate::control::database::DatabaseOptions),
 }
 
 /// The command whose settings are checked.

@@ -128,7 +128,14 @@ fn options(command: &[&str]) -> BTreeSet<String> {
 fn configuration_lists_every_option() {
     let document = read("docs/configuration.md");
     let mut offences = Vec::new();
-    for command in [&["agent"][..], &["control"], &["dev"], &["key", "create"]] {
+    for command in [
+        &["agent"][..],
+        &["control"],
+        &["dev"],
+        &["key", "create"],
+        &["database", "check"],
+        &["database", "migrate"],
+    ] {
         let options = options(command);
         assert!(options.contains("state-dir"), "{command:?}: {options:?}");
         for option in options {
