@@ -39,7 +39,7 @@ export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) * 2)))
 # The number of cases that `make fuzz` runs of each target.
 FUZZ_CASES ?= 200000
 
-.PHONY: help setup build demo test test-fast soak fuzz bench lint fmt clean
+.PHONY: help setup build demo test test-postgres test-fast soak fuzz bench lint fmt clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -80,7 +80,15 @@ test: $(if $(v8_archive),$(v8_worker).snapshot) testbuild
 	@BERTH_TEST_PYTHON=$(venv)/bin/python $(if $(v8_archive),BERTH_TEST_V8_WORKER=$(v8_worker)) \
 		$(step) "Testing" "The failed tests are named above; to run one: make test T=its_name" \
 		scripts/nextest $(if $(CI),--profile ci)
+	@$(test_postgres)
 endif
+
+test_postgres = BERTH_TEST_PYTHON=$(venv)/bin/python $(step) "Testing control on PostgreSQL" \
+	"The failed tests are named above; to run one: make test-postgres T=its_name" scripts/nextest --profile postgres
+
+test-postgres: ## Run the tests of control on PostgreSQL, which is part of `make test`; T=its_name runs one
+test-postgres: testbuild
+	@$(test_postgres) $(T)
 
 test-fast: ## Run the tests that need no browser
 test-fast: nextest build

@@ -115,7 +115,15 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
         responses.push(metrics.text().await.unwrap());
     }
 
+    let database_url = dev
+        .variables()
+        .map_or("none, with SQLite".to_owned(), |it| it.1);
+    let database_password = dev
+        .postgres()
+        .map_or("none, with SQLite", |database| &database.password);
     let secrets = [
+        secret("the database's URL", &database_url),
+        secret("the database's password", database_password),
         secret("the first key", &dev.api_key),
         secret("a created key", &text(&made["key"])),
         secret("the browser's token", &jwt),

@@ -1,4 +1,5 @@
-//! Runs `berth dev` with its own state directory, on a free port.
+//! Runs `berth dev` with its own state directory, on a free port. In a run of the tests that has a
+//! PostgreSQL server, with a database there, else with SQLite.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,12 +9,13 @@ use std::process::{Command, ExitStatus, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
+use sea_orm::{ConnectionTrait, DatabaseConnection, Statement};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 
+use super::postgres::PostgresDatabase;
 use super::processes;
 use super::requests::wrong_fields;
 use super::wait::until;
@@ -27,20 +29,46 @@ pub struct Dev {
     state: State,
 }
 
-/// A state directory, which can be passed on to a second start.
-pub struct State(TempDir);
+/// A state directory and a database, which can be passed on to a second start.
+pub struct State {
+    directory: TempDir,
+    /// `None` for SQLite.
+    pub database: Option<PostgresDatabase>,
+}
 
 impl State {
     pub fn new() -> State {
-        State(TempDir::with_prefix("berth-test-").unwrap())
+        State::with(PostgresDatabase::create())
+    }
+
+    pub fn with(database: Option<PostgresDatabase>) -> State {
+        let directory = TempDir::with_prefix("berth-test-").unwrap();
+        State {
+            directory,
+            database,
+        }
     }
 
     pub fn path(&self) -> PathBuf {
-        self.0.path().join("state")
+        self.directory.path().join("state")
     }
 
     pub fn log(&self) -> PathBuf {
-        self.0.path().join("log")
+        self.directory.path().join("log")
+    }
+
+    /// Returns the variables that select the database.
+    pub fn variables(&self) -> Option<(&'static str, String)> {
+        let url = self.database.as_ref()?.url();
+        Some(("BERTH_DATABASE_URL", url))
+    }
+
+    /// Returns a command that uses the state directory and the database.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = berth(arguments);
+        command.arg("--state-dir").arg(self.path());
+        command.envs(self.variables());
+        command
     }
 }
 
@@ -54,7 +82,8 @@ impl Dev {
     }
 
     pub async fn start_in(state: State, options: &[&str]) -> Dev {
-        let command = command(&state.path(), options);
+        let mut command = command(&state.path(), options);
+        command.envs(state.variables());
         Dev::run(state, command).await
     }
 
@@ -62,7 +91,7 @@ impl Dev {
     pub async fn start_with_variable(name: &str, value: &str) -> Dev {
         let state = State::new();
         let mut command = command(&state.path(), &[]);
-        command.env(name, value);
+        command.envs(state.variables()).env(name, value);
         Dev::run(state, command).await
     }
 
@@ -73,14 +102,15 @@ impl Dev {
         let mut shell = without_settings("sh");
         let script = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
         shell.arg("-c").arg(script).arg(inner.get_program());
-        shell.args(inner.get_args());
+        shell.args(inner.get_args()).envs(state.variables());
         Dev::run(state, shell).await
     }
 
     /// Starts with a pipe as standard error that is not read. Returns its other end.
     pub async fn with_unread_stderr() -> (Dev, ChildStderr) {
         let state = State::new();
-        let command = command(&state.path(), &[]);
+        let mut command = command(&state.path(), &[]);
+        command.envs(state.variables());
         let mut dev = Dev::spawn(state, command, Stdio::piped()).await;
         let stderr = dev.child.stderr.take().unwrap();
         (dev, stderr)
@@ -160,17 +190,45 @@ impl Dev {
         self.state.path()
     }
 
+    /// Returns the variables that select the server's database, for other commands.
+    pub fn variables(&self) -> Option<(&'static str, String)> {
+        self.state.variables()
+    }
+
+    /// Returns the server's database, if it is on PostgreSQL.
+    pub fn postgres(&self) -> Option<&PostgresDatabase> {
+        self.state.database.as_ref()
+    }
+
     /// Makes the database reject updates of a browser to `state` until [`Dev::allow`].
     pub async fn refuse(&self, state: &str) {
-        self.sql(&format!(
-            "CREATE TRIGGER refuse BEFORE UPDATE ON browsers WHEN NEW.state = '{state}' \
-             BEGIN SELECT RAISE(ABORT, 'refused'); END"
-        ))
-        .await;
+        let condition = format!("NEW.state = '{state}'");
+        self.refuse_change("UPDATE ON browsers", &condition).await;
+    }
+
+    /// Makes the database reject a change of rows that meet a condition until [`Dev::allow`].
+    pub async fn refuse_change(&self, change: &str, condition: &str) {
+        let statement = match self.postgres() {
+            None => format!(
+                "CREATE TRIGGER refuse BEFORE {change} WHEN {condition} \
+                 BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
+            ),
+            Some(_) => format!(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql \
+                 AS $$ BEGIN RAISE EXCEPTION 'database or disk is full'; END $$; \
+                 CREATE TRIGGER refuse BEFORE {change} \
+                 FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION refuse()"
+            ),
+        };
+        self.sql(&statement).await;
     }
 
     pub async fn allow(&self) {
-        self.sql("DROP TRIGGER refuse").await;
+        let statement = match self.postgres() {
+            None => "DROP TRIGGER refuse",
+            Some(_) => "DROP FUNCTION refuse CASCADE",
+        };
+        self.sql(statement).await;
     }
 
     /// Runs a statement on the server's database.
@@ -184,7 +242,7 @@ impl Dev {
     pub async fn recorded_state(&self, browser: &str) -> String {
         let db = self.database().await;
         let query = format!("SELECT state FROM browsers WHERE id = '{browser}'");
-        let row = db.query_one_raw(Statement::from_string(DbBackend::Sqlite, query));
+        let row = db.query_one_raw(Statement::from_string(db.get_database_backend(), query));
         let row = row.await.unwrap().expect("a record");
         let state = row.try_get("", "state").unwrap();
         db.close().await.unwrap();
@@ -193,8 +251,11 @@ impl Dev {
 
     async fn database(&self) -> DatabaseConnection {
         let file = self.state_dir().join("berth.db");
-        let database = sea_orm::Database::connect(format!("sqlite:{}", file.display()));
-        database.await.unwrap()
+        let url = match self.postgres() {
+            Some(database) => database.url(),
+            None => format!("sqlite:{}", file.display()),
+        };
+        sea_orm::Database::connect(url).await.unwrap()
     }
 
     pub fn pid(&self) -> Pid {
@@ -251,7 +312,7 @@ impl Dev {
     }
 
     fn into_state(mut self) -> State {
-        std::mem::replace(&mut self.state, State::new())
+        std::mem::replace(&mut self.state, State::with(None))
     }
 }
 

@@ -8,6 +8,7 @@ pub mod files;
 pub mod live;
 pub mod page;
 pub mod painter;
+pub mod postgres;
 pub mod processes;
 pub mod python;
 pub mod recorder;

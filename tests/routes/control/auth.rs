@@ -16,7 +16,7 @@ async fn bound_key(dev: &Dev, project: &str) -> (String, String) {
         project,
         "--state-dir",
     ]);
-    command.arg(dev.state_dir());
+    command.arg(dev.state_dir()).envs(dev.variables());
     let created = print(command).await;
     assert!(created.status.success(), "{}", created.stderr);
     assert!(

@@ -218,6 +218,7 @@ async fn replay_is_404_for_other_projects_and_401_without_key() {
 
     let mut command = berth(&["key", "create", "--name", "k", "--project", "other"]);
     command.arg("--state-dir").arg(dev.state_dir());
+    command.envs(dev.variables());
     let other_project = print(command).await.stdout;
     for base in [&base[..], "/browsers/ours"] {
         for (method, path) in [
@@ -286,9 +287,9 @@ async fn replays_per_browser_are_limited() {
     let dev = Dev::start().await;
     let [full, other] = [dev.browser(json!({})).await, dev.browser(json!({})).await];
     dev.sql(&format!(
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) \
+        "WITH RECURSIVE n(i) AS (SELECT 1000 UNION ALL SELECT i + 1 FROM n WHERE i < 1999) \
          INSERT INTO replays (id, project_id, browser_id, state, started_at) \
-         SELECT 'rep_01jd' || printf('%022d', i), project_id, id, 'lost', i \
+         SELECT 'rep_01jd000000000000000000' || i, project_id, id, 'lost', i \
          FROM n, browsers WHERE id = '{}'",
         id(&full)
     ))

@@ -286,7 +286,7 @@ async fn session_routes_are_404_for_key_of_another_project() {
         "other",
         "--state-dir",
     ]);
-    command.arg(dev.state_dir());
+    command.arg(dev.state_dir()).envs(dev.variables());
     let created = print(command).await;
     assert!(created.status.success(), "{}", created.stderr);
     for id in [id(&browser), "ours"] {

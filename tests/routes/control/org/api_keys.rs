@@ -446,11 +446,8 @@ async fn key_whose_deletion_cannot_be_stored_is_denied_and_deleted_later() {
     let key = created.body["key"].as_str().unwrap();
     assert!(is_accepted(&dev, key).await);
     let path = format!("/org/api_keys/{}", id(&created.body));
-    dev.sql(
-        "CREATE TRIGGER refuse BEFORE UPDATE OF deleted_at ON api_keys \
-         BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END",
-    )
-    .await;
+    dev.refuse_change("UPDATE OF deleted_at ON api_keys", "true")
+        .await;
     for _ in 0..2 {
         let refused = dev.delete(&path).await;
         refused.assert_error(503, "unavailable");
