@@ -23,10 +23,11 @@ pub const USER_DATA: &str = "User data";
 pub const PROJECTS: &str = "Projects";
 pub const API_KEYS: &str = "API keys";
 pub const AUTHENTICATION: &str = "Authentication";
+pub const AUDIT_LOG: &str = "Audit log";
 pub const SERVER: &str = "Server";
 
 /// All groups. A server's document lists those that it has an operation of.
-pub const ALL: [Group; 16] = [
+pub const ALL: [Group; 17] = [
     Group {
         name: BROWSERS,
         description: "A browser is a Chromium with its own profile, display and files, run by an \
@@ -96,6 +97,11 @@ pub const ALL: [Group; 16] = [
     Group {
         name: AUTHENTICATION,
         description: "Inspect the credential of a request.",
+    },
+    Group {
+        name: AUDIT_LOG,
+        description: "Search and export the log of the requests that changed something, and of \
+            failed authentications. Requires an API key that is not bound to a project.",
     },
     Group {
         name: SERVER,

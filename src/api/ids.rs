@@ -96,6 +96,10 @@ id!(
     KeyId, "key_"
 );
 id!(
+    /// The id of an entry in the audit log.
+    AuditLogId, "log_"
+);
+id!(
     /// The id of a watch.
     WatchId, "watch_"
 );

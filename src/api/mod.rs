@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod api_keys;
+pub mod audit_logs;
 pub mod auth;
 pub mod automation;
 mod binary;

@@ -15,6 +15,8 @@
 //!   └── hosts: agents as child processes
 //! ```
 //!
+//! A request is recorded in the audit log ([`audit`]) when it has ended.
+//!
 //! The database and the blob store hold all state that survives a restart. In memory are only the
 //! handles of active browsers ([`browsers`]) and a cache of keys and projects ([`access_cache`]).
 //!
@@ -25,6 +27,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     ops::Deref,
     sync::Arc,
+    time::Duration,
 };
 
 use axum::{Router, extract::FromRef, middleware::from_fn_with_state};
@@ -43,6 +46,7 @@ use crate::{
 
 mod access_cache;
 pub mod activity;
+pub mod audit;
 pub mod blobs;
 pub mod browsers;
 pub mod database;
@@ -59,7 +63,9 @@ pub mod session_token;
 pub mod settings;
 pub mod state_dir;
 pub mod store;
+pub mod trusted_proxies;
 
+use audit::AuditLog;
 use blobs::BlobStore;
 use browsers::Browsers;
 use fleet::LocalFleet;
@@ -68,7 +74,10 @@ use projects::Projects;
 use proxy::Proxy;
 use purge::Purge;
 use replays::{ReplayError, Replays};
-use routes::sunset::{Sunset, enforce_sunset};
+use routes::{
+    auditing::Auditing,
+    sunset::{Sunset, enforce_sunset},
+};
 use session_token::SessionTokens;
 use settings::{Config, DatabaseConfig, Settings, SettingsError};
 use state_dir::{StateDir, StateDirError};
@@ -85,6 +94,8 @@ const DESCRIPTORS_PER_CONNECTION: usize = 3;
 const RESERVED_DESCRIPTORS: usize = 64;
 /// The descriptors for each browser: its agent's output, files, and control's own requests.
 const DESCRIPTORS_PER_BROWSER: usize = 8;
+/// The time in which the last records of the audit log must be stored, at the end of a shutdown.
+const AUDIT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Holds the secret that signs session tokens, so that tokens of an earlier run stay valid.
 const SESSION_SECRET_FILE: &str = "session-secret";
 /// The length of the secret, that of the signature's hash.
@@ -139,6 +150,7 @@ pub struct Services {
     pub replays: Replays,
     pub tokens: SessionTokens,
     pub proxy: Proxy,
+    pub audit: AuditLog,
     /// The token that is valid for the metrics only, if there is one.
     pub metrics_token: Option<StaticToken>,
     pub public_url: Option<Url>,
@@ -175,6 +187,7 @@ extract_services! {
     replays: Replays,
     tokens: SessionTokens,
     proxy: Proxy,
+    audit: AuditLog,
     shutdown: Shutdown,
 }
 
@@ -266,6 +279,7 @@ pub async fn start(
             keys: ApiKeys::new(store.clone(), shutdown.clone()),
             tokens: SessionTokens::new(&session_secret(&state_dir)?),
             proxy: Proxy::new(&shutdown, idle_connections(&config)),
+            audit: AuditLog::start(store.clone()),
             metrics_token: metrics_token.map(|token| StaticToken::new(Some(token))),
             projects,
             store,
@@ -342,7 +356,7 @@ impl Started {
         } = self;
         let metrics = Metrics::install();
         metrics.spawn_upkeep(&shutdown);
-        let router = router(&control, agent, metrics, sunset(&config));
+        let router = router(&control, agent, &config, metrics);
         let served = serve(listener, router, connection_limits(&config), &shutdown).await;
         // One grace period covers ending the browsers and draining tasks and connections.
         let stopping = tokio::time::timeout(config.shutdown_grace_period, async {
@@ -350,6 +364,7 @@ impl Started {
             shutdown.drain(config.shutdown_grace_period).await
         });
         let is_complete = stopping.await.unwrap_or(false);
+        control.audit.close(AUDIT_FLUSH_TIMEOUT).await;
         let process_lock = match process_lock {
             Some(task) if is_complete => task.await.ok(),
             _ => None,
@@ -395,15 +410,20 @@ fn connectable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn router(control: &Control, agent: OpenApi, metrics: Metrics, sunset: Sunset) -> Router {
+fn router(control: &Control, agent: OpenApi, config: &Config, metrics: Metrics) -> Router {
     let app = App {
         info: routes::API_INFO,
         open: routes::open().with_state(control.clone()),
         guarded: routes::guarded(agent).with_state(control.clone()),
     };
     let guard = from_fn_with_state(control.clone(), routes::auth::authenticate);
-    let sunset = from_fn_with_state(sunset, enforce_sunset);
-    app.router(metrics, |routes| routes.layer(guard).layer(sunset))
+    let proxies = config.trusted_proxies.clone();
+    let auditing = Auditing::new(control.audit.clone(), &app.document(), proxies);
+    let audit = from_fn_with_state(auditing, routes::auditing::record);
+    let sunset = from_fn_with_state(sunset(config), enforce_sunset);
+    app.router(metrics, |routes| {
+        routes.layer(guard).layer(audit).layer(sunset)
+    })
 }
 
 fn sunset(config: &Config) -> Sunset {

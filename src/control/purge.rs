@@ -38,9 +38,11 @@ pub struct Retention {
     pub records: Duration,
     /// The retention period of finished replays.
     pub replays: Duration,
+    /// The retention period of the audit log.
+    pub audit_log: Duration,
 }
 
-/// Deletes expired records and replays.
+/// Deletes expired records, replays and entries of the audit log.
 pub struct Purge {
     store: Store,
     replays: Replays,
@@ -104,6 +106,9 @@ impl Purge {
         report("deleted API keys", self.store.purge_api_keys(before).await);
         let before = clock.wall - self.retention.replays;
         report("replays", self.replays.delete_older_than(before).await);
+        let before = clock.wall - self.retention.audit_log;
+        let purged = self.store.purge_audit_records(before).await;
+        report("records of the audit log", purged);
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
     purge::Retention,
     state_dir::{StateDir, StateDirError},
     store::{PostgresConfig, UrlError},
+    trusted_proxies::{ProxyNetwork, TrustedProxies},
 };
 use crate::{
     system::cdp::chromium_flags::{ChromiumFlags, Variable},
@@ -58,6 +59,20 @@ pub struct Settings {
     /// Days for which a finished replay is retained (1–3650)
     #[arg(long, env = "BERTH_KEEP_REPLAY_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650), value_name = "DAYS")]
     pub keep_replay_days: u32,
+
+    /// Days for which the audit log is retained (1–3650)
+    #[arg(long, env = "BERTH_KEEP_AUDIT_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=3650), value_name = "DAYS")]
+    pub keep_audit_days: u32,
+
+    /// Addresses or networks of proxies in front of this server, separated by commas, whose
+    /// X-Forwarded-For is believed [default: none]
+    #[arg(
+        long,
+        env = "BERTH_TRUSTED_PROXIES",
+        value_delimiter = ',',
+        value_name = "ADDR|NETWORK"
+    )]
+    pub trusted_proxies: Vec<ProxyNetwork>,
 
     /// Total size of stored replays in MiB above which new recordings are refused (1–16777216)
     #[arg(long, env = "BERTH_REPLAYS_MB", default_value_t = 20_480, value_parser = clap::value_parser!(u64).range(1..=16_777_216), value_name = "MIB")]
@@ -184,6 +199,7 @@ pub struct Config {
     pub public_url: Option<Url>,
     pub shutdown_grace_period: Duration,
     pub retention: Retention,
+    pub trusted_proxies: TrustedProxies,
     /// The total size of stored replays above which new recordings are refused.
     pub replay_bytes: u64,
     /// The token that is valid for the metrics only.
@@ -305,7 +321,9 @@ impl Settings {
             retention: Retention {
                 records: days(self.keep_days),
                 replays: days(self.keep_replay_days),
+                audit_log: days(self.keep_audit_days),
             },
+            trusted_proxies: TrustedProxies::new(self.trusted_proxies.clone()),
             replay_bytes: self.replays_mb << 20,
             metrics_token: self.metrics_token()?,
             enforce_sunset: self.enforce_sunset,

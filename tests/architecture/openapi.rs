@@ -212,3 +212,20 @@ fn operation_ids_are_unique() {
         }
     }
 }
+
+#[test]
+fn operations_that_the_audit_log_names_exist() {
+    let sources = super::source::sources("src/control/routes/auditing");
+    let source = sources
+        .iter()
+        .find(|source| source.path.ends_with("operations.rs"));
+    let constants = source.unwrap().code.split("pub(super) struct").next();
+    let named: BTreeSet<&str> = constants.unwrap().split('"').skip(1).step_by(2).collect();
+    assert!(named.len() > 20, "{named:?}");
+    let document = document("control");
+    let ids: BTreeSet<&str> = operations(&document)
+        .filter_map(|(_, operation)| operation["operationId"].as_str())
+        .collect();
+    let missing: Vec<_> = named.difference(&ids).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}

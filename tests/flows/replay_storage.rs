@@ -266,6 +266,7 @@ impl ControlPlane {
         let retention = Retention {
             records: keep,
             replays: keep,
+            audit_log: keep,
         };
         let boot = BootTime {
             boot_id: boot.to_owned(),

@@ -9,7 +9,10 @@ use std::{
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::dev::{Answer, Dev};
+use crate::support::{
+    dev::{Answer, Dev},
+    wait::until,
+};
 
 /// Canaries in the requests of a client.
 const CODE: &str = "canary-of-the-code";
@@ -109,6 +112,7 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
             .to_string(),
     );
     responses.push(dev.get("/org/api_keys").await.body.to_string());
+    responses.extend(search_audit_log(&dev, &jwt).await);
     for credential in [&dev.api_key, METRICS_TOKEN] {
         let metrics = dev.anonymous(Method::GET, "/metrics");
         let metrics = metrics.bearer_auth(credential).send().await.unwrap();
@@ -216,6 +220,30 @@ async fn use_keyboard_and_clipboard(dev: &Dev, id: &str) -> Vec<String> {
         .await;
     assert_eq!(read.body, json!({"text": COPIED}));
     responses
+}
+
+/// Plants a key and a token in the path and headers of requests, and returns the audit log with
+/// these requests, searched and exported.
+async fn search_audit_log(dev: &Dev, jwt: &str) -> [String; 2] {
+    let path = format!("/org/api_keys/{}", dev.api_key);
+    dev.delete(&path).await.assert_error(404, "not_found");
+    let path = format!("/browsers/{jwt}/process/exec?q={QUERY}&jwt={jwt}");
+    let request = dev.anonymous(Method::POST, &path);
+    let request = request.header("User-Agent", format!("x {jwt}"));
+    Answer::of(request).await.assert_error(401, "unauthorized");
+    let window = "start=2020-01-01T00:00:00Z&end=2100-01-01T00:00:00Z";
+    let path = format!("/audit-logs?{window}&limit=100");
+    let listed = until("the requests in the audit log", async || {
+        let listed = dev.get(&path).await.body;
+        let redacted = |path: &str| listed.as_array().unwrap().iter().any(|e| e["path"] == path);
+        let is_complete =
+            redacted("/org/api_keys/[redacted]") && redacted("/browsers/[redacted]/process/exec");
+        is_complete.then(|| listed.to_string())
+    })
+    .await;
+    let path = format!("/audit-logs/export/chunk?{window}&format=jsonl");
+    let exported = dev.request(Method::GET, &path).send().await.unwrap();
+    [listed, exported.text().await.unwrap()]
 }
 
 fn text(value: &Value) -> String {

@@ -9,6 +9,8 @@ use self::auth::SESSION_PARAMETER;
 use super::{Control, store::StoreError};
 use crate::http::{ApiError, ApiInfo, SessionRoutes};
 
+mod audit_logs;
+pub mod auditing;
 pub mod auth;
 mod browsers;
 mod health;
@@ -72,6 +74,7 @@ pub fn open() -> OpenApiRouter<Control> {
 /// are forwarded to agents.
 pub fn guarded(agent: OpenApi) -> OpenApiRouter<Control> {
     let mut router = OpenApiRouter::new()
+        .merge(audit_logs::router())
         .merge(auth::router())
         .merge(browsers::router(agent))
         .merge(org::router());

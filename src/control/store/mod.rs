@@ -1,7 +1,7 @@
 //! The database of control. Only this module and its children use SQL.
 //!
-//! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`replays`], [`purge_clock`]: the
-//!   queries on each table.
+//! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`replays`], [`audit_logs`],
+//!   [`purge_clock`]: the queries on each table.
 //! - [`search`]: conditions that search for a text.
 //! - [`entity`]: the tables as sea-orm entities.
 //! - [`migration`]: the history of the schema.
@@ -19,6 +19,7 @@ use chrono::{DateTime, TimeZone, Utc};
 use sea_orm::{DatabaseConnection, EntityTrait};
 
 mod api_keys;
+mod audit_logs;
 mod browsers;
 mod check;
 mod constraints;

@@ -1,3 +1,4 @@
+mod audit_logs;
 mod auth;
 mod browsers;
 mod metrics;

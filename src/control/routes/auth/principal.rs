@@ -16,12 +16,13 @@ use super::{
     project::{RequestedProject, check_bound, select_project},
 };
 use crate::{
-    api::ids::ProjectId,
+    api::ids::{BrowserId, KeyId, ProjectId},
     control::{
         Control,
         browsers::BrowserError,
         keys::{Identity, KeyError},
         projects::ProjectScope,
+        routes::auditing::ActorCell,
         session_token::{Grant, Issuer, Scope},
     },
     http::{ApiError, ApiResult, LinkId, bearer_token},
@@ -35,6 +36,8 @@ pub const SESSION_PARAMETER: &str = "jwt";
 pub struct Principal {
     /// The project that the request is about.
     pub project: ProjectId,
+    /// The API key, or the one that the session token was issued for.
+    pub key: KeyId,
     /// The same project, unless it is the default of a request that selects none.
     pub selected_project: Option<ProjectId>,
     pub credential: Credential,
@@ -46,8 +49,11 @@ pub struct Principal {
 #[derive(Debug, Clone)]
 pub enum Credential {
     ApiKey(Identity),
-    /// The token of one of a browser's own URLs, with its scope.
-    SessionToken(Scope),
+    /// The token of one of a browser's own URLs.
+    SessionToken {
+        browser: BrowserId,
+        scope: Scope,
+    },
 }
 
 impl Principal {
@@ -60,7 +66,7 @@ impl Principal {
     pub fn api_key(&self) -> ApiResult<&Identity> {
         match &self.credential {
             Credential::ApiKey(identity) => Ok(identity),
-            Credential::SessionToken(_) => {
+            Credential::SessionToken { .. } => {
                 Err(ApiError::unauthorized("this route requires an API key"))
             }
         }
@@ -84,6 +90,9 @@ pub async fn authenticate(
     };
     let mut response = match authenticated {
         Ok(principal) => {
+            if let Some(actor) = request.extensions().get::<ActorCell>() {
+                actor.set(&principal);
+            }
             request.extensions_mut().insert(principal);
             next.run(request).await
         }
@@ -155,7 +164,11 @@ async fn verify_session_token(
     let principal = Principal {
         selected_project: Some(grant.project.clone()),
         project: grant.project,
-        credential: Credential::SessionToken(grant.scope),
+        credential: Credential::SessionToken {
+            browser: grant.browser,
+            scope: grant.scope,
+        },
+        key: identity.key,
         issuer: Issuer {
             key: identity.public_part,
             expires_at: identity.expires_at.min(longest).or(longest),
@@ -224,6 +237,7 @@ async fn verify_api_key(control: &Control, headers: &HeaderMap) -> ApiResult<Pri
         project,
         selected_project,
         issuer: Issuer::from(&identity),
+        key: identity.key.clone(),
         credential: Credential::ApiKey(identity),
     })
 }

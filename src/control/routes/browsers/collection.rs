@@ -1,7 +1,6 @@
 //! `/browsers`.
 
 use axum::extract::State;
-use http::StatusCode;
 use sha2::{Digest, Sha256};
 
 use super::{TAG, to_browser};
@@ -15,13 +14,13 @@ use crate::{
     control::{
         browsers::{Browsers, NewBrowser},
         routes::{
-            auth::Principal, idempotency::IdempotencyKey, paged::Paged,
+            auditing::Created, auth::Principal, idempotency::IdempotencyKey, paged::Paged,
             public_base_url::PublicBaseUrl,
         },
         session_token::SessionTokens,
         store::{Creation, Listing},
     },
-    http::{ApiError, ApiResult, Json, LargeJson, Query},
+    http::{ApiError, ApiResult, LargeJson, Query},
 };
 
 /// Size limit of a request to create a browser, in bytes.
@@ -55,12 +54,14 @@ pub(crate) async fn create(
     base_url: PublicBaseUrl,
     IdempotencyKey(key): IdempotencyKey,
     LargeJson(request): LargeJson<CreateBrowser, BODY_LIMIT>,
-) -> ApiResult<(StatusCode, Json<Browser>)> {
+) -> ApiResult<Created<Browser>> {
     let new = NewBrowser::from(request);
     let creation = key.map(|key| creation(key, &new)).transpose()?;
     let row = browsers.create(&principal.project, new, creation).await?;
-    let browser = to_browser(row, &principal, &tokens, &base_url);
-    Ok((StatusCode::CREATED, Json(browser)))
+    Ok(Created {
+        id: row.id.to_string(),
+        body: to_browser(row, &principal, &tokens, &base_url),
+    })
 }
 
 /// List browsers

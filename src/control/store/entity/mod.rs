@@ -2,6 +2,7 @@
 //! compare alike on every database.
 
 pub mod api_key;
+pub mod audit_log;
 pub mod browser;
 pub mod browser_tag;
 pub mod control_process;

@@ -15,6 +15,7 @@ mod m0001_projects_keys_browsers;
 mod m0002_replays;
 mod m0003_purge_clock;
 mod m0004_organization;
+mod m0005_audit_log;
 mod m0006_api_key_records;
 mod m0007_control_process;
 
@@ -28,6 +29,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0002_replays::Migration),
             Box::new(m0003_purge_clock::Migration),
             Box::new(m0004_organization::Migration),
+            Box::new(m0005_audit_log::Migration),
             Box::new(m0006_api_key_records::Migration),
             Box::new(m0007_control_process::Migration),
         ]

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::{ReplayContext, TAG};
 use crate::{
     api::{ErrorBody, replays::Replay},
-    control::replays::MAX_REPLAYS_PER_BROWSER,
+    control::{replays::MAX_REPLAYS_PER_BROWSER, routes::auditing::Created},
     http::{ApiError, ApiResult, Json, Path},
     request_scope::inherit,
 };
@@ -121,7 +121,11 @@ pub(crate) async fn start(
             .forward_and_record(&session, "/replays", created, request)
             .await?;
         Ok(match started {
-            Ok(row) => (created, Json(context.to_replay(row))).into_response(),
+            Ok(row) => Created {
+                id: row.id.to_string(),
+                body: context.to_replay(row),
+            }
+            .into_response(),
             Err(response) => response,
         })
     }));

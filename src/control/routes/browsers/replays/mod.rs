@@ -68,7 +68,10 @@ impl ReplayContext {
         // A token for the session is valid until the browser ends; a token for a replay longer.
         let ends_with_browser = matches!(
             forwarder.principal.credential,
-            Credential::SessionToken(Scope::Session)
+            Credential::SessionToken {
+                scope: Scope::Session,
+                ..
+            }
         );
         if ends_with_browser && !browser.is_active {
             return Err(BrowserError::NotFound.into());

@@ -55,7 +55,13 @@ pub(crate) async fn view(
     let credential = &context.forwarder.principal.credential;
     let token = match (credential, token_in(&url)) {
         // A link expires when it was meant to: viewing the page does not issue a new token.
-        (Credential::SessionToken(Scope::Replay(_)), Some(token)) => token,
+        (
+            Credential::SessionToken {
+                scope: Scope::Replay(_),
+                ..
+            },
+            Some(token),
+        ) => token,
         _ => context.replay_token(&row),
     };
     let content = match row.state {

@@ -2,7 +2,6 @@
 
 use axum::extract::State;
 use chrono::Utc;
-use http::StatusCode;
 
 use super::{TAG, to_api_key, to_created_key};
 use crate::{
@@ -17,7 +16,7 @@ use crate::{
     },
     control::{
         keys::ApiKeys,
-        routes::{auth::Principal, paged::Paged},
+        routes::{auditing::Created, auth::Principal, paged::Paged},
         store::{KeyListing, KeyOrder, KeyStatusFilter},
     },
     http::{ApiResult, Json, Query},
@@ -47,12 +46,15 @@ pub(crate) async fn create(
     State(keys): State<ApiKeys>,
     principal: Principal,
     Json(request): Json<CreateApiKey>,
-) -> ApiResult<(StatusCode, Json<ApiKeyWithSecret>)> {
+) -> ApiResult<Created<ApiKeyWithSecret>> {
     let expiry = request.expiry(Utc::now());
     let (caller, name) = (principal.api_key()?, request.name.as_str());
     let created = keys.create_for(caller, name, request.project_id, expiry);
     let created = created.await?;
-    Ok((StatusCode::CREATED, Json(to_created_key(created))))
+    Ok(Created {
+        id: created.0.row.id.to_string(),
+        body: to_created_key(created),
+    })
 }
 
 /// List API keys

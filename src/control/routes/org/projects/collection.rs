@@ -1,7 +1,6 @@
 //! `/org/projects`, and the deprecated `/projects`.
 
 use axum::extract::State;
-use http::StatusCode;
 
 use super::{TAG, to_project};
 use crate::{
@@ -12,7 +11,7 @@ use crate::{
     },
     control::{
         projects::Projects,
-        routes::{auth::Principal, paged::Paged},
+        routes::{auditing::Created, auth::Principal, paged::Paged},
         store::ProjectListing,
     },
     http::{ApiResult, Json, Query},
@@ -37,9 +36,13 @@ pub(crate) async fn create(
     State(projects): State<Projects>,
     principal: Principal,
     Json(request): Json<CreateProject>,
-) -> ApiResult<(StatusCode, Json<Project>)> {
+) -> ApiResult<Created<Project>> {
     let row = projects.create(principal.project_scope()?, &request.name);
-    Ok((StatusCode::CREATED, Json(to_project(row.await?))))
+    let row = row.await?;
+    Ok(Created {
+        id: row.id.to_string(),
+        body: to_project(row),
+    })
 }
 
 /// List projects
@@ -93,7 +96,7 @@ pub(crate) async fn create_deprecated(
     projects: State<Projects>,
     principal: Principal,
     request: Json<CreateProject>,
-) -> ApiResult<(StatusCode, Json<Project>)> {
+) -> ApiResult<Created<Project>> {
     create(projects, principal, request).await
 }
 

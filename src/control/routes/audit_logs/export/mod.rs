@@ -1,0 +1,3 @@
+//! `/audit-logs/export`.
+
+pub(super) mod chunk;

@@ -1,0 +1,234 @@
+//! Records requests in the audit log.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
+
+use axum::{
+    extract::{ConnectInfo, MatchedPath, Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
+    header::{AUTHORIZATION, HOST, USER_AGENT},
+    uri::Authority,
+};
+use serde::Serialize;
+use utoipa::openapi::OpenApi;
+
+use self::operations::{Operations, is_mutating};
+use super::auth::{Credential, Principal, token_in};
+use crate::{
+    api::audit_logs::AuthStrategy,
+    control::{
+        audit::{Actor, AuditLog, EndedRequest},
+        trusted_proxies::TrustedProxies,
+    },
+    http::{Json, RequestId},
+};
+
+mod operations;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// The status of a request whose client has disconnected before the response. Clients never see it.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+/// The action of a request with a method or path that the API does not have.
+const UNKNOWN_ACTION: &str = "unknown";
+const UNKNOWN_ROUTE: &str = "unmatched";
+
+/// The state of the middleware.
+#[derive(Clone)]
+pub struct Auditing(Arc<Inner>);
+
+struct Inner {
+    log: AuditLog,
+    operations: Operations,
+    proxies: TrustedProxies,
+}
+
+impl Auditing {
+    pub fn new(log: AuditLog, document: &OpenApi, proxies: TrustedProxies) -> Auditing {
+        Auditing(Arc::new(Inner {
+            log,
+            operations: Operations::of(document),
+            proxies,
+        }))
+    }
+}
+
+/// The actor of a request, an extension that is set once the request has authenticated.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ActorCell(Arc<OnceLock<Actor>>);
+
+impl ActorCell {
+    pub(super) fn set(&self, principal: &Principal) {
+        let browser = match &principal.credential {
+            Credential::ApiKey(_) => None,
+            Credential::SessionToken { browser, .. } => Some(browser.to_string()),
+        };
+        let _ = self.0.set(Actor {
+            key: principal.key.clone(),
+            browser,
+            project: principal.project.clone(),
+        });
+    }
+}
+
+/// A 201 with the new resource. Its id is recorded in the audit log.
+#[derive(Debug)]
+pub(crate) struct Created<T> {
+    pub id: String,
+    pub body: T,
+}
+
+/// The id of the resource that a request has created, an extension of its response.
+#[derive(Debug, Clone)]
+struct CreatedId(String);
+
+impl<T: Serialize> IntoResponse for Created<T> {
+    fn into_response(self) -> Response {
+        let mut response = (StatusCode::CREATED, Json(self.body)).into_response();
+        response.extensions_mut().insert(CreatedId(self.id));
+        response
+    }
+}
+
+/// Middleware that records requests that change something or read what is worth protecting, and
+/// those that fail to authenticate. Has to be outside of the authentication.
+pub async fn record(
+    State(auditing): State<Auditing>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let pending = PendingRecord::of(auditing, &mut request);
+    let response = next.run(request).await;
+    pending.finish(&response);
+    response
+}
+
+/// A request in progress. It is recorded when it ends, also if it ends without a response.
+struct PendingRecord {
+    auditing: Auditing,
+    started_at: Instant,
+    method: Method,
+    uri: Uri,
+    request_id: Option<RequestId>,
+    client: Option<IpAddr>,
+    user_agent: Option<HeaderValue>,
+    host: Option<HeaderValue>,
+    has_authorization: bool,
+    matched: Option<MatchedPath>,
+    actor: ActorCell,
+    is_finished: bool,
+}
+
+impl PendingRecord {
+    fn of(auditing: Auditing, request: &mut Request) -> PendingRecord {
+        let actor = ActorCell::default();
+        request.extensions_mut().insert(actor.clone());
+        let (headers, extensions) = (request.headers(), request.extensions());
+        let peer = extensions.get::<ConnectInfo<SocketAddr>>();
+        PendingRecord {
+            started_at: Instant::now(),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            request_id: extensions.get::<RequestId>().cloned(),
+            client: peer.map(|ConnectInfo(peer)| client(&auditing.0.proxies, *peer, headers)),
+            user_agent: headers.get(USER_AGENT).cloned(),
+            host: headers.get(HOST).cloned(),
+            has_authorization: headers.contains_key(AUTHORIZATION),
+            matched: extensions.get::<MatchedPath>().cloned(),
+            actor,
+            is_finished: false,
+            auditing,
+        }
+    }
+
+    fn finish(mut self, response: &Response) {
+        self.is_finished = true;
+        let created = response.extensions().get::<CreatedId>();
+        self.record(response.status().as_u16(), created);
+    }
+
+    fn record(&self, status: u16, created: Option<&CreatedId>) {
+        let path = self.uri.path();
+        let found = self.auditing.0.operations.find(&self.method, path);
+        let actor = self.actor.0.get();
+        let is_recorded = match (actor, found) {
+            (None, _) => matches!(status, 401 | 403),
+            (Some(_), Some(operation)) => operation.is_recorded,
+            (Some(_), None) => is_mutating(&self.method),
+        };
+        if !is_recorded {
+            return;
+        }
+        let matched = || {
+            self.matched
+                .as_ref()
+                .map_or(UNKNOWN_ROUTE, MatchedPath::as_str)
+        };
+        let resource = found.map(|operation| operation.resource_of(path));
+        let resource = match (resource, created) {
+            (Some(_), Some(CreatedId(id))) => {
+                let collection = path.trim_matches('/');
+                Some(format!("{collection}/{id}"))
+            }
+            (resource, _) => resource.map(str::to_owned),
+        };
+        let host = text_of(self.host.as_ref()).parse::<Authority>().ok();
+        self.auditing.0.log.record(&EndedRequest {
+            method: self.method.as_str(),
+            path,
+            route: found.map_or_else(matched, |operation| operation.route),
+            action: found.map_or(UNKNOWN_ACTION, |operation| operation.id),
+            resource: resource.as_deref(),
+            status,
+            duration: self.started_at.elapsed(),
+            client: self.client,
+            user_agent: text_of(self.user_agent.as_ref()),
+            domain: host.as_ref().map_or("", Authority::host),
+            auth_strategy: self.auth_strategy(),
+            actor,
+            request_id: self.request_id.as_ref().map_or("", RequestId::as_str),
+        });
+    }
+
+    fn auth_strategy(&self) -> AuthStrategy {
+        match self.has_authorization {
+            true => AuthStrategy::ApiKey,
+            false if token_in(&self.uri).is_some() => AuthStrategy::SessionToken,
+            false => AuthStrategy::None,
+        }
+    }
+}
+
+impl Drop for PendingRecord {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            let status = match std::thread::panicking() {
+                true => StatusCode::INTERNAL_SERVER_ERROR.as_u16(),
+                false => CLIENT_CLOSED_REQUEST,
+            };
+            self.record(status, None);
+        }
+    }
+}
+
+/// Returns the address of the client of a request.
+fn client(proxies: &TrustedProxies, peer: SocketAddr, headers: &HeaderMap) -> IpAddr {
+    let values = headers.get_all(FORWARDED_FOR).iter();
+    let forwarded: Vec<&str> = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .collect();
+    proxies.client_of(peer.ip(), forwarded.into_iter())
+}
+
+fn text_of(value: Option<&HeaderValue>) -> &str {
+    value
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}
