@@ -44,6 +44,11 @@ impl RateLimit {
         is_allowed
     }
 
+    /// Returns whether the actions so far have no influence on later ones.
+    pub(crate) fn is_idle(&self, now: Instant) -> bool {
+        self.drained_at.is_none_or(|at| at <= now)
+    }
+
     /// Returns when one more action would have finished, and by how much that exceeds the window.
     fn next(&self, now: Instant) -> (Instant, Duration) {
         let drained_at = self.drained_at.map_or(now, |at| at.max(now)) + self.interval;
@@ -62,9 +67,11 @@ mod tests {
         let now = Instant::now();
         let allowed = (0..1000).filter(|_| limit.try_acquire(now));
         assert_eq!(allowed.count(), 250);
+        assert!(!limit.is_idle(now));
         assert!(limit.try_acquire(now + Duration::from_millis(2)));
         assert!(!limit.try_acquire(now + Duration::from_millis(2)));
         let later = now + Duration::from_secs(60);
+        assert!(limit.is_idle(later));
         let allowed = (0..1000).filter(|_| limit.try_acquire(later));
         assert_eq!(allowed.count(), 250);
     }

@@ -15,7 +15,8 @@
 //!   └── hosts: agents as child processes
 //! ```
 //!
-//! A request is recorded in the audit log ([`audit`]) when it has ended.
+//! A request counts for its key ([`caller_limits`]) before it is handled, and is recorded in the
+//! audit log ([`audit`]) when it has ended.
 //!
 //! The database and the blob store hold all state that survives a restart. In memory are only the
 //! handles of active browsers ([`browsers`]) and a cache of keys and projects ([`access_cache`]).
@@ -49,6 +50,7 @@ pub mod activity;
 pub mod audit;
 pub mod blobs;
 pub mod browsers;
+pub mod caller_limits;
 pub mod database;
 pub mod fleet;
 pub mod key_create;
@@ -68,6 +70,7 @@ pub mod trusted_proxies;
 use audit::AuditLog;
 use blobs::BlobStore;
 use browsers::Browsers;
+use caller_limits::CallerLimits;
 use fleet::LocalFleet;
 use keys::{ApiKeys, random_hex};
 use projects::Projects;
@@ -151,6 +154,7 @@ pub struct Services {
     pub tokens: SessionTokens,
     pub proxy: Proxy,
     pub audit: AuditLog,
+    pub limits: CallerLimits,
     /// The token that is valid for the metrics only, if there is one.
     pub metrics_token: Option<StaticToken>,
     pub public_url: Option<Url>,
@@ -261,8 +265,8 @@ pub async fn start(
     let blobs = BlobStore::open_local(&state_dir.blobs(), replays::is_blob_key);
     let blobs = blobs.map_err(ControlError::Blobs)?;
     let orphaned = state_dir.orphaned_recordings();
-    let max_bytes = config.replay_bytes;
-    let replays = Replays::new(store.clone(), blobs, orphaned, max_bytes, shutdown.clone());
+    let quota = config.replay_quota;
+    let replays = Replays::new(store.clone(), blobs, orphaned, quota, shutdown.clone());
     let browsers = Browsers::new(store.clone(), fleet, replays.clone(), shutdown.clone());
     let gone = browsers.recover().await?;
     replays.recover().await?;
@@ -280,6 +284,7 @@ pub async fn start(
             tokens: SessionTokens::new(&session_secret(&state_dir)?),
             proxy: Proxy::new(&shutdown, idle_connections(&config)),
             audit: AuditLog::start(store.clone()),
+            limits: CallerLimits::new(config.caller_quota),
             metrics_token: metrics_token.map(|token| StaticToken::new(Some(token))),
             projects,
             store,
@@ -420,9 +425,10 @@ fn router(control: &Control, agent: OpenApi, config: &Config, metrics: Metrics) 
     let proxies = config.trusted_proxies.clone();
     let auditing = Auditing::new(control.audit.clone(), &app.document(), proxies);
     let audit = from_fn_with_state(auditing, routes::auditing::record);
+    let limit = from_fn_with_state(control.limits.clone(), routes::limiting::limit);
     let sunset = from_fn_with_state(sunset(config), enforce_sunset);
     app.router(metrics, |routes| {
-        routes.layer(guard).layer(audit).layer(sunset)
+        routes.layer(limit).layer(guard).layer(audit).layer(sunset)
     })
 }
 

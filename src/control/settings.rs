@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     net::SocketAddr,
+    num::NonZeroU32,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -11,7 +12,9 @@ use secrecy::SecretString;
 use url::Url;
 
 use super::{
+    caller_limits::CallerQuota,
     purge::Retention,
+    replays::ReplayQuota,
     state_dir::{StateDir, StateDirError},
     store::{PostgresConfig, UrlError},
     trusted_proxies::{ProxyNetwork, TrustedProxies},
@@ -77,6 +80,19 @@ pub struct Settings {
     /// Total size of stored replays in MiB above which new recordings are refused (1–16777216)
     #[arg(long, env = "BERTH_REPLAYS_MB", default_value_t = 20_480, value_parser = clap::value_parser!(u64).range(1..=16_777_216), value_name = "MIB")]
     pub replays_mb: u64,
+
+    /// Total size of a project's stored replays in MiB above which its new recordings are refused
+    /// (1–16777216) [default: no limit of its own]
+    #[arg(long, env = "BERTH_PROJECT_REPLAYS_MB", value_parser = clap::value_parser!(u64).range(1..=16_777_216), value_name = "MIB")]
+    pub project_replays_mb: Option<u64>,
+
+    /// Average number of requests of an API key per second (1–1000000)
+    #[arg(long, env = "BERTH_REQUESTS_PER_SECOND", default_value = "10000", value_parser = requests_per_second, value_name = "N")]
+    pub requests_per_second: NonZeroU32,
+
+    /// Maximum number of open WebSockets, event streams and long downloads of an API key (1–100000)
+    #[arg(long, env = "BERTH_MAX_STREAMS", default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..=100_000), value_name = "N")]
+    pub max_streams: u32,
 
     /// File with a bearer token for the metrics alone, readable by its owner only; alternative: the
     /// variable BERTH_METRICS_TOKEN
@@ -200,8 +216,8 @@ pub struct Config {
     pub shutdown_grace_period: Duration,
     pub retention: Retention,
     pub trusted_proxies: TrustedProxies,
-    /// The total size of stored replays above which new recordings are refused.
-    pub replay_bytes: u64,
+    pub replay_quota: ReplayQuota,
+    pub caller_quota: CallerQuota,
     /// The token that is valid for the metrics only.
     pub metrics_token: Option<SecretString>,
     /// Whether deprecated routes are gone from their sunset on.
@@ -324,7 +340,14 @@ impl Settings {
                 audit_log: days(self.keep_audit_days),
             },
             trusted_proxies: TrustedProxies::new(self.trusted_proxies.clone()),
-            replay_bytes: self.replays_mb << 20,
+            replay_quota: ReplayQuota {
+                total_bytes: self.replays_mb << 20,
+                project_bytes: self.project_replays_mb.map(|size| size << 20),
+            },
+            caller_quota: CallerQuota {
+                requests_per_second: self.requests_per_second,
+                streams: self.max_streams as usize,
+            },
             metrics_token: self.metrics_token()?,
             enforce_sunset: self.enforce_sunset,
             fleet: self.fleet.check(log, stop_deadlines)?,
@@ -354,6 +377,13 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+fn requests_per_second(text: &str) -> Result<NonZeroU32, String> {
+    let number = text.parse().ok().filter(|number| *number <= 1_000_000);
+    number
+        .and_then(NonZeroU32::new)
+        .ok_or_else(|| "must be a whole number from 1 to 1000000".to_owned())
 }
 
 fn days(count: u32) -> Duration {

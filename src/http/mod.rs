@@ -11,7 +11,7 @@
 //!   `json_text` (parsing without a tree), `fields` (one error per invalid field), `body` and
 //!   `multipart` (streamed bodies), `auth` and `local_only` (who may call).
 //! - Responding: `error` (the one error format), `ranges` (partial content), `sse` (event streams),
-//!   `page` (HTML pages).
+//!   `page` (HTML pages), `guarded_body` (what lasts until the end of a response).
 //! - Upgrades: `websocket` (sockets that end here), `tunnel` (sockets relayed to another server),
 //!   `websocket_frames` (frame boundaries within relayed bytes), `close_reason` (the close codes).
 //!
@@ -38,6 +38,7 @@ mod error;
 mod extract;
 mod fields;
 pub mod forward;
+mod guarded_body;
 mod json_body;
 mod json_text;
 mod lingering_close;
@@ -66,6 +67,7 @@ pub use connections::{ConnectionLimits, LinkId};
 pub use error::{ApiError, ApiResult, JSON_CONTENT_TYPE, PassThrough};
 pub use extract::{Json, LargeJson, Path, Query};
 pub use fields::{BoundsError, FieldErrors, Param};
+pub use guarded_body::GuardedBody;
 pub use json_body::JSON_BODY_LIMIT;
 pub use json_text::decode_json;
 pub use metrics::Metrics;

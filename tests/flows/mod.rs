@@ -1,6 +1,7 @@
 //! Behaviour across routes, processes and restarts.
 
 mod agent_recovers;
+mod caller_limits;
 mod cdp_clients;
 mod chromium_user;
 mod clients;

@@ -28,7 +28,10 @@ use berth::{
         browsers::state::EndReason,
         fleet::{AgentClient, ReplayClient},
         purge::{ClockReading, Purge, Retention, SUSPENSION},
-        replays::{MAX_REPLAYS_PER_BROWSER, Replays, is_blob_key, state::State as ReplayState},
+        replays::{
+            MAX_REPLAYS_PER_BROWSER, QuotaExceeded, ReplayQuota, Replays, is_blob_key,
+            state::State as ReplayState,
+        },
         store::{NewBrowserRow, ReplayRow, StateFilter, Store},
     },
     shutdown::Shutdown,
@@ -313,7 +316,11 @@ fn service(
 ) -> Replays {
     let blobs = BlobStore::open_local(&directory.path().join("blobs"), is_blob_key).unwrap();
     let orphans = directory.path().join("orphans");
-    Replays::new(store.clone(), blobs, orphans, room, shutdown.clone())
+    let quota = ReplayQuota {
+        total_bytes: room,
+        project_bytes: None,
+    };
+    Replays::new(store.clone(), blobs, orphans, quota, shutdown.clone())
 }
 
 async fn browser_of(store: &Store, project: &ProjectId) -> BrowserId {
@@ -631,10 +638,12 @@ async fn stored_replays_are_limited_by_quota() {
     let ids: Vec<ReplayId> = (1..=3)
         .map(|byte| agent.add_recording(&content(byte)))
         .collect();
-    assert!(control.replays.has_capacity().await.unwrap());
+    let exceeded = control.replays.exceeded_quota(&control.project).await;
+    assert_eq!(exceeded.unwrap(), None);
     agent.finish(&ids[0]);
     assert!(!control.collect(&client).await);
-    assert!(!control.replays.has_capacity().await.unwrap());
+    let exceeded = control.replays.exceeded_quota(&control.project).await;
+    assert_eq!(exceeded.unwrap(), Some(QuotaExceeded::Total));
     // A recording that was running is stored, unless it exceeds the quota by far: then it stays on
     // the agent.
     agent.finish(&ids[1]);

@@ -1,4 +1,4 @@
-//! Bodies of forwarded requests and responses. Each frame is forwarded as it arrives.
+//! Bodies of forwarded requests. Each frame is forwarded as it arrives.
 
 use std::{
     pin::Pin,
@@ -15,41 +15,6 @@ use tokio_util::sync::CancellationToken;
 /// The longest wait of a request body for the agent's `100 Continue`. It is sent without one after
 /// that (RFC 9110, section 10.1.1).
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// A body that holds a guard until it is dropped.
-pub(super) struct GuardedBody<B, G> {
-    body: B,
-    _guard: G,
-}
-
-impl<B, G> GuardedBody<B, G> {
-    pub(super) fn new(body: B, guard: G) -> Self {
-        Self {
-            body,
-            _guard: guard,
-        }
-    }
-}
-
-impl<B: Body + Unpin, G: Unpin> Body for GuardedBody<B, G> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
 
 /// The time at which a request body last made progress, from which the response timeout counts.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 //!
 //! - [`path`]: which paths may be forwarded.
 //! - [`headers`]: which headers an agent receives.
-//! - [`body`]: the bodies, which report their progress and keep the browser active.
+//! - [`body`]: the request bodies, which report their progress.
 //!
 //! ```text
 //! client ──▶ forward ──▶ HTTP request over a pooled connection ──▶ agent
@@ -29,12 +29,15 @@ use secrecy::SecretString;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use self::body::{GuardedBody, Progress, RequestBody};
+use self::body::{Progress, RequestBody};
 pub use self::path::{PathError, SessionPath};
-use super::activity::{Activity, ActivityGuard};
+use super::{
+    activity::{Activity, ActivityGuard},
+    caller_limits::StreamPermit,
+};
 use crate::{
     http::{
-        CloseCode, CloseReason, PassThrough, forward, is_websocket_upgrade,
+        CloseCode, CloseReason, GuardedBody, PassThrough, forward, is_websocket_upgrade,
         tunnel::{Tunnel, TunnelError},
     },
     shutdown::Shutdown,
@@ -152,6 +155,7 @@ impl Proxy {
     ) -> Result<Response, ProxyError> {
         let (parts, body) = request.into_parts();
         let mut headers = headers::for_agent(&parts, &target.token);
+        let permit = parts.extensions.get::<StreamPermit>().cloned();
         // An upgrade has no body.
         headers.remove(header::CONTENT_LENGTH);
         headers.remove(header::EXPECT);
@@ -162,7 +166,7 @@ impl Proxy {
             .on_upstream_closed(|| {
                 CloseReason::new(CloseCode::Failed, "the connection to the browser is lost")
             })
-            .hold(guard);
+            .hold((guard, permit));
         let response = tunnel
             .open(&mut Request::from_parts(parts, body), &self.shutdown)
             .await;

@@ -112,6 +112,24 @@ impl<E: Into<TransferError>> From<PutError<E>> for TransferError {
     }
 }
 
+/// The sizes of stored replays above which new recordings are refused.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplayQuota {
+    /// The size of all replays.
+    pub total_bytes: u64,
+    /// The size of the replays of one project, if that has a limit.
+    pub project_bytes: Option<u64>,
+}
+
+/// Why there is no room for a new recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaExceeded {
+    #[error("replay storage is full")]
+    Total,
+    #[error("replay storage of the project is full ({} MiB)", .0 >> 20)]
+    Project(u64),
+}
+
 /// The replay service. Clones share its state.
 #[derive(Clone)]
 pub struct Replays {
@@ -123,8 +141,7 @@ struct Inner {
     blobs: BlobStore,
     /// Holds the recordings of stopped hosts, one directory for each browser.
     orphaned: PathBuf,
-    /// The total size of stored replays above which new recordings are refused.
-    max_bytes: u64,
+    quota: ReplayQuota,
     shutdown: Shutdown,
     transfers: Semaphore,
     /// Ensures that one task at a time transfers a file. A task locks the replay after it has a
@@ -137,7 +154,7 @@ impl Replays {
         store: Store,
         blobs: BlobStore,
         orphaned: PathBuf,
-        max_bytes: u64,
+        quota: ReplayQuota,
         shutdown: Shutdown,
     ) -> Replays {
         Replays {
@@ -145,7 +162,7 @@ impl Replays {
                 store,
                 blobs,
                 orphaned,
-                max_bytes,
+                quota,
                 shutdown,
                 transfers: Semaphore::new(MAX_TRANSFERS),
                 locks: KeyedMutex::default(),
@@ -196,9 +213,21 @@ impl Replays {
         Ok(count >= MAX_REPLAYS_PER_BROWSER as u64)
     }
 
-    /// Returns whether the stored replays leave room for a new recording.
-    pub async fn has_capacity(&self) -> Result<bool, StoreError> {
-        Ok(self.inner.store.stored_replay_bytes().await? < self.inner.max_bytes)
+    /// Returns why the stored replays leave no room for a new recording of a project, or `None` if
+    /// they do.
+    pub async fn exceeded_quota(
+        &self,
+        project: &ProjectId,
+    ) -> Result<Option<QuotaExceeded>, StoreError> {
+        let Inner { store, quota, .. } = &*self.inner;
+        if store.stored_replay_bytes(None).await? >= quota.total_bytes {
+            return Ok(Some(QuotaExceeded::Total));
+        }
+        let Some(limit) = quota.project_bytes else {
+            return Ok(None);
+        };
+        let stored = store.stored_replay_bytes(Some(project)).await?;
+        Ok((stored >= limit).then_some(QuotaExceeded::Project(limit)))
     }
 
     /// Returns whether a replay of the browser is still to be fetched.
@@ -345,12 +374,12 @@ impl Replays {
         let Inner {
             store,
             blobs,
-            max_bytes,
+            quota,
             ..
         } = &*self.inner;
         // Recordings that were started below the limit are stored above it, up to twice the limit.
-        let total = store.stored_replay_bytes().await?.saturating_add(size);
-        if total > max_bytes.saturating_mul(2) {
+        let total = store.stored_replay_bytes(None).await?.saturating_add(size);
+        if total > quota.total_bytes.saturating_mul(2) {
             return Err(TransferError::StorageFull(size));
         }
         let limits = PutLimits {

@@ -15,6 +15,7 @@ pub mod auth;
 mod browsers;
 mod health;
 mod idempotency;
+pub mod limiting;
 mod org;
 mod paged;
 pub mod public_base_url;
@@ -25,8 +26,9 @@ pub const API_INFO: ApiInfo = ApiInfo {
     title: "Berth control",
     description: include_str!("introduction.md"),
     bearer: "An API key, such as `berth_…`",
-    // The headers that select a project can be malformed, or name one without access.
-    guard_errors: &[400, 403, 404],
+    // The headers that select a project can be malformed, or name one without access. A key has a
+    // limit of requests.
+    guard_errors: &[400, 403, 404, 429],
     session_routes: Some(SessionRoutes {
         prefix: "/browsers/{id}/",
         parameter: SESSION_PARAMETER,

@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, EntityTrait, ExprTrait, PaginatorTrait, QueryFilter, QueryOrder,
-    QuerySelect,
+    ActiveModelTrait, ColumnTrait, Condition, EntityTrait, ExprTrait, PaginatorTrait, QueryFilter,
+    QueryOrder, QuerySelect,
     sea_query::{Expr, OnConflict},
 };
 
@@ -272,13 +272,19 @@ impl Store {
         ids.into_iter().map(parse).collect()
     }
 
-    /// Returns the total size of the replays whose files the blob store must have.
-    pub async fn stored_replay_bytes(&self) -> Result<u64, StoreError> {
+    /// Returns the total size of the replays whose files the blob store must have, of one project
+    /// or of all.
+    pub async fn stored_replay_bytes(
+        &self,
+        project: Option<&ProjectId>,
+    ) -> Result<u64, StoreError> {
+        let of_project = project.map(|id| replay::Column::ProjectId.eq(id.to_string()));
         let bytes: Option<Option<i64>> = replay::Entity::find()
             .select_only()
             // PostgreSQL sums up to a decimal number of any size.
             .column_as(replay::Column::SizeBytes.sum().cast_as("bigint"), "bytes")
             .filter(replay::Column::State.eq(STORED))
+            .filter(Condition::all().add_option(of_project))
             .into_tuple()
             .one(&self.db)
             .await?;

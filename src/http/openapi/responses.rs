@@ -53,6 +53,11 @@ const SHARED_ERRORS: &[SharedError] = &[
         "The request body is not of a supported content type",
     ),
     error(
+        429,
+        "LimitExceeded",
+        "A limit of the API key, such as its requests per second, is exceeded",
+    ),
+    error(
         500,
         "InternalError",
         "An internal error; the server's log has the cause under the request id",

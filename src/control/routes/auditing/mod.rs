@@ -20,7 +20,10 @@ use serde::Serialize;
 use utoipa::openapi::OpenApi;
 
 use self::operations::{Operations, is_mutating};
-use super::auth::{Credential, Principal, token_in};
+use super::{
+    auth::{Credential, Principal, token_in},
+    limiting::Throttled,
+};
 use crate::{
     api::audit_logs::AuthStrategy,
     control::{
@@ -149,6 +152,10 @@ impl PendingRecord {
 
     fn finish(mut self, response: &Response) {
         self.is_finished = true;
+        // A caller beyond its limit must not fill the log.
+        if response.extensions().get::<Throttled>().is_some() {
+            return;
+        }
         let created = response.extensions().get::<CreatedId>();
         self.record(response.status().as_u16(), created);
     }

@@ -283,6 +283,33 @@ async fn recording_is_429_when_stored_replays_fill_the_quota() {
 }
 
 #[tokio::test]
+async fn recording_is_429_when_replays_of_its_project_fill_the_quota() {
+    let dev = Dev::with(&["--project-replays-mb", "1"]).await;
+    let mut command = berth(&["key", "create", "--name", "k", "--project", "other"]);
+    command.arg("--state-dir").arg(dev.state_dir());
+    let other_key = print(command).await.stdout.trim().to_owned();
+    let [full, next] = [dev.browser(json!({})).await, dev.browser(json!({})).await];
+    let as_other = |path: &str, body: Value| {
+        let request = dev.anonymous(Method::POST, path).bearer_auth(&other_key);
+        Answer::of(request.json(&body))
+    };
+    let other = as_other("/browsers", json!({"headless": true})).await.body;
+    add_finished(&dev, &full, &vec![0; 1 << 20]);
+    let deleted = dev.delete(&format!("/browsers/{}", id(&full))).await;
+    assert_eq!(deleted.status, 204);
+    let path = format!("/browsers/{}/replays", id(&next));
+    let refused = dev.post(&path, json!({})).await;
+    refused.assert_error(429, "limit_exceeded");
+    assert_ne!(refused.header("retry-after"), "");
+    let message = refused.body["message"].as_str().unwrap();
+    assert!(message.contains("project is full (1 MiB)"), "{message}");
+    // The other project has room; its browser only lacks a display.
+    let headless = as_other(&format!("/browsers/{}/replays", id(&other)), json!({})).await;
+    headless.assert_error(409, "no_display");
+    dev.finish().await;
+}
+
+#[tokio::test]
 async fn replays_per_browser_are_limited() {
     let dev = Dev::start().await;
     let [full, other] = [dev.browser(json!({})).await, dev.browser(json!({})).await];

@@ -105,8 +105,9 @@ pub(crate) async fn start(
 ) -> ApiResult<Response> {
     let session = context.forwarder.session(&id).await?;
     let replays = &context.replays;
-    if !replays.has_capacity().await? {
-        let message = "replay storage is full";
+    if let Some(exceeded) = replays.exceeded_quota(context.project()).await? {
+        metrics::counter!("berth_limit_refusals_total", "limit" => "replays").increment(1);
+        let message = exceeded.to_string();
         return Err(ApiError::limit_exceeded(message, CAPACITY_RETRY_DELAY));
     }
     if replays.is_full(&session.id).await? {
