@@ -20,7 +20,7 @@ use std::{sync::Arc, time::Duration};
 use chrono::Utc;
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Semaphore, SemaphorePermit, mpsc},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     task::{JoinError, JoinHandle},
     time::Instant,
 };
@@ -37,6 +37,7 @@ use super::store::{Store, StoreError};
 use crate::{
     api::audit_logs::{AuditLogFilter, AuditLogPosition, ExportFormat},
     rate_limit::RateLimit,
+    request_scope::inherit,
 };
 
 /// The most records that wait to be stored.
@@ -74,7 +75,7 @@ struct Inner {
     queue: mpsc::Sender<AuditRecord>,
     lost: Arc<LostRecords>,
     failed_authentications: Mutex<RateLimit>,
-    readers: Semaphore,
+    readers: Arc<Semaphore>,
     closing: CancellationToken,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -104,7 +105,7 @@ impl AuditLog {
                     FAILED_AUTHENTICATION_INTERVAL,
                     FAILED_AUTHENTICATION_WINDOW,
                 )),
-                readers: Semaphore::new(MAX_READERS),
+                readers: Arc::new(Semaphore::new(MAX_READERS)),
                 closing,
                 writer: Mutex::new(Some(tokio::spawn(writer.run()))),
             }),
@@ -133,24 +134,43 @@ impl AuditLog {
     /// Returns a page of up to `limit` records that match a filter.
     pub async fn list(
         &self,
-        filter: &AuditLogFilter,
-        position: Option<&AuditLogPosition>,
+        filter: AuditLogFilter,
+        position: Option<AuditLogPosition>,
         limit: u64,
     ) -> Result<AuditPage, AuditLogError> {
-        let _permit = self.reader()?;
-        self.page(filter, position, limit).await
+        let (this, permit) = (self.clone(), self.reader()?);
+        // A task, so that the query of a client that disconnects counts as long as it runs.
+        let reading = tokio::spawn(inherit(async move {
+            let _permit = permit;
+            this.page(&filter, position.as_ref(), limit).await
+        }));
+        reading.await?
     }
 
     /// Encodes up to `limit` records that match a filter. The chunk has fewer if they are longer
     /// than [`export::MAX_TEXT`].
     pub async fn export(
         &self,
+        filter: AuditLogFilter,
+        position: Option<AuditLogPosition>,
+        limit: u64,
+        format: ExportFormat,
+    ) -> Result<Chunk, AuditLogError> {
+        let (this, permit) = (self.clone(), self.reader()?);
+        let exporting = tokio::spawn(inherit(async move {
+            let _permit = permit;
+            this.chunk(&filter, position, limit, format).await
+        }));
+        exporting.await?
+    }
+
+    async fn chunk(
+        &self,
         filter: &AuditLogFilter,
         position: Option<AuditLogPosition>,
         limit: u64,
         format: ExportFormat,
     ) -> Result<Chunk, AuditLogError> {
-        let _permit = self.reader()?;
         let mut encoder = ChunkEncoder::new(format);
         let mut next = position;
         loop {
@@ -187,8 +207,8 @@ impl AuditLog {
         }
     }
 
-    fn reader(&self) -> Result<SemaphorePermit<'_>, AuditLogError> {
-        let permit = self.inner.readers.try_acquire();
+    fn reader(&self) -> Result<OwnedSemaphorePermit, AuditLogError> {
+        let permit = self.inner.readers.clone().try_acquire_owned();
         permit.map_err(|_| AuditLogError::Busy(MAX_READERS))
     }
 

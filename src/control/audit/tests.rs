@@ -62,7 +62,7 @@ async fn store() -> (tempfile::TempDir, Store) {
 
 /// Returns the resources of all records with their number.
 async fn resources(log: &AuditLog) -> Vec<(String, usize)> {
-    let page = log.list(&everything(), None, 100_000).await.unwrap();
+    let page = log.list(everything(), None, 100_000).await.unwrap();
     let mut resources: Vec<String> = page
         .records
         .into_iter()
@@ -130,7 +130,7 @@ async fn export_is_complete_in_every_format_and_chunk_size() {
     ] {
         let (mut ids, mut cursor) = (HashSet::new(), None);
         loop {
-            let chunk = log.export(&filter, cursor, limit, format).await;
+            let chunk = log.export(filter.clone(), cursor, limit, format).await;
             let chunk = chunk.unwrap();
             let digest = Sha256::digest(&chunk.body);
             let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -162,8 +162,8 @@ async fn readers_are_limited() {
     let (_directory, store) = store().await;
     let log = AuditLog::start(store);
     let permits: Vec<_> = (0..MAX_READERS).map(|_| log.reader().unwrap()).collect();
-    let refused = log.list(&everything(), None, 1).await;
+    let refused = log.list(everything(), None, 1).await;
     assert!(matches!(refused, Err(AuditLogError::Busy(MAX_READERS))));
     drop(permits);
-    log.list(&everything(), None, 1).await.unwrap();
+    log.list(everything(), None, 1).await.unwrap();
 }

@@ -44,8 +44,7 @@ pub(crate) async fn list(
 ) -> ApiResult<Response> {
     check_access(&principal)?;
     let limit = request.limit.get().into();
-    let page = log.list(&request.filter, request.page_token.as_ref(), limit);
-    let page = page.await?;
+    let page = log.list(request.filter, request.page_token, limit).await?;
     let entries: Vec<AuditLogEntry> = page.records.into_iter().map(Into::into).collect();
     let mut response = ([has_more(page.next.is_some())], Json(entries)).into_response();
     if let Some(next) = page.next {

@@ -55,7 +55,7 @@ pub(crate) async fn export(
 ) -> ApiResult<Response> {
     check_access(&principal)?;
     let limit = request.limit.get().into();
-    let chunk = log.export(&request.filter, request.cursor, limit, request.format);
+    let chunk = log.export(request.filter, request.cursor, limit, request.format);
     let chunk = chunk.await?;
     let media_type = match request.format {
         ExportFormat::JsonLines => "application/x-ndjson",
