@@ -79,6 +79,7 @@ use purge::Purge;
 use replays::{ReplayError, Replays};
 use routes::{
     auditing::Auditing,
+    guard::Guard,
     sunset::{Sunset, enforce_sunset},
 };
 use session_token::SessionTokens;
@@ -421,15 +422,14 @@ fn router(control: &Control, agent: OpenApi, config: &Config, metrics: Metrics) 
         open: routes::open().with_state(control.clone()),
         guarded: routes::guarded(agent).with_state(control.clone()),
     };
-    let guard = from_fn_with_state(control.clone(), routes::auth::authenticate);
     let proxies = config.trusted_proxies.clone();
-    let auditing = Auditing::new(control.audit.clone(), &app.document(), proxies);
-    let audit = from_fn_with_state(auditing, routes::auditing::record);
-    let limit = from_fn_with_state(control.limits.clone(), routes::limiting::limit);
+    let guard = Guard {
+        control: control.clone(),
+        auditing: Auditing::new(control.audit.clone(), &app.document(), proxies),
+    };
+    let guard = from_fn_with_state(guard, routes::guard::guard);
     let sunset = from_fn_with_state(sunset(config), enforce_sunset);
-    app.router(metrics, |routes| {
-        routes.layer(limit).layer(guard).layer(audit).layer(sunset)
-    })
+    app.router(metrics, |routes| routes.layer(guard).layer(sunset))
 }
 
 fn sunset(config: &Config) -> Sunset {

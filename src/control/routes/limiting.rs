@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use axum::{
     body::{Body, HttpBody},
-    extract::{Request, State},
+    extract::Request,
     middleware::Next,
     response::{IntoResponse, Response},
 };
 use http::Method;
 
-use super::auth::Principal;
 use crate::{
+    api::ids::KeyId,
     control::caller_limits::{CallerLimitError, CallerLimits},
     http::{ApiError, GuardedBody, is_websocket_upgrade},
 };
@@ -27,28 +27,24 @@ const LONG_BODY: u64 = 1 << 20;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Throttled;
 
-/// Middleware behind the authentication: rejects requests beyond the limits of their key.
+/// Runs an authenticated request of a key, or rejects it if it exceeds a limit of the key.
 ///
 /// A stream is a WebSocket, or a response to GET whose length is unknown or more than
 /// [`LONG_BODY`]. A response that turns out to be one too many is dropped: the request was a read,
 /// which a client may repeat.
-pub async fn limit(
-    State(limits): State<CallerLimits>,
+pub(super) async fn run_within_limits(
+    limits: &CallerLimits,
+    key: &KeyId,
     mut request: Request,
     next: Next,
 ) -> Response {
-    // The metrics token is no key.
-    let principal = request.extensions().get::<Principal>();
-    let Some(key) = principal.map(|principal| principal.key.clone()) else {
-        return next.run(request).await;
-    };
-    if let Err(error) = limits.count_request(&key) {
+    if let Err(error) = limits.count_request(key) {
         let mut response = ApiError::from(error).into_response();
         response.extensions_mut().insert(Throttled);
         return response;
     }
     if is_websocket_upgrade(&request) {
-        return match limits.open_stream(&key) {
+        return match limits.open_stream(key) {
             Ok(permit) => {
                 // What serves the WebSocket takes it over.
                 request.extensions_mut().insert(permit);
@@ -62,7 +58,7 @@ pub async fn limit(
     if !is_read || !is_stream(&response) {
         return response;
     }
-    match limits.open_stream(&key) {
+    match limits.open_stream(key) {
         Ok(permit) => response.map(|body| Body::new(GuardedBody::new(body, permit))),
         Err(error) => ApiError::from(error).into_response(),
     }

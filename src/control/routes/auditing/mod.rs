@@ -7,8 +7,7 @@ use std::{
 };
 
 use axum::{
-    extract::{ConnectInfo, MatchedPath, Request, State},
-    middleware::Next,
+    extract::{ConnectInfo, MatchedPath, Request},
     response::{IntoResponse, Response},
 };
 use http::{
@@ -42,7 +41,7 @@ const CLIENT_CLOSED_REQUEST: u16 = 499;
 const UNKNOWN_ACTION: &str = "unknown";
 const UNKNOWN_ROUTE: &str = "unmatched";
 
-/// The state of the middleware.
+/// Decides which requests are recorded, and how. Clones share its state.
 #[derive(Clone)]
 pub struct Auditing(Arc<Inner>);
 
@@ -59,6 +58,11 @@ impl Auditing {
             operations: Operations::of(document),
             proxies,
         }))
+    }
+
+    /// Notes what is recorded of a request when it ends.
+    pub(super) fn begin(&self, request: &mut Request) -> PendingRecord {
+        PendingRecord::of(self.clone(), request)
     }
 }
 
@@ -99,21 +103,8 @@ impl<T: Serialize> IntoResponse for Created<T> {
     }
 }
 
-/// Middleware that records requests that change something or read what is worth protecting, and
-/// those that fail to authenticate. Has to be outside of the authentication.
-pub async fn record(
-    State(auditing): State<Auditing>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let pending = PendingRecord::of(auditing, &mut request);
-    let response = next.run(request).await;
-    pending.finish(&response);
-    response
-}
-
 /// A request in progress. It is recorded when it ends, also if it ends without a response.
-struct PendingRecord {
+pub(super) struct PendingRecord {
     auditing: Auditing,
     started_at: Instant,
     method: Method,
@@ -150,7 +141,9 @@ impl PendingRecord {
         }
     }
 
-    fn finish(mut self, response: &Response) {
+    /// Records the request, if it changes something, reads what is worth protecting, or has failed
+    /// to authenticate.
+    pub(super) fn finish(mut self, response: &Response) {
         self.is_finished = true;
         // A caller beyond its limit must not fill the log.
         if response.extensions().get::<Throttled>().is_some() {

@@ -9,7 +9,8 @@ mod metrics;
 mod principal;
 mod project;
 
-pub use principal::{Credential, Principal, SESSION_PARAMETER, authenticate, token_in};
+pub(super) use principal::authenticate;
+pub use principal::{Credential, Principal, SESSION_PARAMETER, token_in};
 
 pub fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new().routes(routes!(context::get))

@@ -5,7 +5,7 @@
 //! the API key that it was issued for. The metrics have rules of their own ([`super::metrics`]).
 
 use axum::{
-    extract::{FromRequestParts, Request, State},
+    extract::{FromRequestParts, Request},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -22,7 +22,7 @@ use crate::{
         browsers::BrowserError,
         keys::{Identity, KeyError},
         projects::ProjectScope,
-        routes::auditing::ActorCell,
+        routes::{auditing::ActorCell, limiting::run_within_limits},
         session_token::{Grant, Issuer, Scope},
     },
     http::{ApiError, ApiResult, LinkId, bearer_token},
@@ -73,28 +73,29 @@ impl Principal {
     }
 }
 
-/// Middleware that rejects requests without a valid credential for their route.
-pub async fn authenticate(
-    State(control): State<Control>,
+/// Runs a request if it has a valid credential for its route, within the limits of its key.
+pub(in crate::control::routes) async fn authenticate(
+    control: &Control,
     mut request: Request,
     next: Next,
 ) -> ApiResult<Response> {
     if request.uri().path() == METRICS_PATH {
-        authorize_metrics(&control, request.headers()).await?;
+        authorize_metrics(control, request.headers()).await?;
         return Ok(next.run(request).await);
     }
     let token = session_token(&request);
     let authenticated = match &token {
-        Some(token) => authenticate_link(&control, token, &mut request).await,
-        None => verify_api_key(&control, request.headers()).await,
+        Some(token) => authenticate_link(control, token, &mut request).await,
+        None => verify_api_key(control, request.headers()).await,
     };
     let mut response = match authenticated {
         Ok(principal) => {
             if let Some(actor) = request.extensions().get::<ActorCell>() {
                 actor.set(&principal);
             }
+            let key = principal.key.clone();
             request.extensions_mut().insert(principal);
-            next.run(request).await
+            run_within_limits(&control.limits, &key, request, next).await
         }
         Err(error) => error.into_response(),
     };
