@@ -91,7 +91,7 @@ async fn total_size_of_replays_is_summed() {
     };
     let database = TestDatabase::create();
     let store = database.open().await;
-    assert_eq!(store.stored_replay_bytes().await.unwrap(), 0);
+    assert_eq!(store.stored_replay_bytes(None).await.unwrap(), 0);
     let project = store
         .default_project("default", Utc::now())
         .await
@@ -109,7 +109,7 @@ async fn total_size_of_replays_is_summed() {
         let states = (State::Recording, State::Stored);
         assert!(store.move_replay(&id, states, &end).await.unwrap());
     }
-    assert_eq!(store.stored_replay_bytes().await.unwrap(), 3 << 40);
+    assert_eq!(store.stored_replay_bytes(None).await.unwrap(), 3 << 40);
 }
 
 #[tokio::test]
