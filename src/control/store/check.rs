@@ -9,7 +9,8 @@ use sea_orm::{
 
 use super::{
     entity::{
-        api_key, browser, browser_tag, control_process, organization, project, purge_clock, replay,
+        api_key, audit_log, browser, browser_tag, control_process, organization, project,
+        purge_clock, replay,
     },
     migration,
     open_error::{OpenError, OpenFailure},
@@ -89,6 +90,7 @@ async fn tables(db: &DatabaseConnection) -> Result<Vec<(String, u64)>, DbErr> {
         table::<browser::Entity>(db).await?,
         table::<browser_tag::Entity>(db).await?,
         table::<replay::Entity>(db).await?,
+        table::<audit_log::Entity>(db).await?,
         table::<purge_clock::Entity>(db).await?,
         table::<control_process::Entity>(db).await?,
     ])
