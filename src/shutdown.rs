@@ -2,12 +2,16 @@
 //!
 //! ```text
 //! request() or a signal ─▶ token cancelled ─▶ tasks end ─▶ drain() returns
-//!                                          second signal ─▶ exit at once
+//!            │                             second signal ─▶ exit at once
+//!            └─▶ parts: the shutdown of a part is requested with that of the whole, or alone
 //! ```
 
 use std::{
     future::Future,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -22,17 +26,34 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 const FORCED_EXIT_CODE: i32 = 130;
 
 /// The shutdown signal of a server and the tasks that it waits for.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Shutdown {
     token: CancellationToken,
     requested_at: Arc<OnceLock<Instant>>,
     tasks: TaskTracker,
+    /// The tasks of connections, which may take a moment longer to close than the part.
+    connections: TaskTracker,
+    /// Whether only this part of the server ends, and nothing of it is used again.
+    is_discarded: Arc<AtomicBool>,
+}
+
+impl Default for Shutdown {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Shutdown {
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        let tasks = TaskTracker::new();
+        Self {
+            token: CancellationToken::new(),
+            requested_at: Arc::default(),
+            connections: tasks.clone(),
+            tasks,
+            is_discarded: Arc::default(),
+        }
     }
 
     /// Returns a shutdown that SIGTERM or SIGINT requests; a second signal exits the process.
@@ -54,10 +75,41 @@ impl Shutdown {
         Ok(shutdown)
     }
 
+    /// Returns the shutdown of a part of the server. It is requested with this one, or before it.
+    /// Draining this one also waits for the tasks of the part.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        let part = Self {
+            token: self.token.child_token(),
+            connections: self.connections.clone(),
+            ..Self::new()
+        };
+        let (token, tasks) = (part.token.clone(), part.tasks.clone());
+        self.spawn(async move {
+            token.cancelled().await;
+            tasks.close();
+            tasks.wait().await;
+        });
+        part
+    }
+
     /// Requests the shutdown.
     pub fn request(&self) {
         self.requested_at.get_or_init(Instant::now);
         self.token.cancel();
+    }
+
+    /// Requests the shutdown of a part that nothing uses again: its processes are killed instead of
+    /// being asked to end.
+    pub fn discard(&self) {
+        self.is_discarded.store(true, Ordering::Relaxed);
+        self.request();
+    }
+
+    /// Returns whether the part is discarded, instead of ending with the server.
+    #[must_use]
+    pub fn is_discarded(&self) -> bool {
+        self.is_discarded.load(Ordering::Relaxed)
     }
 
     #[must_use]
@@ -68,6 +120,14 @@ impl Shutdown {
     /// Resolves when the shutdown is requested.
     pub async fn requested(&self) {
         self.token.cancelled().await;
+    }
+
+    /// Resolves when the part is discarded.
+    pub async fn discarded(&self) {
+        self.requested().await;
+        if !self.is_discarded() {
+            std::future::pending().await
+        }
     }
 
     /// Waits for `delay`. Returns false, without waiting longer, when the shutdown is requested.
@@ -112,6 +172,16 @@ impl Shutdown {
         self.tasks.spawn(task)
     }
 
+    /// Spawns the task of a connection, which [`Self::drain`] of the whole server waits for, but
+    /// that of a part does not.
+    pub fn spawn_connection<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.connections.spawn(task)
+    }
+
     /// Waits for all tasks, for `grace_period` at most; returns whether all have ended.
     pub async fn drain(&self, grace_period: Duration) -> bool {
         self.tasks.close();
@@ -131,6 +201,24 @@ async fn either_signal(term: &mut Signal, int: &mut Signal) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn part_ends_alone_or_with_the_whole_which_waits_for_it() {
+        const LONG: Duration = Duration::from_secs(3600);
+        let whole = Shutdown::new();
+        let (first, second) = (whole.part(), whole.part());
+        first.discard();
+        assert!(first.drain(LONG).await);
+        assert!(first.is_discarded() && !whole.is_requested() && !second.is_requested());
+        let (finish, finished) = tokio::sync::oneshot::channel::<()>();
+        second.spawn(finished);
+        whole.request();
+        assert!(second.is_requested() && !second.is_discarded());
+        let mut draining = Box::pin(whole.drain(LONG));
+        assert!(futures::poll!(&mut draining).is_pending());
+        drop(finish);
+        assert!(draining.await);
+    }
 
     #[tokio::test]
     async fn deadline_of_a_requested_shutdown_replaces_the_timeout() {

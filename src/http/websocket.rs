@@ -87,7 +87,7 @@ where
         .write_buffer_size(limits.write_buffer)
         .max_write_buffer_size(limits.max_write_buffer)
         .on_upgrade(async move |socket| {
-            shutdown.spawn(async move {
+            shutdown.spawn_connection(async move {
                 let _permit = permit;
                 serve(socket).await;
             });
