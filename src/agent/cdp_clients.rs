@@ -64,6 +64,11 @@ impl CdpClients {
         }
     }
 
+    /// Returns the number of connected or waiting clients.
+    pub fn count(&self) -> usize {
+        self.limit - self.connections.available_permits()
+    }
+
     /// Acquires a permit, then waits until Chromium is ready. The permit is acquired first so that
     /// the number of waiting clients is bounded as well.
     pub async fn admit(&self) -> Result<Admitted, AdmitError> {

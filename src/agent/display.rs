@@ -103,7 +103,7 @@ impl Display {
         } else {
             (viewport.width, viewport.height)
         };
-        let authority = config.state_dir.display_authority();
+        let authority = config.session_dir.display_authority();
         let cookie = write_authority(&authority)?;
         let reserved = tokio::task::spawn_blocking(DisplayNumber::reserve).await;
         let reserved = reserved.map_err(io::Error::other)??;

@@ -7,6 +7,9 @@
 //! routes (decode, one call, encode)
 //!   |
 //!   v
+//! Sessions: the current Services, and prepared ones
+//!   |
+//!   v
 //! Services: automation  cdp_clients  computer  live  replays  user_data  process  fs  logs ...
 //!   |  (each service owns its state and the tasks that change it)
 //!   v
@@ -25,7 +28,9 @@ use std::{
 };
 
 use axum::{Router, extract::FromRef, middleware::from_fn_with_state};
+use nix::unistd::Uid;
 use tokio::net::TcpListener;
+use tower::service_fn;
 use utoipa::openapi::OpenApi;
 
 use crate::{
@@ -34,7 +39,7 @@ use crate::{
     state_dir::FileLock,
     system::{
         files::watcher::SharedWatcher,
-        process::{open_files, session::Credentials, tree},
+        process::{dedicated_uid, open_files, session::Credentials, tree},
     },
 };
 
@@ -52,6 +57,8 @@ pub mod process;
 pub mod replays;
 pub mod routes;
 pub mod screenshots;
+pub mod session_dir;
+pub mod sessions;
 pub mod settings;
 pub mod state_dir;
 pub mod user_data;
@@ -75,7 +82,8 @@ use logs::{Logs, ProgramLog};
 use process::Processes;
 use replays::Replays;
 use screenshots::Screenshots;
-use settings::Config;
+use sessions::{Sessions, Taints, scope::SessionScope};
+use settings::{ChildUser, Config};
 use user_data::UserData;
 
 /// The most connections at once, far above what the clients of one browser open.
@@ -141,11 +149,16 @@ pub struct Services {
     pub live: LiveViews,
     pub logs: Logs,
     pub moves: Moves,
+    /// The users that only this session has.
+    pub own_users: Vec<Uid>,
     pub processes: Processes,
     pub replays: Replays,
     pub screenshots: Screenshots,
+    pub session: SessionScope,
+    pub sessions: Sessions,
     pub shutdown: Shutdown,
     pub started_at: Instant,
+    pub taints: Taints,
     pub uploads: Uploads,
     pub user_data: UserData,
     pub watches: Watches,
@@ -178,7 +191,9 @@ impl_from_ref! {
     processes: Processes,
     replays: Replays,
     screenshots: Screenshots,
+    sessions: Sessions,
     shutdown: Shutdown,
+    taints: Taints,
     uploads: Uploads,
     user_data: UserData,
     watches: Watches,
@@ -186,9 +201,10 @@ impl_from_ref! {
 
 /// An agent that listens. It serves once it is run.
 pub struct Started {
-    agent: Agent,
+    config: Config,
+    sessions: Sessions,
+    shutdown: Shutdown,
     listener: TcpListener,
-    metrics: Metrics,
     _lock: FileLock,
 }
 
@@ -204,12 +220,6 @@ pub async fn start(
         source,
     })?;
     tree::start_threads()?;
-    let temp_files = TempFileJournal::new(&config.state_dir.run().join("drafts"))?;
-    let stale = temp_files.stale_files()?;
-    // A separate thread, which a shutdown does not wait for: the next agent continues its work.
-    std::thread::Builder::new()
-        .name("stale-files".into())
-        .spawn(move || stale.remove())?;
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.map_err(|source| AgentError::Listen {
         address: config.listen,
@@ -217,14 +227,12 @@ pub async fn start(
     })?;
     let metrics = Metrics::install();
     metrics.spawn_upkeep(&shutdown);
-    let services = Services::start(config, temp_files, own_log, &shutdown).await?;
-    let agent = Agent {
-        services: Arc::new(services),
-    };
+    let sessions = Sessions::start(config.clone(), own_log, metrics, &shutdown).await?;
     Ok(Started {
-        agent,
+        config,
+        sessions,
+        shutdown,
         listener,
-        metrics,
         _lock: lock,
     })
 }
@@ -235,16 +243,17 @@ impl Started {
         // The lock is bound first, so that it is released last.
         let Started {
             _lock,
-            agent,
+            config,
+            sessions,
+            shutdown,
             listener,
-            metrics,
         } = self;
-        let (config, shutdown) = (&agent.config, &agent.shutdown);
-        let router = agent.router(metrics);
         if config.json {
             print_base_url(listener.local_addr()?)?;
         }
-        serve(listener, router, connection_limits(config), shutdown).await?;
+        let current = service_fn(move |request| sessions.clone().serve(request));
+        let router = Router::new().fallback_service(current);
+        serve(listener, router, connection_limits(&config), &shutdown).await?;
         if !shutdown.drain(config.stop_grace).await {
             tracing::warn!(
                 timeout = ?config.stop_grace,
@@ -260,33 +269,32 @@ impl Services {
         config: Config,
         temp_files: TempFileJournal,
         own_log: ProgramLog,
-        shutdown: &Shutdown,
+        sessions: &Sessions,
+        session: SessionScope,
     ) -> Result<Self, AgentError> {
+        let shutdown = &session.shutdown;
         let config = Arc::new(config);
+        let taints = Taints::new(config.session_dir.root());
         let watcher = SharedWatcher::default();
         let logs = Logs::new(own_log, watcher.clone());
-        let processes = Processes::new(process_options(&config), shutdown).await?;
+        let processes = Processes::new(process_options(&config), taints.clone(), shutdown);
+        let processes = processes.await?;
         let identity = chromium::Identity::resolve(&config).await?;
         let script_user = automation::find_user(&config.script_user, identity.uid())?;
+        let own_users = own_users(&config, &identity, script_user.as_ref());
         let chromium = chromium::start(config.clone(), identity, logs.clone(), shutdown);
         let options = automation_options(&config, script_user);
         let automation = Automation::start(options, chromium.clone(), shutdown)?;
-        let clipboard = Clipboard::start(
-            chromium.clone(),
-            &config.state_dir.display_authority(),
-            shutdown,
-        );
-        let cursor = CursorShown::default();
-        let cursor_setter = cursor.clone();
-        let on_cursor = move |hidden: bool| cursor_setter.set(!hidden);
-        let computer = Computer::start(chromium.clone(), on_cursor, shutdown)?;
+        let authority = config.session_dir.display_authority();
+        let clipboard = Clipboard::start(chromium.clone(), &authority, shutdown);
+        let (computer, cursor) = start_computer(&chromium, shutdown)?;
         Ok(Self {
             archives: Archives::new(config.unpack, shutdown),
             automation,
             cdp_clients: CdpClients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
             generated_reads: GeneratedReads::default(),
             moves: Moves::new(temp_files.clone(), shutdown),
-            uploads: uploads(&config, &temp_files),
+            uploads: uploads(&config, &temp_files, &taints),
             temp_files,
             live: LiveViews::new(
                 chromium.clone(),
@@ -295,6 +303,7 @@ impl Services {
                 cursor.clone(),
             ),
             logs,
+            own_users,
             processes,
             replays: Replays::start(
                 replay_options(&config),
@@ -303,21 +312,51 @@ impl Services {
                 shutdown,
             )?,
             screenshots: Screenshots::new(chromium.clone(), cursor),
+            sessions: sessions.clone(),
             shutdown: shutdown.clone(),
             started_at: Instant::now(),
+            taints,
             user_data: UserData::new(
                 chromium.clone(),
-                config.state_dir.clone(),
+                config.session_dir.clone(),
                 config.unpack,
                 shutdown,
             ),
             watches: Watches::new(config.watch_idle, watcher, shutdown),
+            session,
             chromium,
             clipboard,
             computer,
             config,
         })
     }
+}
+
+/// Returns the users that were chosen for this session alone.
+fn own_users(
+    config: &Config,
+    chromium: &chromium::Identity,
+    script_user: Option<&Credentials>,
+) -> Vec<Uid> {
+    let is_chosen = config.script_user == ChildUser::Dedicated && dedicated_uid::are_mapped();
+    let script_uid = script_user.filter(|_| is_chosen).map(|user| user.uid);
+    chromium
+        .dedicated_uid()
+        .into_iter()
+        .chain(script_uid)
+        .collect()
+}
+
+/// Starts the service of input, and returns it with whether the cursor is shown.
+fn start_computer(
+    chromium: &Chromium,
+    shutdown: &Shutdown,
+) -> Result<(Computer, CursorShown), AgentError> {
+    let cursor = CursorShown::default();
+    let cursor_setter = cursor.clone();
+    let on_cursor = move |hidden: bool| cursor_setter.set(!hidden);
+    let computer = Computer::start(chromium.clone(), on_cursor, shutdown)?;
+    Ok((computer, cursor))
 }
 
 fn connection_limits(config: &Config) -> ConnectionLimits {
@@ -332,9 +371,14 @@ fn connection_limits(config: &Config) -> ConnectionLimits {
     )
 }
 
-fn uploads(config: &Config, temp_files: &TempFileJournal) -> Uploads {
-    let work = config.state_dir.work();
-    Uploads::new(temp_files.clone(), &work, open_files::limit())
+fn uploads(config: &Config, temp_files: &TempFileJournal, taints: &Taints) -> Uploads {
+    let work = config.session_dir.work();
+    Uploads::new(
+        temp_files.clone(),
+        &work,
+        open_files::limit(),
+        taints.clone(),
+    )
 }
 
 fn process_options(config: &Config) -> process::Options {
@@ -343,15 +387,15 @@ fn process_options(config: &Config) -> process::Options {
         log_bytes: config.process_output_mb << 20,
         exec_output_bytes: config.exec_output_mb << 20,
         exec_total_bytes: config.exec_total_mb << 20,
-        state_dir: config.state_dir.root().to_owned(),
+        state_dir: config.session_dir.root().to_owned(),
     }
 }
 
 fn automation_options(config: &Config, user: Option<Credentials>) -> automation::Options {
     automation::Options {
         program: config.script_worker.clone(),
-        scratch: config.state_dir.scratch(),
-        downloads: config.state_dir.downloads(),
+        scratch: config.session_dir.scratch(),
+        downloads: config.session_dir.downloads(),
         warm_workers: config.warm_workers,
         max_executes: config.max_executes,
         heap_mb: config.script_heap_mb,
@@ -363,7 +407,7 @@ fn automation_options(config: &Config, user: Option<Credentials>) -> automation:
 
 fn replay_options(config: &Config) -> replays::ReplayOptions {
     replays::ReplayOptions {
-        directory: config.state_dir.replays(),
+        directory: config.session_dir.replays(),
         encoder: config.ffmpeg.clone(),
         pulse_server: config.pulse_server.clone(),
         max_duration: config.replay_duration,

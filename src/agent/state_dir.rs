@@ -1,17 +1,28 @@
-//! The state directory of an agent: its layout, its lock, and the replacement of the profile.
+//! The state directory of an agent: its lock, and the directories of sessions.
+//!
+//! ```text
+//! run/lock               held while an agent uses the directory
+//! run/session            the generation of the current session
+//! sessions/<generation>  the current session, the spare one, or what is left of another
+//! replays/<generation>   the recordings of a session, which outlive it until they are deleted
+//! ```
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
+use super::session_dir::{SessionDir, create_directory};
 use crate::{
-    state_dir::{FileLock, LockError, PASSABLE_DIRECTORY, PRIVATE_DIRECTORY, set_mode},
-    system::{
-        files::remove::{remove_all, remove_or_warn},
-        media::recorder,
-    },
+    state_dir::{FileLock, LockError, PASSABLE_DIRECTORY, PRIVATE_DIRECTORY, open_private_file},
+    system::media::recorder,
 };
+
+/// The directory of all sessions.
+const SESSIONS: &str = "sessions";
+/// The parts of the only session of earlier versions, which were in the state directory itself.
+const EARLIER_LAYOUT: [&str; 5] = ["user-data", "user-data.old", "cache", "downloads", "home"];
 
 /// The paths inside the state directory. Creating this value does not access the directory; use
 /// `StateDir::lock` for that.
@@ -33,134 +44,158 @@ impl StateDir {
         &self.root
     }
 
-    /// Chromium's profile.
-    pub fn user_data(&self) -> PathBuf {
-        self.root.join("user-data")
+    /// The directory of the session with this generation.
+    pub fn session(&self, generation: u64) -> SessionDir {
+        let name = generation.to_string();
+        SessionDir::new(self.sessions().join(&name), self.replays().join(name))
     }
 
-    /// The profile that is being replaced, during the replacement.
-    fn replaced_user_data(&self) -> PathBuf {
-        self.root.join("user-data.old")
-    }
-
-    /// Replaces Chromium's profile. Chromium must not run. If this is interrupted, the next
-    /// `StateDir::lock` restores either the old or the new profile, complete.
-    pub fn replace_user_data(&self, new: &Path) -> io::Result<()> {
-        let (current, old) = (self.user_data(), self.replaced_user_data());
-        remove_all(&old)?;
-        fs::rename(&current, &old)?;
-        if let Err(error) = fs::rename(new, &current) {
-            fs::rename(&old, &current)?;
-            return Err(error);
+    /// Creates the directories, and locks the state directory for this process. Fails if another
+    /// agent uses the directory.
+    pub(super) fn lock(&self) -> io::Result<FileLock> {
+        create_directory(&self.root, PASSABLE_DIRECTORY)?;
+        create_directory(&self.sessions(), PASSABLE_DIRECTORY)?;
+        create_directory(&self.replays(), PRIVATE_DIRECTORY)?;
+        create_directory(&self.run(), PRIVATE_DIRECTORY)?;
+        match FileLock::try_acquire(&self.run().join("lock")) {
+            Ok(lock) => Ok(lock),
+            Err(LockError::InUse(_)) => {
+                let message = format!("another agent uses {}", self.root.display());
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
+            }
+            Err(LockError::Io(error)) => Err(error),
         }
-        // The replacement is complete even if this fails.
-        remove_or_warn(&old);
+    }
+
+    /// Moves what an earlier version has stored into the directories of the session with this
+    /// generation. An interrupted move continues with the next call.
+    ///
+    /// # Errors
+    /// Fails if something cannot be moved.
+    pub(super) fn take_over_earlier_layout(&self, generation: u64) -> io::Result<()> {
+        let session = self.session(generation);
+        let parts = EARLIER_LAYOUT.map(|name| (self.root.join(name), session.root().join(name)));
+        let recordings = fs::read_dir(self.replays())?.collect::<io::Result<Vec<_>>>()?;
+        let recordings = recordings.iter().map(fs::DirEntry::path);
+        let recordings = recordings.filter(|path| path.is_file()).filter_map(|path| {
+            let moved = session.replays().join(path.file_name()?);
+            Some((path, moved))
+        });
+        for (from, to) in parts.into_iter().chain(recordings) {
+            if let Some(parent) = to.parent().filter(|_| from.exists()) {
+                fs::create_dir_all(parent)?;
+                fs::rename(from, &to)?;
+            }
+        }
         Ok(())
     }
 
-    /// Completes or undoes the replacement of the profile by an agent that was killed.
-    fn recover_user_data(&self) -> io::Result<()> {
-        let (current, old) = (self.user_data(), self.replaced_user_data());
-        if !old.exists() {
-            return Ok(());
+    /// Returns the generation of the session that an earlier agent had, if there was one.
+    ///
+    /// # Errors
+    /// Fails if the record cannot be read, or is not a number.
+    pub(super) fn recorded_generation(&self) -> io::Result<Option<u64>> {
+        let text = match fs::read_to_string(self.record()) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let generation = text.trim().parse().map_err(io::Error::other)?;
+        Ok(Some(generation))
+    }
+
+    /// Records the generation of the current session. An agent that is killed at any time leaves
+    /// the old or the new record.
+    pub(super) fn record_generation(&self, generation: u64) -> io::Result<()> {
+        let draft = self.run().join("session.new");
+        let mut file = open_private_file(&draft)?;
+        file.set_len(0)?;
+        file.write_all(generation.to_string().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(draft, self.record())
+    }
+
+    /// Returns the directories of all sessions but that of `current`.
+    ///
+    /// # Errors
+    /// Fails if the directory cannot be read.
+    pub(super) fn other_sessions(&self, current: u64) -> io::Result<Vec<PathBuf>> {
+        let current = self.session(current);
+        let mut others = Vec::new();
+        for entry in fs::read_dir(self.sessions())? {
+            let path = entry?.path();
+            if path != current.root() {
+                others.push(path);
+            }
         }
-        if current.exists() {
-            remove_or_warn(&old);
-            return Ok(());
-        }
-        tracing::warn!("restored the profile after an interrupted replacement");
-        fs::rename(old, current)
+        Ok(others)
     }
 
-    /// Chromium's disk cache. It is outside the profile, so that an archive of the profile is
-    /// small.
-    pub fn cache(&self) -> PathBuf {
-        self.root.join("cache")
+    fn sessions(&self) -> PathBuf {
+        self.root.join(SESSIONS)
     }
 
-    /// The scratch directories of scripts.
-    pub fn scratch(&self) -> PathBuf {
-        self.root.join("scratch")
-    }
-
-    pub fn downloads(&self) -> PathBuf {
-        self.root.join("downloads")
-    }
-
-    /// Recordings of the screen.
-    pub fn replays(&self) -> PathBuf {
+    fn replays(&self) -> PathBuf {
         self.root.join(recorder::files::DIRECTORY)
     }
 
-    /// Files of operations in progress. The next agent removes them.
-    pub fn work(&self) -> PathBuf {
-        self.root.join("work")
+    fn record(&self) -> PathBuf {
+        self.run().join("session")
     }
 
-    /// Run files: records of child processes, the lock, the display's cookie.
-    pub fn run(&self) -> PathBuf {
+    fn run(&self) -> PathBuf {
         self.root.join("run")
-    }
-
-    /// Chromium's home directory.
-    pub fn home(&self) -> PathBuf {
-        self.root.join("home")
-    }
-
-    /// Chromium's temporary files.
-    pub fn temporary(&self) -> PathBuf {
-        self.home().join("tmp")
-    }
-
-    /// The directories that belong to Chromium's user.
-    pub(super) fn of_chromium(&self) -> [PathBuf; 4] {
-        [
-            self.user_data(),
-            self.cache(),
-            self.downloads(),
-            self.home(),
-        ]
-    }
-
-    /// The authority file of the display.
-    pub fn display_authority(&self) -> PathBuf {
-        self.run().join("Xauthority")
-    }
-
-    /// Creates the directories, locks the state directory for this process, and recovers from a
-    /// killed agent. Fails if another agent uses the directory.
-    pub(super) fn lock(&self) -> io::Result<FileLock> {
-        // Chromium runs as another user, and must be able to reach its directories.
-        create_directory(&self.root, PASSABLE_DIRECTORY)?;
-        for directory in [
-            self.scratch(),
-            self.cache(),
-            self.downloads(),
-            self.home(),
-            self.replays(),
-            self.run(),
-            self.work(),
-        ] {
-            create_directory(&directory, PRIVATE_DIRECTORY)?;
-        }
-        let lock = match FileLock::try_acquire(&self.run().join("lock")) {
-            Ok(lock) => lock,
-            Err(LockError::InUse(_)) => {
-                let message = format!("another agent uses {}", self.root.display());
-                return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
-            }
-            Err(LockError::Io(error)) => return Err(error),
-        };
-        for entry in fs::read_dir(self.work())? {
-            remove_or_warn(&entry?.path());
-        }
-        self.recover_user_data()?;
-        create_directory(&self.user_data(), PRIVATE_DIRECTORY)?;
-        Ok(lock)
     }
 }
 
-fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
-    fs::create_dir_all(path)?;
-    set_mode(path, mode)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_an_earlier_version_become_the_first_session() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let state = StateDir::new(directory.path()).unwrap();
+        let earlier = [
+            "user-data/Default/Cookies",
+            "downloads/file",
+            "replays/rep_1.mp4",
+        ];
+        for file in earlier {
+            let file = directory.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "kept").unwrap();
+        }
+        let _lock = state.lock().unwrap();
+        for _ in 0..2 {
+            state.take_over_earlier_layout(1).unwrap();
+            state.session(1).prepare().unwrap();
+            for file in [
+                "sessions/1/user-data/Default/Cookies",
+                "sessions/1/downloads/file",
+                "replays/1/rep_1.mp4",
+            ] {
+                let text = fs::read_to_string(directory.path().join(file)).unwrap();
+                assert_eq!(text, "kept");
+            }
+        }
+        assert!(!directory.path().join("user-data").exists());
+    }
+
+    #[test]
+    fn generation_is_recorded_and_other_sessions_are_found() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let state = StateDir::new(directory.path()).unwrap();
+        let _lock = state.lock().unwrap();
+        assert_eq!(state.recorded_generation().unwrap(), None);
+        for generation in [1, 2, 3] {
+            state.record_generation(generation).unwrap();
+            state.session(generation).prepare().unwrap();
+        }
+        assert_eq!(state.recorded_generation().unwrap(), Some(3));
+        let mut others = state.other_sessions(3).unwrap();
+        others.sort_unstable();
+        let expected = [1, 2].map(|other| state.session(other).root().to_owned());
+        assert_eq!(others, expected);
+    }
 }

@@ -28,7 +28,7 @@ use tokio::{
 
 use super::{
     chromium::{Chromium, LeaseError, LeaseMode, NotReady, PROCESS_FILES},
-    state_dir::StateDir,
+    session_dir::SessionDir,
 };
 use crate::{
     api::fs::CompressionLevel,
@@ -76,7 +76,7 @@ impl<E, F: Into<UserDataError>> From<F> for RestoreError<E> {
 #[derive(Clone)]
 pub struct UserData {
     chromium: Chromium,
-    state: StateDir,
+    state: SessionDir,
     limits: UnpackLimits,
     shutdown: Shutdown,
     lock: Arc<Mutex<()>>,
@@ -108,7 +108,7 @@ impl Drop for WorkDirectory {
 impl UserData {
     pub fn new(
         chromium: Chromium,
-        state: StateDir,
+        state: SessionDir,
         limits: UnpackLimits,
         shutdown: &Shutdown,
     ) -> Self {

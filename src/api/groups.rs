@@ -20,6 +20,7 @@ pub const LOGS: &str = "Logs";
 pub const CHROMIUM: &str = "Chromium";
 pub const DISPLAY: &str = "Display";
 pub const USER_DATA: &str = "User data";
+pub const SESSION: &str = "Session";
 pub const PROJECTS: &str = "Projects";
 pub const API_KEYS: &str = "API keys";
 pub const AUTHENTICATION: &str = "Authentication";
@@ -27,7 +28,7 @@ pub const AUDIT_LOG: &str = "Audit log";
 pub const SERVER: &str = "Server";
 
 /// All groups. A server's document lists those that it has an operation of.
-pub const ALL: [Group; 17] = [
+pub const ALL: [Group; 18] = [
     Group {
         name: BROWSERS,
         description: "A browser is a Chromium with its own profile, display and files, run by an \
@@ -82,6 +83,12 @@ pub const ALL: [Group; 17] = [
     Group {
         name: USER_DATA,
         description: "Archive and restore the complete Chromium profile.",
+    },
+    Group {
+        name: SESSION,
+        description: "A session is one use of the agent, from its start or the end of the session \
+            before. The header `Berth-Generation` of a request names the session that it is for; \
+            once that has ended, the request fails with 410 `session_ended`.",
     },
     Group {
         name: PROJECTS,

@@ -29,6 +29,7 @@ pub mod process;
 pub mod projects;
 pub mod replays;
 pub mod screenshot;
+pub mod session;
 pub mod start_url;
 pub mod time;
 pub mod viewport;

@@ -4,6 +4,8 @@
 
 use axum::extract::ws::CloseFrame;
 
+use crate::shutdown::Shutdown;
+
 /// Bytes of the longest close reason: a control frame carries 125 bytes, two of them the code.
 const MAX_REASON: usize = 123;
 
@@ -50,6 +52,14 @@ pub struct CloseReason {
 }
 
 impl CloseReason {
+    /// Returns the reason of a server that is shutting down, or of a session that has ended.
+    pub fn of_shutdown(shutdown: &Shutdown) -> Self {
+        match shutdown.is_discarded() {
+            true => Self::new(CloseCode::SessionEnded, "the session has ended"),
+            false => Self::new(CloseCode::Stopping, "the server is shutting down"),
+        }
+    }
+
     /// Returns the reason with its text cut to what a Close frame can carry. The text begins with
     /// the name of the code, if that has one.
     pub fn new(code: CloseCode, text: impl Into<String>) -> Self {

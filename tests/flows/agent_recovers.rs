@@ -42,7 +42,7 @@ async fn killed_agent_leaves_no_processes_and_the_next_one_starts() {
     assert!(
         directory
             .path()
-            .join("state/user-data/SingletonLock")
+            .join("state/sessions/1/user-data/SingletonLock")
             .is_symlink()
     );
     let agent = TestAgent::again(directory).ready().await;
@@ -68,7 +68,7 @@ async fn killed_x_server_is_restarted_together_with_chromium() {
 #[tokio::test]
 async fn leftovers_of_a_crash_prevent_no_start() {
     let start = Start::on_screen();
-    let user_data = start.state_dir().join("user-data");
+    let user_data = start.state_dir().join("sessions/1").join("user-data");
     fs::create_dir_all(user_data.join("Default")).unwrap();
     // A lock of a host with another name, whose process cannot be examined.
     symlink("elsewhere-1", user_data.join("SingletonLock")).unwrap();

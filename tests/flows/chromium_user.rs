@@ -106,12 +106,12 @@ async fn page_reads_no_private_file_of_the_agent_or_of_another_browser() {
         let state = agent.state_dir();
         assert!(open(&agent, &readable).await.contains("everyone"));
         // A control: Chromium's own file, in the same state directory.
-        let own = open(&agent, &state.join("user-data/Local State")).await;
+        let own = open(&agent, &agent.session_dir().join("user-data/Local State")).await;
         assert!(own.contains("browser"), "{own}");
         let private = [
             key.clone(),
             state.join("run/lock"),
-            other.state_dir().join("user-data/Local State"),
+            other.session_dir().join("user-data/Local State"),
             PathBuf::from(format!("/proc/{}/environ", agent.pid())),
         ];
         let log = state.parent().unwrap().join("agent.log");
@@ -120,7 +120,7 @@ async fn page_reads_no_private_file_of_the_agent_or_of_another_browser() {
             let text = open(&agent, path).await;
             assert!(text.contains("ERR_"), "{}: {text}", path.display());
         }
-        let listing = open(&agent, &state.join("run")).await;
+        let listing = open(&agent, &agent.session_dir().join("run")).await;
         assert!(!listing.contains("drafts"), "{listing}");
         agent.stop().await;
     }
@@ -213,7 +213,7 @@ async fn profile_of_an_earlier_build_is_given_to_chromium_and_the_user_is_kept()
         (&status["uid"], &status["sandbox"]),
         (&json!(0), &json!("off"))
     );
-    let local_state = agent.state_dir().join("user-data/Local State");
+    let local_state = agent.session_dir().join("user-data/Local State");
     until("the profile", async || local_state.is_file().then_some(())).await;
     let mut directory = agent.stop_keeping().await;
     let mut users = Vec::new();

@@ -279,7 +279,7 @@ async fn killed_agent_is_restarted_with_its_data() {
         .unwrap()
         .unwrap()
         .path();
-    let data = directory.join("state/user-data/kept");
+    let data = directory.join("state/sessions/1/user-data/kept");
     std::fs::write(&data, "x").unwrap();
 
     kill(agent, Signal::SIGKILL).unwrap();

@@ -102,7 +102,7 @@ const KEEP: &str =
 async fn assert_nothing_remains(agent: &TestAgent) {
     idle_counts(agent, 2).await;
     until("an empty download directory", async || {
-        let entries = fs::read_dir(agent.state_dir().join("downloads")).unwrap();
+        let entries = fs::read_dir(agent.session_dir().join("downloads")).unwrap();
         (entries.count() == 0).then_some(())
     })
     .await;
@@ -144,7 +144,7 @@ async fn unfinished_download_is_removed_with_its_script() {
     let answer = execute(&agent, json!({ "code": code, "executor": "e" })).await;
     assert_eq!(answer["result"], content("one", 1000), "{answer}");
     until("an empty download directory", async || {
-        let entries = fs::read_dir(agent.state_dir().join("downloads")).unwrap();
+        let entries = fs::read_dir(agent.session_dir().join("downloads")).unwrap();
         (entries.count() == 0).then_some(())
     })
     .await;

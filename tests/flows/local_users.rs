@@ -125,7 +125,7 @@ async fn local_user_reaches_no_file_process_display_or_route() {
         format!("reads {}", agent.state_dir().join("run/lock").display()),
         format!(
             "writes {}",
-            agent.state_dir().join("user-data/Local State").display()
+            agent.session_dir().join("user-data/Local State").display()
         ),
         format!("reads /proc/{chromium}/environ"),
         format!("signals {}", agent.pid()),
@@ -181,7 +181,7 @@ async fn browser_listens_on_no_port() {
         .filter(|process| !tcp_listeners(process.pid).is_empty());
     let listening: Vec<_> = listening.collect();
     assert!(listening.is_empty(), "{listening:?}");
-    let port_file = agent.state_dir().join("user-data/DevToolsActivePort");
+    let port_file = agent.session_dir().join("user-data/DevToolsActivePort");
     assert!(!port_file.exists(), "{}", port_file.display());
     // A control: the agent's own socket is found.
     assert_eq!(tcp_listeners(agent.pid()).len(), 1);

@@ -171,7 +171,7 @@ async fn agent_receives_its_token_and_no_credentials_of_the_client() {
         .send(
             "DELETE /browsers/b/fs/x%20y?a=1&jwt=session.token&b=%2F HTTP/1.1\r\nHost: public.example\r\n\
              Authorization: Bearer callers-key\r\nCookie: c=1\r\nReferer: http://public.example/browsers/b/live?jwt=session.token\r\n\
-             X-Project-Id: proj\r\nX-Kernel-Project-Id: proj\r\nX-Kernel-Project: p\r\n\
+             X-Project-Id: proj\r\nX-Kernel-Project-Id: proj\r\nX-Kernel-Project: p\r\nBerth-Generation: 7\r\n\
              Connection: keep-alive, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=9\r\nProxy-Authorization: Basic eA==\r\n\
              Upgrade: h2c\r\nTE: gzip\r\nX-Request-Id: req-1\r\nTraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n\
              X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https\r\nX-Kept: yes\r\nX-Kept: twice\r\n\r\n",
@@ -194,6 +194,7 @@ async fn agent_receives_its_token_and_no_credentials_of_the_client() {
         "x-project-id",
         "x-kernel-project-id",
         "x-kernel-project",
+        "berth-generation",
         "x-hop",
         "keep-alive",
         "proxy-authorization",

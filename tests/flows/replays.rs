@@ -493,7 +493,7 @@ async fn recording_that_reaches_its_limit_is_collected_automatically() {
     })
     .await;
     assert_eq!(replay["end_reason"], "max_duration");
-    let agents = dev.state_dir().join(&base[1..]).join("state/replays");
+    let agents = dev.state_dir().join(&base[1..]).join("state/replays/1");
     until("its agent has it no more", async || {
         let left = fs::read_dir(&agents).unwrap().count();
         (left == 0).then_some(())

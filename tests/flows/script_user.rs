@@ -61,7 +61,7 @@ async fn local_user_reaches_no_file_and_no_process_of_a_script() {
 
         let signal = format!("kill -0 {worker} && echo signalled");
         assert_eq!(printed_as_nobody(&signal, Path::new("/")).await, "");
-        let scratch = agent.state_dir().join("scratch");
+        let scratch = agent.session_dir().join("scratch");
         let directory = fs::read_dir(&scratch).unwrap().next().unwrap().unwrap();
         assert_eq!(directory.metadata().unwrap().uid(), user);
         // Even a file that all users could read is out of reach.

@@ -192,7 +192,7 @@ impl Start {
             }
             Some(Limit::Replays(kib)) => {
                 let mut unshare = Command::new("unshare");
-                let directory = self.state_dir().join("replays");
+                let directory = self.state_dir().join("replays/1");
                 let directory = directory.display();
                 let script = format!(
                     "mkdir -p {directory} && mount -t tmpfs -o size={kib}k none {directory} && exec \"$0\" \"$@\""
@@ -301,6 +301,11 @@ impl TestAgent {
 
     pub fn state_dir(&self) -> PathBuf {
         self.directory.path().join("state")
+    }
+
+    /// Returns the directory of the first session.
+    pub fn session_dir(&self) -> PathBuf {
+        self.state_dir().join("sessions/1")
     }
 
     pub fn log(&self) -> String {

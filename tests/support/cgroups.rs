@@ -20,7 +20,7 @@ const SETTING: &str = "BERTH_TEST_CGROUPS";
 /// Returns the directory that holds the cgroups of the agent's client processes. Returns `None` if
 /// the agent cannot create cgroups and the setting allows skipping the test.
 pub fn directory_of(agent: &TestAgent) -> Option<PathBuf> {
-    let records = fs::read_dir(agent.state_dir().join("run/processes")).ok();
+    let records = fs::read_dir(agent.session_dir().join("run/processes")).ok();
     let path = records.and_then(|mut records| {
         // Only runs that left something have further records.
         let record = records.next()?.ok()?.path();

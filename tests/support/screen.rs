@@ -34,7 +34,7 @@ pub async fn connect(agent: &TestAgent) -> RustConnection {
     let health = agent.ok(agent.get("/health")).await;
     let name = health["display"]["name"].as_str().expect("a display");
     let socket = format!("/tmp/.X11-unix/X{}", name.trim_start_matches(':'));
-    let authority = fs::read(agent.state_dir().join("run/Xauthority")).expect("a cookie");
+    let authority = fs::read(agent.session_dir().join("run/Xauthority")).expect("a cookie");
     let cookie: [u8; 16] = *authority.last_chunk().expect("a whole cookie");
     let (stream, _) = DefaultStream::connect(&ConnectAddress::Socket(socket)).expect("an X server");
     let name = b"MIT-MAGIC-COOKIE-1".to_vec();

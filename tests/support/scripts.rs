@@ -96,7 +96,7 @@ pub async fn idle_counts(agent: &TestAgent, warm_count: usize) -> ResourceCounts
     until("the pool at rest", async || {
         let counts = ResourceCounts {
             workers: workers(agent).len(),
-            scratch: entries(&agent.state_dir().join("scratch")),
+            scratch: entries(&agent.session_dir().join("scratch")),
             tabs: titles(agent).await.len(),
             descriptors: descriptors(agent),
         };

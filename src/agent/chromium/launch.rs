@@ -13,7 +13,7 @@ use super::{
     temporary::TemporaryDir,
 };
 use crate::{
-    agent::{display::Display, settings::Config, state_dir::StateDir},
+    agent::{display::Display, session_dir::SessionDir, settings::Config},
     api::viewport::Viewport,
     system::{
         cdp::{
@@ -153,22 +153,22 @@ impl Process {
         generation: u64,
         listener: Listener,
     ) -> Result<Self, LaunchError> {
-        let user_data = config.state_dir.user_data();
+        let user_data = config.session_dir.user_data();
         leftovers::clear_profile(&user_data)?;
         let remaining = RemainingProcesses(identity.clone());
-        let temporary = TemporaryDir::create(config.state_dir.temporary())?;
+        let temporary = TemporaryDir::create(config.session_dir.temporary())?;
         let mut command = temporary.command(&config.chromium)?;
         command.args(arguments(config, identity, viewport));
         set_environment(&mut command, config, display, &temporary)?;
         let pipe = CdpPipe::open(&mut command)?;
         identity.confine(&mut command);
-        let (state_dir, owner) = (config.state_dir.clone(), identity.clone());
+        let (state_dir, owner) = (config.session_dir.clone(), identity.clone());
         let given = spawn_blocking(move || give_directories(&state_dir, &owner)).await;
         given.map_err(io::Error::other)??;
         let inherited = Inherited::Plain;
         let spawned = Child::spawn("chromium", command, inherited, Stdout::Log, listener).await;
         let (mut child, _) = spawned?;
-        leftovers::record(&config.state_dir.run().join("chromium.pid"), child.pid())?;
+        leftovers::record(&config.session_dir.run().join("chromium.pid"), child.pid())?;
         let multiplexer = Multiplexer::start(pipe);
         let (cdp, version) = tokio::select! {
             biased;
@@ -308,7 +308,7 @@ fn set_environment(
     temporary: &TemporaryDir,
 ) -> io::Result<()> {
     command
-        .env("HOME", config.state_dir.home())
+        .env("HOME", config.session_dir.home())
         .env("XDG_RUNTIME_DIR", temporary.path())
         // Chromium writes crash dumps even if its crash reporter is disabled.
         .env("BREAKPAD_DUMP_LOCATION", temporary.path().join("crashes"))
@@ -334,7 +334,7 @@ fn set_environment(
 
 /// Gives Chromium's directories to its user: the agent, an earlier build or a restored archive may
 /// have created files in them. Blocks.
-fn give_directories(state_dir: &StateDir, identity: &Identity) -> io::Result<()> {
+fn give_directories(state_dir: &SessionDir, identity: &Identity) -> io::Result<()> {
     for directory in state_dir.of_chromium() {
         give_tree(&directory, identity.uid(), identity.gid())?;
     }
@@ -342,7 +342,7 @@ fn give_directories(state_dir: &StateDir, identity: &Identity) -> io::Result<()>
 }
 
 fn arguments(config: &Config, identity: &Identity, viewport: Viewport) -> Vec<OsString> {
-    let state = &config.state_dir;
+    let state = &config.session_dir;
     let mut arguments: Vec<OsString> = FLAGS.iter().map(Into::into).collect();
     let mut path = |flag: &str, path: std::path::PathBuf| {
         let mut argument = OsString::from(flag);

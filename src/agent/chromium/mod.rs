@@ -49,6 +49,8 @@ pub use self::identity::IdentityError;
 use self::tabs::TabOrder;
 pub(super) use self::{identity::Identity, leftovers::PROCESS_FILES, supervisor::start};
 
+/// The records of the processes of a session.
+const PROCESS_RECORDS: [&str; 2] = ["chromium.pid", "xvfb.pid"];
 /// The longest wait of input and screenshots for a Chromium that is restarting.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest wait for a page to get the keyboard focus. A page that hangs delays typing by no
@@ -124,6 +126,15 @@ pub enum DisplayStatus {
         pid: u32,
         access: DisplayAccess,
     },
+}
+
+/// Kills the Chromium and the X server of the session in `directory`, whose agent was killed.
+pub(super) fn kill_left_processes(directory: &Path) {
+    for name in PROCESS_RECORDS {
+        if let Err(error) = leftovers::kill_recorded(&directory.join("run").join(name)) {
+            tracing::warn!(%error, name, "cannot read a process record of an earlier agent");
+        }
+    }
 }
 
 /// Why no running Chromium is available.

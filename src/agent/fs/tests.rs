@@ -32,6 +32,7 @@ use super::{
     upload::Uploads,
 };
 use crate::{
+    agent::sessions::Taints,
     api::fs::Mode,
     shutdown::Shutdown,
     system::files::{
@@ -219,7 +220,8 @@ fn exchanged_directory_in_sticky_directory_leads_nowhere_else() {
         "upload",
         |_| {},
         || {
-            let mut upload = Uploads::new(journal.clone(), &own, usize::MAX).start();
+            let mut upload =
+                Uploads::new(journal.clone(), &own, usize::MAX, Taints::new(&own)).start();
             upload.create_content(0).unwrap().write_all(b"new")?;
             let set = upload.set_destination(0, &below("new/file"));
             set.and_then(|()| upload.publish().map_err(|(_, error)| error))

@@ -19,7 +19,7 @@ use super::{
     merge::merge,
     temp_files::{TempDirectory, TempFileJournal},
 };
-use crate::system::files::directory::DirectoryHandle;
+use crate::{agent::sessions::Taints, system::files::directory::DirectoryHandle};
 
 /// The limit on files in one upload.
 pub const MAX_FILES: usize = 1_000;
@@ -70,6 +70,7 @@ pub struct Uploads {
     work: Arc<Path>,
     max_directories: usize,
     directories: Arc<Semaphore>,
+    taints: Taints,
 }
 
 /// The files of one request, by their number in it. Dropping it discards them.
@@ -104,13 +105,19 @@ struct UploadedFile {
 impl Uploads {
     /// Creates the service of a process that may have that many open files.
     #[must_use]
-    pub fn new(temp_files: TempFileJournal, work: &Path, open_files: usize) -> Self {
+    pub fn new(
+        temp_files: TempFileJournal,
+        work: &Path,
+        open_files: usize,
+        taints: Taints,
+    ) -> Self {
         let max_directories = max_directories(open_files);
         Uploads {
             temp_files,
             work: work.into(),
             max_directories,
             directories: Arc::new(Semaphore::new(max_directories)),
+            taints,
         }
     }
 
@@ -180,6 +187,7 @@ impl Upload {
         if mem::replace(&mut uploaded.has_path, true) {
             return Err(UploadError::Duplicate);
         }
+        self.uploads.taints.file(path);
         let (uploads, directories) = (&self.uploads, &mut self.directories);
         let share = |directory| uploads.share(directories, directory);
         let mut target = AtomicFile::with_missing_parents(path, &uploads.temp_files, share)?;
@@ -368,7 +376,7 @@ mod tests {
 
     fn uploads(directory: &Path, open_files: usize) -> Uploads {
         let journal = TempFileJournal::new(&directory.join("journal")).unwrap();
-        Uploads::new(journal, directory, open_files)
+        Uploads::new(journal, directory, open_files, Taints::new(directory))
     }
 
     fn receive(upload: &mut Upload, number: u32) {

@@ -73,6 +73,11 @@ enum Slot {
 }
 
 impl Watches {
+    /// Returns the number of watches.
+    pub fn count(&self) -> usize {
+        self.inner.slots.lock().len()
+    }
+
     #[must_use]
     pub fn new(idle_timeout: Duration, watcher: SharedWatcher, shutdown: &Shutdown) -> Self {
         Watches {

@@ -1,6 +1,12 @@
 //! The output of a program, kept in bounded memory across restarts of the program.
 
-use std::{mem, sync::Arc};
+use std::{
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use super::{
     END_OF_LOG, PositionedEvent, line_event, notice,
@@ -25,6 +31,8 @@ const LINE_BYTES: usize = 64;
 #[derive(Debug, Clone)]
 pub struct ProgramLog {
     lines: Log<Arc<LogEvent>>,
+    /// The id of the last line that is not shown.
+    hidden: Arc<AtomicU64>,
 }
 
 /// A reader of a program's log.
@@ -45,6 +53,7 @@ impl Default for ProgramLog {
     fn default() -> Self {
         ProgramLog {
             lines: Log::new(LOG_BOUNDS),
+            hidden: Arc::default(),
         }
     }
 }
@@ -54,6 +63,11 @@ impl ProgramLog {
     pub fn add(&self, line: Line) {
         let weight = line.text.len() + LINE_BYTES;
         self.lines.append(Arc::new(line_event(line)), weight);
+    }
+
+    /// Hides all present lines from later readers.
+    pub fn hide_past(&self) {
+        self.hidden.store(self.lines.newest_id(), Ordering::Relaxed);
     }
 
     /// Returns a listener that adds everything a child process prints.
@@ -90,7 +104,10 @@ impl ProgramLog {
                 let offset = position.offset.min(newest);
                 (streams::StartAt::After(offset), offset, false)
             }
-            other => (streams::StartAt::Oldest, 0, other.is_some()),
+            other => match self.hidden.load(Ordering::Relaxed) {
+                0 => (streams::StartAt::Oldest, 0, other.is_some()),
+                hidden => (streams::StartAt::After(hidden), hidden, other.is_some()),
+            },
         };
         ProgramLogReader {
             lines: self.lines.reader(from),

@@ -81,6 +81,7 @@ impl Processes {
             lifecycle: Lifecycle {
                 deadline,
                 cancel: cancel.clone(),
+                shutdown: self.inner.shutdown.clone(),
             },
             permit: started.permit,
         };

@@ -7,7 +7,10 @@ use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Process;
-use crate::system::process::tree::{self, ProcessSnapshot};
+use crate::{
+    shutdown::Shutdown,
+    system::process::tree::{self, ProcessSnapshot},
+};
 
 /// The exit code of a program that ran into its timeout, as with `timeout(1)`.
 pub(super) const EXIT_TIMED_OUT: i32 = 124;
@@ -26,6 +29,8 @@ pub(super) struct Lifecycle {
     pub(super) deadline: Option<time::Instant>,
     /// Terminates the process when cancelled.
     pub(super) cancel: CancellationToken,
+    /// Kills the process when the session ends.
+    pub(super) shutdown: Shutdown,
 }
 
 /// The exit of a process.
@@ -51,12 +56,15 @@ impl Lifecycle {
             () = self.deadline_passed() => true,
             () = self.cancel.cancelled() => false,
         };
-        request_termination(process).await;
-        let exited = time::timeout(TERM_GRACE_PERIOD, exit_code(process)).await;
+        let exited = tokio::select! {
+            biased;
+            () = self.shutdown.discarded() => None,
+            code = terminate(process) => code,
+        };
         kill(process).await;
         let code = match exited {
-            Ok(code) => code,
-            Err(_) => exit_code(process).await,
+            Some(code) => code,
+            None => exit_code(process).await,
         };
         Exit { code, is_timed_out }
     }
@@ -111,6 +119,13 @@ impl Lifecycle {
             since = Instant::now();
         }
     }
+}
+
+/// Asks the process to end. Returns its exit code, unless it takes too long.
+async fn terminate(process: &Process) -> Option<i32> {
+    request_termination(process).await;
+    let exited = time::timeout(TERM_GRACE_PERIOD, exit_code(process)).await;
+    exited.ok()
 }
 
 async fn exit_code(process: &Process) -> i32 {

@@ -49,7 +49,15 @@ pub use launch::DisplayAccess;
 pub use memory_budget::MemoryReservation;
 pub use user::UserError;
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use metrics::gauge;
 use parking_lot::Mutex;
@@ -67,6 +75,7 @@ use self::{
     user::User,
 };
 use crate::{
+    agent::sessions::Taints,
     api::{
         ids::ProcessId,
         process::{Launch, SpawnRequest},
@@ -131,6 +140,9 @@ struct Inner {
     exec_memory: MemoryBudget,
     registry: Mutex<ProcessRegistry>,
     shutdown: Shutdown,
+    taints: Taints,
+    /// Whether processes survived the kill of all of them.
+    has_survivors: AtomicBool,
 }
 
 /// A program that has just been started.
@@ -157,7 +169,7 @@ impl Processes {
     ///
     /// # Errors
     /// Fails if the record of this run cannot be written.
-    pub async fn new(options: Options, shutdown: &Shutdown) -> io::Result<Self> {
+    pub async fn new(options: Options, taints: Taints, shutdown: &Shutdown) -> io::Result<Self> {
         let run = AgentRun::start(&options.state_dir).await?;
         let inner = Arc::new(Inner {
             current_user: User::current(),
@@ -167,6 +179,8 @@ impl Processes {
             run,
             registry: Mutex::default(),
             shutdown: shutdown.clone(),
+            taints,
+            has_survivors: AtomicBool::new(false),
         });
         let ending = inner.clone();
         shutdown.spawn(async move { ending.kill_all_at_shutdown().await });
@@ -205,11 +219,24 @@ impl Processes {
             lifecycle: Lifecycle {
                 deadline,
                 cancel: self.inner.shutdown.token(),
+                shutdown: self.inner.shutdown.clone(),
             },
             permit: started.permit,
         };
         self.inner.shutdown.spawn(task.run());
         Ok(process)
+    }
+
+    /// Returns the number of running processes.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.inner.count()
+    }
+
+    /// Returns whether processes survived the end of the session.
+    #[must_use]
+    pub fn have_survivors(&self) -> bool {
+        self.inner.has_survivors.load(Ordering::Relaxed)
     }
 
     /// Returns a process by id, if it runs or exited recently.
@@ -231,6 +258,7 @@ impl Processes {
         }
         let permit = inner.permits.clone().try_acquire_owned();
         let permit = permit.map_err(|_| SpawnError::LimitReached(inner.options.max))?;
+        inner.taints.program();
         let mark = inner.run.new_mark();
         let mut program =
             launch::prepare(launch, stdio, display, &mark, &inner.current_user).await?;
@@ -273,18 +301,24 @@ impl SpawnTask {
 
 impl Inner {
     fn update_metrics(&self) {
-        let running = self.options.max - self.permits.available_permits();
-        gauge!("berth_processes").set(running as f64);
+        gauge!("berth_processes").set(self.count() as f64);
+    }
+
+    fn count(&self) -> usize {
+        self.options.max - self.permits.available_permits()
     }
 
     async fn kill_all_at_shutdown(&self) {
         self.shutdown.requested().await;
-        // Every process holds a permit until it is reaped.
-        let all = u32::try_from(self.options.max).unwrap_or(u32::MAX);
-        let ended = self.permits.acquire_many(all);
-        let _ = time::timeout(TERM_GRACE_PERIOD + SHUTDOWN_GRACE_PERIOD, ended).await;
+        if !self.shutdown.is_discarded() {
+            // Every process holds a permit until it is reaped.
+            let all = u32::try_from(self.options.max).unwrap_or(u32::MAX);
+            let ended = self.permits.acquire_many(all);
+            let _ = time::timeout(TERM_GRACE_PERIOD + SHUTDOWN_GRACE_PERIOD, ended).await;
+        }
         // This also kills processes that left their session and outlived their parents.
-        self.run.kill_all().await;
+        let all_died = self.run.kill_all().await;
+        self.has_survivors.store(!all_died, Ordering::Relaxed);
     }
 }
 

@@ -14,6 +14,7 @@
 
 use std::time::Duration;
 
+use axum::middleware::from_fn_with_state;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -21,6 +22,7 @@ use super::{
     Agent,
     cdp_clients::AdmitError,
     chromium::{NoScreen, NotReady, ResizeError},
+    sessions::scope::within_session,
 };
 use crate::http::{self, ApiError, ApiInfo, App};
 
@@ -37,6 +39,7 @@ mod live;
 mod logs;
 mod process;
 mod replays;
+mod session;
 mod user_data;
 
 const API_INFO: ApiInfo = ApiInfo {
@@ -62,13 +65,18 @@ fn open() -> OpenApiRouter<Agent> {
     OpenApiRouter::new().routes(routes!(health::health))
 }
 
-/// The routes that need the agent's token.
-fn guarded() -> OpenApiRouter<Agent> {
-    OpenApiRouter::new()
+/// The routes that need the agent's token. `session` limits those of a session to it.
+fn guarded(
+    session: impl FnOnce(OpenApiRouter<Agent>) -> OpenApiRouter<Agent>,
+) -> OpenApiRouter<Agent> {
+    let routes = OpenApiRouter::new()
         .merge(browser_routes())
         .merge(computer_routes())
         .merge(file_routes())
-        .merge(process_routes())
+        .merge(process_routes());
+    session(routes)
+        .routes(routes!(session::status))
+        .routes(routes!(session::end::end))
 }
 
 /// Automation, DevTools, and Chromium with its profile.
@@ -157,7 +165,10 @@ pub(crate) fn app(agent: &Agent) -> App {
     App {
         info: API_INFO,
         open: open().with_state(agent.clone()),
-        guarded: guarded().with_state(agent.clone()),
+        guarded: guarded(|routes| {
+            routes.route_layer(from_fn_with_state(agent.session.clone(), within_session))
+        })
+        .with_state(agent.clone()),
     }
 }
 
@@ -166,7 +177,7 @@ pub(crate) fn document() -> OpenApi {
     http::document(
         API_INFO,
         open().get_openapi().clone(),
-        guarded().get_openapi().clone(),
+        guarded(|routes| routes).get_openapi().clone(),
     )
 }
 

@@ -4,6 +4,7 @@
 //! [`Settings::check`] resolves all of them into a [`Config`] and reports all errors at once.
 
 mod child_user;
+mod config;
 mod errors;
 mod number;
 mod programs;
@@ -13,7 +14,6 @@ mod token;
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use secrecy::SecretString;
@@ -22,11 +22,12 @@ use url::Url;
 use self::programs::{find_chromium, find_program, script_worker_beside_program};
 pub use self::{
     child_user::{ChildUser, SandboxMode},
+    config::Config,
     errors::SettingsErrors,
     number::Number,
 };
 use crate::{
-    agent::state_dir::StateDir,
+    agent::{sessions::FIRST_GENERATION, state_dir::StateDir},
     api::{start_url::StartUrl, viewport::Viewport},
     system::{
         cdp::chromium_flags::{ChromiumFlags, Variable},
@@ -69,6 +70,10 @@ pub struct Settings {
     /// Directory for the profile, cache, downloads and run files
     #[arg(long, env = "BERTH_AGENT_STATE_DIR", value_name = "DIR")]
     pub state_dir: PathBuf,
+
+    /// Prepare the next session, with a Chromium that runs already, while the current one lasts
+    #[arg(long, env = "BERTH_AGENT_SPARE")]
+    pub spare: bool,
 
     /// Run Chromium without a display
     #[arg(long, env = "BERTH_AGENT_HEADLESS")]
@@ -313,46 +318,6 @@ pub struct Settings {
     pub stop_seconds: Number<1, 300>,
 }
 
-/// The checked and resolved settings.
-#[derive(Clone, Debug)]
-pub struct Config {
-    pub listen: SocketAddr,
-    pub json: bool,
-    pub token: Option<SecretString>,
-    pub state_dir: StateDir,
-    pub headless: bool,
-    pub viewport: Viewport,
-    pub start_url: Option<Url>,
-    pub chromium: PathBuf,
-    pub chromium_flags: Vec<String>,
-    pub chromium_user: ChildUser,
-    pub chromium_sandbox: SandboxMode,
-    pub xvfb: PathBuf,
-    pub script_worker: PathBuf,
-    pub warm_workers: usize,
-    pub max_executes: usize,
-    pub script_heap_mb: u32,
-    pub script_files_mb: u32,
-    pub script_user: ChildUser,
-    pub executor_idle: Duration,
-    pub max_cdp_clients: usize,
-    pub cdp_hold: Duration,
-    pub watch_idle: Duration,
-    pub unpack: UnpackLimits,
-    pub max_processes: usize,
-    pub process_output_mb: usize,
-    pub exec_output_mb: usize,
-    pub exec_total_mb: usize,
-    pub ffmpeg: Option<PathBuf>,
-    pub pulse_server: Option<String>,
-    /// The file by which clients of the sound server authenticate.
-    pub pulse_cookie: Option<PathBuf>,
-    pub replay_duration: Duration,
-    pub replay_bytes: u64,
-    pub replays_bytes: u64,
-    pub stop_grace: Duration,
-}
-
 impl Settings {
     /// Checks all settings, without side effects.
     pub fn check(&self) -> Result<Config, SettingsErrors> {
@@ -382,6 +347,7 @@ impl Settings {
             // The fields with `?` come last, so that an early return hides no error.
             json: self.json,
             token,
+            spare: self.spare,
             headless: self.headless,
             warm_workers: errors.number("warm-workers", &self.warm_workers) as usize,
             max_executes: errors.number("max-executes", &self.max_executes) as usize,
@@ -407,6 +373,7 @@ impl Settings {
             replays_bytes: errors.number("replays-mb", &self.replays_mb) << 20,
             stop_grace: errors.seconds("stop-seconds", &self.stop_seconds),
             listen: listen?,
+            session_dir: state_dir.as_ref()?.session(FIRST_GENERATION),
             state_dir: state_dir?,
             viewport: viewport?,
             start_url: start_url?,

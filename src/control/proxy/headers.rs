@@ -16,12 +16,14 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// The headers that are meant for control and not forwarded.
-const REMOVED_HEADERS: [HeaderName; 7] = [
+const REMOVED_HEADERS: [HeaderName; 8] = [
     header::AUTHORIZATION,
     header::COOKIE,
     header::HOST,
     // The URL of a page may contain a session token.
     header::REFERER,
+    // Names a session of the agent, which clients of control do not know.
+    HeaderName::from_static("berth-generation"),
     HeaderName::from_static("x-project-id"),
     HeaderName::from_static("x-kernel-project-id"),
     HeaderName::from_static("x-kernel-project"),

@@ -89,11 +89,11 @@ impl AgentRun {
             .ok()
     }
 
-    /// Kills all remaining processes of this run.
-    pub async fn kill_all(&self) {
+    /// Kills all remaining processes of this run. Returns whether none is left.
+    pub async fn kill_all(&self) -> bool {
         let cgroup = self.cgroup.as_ref();
         let cgroup = cgroup.map(|cgroup| cgroup.directory().clone());
-        kill_run(&self.record, self.name, cgroup).await;
+        kill_run(&self.record, self.name, cgroup).await
     }
 }
 
@@ -120,9 +120,11 @@ pub async fn kill_recorded(state_dir: &Path) {
     .await;
 }
 
-/// Kills all processes of a run. Removes its cgroup once none remains, and then its record.
-async fn kill_run(record: &Path, name: Uuid, cgroup: Option<CgroupDirectory>) {
-    match tree::kill_marked(format!("{name}."), cgroup.clone()).await {
+/// Kills all processes of a run. Removes its cgroup once none remains, and then its record. Returns
+/// whether no process remains.
+async fn kill_run(record: &Path, name: Uuid, cgroup: Option<CgroupDirectory>) -> bool {
+    let killed = tree::kill_marked(format!("{name}."), cgroup.clone()).await;
+    match &killed {
         Ok(true) => match cgroup.map_or(Ok(()), |cgroup| cgroup.remove()) {
             Ok(()) => {
                 let _ = fs::remove_file(record);
@@ -132,6 +134,7 @@ async fn kill_run(record: &Path, name: Uuid, cgroup: Option<CgroupDirectory>) {
         Ok(false) => tracing::warn!("client processes survived SIGKILL; the next agent will retry"),
         Err(error) => tracing::warn!(%error, "cannot kill remaining client processes"),
     }
+    matches!(killed, Ok(true))
 }
 
 #[cfg(test)]

@@ -11,4 +11,5 @@ mod live;
 mod logs;
 mod process;
 mod replays;
+mod session;
 mod user_data;

@@ -88,7 +88,7 @@ async fn video(agent: &TestAgent, replay: &Value) -> Video {
 
 /// Returns the size of the recorded file so far.
 fn recorded_bytes(agent: &TestAgent, id: &str) -> u64 {
-    let part = agent.state_dir().join(format!("replays/{id}.part.mp4"));
+    let part = agent.state_dir().join(format!("replays/1/{id}.part.mp4"));
     std::fs::metadata(part).map_or(0, |part| part.len())
 }
 
@@ -430,7 +430,7 @@ async fn finished_replay_supports_ranges_and_deletion() {
         let (status, answer) = agent.answer(agent.request(method, path)).await;
         assert_eq!(status, StatusCode::NOT_FOUND, "{path}: {answer}");
     }
-    let left = std::fs::read_dir(agent.state_dir().join("replays")).unwrap();
+    let left = std::fs::read_dir(agent.state_dir().join("replays/1")).unwrap();
     assert_eq!(left.count(), 0);
     agent.stop().await;
 }
@@ -539,7 +539,7 @@ async fn recording_is_playable_before_and_after_recovery_from_a_killed_agent() {
     wait_until_recorded(&agent, &id, &painter).await;
     let folder = agent.kill().await;
     // A copy of the file before recovery.
-    let left = folder.path().join(format!("state/replays/{id}.part.mp4"));
+    let left = folder.path().join(format!("state/replays/1/{id}.part.mp4"));
     let copy = TempDir::new().unwrap();
     let copied = copy.path().join("left.mp4");
     std::fs::copy(&left, &copied).unwrap();
@@ -553,7 +553,7 @@ async fn recording_is_playable_before_and_after_recovery_from_a_killed_agent() {
     let video = video(&agent, &replay).await;
     assert!(video.first(RED).is_some(), "{video:?}");
     // Chromium plays both.
-    let finished = agent.state_dir().join(format!("replays/{id}.mp4"));
+    let finished = agent.state_dir().join(format!("replays/1/{id}.mp4"));
     chromium_plays(&agent, &[&copied, &finished]).await;
     agent.stop().await;
 }
@@ -569,7 +569,7 @@ async fn recovered_recording_keeps_its_times() {
     // The state between publishing the video and writing the metadata.
     let started_at =
         json!({"replay_id": id, "started_at": replay["started_at"], "status": "recording"});
-    let metadata_path = folder.path().join(format!("state/replays/{id}.json"));
+    let metadata_path = folder.path().join(format!("state/replays/1/{id}.json"));
     std::fs::write(metadata_path, started_at.to_string()).unwrap();
     let killed = chrono::Utc::now();
 
@@ -649,7 +649,7 @@ async fn stored_recordings_are_limited() {
     let first = record(&agent, json!({})).await;
     stop(&agent, &first).await;
     let folder = agent.stop_keeping().await;
-    let metadata_path = |id: &str| folder.path().join(format!("state/replays/{id}.json"));
+    let metadata_path = |id: &str| folder.path().join(format!("state/replays/1/{id}.json"));
     let metadata = std::fs::read_to_string(metadata_path(&first)).unwrap();
     for _ in 1..1000 {
         let id = ReplayId::generate();
@@ -712,7 +712,7 @@ async fn shutdown_finishes_recordings() {
     painter.fill_all(BLUE);
     let id = record(&agent, json!({})).await;
     let folder = agent.stop_keeping().await;
-    let file = |ending: &str| folder.path().join(format!("state/replays/{id}{ending}"));
+    let file = |ending: &str| folder.path().join(format!("state/replays/1/{id}{ending}"));
     let metadata = std::fs::read(file(".json")).unwrap();
     let metadata: Value = serde_json::from_slice(&metadata).unwrap();
     assert_eq!(metadata["status"], "finished", "{metadata}");

@@ -88,7 +88,7 @@ async fn unpack_valid_profile(archive: &[u8]) -> TempDir {
 
 /// Returns the number of entries in the directory for temporary files.
 fn work_entries(agent: &TestAgent) -> usize {
-    fs::read_dir(agent.state_dir().join("work"))
+    fs::read_dir(agent.session_dir().join("work"))
         .unwrap()
         .count()
 }
@@ -135,7 +135,7 @@ async fn login_survives_archive_and_restore_on_other_agent() {
         ("login=now", "here")
     );
     assert_eq!(work_entries(&other), 0);
-    assert!(!other.state_dir().join("user-data.old").exists());
+    assert!(!other.session_dir().join("user-data.old").exists());
     other.stop().await;
 }
 
@@ -179,7 +179,7 @@ async fn live_archive_contains_cookie_set_just_before() {
 #[tokio::test]
 async fn archive_of_incomplete_profile_fails() {
     let agent = Start::headless().ready().await;
-    let odd = agent.state_dir().join("user-data/odd");
+    let odd = agent.session_dir().join("user-data/odd");
     nix::unistd::mkfifo(&odd, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let request = agent.get("/user_data?live=true").send();
     let response = in_time("an error", request).await.unwrap();
@@ -239,7 +239,7 @@ fn compressed(bytes: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn invalid_archive_changes_nothing() {
     let agent = Start::headless().ready().await;
-    let marker = agent.state_dir().join("user-data/marker");
+    let marker = agent.session_dir().join("user-data/marker");
     fs::write(&marker, "of the old profile").unwrap();
     let before = agent.ok(agent.get("/chromium")).await;
     let link = |name, to| entry(EntryType::Symlink, name, to, b"");
@@ -339,7 +339,7 @@ async fn aborted_restore_leaves_no_files() {
         let (sender, body) = unfinished(archive.clone());
         let restoring = tokio::spawn(agent.put("/user_data").body(body).send());
         until("a first file", async || {
-            let work = fs::read_dir(agent.state_dir().join("work")).unwrap();
+            let work = fs::read_dir(agent.session_dir().join("work")).unwrap();
             let mut directories = work.map(|directory| directory.unwrap().path());
             directories.find(|directory| directory.join("user-data/first").exists())
         })
@@ -374,15 +374,15 @@ async fn interrupted_profile_swap_leaves_one_complete_profile() {
         let start = Start::without_browser();
         for (directory, content) in [("user-data", current), ("user-data.old", old)] {
             if let Some(content) = content {
-                let directory = start.state_dir().join(directory);
+                let directory = start.state_dir().join("sessions/1").join(directory);
                 fs::create_dir_all(&directory).unwrap();
                 fs::write(directory.join("marker"), content).unwrap();
             }
         }
         let agent = start.listening().await;
-        let marker = agent.state_dir().join("user-data/marker");
+        let marker = agent.session_dir().join("user-data/marker");
         assert_eq!(fs::read_to_string(marker).unwrap(), expected);
-        assert!(!agent.state_dir().join("user-data.old").exists());
+        assert!(!agent.session_dir().join("user-data.old").exists());
         agent.stop().await;
     }
 }

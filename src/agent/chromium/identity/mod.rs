@@ -89,6 +89,11 @@ impl Identity {
         credentials.map_or_else(Gid::effective, |credentials| credentials.gid)
     }
 
+    /// Returns the uid if no other process of the system has it.
+    pub(in crate::agent) fn dedicated_uid(&self) -> Option<Uid> {
+        self.is_dedicated.then(|| self.uid())
+    }
+
     pub(in crate::agent) fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
@@ -141,7 +146,7 @@ impl Examined {
             ChildUser::Named(credentials) if credentials.uid.is_root() => (None, true),
             ChildUser::Named(credentials) => (Some(credentials.clone()), true),
             ChildUser::Dedicated => {
-                let user_data = config.state_dir.user_data();
+                let user_data = config.session_dir.user_data();
                 (Some(dedicated::credentials(&user_data)?), false)
             }
         };
@@ -179,14 +184,14 @@ impl Examined {
 }
 
 fn examine(confinement: Option<&Confinement>, config: &Config) -> io::Result<Missing> {
-    probe(confinement, &config.chromium, config.state_dir.root())
+    probe(confinement, &config.chromium, config.session_dir.root())
 }
 
 /// Returns the paths that Chromium's user must reach.
 fn needed_paths(config: &Config) -> Vec<&Path> {
     let program = config.chromium.parent();
     let sound = config.pulse_server.as_deref().and_then(sound::socket_path);
-    let paths = [Some(config.state_dir.root()), program, sound];
+    let paths = [Some(config.session_dir.root()), program, sound];
     paths.into_iter().flatten().collect()
 }
 
@@ -199,7 +204,7 @@ fn namespaces_of(missing: &Missing) -> Result<(), String> {
 
 /// Describes why a user cannot run Chromium.
 fn describe(missing: &Missing, config: &Config) -> Option<String> {
-    let root = config.state_dir.root().display();
+    let root = config.session_dir.root().display();
     let program = config.chromium.display();
     match missing {
         Missing {

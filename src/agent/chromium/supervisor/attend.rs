@@ -60,7 +60,10 @@ impl Supervisor {
             };
             match event {
                 Event::Shutdown => {
-                    process.close().await;
+                    match self.shutdown.is_discarded() {
+                        true => process.kill().await,
+                        false => process.close().await,
+                    }
                     return RunEnd::Shutdown;
                 }
                 Event::ProcessEnded(reason) => return RunEnd::Failed(reason.into()),

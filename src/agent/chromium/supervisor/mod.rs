@@ -34,7 +34,7 @@ use url::Url;
 use self::{attend::RunEnd, restart_delay::RestartDelay};
 use super::{
     BrowserState, Chromium, DisplayStatus, Identity, LeaseError, LeaseMode, NotReady, ProfileLease,
-    Request, ResizeError, Status, leftovers,
+    Request, ResizeError, Status, kill_left_processes, leftovers,
 };
 use crate::{
     agent::{display::Display, logs::Logs, settings::Config},
@@ -117,22 +117,14 @@ pub(in crate::agent) fn start(
 
 impl Supervisor {
     async fn run(mut self) {
-        self.kill_orphans();
+        // Those of an earlier agent.
+        kill_left_processes(self.config.session_dir.root());
         self.run_until_shutdown().await;
         if let Some(display) = self.display.take() {
             display.terminate().await;
         }
         self.publish_display();
         self.publish(BrowserState::Stopped);
-    }
-
-    /// Kills the processes that an earlier agent left running.
-    fn kill_orphans(&self) {
-        for name in ["chromium.pid", "xvfb.pid"] {
-            if let Err(error) = leftovers::kill_recorded(&self.config.state_dir.run().join(name)) {
-                tracing::warn!(%error, name, "cannot read a process record of an earlier agent");
-            }
-        }
     }
 
     async fn run_until_shutdown(&mut self) {
@@ -229,7 +221,7 @@ impl Supervisor {
         if let Some(reply) = self.resize_reply.take() {
             let _ = reply.send(Err(NotReady::Restarting.into()));
         }
-        let user_data = self.config.state_dir.user_data();
+        let user_data = self.config.session_dir.user_data();
         for path in leftovers::set_torn_preferences_aside(&user_data) {
             tracing::warn!(path = %path.display(), "moved a torn file of the profile aside");
         }

@@ -96,7 +96,7 @@ impl Supervisor {
             self.logs.xvfb.listener(),
         )
         .await?;
-        let record = self.config.state_dir.run().join("xvfb.pid");
+        let record = self.config.session_dir.run().join("xvfb.pid");
         leftovers::record(&record, display.pid()).map_err(DisplayError::from)?;
         self.display = Some(display);
         Ok(true)

@@ -77,9 +77,7 @@ impl CdpSocket {
             tokio::select! {
                 biased;
                 // The shutdown also ends Chromium; the client gets the cause.
-                () = shutdown.requested() => {
-                    CloseReason::new(CloseCode::Stopping, "the server is shutting down")
-                }
+                () = shutdown.requested() => CloseReason::of_shutdown(&shutdown),
                 reason = clients.wait_until_gone(generation) => {
                     CloseReason::new(CloseCode::BrowserRestarted, reason)
                 }

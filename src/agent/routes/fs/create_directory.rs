@@ -1,10 +1,11 @@
 //! `PUT /fs/create_directory`.
 
+use axum::extract::State;
 use http::StatusCode;
 
 use super::{TAG, blocking_on};
 use crate::{
-    agent::fs::files,
+    agent::{fs::files, sessions::Taints},
     api::{ErrorBody, agent::Done, fs::CreateDirectoryRequest},
     http::{ApiResult, Json},
 };
@@ -26,8 +27,10 @@ use crate::{
     )
 )]
 pub(crate) async fn create_directory(
+    State(taints): State<Taints>,
     Json(request): Json<CreateDirectoryRequest>,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
+    taints.file(request.path.as_path());
     blocking_on("path", move || {
         files::create_directory(request.path.as_path(), request.mode)
     })

@@ -2,10 +2,11 @@
 
 use super::{TAG, blocking_on};
 use crate::{
-    agent::fs::files,
+    agent::{fs::files, sessions::Taints},
     api::{ErrorBody, agent::Done, fs::PathRequest},
     http::{ApiResult, Json},
 };
+use axum::extract::State;
 
 /// Delete a directory
 ///
@@ -24,7 +25,11 @@ use crate::{
         (status = 404, body = ErrorBody, description = "The directory does not exist"),
     )
 )]
-pub(crate) async fn delete_directory(Json(request): Json<PathRequest>) -> ApiResult<Json<Done>> {
+pub(crate) async fn delete_directory(
+    State(taints): State<Taints>,
+    Json(request): Json<PathRequest>,
+) -> ApiResult<Json<Done>> {
+    taints.file(request.path.as_path());
     blocking_on("path", move || {
         files::delete_directory(request.path.as_path())
     })

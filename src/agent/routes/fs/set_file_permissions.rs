@@ -2,10 +2,11 @@
 
 use super::{TAG, blocking_on};
 use crate::{
-    agent::fs::files,
+    agent::{fs::files, sessions::Taints},
     api::{ErrorBody, agent::Done, fs::PermissionsRequest},
     http::{ApiResult, Json},
 };
+use axum::extract::State;
 
 /// Set permissions, owner and group
 ///
@@ -24,8 +25,10 @@ use crate::{
     )
 )]
 pub(crate) async fn set_file_permissions(
+    State(taints): State<Taints>,
     Json(request): Json<PermissionsRequest>,
 ) -> ApiResult<Json<Done>> {
+    taints.file(request.path.as_path());
     blocking_on("path", move || {
         files::set_permissions(
             request.path.as_path(),

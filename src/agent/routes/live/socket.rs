@@ -15,7 +15,6 @@ use futures::{
     future::{maybe_done, pending},
 };
 use tokio::time::{Instant, interval, timeout, timeout_at};
-use tokio_util::sync::CancellationToken;
 
 use super::TAG;
 use crate::{
@@ -70,12 +69,12 @@ pub(crate) async fn connect(
     control: bool,
 ) -> ApiResult<Response> {
     let (stream, inbox, worker) = live.open(control)?;
-    let cancelled = shutdown.token();
+    let stop = shutdown.clone();
     accept_websocket(
         request,
         shutdown,
         WebSocketLimits::default(),
-        move |socket| serve(socket, stream, inbox, worker, cancelled),
+        move |socket| serve(socket, stream, inbox, worker, stop),
     )
     .await
 }
@@ -85,7 +84,7 @@ async fn serve(
     mut stream: ViewerStream,
     mut inbox: ViewerInbox,
     mut worker: InputWorker,
-    cancelled: CancellationToken,
+    shutdown: Shutdown,
 ) {
     let (mut to_page, mut from_page) = socket.split();
     let reason = {
@@ -93,9 +92,7 @@ async fn serve(
             let reason = tokio::select! {
                 reason = send_frames(&mut stream, &mut to_page) => reason,
                 reason = receive_messages(&mut from_page, &mut inbox) => reason,
-                () = cancelled.cancelled() => {
-                    Some(CloseReason::new(CloseCode::Stopping, "the agent is stopping"))
-                }
+                () = shutdown.requested() => Some(CloseReason::of_shutdown(&shutdown)),
             };
             // Lets the worker end after the messages that it has received.
             drop(inbox);

@@ -24,7 +24,6 @@ use tokio::{
     },
     time::{interval, timeout},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{TAG, find};
 use crate::{
@@ -76,14 +75,14 @@ pub(crate) async fn attach(
     if !process.has_terminal() {
         return Err(ApiError::bad_request("the process has no terminal"));
     }
-    let cancelled = shutdown.token();
+    let stop = shutdown.clone();
     accept_websocket(request, &shutdown, WebSocketLimits::default(), |socket| {
-        serve(socket, process, cancelled)
+        serve(socket, process, stop)
     })
     .await
 }
 
-async fn serve(socket: WebSocket, process: Arc<Process>, cancelled: CancellationToken) {
+async fn serve(socket: WebSocket, process: Arc<Process>, shutdown: Shutdown) {
     let (mut to_client, mut from_client) = socket.split();
     let output = process.output(StartAt::Oldest);
     let close = {
@@ -91,9 +90,7 @@ async fn serve(socket: WebSocket, process: Arc<Process>, cancelled: Cancellation
         let close = tokio::select! {
             close = send_output(output, &mut to_client) => close,
             () = &mut input => return,
-            () = cancelled.cancelled() => {
-                Some(CloseReason::new(CloseCode::Stopping, "the agent is stopping"))
-            }
+            () = shutdown.requested() => Some(CloseReason::of_shutdown(&shutdown)),
         };
         let Some(close) = close else {
             // Input that the client sent before it disconnected is still written.

@@ -42,7 +42,7 @@ fn display_access(chromium: &Chromium, config: &Config) -> Option<DisplayAccess>
     match chromium.status().display {
         DisplayStatus::Up { name, .. } => Some(DisplayAccess {
             name,
-            authority: config.state_dir.display_authority(),
+            authority: config.session_dir.display_authority(),
         }),
         DisplayStatus::Headless | DisplayStatus::Down => None,
     }

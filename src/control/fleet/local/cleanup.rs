@@ -66,13 +66,18 @@ impl KnownPrograms {
     }
 }
 
+/// The directory of sessions within the state directory of an agent.
+const SESSIONS: &str = "sessions";
 /// The agent's state directory within the directory of its host.
 pub(super) const AGENT_STATE_DIRECTORY: &str = "state";
 
 /// Kills the processes that clients started through the agent of the host in `directory`. The agent
 /// must have exited.
 pub(super) async fn kill_client_processes(directory: &Path) {
-    agent_run::kill_recorded(&directory.join(AGENT_STATE_DIRECTORY)).await;
+    let sessions = directory.join(AGENT_STATE_DIRECTORY).join(SESSIONS);
+    for session in fs::read_dir(sessions).into_iter().flatten().flatten() {
+        agent_run::kill_recorded(&session.path()).await;
+    }
 }
 
 /// Kills every process that runs one of `programs` and has `directory` or a path below it as an
@@ -131,17 +136,23 @@ fn move_files(state: &Path, destination: &Path) -> io::Result<()> {
     if !(is_directory(state)? && is_directory(&source)?) {
         return Ok(());
     }
-    let mut is_created = false;
-    for entry in fs::read_dir(&source)? {
-        let entry = entry?;
-        if !entry.file_type()?.is_file() {
-            continue;
+    for session in fs::read_dir(&source)? {
+        let session = session?;
+        if session.file_type()?.is_dir() {
+            move_files_of_session(&session.path(), destination)?;
         }
-        if !std::mem::replace(&mut is_created, true) {
+    }
+    Ok(())
+}
+
+fn move_files_of_session(source: &Path, destination: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(source)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
             let mut private = fs::DirBuilder::new();
             private.mode(0o700).recursive(true).create(destination)?;
+            fs::rename(entry.path(), destination.join(entry.file_name()))?;
         }
-        fs::rename(entry.path(), destination.join(entry.file_name()))?;
     }
     Ok(())
 }
@@ -370,7 +381,7 @@ mod tests {
         move_recordings(&browser, &to).await.unwrap();
         assert!(!to.exists());
 
-        let replays = browser.join("state/replays");
+        let replays = browser.join("state/replays/1");
         fs::create_dir_all(replays.join("directory")).unwrap();
         move_recordings(&browser, &to).await.unwrap();
         assert!(!to.exists());
@@ -388,10 +399,12 @@ mod tests {
         saved.sort_unstable();
         assert_eq!(saved, ["one", "two"]);
 
-        fs::remove_dir_all(&replays).unwrap();
-        std::os::unix::fs::symlink("/etc", &replays).unwrap();
-        move_recordings(&browser, &to).await.unwrap();
-        assert_eq!(fs::read_dir(to.join("brw_a")).unwrap().count(), 2);
+        for replaced in [replays, browser.join("state/replays")] {
+            fs::remove_dir_all(&replaced).unwrap();
+            std::os::unix::fs::symlink("/etc", &replaced).unwrap();
+            move_recordings(&browser, &to).await.unwrap();
+            assert_eq!(fs::read_dir(to.join("brw_a")).unwrap().count(), 2);
+        }
     }
 
     #[tokio::test]
@@ -401,7 +414,7 @@ mod tests {
             directory.path().join("brw_a"),
             directory.path().join("brw_b"),
         );
-        let recording = other.join("state/replays/one");
+        let recording = other.join("state/replays/1/one");
         fs::create_dir_all(recording.parent().unwrap()).unwrap();
         fs::write(&recording, "being recorded").unwrap();
         fs::create_dir(&browser).unwrap();
@@ -427,7 +440,7 @@ mod tests {
             directory.path().join("brw_a"),
             directory.path().join("brw_b"),
         );
-        for file in ["state/replays/one", "state/user-data/file", "token"] {
+        for file in ["state/replays/1/one", "state/user-data/file", "token"] {
             for browser in [&browser, &other] {
                 let file = browser.join(file);
                 fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -435,7 +448,7 @@ mod tests {
             }
         }
         remove_all_but_recordings(&browser).await.unwrap();
-        assert!(browser.join("state/replays/one").exists());
+        assert!(browser.join("state/replays/1/one").exists());
         assert!(!browser.join("state/user-data").exists() && !browser.join("token").exists());
 
         fs::remove_dir_all(browser.join("state")).unwrap();

@@ -72,8 +72,8 @@ fn entries(directory: &Path) -> usize {
 }
 
 fn assert_no_temp_files(agent: &TestAgent) {
-    assert_eq!(entries(&agent.state_dir().join("work")), 0);
-    assert_eq!(entries(&agent.state_dir().join("run/drafts")), 0);
+    assert_eq!(entries(&agent.session_dir().join("work")), 0);
+    assert_eq!(entries(&agent.session_dir().join("run/drafts")), 0);
 }
 
 #[tokio::test]
@@ -356,7 +356,7 @@ async fn aborted_upload_leaves_no_files() {
     let (sender, uploading) = start_upload(&agent, &directory, "new").await;
     assert!(!directory.path().join("new").exists());
     uploading.abort();
-    let journal = agent.state_dir().join("run/drafts");
+    let journal = agent.session_dir().join("run/drafts");
     until(
         "the removal of the temporary file and its journal entry",
         async || (entries(directory.path()) + entries(&journal) == 0).then_some(()),
@@ -385,7 +385,7 @@ async fn next_agent_removes_temp_files_of_killed_agent() {
     })
     .await;
     until("the removal of its journal entry", async || {
-        (entries(&agent.state_dir().join("run/drafts")) == 0).then_some(())
+        (entries(&agent.session_dir().join("run/drafts")) == 0).then_some(())
     })
     .await;
     agent.stop().await;

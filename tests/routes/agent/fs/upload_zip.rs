@@ -83,7 +83,7 @@ fn with_headers(mut archive: Vec<u8>, local: usize, central: usize, value: u16) 
 
 fn assert_no_temp_files(agent: &TestAgent) {
     for directory in ["work", "run/drafts"] {
-        let remaining = fs::read_dir(agent.state_dir().join(directory))
+        let remaining = fs::read_dir(agent.session_dir().join(directory))
             .unwrap()
             .count();
         assert_eq!(remaining, 0, "{directory}");

@@ -1,0 +1,304 @@
+//! Sessions: one tenancy of the agent after another.
+//!
+//! A session has services, processes, directories and, if the agent is root, users of its own. When
+//! it ends, all of them are killed and removed, and the agent goes on with a session that nothing
+//! has used before. With `--spare` that one is prepared ahead of time: its Chromium runs already, on
+//! a display of its own.
+//!
+//! ```text
+//! request ──▶ Sessions::serve ──▶ router of the current session (scope) ──▶ handler ──▶ services
+//!
+//! end:  spare becomes current ──▶ old services discarded ──▶ inspected ──▶ receipt ──▶ next spare
+//! ```
+//!
+//! | file | job |
+//! |---|---|
+//! | `scope` | ends requests with their session |
+//! | `receipt` | what is left of a session |
+//! | `taints` | what a session did that outlives it |
+
+mod receipt;
+pub mod scope;
+mod taints;
+
+use std::{
+    convert::Infallible,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{Router, extract::Request, response::Response};
+use parking_lot::RwLock;
+use tokio::sync::Mutex;
+use tower::ServiceExt;
+
+use self::scope::SessionScope;
+pub use self::taints::Taints;
+use super::{
+    Agent, AgentError, Services,
+    chromium::{self, BrowserState},
+    fs::temp_files::TempFileJournal,
+    logs::ProgramLog,
+    settings::Config,
+};
+use crate::{
+    api::session::{SessionReceipt, SessionStatus, SpareState},
+    http::Metrics,
+    shutdown::Shutdown,
+    system::{files::remove::remove_or_warn, process::agent_run},
+};
+
+/// The generation of the first session of a state directory.
+pub const FIRST_GENERATION: u64 = 1;
+/// The longest wait for the services of a session that has ended.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Why a session was not ended.
+#[derive(Debug, thiserror::Error)]
+pub enum EndError {
+    #[error("the current session is {0}")]
+    NotCurrent(u64),
+    #[error("the agent is shutting down")]
+    ShuttingDown,
+    #[error("the next session does not start: {0}")]
+    Next(#[from] AgentError),
+}
+
+/// The sessions of an agent. Clones share them.
+#[derive(Clone)]
+pub struct Sessions {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: Config,
+    own_log: ProgramLog,
+    metrics: Metrics,
+    shutdown: Shutdown,
+    /// `None` only before the first session has started.
+    current: RwLock<Option<Arc<Session>>>,
+    /// The prepared session. Locked while a session ends, and while the next one is prepared.
+    spare: Mutex<Option<Session>>,
+    /// The receipt of the session before the current one, for a caller that did not get it.
+    last_receipt: RwLock<Option<SessionReceipt>>,
+}
+
+/// A session: its services, and the router to them.
+struct Session {
+    generation: u64,
+    agent: Agent,
+    router: Router,
+    shutdown: Shutdown,
+}
+
+impl Sessions {
+    /// Starts the session that an earlier agent had, or the first one, and removes what is left of
+    /// others.
+    pub(super) async fn start(
+        config: Config,
+        own_log: ProgramLog,
+        metrics: Metrics,
+        shutdown: &Shutdown,
+    ) -> Result<Self, AgentError> {
+        let state_dir = config.state_dir.clone();
+        let recorded = state_dir.recorded_generation()?;
+        let generation = recorded.unwrap_or(FIRST_GENERATION);
+        for other in state_dir.other_sessions(generation)? {
+            remove_left_session(&other).await;
+        }
+        if recorded.is_none() {
+            state_dir.take_over_earlier_layout(generation)?;
+        }
+        state_dir.record_generation(generation)?;
+        let sessions = Self {
+            inner: Arc::new(Inner {
+                config,
+                own_log,
+                metrics,
+                shutdown: shutdown.clone(),
+                current: RwLock::new(None),
+                spare: Mutex::new(None),
+                last_receipt: RwLock::new(None),
+            }),
+        };
+        let session = sessions.start_session(generation).await?;
+        *sessions.inner.current.write() = Some(Arc::new(session));
+        let preparing = sessions.clone();
+        shutdown.spawn(async move { preparing.prepare_spare().await });
+        Ok(sessions)
+    }
+
+    /// Handles a request with the current session.
+    pub(super) async fn serve(self, request: Request) -> Result<Response, Infallible> {
+        let router = self.current().router.clone();
+        router.oneshot(request).await
+    }
+
+    /// Returns the status of the current session.
+    pub fn status(&self) -> SessionStatus {
+        let current = self.current();
+        SessionStatus {
+            generation: current.generation,
+            spare: match self.inner.spare.try_lock() {
+                Ok(spare) => spare.as_ref().map_or(SpareState::Off, Session::readiness),
+                // It is being prepared.
+                Err(_) => SpareState::Starting,
+            },
+            tainted_by: current.agent.taints.list(),
+        }
+    }
+
+    /// Ends the session with this generation, and continues with the next one. Returns the receipt
+    /// again if that session was the last one to end. Completes even if the caller leaves.
+    ///
+    /// # Errors
+    /// Fails if another session is current. If the next session does not start, the agent ends.
+    pub async fn end(&self, generation: u64) -> Result<SessionReceipt, EndError> {
+        let this = self.clone();
+        let ending = self.inner.shutdown.spawn(async move {
+            let mut spare = this.inner.spare.lock().await;
+            this.end_current(generation, &mut spare).await
+        });
+        let receipt = ending.await.map_err(|_| EndError::ShuttingDown)??;
+        let preparing = self.clone();
+        self.inner
+            .shutdown
+            .spawn(async move { preparing.prepare_spare().await });
+        Ok(receipt)
+    }
+
+    async fn end_current(
+        &self,
+        generation: u64,
+        spare: &mut Option<Session>,
+    ) -> Result<SessionReceipt, EndError> {
+        let ended = self.current();
+        if ended.generation != generation {
+            let last = self.inner.last_receipt.read().clone();
+            let repeated = last.filter(|receipt| receipt.generation == generation);
+            return repeated.ok_or(EndError::NotCurrent(ended.generation));
+        }
+        if self.inner.shutdown.is_requested() {
+            return Err(EndError::ShuttingDown);
+        }
+        let started_at = Instant::now();
+        let next = match spare.take() {
+            Some(spare) => spare,
+            None => self.start_next(generation + 1).await?,
+        };
+        let state_dir = &self.inner.config.state_dir;
+        state_dir
+            .record_generation(next.generation)
+            .map_err(AgentError::Io)?;
+        *self.inner.current.write() = Some(Arc::new(next));
+        self.inner.own_log.hide_past();
+        let terminated = receipt::running(&ended.agent);
+        ended.shutdown.discard();
+        let has_ended = ended.shutdown.drain(END_TIMEOUT).await;
+        let found = receipt::inspect(&ended.agent, has_ended).await;
+        let receipt = SessionReceipt {
+            generation,
+            next_generation: self.current().generation,
+            clean: found.remaining.is_empty() && found.tainted_by.is_empty(),
+            duration_ms: started_at.elapsed().as_millis() as u64,
+            terminated,
+            replays: ended.agent.replays.list(),
+            remaining: found.remaining,
+            tainted_by: found.tainted_by,
+        };
+        self.inner.own_log.hide_past();
+        tracing::info!(
+            generation,
+            clean = receipt.clean,
+            duration_ms = receipt.duration_ms,
+            "a session has ended"
+        );
+        *self.inner.last_receipt.write() = Some(receipt.clone());
+        Ok(receipt)
+    }
+
+    /// Starts the session that follows one that is about to end. Without it, the agent ends: its
+    /// host has to be replaced.
+    async fn start_next(&self, generation: u64) -> Result<Session, AgentError> {
+        let started = self.start_session(generation).await;
+        started.inspect_err(|error| {
+            tracing::error!(%error, "the next session does not start");
+            self.inner.shutdown.request();
+        })
+    }
+
+    /// Prepares the next session, if the setting demands one. A failure is only logged: the session
+    /// then starts when it is needed.
+    async fn prepare_spare(&self) {
+        if !self.inner.config.spare || self.inner.shutdown.is_requested() {
+            return;
+        }
+        let mut spare = self.inner.spare.lock().await;
+        if spare.is_some() {
+            return;
+        }
+        match self.start_session(self.current().generation + 1).await {
+            Ok(session) => *spare = Some(session),
+            Err(error) => tracing::warn!(%error, "cannot prepare a session"),
+        }
+    }
+
+    /// Starts the services of a session. Its Chromium starts in the background.
+    async fn start_session(&self, generation: u64) -> Result<Session, AgentError> {
+        let config = self.inner.config.for_session(generation);
+        let prepared = config.session_dir.prepare();
+        prepared.map_err(|source| AgentError::StateDir {
+            path: config.session_dir.root().display().to_string(),
+            source,
+        })?;
+        let temp_files = TempFileJournal::new(&config.session_dir.run().join("drafts"))?;
+        let stale = temp_files.stale_files()?;
+        // A separate thread, which a shutdown does not wait for: the next agent continues its work.
+        std::thread::Builder::new()
+            .name("stale-files".into())
+            .spawn(move || stale.remove())?;
+        let shutdown = self.inner.shutdown.part();
+        let scope = SessionScope {
+            generation,
+            shutdown: shutdown.clone(),
+        };
+        let own_log = self.inner.own_log.clone();
+        let services = Services::start(config, temp_files, own_log, self, scope);
+        let services = services.await.inspect_err(|_| shutdown.discard())?;
+        let agent = Agent {
+            services: Arc::new(services),
+        };
+        Ok(Session {
+            generation,
+            router: agent.router(self.inner.metrics.clone()),
+            agent,
+            shutdown,
+        })
+    }
+
+    #[expect(
+        clippy::expect_used,
+        reason = "nothing has the value before its first session has started"
+    )]
+    fn current(&self) -> Arc<Session> {
+        let current = self.inner.current.read().clone();
+        current.expect("the first session has started")
+    }
+}
+
+impl Session {
+    fn readiness(&self) -> SpareState {
+        match self.agent.chromium.status().state {
+            BrowserState::Running(_) => SpareState::Ready,
+            _ => SpareState::Starting,
+        }
+    }
+}
+
+/// Kills and removes what an agent that was killed has left of a session that was not current.
+async fn remove_left_session(directory: &Path) {
+    agent_run::kill_recorded(directory).await;
+    chromium::kill_left_processes(directory);
+    remove_or_warn(directory);
+}
