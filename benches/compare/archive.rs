@@ -39,7 +39,7 @@ async fn profile(figures: &mut Figures, agent: &Agent, site: &Site) -> Result<()
     let request = agent.http.request(Method::PUT, "/chromium/start_url");
     let request = request.json(&json!({"url": site.url}));
     request.send().await?.error_for_status()?;
-    grow(&agent.state_dir().join("user-data/Default/Grown"))?;
+    grow(&agent.session_dir().join("user-data/Default/Grown"))?;
     // The baseline gets a copy: tar would fail when a file changes.
     let scratch = TempDir::new()?;
     let (still, packed) = (scratch.path().join("still"), scratch.path().join("packed"));

@@ -21,6 +21,7 @@ mod process;
 mod proxy;
 mod recording;
 mod screen;
+mod session;
 mod start;
 mod watch;
 
@@ -28,9 +29,10 @@ use figures::Figures;
 use fixtures::{Agent, Dev, Result, Site};
 
 /// The sections in the order they are measured, and the names that select them.
-const SECTIONS: [&str; 10] = [
+const SECTIONS: [&str; 11] = [
     "execute",
     "start",
+    "session",
     "proxy",
     "cdp",
     "watch",
@@ -96,6 +98,7 @@ async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
                 dev.delete_browser(&browser).await?;
                 dev.stop().await?;
             }
+            "session" => session::measure(figures).await?,
             "cdp" => cdp::measure(figures, &agent).await?,
             "watch" => watch::measure(figures, &agent).await?,
             "process" => process::measure(figures, &agent).await?,

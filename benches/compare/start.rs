@@ -16,7 +16,7 @@ pub async fn agent(figures: &mut Figures) -> Result<()> {
     for _ in 0..ROUNDS {
         let state = TempDir::new()?;
         let start = Instant::now();
-        let (child, _) = Agent::spawn(&state).await?;
+        let (child, _) = Agent::spawn(&state, &[]).await?;
         berth.add_ms(start.elapsed());
         fixtures::stop(child).await?;
     }
