@@ -50,7 +50,7 @@ impl<'a> Head<'a> {
     }
 
     /// Returns the id of a reply from Chromium, of which the start is known.
-    pub(super) fn id_at_start(text: &[u8]) -> Option<i64> {
+    fn id_at_start(text: &[u8]) -> Option<i64> {
         let rest = text.strip_prefix(b"{\"id\":")?;
         let end = rest
             .iter()

@@ -9,6 +9,7 @@
 //! | file | job |
 //! |---|---|
 //! | `pipe` | the descriptors, and messages in their byte streams |
+//! | `cbor` | JSON text to and from the binary form of messages on the pipe |
 //! | `message` | the head of a message |
 //! | `multiplexer` | a connection for each client over the one pipe |
 //! | `connection` | the agent's own commands, typed, over one such connection |
@@ -16,6 +17,7 @@
 //! | `policy` | the methods that clients, scripts and viewers may call |
 //! | `chromium_flags` | the option `--chromium-flag` |
 
+mod cbor;
 pub mod chromium_flags;
 pub mod connection;
 pub mod message;

@@ -1,12 +1,12 @@
-//! The two pipes over which Chromium speaks CDP (`--remote-debugging-pipe`). Each message ends with
-//! a NUL byte.
+//! The two pipes over which Chromium speaks CDP (`--remote-debugging-pipe=cbor`). Each message is
+//! an envelope with an object, see `cbor`.
 
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
 };
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tokio::{
     io::AsyncReadExt,
@@ -14,11 +14,9 @@ use tokio::{
     process::Command,
 };
 
-use super::message::{Head, SERVER_ERROR, error_reply};
+use super::cbor::{Envelope, Reader, Text};
 use crate::system::process::child;
 
-/// The byte after each message. JSON text contains none.
-pub(super) const TERMINATOR: u8 = 0;
 /// The descriptors on which Chromium expects its ends.
 const CHROMIUM_READS: i32 = 3;
 const CHROMIUM_WRITES: i32 = 4;
@@ -29,8 +27,9 @@ const READ_SIZE: usize = 64 << 10;
 /// The size above which an empty buffer is freed.
 const MAX_BUFFER: usize = 1 << 20;
 /// The longest message. Chromium accepts no longer one over a WebSocket either.
-const MAX_MESSAGE: usize = 256 << 20;
-const TOO_LONG: &str = "the reply is over 256 MiB";
+pub(super) const MAX_MESSAGE: usize = 256 << 20;
+/// The length of a message's start that contains its id.
+const ID_SIZE: usize = 16;
 
 /// Our ends of the pipes.
 #[derive(Debug)]
@@ -44,7 +43,7 @@ impl CdpPipe {
     pub fn open(command: &mut Command) -> io::Result<Self> {
         let (from_agent, to_chromium) = pipe()?;
         let (from_chromium, to_agent) = pipe()?;
-        command.arg("--remote-debugging-pipe");
+        command.arg("--remote-debugging-pipe=cbor");
         child::inherit_as(command, from_agent, CHROMIUM_READS)?;
         child::inherit_as(command, to_agent, CHROMIUM_WRITES)?;
         Self::of(from_chromium, to_chromium)
@@ -68,15 +67,22 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((reader, writer))
 }
 
+/// A message that Chromium has sent.
+#[derive(Debug, PartialEq)]
+pub(super) enum Frame<'a> {
+    /// The contents of a message's envelope.
+    Message(&'a [u8]),
+    /// A message that is too long. A reply has an id.
+    TooLong { id: Option<i32> },
+}
+
 /// Splits what Chromium writes into messages.
 #[derive(Debug)]
 pub(super) struct MessageReader {
     pipe: Receiver,
     buffer: BytesMut,
-    /// The number of bytes at the start of the buffer that contain no terminator.
-    scanned: usize,
-    /// The replacement of a message that is too long. The rest of that message is dropped.
-    substitute: Option<BytesMut>,
+    /// The number of bytes before the next message: of the message that was returned.
+    skipped: usize,
 }
 
 impl MessageReader {
@@ -84,8 +90,7 @@ impl MessageReader {
         MessageReader {
             pipe,
             buffer: BytesMut::new(),
-            scanned: 0,
-            substitute: None,
+            skipped: 0,
         }
     }
 
@@ -100,49 +105,39 @@ impl MessageReader {
     }
 
     /// Returns the next complete message that has been read.
-    pub(super) fn next(&mut self) -> Option<BytesMut> {
-        loop {
-            let found = memchr::memchr(TERMINATOR, &self.buffer[self.scanned..]);
-            let Some(offset) = found else {
-                self.scanned = self.buffer.len();
-                if self.scanned > MAX_MESSAGE || self.substitute.is_some() {
-                    self.drop_part();
-                }
-                return None;
-            };
-            let message = self.buffer.split_to(self.scanned + offset);
-            self.buffer.advance(1);
-            self.scanned = 0;
-            if message.len() > READ_SIZE {
-                // What follows gets memory of its own: it would keep that of this message.
-                self.buffer = BytesMut::from(&self.buffer[..]);
-            }
-            match self.substitute.take() {
-                None => return Some(message),
-                Some(error) if !error.is_empty() => return Some(error),
-                Some(_) => {}
-            }
+    ///
+    /// # Errors
+    /// Fails if Chromium does not write messages in CBOR.
+    pub(super) fn next(&mut self) -> io::Result<Option<Frame<'_>>> {
+        let skipped = self.skipped.min(self.buffer.len());
+        self.buffer.advance(skipped);
+        self.skipped -= skipped;
+        if self.skipped > 0 {
+            return Ok(None);
         }
-    }
-
-    /// Drops what has been read of a message that is too long.
-    fn drop_part(&mut self) {
-        let part = std::mem::take(&mut self.buffer);
-        self.scanned = 0;
-        if self.substitute.is_some() {
-            return;
-        }
-        tracing::warn!(
-            "dropped a message of Chromium over {} MiB",
-            MAX_MESSAGE >> 20
-        );
-        let error = match Head::id_at_start(&part) {
-            Some(id) => error_reply(Some(id), SERVER_ERROR, TOO_LONG),
-            // An event.
-            None => Bytes::new(),
+        let Some(Envelope { start, length }) = Envelope::at_start_of(&self.buffer)? else {
+            return Ok(None);
         };
-        self.substitute = Some(error.into());
+        let available = &self.buffer[start..];
+        if length > MAX_MESSAGE && available.len() >= ID_SIZE {
+            self.skipped = start + length;
+            let id = id_at_start(available);
+            return Ok(Some(Frame::TooLong { id }));
+        }
+        if available.len() < length {
+            return Ok(None);
+        }
+        self.skipped = start + length;
+        Ok(Some(Frame::Message(&available[..length])))
     }
+}
+
+/// Returns the id of a message that begins with it, which every reply does.
+fn id_at_start(contents: &[u8]) -> Option<i32> {
+    let mut members = Reader::of_object(contents).ok()?;
+    let name = members.name().ok()?;
+    let has_id = name == Some(Text::Utf8(b"id"));
+    has_id.then(|| members.integer().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -150,30 +145,100 @@ mod tests {
     use std::{fs::File, io::Write};
 
     use super::*;
+    use crate::system::cdp::cbor;
+
+    fn reader() -> (File, MessageReader) {
+        let (reader, writer) = pipe().unwrap();
+        fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+        let receiver = Receiver::from_owned_fd(reader).unwrap();
+        (File::from(writer), MessageReader::new(receiver))
+    }
+
+    fn message(json: &str) -> Vec<u8> {
+        let mut message = Vec::new();
+        cbor::value_from_json(json, usize::MAX, &mut message).unwrap();
+        message
+    }
+
+    fn contents(message: &[u8]) -> Option<Frame<'_>> {
+        Some(Frame::Message(&message[7..]))
+    }
 
     #[tokio::test]
     async fn messages_are_split_at_any_end_of_a_read() {
-        let (reader, writer) = pipe().unwrap();
-        let mut chromium = File::from(writer);
-        let mut reader = MessageReader::new({
-            fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
-            Receiver::from_owned_fd(reader).unwrap()
-        });
-        let long = vec![b'x'; 3 * READ_SIZE];
-        chromium.write_all(b"{\"id\":1}\0{\"id\"").unwrap();
-        assert!(reader.fill().await.unwrap());
-        assert_eq!(reader.next().as_deref(), Some(&b"{\"id\":1}"[..]));
-        assert_eq!(reader.next(), None);
-        chromium.write_all(b":2}\0").unwrap();
-        chromium.write_all(&long).unwrap();
-        chromium.write_all(b"\0\0").unwrap();
-        drop(chromium);
-        let mut messages = Vec::new();
-        while reader.fill().await.unwrap() {
-            messages.extend(std::iter::from_fn(|| reader.next()).map(BytesMut::freeze));
+        let (mut chromium, mut reader) = reader();
+        let first = message(r#"{"id":1}"#);
+        let long = message(&format!(r#"{{"x":"{}"}}"#, "x".repeat(3 * READ_SIZE)));
+        // As older versions of Chromium write an envelope.
+        let old = [&first[..1], &first[2..]].concat();
+        let all = [&first[..], &long, &old, &first].concat();
+        for start in [1, 2, 3, 6, 7, 12, all.len() - first.len() - 3] {
+            chromium.write_all(&all[..start]).unwrap();
+            assert!(reader.fill().await.unwrap());
+            let mut count = 0;
+            while reader.next().unwrap().is_some() {
+                count += 1;
+            }
+            chromium.write_all(&all[start..]).unwrap();
+            while count < 4 {
+                assert!(reader.fill().await.unwrap());
+                while let Some(frame) = reader.next().unwrap() {
+                    let expected = if count == 1 { &long } else { &first };
+                    assert_eq!(Some(frame), contents(expected), "{start}: {count}");
+                    count += 1;
+                }
+            }
         }
-        assert_eq!(messages.len(), 3);
-        assert_eq!(messages[0], &b"{\"id\":2}"[..]);
-        assert!(messages[1] == long && messages[2].is_empty());
+        drop(chromium);
+        assert!(!reader.fill().await.unwrap());
+        assert!(reader.buffer.capacity() <= MAX_BUFFER);
+    }
+
+    #[tokio::test]
+    async fn message_that_is_too_long_is_skipped_without_its_memory() {
+        let (mut chromium, mut reader) = reader();
+        let last = message(r#"{"id":2}"#);
+        for (json, id) in [
+            (r#"{"id":1000000000}"#, Some(1_000_000_000)),
+            (r#"{"method":"X"}"#, None),
+        ] {
+            let mut long = message(json);
+            let length = MAX_MESSAGE + 1;
+            long[3..7].copy_from_slice(&(length as u32).to_be_bytes());
+            long.resize(7 + READ_SIZE, 0);
+            chromium.write_all(&long).unwrap();
+            assert!(reader.fill().await.unwrap());
+            assert_eq!(reader.next().unwrap(), Some(Frame::TooLong { id }));
+            let mut rest = length - READ_SIZE;
+            while rest > 0 {
+                let part = rest.min(READ_SIZE);
+                chromium.write_all(&long[..part]).unwrap();
+                rest -= part;
+                assert!(reader.fill().await.unwrap());
+                assert_eq!(reader.next().unwrap(), None);
+            }
+            chromium.write_all(&last).unwrap();
+            while reader.buffer.len() < last.len() {
+                assert!(reader.fill().await.unwrap());
+            }
+            assert!(reader.buffer.capacity() <= MAX_BUFFER);
+            assert_eq!(reader.next().unwrap(), contents(&last));
+            assert_eq!(reader.next().unwrap(), None);
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_no_message_are_an_error() {
+        for bytes in [
+            &b"{\"id\":1}\0"[..],
+            &[0xd8, 0x19],
+            &[0xd8, 0x18, 0x58, 1, 0],
+        ] {
+            let (mut chromium, mut reader) = reader();
+            chromium.write_all(bytes).unwrap();
+            assert!(reader.fill().await.unwrap());
+            let error = reader.next().unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
     }
 }

@@ -24,8 +24,8 @@ async fn unknown_messages_do_not_end_the_connection() {
             r#"{"neither":"event nor answer","sessionId":"SESSION"}"#,
             r#"{"id":4711,"result":{},"sessionId":"SESSION"}"#,
             r#"{"id":"not a number","sessionId":"SESSION"}"#,
-            "not even JSON",
-            "",
+            r#"["no object"]"#,
+            r#"{"method":7,"sessionId":"SESSION"}"#,
         ] {
             chromium.send(before.replace("SESSION", &session)).await;
         }

@@ -10,22 +10,24 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use super::session::SessionId;
+use super::{carried::Effect, session::SessionId};
 use crate::system::cdp::{
+    cbor::{self, EncodeError, end_envelope, start_envelope},
     message::{Head, INVALID_REQUEST, PARSE_ERROR, SERVER_ERROR, error_reply},
-    pipe::TERMINATOR,
     policy::{self, Caller},
 };
 
-/// The deepest nesting of parameters that Chromium's parser accepts.
-const MAX_DEPTH: usize = 300;
-/// The longest text of a command. Chromium stops reading the pipe for good at a message of more
-/// than 100 MiB.
+/// The longest text of a command. Chromium reads no longer one in JSON from its pipe.
 const MAX_TEXT: usize = (100 << 20) - 1024;
 const TOO_LONG: &str = "the command is over 100 MiB";
-/// The position and length of the id in [`Command::text`]. Every id on the pipe has ten digits.
-const ID_START: usize = r#"{"id":"#.len();
-const ID_LENGTH: usize = 10;
+/// The most bytes of parameters in CBOR, in which small objects are longer than in JSON.
+const MAX_PARAMS: usize = 256 << 20;
+/// The start of a message's members: an id, which is a 32-bit number.
+const ID_MEMBER: &[u8] = b"\x62id\x1a";
+/// The number of bytes before the members of a message.
+const ENVELOPE_SIZE: usize = 8;
+/// The size of a message without its method and its parameters.
+const MEMBERS_SIZE: usize = 128;
 /// The first and last id on the pipe. Chromium reads ids as signed 32-bit numbers.
 pub(super) const FIRST_ID: u32 = 1_000_000_000;
 pub(super) const LAST_ID: u32 = i32::MAX as u32;
@@ -44,7 +46,9 @@ pub(super) struct Command {
     pub(super) id: i32,
     /// The session that it is for, or `None` for the one that the client is connected to.
     pub(super) session: Option<SessionId>,
-    text: Vec<u8>,
+    pub(super) effect: Effect,
+    /// The message for the pipe, without its end.
+    message: Vec<u8>,
 }
 
 /// The members of a command. Chromium accepts no others.
@@ -83,33 +87,78 @@ impl Command {
                 .map_err(|error| reject(policy::REFUSED_CODE, &error.to_string()))?;
         }
         let params = members.params.map_or("", RawValue::get);
-        check_values(params).map_err(|message| reject(INVALID_REQUEST, message))?;
+        let effect = Effect::of(&method, params, caller);
         let params = without_browser_ui(&method, params);
-        let text = text_for_pipe(&method, &params, session);
-        if text.len() > MAX_TEXT {
+        if method.len() + params.len() > MAX_TEXT {
             return Err(reject(SERVER_ERROR, TOO_LONG));
         }
-        Ok(Command { id, session, text })
+        let mut message = Vec::with_capacity(method.len() + params.len() + MEMBERS_SIZE);
+        start_message(&method, &params, session, &mut message)
+            .map_err(|error| reject(INVALID_REQUEST, &error.to_string()))?;
+        Ok(Command {
+            id,
+            session,
+            effect,
+            message,
+        })
     }
 
-    /// Appends the command for the pipe, with its id and its session there.
-    pub(super) fn write(&self, id: u32, root: SessionId, pipe: &mut Vec<u8>) {
-        let start = pipe.len() + ID_START;
-        pipe.extend_from_slice(&self.text);
-        let mut rest = id;
-        for digit in pipe[start..start + ID_LENGTH].iter_mut().rev() {
-            *digit = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
+    /// Appends the command for the pipe, with its id and its session there. That is `connection` if
+    /// it names none.
+    pub(super) fn write(&self, id: u32, connection: SessionId, pipe: &mut Vec<u8>) {
+        let start = pipe.len();
+        pipe.extend_from_slice(&self.message);
         if self.session.is_none() {
-            pipe.extend_from_slice(&root.member());
+            session_member(connection, pipe);
         }
-        pipe.extend_from_slice(&[b'}', TERMINATOR]);
+        end_message(id, start, pipe);
     }
 
     pub(super) fn len(&self) -> usize {
-        self.text.len()
+        self.message.len()
     }
+}
+
+/// Appends a command of the agent to the browser, with valid parameters.
+pub(super) fn write_own(id: u32, method: &str, params: &Value, pipe: &mut Vec<u8>) {
+    let start = pipe.len();
+    let started = start_message(method, &params.to_string(), None, pipe);
+    debug_assert_eq!(started, Ok(()));
+    end_message(id, start, pipe);
+}
+
+/// Appends a message without its id and its end.
+fn start_message(
+    method: &str,
+    params: &str,
+    session: Option<SessionId>,
+    message: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    start_envelope(message);
+    message.extend_from_slice(ID_MEMBER);
+    message.extend_from_slice(&[0; 4]);
+    cbor::text("method", message);
+    cbor::text(method, message);
+    if !params.is_empty() {
+        cbor::text("params", message);
+        cbor::value_from_json(params, MAX_PARAMS, message)?;
+    }
+    if let Some(session) = session {
+        session_member(session, message);
+    }
+    Ok(())
+}
+
+fn session_member(session: SessionId, message: &mut Vec<u8>) {
+    message.extend_from_slice(b"\x69sessionId\x78\x20");
+    message.extend_from_slice(&session.digits());
+}
+
+/// Completes the message that begins at `start`.
+fn end_message(id: u32, start: usize, pipe: &mut Vec<u8>) {
+    let id_at = start + ENVELOPE_SIZE + ID_MEMBER.len();
+    pipe[id_at..id_at + 4].copy_from_slice(&id.to_be_bytes());
+    end_envelope(pipe, start);
 }
 
 /// Returns the members of a message that is a JSON object.
@@ -135,6 +184,15 @@ pub(super) fn rejection(id: i32, session: Option<SessionId>, code: i32, message:
     match session {
         Some(session) => with_session(&reply, session),
         None => reply,
+    }
+}
+
+/// Returns the reply to a command that has no result.
+pub(super) fn success(id: i32, session: Option<SessionId>) -> Bytes {
+    let reply = format!(r#"{{"id":{id},"result":{{}}}}"#);
+    match session {
+        Some(session) => with_session(reply.as_bytes(), session),
+        None => reply.into(),
     }
 }
 
@@ -174,52 +232,6 @@ fn session(value: Option<&RawValue>) -> Result<Option<SessionId>, ()> {
 
 fn parse_as<'a, T: Deserialize<'a>>(value: Option<&'a RawValue>) -> Option<T> {
     serde_json::from_str(value?.get()).ok()
-}
-
-/// Checks what Chromium's parser rejects in valid JSON: deep nesting, and numbers that are not
-/// finite.
-fn check_values(json: &str) -> Result<(), &'static str> {
-    let bytes = json.as_bytes();
-    let (mut at, mut depth) = (0, 0);
-    while let Some(byte) = bytes.get(at) {
-        match byte {
-            b'"' => at = end_of_string(bytes, at + 1),
-            b'{' | b'[' if depth == MAX_DEPTH => return Err("JSON: params nest too deep"),
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth -= 1,
-            b'-' | b'0'..=b'9' => {
-                let end = at + bytes[at..].iter().take_while(|b| is_of_number(**b)).count();
-                let number: Option<f64> = json[at..end].parse().ok();
-                if !number.is_some_and(f64::is_finite) {
-                    return Err("JSON: invalid number");
-                }
-                at = end - 1;
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    Ok(())
-}
-
-fn is_of_number(byte: u8) -> bool {
-    byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E')
-}
-
-/// Returns the position of the quote that ends the string.
-fn end_of_string(bytes: &[u8], start: usize) -> usize {
-    let mut at = start;
-    while let Some(offset) = bytes
-        .get(at..)
-        .and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
-    {
-        at += offset;
-        if bytes[at] == b'"' {
-            break;
-        }
-        at += 2;
-    }
-    at
 }
 
 /// Excludes Chromium's own windows from the targets that a command filters. They are no tabs of the
@@ -267,28 +279,4 @@ fn without_browser_ui<'a>(method: &str, params: &'a str) -> Cow<'a, str> {
     }
     text.push('}');
     Cow::Owned(text)
-}
-
-/// Returns the text without its end, with room for an id.
-fn text_for_pipe(method: &str, params: &str, session: Option<SessionId>) -> Vec<u8> {
-    let mut text = Vec::with_capacity(method.len() + params.len() + 128);
-    text.extend_from_slice(br#"{"id":0000000000,"method":"#);
-    if method
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
-    {
-        text.push(b'"');
-        text.extend_from_slice(method.as_bytes());
-        text.push(b'"');
-    } else {
-        text.extend_from_slice(Value::from(method).to_string().as_bytes());
-    }
-    if !params.is_empty() {
-        text.extend_from_slice(br#","params":"#);
-        text.extend_from_slice(params.as_bytes());
-    }
-    if let Some(session) = session {
-        text.extend_from_slice(&session.member());
-    }
-    text
 }

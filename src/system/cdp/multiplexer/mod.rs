@@ -11,13 +11,16 @@
 //! ```
 //!
 //! The task owns the pipe and the routes. It waits for no client: commands wait in their senders
-//! while the pipe is full, and a client that does not read is disconnected. It reads of a message
-//! only `id`, `method` and `sessionId`; replies get the client's id back.
+//! while the pipe is full, and a client that does not read is disconnected. A command is in CBOR
+//! already. Of a message from Chromium, it reads `id`, `method` and `sessionId`, and writes the
+//! rest in JSON if a client receives it; replies get the client's id back.
 //!
 //! | file | job |
 //! |---|---|
+//! | `browser_message` | a message of Chromium: its head, and its JSON text for a client |
+//! | `carried` | sessions that are not flat: messages in other messages |
 //! | `command` | a client's message: checked, and written anew |
-//! | `session` | ids of sessions |
+//! | `session` | sessions and their ids |
 //! | `router` | whose session, whose call |
 //! | `outbox` | the queue to a client |
 
@@ -28,6 +31,8 @@
               ending the connection"
 )]
 
+mod browser_message;
+mod carried;
 mod command;
 #[cfg(test)]
 mod fuzz;
@@ -52,7 +57,10 @@ use self::{
     outbox::Inbox,
     router::{ClientId, NewClient, Router},
 };
-use super::{pipe::CdpPipe, policy::Caller};
+use super::{
+    pipe::{CdpPipe, Frame},
+    policy::Caller,
+};
 
 /// The bytes of all clients' commands that wait for the pipe. Further ones wait in their senders.
 const BUDGET: usize = 8 << 20;
@@ -297,7 +305,12 @@ struct Task {
 impl Task {
     async fn run(mut self) {
         if let Err(error) = self.serve().await {
-            tracing::debug!(%error, "the pipe to Chromium failed");
+            match error.kind() {
+                io::ErrorKind::InvalidData => {
+                    tracing::warn!(%error, "Chromium does not write CBOR")
+                }
+                _ => tracing::debug!(%error, "the pipe to Chromium failed"),
+            }
         }
         self.budget.close();
         self.router.end_all();
@@ -313,8 +326,11 @@ impl Task {
                     if !filled? {
                         return Ok(());
                     }
-                    while let Some(message) = self.pipe.reader.next() {
-                        self.router.message(message);
+                    while let Some(frame) = self.pipe.reader.next()? {
+                        match frame {
+                            Frame::Message(message) => self.router.message(message),
+                            Frame::TooLong { id } => self.router.too_long(id),
+                        }
                     }
                 }
                 count = self.requests.recv_many(&mut batch, BATCH), if !is_sending => {

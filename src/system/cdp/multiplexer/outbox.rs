@@ -18,8 +18,6 @@ const MAX_QUEUED_FOR_ALL: usize = 1 << 30;
 const SHARE: usize = 16 << 20;
 /// The memory of a queued message besides its text.
 const MESSAGE_OVERHEAD: usize = 64;
-/// The longest message that is copied, so that it does not keep the whole read that it is part of.
-const MAX_COPIED: usize = 64 << 10;
 
 /// Why a client's connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +82,6 @@ impl Outbox {
         if queued > MAX_QUEUED || is_crowded && queued > SHARE {
             return false;
         }
-        let message = match message.len() {
-            0..=MAX_COPIED => Bytes::copy_from_slice(&message),
-            _ => message,
-        };
         let cost = cost(&message);
         self.shared.queued.fetch_add(cost, Relaxed);
         self.shared.queued_for_all.fetch_add(cost, Relaxed);

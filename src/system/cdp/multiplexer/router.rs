@@ -6,23 +6,25 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
+    io,
     sync::Arc,
 };
 
-use bytes::{Bytes, BytesMut};
-use serde::Deserialize;
+use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
     ConnectError, Connection, Endpoint, Request,
-    command::{Command, FIRST_ID, LAST_ID, rejection, with_session},
+    browser_message::{BrowserHead, BrowserMessage},
+    carried::{Carried, Effect, Recipient, received_message},
+    command::{Command, FIRST_ID, LAST_ID, rejection, success, write_own},
     outbox::{End, Outbox},
-    session::{MEMBER_LENGTH, SessionId},
+    session::{Session, SessionId},
 };
 use crate::system::cdp::{
-    message::{Head, SERVER_ERROR, SESSION_NOT_FOUND},
-    pipe::TERMINATOR,
+    message::{SERVER_ERROR, SESSION_NOT_FOUND},
+    pipe::MAX_MESSAGE,
 };
 
 /// The most calls of one client that are not answered yet.
@@ -30,6 +32,10 @@ const MAX_CALLS: usize = 1 << 16;
 
 /// Chromium's error for a session that has ended.
 const NO_SESSION: &str = "Session with given id not found.";
+const TOO_MANY_CALLS: &str = "65536 calls of this connection are unanswered";
+const TOO_LONG: &str = "the reply is over 256 MiB";
+/// The size above which a message is not copied out of the buffer in which it was written.
+const MAX_COPIED: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(super) struct ClientId(u64);
@@ -53,12 +59,6 @@ struct Client {
     calls: usize,
 }
 
-struct Session {
-    client: ClientId,
-    parent: Option<SessionId>,
-    children: Vec<SessionId>,
-}
-
 /// The use of the reply to an id on the pipe.
 enum Call {
     Attach(NewClient),
@@ -67,7 +67,11 @@ enum Call {
     Client {
         client: ClientId,
         session: SessionId,
+        /// The session whose messages carry the reply.
+        connection: SessionId,
         id: i32,
+        /// Whether the session in the reply is flat, if the call attaches one.
+        attaches_flat: Option<bool>,
     },
 }
 
@@ -79,6 +83,8 @@ pub(super) struct Router {
     last_client: u64,
     /// The number of ids used on the pipe.
     used_ids: u32,
+    /// The buffer in which messages to clients are written.
+    text: Vec<u8>,
 }
 
 impl Router {
@@ -92,42 +98,109 @@ impl Router {
             ),
         };
         let id = self.register(Call::Attach(client));
-        let call = json!({ "id": id, "method": method, "params": params });
-        pipe.extend_from_slice(call.to_string().as_bytes());
-        pipe.push(TERMINATOR);
+        write_own(id, method, &params, pipe);
     }
 
     /// Sends a client's command to Chromium, or rejects it.
-    pub(super) fn command(&mut self, client_id: ClientId, command: &Command, pipe: &mut Vec<u8>) {
-        let Some(client) = self.clients.get_mut(&client_id) else {
+    pub(super) fn command(&mut self, client: ClientId, command: &Command, pipe: &mut Vec<u8>) {
+        if let Some(root) = self.clients.get(&client).map(|client| client.root) {
+            self.command_in(client, root, command, pipe);
+        }
+    }
+
+    /// Handles a command of `connection`: the client's root, or a session that is not flat.
+    fn command_in(
+        &mut self,
+        client_id: ClientId,
+        connection: SessionId,
+        command: &Command,
+        pipe: &mut Vec<u8>,
+    ) {
+        let Some(client) = self.clients.get(&client_id) else {
             return;
         };
-        let session = command.session.unwrap_or(client.root);
-        let has_session = |session: &Session| session.client == client_id;
-        let error = if !self.sessions.get(&session).is_some_and(has_session) {
+        let session = command.session.unwrap_or(connection);
+        let entry = self.sessions.get_mut(&session);
+        let Some(entry) = entry.filter(|entry| entry.client == client_id) else {
             // Chromium's error names no session either.
-            Some((None, SESSION_NOT_FOUND, NO_SESSION))
-        } else if client.calls >= MAX_CALLS {
-            Some((
-                command.session,
-                SERVER_ERROR,
-                "65536 calls of this connection are unanswered",
-            ))
-        } else {
-            None
+            let error = rejection(command.id, None, SESSION_NOT_FOUND, NO_SESSION);
+            self.deliver_in(connection, error);
+            return;
         };
-        if let Some((session, code, message)) = error {
-            self.deliver(client_id, rejection(command.id, session, code, message));
+        if client.calls >= MAX_CALLS {
+            let error = rejection(command.id, command.session, SERVER_ERROR, TOO_MANY_CALLS);
+            self.deliver_in(connection, error);
             return;
         }
-        client.calls += 1;
-        let root = client.root;
+        let mut attaches_flat = None;
+        match &command.effect {
+            Effect::None => {}
+            Effect::Attach { is_flat } => attaches_flat = Some(*is_flat),
+            Effect::AutoAttach { is_flat } => entry.auto_attaches_flat = *is_flat,
+            Effect::Carry(carried) => {
+                if let Some(recipient) = self.recipient(session, carried) {
+                    let done = success(command.id, command.session);
+                    self.deliver_in(connection, done);
+                    match &*carried.command {
+                        Ok(command) => self.command_in(client_id, recipient, command, pipe),
+                        Err(reply) => self.deliver_in(recipient, reply.clone()),
+                    }
+                    return;
+                }
+            }
+        }
+        if let Some(client) = self.clients.get_mut(&client_id) {
+            client.calls += 1;
+        }
         let id = self.register(Call::Client {
             client: client_id,
             session,
+            connection,
             id: command.id,
+            attaches_flat,
         });
-        command.write(id, root, pipe);
+        command.write(id, connection, pipe);
+    }
+
+    /// Returns the session that a carried command is for, if it is one that is not flat.
+    fn recipient(&self, parent: SessionId, carried: &Carried) -> Option<SessionId> {
+        let children = &self.sessions.get(&parent)?.children;
+        let is_recipient = |child: &&SessionId| {
+            let entry = self.sessions.get(child).filter(|entry| !entry.is_flat);
+            entry.is_some_and(|entry| match &carried.recipient {
+                Recipient::Session(session) => session == *child,
+                Recipient::Target(target) => *target == entry.target,
+            })
+        };
+        children.iter().find(is_recipient).copied()
+    }
+
+    /// Returns the session whose messages carry those of this one: the nearest one above it that is
+    /// not flat, or the root. It is its own if it is not flat.
+    fn connection_of(&self, mut session: SessionId) -> SessionId {
+        while let Some(Session {
+            parent: Some(parent),
+            is_flat: true,
+            ..
+        }) = self.sessions.get(&session)
+        {
+            session = *parent;
+        }
+        session
+    }
+
+    /// Queues a message that belongs to the client's root, or is carried by its parent's messages.
+    fn deliver_in(&mut self, mut connection: SessionId, mut message: Bytes) {
+        while let Some(entry) = self.sessions.get(&connection) {
+            let Some(parent) = entry.parent else {
+                self.deliver(entry.client, message);
+                return;
+            };
+            let carrier = self.connection_of(parent);
+            let named = Some(parent).filter(|parent| *parent != carrier);
+            message = received_message(&message, connection, &entry.target, named);
+            connection = carrier;
+        }
     }
 
     /// Ends the connection of a client that has gone, and with it all that Chromium keeps for it.
@@ -141,11 +214,8 @@ impl Router {
 
     fn detach(&mut self, client: ClientId, root: SessionId, pipe: &mut Vec<u8>) {
         let id = self.register(Call::Detach(client));
-        let call = format!(
-            r#"{{"id":{id},"method":"Target.detachFromTarget","params":{{"sessionId":"{root}"}}}}"#
-        );
-        pipe.extend_from_slice(call.as_bytes());
-        pipe.push(TERMINATOR);
+        let params = json!({ "sessionId": root.to_string() });
+        write_own(id, "Target.detachFromTarget", &params, pipe);
     }
 
     /// Returns an id for the pipe that no unanswered call has. Ids are not used again soon: after
@@ -161,102 +231,145 @@ impl Router {
         }
     }
 
-    /// Routes a message from Chromium.
-    pub(super) fn message(&mut self, message: BytesMut) {
-        let Some(head) = Head::of_browser(&message) else {
-            tracing::warn!(bytes = message.len(), "dropped a message of Chromium");
+    /// Routes a message from Chromium: the contents of its envelope.
+    pub(super) fn message(&mut self, contents: &[u8]) {
+        let Ok(message) = BrowserMessage::parse(contents) else {
+            tracing::warn!(bytes = contents.len(), "dropped a message of Chromium");
             return;
         };
-        let session = head.session.as_deref();
-        let session = session.map(|text| SessionId::parse(text.as_bytes()));
-        match (head.id, session) {
-            (Some(id), session) => {
-                let has_session = session.is_some();
-                self.reply(id, has_session, message);
-            }
-            (None, Some(Some(session))) => {
-                let changes_sessions = match head.method.as_deref() {
-                    Some("Target.attachedToTarget") => Some(true),
-                    Some("Target.detachedFromTarget") => Some(false),
-                    _ => None,
-                };
-                self.event(session, changes_sessions, message);
-            }
-            (None, _) if head.method.as_deref() == Some("Target.detachedFromTarget") => {
-                if let Some(session) = session_in_params(&message) {
+        match (message.head, message.session) {
+            (BrowserHead::Reply(id), _) => self.reply(id, Some(&message)),
+            (BrowserHead::Event(method), Some(session)) => self.event(method, session, &message),
+            (BrowserHead::Event("Target.detachedFromTarget"), None) => {
+                if let Some(session) = message.session_in("params") {
                     self.end_root(session);
                 }
             }
             // Announcements of the roots, which the replies contain as well.
-            (None, _) if head.method.is_some() => {}
-            (None, _) => {
-                let error = String::from_utf8_lossy(&message[..message.len().min(200)]);
+            (BrowserHead::Event(_), None) => {}
+            (BrowserHead::Rejection, _) => {
+                let mut text = Vec::new();
+                // A longer text is cut.
+                let _ = message.write_json(message.head, None, &mut text, 200);
+                let error = String::from_utf8_lossy(&text);
                 tracing::warn!(%error, "Chromium rejected a message");
             }
         }
     }
 
-    fn reply(&mut self, id: i64, has_session: bool, message: BytesMut) {
+    /// Handles a message from Chromium that is too long to be read. A reply has an id.
+    pub(super) fn too_long(&mut self, id: Option<i32>) {
+        match id {
+            Some(id) => self.reply(id, None),
+            None => tracing::warn!("dropped an event of Chromium over 256 MiB"),
+        }
+    }
+
+    /// Handles the reply to a call, which is `None` if it is too long.
+    fn reply(&mut self, id: i32, reply: Option<&BrowserMessage>) {
         let call = u32::try_from(id).ok().and_then(|id| self.calls.remove(&id));
         match call {
             // The session had ended before its command came, which was answered then.
             None => {}
-            Some(Call::Attach(client)) => self.connect(client, &message),
+            Some(Call::Attach(client)) => {
+                let session = reply.and_then(|reply| reply.session_in("result"));
+                self.connect(client, session);
+            }
             Some(Call::Detach(client)) => self.forget_calls(client),
             Some(Call::Client {
                 client,
                 session,
+                connection,
                 id,
+                attaches_flat,
             }) => {
                 let Some(entry) = self.clients.get_mut(&client) else {
                     return;
                 };
                 entry.calls -= 1;
-                let message = with_id(message, id);
-                let message = match session == entry.root {
-                    true => without_session(message).freeze(),
-                    // The replacement of a reply that is too long.
-                    false if !has_session && !is_session_not_found(&message) => {
-                        with_session(&message, session)
-                    }
-                    false => message.freeze(),
-                };
-                self.deliver(client, message);
+                if let Some(is_flat) = attaches_flat
+                    && let Some(child) = reply.and_then(|reply| reply.session_in("result"))
+                    && let Some(entry) = self.sessions.get_mut(&child)
+                {
+                    entry.is_flat = is_flat;
+                }
+                let session = Some(session).filter(|session| *session != connection);
+                let text = self.reply_text(id, session, reply);
+                self.deliver_in(connection, text);
             }
         }
     }
 
-    /// Passes an event on to the client that has the session. `changes_sessions` is whether it
-    /// announces a session (true), or the end of one.
-    fn event(&mut self, session: SessionId, changes_sessions: Option<bool>, message: BytesMut) {
+    /// Returns the reply for a client with its id, or an error that replaces it. `session` is that
+    /// of the call unless messages without a session belong to it.
+    fn reply_text(
+        &mut self,
+        id: i32,
+        session: Option<SessionId>,
+        reply: Option<&BrowserMessage>,
+    ) -> Bytes {
+        let json = match reply {
+            // The error for a session that has ended names none.
+            Some(reply) => self.json(reply, BrowserHead::Reply(id), session.and(reply.session)),
+            None => Err(io::ErrorKind::FileTooLarge.into()),
+        };
+        json.unwrap_or_else(|error| {
+            tracing::warn!(%error, "replaced a reply of Chromium");
+            let message = match error.kind() {
+                io::ErrorKind::FileTooLarge => TOO_LONG,
+                _ => "the reply is invalid",
+            };
+            rejection(id, session, SERVER_ERROR, message)
+        })
+    }
+
+    /// Passes an event on to the client that has the session.
+    fn event(&mut self, method: &str, session: SessionId, event: &BrowserMessage) {
         let Some(client) = self.sessions.get(&session).map(|session| session.client) else {
             return;
         };
-        let changed =
-            changes_sessions.and_then(|added| Some((added, session_in_params(&message)?)));
-        if let Some((true, child)) = changed {
-            self.add_child(client, session, child);
-        }
-        let is_root = self.clients.get(&client).map(|client| client.root) == Some(session);
-        let message = match is_root {
-            true => without_session(message),
-            false => message,
+        let child = match method {
+            "Target.attachedToTarget" | "Target.detachedFromTarget" => event.session_in("params"),
+            _ => None,
         };
-        self.deliver(client, message.freeze());
-        if let Some((false, child)) = changed {
+        if let ("Target.attachedToTarget", Some(child)) = (method, child) {
+            let target = event.text_in(&["params", "targetInfo"], "targetId");
+            self.add_child(client, session, child, target.unwrap_or_default());
+        }
+        let connection = self.connection_of(session);
+        let named = Some(session).filter(|session| *session != connection);
+        match self.json(event, event.head, named) {
+            Ok(text) => self.deliver_in(connection, text),
+            Err(error) => tracing::warn!(%error, "dropped an event of Chromium"),
+        }
+        if let ("Target.detachedFromTarget", Some(child)) = (method, child) {
             self.end_child(client, child);
         }
     }
 
-    fn add_child(&mut self, client: ClientId, parent: SessionId, child: SessionId) {
-        if let Some(session) = self.sessions.get_mut(&parent) {
-            session.children.push(child);
-        }
-        let session = Session {
-            client,
-            parent: Some(parent),
-            children: Vec::new(),
+    /// Returns the JSON text of a message for a client.
+    fn json(
+        &mut self,
+        message: &BrowserMessage,
+        head: BrowserHead,
+        session: Option<SessionId>,
+    ) -> io::Result<Bytes> {
+        self.text.clear();
+        message.write_json(head, session, &mut self.text, MAX_MESSAGE)?;
+        Ok(match self.text.len() {
+            0..=MAX_COPIED => Bytes::copy_from_slice(&self.text),
+            _ => std::mem::take(&mut self.text).into_boxed_slice().into(),
+        })
+    }
+
+    fn add_child(&mut self, client: ClientId, parent: SessionId, child: SessionId, target: &str) {
+        let Some(entry) = self.sessions.get_mut(&parent) else {
+            return;
         };
+        entry.children.push(child);
+        // The reply to `Target.attachToTarget` corrects it.
+        let is_flat = entry.auto_attaches_flat;
+        let session = Session::new(client, Some(parent), target, is_flat);
         self.sessions.insert(child, session);
     }
 
@@ -287,8 +400,9 @@ impl Router {
             .collect();
         entry.calls -= unanswered.len();
         for call in unanswered {
-            if let Call::Client { id, .. } = call {
-                self.deliver(client, rejection(id, None, SESSION_NOT_FOUND, NO_SESSION));
+            if let Call::Client { connection, id, .. } = call {
+                let error = rejection(id, None, SESSION_NOT_FOUND, NO_SESSION);
+                self.deliver_in(connection, error);
             }
         }
     }
@@ -313,20 +427,15 @@ impl Router {
         removed
     }
 
-    /// Connects a client to the session in Chromium's reply.
-    fn connect(&mut self, client: NewClient, reply: &[u8]) {
+    /// Connects a client to the session in Chromium's reply, or to none if that is an error.
+    fn connect(&mut self, client: NewClient, root: Option<SessionId>) {
         self.last_client += 1;
         let id = ClientId(self.last_client);
-        let Some(root) = session_in_reply(reply) else {
+        let Some(root) = root else {
             let _ = client.reply.send(Err(ConnectError::NoTarget));
             return;
         };
-        let session = Session {
-            client: id,
-            parent: None,
-            children: Vec::new(),
-        };
-        self.sessions.insert(root, session);
+        self.sessions.insert(root, Session::new(id, None, "", true));
         let entry = Client {
             root,
             outbox: client.outbox,
@@ -388,85 +497,4 @@ impl Router {
             client.outbox.end(End::BrowserGone);
         }
     }
-}
-
-/// Returns `params.sessionId` of an event.
-fn session_in_params(event: &[u8]) -> Option<SessionId> {
-    #[derive(Deserialize)]
-    struct Event<'a> {
-        #[serde(borrow)]
-        params: WithSession<'a>,
-    }
-    let event: Event = serde_json::from_slice(event).ok()?;
-    SessionId::parse(event.params.session_id.as_bytes())
-}
-
-/// Returns `result.sessionId` of a reply, or `None` for an error.
-fn session_in_reply(reply: &[u8]) -> Option<SessionId> {
-    #[derive(Deserialize)]
-    struct Reply<'a> {
-        #[serde(borrow)]
-        result: WithSession<'a>,
-    }
-    let reply: Reply = serde_json::from_slice(reply).ok()?;
-    SessionId::parse(reply.result.session_id.as_bytes())
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WithSession<'a> {
-    session_id: &'a str,
-}
-
-/// Whether a reply is Chromium's error for a session that has ended.
-fn is_session_not_found(reply: &[u8]) -> bool {
-    serde_json::from_slice::<serde_json::Value>(reply)
-        .is_ok_and(|reply| reply["error"]["code"] == SESSION_NOT_FOUND)
-}
-
-/// Returns the reply with the client's id for the one that it had on the pipe.
-pub(super) fn with_id(mut reply: BytesMut, id: i32) -> BytesMut {
-    const START: usize = r#"{"id":1000000000"#.len();
-    let head = format!(r#"{{"id":{id}"#);
-    if reply.starts_with(br#"{"id":"#) && reply.len() >= START {
-        if head.len() > START {
-            return [head.as_bytes(), &reply[START..]]
-                .concat()
-                .as_slice()
-                .into();
-        }
-        let mut rest = reply.split_off(START - head.len());
-        rest[..head.len()].copy_from_slice(head.as_bytes());
-        return rest;
-    }
-    rewritten(&reply, |members| {
-        members.insert("id".to_owned(), id.into());
-    })
-}
-
-/// Returns the message without its session.
-pub(super) fn without_session(mut message: BytesMut) -> BytesMut {
-    let end = message.len().saturating_sub(MEMBER_LENGTH + 1);
-    if message[end..].starts_with(br#","sessionId":""#) && message.ends_with(b"\"}") {
-        message.truncate(end);
-        message.extend_from_slice(b"}");
-        return message;
-    }
-    match Head::parse(&message).is_some_and(|head| head.session.is_some()) {
-        true => rewritten(&message, |members| {
-            members.remove("sessionId");
-        }),
-        false => message,
-    }
-}
-
-/// Returns a message whose members are in an unusual order with a change.
-fn rewritten(
-    message: &[u8],
-    change: impl FnOnce(&mut serde_json::Map<String, serde_json::Value>),
-) -> BytesMut {
-    let mut members = serde_json::from_slice(message).unwrap_or_default();
-    change(&mut members);
-    let text = serde_json::Value::Object(members).to_string();
-    Bytes::from(text).into()
 }

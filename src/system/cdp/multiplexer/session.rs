@@ -1,11 +1,13 @@
-//! The ids of sessions.
+//! Sessions and their ids.
 
 use std::fmt;
 
-/// The start and the end of a message's last member if that is its session.
+use super::router::ClientId;
+
+/// The start of a message's last member if that is its session.
 const MEMBER_START: &[u8] = br#","sessionId":""#;
 const ID_LENGTH: usize = 32;
-pub(super) const MEMBER_LENGTH: usize = MEMBER_START.len() + ID_LENGTH + 1;
+const MEMBER_LENGTH: usize = MEMBER_START.len() + ID_LENGTH + 1;
 
 /// The id of a session: 32 hexadecimal digits in capitals.
 #[derive(Clone, Copy, Hash, PartialEq, Eq)]
@@ -24,19 +26,20 @@ impl SessionId {
         u128::from_str_radix(text, 16).ok().map(SessionId)
     }
 
-    /// Returns the last member of a message for this session.
+    /// Returns the last member of a message for this session, in JSON.
     pub(super) fn member(self) -> [u8; MEMBER_LENGTH] {
-        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
         let mut member = [b'"'; MEMBER_LENGTH];
         member[..MEMBER_START.len()].copy_from_slice(MEMBER_START);
-        for (index, digit) in member[MEMBER_START.len()..MEMBER_LENGTH - 1]
-            .iter_mut()
-            .enumerate()
-        {
-            let shift = 4 * (ID_LENGTH - 1 - index);
-            *digit = DIGITS[(self.0 >> shift) as usize & 0xf];
-        }
+        member[MEMBER_START.len()..MEMBER_LENGTH - 1].copy_from_slice(&self.digits());
         member
+    }
+
+    pub(super) fn digits(self) -> [u8; ID_LENGTH] {
+        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+        std::array::from_fn(|index| {
+            let shift = 4 * (ID_LENGTH - 1 - index);
+            DIGITS[(self.0 >> shift) as usize & 0xf]
+        })
     }
 }
 
@@ -49,6 +52,37 @@ impl fmt::Display for SessionId {
 impl fmt::Debug for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// A session of a client.
+pub(super) struct Session {
+    pub(super) client: ClientId,
+    pub(super) parent: Option<SessionId>,
+    pub(super) children: Vec<SessionId>,
+    /// The target that the session is attached to.
+    pub(super) target: String,
+    /// Whether messages name the session. Otherwise those of its parent carry them.
+    pub(super) is_flat: bool,
+    /// Whether the sessions are flat that Chromium attaches below this one by itself.
+    pub(super) auto_attaches_flat: bool,
+}
+
+impl Session {
+    pub(super) fn new(
+        client: ClientId,
+        parent: Option<SessionId>,
+        target: &str,
+        is_flat: bool,
+    ) -> Self {
+        Session {
+            client,
+            parent,
+            children: Vec::new(),
+            target: target.to_owned(),
+            is_flat,
+            auto_attaches_flat: true,
+        }
     }
 }
 
