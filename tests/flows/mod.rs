@@ -10,6 +10,7 @@ mod connections;
 mod database;
 mod dev;
 mod devtools_policy;
+mod devtools_values;
 mod downloads;
 mod environment;
 mod files;
