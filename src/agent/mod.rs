@@ -30,7 +30,7 @@ use std::{
 use axum::{Router, extract::FromRef, middleware::from_fn_with_state};
 use nix::unistd::Uid;
 use tokio::net::TcpListener;
-use tower::service_fn;
+use tower::{ServiceExt, service_fn};
 use utoipa::openapi::OpenApi;
 
 use crate::{
@@ -82,7 +82,7 @@ use logs::{Logs, ProgramLog};
 use process::Processes;
 use replays::Replays;
 use screenshots::Screenshots;
-use sessions::{Sessions, Taints, scope::SessionScope};
+use sessions::{SessionScope, Sessions, Taints};
 use settings::{ChildUser, Config};
 use user_data::UserData;
 
@@ -135,7 +135,14 @@ impl Deref for Agent {
     }
 }
 
-/// The services of an agent.
+/// The services of a session, and the router to them.
+#[derive(Clone)]
+struct ServedAgent {
+    agent: Agent,
+    router: Router,
+}
+
+/// The services of a session.
 pub struct Services {
     pub archives: Archives,
     pub automation: Automation,
@@ -225,9 +232,8 @@ pub async fn start(
         address: config.listen,
         source,
     })?;
-    let metrics = Metrics::install();
-    metrics.spawn_upkeep(&shutdown);
-    let sessions = Sessions::start(config.clone(), own_log, metrics, &shutdown).await?;
+    Metrics::install().spawn_upkeep(&shutdown);
+    let sessions = Sessions::start(config.clone(), own_log, &shutdown).await?;
     Ok(Started {
         config,
         sessions,
@@ -251,7 +257,7 @@ impl Started {
         if config.json {
             print_base_url(listener.local_addr()?)?;
         }
-        let current = service_fn(move |request| sessions.clone().serve(request));
+        let current = service_fn(move |request| sessions.current_agent().router.oneshot(request));
         let router = Router::new().fallback_service(current);
         serve(listener, router, connection_limits(&config), &shutdown).await?;
         if !shutdown.drain(config.stop_grace).await {
@@ -424,12 +430,16 @@ fn print_base_url(address: SocketAddr) -> io::Result<()> {
     stdout.flush()
 }
 
-impl Agent {
-    fn router(&self, metrics: Metrics) -> Router {
-        let token = StaticToken::new(self.config.token.as_ref()).with_pages(&routes::PAGES);
-        routes::app(self).router(metrics, |guarded| {
+impl ServedAgent {
+    fn new(services: Services) -> Self {
+        let agent = Agent {
+            services: Arc::new(services),
+        };
+        let token = StaticToken::new(agent.config.token.as_ref()).with_pages(&routes::PAGES);
+        let router = routes::app(&agent).router(Metrics::install(), |guarded| {
             guarded.route_layer(from_fn_with_state(token, require_static_token))
-        })
+        });
+        Self { agent, router }
     }
 }
 

@@ -122,8 +122,8 @@ impl SessionDir {
         self.run().join("Xauthority")
     }
 
-    /// Creates the directories, and recovers from an agent that was killed. No other process may use
-    /// them.
+    /// Creates the directories, and recovers from an agent that was killed. No other process may
+    /// use them.
     ///
     /// # Errors
     /// Fails if a directory cannot be created or read.

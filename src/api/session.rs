@@ -13,7 +13,7 @@ pub struct SessionStatus {
     pub generation: u64,
     /// Whether the next session is prepared: `off`, `starting` or `ready`.
     pub spare: SpareState,
-    /// What the session did that outlives it. See the receipt.
+    /// The effects of the session that outlive it. See the receipt.
     pub tainted_by: Vec<Taint>,
 }
 
@@ -35,7 +35,7 @@ pub struct EndSession {
     pub generation: u64,
 }
 
-/// What ended with a session, and what is left of it.
+/// The end of a session: what ended with it, and what is left of it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SessionReceipt {
     /// The number of the session that has ended.
@@ -47,16 +47,16 @@ pub struct SessionReceipt {
     /// Milliseconds that the end took.
     pub duration_ms: u64,
     pub terminated: Terminated,
-    /// The recordings of the session, which are finished and can be downloaded until they are
-    /// deleted.
+    /// The recordings of the session, which are finished. Their files stay in the directory
+    /// `replays/<generation>` of the agent's state directory.
     pub replays: Vec<Replay>,
-    /// What should have ended with the session, but was found after its end.
+    /// The things that should have ended with the session, but were found after its end.
     pub remaining: Vec<Remaining>,
-    /// What the session did that outlives it.
+    /// The effects of the session that outlive it.
     pub tainted_by: Vec<Taint>,
 }
 
-/// What was running when a session ended.
+/// The things that were running when a session ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Terminated {
     /// Whether Chromium was running.
@@ -69,7 +69,7 @@ pub struct Terminated {
     pub watches: usize,
 }
 
-/// Something that should have ended with a session.
+/// A thing that should have ended with a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Remaining {
     pub kind: RemainingKind,
@@ -90,7 +90,7 @@ pub enum RemainingKind {
     Task,
 }
 
-/// Something that a session did and that outlives it. The host should be replaced.
+/// An effect of a session that outlives it. The host should be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Taint {

@@ -22,7 +22,6 @@ use super::{
     Agent,
     cdp_clients::AdmitError,
     chromium::{NoScreen, NotReady, ResizeError},
-    sessions::scope::within_session,
 };
 use crate::http::{self, ApiError, ApiInfo, App};
 
@@ -166,7 +165,10 @@ pub(crate) fn app(agent: &Agent) -> App {
         info: API_INFO,
         open: open().with_state(agent.clone()),
         guarded: guarded(|routes| {
-            routes.route_layer(from_fn_with_state(agent.session.clone(), within_session))
+            routes.route_layer(from_fn_with_state(
+                agent.session.clone(),
+                session::scope::within_session,
+            ))
         })
         .with_state(agent.clone()),
     }

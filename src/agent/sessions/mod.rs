@@ -2,41 +2,35 @@
 //!
 //! A session has services, processes, directories and, if the agent is root, users of its own. When
 //! it ends, all of them are killed and removed, and the agent goes on with a session that nothing
-//! has used before. With `--spare` that one is prepared ahead of time: its Chromium runs already, on
-//! a display of its own.
+//! has used before. With `--spare` that one is prepared ahead of time: its Chromium runs already,
+//! on a display of its own.
 //!
 //! ```text
-//! request ──▶ Sessions::serve ──▶ router of the current session (scope) ──▶ handler ──▶ services
+//! request ──▶ Sessions::current ──▶ router of that session ──▶ handler ──▶ services
 //!
-//! end:  spare becomes current ──▶ old services discarded ──▶ inspected ──▶ receipt ──▶ next spare
+//! end:  spare is current ──▶ old services discarded ──▶ inspected ──▶ receipt ──▶ next spare
 //! ```
 //!
 //! | file | job |
 //! |---|---|
-//! | `scope` | ends requests with their session |
 //! | `receipt` | what is left of a session |
 //! | `taints` | what a session did that outlives it |
 
 mod receipt;
-pub mod scope;
 mod taints;
 
 use std::{
-    convert::Infallible,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use axum::{Router, extract::Request, response::Response};
 use parking_lot::RwLock;
 use tokio::sync::Mutex;
-use tower::ServiceExt;
 
-use self::scope::SessionScope;
 pub use self::taints::Taints;
 use super::{
-    Agent, AgentError, Services,
+    AgentError, ServedAgent, Services,
     chromium::{self, BrowserState},
     fs::temp_files::TempFileJournal,
     logs::ProgramLog,
@@ -44,7 +38,6 @@ use super::{
 };
 use crate::{
     api::session::{SessionReceipt, SessionStatus, SpareState},
-    http::Metrics,
     shutdown::Shutdown,
     system::{files::remove::remove_or_warn, process::agent_run},
 };
@@ -74,7 +67,6 @@ pub struct Sessions {
 struct Inner {
     config: Config,
     own_log: ProgramLog,
-    metrics: Metrics,
     shutdown: Shutdown,
     /// `None` only before the first session has started.
     current: RwLock<Option<Arc<Session>>>,
@@ -84,12 +76,18 @@ struct Inner {
     last_receipt: RwLock<Option<SessionReceipt>>,
 }
 
-/// A session: its services, and the router to them.
+/// A session and its services.
 struct Session {
     generation: u64,
-    agent: Agent,
-    router: Router,
+    served: ServedAgent,
     shutdown: Shutdown,
+}
+
+/// The session that a service belongs to.
+#[derive(Clone)]
+pub struct SessionScope {
+    pub generation: u64,
+    pub shutdown: Shutdown,
 }
 
 impl Sessions {
@@ -98,7 +96,6 @@ impl Sessions {
     pub(super) async fn start(
         config: Config,
         own_log: ProgramLog,
-        metrics: Metrics,
         shutdown: &Shutdown,
     ) -> Result<Self, AgentError> {
         let state_dir = config.state_dir.clone();
@@ -115,7 +112,6 @@ impl Sessions {
             inner: Arc::new(Inner {
                 config,
                 own_log,
-                metrics,
                 shutdown: shutdown.clone(),
                 current: RwLock::new(None),
                 spare: Mutex::new(None),
@@ -129,10 +125,9 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Handles a request with the current session.
-    pub(super) async fn serve(self, request: Request) -> Result<Response, Infallible> {
-        let router = self.current().router.clone();
-        router.oneshot(request).await
+    /// Returns the services of the current session.
+    pub(super) fn current_agent(&self) -> ServedAgent {
+        self.current().served.clone()
     }
 
     /// Returns the status of the current session.
@@ -145,7 +140,7 @@ impl Sessions {
                 // It is being prepared.
                 Err(_) => SpareState::Starting,
             },
-            tainted_by: current.agent.taints.list(),
+            tainted_by: current.served.agent.taints.list(),
         }
     }
 
@@ -193,17 +188,17 @@ impl Sessions {
             .map_err(AgentError::Io)?;
         *self.inner.current.write() = Some(Arc::new(next));
         self.inner.own_log.hide_past();
-        let terminated = receipt::running(&ended.agent);
+        let terminated = receipt::running(&ended.served.agent);
         ended.shutdown.discard();
         let has_ended = ended.shutdown.drain(END_TIMEOUT).await;
-        let found = receipt::inspect(&ended.agent, has_ended).await;
+        let found = receipt::inspect(&ended.served.agent, has_ended).await;
         let receipt = SessionReceipt {
             generation,
             next_generation: self.current().generation,
             clean: found.remaining.is_empty() && found.tainted_by.is_empty(),
             duration_ms: started_at.elapsed().as_millis() as u64,
             terminated,
-            replays: ended.agent.replays.list(),
+            replays: ended.served.agent.replays.list(),
             remaining: found.remaining,
             tainted_by: found.tainted_by,
         };
@@ -266,13 +261,9 @@ impl Sessions {
         let own_log = self.inner.own_log.clone();
         let services = Services::start(config, temp_files, own_log, self, scope);
         let services = services.await.inspect_err(|_| shutdown.discard())?;
-        let agent = Agent {
-            services: Arc::new(services),
-        };
         Ok(Session {
             generation,
-            router: agent.router(self.inner.metrics.clone()),
-            agent,
+            served: ServedAgent::new(services),
             shutdown,
         })
     }
@@ -289,7 +280,7 @@ impl Sessions {
 
 impl Session {
     fn readiness(&self) -> SpareState {
-        match self.agent.chromium.status().state {
+        match self.served.agent.chromium.status().state {
             BrowserState::Running(_) => SpareState::Ready,
             _ => SpareState::Starting,
         }

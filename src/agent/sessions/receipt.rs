@@ -1,4 +1,4 @@
-//! What is left of a session after its end.
+//! Searches for what is left of a session after its end.
 
 use std::{
     fs, io,
@@ -18,7 +18,7 @@ use crate::{
 /// The directories in which any user can create files.
 const SHARED_DIRECTORIES: [&str; 4] = ["/tmp", "/var/tmp", "/dev/shm", "/run/lock"];
 
-/// What was found after the end of a session.
+/// The result of the search.
 pub(super) struct Found {
     pub(super) remaining: Vec<Remaining>,
     pub(super) tainted_by: Vec<Taint>,

@@ -1,4 +1,4 @@
-//! What a session did that outlives it.
+//! Effects of a session that outlive it.
 
 use std::{
     collections::BTreeSet,

@@ -11,6 +11,7 @@ use crate::{
 };
 
 pub(crate) mod end;
+pub(crate) mod scope;
 
 const TAG: &str = crate::api::groups::SESSION;
 /// The delay before a client retries while the agent shuts down.

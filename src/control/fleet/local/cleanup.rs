@@ -136,6 +136,8 @@ fn move_files(state: &Path, destination: &Path) -> io::Result<()> {
     if !(is_directory(state)? && is_directory(&source)?) {
         return Ok(());
     }
+    // An earlier version has written them here.
+    move_files_of_session(&source, destination)?;
     for session in fs::read_dir(&source)? {
         let session = session?;
         if session.file_type()?.is_dir() {

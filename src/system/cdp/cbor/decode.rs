@@ -172,10 +172,7 @@ impl Write for JsonWriter<'_> {
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.len() > self.max_length.saturating_sub(self.text.len()) {
-            let error = "the message is too long";
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, error));
-        }
+        self.check_room(bytes.len())?;
         self.text.extend_from_slice(bytes);
         Ok(())
     }
@@ -186,6 +183,16 @@ impl Write for JsonWriter<'_> {
 }
 
 impl JsonWriter<'_> {
+    /// Fails if there is no room for so many bytes. A long string is rejected before any of it is
+    /// converted, which takes long.
+    fn check_room(&self, length: usize) -> io::Result<()> {
+        if length > self.max_length.saturating_sub(self.text.len()) {
+            let error = "the message is too long";
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, error));
+        }
+        Ok(())
+    }
+
     /// Writes the next value.
     pub(in crate::system::cdp) fn value(&mut self, reader: &mut Reader) -> io::Result<()> {
         self.nested_value(reader, 0)
@@ -252,6 +259,7 @@ impl JsonWriter<'_> {
     }
 
     fn binary(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.check_room(bytes.len())?;
         let mut encoded = [0; PART / 3 * 4];
         self.write_all(b"\"")?;
         for part in bytes.chunks(PART) {
@@ -266,6 +274,7 @@ impl JsonWriter<'_> {
     pub(in crate::system::cdp) fn string(&mut self, text: &Text) -> io::Result<()> {
         match text {
             Text::Utf8(bytes) => {
+                self.check_room(bytes.len())?;
                 let text = match std::str::from_utf8(bytes) {
                     Ok(text) => Cow::Borrowed(text),
                     Err(_) => String::from_utf8_lossy(bytes),
@@ -278,6 +287,7 @@ impl JsonWriter<'_> {
 
     fn utf16(&mut self, bytes: &[u8]) -> io::Result<()> {
         let (units, _) = bytes.as_chunks();
+        self.check_room(units.len())?;
         let units = units.iter().map(|unit| u16::from_le_bytes(*unit));
         self.write_all(b"\"")?;
         for char in char::decode_utf16(units) {

@@ -16,23 +16,16 @@ use http::HeaderName;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::{
+    agent::sessions::SessionScope,
     http::{ApiError, ApiResult},
-    shutdown::Shutdown,
 };
 
 /// The header that names the session a request is for. Requests without it are for the current one.
-pub const GENERATION: HeaderName = HeaderName::from_static("berth-generation");
-
-/// The session of a router.
-#[derive(Clone)]
-pub struct SessionScope {
-    pub generation: u64,
-    pub shutdown: Shutdown,
-}
+const GENERATION: HeaderName = HeaderName::from_static("berth-generation");
 
 /// Middleware that rejects requests for another session, and interrupts those that are in progress
 /// when this one ends.
-pub async fn within_session(
+pub(crate) async fn within_session(
     State(session): State<SessionScope>,
     request: Request,
     next: Next,
