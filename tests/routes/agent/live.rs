@@ -313,7 +313,10 @@ async fn shutdown_closes_the_view_with_a_reason() {
     let mut viewer = Viewer::connect(&agent.ws_url("/live/view/socket")).await;
     viewer.frame().await;
     let (_, (code, reason)) = tokio::join!(agent.stop(), viewer.closed());
-    assert_eq!((code, reason.as_str()), (1001, "the server is shutting down"));
+    assert_eq!(
+        (code, reason.as_str()),
+        (1001, "the server is shutting down")
+    );
 }
 
 /// A page with four coloured fields.
