@@ -244,11 +244,7 @@ async fn search_requires_an_organization_wide_key_and_valid_parameters() {
 #[tokio::test]
 async fn records_survive_shutdown_and_failing_database() {
     let dev = Dev::start().await;
-    dev.sql(
-        "CREATE TRIGGER refuse BEFORE INSERT ON audit_logs \
-         BEGIN SELECT RAISE(ABORT, 'refused'); END",
-    )
-    .await;
+    dev.refuse_change("INSERT ON audit_logs", "1 = 1").await;
     assert_eq!(
         dev.post("/org/api_keys", json!({"name": "a"})).await.status,
         StatusCode::CREATED

@@ -287,6 +287,7 @@ async fn recording_is_429_when_replays_of_its_project_fill_the_quota() {
     let dev = Dev::with(&["--project-replays-mb", "1"]).await;
     let mut command = berth(&["key", "create", "--name", "k", "--project", "other"]);
     command.arg("--state-dir").arg(dev.state_dir());
+    command.envs(dev.variables());
     let other_key = print(command).await.stdout.trim().to_owned();
     let [full, next] = [dev.browser(json!({})).await, dev.browser(json!({})).await];
     let as_other = |path: &str, body: Value| {
