@@ -99,9 +99,8 @@ async fn frozen_agent_is_killed_within_the_grace_period_of_a_shutdown() {
          SELECT '{replay}', project_id, id, 'recording', 0 FROM browsers WHERE id = '{id}'"
     ))
     .await;
-    let agents = dev.descendants_with(" agent ");
-    assert_eq!(agents.len(), 1);
-    processes::stop(agents[0].as_raw().cast_unsigned()).await;
+    let agent = dev.only_agent().await;
+    processes::stop(agent.as_raw().cast_unsigned()).await;
     dev.finish().await;
 }
 
@@ -269,9 +268,7 @@ async fn killed_agent_is_restarted_with_its_data() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let path = format!("/browsers/{}", browser["session_id"].as_str().unwrap());
-    let [agent] = dev.descendants_with(" agent ")[..] else {
-        panic!("one agent");
-    };
+    let agent = dev.only_agent().await;
     let marker = dev.state_dir().join("browsers");
     let directory = std::fs::read_dir(&marker)
         .unwrap()

@@ -284,6 +284,17 @@ impl Dev {
             .collect()
     }
 
+    /// Returns the only agent. A child that it has just forked has the same command line.
+    pub async fn only_agent(&self) -> Pid {
+        until("only one agent", async || {
+            match self.descendants_with(" agent ")[..] {
+                [agent] => Some(agent),
+                _ => None,
+            }
+        })
+        .await
+    }
+
     /// Sends SIGTERM; asserts that no process and no browser directory is left.
     pub async fn finish(mut self) -> State {
         kill(self.pid(), Signal::SIGTERM).unwrap();

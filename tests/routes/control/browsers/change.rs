@@ -118,10 +118,7 @@ async fn update_completes_after_client_disconnects() {
 
 /// Stops the agent of the only browser, so that updates of the screen do not complete.
 async fn stop_agent(dev: &Dev) -> Pid {
-    let agents = dev.descendants_with(" agent ");
-    let [agent] = agents[..] else {
-        panic!("one agent: {agents:?}");
-    };
+    let agent = dev.only_agent().await;
     processes::stop(agent.as_raw().cast_unsigned()).await;
     agent
 }
