@@ -54,8 +54,8 @@ use tokio_util::sync::CancellationToken;
 pub use self::outbox::End;
 use self::{
     command::Command,
-    outbox::Inbox,
-    router::{ClientId, NewClient, Router},
+    outbox::{Inbox, Outbox},
+    router::{ClientId, Router},
 };
 use super::{
     pipe::{CdpPipe, Frame},
@@ -97,6 +97,17 @@ pub enum ConnectError {
     NoTarget,
     #[error("Chromium has ended")]
     Gone,
+}
+
+/// A client that is to be connected.
+struct NewClient {
+    endpoint: Endpoint,
+    outbox: Outbox,
+    /// The longest message that the client accepts. Longer events are dropped.
+    max_message: usize,
+    requests: mpsc::UnboundedSender<Request>,
+    /// Receives the connection. Dropping one that is not received disconnects the client.
+    reply: oneshot::Sender<Result<Connection, ConnectError>>,
 }
 
 enum Request {

@@ -12,10 +12,9 @@ use std::{
 
 use bytes::Bytes;
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    ConnectError, Connection, Endpoint, Request,
+    ConnectError, Connection, Endpoint, NewClient,
     browser_message::{BrowserHead, BrowserMessage},
     carried::{Carried, Effect, Recipient, received_message},
     command::{Command, FIRST_ID, LAST_ID, rejection, success, write_own},
@@ -39,17 +38,6 @@ const MAX_COPIED: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(super) struct ClientId(u64);
-
-/// A client that is to be connected.
-pub(super) struct NewClient {
-    pub(super) endpoint: Endpoint,
-    pub(super) outbox: Outbox,
-    /// The longest message that the client accepts. Longer events are dropped.
-    pub(super) max_message: usize,
-    pub(super) requests: mpsc::UnboundedSender<Request>,
-    /// Receives the connection. Dropping one that is not received disconnects the client.
-    pub(super) reply: oneshot::Sender<Result<Connection, ConnectError>>,
-}
 
 struct Client {
     root: SessionId,
@@ -310,7 +298,10 @@ impl Router {
     ) -> Bytes {
         let json = match reply {
             // The error for a session that has ended names none.
-            Some(reply) => self.json(reply, BrowserHead::Reply(id), session.and(reply.session)),
+            Some(reply) => {
+                let session = session.and(reply.session);
+                self.json(reply, BrowserHead::Reply(id), session, MAX_MESSAGE)
+            }
             None => Err(io::ErrorKind::FileTooLarge.into()),
         };
         json.unwrap_or_else(|error| {
@@ -328,6 +319,10 @@ impl Router {
         let Some(client) = self.sessions.get(&session).map(|session| session.client) else {
             return;
         };
+        let max_length = self
+            .clients
+            .get(&client)
+            .map_or(0, |entry| entry.max_message);
         let child = match method {
             "Target.attachedToTarget" | "Target.detachedFromTarget" => event.session_in("params"),
             _ => None,
@@ -338,7 +333,7 @@ impl Router {
         }
         let connection = self.connection_of(session);
         let named = Some(session).filter(|session| *session != connection);
-        match self.json(event, event.head, named) {
+        match self.json(event, event.head, named, max_length) {
             Ok(text) => self.deliver_in(connection, text),
             Err(error) => tracing::warn!(%error, "dropped an event of Chromium"),
         }
@@ -347,15 +342,16 @@ impl Router {
         }
     }
 
-    /// Returns the JSON text of a message for a client.
+    /// Returns the JSON text of a message for a client, of `max_length` bytes at most.
     fn json(
         &mut self,
         message: &BrowserMessage,
         head: BrowserHead,
         session: Option<SessionId>,
+        max_length: usize,
     ) -> io::Result<Bytes> {
         self.text.clear();
-        message.write_json(head, session, &mut self.text, MAX_MESSAGE)?;
+        message.write_json(head, session, &mut self.text, max_length.min(MAX_MESSAGE))?;
         Ok(match self.text.len() {
             0..=MAX_COPIED => Bytes::copy_from_slice(&self.text),
             _ => std::mem::take(&mut self.text).into_boxed_slice().into(),
