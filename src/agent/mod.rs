@@ -257,7 +257,7 @@ impl Started {
         if config.json {
             print_base_url(listener.local_addr()?)?;
         }
-        let current = service_fn(move |request| sessions.current_agent().router.oneshot(request));
+        let current = service_fn(move |request| sessions.current().router.oneshot(request));
         let router = Router::new().fallback_service(current);
         serve(listener, router, connection_limits(&config), &shutdown).await?;
         if !shutdown.drain(config.stop_grace).await {

@@ -39,6 +39,7 @@ mod logs;
 mod process;
 mod replays;
 mod session;
+mod session_scope;
 mod user_data;
 
 const API_INFO: ApiInfo = ApiInfo {
@@ -167,7 +168,7 @@ pub(crate) fn app(agent: &Agent) -> App {
         guarded: guarded(|routes| {
             routes.route_layer(from_fn_with_state(
                 agent.session.clone(),
-                session::scope::within_session,
+                session_scope::within_session,
             ))
         })
         .with_state(agent.clone()),

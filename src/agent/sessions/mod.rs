@@ -69,21 +69,14 @@ struct Inner {
     own_log: ProgramLog,
     shutdown: Shutdown,
     /// `None` only before the first session has started.
-    current: RwLock<Option<Arc<Session>>>,
+    current: RwLock<Option<ServedAgent>>,
     /// The prepared session. Locked while a session ends, and while the next one is prepared.
-    spare: Mutex<Option<Session>>,
+    spare: Mutex<Option<ServedAgent>>,
     /// The receipt of the session before the current one, for a caller that did not get it.
     last_receipt: RwLock<Option<SessionReceipt>>,
 }
 
-/// A session and its services.
-struct Session {
-    generation: u64,
-    served: ServedAgent,
-    shutdown: Shutdown,
-}
-
-/// The session that a service belongs to.
+/// The number of a session, and its end.
 #[derive(Clone)]
 pub struct SessionScope {
     pub generation: u64,
@@ -119,28 +112,23 @@ impl Sessions {
             }),
         };
         let session = sessions.start_session(generation).await?;
-        *sessions.inner.current.write() = Some(Arc::new(session));
+        *sessions.inner.current.write() = Some(session);
         let preparing = sessions.clone();
         shutdown.spawn(async move { preparing.prepare_spare().await });
         Ok(sessions)
     }
 
-    /// Returns the services of the current session.
-    pub(super) fn current_agent(&self) -> ServedAgent {
-        self.current().served.clone()
-    }
-
     /// Returns the status of the current session.
     pub fn status(&self) -> SessionStatus {
-        let current = self.current();
+        let current = self.current().agent;
         SessionStatus {
-            generation: current.generation,
+            generation: current.session.generation,
             spare: match self.inner.spare.try_lock() {
-                Ok(spare) => spare.as_ref().map_or(SpareState::Off, Session::readiness),
+                Ok(spare) => spare.as_ref().map_or(SpareState::Off, readiness),
                 // It is being prepared.
                 Err(_) => SpareState::Starting,
             },
-            tainted_by: current.served.agent.taints.list(),
+            tainted_by: current.taints.list(),
         }
     }
 
@@ -166,39 +154,45 @@ impl Sessions {
     async fn end_current(
         &self,
         generation: u64,
-        spare: &mut Option<Session>,
+        spare: &mut Option<ServedAgent>,
     ) -> Result<SessionReceipt, EndError> {
-        let ended = self.current();
-        if ended.generation != generation {
+        let ended = self.current().agent;
+        let current = ended.session.generation;
+        if current != generation {
             let last = self.inner.last_receipt.read().clone();
             let repeated = last.filter(|receipt| receipt.generation == generation);
-            return repeated.ok_or(EndError::NotCurrent(ended.generation));
+            return repeated.ok_or(EndError::NotCurrent(current));
         }
         if self.inner.shutdown.is_requested() {
             return Err(EndError::ShuttingDown);
         }
         let started_at = Instant::now();
+        let next_generation = generation + 1;
+        // Nothing has changed if this fails.
+        let recorded = self
+            .inner
+            .config
+            .state_dir
+            .record_generation(next_generation);
+        recorded.map_err(AgentError::Io)?;
         let next = match spare.take() {
             Some(spare) => spare,
-            None => self.start_next(generation + 1).await?,
+            None => self.start_next(next_generation).await?,
         };
-        let state_dir = &self.inner.config.state_dir;
-        state_dir
-            .record_generation(next.generation)
-            .map_err(AgentError::Io)?;
-        *self.inner.current.write() = Some(Arc::new(next));
+        *self.inner.current.write() = Some(next);
+        // The next session sees neither these lines nor those about the end.
         self.inner.own_log.hide_past();
-        let terminated = receipt::running(&ended.served.agent);
-        ended.shutdown.discard();
-        let has_ended = ended.shutdown.drain(END_TIMEOUT).await;
-        let found = receipt::inspect(&ended.served.agent, has_ended).await;
+        let terminated = receipt::running(&ended);
+        ended.session.shutdown.discard();
+        let has_ended = ended.session.shutdown.drain(END_TIMEOUT).await;
+        let found = receipt::inspect(&ended, has_ended).await;
         let receipt = SessionReceipt {
             generation,
-            next_generation: self.current().generation,
+            next_generation,
             clean: found.remaining.is_empty() && found.tainted_by.is_empty(),
             duration_ms: started_at.elapsed().as_millis() as u64,
             terminated,
-            replays: ended.served.agent.replays.list(),
+            replays: ended.replays.list(),
             remaining: found.remaining,
             tainted_by: found.tainted_by,
         };
@@ -215,7 +209,7 @@ impl Sessions {
 
     /// Starts the session that follows one that is about to end. Without it, the agent ends: its
     /// host has to be replaced.
-    async fn start_next(&self, generation: u64) -> Result<Session, AgentError> {
+    async fn start_next(&self, generation: u64) -> Result<ServedAgent, AgentError> {
         let started = self.start_session(generation).await;
         started.inspect_err(|error| {
             tracing::error!(%error, "the next session does not start");
@@ -233,14 +227,17 @@ impl Sessions {
         if spare.is_some() {
             return;
         }
-        match self.start_session(self.current().generation + 1).await {
+        match self
+            .start_session(self.current().agent.session.generation + 1)
+            .await
+        {
             Ok(session) => *spare = Some(session),
             Err(error) => tracing::warn!(%error, "cannot prepare a session"),
         }
     }
 
     /// Starts the services of a session. Its Chromium starts in the background.
-    async fn start_session(&self, generation: u64) -> Result<Session, AgentError> {
+    async fn start_session(&self, generation: u64) -> Result<ServedAgent, AgentError> {
         let config = self.inner.config.for_session(generation);
         let prepared = config.session_dir.prepare();
         prepared.map_err(|source| AgentError::StateDir {
@@ -261,29 +258,24 @@ impl Sessions {
         let own_log = self.inner.own_log.clone();
         let services = Services::start(config, temp_files, own_log, self, scope);
         let services = services.await.inspect_err(|_| shutdown.discard())?;
-        Ok(Session {
-            generation,
-            served: ServedAgent::new(services),
-            shutdown,
-        })
+        Ok(ServedAgent::new(services))
     }
 
+    /// Returns the services of the current session, and the router to them.
     #[expect(
         clippy::expect_used,
         reason = "nothing has the value before its first session has started"
     )]
-    fn current(&self) -> Arc<Session> {
+    pub(super) fn current(&self) -> ServedAgent {
         let current = self.inner.current.read().clone();
         current.expect("the first session has started")
     }
 }
 
-impl Session {
-    fn readiness(&self) -> SpareState {
-        match self.served.agent.chromium.status().state {
-            BrowserState::Running(_) => SpareState::Ready,
-            _ => SpareState::Starting,
-        }
+fn readiness(spare: &ServedAgent) -> SpareState {
+    match spare.agent.chromium.status().state {
+        BrowserState::Running(_) => SpareState::Ready,
+        _ => SpareState::Starting,
     }
 }
 

@@ -60,7 +60,10 @@ pub(super) async fn inspect(agent: &Agent, has_ended: bool) -> Found {
     });
     match searched.await {
         Ok(found) => remaining.extend(found),
-        Err(panic) => tracing::error!(%panic, "the search for what is left of a session failed"),
+        Err(panic) => remaining.push(Remaining {
+            kind: RemainingKind::Task,
+            name: format!("the search for what is left failed: {panic}"),
+        }),
     }
     for found in &remaining {
         tracing::error!(kind = ?found.kind, name = found.name, "left of an ended session");

@@ -1,9 +1,8 @@
 //! `GET /session`.
 
-use std::time::Duration;
-
 use axum::extract::State;
 
+use super::FULL_RETRY_DELAY;
 use crate::{
     agent::sessions::{EndError, Sessions},
     api::session::SessionStatus,
@@ -11,11 +10,8 @@ use crate::{
 };
 
 pub(crate) mod end;
-pub(crate) mod scope;
 
 const TAG: &str = crate::api::groups::SESSION;
-/// The delay before a client retries while the agent shuts down.
-const SHUTDOWN_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Get the current session
 #[utoipa::path(get, path = "/session", operation_id = "get_session", tag = TAG,
@@ -28,9 +24,7 @@ impl From<EndError> for ApiError {
     fn from(error: EndError) -> Self {
         match error {
             EndError::NotCurrent(_) => ApiError::gone(error.to_string()).code("session_ended"),
-            EndError::ShuttingDown => {
-                ApiError::unavailable(error.to_string(), SHUTDOWN_RETRY_DELAY)
-            }
+            EndError::ShuttingDown => ApiError::unavailable(error.to_string(), FULL_RETRY_DELAY),
             EndError::Next(cause) => ApiError::internal(cause),
         }
     }
