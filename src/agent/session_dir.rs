@@ -97,6 +97,12 @@ impl SessionDir {
         self.root.join("run")
     }
 
+    /// The changes that clients have made to the browser. The URL may contain a secret; other users
+    /// cannot enter the directory.
+    pub fn browser_changes(&self) -> PathBuf {
+        self.run().join("browser.json")
+    }
+
     /// Chromium's home directory.
     pub fn home(&self) -> PathBuf {
         self.root.join("home")

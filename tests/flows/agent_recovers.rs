@@ -17,6 +17,7 @@ use crate::support::{
     agent::{Start, TestAgent},
     processes,
     scripts::{result_of, start},
+    wait::until,
     websocket::Client,
 };
 
@@ -274,5 +275,34 @@ async fn x_server_killed_during_a_script_is_reported_and_the_next_call_succeeds(
     assert!(error.contains("browser went away"), "{error}");
     let code = "await page.goto('data:text/html,<title>right</title>'); return await page.title()";
     assert_eq!(result_of(&agent, code).await, "right");
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn agent_that_is_started_again_keeps_the_screen_size_and_start_page_of_the_session() {
+    const PAGE: &str = "data:text/html,<title>kept</title>";
+    let agent = Start::headless().ready().await;
+    let viewport = json!({"width": 640, "height": 480, "refresh_rate": 30});
+    agent.ok(agent.put("/display").json(&viewport)).await;
+    let url = json!({"url": PAGE});
+    agent.ok(agent.put("/chromium/start_url").json(&url)).await;
+    let directory = agent.kill().await;
+    let agent = TestAgent::again(directory).ready().await;
+    let health = agent.ok(agent.get("/health")).await;
+    assert_eq!(health["display"]["viewport"], viewport, "{health}");
+    until("the start page", async || {
+        let pages = agent.ok(agent.get("/json/list")).await;
+        (pages[0]["url"] == PAGE).then_some(())
+    })
+    .await;
+
+    // The next session begins as the agent is configured.
+    let end = json!({"generation": 1});
+    agent.ok(agent.post("/session/end").json(&end)).await;
+    agent.ready().await;
+    let health = agent.ok(agent.get("/health")).await;
+    assert_ne!(health["display"]["viewport"], viewport, "{health}");
+    let pages = agent.ok(agent.get("/json/list")).await;
+    assert_eq!(pages[0]["url"], "about:blank", "{pages}");
     agent.stop().await;
 }

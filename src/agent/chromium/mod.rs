@@ -14,6 +14,7 @@
 //! | `supervisor` | the state machine of starts, runs and restarts |
 //! | `identity` | the user that Chromium runs as, and its sandbox |
 //! | `launch` | one Chromium process: its command line, readiness, and orderly end |
+//! | `changes` | what clients have changed, stored for the next agent |
 //! | `tabs` | the order of the tabs by use |
 //! | `front` | the tab in front |
 //! | `leftovers` | traces of a crash: orphaned processes, profile locks, torn files |
@@ -37,6 +38,7 @@ use crate::{
     },
 };
 
+mod changes;
 pub mod front;
 mod identity;
 mod launch;
@@ -178,7 +180,7 @@ enum Request {
         reply: oneshot::Sender<Result<(), ResizeError>>,
     },
     /// Sets the page that every later Chromium opens first.
-    StartUrl(Option<url::Url>),
+    StartUrl(url::Url),
     /// Leases the profile.
     Lease {
         mode: LeaseMode,
@@ -319,7 +321,7 @@ impl Chromium {
     /// not load is no error: the tab shows it.
     pub async fn open_start_url(&self, url: url::Url, timeout: Duration) -> Result<(), NotReady> {
         let devtools = self.ready(timeout).await?;
-        let request = Request::StartUrl(Some(url.clone()));
+        let request = Request::StartUrl(url.clone());
         self.send(request, timeout).await?;
         match front::open_in_front(&devtools, &url, launch::CDP_CALL_TIMEOUT).await {
             // The navigation continues after the timeout.

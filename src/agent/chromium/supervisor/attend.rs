@@ -90,7 +90,7 @@ impl Supervisor {
                 process.close().await;
                 return ControlFlow::Break(RunEnd::Requested(reason));
             }
-            Request::StartUrl(url) => self.start_url = url,
+            Request::StartUrl(url) => self.set_start_url(url),
             // The requester has gone.
             Request::Lease { reply, .. } if reply.is_closed() => {}
             Request::Lease {
@@ -146,7 +146,7 @@ impl Supervisor {
             let _ = reply.send(self.resize_in_place(viewport, &process).await);
             return ControlFlow::Continue(process);
         }
-        self.viewport = viewport;
+        self.set_viewport(viewport);
         self.resize_reply = Some(reply);
         let reason: Arc<str> = "the screen grows beyond its frame buffer".into();
         self.publish_restarting(&reason);
@@ -167,7 +167,7 @@ impl Supervisor {
             let set = display.set_mode(viewport).await;
             set.map_err(|error| ResizeError::Failed(error.to_string()))?;
         }
-        self.viewport = viewport;
+        self.set_viewport(viewport);
         self.status.send_modify(|status| status.viewport = viewport);
         let filled = process.fill_screen(viewport).await;
         filled.map_err(|error| ResizeError::Failed(error.to_string()))

@@ -34,7 +34,7 @@ use url::Url;
 use self::{attend::RunEnd, restart_delay::RestartDelay};
 use super::{
     BrowserState, Chromium, DisplayStatus, Identity, LeaseError, LeaseMode, NotReady, ProfileLease,
-    Request, ResizeError, Status, kill_left_processes, leftovers,
+    Request, ResizeError, Status, changes::Changes, kill_left_processes, leftovers,
 };
 use crate::{
     agent::{display::Display, logs::Logs, settings::Config},
@@ -57,6 +57,7 @@ struct Supervisor {
     focused: watch::Sender<u64>,
     viewport: Viewport,
     start_url: Option<Url>,
+    changes: Changes,
     generation: u64,
     restart_delay: RestartDelay,
     display: Option<Display>,
@@ -74,6 +75,8 @@ pub(in crate::agent) fn start(
     shutdown: &Shutdown,
 ) -> Chromium {
     let identity = Arc::new(identity);
+    let changes = Changes::read(&config.session_dir);
+    let viewport = changes.viewport.unwrap_or(config.viewport);
     let (requests_sender, requests) = mpsc::channel(REQUEST_QUEUE);
     let (state, state_receiver) = watch::channel(BrowserState::Starting);
     let (status, status_receiver) = watch::channel(Status {
@@ -85,7 +88,7 @@ pub(in crate::agent) fn start(
         } else {
             DisplayStatus::Down
         },
-        viewport: config.viewport,
+        viewport,
         identity: identity.clone(),
     });
     let (focused, focused_receiver) = watch::channel(0);
@@ -95,8 +98,12 @@ pub(in crate::agent) fn start(
         state,
         status,
         focused,
-        viewport: config.viewport,
-        start_url: config.start_url.clone(),
+        viewport,
+        start_url: changes
+            .start_url
+            .clone()
+            .or_else(|| config.start_url.clone()),
+        changes,
         generation: 0,
         restart_delay: RestartDelay::new(),
         display: None,
@@ -181,7 +188,7 @@ impl Supervisor {
                 () = &mut sleep => return,
                 request = self.requests.recv() => match request {
                     None | Some(Request::Restart { .. }) => return,
-                    Some(Request::StartUrl(url)) => self.start_url = url,
+                    Some(Request::StartUrl(url)) => self.set_start_url(url),
                     Some(Request::Resize { reply, .. }) => {
                         let _ = reply.send(Err(NotReady::Restarting.into()));
                     }
@@ -214,6 +221,18 @@ impl Supervisor {
             _ = released => {}
             () = self.shutdown.requested() => {}
         }
+    }
+
+    fn set_start_url(&mut self, url: Url) {
+        self.changes.start_url = Some(url.clone());
+        self.changes.store(&self.config.session_dir);
+        self.start_url = Some(url);
+    }
+
+    fn set_viewport(&mut self, viewport: Viewport) {
+        self.changes.viewport = Some(viewport);
+        self.changes.store(&self.config.session_dir);
+        self.viewport = viewport;
     }
 
     /// Removes possible causes of a failed start.
