@@ -20,7 +20,7 @@ const DIRECT: &str = "Chromium directly";
 const ROUND_TRIPS: usize = 2000;
 /// The number of messages sent before the first response is awaited.
 const BURST: usize = 500;
-const ROUNDS: usize = 25;
+const ROUNDS: usize = 200;
 const READ_BUFFER: usize = 8 << 10;
 
 struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
