@@ -53,6 +53,7 @@ pub mod browsers;
 pub mod caller_limits;
 pub mod database;
 pub mod fleet;
+pub mod hosts;
 pub mod key_create;
 mod keyed_mutex;
 pub mod keys;

@@ -9,7 +9,7 @@ use sea_orm::{
 
 use super::{
     entity::{
-        api_key, audit_log, browser, browser_tag, control_process, organization, project,
+        api_key, audit_log, browser, browser_tag, control_process, host, organization, project,
         purge_clock, replay,
     },
     migration,
@@ -89,6 +89,7 @@ async fn tables(db: &DatabaseConnection) -> Result<Vec<(String, u64)>, DbErr> {
         table::<api_key::Entity>(db).await?,
         table::<browser::Entity>(db).await?,
         table::<browser_tag::Entity>(db).await?,
+        table::<host::Entity>(db).await?,
         table::<replay::Entity>(db).await?,
         table::<audit_log::Entity>(db).await?,
         table::<purge_clock::Entity>(db).await?,

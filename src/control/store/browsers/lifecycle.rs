@@ -57,6 +57,8 @@ impl Store {
             request_digest: new.idempotency.map(|c| c.request_digest.to_vec()),
             created_at: to_millis(now),
             deleted_at: None,
+            host_id: None,
+            host_generation: None,
         };
         let transaction = self.db.begin().await.map_err(StoreError::from)?;
         // Until the commit, the project is neither archived nor deleted, and gets no other browser.

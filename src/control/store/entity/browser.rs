@@ -27,6 +27,10 @@ pub struct Model {
     pub request_digest: Option<Vec<u8>>,
     pub created_at: i64,
     pub deleted_at: Option<i64>,
+    /// The host that the browser runs on, or ran on.
+    pub host_id: Option<String>,
+    /// The generation of the host that is this browser.
+    pub host_generation: Option<i64>,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

@@ -6,6 +6,7 @@ pub mod audit_log;
 pub mod browser;
 pub mod browser_tag;
 pub mod control_process;
+pub mod host;
 pub mod organization;
 pub mod project;
 pub mod purge_clock;

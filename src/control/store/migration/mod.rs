@@ -18,6 +18,7 @@ mod m0004_organization;
 mod m0005_audit_log;
 mod m0006_api_key_records;
 mod m0007_control_process;
+mod m0008_hosts;
 
 pub(crate) struct Migrator;
 
@@ -32,6 +33,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0005_audit_log::Migration),
             Box::new(m0006_api_key_records::Migration),
             Box::new(m0007_control_process::Migration),
+            Box::new(m0008_hosts::Migration),
         ]
     }
 }

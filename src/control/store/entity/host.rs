@@ -1,0 +1,39 @@
+//! The table of hosts: one narrow row per host, updated in place.
+
+use sea_orm::entity::prelude::*;
+
+#[sea_orm::model]
+#[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
+#[sea_orm(table_name = "hosts")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub id: String,
+    /// `local` or `registered`.
+    pub fleet: String,
+    pub state: String,
+    /// The number of the agent's session. It grows with each.
+    pub generation: i64,
+    /// The browser that the host is reserved for or leased to. Unique: a browser has one host.
+    pub session_id: Option<String>,
+    /// Whether the host ends with its session instead of getting another one.
+    pub draining: bool,
+    pub headless: bool,
+    pub kiosk_mode: bool,
+    /// The rest is known of registered hosts only.
+    pub address: Option<String>,
+    /// Changes when the machine is started again.
+    pub boot_id: Option<String>,
+    pub version: Option<String>,
+    /// JSON.
+    pub labels: Option<String>,
+    /// JSON.
+    pub capabilities: Option<String>,
+    /// Identifies the machine. Unique.
+    pub public_key: Option<Vec<u8>>,
+    pub heartbeat_at: Option<i64>,
+    pub created_at: i64,
+    /// When the state last changed.
+    pub changed_at: i64,
+}
+
+impl ActiveModelBehavior for ActiveModel {}

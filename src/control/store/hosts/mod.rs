@@ -1,0 +1,261 @@
+//! The table of hosts.
+//!
+//! A row changes by a compare-and-set on the part that the state machine knows, so that of several
+//! who change a host at once, one succeeds, and the others find out.
+
+use chrono::{DateTime, Utc};
+use sea_orm::{
+    ActiveModelTrait, ColumnTrait, EntityTrait, ExprTrait, IntoActiveModel, QueryFilter,
+    QueryOrder, QuerySelect, QueryTrait,
+    sea_query::{Expr, LockBehavior, LockType},
+};
+
+use super::{Store, StoreError, corrupt, entity::host, from_millis, to_millis};
+use crate::{
+    api::ids::{BrowserId, HostId},
+    control::hosts::state::{HostLife, State},
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Who runs a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fleet {
+    /// This machine: an agent is a child process.
+    Local,
+}
+
+/// How the browser of a host was started. A session gets only a host that was started as it
+/// demands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostMode {
+    pub headless: bool,
+    pub kiosk_mode: bool,
+}
+
+/// A row of the table of hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostRow {
+    pub id: HostId,
+    pub fleet: Fleet,
+    pub mode: HostMode,
+    pub life: HostLife,
+    pub created_at: DateTime<Utc>,
+    /// When the state last changed.
+    pub changed_at: DateTime<Utc>,
+}
+
+const LOCAL: &str = "local";
+
+fn fleet_text(fleet: Fleet) -> &'static str {
+    match fleet {
+        Fleet::Local => LOCAL,
+    }
+}
+
+fn state_text(state: State) -> &'static str {
+    match state {
+        State::Starting => "starting",
+        State::Ready => "ready",
+        State::Leased => "leased",
+        State::Recycling => "recycling",
+        State::Lost => "lost",
+        State::Retiring => "retiring",
+        State::Gone => "gone",
+    }
+}
+
+fn parse_state(text: &str) -> Result<State, StoreError> {
+    let states = [
+        State::Starting,
+        State::Ready,
+        State::Leased,
+        State::Recycling,
+        State::Lost,
+        State::Retiring,
+        State::Gone,
+    ];
+    let found = states.into_iter().find(|state| state_text(*state) == text);
+    found.ok_or_else(|| corrupt("host state", text))
+}
+
+impl TryFrom<host::Model> for HostRow {
+    type Error = StoreError;
+
+    fn try_from(row: host::Model) -> Result<Self, StoreError> {
+        let session = row.session_id;
+        let session = session.map(|id| id.parse().map_err(|_| corrupt("browser id", id)));
+        Ok(HostRow {
+            fleet: match row.fleet.as_str() {
+                LOCAL => Fleet::Local,
+                other => return Err(corrupt("fleet", other)),
+            },
+            mode: HostMode {
+                headless: row.headless,
+                kiosk_mode: row.kiosk_mode,
+            },
+            life: HostLife {
+                state: parse_state(&row.state)?,
+                generation: u64::try_from(row.generation)
+                    .map_err(|_| corrupt("generation", row.generation))?,
+                session: session.transpose()?,
+                is_draining: row.draining,
+            },
+            id: row.id.parse().map_err(|_| corrupt("host id", &row.id))?,
+            created_at: from_millis(row.created_at)?,
+            changed_at: from_millis(row.changed_at)?,
+        })
+    }
+}
+
+impl Store {
+    /// Inserts the row of a host.
+    pub async fn add_host(
+        &self,
+        id: &HostId,
+        fleet: Fleet,
+        mode: HostMode,
+        life: &HostLife,
+        now: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        let row = host::Model {
+            id: id.to_string(),
+            fleet: fleet_text(fleet).to_owned(),
+            state: state_text(life.state).to_owned(),
+            generation: generation_column(life)?,
+            session_id: life.session.as_ref().map(BrowserId::to_string),
+            draining: life.is_draining,
+            headless: mode.headless,
+            kiosk_mode: mode.kiosk_mode,
+            address: None,
+            boot_id: None,
+            version: None,
+            labels: None,
+            capabilities: None,
+            public_key: None,
+            heartbeat_at: None,
+            created_at: to_millis(now),
+            changed_at: to_millis(now),
+        };
+        let row = row.into_active_model().reset_all();
+        host::Entity::insert(row)
+            .exec_without_returning(&self.db)
+            .await?;
+        Ok(())
+    }
+
+    /// Finds a host.
+    pub async fn find_host(&self, id: &HostId) -> Result<Option<HostRow>, StoreError> {
+        let row = host::Entity::find_by_id(id.to_string())
+            .one(&self.db)
+            .await?;
+        row.map(HostRow::try_from).transpose()
+    }
+
+    /// Lists the hosts of a fleet, the oldest first.
+    pub async fn hosts_of(&self, fleet: Fleet) -> Result<Vec<HostRow>, StoreError> {
+        let rows = host::Entity::find()
+            .filter(host::Column::Fleet.eq(fleet_text(fleet)))
+            .order_by_asc(host::Column::Id)
+            .all(&self.db)
+            .await?;
+        rows.into_iter().map(HostRow::try_from).collect()
+    }
+
+    /// Changes a host from `before` to `after`. Returns false, and changes nothing, if it is not
+    /// as `before` any more.
+    pub async fn change_host(
+        &self,
+        id: &HostId,
+        before: &HostLife,
+        after: &HostLife,
+        now: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        let session = before.session.as_ref();
+        let is_same_session = match session {
+            Some(session) => host::Column::SessionId.eq(session.as_str()),
+            None => host::Column::SessionId.is_null(),
+        };
+        let session = after.session.as_ref().map(BrowserId::to_string);
+        let changed = host::Entity::update_many()
+            .col_expr(host::Column::State, Expr::value(state_text(after.state)))
+            .col_expr(
+                host::Column::Generation,
+                Expr::value(generation_column(after)?),
+            )
+            .col_expr(host::Column::SessionId, Expr::value(session))
+            .col_expr(host::Column::Draining, Expr::value(after.is_draining))
+            .col_expr(host::Column::ChangedAt, Expr::value(to_millis(now)))
+            .filter(host::Column::Id.eq(id.as_str()))
+            .filter(host::Column::State.eq(state_text(before.state)))
+            .filter(host::Column::Generation.eq(generation_column(before)?))
+            .filter(host::Column::Draining.eq(before.is_draining))
+            .filter(is_same_session)
+            .exec(&self.db)
+            .await?;
+        Ok(changed.rows_affected > 0)
+    }
+
+    /// Leases a ready host of the fleet and the mode to a session: the one that became ready last,
+    /// whose memory is most likely not swapped out. Returns `None` if there is none.
+    pub async fn claim_host(
+        &self,
+        fleet: Fleet,
+        mode: HostMode,
+        session: &BrowserId,
+        now: DateTime<Utc>,
+    ) -> Result<Option<HostRow>, StoreError> {
+        // On PostgreSQL several claims take several hosts and do not wait for each other. SQLite
+        // has a single writer and no such locks.
+        let candidate = host::Entity::find()
+            .select_only()
+            .column(host::Column::Id)
+            .filter(host::Column::Fleet.eq(fleet_text(fleet)))
+            .filter(host::Column::State.eq(state_text(State::Ready)))
+            .filter(host::Column::Draining.eq(false))
+            .filter(host::Column::Headless.eq(mode.headless))
+            .filter(host::Column::KioskMode.eq(mode.kiosk_mode))
+            .order_by_desc(host::Column::ChangedAt)
+            .limit(1)
+            .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
+            .into_query();
+        let claimed = host::Entity::update_many()
+            .col_expr(host::Column::State, Expr::value(state_text(State::Leased)))
+            .col_expr(host::Column::SessionId, Expr::value(session.as_str()))
+            .col_expr(host::Column::ChangedAt, Expr::value(to_millis(now)))
+            .filter(Expr::col(host::Column::Id).in_subquery(candidate))
+            .filter(host::Column::State.eq(state_text(State::Ready)))
+            .exec(&self.db)
+            .await?;
+        if claimed.rows_affected == 0 {
+            return Ok(None);
+        }
+        let row = host::Entity::find()
+            .filter(host::Column::SessionId.eq(session.as_str()))
+            .one(&self.db)
+            .await?;
+        row.map(HostRow::try_from).transpose()
+    }
+
+    /// Deletes the row of a host.
+    pub async fn delete_host(&self, id: &HostId) -> Result<(), StoreError> {
+        host::Entity::delete_by_id(id.to_string())
+            .exec(&self.db)
+            .await?;
+        Ok(())
+    }
+
+    /// Deletes the rows of all hosts of a fleet.
+    pub async fn delete_hosts_of(&self, fleet: Fleet) -> Result<(), StoreError> {
+        host::Entity::delete_many()
+            .filter(host::Column::Fleet.eq(fleet_text(fleet)))
+            .exec(&self.db)
+            .await?;
+        Ok(())
+    }
+}
+
+fn generation_column(life: &HostLife) -> Result<i64, StoreError> {
+    i64::try_from(life.generation).map_err(|_| corrupt("generation", life.generation))
+}
