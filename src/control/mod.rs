@@ -73,6 +73,7 @@ use blobs::BlobStore;
 use browsers::Browsers;
 use caller_limits::CallerLimits;
 use fleet::LocalFleet;
+use hosts::Hosts;
 use keys::{ApiKeys, random_hex};
 use projects::Projects;
 use proxy::Proxy;
@@ -269,7 +270,9 @@ pub async fn start(
     let orphaned = state_dir.orphaned_recordings();
     let quota = config.replay_quota;
     let replays = Replays::new(store.clone(), blobs, orphaned, quota, shutdown.clone());
-    let browsers = Browsers::new(store.clone(), fleet, replays.clone(), shutdown.clone());
+    let idle_hosts = config.fleet.idle_hosts;
+    let hosts = Hosts::new(store.clone(), fleet, idle_hosts, shutdown.clone());
+    let browsers = Browsers::new(store.clone(), hosts, replays.clone(), shutdown.clone());
     let gone = browsers.recover().await?;
     replays.recover().await?;
     let purge = Purge::new(store.clone(), replays.clone(), config.retention);

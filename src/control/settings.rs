@@ -173,6 +173,10 @@ pub struct FleetSettings {
     #[arg(long, env = "BERTH_MAX_BROWSERS", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     pub max_browsers: u32,
 
+    /// Number of hosts that are kept for further browsers when theirs has ended (0–1000)
+    #[arg(long, env = "BERTH_IDLE_HOSTS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000), value_name = "N")]
+    pub idle_hosts: u32,
+
     /// Seconds in which a new browser must become ready (1–600)
     #[arg(long, env = "BERTH_START_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600), value_name = "SECONDS")]
     pub start_seconds: u64,
@@ -248,6 +252,7 @@ impl StopDeadlines {
 #[derive(Debug, Clone)]
 pub struct FleetConfig {
     pub max_browsers: u32,
+    pub idle_hosts: u32,
     pub start_timeout: Duration,
     pub stop_deadlines: StopDeadlines,
     pub agent_program: PathBuf,
@@ -410,6 +415,7 @@ impl FleetSettings {
         ];
         Ok(FleetConfig {
             max_browsers: self.max_browsers,
+            idle_hosts: self.idle_hosts,
             start_timeout: Duration::from_secs(self.start_seconds),
             stop_deadlines,
             agent_program,

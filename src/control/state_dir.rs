@@ -136,8 +136,13 @@ impl StateDir {
         Ok(database)
     }
 
-    /// Returns the directory that has one directory for each local browser, named by its id.
-    pub fn browsers(&self) -> PathBuf {
+    /// Returns the directory that has one directory for each local host, named by its id.
+    pub fn hosts(&self) -> PathBuf {
+        self.root.join("hosts")
+    }
+
+    /// Returns the directory that earlier versions had for local hosts, one for each browser.
+    pub fn earlier_hosts(&self) -> PathBuf {
         self.root.join("browsers")
     }
 

@@ -135,7 +135,7 @@ async fn page_of_a_browser_of_control_reads_no_secret() {
     let dev = Dev::start().await;
     let browser = dev.browser(json!({})).await;
     let id = browser["session_id"].as_str().unwrap();
-    let directory = dev.state_dir().join("browsers").join(id);
+    let directory = dev.host_dir(id);
     let secrets = ["dev-key", "session-secret", "berth.db"].map(|name| dev.state_dir().join(name));
     for path in secrets.into_iter().chain([directory.join("token")]) {
         assert!(path.is_file(), "{}", path.display());

@@ -199,7 +199,7 @@ async fn crash_leaves_no_process_and_no_active_browser() {
     // Waits until no process is left.
     let state = dev.crash().await;
     assert_ne!(
-        std::fs::read_dir(state.path().join("browsers"))
+        std::fs::read_dir(state.path().join("hosts"))
             .unwrap()
             .count(),
         0
@@ -214,8 +214,8 @@ async fn crash_leaves_no_process_and_no_active_browser() {
         ))
         .await;
     assert!(gone.body["deleted_at"].is_string(), "{}", gone.body);
-    let directory = dev.state_dir().join("browsers");
-    until("the removal of the browsers' directories", async || {
+    let directory = dev.state_dir().join("hosts");
+    until("the removal of the hosts' directories", async || {
         let mut entries = std::fs::read_dir(&directory).unwrap();
         entries.next().is_none().then_some(())
     })
@@ -269,7 +269,7 @@ async fn killed_agent_is_restarted_with_its_data() {
     let browser = dev.browser(json!({})).await;
     let path = format!("/browsers/{}", browser["session_id"].as_str().unwrap());
     let agent = dev.only_agent().await;
-    let marker = dev.state_dir().join("browsers");
+    let marker = dev.state_dir().join("hosts");
     let directory = std::fs::read_dir(&marker)
         .unwrap()
         .next()

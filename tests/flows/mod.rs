@@ -15,6 +15,7 @@ mod downloads;
 mod environment;
 mod files;
 mod hostile_scripts;
+mod hosts;
 mod live_view;
 mod local_users;
 mod logs;

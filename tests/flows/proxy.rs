@@ -22,6 +22,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
+const GENERATION: u64 = 3;
 const AGENT_TOKEN: &str = "the-agents-own-token";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -104,6 +105,7 @@ impl ProxyServer {
         let target = ProxyTarget {
             address: upstream,
             token: SecretString::from(AGENT_TOKEN),
+            generation: GENERATION,
             activity: activity.clone(),
             ended: CancellationToken::new(),
         };
@@ -188,13 +190,14 @@ async fn agent_receives_its_token_and_no_credentials_of_the_client() {
         [format!("Bearer {AGENT_TOKEN}")]
     );
     assert_eq!(header(&head, "host"), [upstream.addr().to_string()]);
+    // Not that of the client.
+    assert_eq!(header(&head, "berth-generation"), [GENERATION.to_string()]);
     for removed in [
         "cookie",
         "referer",
         "x-project-id",
         "x-kernel-project-id",
         "x-kernel-project",
-        "berth-generation",
         "x-hop",
         "keep-alive",
         "proxy-authorization",

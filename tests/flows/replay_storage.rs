@@ -19,7 +19,7 @@ use axum::{
 };
 use berth::{
     api::{
-        ids::{BrowserId, ProjectId, ReplayId},
+        ids::{BrowserId, HostId, ProjectId, ReplayId},
         replays::{Replay, ReplayEndReason, ReplayStatus},
         viewport::Viewport,
     },
@@ -75,7 +75,12 @@ impl FakeAgent {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        ReplayClient::new(AgentClient::default(), address, SecretString::from(TOKEN))
+        ReplayClient::new(
+            AgentClient::default(),
+            address,
+            SecretString::from(TOKEN),
+            1,
+        )
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut FakeAgentState) -> T) -> T {
@@ -283,7 +288,10 @@ impl ControlPlane {
     /// Creates the record of a browser that has ended.
     async fn ended_browser(&self) -> BrowserId {
         let id = browser_of(&self.store, &self.project).await;
-        self.store.publish_browser(&id).await.unwrap();
+        self.store
+            .publish_browser(&id, &HostId::generate(), 1)
+            .await
+            .unwrap();
         let close = self
             .store
             .close_browser(&id, EndReason::Deleted, Utc::now());

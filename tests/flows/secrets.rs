@@ -70,7 +70,7 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
     let jwt = token_in("cdp_ws_url");
     let live = token_in("browser_live_view_url");
     let view = token_in("browser_live_view_read_only_url");
-    let directory = dev.state_dir().join("browsers").join(&id);
+    let directory = dev.host_dir(&id);
     let agent_token = fs::read_to_string(directory.join("token")).unwrap();
     let session_secret = fs::read_to_string(dev.state_dir().join("session-secret")).unwrap();
 

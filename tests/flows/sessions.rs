@@ -127,7 +127,7 @@ async fn deleting_the_browser_closes_its_clients_with_a_reason() {
     let gone = connect_async(browser["cdp_ws_url"].as_str().unwrap())
         .await
         .unwrap_err();
-    assert!(gone.to_string().contains("404"), "{gone}");
+    assert!(gone.to_string().contains("410"), "{gone}");
     dev.finish().await;
 }
 

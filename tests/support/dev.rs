@@ -249,6 +249,20 @@ impl Dev {
         state
     }
 
+    /// Waits until the number of hosts in this state is `count`.
+    pub async fn hosts_are(&self, state: &str, count: i64) {
+        until("hosts", async || {
+            let db = self.database().await;
+            let query = format!("SELECT count(*) AS number FROM hosts WHERE state = '{state}'");
+            let row = db.query_one_raw(Statement::from_string(db.get_database_backend(), query));
+            let row = row.await.unwrap().expect("a count");
+            let number: i64 = row.try_get("", "number").unwrap();
+            db.close().await.unwrap();
+            (number == count).then_some(())
+        })
+        .await;
+    }
+
     async fn database(&self) -> DatabaseConnection {
         let file = self.state_dir().join("berth.db");
         let url = match self.postgres() {
@@ -295,15 +309,25 @@ impl Dev {
         .await
     }
 
-    /// Sends SIGTERM; asserts that no process and no browser directory is left.
+    /// Returns the directory of the host that runs the browser, or ran it last.
+    pub fn host_dir(&self, browser: &str) -> PathBuf {
+        let hosts = fs::read_dir(self.state_dir().join("hosts")).unwrap();
+        let mut hosts = hosts.map(|host| host.unwrap().path());
+        let found = hosts.find(|host| {
+            fs::read_to_string(host.join("session")).is_ok_and(|session| session == browser)
+        });
+        found.expect("a host of the browser")
+    }
+
+    /// Sends SIGTERM; asserts that no process and no directory of a host is left.
     pub async fn finish(mut self) -> State {
         kill(self.pid(), Signal::SIGTERM).unwrap();
         let status = self.child.wait().await.unwrap();
         assert!(status.success(), "{status}\n{}", self.log());
         self.assert_nothing_left().await;
-        let browsers = fs::read_dir(self.state_dir().join("browsers"));
-        let remaining = browsers.map_or(0, |entries| entries.count());
-        assert_eq!(remaining, 0, "browser directories are left");
+        let hosts = fs::read_dir(self.state_dir().join("hosts"));
+        let remaining = hosts.map_or(0, |entries| entries.count());
+        assert_eq!(remaining, 0, "directories of hosts are left");
         self.into_state()
     }
 

@@ -15,8 +15,7 @@ use super::dev::Dev;
 /// Returns the directory of a browser's recordings.
 pub fn directory_of(dev: &Dev, browser: &Value) -> PathBuf {
     let id = browser["session_id"].as_str().unwrap();
-    let browser = dev.state_dir().join("browsers").join(id);
-    browser.join("state/replays/1")
+    dev.host_dir(id).join("state/replays/1")
 }
 
 /// Adds a finished recording to the browser's directory. Control finds it when the agent ends.

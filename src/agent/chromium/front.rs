@@ -10,6 +10,9 @@ use crate::system::cdp::{
     tab::{Tab, TabSession},
 };
 
+/// The longest wait for the start page. A slower page continues to load afterwards.
+const START_URL_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Why the tab in front cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FrontError {
@@ -62,16 +65,13 @@ pub(super) async fn focus_page(devtools: &Devtools) -> Result<(), CdpError> {
 }
 
 /// Navigates the tab in front, or opens a tab if there is none. A navigation that takes longer than
-/// `timeout` continues by itself.
-pub(super) async fn open_in_front(
-    devtools: &Devtools,
-    url: &Url,
-    timeout: Duration,
-) -> Result<(), CdpError> {
+/// [`START_URL_TIMEOUT`] continues by itself.
+pub(super) async fn open_in_front(devtools: &Devtools, url: &Url) -> Result<(), CdpError> {
     match tab_in_front(devtools).await? {
         Some(tab) => {
             let cdp = devtools.connect().await?;
-            cdp.navigate(&tab, url.as_str(), timeout).await
+            let opening = cdp.navigate(&tab, url.as_str(), START_URL_TIMEOUT);
+            opening.await
         }
         None => devtools.cdp.open_tab(url.as_str()).await.map(drop),
     }

@@ -323,7 +323,7 @@ impl Chromium {
         let devtools = self.ready(timeout).await?;
         let request = Request::StartUrl(url.clone());
         self.send(request, timeout).await?;
-        match front::open_in_front(&devtools, &url, launch::CDP_CALL_TIMEOUT).await {
+        match front::open_in_front(&devtools, &url).await {
             // The navigation continues after the timeout.
             Ok(()) | Err(CdpError::Timeout { .. }) | Err(CdpError::Failed { .. }) => Ok(()),
             Err(error) => {

@@ -19,8 +19,8 @@ use super::{
 use crate::{
     api::ids::{BrowserId, ProjectId},
     control::{
-        fleet::{HostPermit, LaunchOptions},
-        store::{BrowserRow, Creation, NewBrowserRow},
+        fleet::LaunchOptions,
+        store::{BrowserRow, Creation, HostMode, NewBrowserRow},
     },
     request_scope::inherit,
 };
@@ -86,27 +86,16 @@ impl Browsers {
         abandoned: &CancellationToken,
     ) -> Result<BrowserRow, BrowserError> {
         let Inner {
-            store,
-            fleet,
-            shutdown,
-            ..
+            store, shutdown, ..
         } = &*self.inner;
         if shutdown.is_requested() {
             return Err(BrowserError::ShuttingDown);
         }
         let started = Instant::now();
-        let permit = fleet.try_reserve();
-        let permit = permit.ok_or_else(|| BrowserError::LimitReached(fleet.capacity()))?;
-        let options = LaunchOptions {
-            headless: new.headless,
-            kiosk_mode: new.kiosk_mode,
-            viewport: new.viewport,
-            start_url: new.start_url.clone(),
-        };
         let row = new_row(project, new, creation);
         let row = store.create_browser(row, Utc::now()).await?;
-        let browser = self.start_host(&row, options, permit).await?;
-        self.wait_ready(&browser, abandoned).await?;
+        let browser = self.lease_host(&row).await?;
+        self.prepare(&browser, &row, abandoned).await?;
         self.publish(&browser).await?;
         self.end_if_obsolete(&browser, abandoned).await?;
         metrics::histogram!("berth_browser_start_seconds").record(started.elapsed());
@@ -116,15 +105,17 @@ impl Browsers {
         })
     }
 
-    /// Starts the browser's host. A failure leaves only the row, which is deleted.
-    async fn start_host(
-        &self,
-        row: &BrowserRow,
-        options: LaunchOptions,
-        permit: HostPermit,
-    ) -> Result<Arc<BrowserHandle>, BrowserError> {
-        let host = match self.inner.fleet.start(&row.id, options, permit).await {
-            Ok(host) => host,
+    /// Leases a host to the browser. A failure leaves only the row, which is deleted.
+    async fn lease_host(&self, row: &BrowserRow) -> Result<Arc<BrowserHandle>, BrowserError> {
+        let launch = LaunchOptions {
+            mode: HostMode {
+                headless: row.headless,
+                kiosk_mode: row.kiosk_mode,
+            },
+            viewport: row.viewport,
+        };
+        let lease = match self.inner.hosts.lease(&row.id, launch).await {
+            Ok(lease) => lease,
             Err(error) => {
                 self.record_end(row.id.clone(), Action::DeleteRow).await;
                 return Err(error.into());
@@ -134,23 +125,23 @@ impl Browsers {
         Ok(Arc::new(BrowserHandle::new(
             row.id.clone(),
             row.project_id.clone(),
-            host,
+            lease,
             idle_timeout,
         )))
     }
 
-    /// Waits until DevTools respond. Discards the browser if they do not, or if its client
-    /// disconnects.
-    async fn wait_ready(
+    /// Waits until the browser responds and is as its client wants it. Discards it if that fails,
+    /// or if the client disconnects.
+    async fn prepare(
         &self,
         browser: &Arc<BrowserHandle>,
+        row: &BrowserRow,
         abandoned: &CancellationToken,
     ) -> Result<(), BrowserError> {
-        let timeout = self.inner.fleet.start_timeout();
         let (event, error) = tokio::select! {
-            ready = browser.host().wait_ready(timeout) => match ready {
+            ready = self.make_ready(browser, row) => match ready {
                 Ok(()) => return Ok(()),
-                Err(error) => (Event::StartFailed, BrowserError::NotReady(error)),
+                Err(error) => (Event::StartFailed, error),
             },
             () = abandoned.cancelled() => (Event::Abandoned, BrowserError::Abandoned),
             () = self.inner.shutdown.requested() => (Event::Abandoned, BrowserError::ShuttingDown),
@@ -159,10 +150,36 @@ impl Browsers {
         Err(error)
     }
 
+    async fn make_ready(
+        &self,
+        browser: &BrowserHandle,
+        row: &BrowserRow,
+    ) -> Result<(), BrowserError> {
+        let lease = browser.lease();
+        self.inner.hosts.wait_ready(lease, &row.id).await?;
+        // A host that is used again begins with the viewport of its first session.
+        if lease.viewport() != row.viewport {
+            lease.set_viewport(row.viewport).await?;
+            if row.headless {
+                // Only a restart changes the screen that pages see.
+                lease.restart_browser().await?;
+            }
+        }
+        if let Some(url) = &row.start_url {
+            lease.set_start_url(url).await?;
+        }
+        Ok(())
+    }
+
     /// Makes a ready browser visible to clients. Discards it if that cannot be recorded.
     async fn publish(&self, browser: &Arc<BrowserHandle>) -> Result<(), BrowserError> {
         self.apply(browser, Event::Ready).await?;
-        let published = self.inner.store.publish_browser(browser.id()).await;
+        let lease = browser.lease();
+        let published =
+            self.inner
+                .store
+                .publish_browser(browser.id(), lease.host().id(), lease.generation());
+        let published = published.await;
         let event = match published {
             Ok(true) => Event::Published,
             Ok(false) | Err(_) => Event::NotPublished,

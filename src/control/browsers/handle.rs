@@ -6,10 +6,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::state::{Action, Event, Rejected, State};
+use super::state::{Action, EndReason, Event, Rejected, State};
 use crate::{
     api::ids::{BrowserId, ProjectId},
-    control::{activity::Activity, fleet::Host},
+    control::{activity::Activity, fleet::Lease},
 };
 
 /// The most updates that wait for the one in progress.
@@ -19,7 +19,7 @@ pub(super) const MAX_WAITING_UPDATES: usize = 16;
 pub(super) struct BrowserHandle {
     id: BrowserId,
     project: ProjectId,
-    host: Host,
+    lease: Lease,
     idle_timeout: Duration,
     activity: Arc<Activity>,
     ended: CancellationToken,
@@ -41,13 +41,13 @@ impl BrowserHandle {
     pub(super) fn new(
         id: BrowserId,
         project: ProjectId,
-        host: Host,
+        lease: Lease,
         idle_timeout: Duration,
     ) -> BrowserHandle {
         BrowserHandle {
             id,
             project,
-            host,
+            lease,
             idle_timeout,
             activity: Arc::new(Activity::new()),
             ended: CancellationToken::new(),
@@ -66,8 +66,8 @@ impl BrowserHandle {
         &self.project
     }
 
-    pub(super) fn host(&self) -> &Host {
-        &self.host
+    pub(super) fn lease(&self) -> &Lease {
+        &self.lease
     }
 
     pub(super) fn activity(&self) -> &Arc<Activity> {
@@ -87,6 +87,14 @@ impl BrowserHandle {
     /// Returns whether clients find the browser.
     pub(super) fn is_visible(&self) -> bool {
         self.state().is_visible()
+    }
+
+    /// Returns whether the browser ends although its host is well.
+    pub(super) fn ends_in_order(&self) -> bool {
+        matches!(
+            *self.state(),
+            State::Deleting(EndReason::Deleted | EndReason::Idle)
+        )
     }
 
     /// Returns whether clients of `project` find the browser.

@@ -24,13 +24,8 @@ impl Browsers {
     /// Ends the hosts of an earlier run and marks its browsers as gone. Returns how many were
     /// marked. Must run before the first request.
     pub async fn recover(&self) -> Result<usize, StoreError> {
-        match self.inner.fleet.clean_up().await {
-            Ok(remaining) => {
-                for (browser, removed) in remaining {
-                    self.take_over_when_removed(browser, removed);
-                }
-            }
-            Err(error) => tracing::error!(%error, "cannot clean up the hosts of an earlier run"),
+        for (browser, removed) in self.inner.hosts.recover().await? {
+            self.take_over_when_removed(browser, removed);
         }
         let store = &self.inner.store;
         let mut gone = 0;
@@ -49,8 +44,8 @@ impl Browsers {
         Ok(gone)
     }
 
-    /// Ends a browser and returns when its host is stopped and its data removed. Completes even
-    /// if the client disconnects.
+    /// Ends a browser and returns when its host has ended it and removed its data. Completes even if
+    /// the client disconnects.
     pub async fn delete(&self, project: &ProjectId, id_or_name: &str) -> Result<(), BrowserError> {
         let browser = self.use_active(project, id_or_name).await?;
         let this = self.clone();
@@ -60,9 +55,10 @@ impl Browsers {
         task.await?
     }
 
-    /// Ends all browsers, because their hosts end with this process.
+    /// Ends all browsers and hosts, because hosts end with this process.
     pub async fn end_all(&self) {
         self.end_each(EndReason::Gone, |_| true).await;
+        self.inner.hosts.stop_all().await;
     }
 
     /// Ends the browsers of a project that is archived, and returns when their hosts are stopped. A
@@ -111,15 +107,25 @@ impl Browsers {
                     self.record_end(browser.id().clone(), action).await;
                 }
                 Action::SaveReplays => self.save_replays(browser).await,
-                Action::StopHost => {
-                    browser.host().stop().await;
-                    self.take_over_replays(browser).await;
-                    pending.extend(browser.apply(Event::HostStopped).unwrap_or_default());
+                Action::ReleaseHost => {
+                    self.release_host(browser).await;
+                    pending.extend(browser.apply(Event::HostReleased).unwrap_or_default());
                 }
                 Action::CloseRow(_) | Action::DeleteRow => {
                     self.record_end(browser.id().clone(), action).await;
                 }
             }
+        }
+    }
+
+    /// Ends the session at its host. The host is reused if it has served its client in order and
+    /// has no recording any more; recordings that could not be fetched are taken from its directory.
+    async fn release_host(&self, browser: &Arc<BrowserHandle>) {
+        let has_served = browser.ends_in_order();
+        let reuse = has_served && !self.has_open_replays(browser).await;
+        let hosts = &self.inner.hosts;
+        if !hosts.release(browser.lease(), browser.id(), reuse).await {
+            self.take_over_replays(browser).await;
         }
     }
 
@@ -143,7 +149,7 @@ impl Browsers {
                     // A request may have arrived just now, so idleness is checked again under
                     // the lock of the state.
                     () = browser.wait_idle() => browser.apply_if_idle(Event::End(EndReason::Idle)),
-                    () = browser.host().wait_gone() => {
+                    () = browser.lease().host().wait_gone() => {
                         browser.apply(Event::End(EndReason::Gone)).ok()
                     }
                     () = self.inner.shutdown.requested() => return,
@@ -185,7 +191,7 @@ impl Browsers {
             }
             Action::CloseRow(reason) => store.close_browser(id, reason, Utc::now()).await,
             Action::DeleteRow => store.delete_creating_browser(id).await,
-            Action::MakeVisible | Action::SaveReplays | Action::StopHost => Ok(()),
+            Action::MakeVisible | Action::SaveReplays | Action::ReleaseHost => Ok(()),
         }
     }
 }

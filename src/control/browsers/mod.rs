@@ -2,7 +2,7 @@
 //!
 //! - [`state`]: a browser's life as a pure state machine.
 //! - [`handle`]: an active browser in memory, and the only place where its state changes.
-//! - [`create`]: claims a host, waits until Chromium responds and publishes the browser.
+//! - [`create`]: leases a host, waits until Chromium responds and publishes the browser.
 //! - [`lifecycle`]: applies events and runs the actions that follow; ends idle and lost browsers.
 //! - [`update`]: changes an active browser and its row.
 //! - [`replays`]: fetches recordings from the agent of an active browser.
@@ -11,13 +11,13 @@
 //! An idle watcher and a replay collector run as tasks for each active browser and end with it.
 //!
 //! ```text
-//!  POST /browsers ──▶ create ──▶ fleet: start host ──▶ wait until ready ──▶ publish
+//!  POST /browsers ──▶ create ──▶ hosts: lease a host ──▶ wait until ready ──▶ publish
 //!                                                                             │
 //!        row (database) ◀── lifecycle ◀── events ◀── BrowserHandle ◀──────────┘
 //!                               │                        ▲
 //!                               └── actions:             ├── DELETE /browsers/{id}
 //!                                   save replays,        ├── idle timeout
-//!                                   stop host            └── host gone, server shutdown
+//!                                   release host         └── host gone, server shutdown
 //! ```
 
 use std::{
@@ -34,7 +34,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     activity::Activity,
-    fleet::{AgentError, HostError, HostStartError, LocalFleet, ReplayClient},
+    fleet::{AgentError, HostError, HostStartError, ReplayClient},
+    hosts::{Hosts, LeaseError},
     keyed_mutex::KeyedMutex,
     replays::Replays,
     store::{
@@ -124,6 +125,17 @@ impl From<CreateBrowserError> for BrowserError {
     }
 }
 
+impl From<LeaseError> for BrowserError {
+    fn from(error: LeaseError) -> Self {
+        match error {
+            LeaseError::LimitReached(limit) => BrowserError::LimitReached(limit),
+            LeaseError::Start(error) => BrowserError::HostStart(error),
+            LeaseError::Host(error) => BrowserError::NotReady(error),
+            LeaseError::Store(error) => BrowserError::Store(error),
+        }
+    }
+}
+
 /// The validated properties of a browser to create.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct NewBrowser {
@@ -142,6 +154,8 @@ pub struct Session {
     pub id: BrowserId,
     pub agent_addr: SocketAddr,
     pub agent_token: SecretString,
+    /// The number of the agent's session.
+    pub generation: u64,
     pub activity: Arc<Activity>,
     /// Cancelled when the browser ends.
     pub ended: CancellationToken,
@@ -158,7 +172,7 @@ pub struct Browsers {
 
 struct Inner {
     store: Store,
-    fleet: LocalFleet,
+    hosts: Hosts,
     replays: Replays,
     shutdown: Shutdown,
     /// The active browsers. Empty after a restart, because local hosts end with this process.
@@ -168,11 +182,11 @@ struct Inner {
 }
 
 impl Browsers {
-    pub fn new(store: Store, fleet: LocalFleet, replays: Replays, shutdown: Shutdown) -> Browsers {
+    pub fn new(store: Store, hosts: Hosts, replays: Replays, shutdown: Shutdown) -> Browsers {
         Browsers {
             inner: Arc::new(Inner {
                 store,
-                fleet,
+                hosts,
                 replays,
                 shutdown,
                 active: Mutex::default(),
@@ -183,7 +197,7 @@ impl Browsers {
 
     /// Returns the limit of browsers of all projects.
     pub fn capacity(&self) -> u32 {
-        self.inner.fleet.capacity()
+        self.inner.hosts.capacity()
     }
 
     /// Finds the browser `id_or_name` of `project`. Reading it counts as activity.
@@ -231,11 +245,12 @@ impl Browsers {
         let browser = self.use_active(project, id_or_name).await?;
         // Waiting counts as activity, too.
         let _activity = browser.activity().begin();
-        match browser.host().replay_client(AGENT_RESTART_TIMEOUT).await {
+        match browser.lease().replay_client(AGENT_RESTART_TIMEOUT).await {
             Ok(replay_client) => Ok(Session {
                 id: browser.id().clone(),
                 agent_addr: replay_client.address(),
-                agent_token: browser.host().token().clone(),
+                agent_token: browser.lease().host().token().clone(),
+                generation: browser.lease().generation(),
                 activity: browser.activity().clone(),
                 ended: browser.ended().clone(),
                 replay_client,

@@ -91,7 +91,7 @@ impl Browsers {
 
     /// Fetches the recordings that are finished. Returns whether none remain at the agent.
     async fn collect_once(&self, browser: &BrowserHandle) -> bool {
-        let Ok(client) = browser.host().replay_client(AGENT_RESTART_TIMEOUT).await else {
+        let Ok(client) = browser.lease().replay_client(AGENT_RESTART_TIMEOUT).await else {
             return false;
         };
         let replays = &self.inner.replays;
@@ -106,15 +106,14 @@ impl Browsers {
     }
 
     /// Stops the recordings of an ending browser and fetches them, within [`SAVE_TIMEOUT`] or the
-    /// deadline of a shutdown.
+    /// deadline of a shutdown. The others are taken from the stopped host.
     pub(super) async fn save_replays(&self, browser: &BrowserHandle) {
         let replays = &self.inner.replays;
         let saving = async {
-            // If the database fails, one superfluous request to the agent does no harm.
-            if !replays.has_open(browser.id()).await.unwrap_or(true) {
+            if !self.has_open_replays(browser).await {
                 return;
             }
-            let client = match browser.host().replay_client(AGENT_RESTART_TIMEOUT).await {
+            let client = match browser.lease().replay_client(AGENT_RESTART_TIMEOUT).await {
                 Ok(client) => client,
                 Err(error) => {
                     tracing::warn!(browser = %browser.id(), %error, "no agent to fetch replays from");
@@ -126,7 +125,7 @@ impl Browsers {
                 tracing::warn!(browser = %browser.id(), %error, "cannot fetch replays from agent");
             }
         };
-        let deadline = self.inner.fleet.stop_deadlines().replays;
+        let deadline = self.inner.hosts.stop_deadlines().replays;
         let expired = self
             .inner
             .shutdown
@@ -140,13 +139,20 @@ impl Browsers {
         }
     }
 
+    /// Returns whether a replay of the browser is still to be fetched. If the database fails, it may
+    /// be.
+    pub(super) async fn has_open_replays(&self, browser: &BrowserHandle) -> bool {
+        let is_open = self.inner.replays.has_open(browser.id()).await;
+        is_open.unwrap_or(true)
+    }
+
     /// Stores the recordings that a stopped host left behind, within [`TAKE_OVER_TIMEOUT`].
     pub(super) async fn take_over_replays(&self, browser: &BrowserHandle) {
         // During shutdown there is no time; the next start does it.
         if self.inner.shutdown.is_requested() {
             return;
         }
-        let removed = browser.host().data_removed();
+        let removed = browser.lease().host().data_removed();
         if !removed.is_cancelled() {
             self.take_over_when_removed(browser.id().clone(), removed.clone());
             return;

@@ -1,7 +1,7 @@
 //! A browser's life as a pure state machine: which events are possible, and what follows from them.
 //!
 //! ```text
-//! Creating ──Ready──▶ Publishing ──Published──▶ Active ──End──▶ Deleting ──HostStopped──▶ Deleted
+//! Creating ──Ready──▶ Publishing ──Published──▶ Active ──End──▶ Deleting ──HostReleased──▶ Deleted
 //!     │                   │
 //!     StartFailed,        NotPublished
 //!     Abandoned           │
@@ -17,9 +17,9 @@ pub enum State {
     Publishing,
     /// DevTools respond and clients find the browser.
     Active,
-    /// Clients no longer find the browser. The host is being stopped.
+    /// Clients no longer find the browser. Its host ends it.
     Deleting(EndReason),
-    /// The host is stopped. Only the row remains.
+    /// The host runs something else, or is stopped. Only the row remains.
     Deleted(EndReason),
     /// The browser did not start. The row is deleted, too.
     Discarded,
@@ -51,8 +51,8 @@ pub enum Event {
     Abandoned,
     /// The browser ends for a reason.
     End(EndReason),
-    /// The host is stopped and its data removed.
-    HostStopped,
+    /// The host has ended the session and removed its data.
+    HostReleased,
 }
 
 /// An action that follows from an event. Actions run in the order in which they are listed.
@@ -64,9 +64,9 @@ pub enum Action {
     Withdraw(EndReason),
     /// Fetch the agent's recordings, within a time limit.
     SaveReplays,
-    /// Stop the host and remove its data, then apply [`Event::HostStopped`].
-    StopHost,
-    /// Record that the host is stopped, and why the browser ended.
+    /// End the session at its host, which removes its data, then apply [`Event::HostReleased`].
+    ReleaseHost,
+    /// Record that the host is released, and why the browser ended.
     CloseRow(EndReason),
     /// Delete the row.
     DeleteRow,
@@ -83,7 +83,7 @@ pub struct Rejected {
 impl State {
     /// Returns the state after `event` and the actions that follow.
     pub fn apply(self, event: Event) -> Result<(State, &'static [Action]), Rejected> {
-        use Action::{CloseRow, DeleteRow, MakeVisible, SaveReplays, StopHost, Withdraw};
+        use Action::{CloseRow, DeleteRow, MakeVisible, ReleaseHost, SaveReplays, Withdraw};
         use EndReason::{Deleted, Gone, Idle};
         Ok(match (self, event) {
             (State::Creating, Event::Ready) => (State::Publishing, &[]),
@@ -92,18 +92,18 @@ impl State {
             | (State::Publishing, Event::NotPublished) => {
                 // The row goes first, so that the name is free at once. If this process dies in
                 // between, the next start finds the host by its directory.
-                (State::Discarded, &[DeleteRow, StopHost])
+                (State::Discarded, &[DeleteRow, ReleaseHost])
             }
             (State::Active, Event::End(reason)) => (
                 State::Deleting(reason),
                 match reason {
-                    Deleted => &[Withdraw(Deleted), SaveReplays, StopHost],
-                    Idle => &[Withdraw(Idle), SaveReplays, StopHost],
+                    Deleted => &[Withdraw(Deleted), SaveReplays, ReleaseHost],
+                    Idle => &[Withdraw(Idle), SaveReplays, ReleaseHost],
                     // There is no agent to fetch from, or no time.
-                    Gone => &[Withdraw(Gone), StopHost],
+                    Gone => &[Withdraw(Gone), ReleaseHost],
                 },
             ),
-            (State::Deleting(reason), Event::HostStopped) => (
+            (State::Deleting(reason), Event::HostReleased) => (
                 State::Deleted(reason),
                 match reason {
                     Deleted => &[CloseRow(Deleted)],
@@ -111,7 +111,7 @@ impl State {
                     Gone => &[CloseRow(Gone)],
                 },
             ),
-            (State::Discarded, Event::HostStopped) => (State::Discarded, &[]),
+            (State::Discarded, Event::HostReleased) => (State::Discarded, &[]),
             (state, event) => return Err(Rejected { state, event }),
         })
     }
@@ -143,7 +143,7 @@ mod tests {
             Just(Event::End(EndReason::Deleted)),
             Just(Event::End(EndReason::Idle)),
             Just(Event::End(EndReason::Gone)),
-            Just(Event::HostStopped),
+            Just(Event::HostReleased),
         ]
     }
 
@@ -162,10 +162,10 @@ mod tests {
             &[
                 Action::Withdraw(EndReason::Deleted),
                 Action::SaveReplays,
-                Action::StopHost
+                Action::ReleaseHost
             ]
         );
-        let (state, actions) = state.apply(Event::HostStopped).unwrap();
+        let (state, actions) = state.apply(Event::HostReleased).unwrap();
         let close = Action::CloseRow(EndReason::Deleted);
         assert_eq!(
             (state, actions),
@@ -178,11 +178,11 @@ mod tests {
         for event in [Event::StartFailed, Event::Abandoned] {
             let (state, actions) = State::Creating.apply(event).unwrap();
             assert_eq!(state, State::Discarded);
-            assert_eq!(actions, &[Action::DeleteRow, Action::StopHost]);
+            assert_eq!(actions, &[Action::DeleteRow, Action::ReleaseHost]);
         }
         let (state, actions) = State::Publishing.apply(Event::NotPublished).unwrap();
         assert_eq!(state, State::Discarded);
-        assert_eq!(actions, &[Action::DeleteRow, Action::StopHost]);
+        assert_eq!(actions, &[Action::DeleteRow, Action::ReleaseHost]);
     }
 
     proptest! {
@@ -202,7 +202,7 @@ mod tests {
                                 Action::MakeVisible => published += 1,
                                 Action::Withdraw(_) => withdrawn += 1,
                                 Action::SaveReplays => prop_assert_eq!(stops, 0),
-                                Action::StopHost => stops += 1,
+                                Action::ReleaseHost => stops += 1,
                                 Action::CloseRow(reason) => {
                                     prop_assert_eq!(after, State::Deleted(*reason));
                                 }

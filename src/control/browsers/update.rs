@@ -96,14 +96,14 @@ async fn change_host(
     start_url: Option<String>,
     applied: &mut Change,
 ) -> Result<(), AgentError> {
-    let host = browser.host();
+    let lease = browser.lease();
     if let Some(requested) = viewport {
-        let viewport = requested.resolve(host.viewport().refresh_rate);
-        host.set_viewport(viewport).await?;
+        let viewport = requested.resolve(lease.viewport().refresh_rate);
+        lease.set_viewport(viewport).await?;
         applied.viewport = Some(viewport);
     }
     if let Some(url) = start_url {
-        host.set_start_url(&url).await?;
+        lease.set_start_url(&url).await?;
         applied.start_url = Some(url);
     }
     Ok(())

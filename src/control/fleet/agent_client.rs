@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderName, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyDataStream, BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::{
@@ -12,10 +12,11 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use secrecy::{ExposeSecret, SecretString};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
-    api::{ErrorBody, ids::ReplayId, replays::Replay, viewport::Viewport},
+    api::{ErrorBody, ids::ReplayId, replays::Replay, session::SessionReceipt, viewport::Viewport},
     request_scope::RequestScope,
 };
 
@@ -54,11 +55,16 @@ impl AgentError {
     }
 }
 
+/// The header that names the session of the agent which a request is for.
+pub const GENERATION: HeaderName = HeaderName::from_static("berth-generation");
+
 /// The address of an agent and its bearer token.
 #[derive(Clone, Copy)]
 pub struct AgentEndpoint<'a> {
     pub address: SocketAddr,
     pub token: &'a SecretString,
+    /// The session that a request is for. The agent rejects it in another one.
+    pub generation: Option<u64>,
 }
 
 /// An HTTP client for all agents. Clones share its connections.
@@ -100,6 +106,16 @@ impl AgentClient {
         response.map_err(|error| error.with_field_names(|field| format!("viewport.{field}")))
     }
 
+    /// Restarts the browser and returns when its DevTools respond.
+    pub async fn restart_browser(
+        &self,
+        agent: AgentEndpoint<'_>,
+        timeout: Duration,
+    ) -> Result<(), AgentError> {
+        let request = (Method::POST, "/chromium/restart", None);
+        self.call(agent, request, timeout).await
+    }
+
     /// Changes the page that Chromium opens when it starts.
     pub async fn set_start_url(
         &self,
@@ -116,6 +132,19 @@ impl AgentClient {
         response.map_err(|error| error.with_field_names(|_| "start_url".to_owned()))
     }
 
+    /// Ends the session of a generation. A repeated call returns the same receipt.
+    pub async fn end_session(
+        &self,
+        agent: AgentEndpoint<'_>,
+        generation: u64,
+        timeout: Duration,
+    ) -> Result<SessionReceipt, AgentError> {
+        let body = json!({ "generation": generation });
+        let request = (Method::POST, "/session/end", Some(body));
+        let response = self.exchange(agent, request, timeout).await?;
+        parse(&response)
+    }
+
     /// Lists the agent's recordings.
     pub async fn replays(
         &self,
@@ -124,8 +153,7 @@ impl AgentClient {
     ) -> Result<Vec<Replay>, AgentError> {
         let request = (Method::GET, "/replays", None);
         let response = self.exchange(agent, request, timeout).await?;
-        serde_json::from_slice(&response)
-            .map_err(|error| AgentError::InvalidResponse(error.to_string()))
+        parse(&response)
     }
 
     /// Stops a recording.
@@ -205,6 +233,9 @@ impl AgentClient {
             .method(method)
             .uri(format!("http://{}{path}", agent.address))
             .header(header::AUTHORIZATION, format!("Bearer {token}"));
+        if let Some(generation) = agent.generation {
+            request = request.header(GENERATION, generation);
+        }
         if let Some(scope) = RequestScope::current() {
             request = request
                 .header("x-request-id", scope.request_id)
@@ -220,6 +251,10 @@ impl AgentClient {
         let response = self.http.request(request).await;
         response.map_err(|error| AgentError::Unreachable(error_chain(&error)))
     }
+}
+
+fn parse<T: DeserializeOwned>(response: &[u8]) -> Result<T, AgentError> {
+    serde_json::from_slice(response).map_err(|error| AgentError::InvalidResponse(error.to_string()))
 }
 
 async fn within<T>(

@@ -6,35 +6,19 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
 use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    agent_client::{AgentClient, AgentEndpoint, AgentError},
-    replay_client::ReplayClient,
-};
-use crate::api::viewport::Viewport;
+use super::agent_client::{AgentClient, AgentEndpoint, AgentError};
+use crate::api::{ids::HostId, session::SessionReceipt};
 
-/// Between two polls of an agent whose browser is not ready.
-const READY_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The longest wait for an agent that is being restarted before a change of the viewport or the
-/// start URL, and again for its response to the change.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The properties with which a host starts its browser. They follow later changes, so that a
-/// restarted agent starts the browser as it was.
-#[derive(Debug, Clone)]
-pub struct LaunchOptions {
-    pub headless: bool,
-    pub kiosk_mode: bool,
-    pub viewport: Viewport,
-    pub start_url: Option<String>,
-}
+/// The longest wait for an agent that is being restarted before the end of a session, and again for
+/// its receipt: recordings are finished, and processes get some seconds.
+const END_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Whether and where a host's agent accepts connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +42,7 @@ pub enum HostError {
 
 /// A host: one agent with its display and Chromium. Dropping it requests a stop.
 pub struct Host {
+    id: HostId,
     token: SecretString,
     state: watch::Receiver<HostState>,
     stop: CancellationToken,
@@ -73,7 +58,6 @@ pub struct HostController {
 }
 
 struct Shared {
-    options: Mutex<LaunchOptions>,
     was_ready: AtomicBool,
     /// Cancelled when the host's data is removed.
     data_removed: CancellationToken,
@@ -82,15 +66,14 @@ struct Shared {
 impl Host {
     /// Returns a host whose agent listens at `address`, with the controller for its fleet.
     pub fn new(
+        id: HostId,
         address: SocketAddr,
         token: SecretString,
-        options: LaunchOptions,
         client: AgentClient,
     ) -> (Host, HostController) {
         let (sender, receiver) = watch::channel(HostState::Listening(address));
         let stop = CancellationToken::new();
         let shared = Arc::new(Shared {
-            options: Mutex::new(options),
             was_ready: AtomicBool::new(false),
             data_removed: CancellationToken::new(),
         });
@@ -100,6 +83,7 @@ impl Host {
             shared: shared.clone(),
         };
         let host = Host {
+            id,
             token,
             state: receiver,
             stop,
@@ -109,9 +93,23 @@ impl Host {
         (host, controller)
     }
 
+    pub fn id(&self) -> &HostId {
+        &self.id
+    }
+
     /// Returns the bearer token of the host's agent.
     pub fn token(&self) -> &SecretString {
         &self.token
+    }
+
+    /// Returns the client for the host's agent.
+    pub(super) fn client(&self) -> &AgentClient {
+        &self.client
+    }
+
+    /// Records that the browser has responded. From then on the agent is restarted when it exits.
+    pub(super) fn mark_ready(&self) {
+        self.shared.was_ready.store(true, Ordering::Relaxed);
     }
 
     /// Returns the address of the agent, waiting up to `timeout` while it is being restarted.
@@ -136,65 +134,20 @@ impl Host {
         }
     }
 
-    /// Waits up to `timeout` until the browser's DevTools respond.
-    pub async fn wait_ready(&self, timeout: Duration) -> Result<(), HostError> {
-        let started = Instant::now();
-        let mut reason = String::from("no response from the agent");
-        loop {
-            let remaining = timeout.saturating_sub(started.elapsed());
-            if remaining.is_zero() {
-                return Err(HostError::NotReady(reason));
-            }
-            let address = self.address(remaining).await?;
-            let agent = AgentEndpoint {
-                address,
-                token: &self.token,
-            };
-            let ready = tokio::select! {
-                ready = self.client.wait_ready(agent, remaining) => ready,
-                () = self.address_changed(address) => continue,
-            };
-            match ready {
-                Ok(()) => {
-                    self.shared.was_ready.store(true, Ordering::Relaxed);
-                    return Ok(());
-                }
-                Err(error) => reason = error.to_string(),
-            }
-            let remaining = timeout.saturating_sub(started.elapsed());
-            tokio::time::sleep(READY_POLL_INTERVAL.min(remaining)).await;
-        }
-    }
-
-    /// Returns a client for the agent's recordings, waiting up to `timeout` while the agent is
-    /// being restarted.
-    pub async fn replay_client(&self, timeout: Duration) -> Result<ReplayClient, HostError> {
-        let address = self.address(timeout).await?;
-        let (client, token) = (self.client.clone(), self.token.clone());
-        Ok(ReplayClient::new(client, address, token))
-    }
-
-    /// Returns the current viewport.
-    pub fn viewport(&self) -> Viewport {
-        self.shared.options().viewport
-    }
-
-    /// Changes the viewport, now and for every later start of the agent.
-    pub async fn set_viewport(&self, viewport: Viewport) -> Result<(), AgentError> {
-        let agent = self.agent().await?;
-        self.client
-            .set_viewport(agent, viewport, CALL_TIMEOUT)
-            .await?;
-        self.shared.options().viewport = viewport;
-        Ok(())
-    }
-
-    /// Changes the start URL, now and for every later start of the agent.
-    pub async fn set_start_url(&self, url: &str) -> Result<(), AgentError> {
-        let agent = self.agent().await?;
-        self.client.set_start_url(agent, url, CALL_TIMEOUT).await?;
-        self.shared.options().start_url = Some(url.to_owned());
-        Ok(())
+    /// Ends the session of a generation. What it had is gone when this returns.
+    pub async fn end_session(&self, generation: u64) -> Result<SessionReceipt, AgentError> {
+        let address = self.address(END_SESSION_TIMEOUT).await;
+        let address = address.map_err(|error| AgentError::Unreachable(error.to_string()))?;
+        let agent = AgentEndpoint {
+            address,
+            token: &self.token,
+            // The request names the session itself, and may be repeated after its end.
+            generation: None,
+        };
+        let ended = self
+            .client
+            .end_session(agent, generation, END_SESSION_TIMEOUT);
+        ended.await
     }
 
     /// Stops the host and resolves when it is gone.
@@ -216,15 +169,8 @@ impl Host {
         &self.shared.data_removed
     }
 
-    async fn agent(&self) -> Result<AgentEndpoint<'_>, AgentError> {
-        let address = self.address(CALL_TIMEOUT).await;
-        let address = address.map_err(|error| AgentError::Unreachable(error.to_string()))?;
-        let token = &self.token;
-        Ok(AgentEndpoint { address, token })
-    }
-
     /// Resolves when the agent no longer listens at `address`.
-    async fn address_changed(&self, address: SocketAddr) {
+    pub(super) async fn address_changed(&self, address: SocketAddr) {
         let mut state = self.state.clone();
         let _ = state
             .wait_for(|state| *state != HostState::Listening(address))
@@ -258,16 +204,5 @@ impl HostController {
     /// Returns the token to cancel when the host's data is removed.
     pub fn data_removed(&self) -> CancellationToken {
         self.shared.data_removed.clone()
-    }
-
-    /// Returns the options with which to start the agent again.
-    pub fn launch_options(&self) -> LaunchOptions {
-        self.shared.options().clone()
-    }
-}
-
-impl Shared {
-    fn options(&self) -> MutexGuard<'_, LaunchOptions> {
-        self.options.lock()
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`Host`]: one agent with its display and Chromium, as the services of control use it. It does
 //!   not know which fleet runs it.
+//! - [`Lease`]: a session's right to a host.
 //! - [`LocalFleet`]: runs agents as child processes on this machine.
 //! - [`AgentClient`]: control's own requests to agents. [`ReplayClient`] is the part of it that
 //!   fetches recordings.
@@ -10,7 +11,7 @@
 //! [`HostController`]; a [`Host`] watches that state.
 //!
 //! ```text
-//! LocalFleet ──▶ HostController ── HostState ──▶ Host ──▶ browsers, proxy, replays
+//! LocalFleet ──▶ HostController ── HostState ──▶ Host ──▶ Lease ──▶ browsers, proxy, replays
 //!                      ▲                          │
 //!                      └───── stop request ───────┘
 //!
@@ -20,10 +21,14 @@
 
 mod agent_client;
 mod host;
+mod lease;
 mod local;
 mod replay_client;
 
-pub use agent_client::{AgentClient, AgentEndpoint, AgentError};
-pub use host::{Host, HostController, HostError, HostState, LaunchOptions};
-pub use local::{AGENT_LOG_TARGET, HostPermit, HostStartError, LocalFleet};
+pub use agent_client::{AgentClient, AgentEndpoint, AgentError, GENERATION};
+pub use host::{Host, HostController, HostError, HostState};
+pub use lease::Lease;
+pub use local::{
+    AGENT_LOG_TARGET, HostPermit, HostStartError, LaunchOptions, LocalFleet, SessionRecord,
+};
 pub use replay_client::{RecordingDownload, ReplayClient};

@@ -14,12 +14,14 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// The timeout of stopping a recording. The agent finalizes the file before it responds.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A client for the recordings of the agent at one address. A restarted agent needs a new client.
+/// A client for the recordings of one session of the agent at one address. A restarted agent needs
+/// a new client.
 #[derive(Clone)]
 pub struct ReplayClient {
     client: AgentClient,
     address: SocketAddr,
     token: SecretString,
+    generation: u64,
 }
 
 /// The file of a recording as the agent sends it.
@@ -30,11 +32,17 @@ pub struct RecordingDownload {
 }
 
 impl ReplayClient {
-    pub fn new(client: AgentClient, address: SocketAddr, token: SecretString) -> ReplayClient {
+    pub fn new(
+        client: AgentClient,
+        address: SocketAddr,
+        token: SecretString,
+        generation: u64,
+    ) -> ReplayClient {
         ReplayClient {
             client,
             address,
             token,
+            generation,
         }
     }
 
@@ -75,6 +83,7 @@ impl ReplayClient {
         AgentEndpoint {
             address: self.address,
             token: &self.token,
+            generation: Some(self.generation),
         }
     }
 }

@@ -7,9 +7,10 @@ use http::{
     header::{self, HeaderMap, HeaderName, HeaderValue},
     request::Parts,
 };
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 
-use crate::http::forward;
+use super::ProxyTarget;
+use crate::{control::fleet::GENERATION, http::forward};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -23,14 +24,15 @@ const REMOVED_HEADERS: [HeaderName; 8] = [
     // The URL of a page may contain a session token.
     header::REFERER,
     // Names a session of the agent, which clients of control do not know.
-    HeaderName::from_static("berth-generation"),
+    GENERATION,
     HeaderName::from_static("x-project-id"),
     HeaderName::from_static("x-kernel-project-id"),
     HeaderName::from_static("x-kernel-project"),
 ];
 
-/// Returns the headers of a request to an agent, with the agent's `token`.
-pub(super) fn for_agent(parts: &Parts, token: &SecretString) -> HeaderMap {
+/// Returns the headers of a request to an agent, with the agent's token and the session that the
+/// request is for.
+pub(super) fn for_agent(parts: &Parts, target: &ProxyTarget) -> HeaderMap {
     let mut headers = parts.headers.clone();
     forward::strip_hop_by_hop_from_request(&mut headers);
     let host = parts.headers.get(header::HOST).cloned();
@@ -47,7 +49,9 @@ pub(super) fn for_agent(parts: &Parts, token: &SecretString) -> HeaderMap {
     headers
         .entry(FORWARDED_PROTO)
         .or_insert(HeaderValue::from_static("http"));
-    if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {}", token.expose_secret())) {
+    headers.insert(GENERATION, target.generation.into());
+    let token = target.token.expose_secret();
+    if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {token}")) {
         value.set_sensitive(true);
         headers.insert(header::AUTHORIZATION, value);
     }

@@ -62,6 +62,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 pub struct ProxyTarget {
     pub address: SocketAddr,
     pub token: SecretString,
+    /// The number of the agent's session. The agent rejects the request in another one.
+    pub generation: u64,
     pub activity: Arc<Activity>,
     /// Cancelled when the browser ends, which closes its WebSockets.
     pub ended: CancellationToken,
@@ -154,7 +156,7 @@ impl Proxy {
         request: Request,
     ) -> Result<Response, ProxyError> {
         let (parts, body) = request.into_parts();
-        let mut headers = headers::for_agent(&parts, &target.token);
+        let mut headers = headers::for_agent(&parts, target);
         let permit = parts.extensions.get::<StreamPermit>().cloned();
         // An upgrade has no body.
         headers.remove(header::CONTENT_LENGTH);
@@ -216,7 +218,7 @@ impl Proxy {
             .path_and_query(path_and_query)
             .build()
             .map_err(ProxyError::Malformed)?;
-        let headers = headers::for_agent(parts, &target.token);
+        let headers = headers::for_agent(parts, target);
         let expects_continue = headers
             .get(header::EXPECT)
             .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));

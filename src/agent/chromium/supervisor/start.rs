@@ -1,9 +1,6 @@
 //! A start of the display and of Chromium.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use super::Supervisor;
 use crate::agent::{
@@ -15,9 +12,6 @@ use crate::agent::{
     },
     display::{Display, DisplayError},
 };
-
-/// The longest wait for the start page. A slower page continues to load afterwards.
-const START_URL_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
@@ -121,7 +115,7 @@ impl Supervisor {
             self.focus_page(devtools.clone());
         }
         if let Some(url) = &self.start_url {
-            let opened = open_in_front(devtools, url, START_URL_TIMEOUT).await;
+            let opened = open_in_front(devtools, url).await;
             if let Err(error) = opened {
                 tracing::warn!(%error, "cannot open the start page");
             }

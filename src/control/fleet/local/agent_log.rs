@@ -4,7 +4,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tracing::Level;
 
-use crate::api::ids::BrowserId;
+use super::session_record::SessionRecord;
+use crate::api::ids::HostId;
 
 /// The target of these events. Agents filter their log themselves, so control's log filter passes
 /// all of them.
@@ -24,9 +25,9 @@ struct Line {
     spans: Vec<Map<String, Value>>,
 }
 
-/// Logs a line of `browser`'s agent at the level it has there. Returns a summary of the line, or
+/// Logs a line of a host's agent at the level it has there. Returns a summary of the line, or
 /// `None` if it is not a line of a log.
-pub(super) fn copy_line(browser: &BrowserId, line: &str) -> Option<String> {
+pub(super) fn copy_line(host: &HostId, session: &SessionRecord, line: &str) -> Option<String> {
     let Line {
         level,
         target,
@@ -50,12 +51,15 @@ pub(super) fn copy_line(browser: &BrowserId, line: &str) -> Option<String> {
     let trace = trace.as_ref().and_then(Value::as_str);
     let fields = (!fields.is_empty()).then(|| Value::Object(fields).to_string());
     let fields = fields.as_deref();
+    let browser = session.get();
+    let browser = browser.as_ref().map(tracing::field::display);
     macro_rules! event {
         ($level:ident) => {
             tracing::event!(
                 target: TARGET,
                 Level::$level,
-                %browser,
+                %host,
+                browser,
                 request,
                 trace,
                 source = target,

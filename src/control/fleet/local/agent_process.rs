@@ -9,9 +9,9 @@ use tokio::{
     time::timeout,
 };
 
-use super::{super::host::LaunchOptions, HostStartError, agent_log};
+use super::{HostStartError, LaunchOptions, agent_log, session_record::SessionRecord};
 use crate::{
-    api::ids::BrowserId,
+    api::ids::HostId,
     system::process::{
         child::{Child, LogParser, Stdout},
         environment::Inherited,
@@ -25,7 +25,9 @@ const MAX_ADDRESS_LINE: u64 = 4096;
 
 /// The command that starts one agent, the first time and after each exit.
 pub(super) struct AgentCommand {
-    pub(super) browser: BrowserId,
+    pub(super) host: HostId,
+    pub(super) session: SessionRecord,
+    pub(super) launch: LaunchOptions,
     pub(super) program: PathBuf,
     pub(super) options: Vec<OsString>,
     pub(super) token_file: PathBuf,
@@ -34,13 +36,10 @@ pub(super) struct AgentCommand {
 
 impl AgentCommand {
     /// Starts the agent and returns when it listens.
-    pub(super) async fn start(
-        &self,
-        options: &LaunchOptions,
-    ) -> Result<(Child, SocketAddr), HostStartError> {
-        let browser = self.browser.clone();
-        let log: LogParser = Box::new(move |line| agent_log::copy_line(&browser, line));
-        let command = self.command(options);
+    pub(super) async fn start(&self) -> Result<(Child, SocketAddr), HostStartError> {
+        let (host, session) = (self.host.clone(), self.session.clone());
+        let log: LogParser = Box::new(move |line| agent_log::copy_line(&host, &session, line));
+        let command = self.command();
         let spawned =
             Child::spawn_with_log_parser("agent", command, Inherited::Helper, Stdout::Pipe, log)
                 .await;
@@ -63,7 +62,8 @@ impl AgentCommand {
         }
     }
 
-    fn command(&self, options: &LaunchOptions) -> Command {
+    fn command(&self) -> Command {
+        let LaunchOptions { mode, viewport } = &self.launch;
         let mut command = Command::new(&self.program);
         command
             .arg("agent")
@@ -72,17 +72,12 @@ impl AgentCommand {
             .arg(&self.token_file)
             .arg("--state-dir")
             .arg(&self.state_dir)
-            .arg(format!("--viewport={}", options.viewport));
+            .arg(format!("--viewport={viewport}"));
         // An environment variable, because it overrides the configuration file with either value.
-        command.env("BERTH_AGENT_HEADLESS", options.headless.to_string());
-        if options.kiosk_mode {
+        command.env("BERTH_AGENT_HEADLESS", mode.headless.to_string());
+        if mode.kiosk_mode {
             command.arg("--chromium-flag=--kiosk");
         }
-        // The URL may contain a secret, and every user of the machine can read arguments.
-        match &options.start_url {
-            Some(url) => command.env("BERTH_AGENT_START_URL", url),
-            None => command.env_remove("BERTH_AGENT_START_URL"),
-        };
         command.args(&self.options);
         command
     }

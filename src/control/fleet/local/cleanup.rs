@@ -115,14 +115,11 @@ pub(super) async fn kill_processes_using(
     }
 }
 
-/// Moves the recordings that the agent of the host in `directory` left behind into a directory of
-/// the same name below `destination`. The agent must have exited.
+/// Moves the recordings that the agent of the host in `directory` left behind to `destination`,
+/// which is created if there are any. The agent must have exited.
 pub(super) async fn move_recordings(directory: &Path, destination: &Path) -> io::Result<()> {
     let state = directory.join(AGENT_STATE_DIRECTORY);
-    let Some(name) = directory.file_name() else {
-        return Ok(());
-    };
-    let destination = destination.join(name);
+    let destination = destination.to_owned();
     let moved = spawn_blocking(move || move_files(&state, &destination)).await;
     moved.map_err(io::Error::other)?
 }
@@ -394,7 +391,7 @@ mod tests {
                 .unwrap();
             move_recordings(&browser, &to).await.unwrap();
         }
-        let mut saved: Vec<_> = fs::read_dir(to.join("brw_a"))
+        let mut saved: Vec<_> = fs::read_dir(&to)
             .unwrap()
             .map(|entry| entry.unwrap().file_name())
             .collect();
@@ -405,7 +402,7 @@ mod tests {
             fs::remove_dir_all(&replaced).unwrap();
             std::os::unix::fs::symlink("/etc", &replaced).unwrap();
             move_recordings(&browser, &to).await.unwrap();
-            assert_eq!(fs::read_dir(to.join("brw_a")).unwrap().count(), 2);
+            assert_eq!(fs::read_dir(&to).unwrap().count(), 2);
         }
     }
 

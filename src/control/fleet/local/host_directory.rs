@@ -4,8 +4,11 @@ use std::{io, path::PathBuf, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
-use super::cleanup::{self, KnownPrograms};
-use crate::{api::ids::BrowserId, backoff::Backoff, shutdown::Shutdown};
+use super::{
+    cleanup::{self, KnownPrograms},
+    session_record::SessionRecord,
+};
+use crate::{backoff::Backoff, shutdown::Shutdown};
 
 /// The first and the longest delay before a failed removal is repeated.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
@@ -14,17 +17,13 @@ const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::fro
 #[derive(Clone)]
 pub(super) struct HostDirectory {
     pub(super) path: PathBuf,
+    pub(super) session: SessionRecord,
     pub(super) orphaned_recordings: PathBuf,
     pub(super) programs: KnownPrograms,
     pub(super) shutdown: Shutdown,
 }
 
 impl HostDirectory {
-    /// Returns the browser that the host belongs to, by the name of the directory.
-    pub(super) fn browser(&self) -> Option<BrowserId> {
-        self.path.file_name()?.to_str()?.parse().ok()
-    }
-
     /// Kills the processes that use the directory, saves the recordings in it and removes it.
     /// Cancels `removed` when nothing is left.
     ///
@@ -76,7 +75,12 @@ impl HostDirectory {
 
     /// Saves the recordings and removes everything.
     async fn clear(&self) -> io::Result<()> {
-        let save = || cleanup::move_recordings(&self.path, &self.orphaned_recordings);
+        let Some(session) = self.session.get() else {
+            // Nothing has been recorded before the first session.
+            return cleanup::remove_directory(&self.path).await;
+        };
+        let destination = self.orphaned_recordings.join(session.as_str());
+        let save = || cleanup::move_recordings(&self.path, &destination);
         if save().await.is_err() {
             // On a full disk there is no room for their new directory, until the rest is removed.
             cleanup::remove_all_but_recordings(&self.path).await?;
@@ -97,14 +101,18 @@ mod tests {
 
     use super::*;
 
+    /// The name of a directory of an earlier version.
+    const BROWSER: &str = "brw_01kgc3v7e8r9t0w1x2y3z4a5b6";
+
     fn host(directory: &tempfile::TempDir) -> HostDirectory {
-        let path = directory.path().join("brw_a");
+        let path = directory.path().join(BROWSER);
         fs::create_dir_all(path.join("state/replays")).unwrap();
         fs::create_dir_all(path.join("state/user-data")).unwrap();
         fs::write(path.join("token"), "").unwrap();
         fs::write(path.join("state/user-data/file"), "").unwrap();
         fs::write(path.join("state/replays/one"), "").unwrap();
         HostDirectory {
+            session: SessionRecord::read(&path),
             path,
             orphaned_recordings: directory.path().join("orphaned"),
             programs: KnownPrograms::new([]),
@@ -128,7 +136,7 @@ mod tests {
         fs::remove_file(&orphaned).unwrap();
         removed.cancelled().await;
         assert!(!path.exists());
-        assert!(orphaned.join("brw_a/one").exists());
+        assert!(orphaned.join(BROWSER).join("one").exists());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! - [`agent_process`]: starts an agent and reads the address at which it listens.
 //! - [`supervisor`]: owns the process of one agent, restarts it and cleans up after it.
 //! - [`host_directory`]: removes the directory of a host, and retries until that succeeds.
+//! - [`session_record`]: which session a host runs.
 //! - [`cleanup`]: kills processes that an agent left behind, and saves its recordings.
 //! - [`agent_log`]: copies an agent's log into control's.
 //!
@@ -17,7 +18,7 @@ use std::{
     fs::{DirBuilder, OpenOptions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -33,28 +34,39 @@ mod agent_log;
 mod agent_process;
 mod cleanup;
 mod host_directory;
+mod session_record;
 mod supervisor;
 
 pub use agent_log::TARGET as AGENT_LOG_TARGET;
 use agent_process::AgentCommand;
 use cleanup::KnownPrograms;
 use host_directory::HostDirectory;
+pub use session_record::SessionRecord;
 use supervisor::Supervisor;
 
-use super::{
-    agent_client::AgentClient,
-    host::{Host, LaunchOptions},
-};
+use super::{agent_client::AgentClient, host::Host};
 use crate::{
-    api::ids::BrowserId,
+    api::{
+        ids::{BrowserId, HostId},
+        viewport::Viewport,
+    },
     control::{
         keys::random_hex,
         settings::{FleetConfig, StopDeadlines},
         state_dir::StateDir,
+        store::HostMode,
     },
     shutdown::Shutdown,
     state_dir::mode_around_chromium,
 };
+
+/// How a host starts its browser.
+#[derive(Debug, Clone)]
+pub struct LaunchOptions {
+    pub mode: HostMode,
+    /// The viewport with which each session of the host begins.
+    pub viewport: Viewport,
+}
 
 /// Permission to run one host. It counts towards the browser limit until it is dropped.
 pub struct HostPermit {
@@ -83,8 +95,10 @@ pub struct LocalFleet {
 struct Inner {
     config: FleetConfig,
     programs: KnownPrograms,
-    /// Holds one directory for each host, named by the id of its browser.
+    /// Holds one directory for each host, named by its id.
     directory: PathBuf,
+    /// Held one directory for each browser in earlier versions.
+    earlier_directory: PathBuf,
     /// Receives recordings that agents left behind.
     orphaned_recordings: PathBuf,
     permits: Arc<Semaphore>,
@@ -100,7 +114,8 @@ impl LocalFleet {
                 programs: KnownPrograms::new(programs),
                 permits: Arc::new(Semaphore::new(config.max_browsers as usize)),
                 config,
-                directory: state_dir.browsers(),
+                directory: state_dir.hosts(),
+                earlier_directory: state_dir.earlier_hosts(),
                 orphaned_recordings: state_dir.orphaned_recordings(),
                 client: AgentClient::default(),
                 shutdown,
@@ -129,26 +144,32 @@ impl LocalFleet {
         self.inner.config.stop_deadlines
     }
 
-    /// Starts the agent of browser `id` and returns when it listens. Its browser is still starting.
+    /// Starts the agent of a host for a session and returns when it listens. Its browser is still
+    /// starting.
     pub async fn start(
         &self,
-        id: &BrowserId,
-        options: LaunchOptions,
+        id: &HostId,
+        session: &BrowserId,
+        launch: LaunchOptions,
         permit: HostPermit,
-    ) -> Result<Host, HostStartError> {
+    ) -> Result<(Host, SessionRecord), HostStartError> {
         let inner = &*self.inner;
         let directory = inner.host_directory(inner.directory.join(id.as_str()));
+        let record = directory.session.clone();
         let token = SecretString::from(random_hex::<32>());
         let command = AgentCommand {
-            browser: id.clone(),
+            host: id.clone(),
+            session: record.clone(),
+            launch,
             program: inner.config.agent_program.clone(),
             options: inner.config.agent_options.clone(),
             token_file: directory.path.join("token"),
             state_dir: directory.path.join(cleanup::AGENT_STATE_DIRECTORY),
         };
         let (path, token_file) = (directory.path.clone(), command.token_file.clone());
-        let started = match prepare(path, token_file, token.clone()).await {
-            Ok(()) => command.start(&options).await,
+        let prepared = prepare(path, token_file, token.clone()).await;
+        let started = match prepared.and_then(|()| record.set(session)) {
+            Ok(()) => command.start().await,
             Err(source) => Err(HostStartError::Directory {
                 path: directory.path.display().to_string(),
                 source,
@@ -161,48 +182,50 @@ impl LocalFleet {
                 return Err(error);
             }
         };
-        let (host, controller) = Host::new(address, token, options, inner.client.clone());
+        let (host, controller) = Host::new(id.clone(), address, token, inner.client.clone());
         let stop_deadline = inner.config.stop_deadlines.agents;
-        let supervisor = Supervisor::new(
-            id.clone(),
-            command,
-            directory,
-            controller,
-            stop_deadline,
-            permit,
-        );
+        let supervisor = Supervisor::new(command, directory, controller, stop_deadline, permit);
         inner.shutdown.spawn(supervisor.run(child));
-        Ok(host)
+        Ok((host, record))
     }
 
     /// Kills the processes of an earlier run, saves its recordings and removes its other data.
     /// Must run before the first host is started.
     ///
-    /// Returns the browsers whose data could not be removed yet, each with the token that is
+    /// Returns the sessions whose data could not be removed yet, each with the token that is
     /// cancelled when it is.
     pub async fn clean_up(&self) -> io::Result<Vec<(BrowserId, CancellationToken)>> {
+        let mut remaining = self.clean_up_in(&self.inner.directory).await?;
+        remaining.extend(self.clean_up_in(&self.inner.earlier_directory).await?);
+        Ok(remaining)
+    }
+
+    async fn clean_up_in(
+        &self,
+        directory: &Path,
+    ) -> io::Result<Vec<(BrowserId, CancellationToken)>> {
         let inner = &*self.inner;
-        if !tokio::fs::try_exists(&inner.directory).await? {
+        if !tokio::fs::try_exists(directory).await? {
             return Ok(Vec::new());
         }
         let mut hosts = Vec::new();
-        let mut entries = tokio::fs::read_dir(&inner.directory).await?;
+        let mut entries = tokio::fs::read_dir(directory).await?;
         while let Some(entry) = entries.next_entry().await? {
             cleanup::kill_client_processes(&entry.path()).await;
             hosts.push(entry.path());
         }
-        let killed = cleanup::kill_processes_using(&inner.directory, &inner.programs).await;
+        let killed = cleanup::kill_processes_using(directory, &inner.programs).await;
         let mut remaining = Vec::new();
         for path in hosts {
             let (host, removed) = (inner.host_directory(path), CancellationToken::new());
-            let id = host.browser();
+            let session = host.session.get();
             match &killed {
                 Ok(()) => host.remove_unused(removed.clone()).await,
                 // Finds out which of the hosts have processes that survived.
                 Err(_) => host.remove(removed.clone()).await,
             }
             if !removed.is_cancelled() {
-                remaining.extend(id.map(|id| (id, removed)));
+                remaining.extend(session.map(|session| (session, removed)));
             }
         }
         Ok(remaining)
@@ -212,6 +235,7 @@ impl LocalFleet {
 impl Inner {
     fn host_directory(&self, path: PathBuf) -> HostDirectory {
         HostDirectory {
+            session: SessionRecord::read(&path),
             path,
             orphaned_recordings: self.orphaned_recordings.clone(),
             programs: self.programs.clone(),

@@ -12,7 +12,7 @@ use super::{
     cleanup,
     host_directory::HostDirectory,
 };
-use crate::{api::ids::BrowserId, backoff::Backoff, system::process::child::Child};
+use crate::{backoff::Backoff, system::process::child::Child};
 
 /// The time in which an agent must exit, except during a shutdown. It stops its own children before
 /// it does.
@@ -25,19 +25,17 @@ const STABLE_AFTER: Duration = Duration::from_secs(60);
 
 /// Owns one agent's process: restarts it when it exits, and cleans up when it is stopped.
 pub(super) struct Supervisor {
-    id: BrowserId,
     command: AgentCommand,
     directory: HostDirectory,
     controller: HostController,
     /// When the agent must have exited after the request of a shutdown.
     stop_deadline: Duration,
     restarts: Restarts,
-    _permit: HostPermit,
+    permit: HostPermit,
 }
 
 impl Supervisor {
     pub(super) fn new(
-        id: BrowserId,
         command: AgentCommand,
         directory: HostDirectory,
         controller: HostController,
@@ -45,13 +43,12 @@ impl Supervisor {
         permit: HostPermit,
     ) -> Supervisor {
         Supervisor {
-            id,
             command,
             directory,
             controller,
             stop_deadline,
             restarts: Restarts::default(),
-            _permit: permit,
+            permit,
         }
     }
 
@@ -66,13 +63,13 @@ impl Supervisor {
                     let expired =
                         shutdown.timeout_or_deadline(AGENT_STOP_GRACE_PERIOD, self.stop_deadline);
                     if let Err(error) = child.terminate_until(expired).await {
-                        tracing::error!(browser = %self.id, %error, "cannot stop agent");
+                        tracing::error!(host = %self.command.host, %error, "cannot stop agent");
                     }
                     break;
                 }
             };
             let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-            tracing::warn!(browser = %self.id, %status, tail = child.tail(), "agent exited");
+            tracing::warn!(host = %self.command.host, %status, tail = child.tail(), "agent exited");
             self.controller.set_state(HostState::Restarting);
             if started.elapsed() >= STABLE_AFTER {
                 self.restarts.reset();
@@ -80,12 +77,14 @@ impl Supervisor {
             let Some((restarted, address)) = self.restart().await else {
                 break;
             };
-            tracing::info!(browser = %self.id, %address, "agent restarted");
+            tracing::info!(host = %self.command.host, %address, "agent restarted");
             child = restarted;
             self.controller.set_state(HostState::Listening(address));
         }
         let removed = self.controller.data_removed();
         self.directory.remove(removed).await;
+        // Whoever waits for the host to be gone may start another one.
+        drop(self.permit);
         self.controller.set_state(HostState::Gone);
     }
 
@@ -96,7 +95,7 @@ impl Supervisor {
                 return None;
             }
             let Some(delay) = self.restarts.next_delay() else {
-                tracing::error!(browser = %self.id, restarts = MAX_RESTARTS, "agent given up");
+                tracing::error!(host = %self.command.host, restarts = MAX_RESTARTS, "agent given up");
                 return None;
             };
             tokio::select! {
@@ -104,10 +103,10 @@ impl Supervisor {
                 () = self.controller.stop_requested() => return None,
             }
             self.kill_orphans().await;
-            match self.command.start(&self.controller.launch_options()).await {
+            match self.command.start().await {
                 Ok(started) => return Some(started),
                 Err(error) => {
-                    tracing::warn!(browser = %self.id, %error, "cannot restart agent");
+                    tracing::warn!(host = %self.command.host, %error, "cannot restart agent");
                 }
             }
         }
@@ -118,7 +117,7 @@ impl Supervisor {
         let HostDirectory { path, programs, .. } = &self.directory;
         cleanup::kill_client_processes(path).await;
         if let Err(error) = cleanup::kill_processes_using(path, programs).await {
-            tracing::error!(browser = %self.id, %error, "cannot kill processes of the exited agent");
+            tracing::error!(host = %self.command.host, %error, "cannot kill processes of the exited agent");
         }
     }
 }

@@ -19,7 +19,6 @@ use crate::{
     api::ids::{BrowserId, KeyId, ProjectId},
     control::{
         Control,
-        browsers::BrowserError,
         keys::{Identity, KeyError},
         projects::ProjectScope,
         routes::{auditing::ActorCell, limiting::run_within_limits},
@@ -187,7 +186,7 @@ async fn check_exists(control: &Control, grant: &Grant) -> ApiResult<()> {
         }
         Scope::Session | Scope::Live | Scope::LiveView => {
             if !control.browsers.is_active(project, browser) {
-                return Err(BrowserError::NotFound.into());
+                return Err(ApiError::gone("the browser has ended").code("session_ended"));
             }
         }
     }

@@ -52,6 +52,7 @@ impl SessionForwarder {
         let target = ProxyTarget {
             address: session.agent_addr,
             token: session.agent_token.clone(),
+            generation: session.generation,
             activity: session.activity.clone(),
             ended: session.ended.clone(),
         };

@@ -15,12 +15,13 @@ use super::{
     count_live, end_reason_text, to_browser_row,
 };
 use crate::{
-    api::ids::BrowserId,
+    api::ids::{BrowserId, HostId},
     control::{
         browsers::state::EndReason,
         store::{
             Store, StoreError, corrupt,
             entity::{browser, browser_tag},
+            hosts::to_generation_column,
             limits::session_limit,
             projects::lock_active_project,
             to_millis,
@@ -74,10 +75,19 @@ impl Store {
         Ok(to_browser_row(row, new.tags)?)
     }
 
-    /// Marks a browser as active. Returns false if it is not being created.
-    pub async fn publish_browser(&self, id: &BrowserId) -> Result<bool, StoreError> {
+    /// Marks a browser as active on this generation of a host. Returns false if it is not being
+    /// created.
+    pub async fn publish_browser(
+        &self,
+        id: &BrowserId,
+        host: &HostId,
+        generation: u64,
+    ) -> Result<bool, StoreError> {
+        let generation = to_generation_column(generation)?;
         let changed = browser::Entity::update_many()
             .col_expr(browser::Column::State, Expr::value(ACTIVE))
+            .col_expr(browser::Column::HostId, Expr::value(host.as_str()))
+            .col_expr(browser::Column::HostGeneration, Expr::value(generation))
             .filter(browser::Column::Id.eq(id.to_string()))
             .filter(browser::Column::State.eq(CREATING))
             .exec(&self.db)

@@ -3,7 +3,10 @@
 use chrono::TimeDelta;
 
 use super::*;
-use crate::control::store::{Store, UniqueConstraint, test_database::TestDatabase};
+use crate::{
+    api::ids::HostId,
+    control::store::{Store, UniqueConstraint, test_database::TestDatabase},
+};
 
 async fn store() -> (TestDatabase, Store, ProjectId) {
     let database = TestDatabase::create();
@@ -29,7 +32,12 @@ fn new(project: &ProjectId, name: Option<&str>) -> NewBrowserRow {
 
 async fn publish(store: &Store, new: NewBrowserRow) -> BrowserRow {
     let row = store.create_browser(new, Utc::now()).await.unwrap();
-    assert!(store.publish_browser(&row.id).await.unwrap());
+    assert!(
+        store
+            .publish_browser(&row.id, &HostId::generate(), 1)
+            .await
+            .unwrap()
+    );
     row
 }
 
@@ -48,7 +56,12 @@ async fn browser_is_found_from_publication_to_purge() {
             .unwrap()
     };
     assert_eq!(find(StateFilter::All).await, None);
-    assert!(store.publish_browser(&created.id).await.unwrap());
+    assert!(
+        store
+            .publish_browser(&created.id, &HostId::generate(), 1)
+            .await
+            .unwrap()
+    );
     let active = find(StateFilter::Active).await.unwrap();
     assert_eq!((active.state, &active.tags), (State::Active, &created.tags));
     assert_eq!(find(StateFilter::Deleted).await, None);
@@ -83,7 +96,12 @@ async fn browser_is_found_from_publication_to_purge() {
         ended.deleted_at.unwrap().timestamp_millis(),
         now.timestamp_millis()
     );
-    assert!(!store.publish_browser(&created.id).await.unwrap());
+    assert!(
+        !store
+            .publish_browser(&created.id, &HostId::generate(), 1)
+            .await
+            .unwrap()
+    );
 }
 
 #[tokio::test]

@@ -123,7 +123,7 @@ impl Store {
             id: id.to_string(),
             fleet: fleet_text(fleet).to_owned(),
             state: state_text(life.state).to_owned(),
-            generation: generation_column(life)?,
+            generation: to_generation_column(life.generation)?,
             session_id: life.session.as_ref().map(BrowserId::to_string),
             draining: life.is_draining,
             headless: mode.headless,
@@ -182,14 +182,14 @@ impl Store {
             .col_expr(host::Column::State, Expr::value(state_text(after.state)))
             .col_expr(
                 host::Column::Generation,
-                Expr::value(generation_column(after)?),
+                Expr::value(to_generation_column(after.generation)?),
             )
             .col_expr(host::Column::SessionId, Expr::value(session))
             .col_expr(host::Column::Draining, Expr::value(after.is_draining))
             .col_expr(host::Column::ChangedAt, Expr::value(to_millis(now)))
             .filter(host::Column::Id.eq(id.as_str()))
             .filter(host::Column::State.eq(state_text(before.state)))
-            .filter(host::Column::Generation.eq(generation_column(before)?))
+            .filter(host::Column::Generation.eq(to_generation_column(before.generation)?))
             .filter(host::Column::Draining.eq(before.is_draining))
             .filter(is_same_session)
             .exec(&self.db)
@@ -256,6 +256,6 @@ impl Store {
     }
 }
 
-fn generation_column(life: &HostLife) -> Result<i64, StoreError> {
-    i64::try_from(life.generation).map_err(|_| corrupt("generation", life.generation))
+pub(super) fn to_generation_column(generation: u64) -> Result<i64, StoreError> {
+    i64::try_from(generation).map_err(|_| corrupt("generation", generation))
 }

@@ -9,7 +9,10 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    api::{ids::BrowserId, viewport::Viewport},
+    api::{
+        ids::{BrowserId, HostId},
+        viewport::Viewport,
+    },
     control::{
         browsers::state::EndReason,
         store::{BrowserRow, CreateBrowserError, NewBrowserRow, test_database::TestDatabase},
@@ -70,7 +73,12 @@ async fn create_many(
 }
 
 async fn end(store: &Store, id: &BrowserId) {
-    assert!(store.publish_browser(id).await.unwrap());
+    assert!(
+        store
+            .publish_browser(id, &HostId::generate(), 1)
+            .await
+            .unwrap()
+    );
     let ended = store.withdraw_browser(id, EndReason::Deleted, Utc::now());
     assert!(ended.await.unwrap());
 }

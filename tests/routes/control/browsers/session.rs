@@ -69,7 +69,7 @@ async fn session_token_gives_access_to_its_browser_only() {
         204
     );
     let ended = with(Method::GET, version(&own), token(&own)).await;
-    ended.assert_error(404, "not_found");
+    ended.assert_error(410, "session_ended");
     assert_eq!(ended.header("referrer-policy"), "no-referrer");
 
     let log = dev.log();
@@ -156,7 +156,7 @@ async fn live_view_tokens_give_access_to_live_view_only() {
 
     assert_eq!(dev.delete(&base).await.status, 204);
     let ended = send(&Method::GET, &format!("{base}/live"), live).await;
-    assert_eq!(ended.status(), 404);
+    assert_eq!(ended.status(), 410);
     let record = dev.get(&format!("{base}?status=deleted")).await.body;
     for field in ["browser_live_view_url", "browser_live_view_read_only_url"] {
         assert_eq!(record.get(field), None);
