@@ -173,7 +173,7 @@ pub struct FleetSettings {
     #[arg(long, env = "BERTH_MAX_BROWSERS", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     pub max_browsers: u32,
 
-    /// Number of hosts that are kept for further browsers when theirs has ended (0–1000)
+    /// Number of hosts that are kept for further browsers when their browser has ended (0–1000)
     #[arg(long, env = "BERTH_IDLE_HOSTS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000), value_name = "N")]
     pub idle_hosts: u32,
 

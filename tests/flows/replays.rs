@@ -100,6 +100,11 @@ const BLUE: [i64; 3] = [0, 0, 255];
 /// The position at which the colour of a recording of [`red_browser`] is sampled.
 const MIDDLE: (u32, u32) = (316, 296);
 
+/// Returns the id of a browser in its path.
+fn id_in(base: &str) -> &str {
+    base.rsplit('/').next().unwrap()
+}
+
 #[tokio::test]
 async fn replay_link_plays_and_seeks_in_a_browser() {
     let dev = Dev::start().await;
@@ -406,7 +411,8 @@ async fn recording_of_a_killed_agent_is_stored() {
     let viewer = dev.browser(json!({})).await;
     record(&dev, &base, json!({})).await;
     show(&dev, &base, "red").await;
-    let name = base.rsplit('/').next().unwrap();
+    let host = dev.host_dir(id_in(&base));
+    let name = host.file_name().unwrap().to_str().unwrap();
     let agents = dev.descendants_with(" agent ").into_iter();
     let command =
         |pid: &Pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -493,7 +499,7 @@ async fn recording_that_reaches_its_limit_is_collected_automatically() {
     })
     .await;
     assert_eq!(replay["end_reason"], "max_duration");
-    let agents = dev.state_dir().join(&base[1..]).join("state/replays/1");
+    let agents = dev.host_dir(id_in(&base)).join("state/replays/1");
     until("its agent has it no more", async || {
         let left = fs::read_dir(&agents).unwrap().count();
         (left == 0).then_some(())

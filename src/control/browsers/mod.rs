@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     activity::Activity,
     fleet::{AgentError, HostError, HostStartError, ReplayClient},
-    hosts::{Hosts, LeaseError},
+    hosts::{HostLeaseError, Hosts},
     keyed_mutex::KeyedMutex,
     replays::Replays,
     store::{
@@ -125,13 +125,13 @@ impl From<CreateBrowserError> for BrowserError {
     }
 }
 
-impl From<LeaseError> for BrowserError {
-    fn from(error: LeaseError) -> Self {
+impl From<HostLeaseError> for BrowserError {
+    fn from(error: HostLeaseError) -> Self {
         match error {
-            LeaseError::LimitReached(limit) => BrowserError::LimitReached(limit),
-            LeaseError::Start(error) => BrowserError::HostStart(error),
-            LeaseError::Host(error) => BrowserError::NotReady(error),
-            LeaseError::Store(error) => BrowserError::Store(error),
+            HostLeaseError::LimitReached(limit) => BrowserError::LimitReached(limit),
+            HostLeaseError::Start(error) => BrowserError::HostStart(error),
+            HostLeaseError::Host(error) => BrowserError::NotReady(error),
+            HostLeaseError::Store(error) => BrowserError::Store(error),
         }
     }
 }

@@ -40,7 +40,7 @@ use crate::{
 
 pub mod state;
 
-use state::{Action, Event, HostLife, Rejected, State};
+use state::{Action, Event, HostLife, ImpossibleEvent, State};
 
 /// The number of the first session of an agent with a new state directory.
 const FIRST_GENERATION: u64 = 1;
@@ -51,7 +51,7 @@ const DELETE_RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Durati
 
 /// Why a session has no host.
 #[derive(Debug, thiserror::Error)]
-pub enum LeaseError {
+pub enum HostLeaseError {
     #[error("host limit reached ({0})")]
     LimitReached(u32),
     #[error("cannot start the agent: {0}")]
@@ -68,7 +68,7 @@ enum ApplyError {
     #[error("the host has no row")]
     Unknown,
     #[error(transparent)]
-    Rejected(#[from] Rejected),
+    Impossible(#[from] ImpossibleEvent),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -152,7 +152,7 @@ impl Hosts {
         &self,
         session: &BrowserId,
         launch: LaunchOptions,
-    ) -> Result<Lease, LeaseError> {
+    ) -> Result<Lease, HostLeaseError> {
         loop {
             if let Some(lease) = self.claim(session, launch.mode).await? {
                 return Ok(lease);
@@ -161,13 +161,17 @@ impl Hosts {
                 return self.start(session, launch, permit).await;
             }
             if !self.make_room().await? {
-                return Err(LeaseError::LimitReached(self.capacity()));
+                return Err(HostLeaseError::LimitReached(self.capacity()));
             }
         }
     }
 
     /// Waits until the browser of a lease responds.
-    pub async fn wait_ready(&self, lease: &Lease, session: &BrowserId) -> Result<(), LeaseError> {
+    pub async fn wait_ready(
+        &self,
+        lease: &Lease,
+        session: &BrowserId,
+    ) -> Result<(), HostLeaseError> {
         lease.wait_ready(self.start_timeout()).await?;
         let generation = lease.generation();
         match self
@@ -177,7 +181,7 @@ impl Hosts {
             Ok(_) => Ok(()),
             Err(ApplyError::Store(error)) => Err(error.into()),
             // A host that was claimed has been ready before.
-            Err(ApplyError::Rejected(Rejected { life, .. }))
+            Err(ApplyError::Impossible(ImpossibleEvent { life, .. }))
                 if life.session.as_ref() == Some(session) =>
             {
                 Ok(())
@@ -186,8 +190,8 @@ impl Hosts {
         }
     }
 
-    /// Ends a session at its host. The host is recycled if `reuse` is set, and stopped otherwise.
-    /// What the session had is gone when this returns. Returns whether the host was recycled.
+    /// Ends a session at its host, with all that it had. The host is recycled if `reuse` is set, and
+    /// stopped otherwise. Returns whether it was recycled.
     pub async fn release(&self, lease: &Lease, session: &BrowserId, reuse: bool) -> bool {
         let host = lease.host();
         if !(reuse && self.reserve_idle(host.id())) {
@@ -240,7 +244,7 @@ impl Hosts {
         session: &BrowserId,
         launch: LaunchOptions,
         permit: HostPermit,
-    ) -> Result<Lease, LeaseError> {
+    ) -> Result<Lease, HostLeaseError> {
         let Inner { store, fleet, .. } = &*self.inner;
         let id = HostId::generate();
         let life = HostLife::starting(Some(session.clone()));
@@ -302,7 +306,7 @@ impl Hosts {
                     }
                     Some(life.state)
                 }
-                Err(ApplyError::Rejected(rejected)) => {
+                Err(ApplyError::Impossible(rejected)) => {
                     tracing::debug!(host = %host.id(), %rejected);
                     None
                 }

@@ -57,7 +57,7 @@ pub enum Event {
     Release(BrowserId),
     /// The agent continues with this generation, and nothing of the one before is left.
     Recycled { generation: u64 },
-    /// Something is left of the session, or the agent did not say that nothing is.
+    /// The agent has found something of the session after its end, or did not respond.
     NotRecycled,
     /// The host gets no further session.
     Drain,
@@ -84,7 +84,7 @@ pub enum Action {
 /// An event that is impossible in the current state. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("event {event:?} is impossible for a host in state {:?}", .life.state)]
-pub struct Rejected {
+pub struct ImpossibleEvent {
     pub life: HostLife,
     pub event: Event,
 }
@@ -101,7 +101,7 @@ impl HostLife {
     }
 
     /// Returns the host after `event` and the actions that follow.
-    pub fn apply(&self, event: Event) -> Result<(HostLife, Vec<Action>), Rejected> {
+    pub fn apply(&self, event: Event) -> Result<(HostLife, Vec<Action>), ImpossibleEvent> {
         let mut next = self.clone();
         let actions = match (self.state, &event) {
             (State::Starting, Event::Started { generation }) if *generation > self.generation => {
@@ -154,7 +154,7 @@ impl HostLife {
             }
             _ => {
                 let life = self.clone();
-                return Err(Rejected { life, event });
+                return Err(ImpossibleEvent { life, event });
             }
         };
         Ok((next, actions))

@@ -60,7 +60,7 @@ use crate::{
     state_dir::mode_around_chromium,
 };
 
-/// How a host starts its browser.
+/// The options with which a host starts its browser.
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
     pub mode: HostMode,

@@ -83,7 +83,7 @@ impl Supervisor {
         }
         let removed = self.controller.data_removed();
         self.directory.remove(removed).await;
-        // Whoever waits for the host to be gone may start another one.
+        // A task that waits for the host to be gone may start another one.
         drop(self.permit);
         self.controller.set_state(HostState::Gone);
     }

@@ -98,7 +98,7 @@ proptest! {
             let (after, actions) = match life.apply(event.clone()) {
                 Ok(applied) => applied,
                 Err(rejected) => {
-                    prop_assert_eq!(rejected, Rejected { life: before, event });
+                    prop_assert_eq!(rejected, ImpossibleEvent { life: before, event });
                     continue;
                 }
             };

@@ -19,15 +19,15 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Who runs a host.
+/// The fleet that a host belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fleet {
     /// This machine: an agent is a child process.
     Local,
 }
 
-/// How the browser of a host was started. A session gets only a host that was started as it
-/// demands.
+/// The mode in which the browser of a host was started. A session gets only a host of the mode that
+/// it demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostMode {
     pub headless: bool,

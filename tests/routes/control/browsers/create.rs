@@ -146,7 +146,7 @@ async fn browsers_are_created_and_deleted_concurrently() {
         join_all(deletions).await;
         assert_eq!(dev.descendants(), []);
     }
-    let directories = dev.state_dir().join("browsers");
+    let directories = dev.state_dir().join("hosts");
     assert_eq!(std::fs::read_dir(directories).unwrap().count(), 0);
     dev.finish().await;
 }
@@ -236,7 +236,7 @@ async fn disconnected_client_leaves_no_browser() {
         dev.descendants().is_empty().then_some(())
     })
     .await;
-    let directories = dev.state_dir().join("browsers");
+    let directories = dev.state_dir().join("hosts");
     until("the removal of the directory", async || {
         (std::fs::read_dir(&directories).unwrap().count() == 0).then_some(())
     })

@@ -241,7 +241,7 @@ async fn replay_is_404_for_other_projects_and_401_without_key() {
     let session = session.split_once("?jwt=").unwrap().1;
     for path in ["/replays".to_owned(), format!("/replays/{replay}")] {
         let request = dev.anonymous(Method::GET, &format!("{base}{path}?jwt={session}"));
-        Answer::of(request).await.assert_error(404, "not_found");
+        Answer::of(request).await.assert_error(410, "session_ended");
     }
     let second_base = format!("/browsers/{}", id(&second_browser));
     for path in [
