@@ -313,6 +313,7 @@ impl Services {
             processes,
             replays: Replays::start(
                 replay_options(&config),
+                sessions.replays().clone(),
                 chromium.clone(),
                 cursor.clone(),
                 shutdown,

@@ -131,6 +131,24 @@ impl StateDir {
         Ok(others)
     }
 
+    /// Returns the directories of recordings of the sessions before `current`, with their
+    /// generations.
+    ///
+    /// # Errors
+    /// Fails if the directory cannot be read.
+    pub(super) fn ended_replays(&self, current: u64) -> io::Result<Vec<(u64, PathBuf)>> {
+        let mut ended = Vec::new();
+        for entry in fs::read_dir(self.replays())? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let generation = name.to_str().and_then(|name| name.parse().ok());
+            if let Some(generation) = generation.filter(|other| *other < current) {
+                ended.push((generation, entry.path()));
+            }
+        }
+        Ok(ended)
+    }
+
     fn sessions(&self) -> PathBuf {
         self.root.join(SESSIONS)
     }
@@ -197,5 +215,9 @@ mod tests {
         others.sort_unstable();
         let expected = [1, 2].map(|other| state.session(other).root().to_owned());
         assert_eq!(others, expected);
+        let mut ended = state.ended_replays(3).unwrap();
+        ended.sort_unstable();
+        let expected = [1, 2].map(|other| (other, state.session(other).replays()));
+        assert_eq!(ended, expected);
     }
 }

@@ -47,13 +47,21 @@ pub struct SessionReceipt {
     /// Milliseconds that the end took.
     pub duration_ms: u64,
     pub terminated: Terminated,
-    /// The recordings of the session, which are finished. Their files stay in the directory
-    /// `replays/<generation>` of the agent's state directory.
+    /// The recordings of the session, which are finished. They are served below
+    /// `/sessions/{generation}/replays` until they are deleted.
     pub replays: Vec<Replay>,
     /// The things that should have ended with the session, but were found after its end.
     pub remaining: Vec<Remaining>,
     /// The effects of the session that outlive it.
     pub tainted_by: Vec<Taint>,
+}
+
+/// A session that has ended and has recordings.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct EndedSession {
+    pub generation: u64,
+    /// The recordings in the order in which they were started.
+    pub replays: Vec<Replay>,
 }
 
 /// The things that were running when a session ended.

@@ -32,6 +32,10 @@ impl ReplayFiles {
         Self(directory)
     }
 
+    pub(super) fn directory(&self) -> &Path {
+        &self.0
+    }
+
     fn path(&self, id: &ReplayId, suffix: &str) -> PathBuf {
         self.0.join(format!("{id}{suffix}"))
     }

@@ -11,17 +11,16 @@
 //! - [`recording`]: a recording in progress, driven by one task.
 //! - [`finish`]: rewrites the video for playback and publishes it.
 //! - [`files`]: the files, and their cleanup after a crash.
+//! - [`stored`]: the recordings of one session, including those of earlier agents with the same
+//!   state directory.
+//! - [`ended`]: the recordings of the sessions that have ended.
 //!
-//! The task that drives a recording owns the sending half of its [`Replay`] state. [`Replays`]
-//! holds the receiving halves of all recordings, including those of earlier agents with the same
-//! state directory.
+//! The task that drives a recording owns the sending half of its [`Replay`] state.
+//! [`StoredReplays`] holds the receiving halves.
 
-use std::{collections::BTreeMap, fs::File, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use chrono::{DateTime, Utc};
-use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Semaphore;
 
 use super::{
     chromium::{Chromium, NoScreen},
@@ -30,23 +29,25 @@ use super::{
 use crate::{
     api::{
         ids::ReplayId,
-        replays::{Replay, ReplayEndReason, ReplayStatus},
+        replays::{Replay, ReplayStatus},
     },
     shutdown::Shutdown,
     system::x11::screen::ScreenError,
 };
 
+mod ended;
 mod files;
 mod finish;
 mod recording;
 mod start;
+mod stored;
 
-use files::ReplayFiles;
-use finish::FinishedFile;
+pub use ended::EndedReplays;
+pub use stored::StoredReplays;
 
 /// The number of concurrent recordings.
 pub const MAX_CONCURRENT: usize = 2;
-/// The number of stored recordings.
+/// The number of stored recordings of all sessions.
 const MAX_STORED: usize = 1000;
 
 #[derive(Clone, Debug)]
@@ -59,7 +60,7 @@ pub struct ReplayOptions {
     pub max_duration: Duration,
     /// The maximum size of one recording.
     pub max_bytes: u64,
-    /// The total size of stored recordings above which new ones are rejected.
+    /// The total size of the stored recordings of all sessions above which new ones are rejected.
     pub total_bytes: u64,
 }
 
@@ -97,73 +98,51 @@ pub enum ReplayError {
     Io(io::Error),
 }
 
-/// The agent's recordings. Clones share them.
+/// The recordings of a session. Clones share them.
 #[derive(Clone)]
 pub struct Replays(Arc<Inner>);
 
 struct Inner {
     options: ReplayOptions,
-    files: ReplayFiles,
+    stored: StoredReplays,
+    ended: EndedReplays,
     chromium: Chromium,
     cursor: CursorShown,
     shutdown: Shutdown,
     permits: Arc<Semaphore>,
-    entries: Mutex<BTreeMap<ReplayId, Entry>>,
-}
-
-/// A recording's state, which the task that drives it updates.
-struct Entry {
-    replay: watch::Receiver<Replay>,
-    stop: CancellationToken,
 }
 
 impl Replays {
     /// Loads the recordings of earlier agents, and finishes those that were cut off in the
-    /// background. Blocks while it scans the directory.
+    /// background. `ended` holds those of other sessions, which take up room as well. Blocks while
+    /// it scans the directory.
     ///
     /// # Errors
     /// If the directory cannot be read.
     pub fn start(
         options: ReplayOptions,
+        ended: EndedReplays,
         chromium: Chromium,
         cursor: CursorShown,
         shutdown: &Shutdown,
     ) -> io::Result<Self> {
-        let files = ReplayFiles::new(options.directory.clone());
-        let stored = files.scan()?;
-        let replays = Self(Arc::new(Inner {
+        let directory = options.directory.clone();
+        let stored = StoredReplays::load(directory, options.encoder.clone(), shutdown)?;
+        Ok(Self(Arc::new(Inner {
             options,
-            files,
+            stored,
+            ended,
             chromium,
             cursor,
             shutdown: shutdown.clone(),
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT)),
-            entries: Mutex::default(),
-        }));
-        let mut unfinished = Vec::new();
-        for replay in stored {
-            let is_unfinished = replay.status == ReplayStatus::Recording;
-            let (state, _) = replays.insert(replay);
-            if is_unfinished {
-                unfinished.push(state);
-            }
-        }
-        let inner = replays.0.clone();
-        shutdown.spawn(async move {
-            for state in unfinished {
-                inner.recover(state).await;
-            }
-        });
-        Ok(replays)
+        })))
     }
 
-    /// Returns all recordings in the order in which they were started.
-    pub fn list(&self) -> Vec<Replay> {
-        let entries = self.0.entries.lock();
-        entries
-            .values()
-            .map(|entry| entry.replay.borrow().clone())
-            .collect()
+    /// Returns the recordings without the means to record more.
+    #[must_use]
+    pub fn stored(&self) -> &StoredReplays {
+        &self.0.stored
     }
 
     /// Stops a recording and waits until it is finished. A finished one is returned unchanged.
@@ -171,132 +150,18 @@ impl Replays {
     /// # Errors
     /// If there is no recording with that id.
     pub async fn stop(&self, id: &ReplayId) -> Result<Replay, ReplayError> {
-        let mut replay = {
-            let entries = self.0.entries.lock();
-            let entry = entries.get(id).ok_or(ReplayError::NotFound)?;
-            entry.stop.cancel();
-            entry.replay.clone()
-        };
+        let mut replay = self.0.stored.request_stop(id)?;
         let finished = replay.wait_for(|replay| replay.status == ReplayStatus::Finished);
         match finished.await {
             Ok(replay) => Ok(replay.clone()),
             Err(error) => Err(ReplayError::Aborted(error.to_string())),
         }
     }
-
-    /// Opens a finished recording and returns it with its size in bytes. Blocks.
-    ///
-    /// # Errors
-    /// If there is no recording with that id, or it is not finished.
-    pub fn open(&self, id: &ReplayId) -> Result<(File, u64), ReplayError> {
-        self.0.require_finished(id)?;
-        self.0.files.open(id).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => ReplayError::Empty,
-            _ => ReplayError::Io(error),
-        })
-    }
-
-    /// Deletes a finished recording. Blocks.
-    ///
-    /// # Errors
-    /// If there is no recording with that id, or it is not finished.
-    pub fn delete(&self, id: &ReplayId) -> Result<(), ReplayError> {
-        self.0.require_finished(id)?;
-        self.0.files.remove(id).map_err(ReplayError::Io)?;
-        self.0.entries.lock().remove(id);
-        Ok(())
-    }
-
-    /// Adds a recording. Returns the sender of its state and the token that stops it.
-    fn insert(&self, replay: Replay) -> (watch::Sender<Replay>, CancellationToken) {
-        let id = replay.replay_id.clone();
-        let (state, receiver) = watch::channel(replay);
-        let stop = CancellationToken::new();
-        let entry = Entry {
-            replay: receiver,
-            stop: stop.clone(),
-        };
-        self.0.entries.lock().insert(id, entry);
-        (state, stop)
-    }
 }
 
 impl Inner {
     fn has_room(&self) -> bool {
-        let entries = self.entries.lock();
-        let sizes = entries
-            .values()
-            .map(|entry| entry.replay.borrow().size_bytes);
-        entries.len() < MAX_STORED && sizes.flatten().sum::<u64>() < self.options.total_bytes
-    }
-
-    fn require_finished(&self, id: &ReplayId) -> Result<(), ReplayError> {
-        let entries = self.entries.lock();
-        let entry = entries.get(id).ok_or(ReplayError::NotFound)?;
-        match entry.replay.borrow().status {
-            ReplayStatus::Recording => Err(ReplayError::Recording),
-            ReplayStatus::Finished => Ok(()),
-        }
-    }
-
-    /// Finishes a recording whose agent was killed.
-    async fn recover(&self, state: watch::Sender<Replay>) {
-        let id = state.borrow().replay_id.clone();
-        // Only the finished file exists if just the metadata was missing.
-        let mut last_write = None;
-        for path in [self.files.partial_path(&id), self.files.finished_path(&id)] {
-            if let Ok(metadata) = tokio::fs::metadata(path).await {
-                last_write = metadata.modified().ok();
-                break;
-            }
-        }
-        tracing::warn!(replay = %id, "finishing a recording of an earlier agent");
-        let ended_at = last_write.map(DateTime::from);
-        self.finish(state, ReplayEndReason::AgentEnded, ended_at)
-            .await;
-    }
-
-    /// Finishes a recording's file, stores its metadata and publishes its state. `ended_at`
-    /// defaults to now.
-    async fn finish(
-        &self,
-        state: watch::Sender<Replay>,
-        reason: ReplayEndReason,
-        ended_at: Option<DateTime<Utc>>,
-    ) {
-        let mut replay = state.borrow().clone();
-        let id = replay.replay_id.clone();
-        let ended_at = ended_at.unwrap_or_else(Utc::now).max(replay.started_at.0);
-        let encoder = self.options.encoder.as_deref();
-        let file = finish::finish(&self.files, &id, encoder, &self.shutdown).await;
-        replay.status = ReplayStatus::Finished;
-        replay.finished_at = Some(ended_at.into());
-        replay.end_reason = Some(reason);
-        replay.size_bytes = file.bytes;
-        replay.duration_ms = match file {
-            FinishedFile { bytes: Some(0), .. } => Some(0),
-            FinishedFile {
-                duration: Some(duration),
-                ..
-            } => u64::try_from(duration.as_millis()).ok(),
-            FinishedFile { duration: None, .. } => {
-                let elapsed = ended_at - replay.started_at.0;
-                u64::try_from(elapsed.num_milliseconds()).ok()
-            }
-        };
-        tracing::info!(
-            replay = %id,
-            ?reason,
-            duration_ms = replay.duration_ms,
-            size_bytes = file.bytes,
-            "recording finished"
-        );
-        let (files, metadata) = (self.files.clone(), replay.clone());
-        let write = tokio::task::spawn_blocking(move || files.write_metadata(&metadata));
-        // Without its metadata, the next agent treats the recording as unfinished and repeats this.
-        if let Err(error) = write.await.map_err(io::Error::other).flatten() {
-            tracing::error!(replay = %id, %error, "cannot write recording metadata");
-        }
-        state.send_replace(replay);
+        let (own, ended) = (self.stored.usage(), self.ended.usage());
+        own.count + ended.count < MAX_STORED && own.bytes + ended.bytes < self.options.total_bytes
     }
 }

@@ -62,11 +62,12 @@ impl Replays {
             .await?;
         let id = &replay.replay_id;
         tracing::info!(replay = %id, framerate = request.framerate.0, "recording started");
-        let (state, cancelled) = self.insert(replay.clone());
+        let (state, cancelled) = self.0.stored.insert(replay.clone());
         let inner = self.0.clone();
         self.0.shutdown.spawn(async move {
             let reason = recording.run(&cancelled, &inner.shutdown).await;
-            inner.finish(state, reason, None).await;
+            let (stored, shutdown) = (&inner.stored, &inner.shutdown);
+            stored.finish(state, reason, None, shutdown).await;
             drop(prerequisites.permit);
         });
         Ok(replay)
@@ -117,7 +118,7 @@ impl Replays {
         prerequisites: &Prerequisites,
         capture: ScreenCapture,
     ) -> Result<(Replay, Recording), StartReplayError> {
-        let (options, files) = (&self.0.options, &self.0.files);
+        let (options, files) = (&self.0.options, self.0.stored.files());
         let (started_at, now) = (Instant::now(), Utc::now());
         let replay = Replay::recording(ReplayId::generate(), now.into());
         let path = files.partial_path(&replay.replay_id);

@@ -40,6 +40,7 @@ mod process;
 mod replays;
 mod session;
 mod session_scope;
+mod sessions;
 mod user_data;
 
 const API_INFO: ApiInfo = ApiInfo {
@@ -77,6 +78,10 @@ fn guarded(
     session(routes)
         .routes(routes!(session::status))
         .routes(routes!(session::end::end))
+        .routes(routes!(sessions::list))
+        .routes(routes!(sessions::replays::collection::list))
+        .routes(routes!(sessions::replays::item::download))
+        .routes(routes!(sessions::replays::item::delete))
 }
 
 /// Automation, DevTools, and Chromium with its profile.

@@ -14,9 +14,11 @@
 //! | file | job |
 //! |---|---|
 //! | `receipt` | what is left of a session |
+//! | `replays` | the recordings of ended sessions |
 //! | `taints` | what a session did that outlives it |
 
 mod receipt;
+mod replays;
 mod taints;
 
 use std::{
@@ -26,7 +28,7 @@ use std::{
 };
 
 use parking_lot::RwLock;
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, task::spawn_blocking};
 
 pub use self::taints::Taints;
 use super::{
@@ -34,6 +36,7 @@ use super::{
     chromium::{self, BrowserState},
     fs::temp_files::TempFileJournal,
     logs::ProgramLog,
+    replays::{EndedReplays, ReplayError, StoredReplays},
     settings::Config,
 };
 use crate::{
@@ -58,6 +61,15 @@ pub enum EndError {
     Next(#[from] AgentError),
 }
 
+/// Why a recording of an ended session is not found or deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum EndedReplayError {
+    #[error("no session with the generation {0} has ended")]
+    NotEnded(u64),
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+}
+
 /// The sessions of an agent. Clones share them.
 #[derive(Clone)]
 pub struct Sessions {
@@ -74,6 +86,8 @@ struct Inner {
     spare: Mutex<Option<ServedAgent>>,
     /// The receipt of the session before the current one, for a caller that did not get it.
     last_receipt: RwLock<Option<SessionReceipt>>,
+    /// The recordings of the sessions before the current one.
+    replays: EndedReplays,
 }
 
 /// The number of a session, and its end.
@@ -101,6 +115,8 @@ impl Sessions {
             state_dir.take_over_earlier_layout(generation)?;
         }
         state_dir.record_generation(generation)?;
+        let ended = state_dir.ended_replays(generation)?;
+        let replays = EndedReplays::load(ended, config.ffmpeg.as_ref(), shutdown)?;
         let sessions = Self {
             inner: Arc::new(Inner {
                 config,
@@ -109,6 +125,7 @@ impl Sessions {
                 current: RwLock::new(None),
                 spare: Mutex::new(None),
                 last_receipt: RwLock::new(None),
+                replays,
             }),
         };
         let session = sessions.start_session(generation).await?;
@@ -179,6 +196,8 @@ impl Sessions {
             Some(spare) => spare,
             None => self.start_next(next_generation).await?,
         };
+        let replays = ended.replays.stored();
+        self.inner.replays.add(generation, replays.clone());
         *self.inner.current.write() = Some(next);
         // The next session sees neither these lines nor those about the end.
         self.inner.own_log.hide_past();
@@ -192,10 +211,11 @@ impl Sessions {
             clean: found.remaining.is_empty() && found.tainted_by.is_empty(),
             duration_ms: started_at.elapsed().as_millis() as u64,
             terminated,
-            replays: ended.replays.list(),
+            replays: replays.list(),
             remaining: found.remaining,
             tainted_by: found.tainted_by,
         };
+        self.settle_replays(generation, replays.clone()).await;
         self.inner.own_log.hide_past();
         tracing::info!(
             generation,
@@ -205,6 +225,16 @@ impl Sessions {
         );
         *self.inner.last_receipt.write() = Some(receipt.clone());
         Ok(receipt)
+    }
+
+    /// Keeps the recordings of a session that has ended, or removes their directory if there are
+    /// none.
+    async fn settle_replays(&self, generation: u64, stored: StoredReplays) {
+        let replays = self.inner.replays.clone();
+        let settled = spawn_blocking(move || replays.settle(generation, stored)).await;
+        if let Err(error) = settled {
+            tracing::error!(%error, "the recordings of an ended session are not settled");
+        }
     }
 
     /// Starts the session that follows one that is about to end. Without it, the agent ends: its

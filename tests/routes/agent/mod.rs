@@ -12,4 +12,5 @@ mod logs;
 mod process;
 mod replays;
 mod session;
+mod sessions;
 mod user_data;

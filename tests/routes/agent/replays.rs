@@ -30,11 +30,11 @@ const BLACK: u32 = 0;
 const WHITE: u32 = 0x00ff_ffff;
 
 /// Returns an agent without a browser: only the root window is visible.
-fn bare_screen() -> Start {
+pub(super) fn bare_screen() -> Start {
     Start::on_screen().with(["--chromium", "/bin/true", "--viewport", "320x240"])
 }
 
-async fn record(agent: &TestAgent, body: Value) -> String {
+pub(super) async fn record(agent: &TestAgent, body: Value) -> String {
     let replay = agent.ok(agent.post("/replays").json(&body)).await;
     assert_eq!(replay["status"], "recording", "{replay}");
     replay["replay_id"].as_str().unwrap().to_owned()
@@ -94,7 +94,7 @@ fn recorded_bytes(agent: &TestAgent, id: &str) -> u64 {
 
 /// Waits until the screen is in the file. A frame is written once the next one arrives, so the
 /// pointer is moved until there are some.
-async fn wait_until_recorded(agent: &TestAgent, id: &str, painter: &Painter) {
+pub(super) async fn wait_until_recorded(agent: &TestAgent, id: &str, painter: &Painter) {
     let mut moves = [(0, 0), (40, 40)].into_iter().cycle();
     for _ in 0..3 {
         let before = recorded_bytes(agent, id);

@@ -15,7 +15,8 @@ use crate::{
 
 /// List replays
 ///
-/// All replays of this agent, including those of earlier runs, ordered by start time.
+/// All replays of the current session, including those of earlier runs of the agent, ordered by
+/// start time.
 #[utoipa::path(
     get,
     path = "/replays",
@@ -24,7 +25,7 @@ use crate::{
     responses((status = 200, body = Vec<Replay>))
 )]
 pub(crate) async fn list(State(replays): State<Replays>) -> Json<Vec<Replay>> {
-    Json(replays.list())
+    Json(replays.stored().list())
 }
 
 /// Start a replay

@@ -1,25 +1,14 @@
 //! `GET /replays/{replay_id}` and `DELETE /replays/{replay_id}`.
 
-use std::io::{Seek, SeekFrom};
+use axum::{extract::State, response::Response};
+use http::{HeaderMap, StatusCode};
 
-use axum::{
-    body::Body,
-    extract::State,
-    response::{IntoResponse, Response},
-};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use tokio::{fs::File, io::AsyncReadExt};
-use tokio_util::io::ReaderStream;
-
-use super::{RECORDING_RETRY_DELAY, TAG};
+use super::{TAG, video};
 use crate::{
-    agent::replays::{ReplayError, Replays},
+    agent::replays::Replays,
     api::{Binary, ErrorBody, ids::ReplayId},
-    http::{ApiError, ApiResult, Path, RangeResponse},
+    http::{ApiError, ApiResult, Path},
 };
-
-/// Bytes per read.
-const CHUNK_SIZE: usize = 256 << 10;
 
 /// Download a replay
 ///
@@ -49,30 +38,7 @@ pub(crate) async fn download(
     Path(id): Path<ReplayId>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let replay_id = id.clone();
-    let opened = tokio::task::spawn_blocking(move || replays.open(&replay_id));
-    let (mut file, length) = match opened.await.map_err(ApiError::internal)? {
-        Err(ReplayError::Recording) => {
-            let retry = HeaderValue::from(RECORDING_RETRY_DELAY.as_secs());
-            return Ok((StatusCode::ACCEPTED, [(header::RETRY_AFTER, retry)]).into_response());
-        }
-        result => result?,
-    };
-    let etag = HeaderValue::try_from(format!("\"{id}\"")).map_err(ApiError::internal)?;
-    let range_response = RangeResponse::new(&headers, length, etag);
-    let body = match range_response.range() {
-        Some(range) => {
-            file.seek(SeekFrom::Start(range.start))
-                .map_err(ApiError::internal)?;
-            let part = File::from_std(file).take(range.end - range.start);
-            Body::from_stream(ReaderStream::with_capacity(part, CHUNK_SIZE))
-        }
-        None => Body::empty(),
-    };
-    let mut response = range_response.with_body(body);
-    let kind = HeaderValue::from_static("video/mp4");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    Ok(response)
+    video::respond(replays.stored().clone(), id, &headers).await
 }
 
 /// Delete a replay
@@ -92,7 +58,7 @@ pub(crate) async fn delete(
     State(replays): State<Replays>,
     Path(id): Path<ReplayId>,
 ) -> ApiResult<StatusCode> {
-    let deleted = tokio::task::spawn_blocking(move || replays.delete(&id));
+    let deleted = tokio::task::spawn_blocking(move || replays.stored().delete(&id));
     deleted.await.map_err(ApiError::internal)??;
     Ok(StatusCode::NO_CONTENT)
 }

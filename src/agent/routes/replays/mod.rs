@@ -11,6 +11,7 @@ use crate::{
 pub(crate) mod collection;
 pub(crate) mod item;
 pub(crate) mod stop;
+pub(crate) mod video;
 
 const TAG: &str = crate::api::groups::REPLAYS;
 

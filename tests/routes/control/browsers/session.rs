@@ -206,6 +206,9 @@ async fn internal_routes_of_agent_are_unreachable() {
         "/chromium",
         "/chromium/restart",
         "/display",
+        "/session",
+        "/sessions",
+        "/sessions/1/replays",
         "/Fs/read_file",
         "/%66s/read_file",
     ] {

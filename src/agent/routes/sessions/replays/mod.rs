@@ -1,0 +1,6 @@
+//! `/sessions/{generation}/replays`.
+
+pub(crate) mod collection;
+pub(crate) mod item;
+
+use super::TAG;
