@@ -2,6 +2,7 @@
 
 mod agent_recovers;
 mod caller_limits;
+mod canary;
 mod cdp_clients;
 mod chromium_user;
 mod clients;

@@ -16,6 +16,39 @@ impl Page {
         Self(Client::connect(url.expect("an address")).await)
     }
 
+    /// Opens a tab and waits until its document has loaded.
+    pub async fn open(agent: &TestAgent, url: &str) -> Self {
+        let mut browser = Client::connect(&agent.ws_url("/cdp")).await;
+        let created = browser
+            .call("Target.createTarget", json!({ "url": url }))
+            .await;
+        let id = created["result"]["targetId"].as_str();
+        let id = id.unwrap_or_else(|| panic!("{url}: {created}"));
+        let path = format!("/devtools/page/{id}");
+        let mut page = Self(Client::connect(&agent.ws_url(&path)).await);
+        page.loaded(|address| address != "about:blank").await;
+        page
+    }
+
+    /// Navigates and waits until the document has loaded.
+    pub async fn go_to(&mut self, url: &str) {
+        self.call("Page.navigate", json!({ "url": url })).await;
+        self.loaded(|address| address == url).await;
+    }
+
+    /// Waits until a document with a matching address has loaded.
+    pub async fn loaded(&mut self, matches: impl Fn(&str) -> bool) {
+        let expression = "document.readyState === 'complete' ? location.href : null";
+        until("a document", async || {
+            // A document that is replaced meanwhile is an error.
+            let params = json!({"expression": expression});
+            let answer = self.0.call("Runtime.evaluate", params).await;
+            let address = answer["result"]["result"]["value"].as_str()?;
+            matches(address).then_some(())
+        })
+        .await;
+    }
+
     /// Replaces the page's document.
     pub async fn show(&mut self, html: &str) {
         let write = format!(
@@ -30,6 +63,22 @@ impl Page {
         let params = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let answer = self.call("Runtime.evaluate", params).await;
         assert!(answer["exceptionDetails"].is_null(), "{answer}");
+        answer["result"]["value"].clone()
+    }
+
+    /// Evaluates an expression like [`Self::evaluate`], as if the user had clicked.
+    pub async fn evaluate_as_user(&mut self, expression: &str) -> Value {
+        let params = json!({
+            "expression": expression,
+            "returnByValue": true,
+            "awaitPromise": true,
+            "userGesture": true,
+        });
+        let answer = self.call("Runtime.evaluate", params).await;
+        assert!(
+            answer["exceptionDetails"].is_null(),
+            "{expression}: {answer}"
+        );
         answer["result"]["value"].clone()
     }
 

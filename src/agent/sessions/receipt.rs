@@ -12,11 +12,18 @@ use tokio::task::spawn_blocking;
 use crate::{
     agent::Agent,
     api::session::{Remaining, RemainingKind, Taint, Terminated},
-    system::{files::remove::remove_all, process::stat::ProcStat},
+    system::{
+        files::{directory::DirectoryHandle, remove::remove_all},
+        process::stat::ProcStat,
+    },
 };
 
-/// The directories in which any user can create files.
-const SHARED_DIRECTORIES: [&str; 4] = ["/tmp", "/var/tmp", "/dev/shm", "/run/lock"];
+/// The directories in which any user can create files. The last one has the message queues.
+const SHARED_DIRECTORIES: [&str; 5] = ["/tmp", "/var/tmp", "/dev/shm", "/run/lock", "/dev/mqueue"];
+/// The bit of a directory's mode by which any user can create files in it.
+const WORLD_WRITABLE: u32 = 0o002;
+/// The depth to which directories of other users are searched.
+const MAX_DEPTH: usize = 32;
 
 /// The result of the search.
 pub(super) struct Found {
@@ -55,7 +62,7 @@ pub(super) async fn inspect(agent: &Agent, has_ended: bool) -> Found {
     let searched = spawn_blocking(move || {
         let mut found = processes_of(&users);
         found.extend(files_of(&users));
-        found.extend(remove(&directory));
+        found.extend(remaining_file(&directory, remove_all(&directory)));
         found
     });
     match searched.await {
@@ -93,24 +100,66 @@ fn files_of(users: &[Uid]) -> Vec<Remaining> {
     if users.is_empty() {
         return Vec::new();
     }
-    let directories = SHARED_DIRECTORIES.into_iter().map(Path::new);
-    let files = directories.flat_map(entries).filter_map(|entry| {
-        let owner = Uid::from_raw(entry.metadata().ok()?.uid());
-        users.contains(&owner).then(|| entry.path())
-    });
-    files.filter_map(|path: PathBuf| remove(&path)).collect()
+    let directories = SHARED_DIRECTORIES
+        .into_iter()
+        .filter_map(|path| fs::canonicalize(path).ok());
+    let opened = directories.filter_map(|path| DirectoryHandle::open_path(&path).ok());
+    opened
+        .flat_map(|directory| files_in(&directory, users, 0))
+        .collect()
+}
+
+/// Removes the files of `users` in a directory, and in those below it in which any user can create
+/// files. Other users may exchange these meanwhile, so links and paths are not followed.
+fn files_in(directory: &DirectoryHandle, users: &[Uid], depth: usize) -> Vec<Remaining> {
+    let mut remaining = Vec::new();
+    for name in directory.names().unwrap_or_default() {
+        let Ok(Some(entry)) = directory.entry(&name) else {
+            continue;
+        };
+        let Ok(found) = entry.metadata() else {
+            continue;
+        };
+        if users.contains(&Uid::from_raw(found.uid())) {
+            let removed = directory.remove_all(&name);
+            let path = directory.path().unwrap_or_default().join(&name);
+            remaining.extend(remaining_file(&path, removed));
+        } else if found.is_dir() && found.mode() & WORLD_WRITABLE != 0 && depth < MAX_DEPTH {
+            let inner = directory.open(&name).ok();
+            remaining.extend(
+                inner
+                    .into_iter()
+                    .flat_map(|inner| files_in(&inner, users, depth + 1)),
+            );
+        }
+    }
+    remaining
 }
 
 fn entries(directory: &Path) -> impl Iterator<Item = fs::DirEntry> + use<> {
     fs::read_dir(directory).into_iter().flatten().flatten()
 }
 
-/// Removes a file or a directory, and returns it if that fails.
-fn remove(path: &Path) -> Option<Remaining> {
-    let error: io::Error = remove_all(path).err()?;
+/// Returns a file, or the first one left in a directory, whose removal has failed.
+fn remaining_file(path: &Path, removed: io::Result<()>) -> Option<Remaining> {
+    let error = removed.err()?;
     tracing::error!(path = %path.display(), %error, "cannot remove a part of an ended session");
     Some(Remaining {
         kind: RemainingKind::File,
-        name: path.display().to_string(),
+        name: first_left(path).display().to_string(),
     })
+}
+
+/// Returns the first file or empty directory below `path`, or `path` itself.
+fn first_left(path: &Path) -> PathBuf {
+    let mut left = path.to_owned();
+    for _ in 0..MAX_DEPTH {
+        // Links are not followed.
+        let is_directory = fs::symlink_metadata(&left).is_ok_and(|found| found.is_dir());
+        match entries(&left).next().filter(|_| is_directory) {
+            Some(entry) => left = entry.path(),
+            None => break,
+        }
+    }
+    left
 }
