@@ -280,7 +280,7 @@ impl Services {
     ) -> Result<Self, AgentError> {
         let shutdown = &session.shutdown;
         let config = Arc::new(config);
-        let taints = Taints::new(config.session_dir.root());
+        let taints = Taints::load(&config.session_dir)?;
         let watcher = SharedWatcher::default();
         let logs = Logs::new(own_log, watcher.clone());
         let processes = Processes::new(process_options(&config), taints.clone(), shutdown);

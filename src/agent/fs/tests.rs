@@ -32,7 +32,10 @@ use super::{
     upload::Uploads,
 };
 use crate::{
-    agent::sessions::Taints,
+    agent::{
+        sessions::{FIRST_GENERATION, Taints},
+        state_dir::StateDir,
+    },
     api::fs::Mode,
     shutdown::Shutdown,
     system::files::{
@@ -211,6 +214,8 @@ fn exchanged_directory_in_sticky_directory_leads_nowhere_else() {
     let fixture = Fixture::new();
     let journal = &fixture.journal;
     let (user, own) = (fixture.path("sticky/user"), fixture.path("own"));
+    let session = StateDir::new(&own).unwrap().session(FIRST_GENERATION);
+    let taints = Taints::load(&session).unwrap();
     let below = |name: &str| user.join(name);
     let mode = Mode::parse("777").unwrap();
     let owner = None;
@@ -221,7 +226,7 @@ fn exchanged_directory_in_sticky_directory_leads_nowhere_else() {
         |_| {},
         || {
             let mut upload =
-                Uploads::new(journal.clone(), &own, usize::MAX, Taints::new(&own)).start();
+                Uploads::new(journal.clone(), &own, usize::MAX, taints.clone()).start();
             upload.create_content(0).unwrap().write_all(b"new")?;
             let set = upload.set_destination(0, &below("new/file"));
             set.and_then(|()| upload.publish().map_err(|(_, error)| error))

@@ -368,6 +368,7 @@ mod tests {
     use std::{fs, io::Write, path::PathBuf};
 
     use super::*;
+    use crate::agent::{sessions::FIRST_GENERATION, state_dir::StateDir};
 
     /// Returns the number of descriptors of this process.
     fn descriptors() -> usize {
@@ -376,7 +377,9 @@ mod tests {
 
     fn uploads(directory: &Path, open_files: usize) -> Uploads {
         let journal = TempFileJournal::new(&directory.join("journal")).unwrap();
-        Uploads::new(journal, directory, open_files, Taints::new(directory))
+        let session = StateDir::new(directory).unwrap().session(FIRST_GENERATION);
+        let taints = Taints::load(&session).unwrap();
+        Uploads::new(journal, directory, open_files, taints)
     }
 
     fn receive(upload: &mut Upload, number: u32) {

@@ -1,6 +1,6 @@
 //! `GET /session`, `POST /session/end`
 
-use std::fs;
+use std::{fs, os::unix::fs::symlink};
 
 use futures::StreamExt;
 use reqwest::StatusCode;
@@ -215,6 +215,46 @@ async fn program_and_file_outside_the_session_taint_it() {
     assert_eq!(tainted().await, json!(["program", "file"]));
     receipt(&agent).await;
     assert_eq!(tainted().await, json!([]));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn link_out_of_the_session_taints_it() {
+    let agent = Start::without_browser().listening().await;
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("existing"), "text").unwrap();
+    for (generation, name) in [(1, "existing"), (2, "missing")] {
+        let downloads = agent
+            .state_dir()
+            .join(format!("sessions/{generation}/downloads"));
+        symlink(outside.path().join(name), downloads.join("link")).unwrap();
+        symlink("file", downloads.join("inner")).unwrap();
+        fs::write(downloads.join("file"), "text").unwrap();
+        for (link, expected) in [("inner", json!([])), ("link", json!(["file"]))] {
+            let route = format!("/fs/write_file?path={}", downloads.join(link).display());
+            agent.ok(agent.put(&route).body("changed")).await;
+            let status = agent.ok(agent.get("/session")).await;
+            assert_eq!(status["tainted_by"], expected, "{name} {link}");
+        }
+        assert_eq!(fs::read(outside.path().join(name)).unwrap(), b"changed");
+        let (_, receipt) = end(&agent, generation).await;
+        assert_eq!(receipt["clean"], false, "{receipt}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn tainted_session_stays_so_when_its_agent_is_killed() {
+    let agent = Start::without_browser().listening().await;
+    exec_shell(&agent, "true").await;
+    let agent = TestAgent::again(agent.kill().await);
+    let agent = agent.with(["--headless", "--chromium", "/bin/true"]);
+    let agent = agent.listening().await;
+    let receipt = receipt(&agent).await;
+    assert_eq!(receipt["tainted_by"], json!(["program"]));
+    assert_eq!(receipt["clean"], false);
+    let status = agent.ok(agent.get("/session")).await;
+    assert_eq!(status["tainted_by"], json!([]));
     agent.stop().await;
 }
 
