@@ -14,7 +14,7 @@ use crate::{
     api::session::{Remaining, RemainingKind, Taint, Terminated},
     system::{
         files::{directory::DirectoryHandle, remove::remove_all},
-        process::stat::ProcStat,
+        process::stat,
     },
 };
 
@@ -60,7 +60,7 @@ pub(super) async fn inspect(agent: &Agent, has_ended: bool) -> Found {
     let directory = agent.config.session_dir.root().to_owned();
     let users = agent.own_users.clone();
     let searched = spawn_blocking(move || {
-        let mut found = processes_of(&users);
+        let mut found: Vec<_> = processes_of(&users).collect();
         found.extend(files_of(&users));
         found.extend(remaining_file(&directory, remove_all(&directory)));
         found
@@ -81,17 +81,12 @@ pub(super) async fn inspect(agent: &Agent, has_ended: bool) -> Found {
     }
 }
 
-fn processes_of(users: &[Uid]) -> Vec<Remaining> {
-    let left = |entry: fs::DirEntry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        let owner = Uid::from_raw(entry.metadata().ok()?.uid());
-        let is_left = users.contains(&owner) && !ProcStat::of(pid)?.has_ended();
-        is_left.then(|| Remaining {
-            kind: RemainingKind::Process,
-            name: pid.to_string(),
-        })
-    };
-    entries(Path::new("/proc")).filter_map(left).collect()
+fn processes_of(users: &[Uid]) -> impl Iterator<Item = Remaining> {
+    let living = stat::living_of(users).into_iter();
+    living.map(|pid| Remaining {
+        kind: RemainingKind::Process,
+        name: pid.to_string(),
+    })
 }
 
 /// Removes the files of `users` in the directories of all users, and returns those that it cannot

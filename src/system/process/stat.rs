@@ -1,6 +1,13 @@
 //! `/proc/<pid>/stat`: the kernel's data about one process or thread.
 
-use std::{fs::File, io::Read, path::Path};
+use std::{
+    fs::{self, DirEntry, File},
+    io::Read,
+    os::unix::fs::MetadataExt,
+    path::Path,
+};
+
+use nix::unistd::Uid;
 
 /// Longer than any line, which has about fifty numbers and a name.
 const MAX_LINE: usize = 2048;
@@ -71,6 +78,18 @@ impl ProcStat {
     pub fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
+}
+
+/// Returns the ids of the living processes of users. Zombies are not among them.
+#[must_use]
+pub fn living_of(users: &[Uid]) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let living = |entry: DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let owner = Uid::from_raw(entry.metadata().ok()?.uid());
+        (users.contains(&owner) && !ProcStat::of(pid)?.has_ended()).then_some(pid)
+    };
+    entries.filter_map(living).collect()
 }
 
 #[cfg(test)]

@@ -37,11 +37,15 @@ use tokio::process::Command;
 
 use self::mounts::Mounts;
 pub use self::probe::{Missing, probe};
-use super::session::Credentials;
+use super::{session::Credentials, stat};
 
 /// The longest wait for killed processes, which usually end within milliseconds.
-const KILL_TIMEOUT: Duration = Duration::from_millis(250);
-const KILL_INTERVAL: Duration = Duration::from_millis(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time after which processes that are still alive are signalled again.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
+/// The longest wait for the process that sends the signals.
+const SIGNAL_TIMEOUT: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The user of a child, and the part of the file system that this user needs.
 #[derive(Clone, Debug)]
@@ -86,27 +90,44 @@ impl Confinement {
     }
 
     /// Kills all processes of the user, and waits until they have ended, for some milliseconds and
-    /// at most for [`KILL_TIMEOUT`]. Blocks.
+    /// at most for [`KILL_TIMEOUT`]. Zombies have ended: their parent may reap them much later.
+    /// Blocks.
     ///
     /// # Errors
     /// Fails if no process can be started, or a process of the user has stopped it.
     pub fn kill_all(&self) -> io::Result<()> {
+        let deadline = Instant::now() + KILL_TIMEOUT;
+        loop {
+            self.signal_all()?;
+            // Every process has the signal and can start no other one, unless it has ended the
+            // sender before.
+            let next_signal = deadline.min(Instant::now() + SIGNAL_INTERVAL);
+            while Instant::now() < next_signal {
+                if stat::living_of(&[self.credentials.uid]).is_empty() {
+                    return Ok(());
+                }
+                rest();
+            }
+            if Instant::now() >= deadline {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends SIGKILL to all processes of the user at once.
+    fn signal_all(&self) -> io::Result<()> {
         // SAFETY: the child makes async-signal-safe calls only, does not allocate, and exits at
         // once.
         match unsafe { unistd::fork() }? {
             ForkResult::Child => {
                 // The kernel signals all processes that the user may signal, but not the sender.
                 if self.become_user().is_ok() {
-                    let mut rounds = KILL_TIMEOUT.as_millis() / KILL_INTERVAL.as_millis();
-                    while rounds > 0 && kill(Pid::from_raw(-1), Signal::SIGKILL).is_ok() {
-                        rest();
-                        rounds -= 1;
-                    }
+                    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
                 }
                 // SAFETY: the call does not return.
                 unsafe { libc::_exit(0) }
             }
-            ForkResult::Parent { child } => wait_or_kill(child, KILL_TIMEOUT * 2),
+            ForkResult::Parent { child } => wait_or_kill(child, SIGNAL_TIMEOUT),
         }
     }
 
@@ -141,11 +162,11 @@ fn wait_or_kill(child: Pid, timeout: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for [`KILL_INTERVAL`]. It makes an async-signal-safe call only.
+/// Waits for [`POLL_INTERVAL`]. It makes an async-signal-safe call only.
 fn rest() {
     let interval = libc::timespec {
         tv_sec: 0,
-        tv_nsec: i64::from(KILL_INTERVAL.subsec_nanos()),
+        tv_nsec: i64::from(POLL_INTERVAL.subsec_nanos()),
     };
     // SAFETY: the call reads one struct, and writes nothing.
     unsafe { libc::nanosleep(&raw const interval, std::ptr::null_mut()) };

@@ -114,7 +114,7 @@ fn stopped_child_is_killed_after_the_timeout() {
     };
     wait_or_kill(run("exit 0"), Duration::from_secs(60)).unwrap();
     let stopped = run("kill -STOP $$");
-    let error = wait_or_kill(stopped, KILL_INTERVAL).unwrap_err();
+    let error = wait_or_kill(stopped, POLL_INTERVAL).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     assert_eq!(kill(stopped, None), Err(Errno::ESRCH));
 }
