@@ -81,7 +81,7 @@ pub struct Terminated {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Remaining {
     pub kind: RemainingKind,
-    /// The process id, the path, or a description of the tasks.
+    /// The process id, the path, or a description of anything else.
     pub name: String,
 }
 
@@ -94,6 +94,8 @@ pub enum RemainingKind {
     ClientProcess,
     /// A file or directory.
     File,
+    /// System V shared memory, semaphores or a message queue of a user of the session.
+    Ipc,
     /// Work of the agent for the session that did not stop in time.
     Task,
 }

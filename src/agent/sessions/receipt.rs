@@ -14,7 +14,7 @@ use crate::{
     api::session::{Remaining, RemainingKind, Taint, Terminated},
     system::{
         files::{directory::DirectoryHandle, remove::remove_all},
-        process::stat,
+        process::{stat, sysv_ipc},
     },
 };
 
@@ -62,6 +62,7 @@ pub(super) async fn inspect(agent: &Agent, has_ended: bool) -> Found {
     let searched = spawn_blocking(move || {
         let mut found: Vec<_> = processes_of(&users).collect();
         found.extend(files_of(&users));
+        found.extend(ipc_of(&users));
         found.extend(remaining_file(&directory, remove_all(&directory)));
         found
     });
@@ -86,6 +87,15 @@ fn processes_of(users: &[Uid]) -> impl Iterator<Item = Remaining> {
     living.map(|pid| Remaining {
         kind: RemainingKind::Process,
         name: pid.to_string(),
+    })
+}
+
+/// Removes the System V objects of `users`, and returns those that it cannot remove.
+fn ipc_of(users: &[Uid]) -> impl Iterator<Item = Remaining> {
+    let left = sysv_ipc::remove_of(users).into_iter();
+    left.map(|name| Remaining {
+        kind: RemainingKind::Ipc,
+        name,
     })
 }
 

@@ -13,6 +13,7 @@
 //! cgroup      the cgroups of client processes, where the agent may create some
 //! freeze      stops a process group for a moment
 //! stat        one line of /proc/<pid>/stat
+//! sysv_ipc    System V shared memory, semaphores and message queues of a user
 //! open_files  the limit on open files
 //! allocator   settings of this process's memory, and its return to the system
 //! ```
@@ -41,6 +42,7 @@ pub mod open_files;
 pub mod pty;
 pub mod session;
 pub mod stat;
+pub mod sysv_ipc;
 pub mod tree;
 
 /// The kernel's limit on the arguments and the environment of a program together, in bytes. A

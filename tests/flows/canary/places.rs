@@ -258,7 +258,7 @@ pub(super) const FILES: &[Place] = &[
     file("file in run", "run"),
 ];
 
-/// The directories outside the session that its own users can write to. Only an agent that is root
+/// The places outside the session that its own users can write to. Only an agent that is root
 /// has such users.
 pub(super) const SHARED: &[Place] = &[
     Place {
@@ -270,6 +270,11 @@ pub(super) const SHARED: &[Place] = &[
         name: "file in a directory of all users below /tmp",
         plant: Step::Call(|visit| save_in_shared(visit).boxed_local()),
         probe: Step::Call(|visit| is_in_shared(visit).boxed_local()),
+    },
+    Place {
+        name: "shared memory",
+        plant: Step::Call(|visit| visit.create_memory().boxed_local()),
+        probe: Step::Call(|visit| visit.has_memory().boxed_local()),
     },
 ];
 

@@ -4,6 +4,7 @@ use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -36,6 +37,7 @@ pub(super) struct Fixture {
     /// A directory in which any user can create files.
     shared: TempDir,
     watch: Mutex<String>,
+    memory: Mutex<String>,
 }
 
 impl Fixture {
@@ -65,6 +67,7 @@ impl Fixture {
             extension,
             shared: directory(0o1777),
             watch: Mutex::default(),
+            memory: Mutex::default(),
         }
     }
 
@@ -289,6 +292,30 @@ impl<'a> Visit<'a> {
             .unwrap()
             .clone_into(&mut self.fixture.watch.lock());
         true
+    }
+
+    /// Creates shared memory as Chromium's user.
+    pub(super) async fn create_memory(&mut self) -> bool {
+        let chromium = self.get("/chromium").await;
+        let mut create = Command::new("setpriv");
+        create.arg(format!("--reuid={}", chromium["uid"]));
+        let output = create
+            .args(["--clear-groups", "ipcmk", "-M", "4096"])
+            .output();
+        let output = output.expect("util-linux is installed").stdout;
+        let text = String::from_utf8(output).unwrap();
+        let id = text.rsplit(' ').next().unwrap().trim();
+        id.clone_into(&mut self.fixture.memory.lock());
+        true
+    }
+
+    pub(super) async fn has_memory(&mut self) -> bool {
+        let list = fs::read_to_string("/proc/sysvipc/shm").unwrap();
+        let memory = self.fixture.memory.lock();
+        let mut ids = list
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(1));
+        ids.any(|id| id == *memory)
     }
 
     pub(super) async fn has_watch(&mut self) -> bool {
