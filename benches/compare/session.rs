@@ -17,14 +17,16 @@ const READY: &str = "/json/version";
 
 pub async fn measure(figures: &mut Figures) -> Result<()> {
     let (mut with_spare, mut without_spare) = (Samples::default(), Samples::default());
-    let mut restart = Samples::default();
+    let (mut back_to_back, mut restart) = (Samples::default(), Samples::default());
     let (spare_state, state) = (TempDir::new()?, TempDir::new()?);
     let (spare_child, spare_url) = Agent::spawn(&spare_state, &["--spare"]).await?;
     let (mut child, mut url) = Agent::spawn(&state, &[]).await?;
     for generation in 1..=ROUNDS {
         let http = Http::new(spare_url.clone(), AGENT_TOKEN);
         spare_is_ready(&http).await?;
-        with_spare.add_ms(end(&http, generation).await?);
+        with_spare.add_ms(end(&http, 2 * generation - 1).await?);
+        // The next spare is not ready yet.
+        back_to_back.add_ms(end(&http, 2 * generation).await?);
 
         let http = Http::new(url, AGENT_TOKEN);
         http.wait_for(READY).await?;
@@ -41,6 +43,8 @@ pub async fn measure(figures: &mut Figures) -> Result<()> {
     let baseline = "the agent restarted";
     let name = "session end to ready, with a spare";
     figures.compare(name, "ms", with_spare, baseline, restart.clone());
+    let name = "two sessions ended back to back: the second";
+    figures.compare(name, "ms", back_to_back, baseline, restart.clone());
     let name = "session end to ready, without a spare";
     figures.compare(name, "ms", without_spare, baseline, restart);
     Ok(())
