@@ -10,7 +10,7 @@ use super::{
     ids::{KeyId, ProjectId},
     name::ApiKeyName,
     paging::{Limit, Offset, Page, SearchText},
-    time::Timestamp,
+    time::{FutureTime, Timestamp},
 };
 
 /// An API key, without its secret.
@@ -229,7 +229,6 @@ impl Default for GraceDays {
 }
 
 struct ProjectField(ProjectId);
-struct FutureField(DateTime<Utc>);
 
 impl<E: DeserializeError> Deserr<E> for ApiKeyName {
     fn deserialize_from_value<V: IntoValue>(
@@ -261,22 +260,6 @@ impl<E: DeserializeError> Deserr<E> for ProjectField {
     }
 }
 
-impl<E: DeserializeError> Deserr<E> for FutureField {
-    fn deserialize_from_value<V: IntoValue>(
-        value: Value<V>,
-        location: ValuePointerRef,
-    ) -> Result<Self, E> {
-        field::from_text(value, location, |text| {
-            let time = DateTime::parse_from_rfc3339(&text)
-                .map_err(|_| "must be an RFC 3339 time such as 2030-01-31T12:00:00Z".to_owned())?;
-            if time <= Utc::now() {
-                return Err("must be in the future".to_owned());
-            }
-            Ok(FutureField(time.to_utc()))
-        })
-    }
-}
-
 impl<E: DeserializeError> Deserr<E> for Days {
     fn deserialize_from_value<V: IntoValue>(
         value: Value<V>,
@@ -294,7 +277,7 @@ impl<E: DeserializeError> Deserr<E> for CreateApiKey {
         let mut fields = Fields::<_, E>::new(value, location)?;
         let name = fields.required("name");
         let project_id: Option<ProjectField> = fields.optional("project_id");
-        let expires_at: Option<FutureField> = fields.optional("expires_at");
+        let expires_at: Option<FutureTime> = fields.optional("expires_at");
         let days_to_expire = fields.optional("days_to_expire");
         let policy = fields.optional("policy").unwrap_or_default();
         if expires_at.is_some() && days_to_expire.is_some() {

@@ -23,12 +23,13 @@ pub const USER_DATA: &str = "User data";
 pub const SESSION: &str = "Session";
 pub const PROJECTS: &str = "Projects";
 pub const API_KEYS: &str = "API keys";
+pub const FLEET: &str = "Fleet";
 pub const AUTHENTICATION: &str = "Authentication";
 pub const AUDIT_LOG: &str = "Audit log";
 pub const SERVER: &str = "Server";
 
 /// All groups. A server's document lists those that it has an operation of.
-pub const ALL: [Group; 18] = [
+pub const ALL: [Group; 19] = [
     Group {
         name: BROWSERS,
         description: "A browser is a Chromium with its own profile, display and files, run by an \
@@ -100,6 +101,11 @@ pub const ALL: [Group; 18] = [
         name: API_KEYS,
         description: "Create, rotate and delete API keys. A key that is bound to a project sees \
             and creates only keys of that project.",
+    },
+    Group {
+        name: FLEET,
+        description: "Hosts that register themselves, such as VMs with an agent, and the join \
+            tokens with which they register. Requires an API key that is not bound to a project.",
     },
     Group {
         name: AUTHENTICATION,

@@ -100,6 +100,10 @@ id!(
     KeyId, "key_"
 );
 id!(
+    /// The id of a join token.
+    JoinTokenId, "join_"
+);
+id!(
     /// The id of an entry in the audit log.
     AuditLogId, "log_"
 );

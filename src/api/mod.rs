@@ -16,6 +16,7 @@ pub mod clipboard;
 pub mod computer;
 mod error;
 pub(crate) mod field;
+pub mod fleet;
 pub mod fs;
 pub mod groups;
 pub mod ids;

@@ -1,8 +1,11 @@
 //! Timestamps in the format of the API.
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
+
+use super::field;
 
 /// A time in RFC 3339 format, UTC, with milliseconds: `2026-01-31T12:00:00.000Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
@@ -24,6 +27,26 @@ impl<'de> Deserialize<'de> for Timestamp {
 impl From<DateTime<Utc>> for Timestamp {
     fn from(time: DateTime<Utc>) -> Self {
         Timestamp(time)
+    }
+}
+
+/// A time of a request in RFC 3339 format, later than now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FutureTime(pub DateTime<Utc>);
+
+impl<E: DeserializeError> Deserr<E> for FutureTime {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        field::from_text(value, location, |text| {
+            let time = DateTime::parse_from_rfc3339(&text)
+                .map_err(|_| "must be an RFC 3339 time such as 2030-01-31T12:00:00Z".to_owned())?;
+            if time <= Utc::now() {
+                return Err("must be in the future".to_owned());
+            }
+            Ok(FutureTime(time.to_utc()))
+        })
     }
 }
 

@@ -4,9 +4,9 @@ use chrono::Utc;
 use secrecy::SecretString;
 
 use super::{
-    ControlError, keys,
+    ControlError,
     keys::{ApiKeys, KeyError},
-    open_store,
+    open_store, secret_token,
     settings::{DatabaseSettings, SettingsError, StateSettings},
     state_dir::StateDir,
     store::{ApiKeyRow, ProjectRow, Store, StoreError},
@@ -103,7 +103,7 @@ impl CreatedKey {
             "created key {} ({}) for {scope}; it is shown only once:",
             self.record.name, self.record.id
         );
-        println!("{}", keys::reveal(&self.key));
+        println!("{}", secret_token::reveal(&self.key));
     }
 }
 

@@ -62,6 +62,7 @@ pub mod proxy;
 pub mod purge;
 pub mod replays;
 pub mod routes;
+pub mod secret_token;
 pub mod session_token;
 pub mod settings;
 pub mod state_dir;
@@ -72,9 +73,9 @@ use audit::AuditLog;
 use blobs::BlobStore;
 use browsers::Browsers;
 use caller_limits::CallerLimits;
-use fleet::LocalFleet;
+use fleet::{LocalFleet, registered::JoinTokens};
 use hosts::Hosts;
-use keys::{ApiKeys, random_hex};
+use keys::ApiKeys;
 use projects::Projects;
 use proxy::Proxy;
 use purge::Purge;
@@ -84,6 +85,7 @@ use routes::{
     guard::Guard,
     sunset::{Sunset, enforce_sunset},
 };
+use secret_token::random_hex;
 use session_token::SessionTokens;
 use settings::{Config, DatabaseConfig, Settings, SettingsError};
 use state_dir::{StateDir, StateDirError};
@@ -151,6 +153,7 @@ pub struct Control {
 pub struct Services {
     pub store: Store,
     pub keys: ApiKeys,
+    pub join_tokens: JoinTokens,
     pub projects: Projects,
     pub browsers: Browsers,
     pub replays: Replays,
@@ -189,6 +192,7 @@ macro_rules! extract_services {
 extract_services! {
     store: Store,
     keys: ApiKeys,
+    join_tokens: JoinTokens,
     projects: Projects,
     browsers: Browsers,
     replays: Replays,
@@ -283,9 +287,11 @@ pub async fn start(
     let projects = Projects::new(store.clone(), browsers.clone(), shutdown.clone());
     shutdown.spawn(projects.clone().end_archived());
     let metrics_token = config.metrics_token.as_ref();
+    let keys = ApiKeys::new(store.clone(), shutdown.clone());
     let control = Control {
         services: Arc::new(Services {
-            keys: ApiKeys::new(store.clone(), shutdown.clone()),
+            join_tokens: JoinTokens::new(store.clone(), keys.clone()),
+            keys,
             tokens: SessionTokens::new(&session_secret(&state_dir)?),
             proxy: Proxy::new(&shutdown, idle_connections(&config)),
             audit: AuditLog::start(store.clone()),

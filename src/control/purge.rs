@@ -34,7 +34,8 @@ pub struct ClockReading {
 /// The retention periods.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
-    /// The retention period of the rows of ended browsers and deleted keys.
+    /// The retention period of the rows of ended browsers, deleted keys, and join tokens that have
+    /// expired or are used up.
     pub records: Duration,
     /// The retention period of finished replays.
     pub replays: Duration,
@@ -104,6 +105,8 @@ impl Purge {
         let before = clock.wall - self.retention.records;
         report("ended browsers", self.store.purge_browsers(before).await);
         report("deleted API keys", self.store.purge_api_keys(before).await);
+        let purged = self.store.purge_join_tokens(before).await;
+        report("expired and used-up join tokens", purged);
         let before = clock.wall - self.retention.replays;
         report("replays", self.replays.delete_older_than(before).await);
         let before = clock.wall - self.retention.audit_log;

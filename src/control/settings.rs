@@ -55,7 +55,8 @@ pub struct Settings {
     #[arg(long, env = "BERTH_STOP_SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=300), value_name = "SECONDS")]
     pub stop_seconds: u64,
 
-    /// Days for which the record of an ended browser or a deleted API key is retained (1–3650)
+    /// Days for which the record of an ended browser, a deleted API key or a used-up join token is
+    /// retained (1–3650)
     #[arg(long, env = "BERTH_KEEP_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650), value_name = "DAYS")]
     pub keep_days: u32,
 

@@ -4,6 +4,7 @@
 //!   not know which fleet runs it.
 //! - [`Lease`]: a session's right to a host.
 //! - [`LocalFleet`]: runs agents as child processes on this machine.
+//! - [`registered`]: the hosts that register themselves, such as VMs.
 //! - [`AgentClient`]: control's own requests to agents. [`ReplayClient`] is the part of it that
 //!   fetches recordings.
 //!
@@ -23,6 +24,7 @@ mod agent_client;
 mod host;
 mod lease;
 mod local;
+pub mod registered;
 mod replay_client;
 
 pub use agent_client::{AgentClient, AgentEndpoint, AgentError, GENERATION};

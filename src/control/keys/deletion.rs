@@ -35,7 +35,7 @@ impl ApiKeys {
     }
 
     /// Returns the key of a caller for the database. Rejects one that is denied.
-    pub(super) fn undenied(&self, caller: &Identity) -> Result<CallerKey, KeyError> {
+    pub(in crate::control) fn undenied(&self, caller: &Identity) -> Result<CallerKey, KeyError> {
         if self.is_denied(&caller.public_part) {
             return Err(KeyError::CallerInvalid);
         }

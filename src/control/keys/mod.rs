@@ -1,7 +1,6 @@
 //! API keys: generated at random, shown once, stored as a digest.
 //!
-//! A key has the form `berth_<public part>_<secret>`. The public part identifies its row. The
-//! SHA-256 digest of the complete key is compared in constant time.
+//! A key has the form `berth_<public part>_<secret>` ([`secret_token`]).
 //!
 //! [`rotation`] replaces a key by a new one; the old one remains valid for a while.
 //!
@@ -15,12 +14,11 @@ use std::{collections::HashSet, sync::Arc};
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use parking_lot::Mutex;
-use secrecy::{ExposeSecret, SecretString};
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
+use secrecy::SecretString;
 
 use super::{
     access_cache::{AccessCache, Generation},
+    secret_token::{self, TokenFormat},
     store::{
         ApiKeyRecord, ApiKeyRow, Authorized, CallerKey, KeyCreator, KeyListing, NewApiKey, Store,
         StoreError,
@@ -39,11 +37,8 @@ pub use rotation::Rotation;
 #[cfg(test)]
 mod tests;
 
-const PREFIX: &str = "berth_";
-/// 48 bits, enough to make a collision of two keys improbable.
-const PUBLIC_BYTES: usize = 6;
-/// 256 bits.
-const SECRET_BYTES: usize = 32;
+/// The form of an API key.
+pub const FORMAT: TokenFormat = TokenFormat { prefix: "berth_" };
 
 /// The identity that a valid key proves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +64,7 @@ pub enum KeyError {
     #[error("the key belongs to another project")]
     ForeignProject,
     #[error(
-        "the key would outlive the API key of the request, which expires at {}",
+        "the new key or token would outlive the API key of the request, which expires at {}",
         .0.to_rfc3339_opts(SecondsFormat::Millis, true)
     )]
     OutlivesCaller(DateTime<Utc>),
@@ -103,13 +98,6 @@ pub struct ApiKeys {
 #[derive(Clone)]
 struct KnownKey {
     identity: Identity,
-    digest: [u8; 32],
-}
-
-/// A new key.
-struct GeneratedKey {
-    public_part: String,
-    key: SecretString,
     digest: [u8; 32],
 }
 
@@ -159,7 +147,7 @@ impl ApiKeys {
             }
             None => None,
         };
-        let generated = GeneratedKey::generate();
+        let generated = FORMAT.generate();
         let new = NewApiKey {
             name: name.to_owned(),
             public_part: generated.public_part,
@@ -170,7 +158,7 @@ impl ApiKeys {
         };
         Ok(PreparedKey {
             new,
-            key: generated.key,
+            key: generated.token,
             project_name,
         })
     }
@@ -209,9 +197,9 @@ impl ApiKeys {
 
     /// Verifies a key. Returns `NotFound` for any text that is not a valid key.
     pub async fn authenticate(&self, presented: &str) -> Result<Identity, KeyError> {
-        let public_part = public_part(presented).ok_or(KeyError::NotFound)?;
+        let public_part = FORMAT.public_part(presented).ok_or(KeyError::NotFound)?;
         let key = self.find(public_part).await?;
-        match bool::from(key.digest.ct_eq(&digest(presented))) {
+        match secret_token::matches(presented, &key.digest) {
             true => key.identity.unless_expired(),
             false => Err(KeyError::NotFound),
         }
@@ -253,7 +241,8 @@ impl ApiKeys {
         scope: Option<&ProjectId>,
         listing: KeyListing,
     ) -> Result<Vec<ApiKeyRecord>, KeyError> {
-        let public_part = listing.query.as_deref().and_then(masked_part);
+        let query = listing.query.as_deref();
+        let public_part = query.and_then(|text| FORMAT.masked_part(text));
         let listing = KeyListing {
             public_part,
             ..listing
@@ -306,7 +295,7 @@ impl ApiKeys {
 }
 
 impl<T> Authorized<T> {
-    fn done(self) -> Result<T, KeyError> {
+    pub(in crate::control) fn done(self) -> Result<T, KeyError> {
         match self {
             Authorized::Done(value) => Ok(value),
             Authorized::CallerInvalid => Err(KeyError::CallerInvalid),
@@ -322,8 +311,11 @@ impl Identity {
         }
     }
 
-    /// Rejects a key that would expire later than this one, or never.
-    fn check_lifetime(&self, expires_at: Option<DateTime<Utc>>) -> Result<(), KeyError> {
+    /// Rejects a key or token that would expire later than this one, or never.
+    pub(in crate::control) fn check_lifetime(
+        &self,
+        expires_at: Option<DateTime<Utc>>,
+    ) -> Result<(), KeyError> {
         match self.expires_at {
             Some(limit) if expires_at.is_none_or(|expiry| expiry > limit) => {
                 Err(KeyError::OutlivesCaller(limit))
@@ -355,57 +347,4 @@ impl From<ApiKeyRow> for KnownKey {
             digest: row.digest,
         }
     }
-}
-
-impl GeneratedKey {
-    fn generate() -> GeneratedKey {
-        let public_part = random_hex::<PUBLIC_BYTES>();
-        let key = format!("{PREFIX}{public_part}_{}", random_hex::<SECRET_BYTES>());
-        GeneratedKey {
-            public_part,
-            digest: digest(&key),
-            key: SecretString::from(key),
-        }
-    }
-}
-
-/// Returns the representation of a key without its secret.
-pub fn mask(public_part: &str) -> String {
-    format!("{PREFIX}{public_part}_…")
-}
-
-/// Returns the public part, or its start, if `text` has the form of a masked key or its start.
-fn masked_part(text: &str) -> Option<String> {
-    let rest = text.strip_prefix(PREFIX)?;
-    let part = rest.split_once('_').map_or(rest, |(part, _)| part);
-    Some(part.to_owned())
-}
-
-/// Returns the text of a key, to be shown once.
-pub fn reveal(key: &SecretString) -> String {
-    key.expose_secret().to_owned()
-}
-
-/// Returns `N` random bytes as lower-case hexadecimal digits.
-#[expect(
-    clippy::expect_used,
-    reason = "without random numbers no secret can be created, and the kernel always has them"
-)]
-pub fn random_hex<const N: usize>() -> String {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the kernel provides random numbers");
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn digest(key: &str) -> [u8; 32] {
-    Sha256::digest(key.as_bytes()).into()
-}
-
-/// Returns the public part of a text that has the form of a key.
-fn public_part(presented: &str) -> Option<&str> {
-    let (public, secret) = presented.strip_prefix(PREFIX)?.split_once('_')?;
-    let hex = |text: &str, bytes: usize| {
-        text.len() == 2 * bytes && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    (hex(public, PUBLIC_BYTES) && hex(secret, SECRET_BYTES)).then_some(public)
 }

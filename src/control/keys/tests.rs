@@ -1,6 +1,7 @@
 //! Tests of API keys.
 
 use chrono::TimeDelta;
+use secrecy::ExposeSecret;
 
 use super::*;
 use crate::control::store::{KeyOrder, KeyStatusFilter, test_database::TestDatabase};
@@ -46,7 +47,7 @@ async fn key_is_valid_until_deleted() {
     let (row, key) = keys.create("ci", None, None).await.unwrap();
     let key = key.expose_secret();
     assert!(key.starts_with("berth_"));
-    assert_eq!(mask(&row.public_part), format!("{}_…", &key[..18]));
+    assert_eq!(FORMAT.mask(&row.public_part), format!("{}_…", &key[..18]));
     for _ in 0..2 {
         assert_eq!(keys.authenticate(key).await.unwrap().key, row.id);
     }

@@ -13,6 +13,7 @@ mod audit_logs;
 pub mod auditing;
 pub mod auth;
 mod browsers;
+mod fleet;
 pub mod guard;
 mod health;
 mod idempotency;
@@ -80,6 +81,7 @@ pub fn guarded(agent: OpenApi) -> OpenApiRouter<Control> {
         .merge(audit_logs::router())
         .merge(auth::router())
         .merge(browsers::router(agent))
+        .merge(fleet::router())
         .merge(org::router());
     sunset::document(router.get_openapi_mut());
     router

@@ -9,8 +9,8 @@ use sea_orm::{
 
 use super::{
     entity::{
-        api_key, audit_log, browser, browser_tag, control_process, host, organization, project,
-        purge_clock, replay,
+        api_key, audit_log, browser, browser_tag, control_process, host, join_token, organization,
+        project, purge_clock, replay,
     },
     migration,
     open_error::{OpenError, OpenFailure},
@@ -94,6 +94,7 @@ async fn tables(db: &DatabaseConnection) -> Result<Vec<(String, u64)>, DbErr> {
         table::<audit_log::Entity>(db).await?,
         table::<purge_clock::Entity>(db).await?,
         table::<control_process::Entity>(db).await?,
+        table::<join_token::Entity>(db).await?,
     ])
 }
 

@@ -1,7 +1,7 @@
 //! The database of control. Only this module and its children use SQL.
 //!
-//! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`replays`],
-//!   [`audit_logs`], [`purge_clock`]: the queries on each table.
+//! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`join_tokens`],
+//!   [`replays`], [`audit_logs`], [`purge_clock`]: the queries on each table.
 //! - [`search`]: conditions that search for a text.
 //! - [`entity`]: the tables as sea-orm entities.
 //! - [`migration`]: the history of the schema.
@@ -30,6 +30,7 @@ mod constraints;
 mod entity;
 mod error;
 mod hosts;
+mod join_tokens;
 mod limits;
 mod migration;
 mod open_error;
@@ -55,6 +56,7 @@ pub use check::DatabaseReport;
 pub use constraints::UniqueConstraint;
 pub use error::StoreError;
 pub use hosts::{Fleet, HostMode, HostRow};
+pub use join_tokens::{JoinTokenRow, NewJoinToken};
 pub use limits::{OrganizationRow, ProjectLimitsRow};
 pub use open_error::{OpenError, OpenFailure};
 pub use postgres::{Displaced, PostgresConfig, ProcessLocation, ProcessLock, UrlError};

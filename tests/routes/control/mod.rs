@@ -1,5 +1,6 @@
 mod audit_logs;
 mod auth;
 mod browsers;
+mod fleet;
 mod metrics;
 mod org;

@@ -51,7 +51,7 @@ use crate::{
         viewport::Viewport,
     },
     control::{
-        keys::random_hex,
+        secret_token::random_hex,
         settings::{FleetConfig, StopDeadlines},
         state_dir::StateDir,
         store::HostMode,

@@ -136,7 +136,7 @@ impl Store {
 
     /// Begins a transaction in which the key of `caller` is valid until the end. Returns `None` if
     /// it is not valid now.
-    async fn begin_as(
+    pub(in crate::control::store) async fn begin_as(
         &self,
         caller: &CallerKey,
         now: DateTime<Utc>,

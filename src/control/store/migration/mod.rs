@@ -19,6 +19,7 @@ mod m0005_audit_log;
 mod m0006_api_key_records;
 mod m0007_control_process;
 mod m0008_hosts;
+mod m0009_join_tokens;
 
 pub(crate) struct Migrator;
 
@@ -34,6 +35,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0006_api_key_records::Migration),
             Box::new(m0007_control_process::Migration),
             Box::new(m0008_hosts::Migration),
+            Box::new(m0009_join_tokens::Migration),
         ]
     }
 }

@@ -9,7 +9,8 @@ use crate::{
     api::api_keys::{ApiKey, ApiKeyCreator, ApiKeyWithSecret},
     control::{
         Control,
-        keys::{KeyError, mask, reveal},
+        keys::{self, KeyError},
+        secret_token::reveal,
         store::ApiKeyRecord,
     },
     http::ApiError,
@@ -32,7 +33,7 @@ pub(crate) fn router() -> OpenApiRouter<Control> {
 
 fn to_api_key(ApiKeyRecord { row, project_name }: ApiKeyRecord) -> ApiKey {
     ApiKey {
-        masked_key: mask(&row.public_part),
+        masked_key: keys::FORMAT.mask(&row.public_part),
         id: row.id,
         name: row.name,
         project_id: row.project_id,

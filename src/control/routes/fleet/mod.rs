@@ -1,0 +1,28 @@
+//! `/fleet`. The fleet serves all projects, so that its routes need a key that is valid for all.
+
+use utoipa_axum::router::OpenApiRouter;
+
+use super::auth::Principal;
+use crate::{
+    control::{Control, keys::Identity},
+    http::{ApiError, ApiResult},
+};
+
+mod join_tokens;
+
+const TAG: &str = crate::api::groups::FLEET;
+
+pub(crate) fn router() -> OpenApiRouter<Control> {
+    OpenApiRouter::new().merge(join_tokens::router())
+}
+
+/// Returns the API key of a request. Rejects session tokens, and keys that are bound to a project.
+fn organization_key(principal: &Principal) -> ApiResult<&Identity> {
+    let identity = principal.api_key()?;
+    match identity.project {
+        None => Ok(identity),
+        Some(_) => Err(ApiError::forbidden(
+            "the fleet serves all projects, and the API key belongs to one of them",
+        )),
+    }
+}
