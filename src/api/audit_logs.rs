@@ -64,18 +64,21 @@ pub enum AuthStrategy {
     ApiKey,
     /// A `jwt` parameter.
     SessionToken,
+    /// A join token, or a token of a host's own key.
+    Host,
     /// No credential.
     None,
 }
 
 impl AuthStrategy {
-    const ALL: [AuthStrategy; 3] = [Self::ApiKey, Self::SessionToken, Self::None];
+    const ALL: [AuthStrategy; 4] = [Self::ApiKey, Self::SessionToken, Self::Host, Self::None];
 
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             AuthStrategy::ApiKey => "api_key",
             AuthStrategy::SessionToken => "session_token",
+            AuthStrategy::Host => "host",
             AuthStrategy::None => "none",
         }
     }

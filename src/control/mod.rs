@@ -73,7 +73,10 @@ use audit::AuditLog;
 use blobs::BlobStore;
 use browsers::Browsers;
 use caller_limits::CallerLimits;
-use fleet::{LocalFleet, registered::JoinTokens};
+use fleet::{
+    LocalFleet,
+    registered::{AuthorityError, HostExpiry, JoinTokens, RegisteredHosts},
+};
 use hosts::Hosts;
 use keys::ApiKeys;
 use projects::Projects;
@@ -128,6 +131,8 @@ pub enum ControlError {
         "the database {database} is empty, but {replays} contains replays; restore the database from a backup, or move that directory away to start without them"
     )]
     DatabaseLost { database: String, replays: String },
+    #[error(transparent)]
+    FleetAuthority(#[from] AuthorityError),
     #[error("cannot open the blob store: {0}")]
     Blobs(io::Error),
     #[error("cannot recover the replays of an earlier run: {0}")]
@@ -154,6 +159,7 @@ pub struct Services {
     pub store: Store,
     pub keys: ApiKeys,
     pub join_tokens: JoinTokens,
+    pub registered_hosts: RegisteredHosts,
     pub projects: Projects,
     pub browsers: Browsers,
     pub replays: Replays,
@@ -193,6 +199,7 @@ extract_services! {
     store: Store,
     keys: ApiKeys,
     join_tokens: JoinTokens,
+    registered_hosts: RegisteredHosts,
     projects: Projects,
     browsers: Browsers,
     replays: Replays,
@@ -288,9 +295,11 @@ pub async fn start(
     shutdown.spawn(projects.clone().end_archived());
     let metrics_token = config.metrics_token.as_ref();
     let keys = ApiKeys::new(store.clone(), shutdown.clone());
+    let join_tokens = JoinTokens::new(store.clone(), keys.clone());
     let control = Control {
         services: Arc::new(Services {
-            join_tokens: JoinTokens::new(store.clone(), keys.clone()),
+            registered_hosts: registered_hosts(&config, &state_dir, &join_tokens, &store)?,
+            join_tokens,
             keys,
             tokens: SessionTokens::new(&session_secret(&state_dir)?),
             proxy: Proxy::new(&shutdown, idle_connections(&config)),
@@ -306,6 +315,8 @@ pub async fn start(
             shutdown: shutdown.clone(),
         }),
     };
+    let expiry = HostExpiry::new(&control.registered_hosts);
+    shutdown.spawn(expiry.run(shutdown.clone()));
     Ok(Started {
         control,
         config,
@@ -316,6 +327,22 @@ pub async fn start(
         process_lock,
         _lock: lock,
     })
+}
+
+/// Returns the service of hosts that register themselves.
+fn registered_hosts(
+    config: &Config,
+    state_dir: &StateDir,
+    join_tokens: &JoinTokens,
+    store: &Store,
+) -> Result<RegisteredHosts, ControlError> {
+    let authority = config.registered_fleet.open_authority(state_dir)?;
+    Ok(RegisteredHosts::new(
+        store.clone(),
+        join_tokens.clone(),
+        authority,
+        config.registered_fleet.heartbeat_interval,
+    ))
 }
 
 /// Makes this process the only one that serves from a PostgreSQL database. The lock of the state

@@ -34,8 +34,8 @@ pub struct ClockReading {
 /// The retention periods.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
-    /// The retention period of the rows of ended browsers, deleted keys, and join tokens that have
-    /// expired or are used up.
+    /// The retention period of the rows of ended browsers, deleted keys, join tokens that have
+    /// expired or are used up, and registered hosts that are gone or lost.
     pub records: Duration,
     /// The retention period of finished replays.
     pub replays: Duration,
@@ -107,6 +107,8 @@ impl Purge {
         report("deleted API keys", self.store.purge_api_keys(before).await);
         let purged = self.store.purge_join_tokens(before).await;
         report("expired and used-up join tokens", purged);
+        let purged = self.store.purge_registered_hosts(before).await;
+        report("gone and lost hosts", purged);
         let before = clock.wall - self.retention.replays;
         report("replays", self.replays.delete_older_than(before).await);
         let before = clock.wall - self.retention.audit_log;

@@ -13,6 +13,7 @@ use url::Url;
 
 use super::{
     caller_limits::CallerQuota,
+    fleet::registered::{RegisteredFleetConfig, RegisteredFleetSettings},
     purge::Retention,
     replays::ReplayQuota,
     state_dir::{StateDir, StateDirError},
@@ -106,6 +107,9 @@ pub struct Settings {
 
     #[command(flatten)]
     pub fleet: FleetSettings,
+
+    #[command(flatten)]
+    pub registered_fleet: RegisteredFleetSettings,
 }
 
 /// The options that select the state directory.
@@ -228,6 +232,7 @@ pub struct Config {
     /// Whether deprecated routes are gone from their sunset on.
     pub enforce_sunset: bool,
     pub fleet: FleetConfig,
+    pub registered_fleet: RegisteredFleetConfig,
 }
 
 /// The deadlines of the phases of a shutdown, counted from its request. The rest of its grace
@@ -272,6 +277,8 @@ pub enum SettingsError {
     PublicUrl(&'static str),
     #[error("--metrics-token-file: {0}")]
     MetricsToken(String),
+    #[error("--fleet-ca-file: {0}")]
+    FleetAuthority(String),
     #[error(transparent)]
     Database(#[from] DatabaseSettingsError),
     #[error("--{option}: {path} is not a file")]
@@ -357,6 +364,7 @@ impl Settings {
             metrics_token: self.metrics_token()?,
             enforce_sunset: self.enforce_sunset,
             fleet: self.fleet.check(log, stop_deadlines)?,
+            registered_fleet: self.registered_fleet.check()?,
         })
     }
 

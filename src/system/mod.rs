@@ -6,6 +6,7 @@
 //! cdp/      Chromium's DevTools endpoint
 //! media/    the encoder of recordings, JPEG images, the sound server
 //! files/    archives, directory watches, removal of directory trees
+//! identity/ keys, certificates and tokens of the hosts of a fleet
 //! script/   script worker processes and their protocol
 //! sync/     wake-ups between threads that block on descriptors
 //! ```
@@ -14,6 +15,7 @@
 
 pub mod cdp;
 pub mod files;
+pub mod identity;
 pub mod media;
 pub mod process;
 pub mod script;

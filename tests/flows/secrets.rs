@@ -6,11 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use berth::system::identity::{HostKey, TokenAudience};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
     dev::{Answer, Dev},
+    fleet_host::{join_token, register, registration},
     wait::until,
 };
 
@@ -24,7 +26,7 @@ const TYPED: &str = "canary-of-the-keyboard";
 const COPIED: &str = "canary-of-the-clipboard";
 
 /// The only files that may hold a secret, readable by their owner alone.
-const SECRET_FILES: [&str; 3] = ["dev-key", "session-secret", "token"];
+const SECRET_FILES: [&str; 4] = ["dev-key", "fleet-ca.pem", "session-secret", "token"];
 
 struct Secret {
     name: &'static str,
@@ -112,6 +114,10 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
             .to_string(),
     );
     responses.push(dev.get("/org/api_keys").await.body.to_string());
+    let join_token = join_token(&dev, json!({"uses": 2})).await;
+    let host_token = join_fleet(&dev, &join_token, &mut responses).await;
+    let authority = fs::read_to_string(dev.state_dir().join("fleet-ca.pem")).unwrap();
+    let authority_key = authority.lines().nth(1).unwrap();
     responses.extend(search_audit_log(&dev, &jwt).await);
     for credential in [&dev.api_key, METRICS_TOKEN] {
         let metrics = dev.anonymous(Method::GET, "/metrics");
@@ -136,6 +142,9 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
         secret("the metrics token", METRICS_TOKEN),
         secret("the agent's token", agent_token.trim()),
         secret("the signing secret", session_secret.trim()),
+        secret("a join token", &join_token),
+        secret("the token of a host", &host_token),
+        secret("the key of the fleet", authority_key),
         secret("the code", CODE),
         secret("the output", OUTPUT),
         secret("a foreign token", HEADER),
@@ -220,6 +229,27 @@ async fn use_keyboard_and_clipboard(dev: &Dev, id: &str) -> Vec<String> {
         .await;
     assert_eq!(read.body, json!({"text": COPIED}));
     responses
+}
+
+/// Registers a host, with valid and invalid requests. Returns the token of the host.
+async fn join_fleet(dev: &Dev, join_token: &str, responses: &mut Vec<String>) -> String {
+    let key = HostKey::generate().unwrap();
+    let host_token = key.token(TokenAudience::Registration).unwrap();
+    for (token, request, status) in [
+        (join_token, registration(&key), 201),
+        (join_token, registration(&key), 409),
+        (join_token, json!({"address": join_token}), 400),
+        (&host_token, registration(&key), 201),
+        (&host_token, json!({"boot_id": host_token}), 400),
+    ] {
+        let response = register(dev, token, &request).await;
+        assert_eq!(response.status, status, "{}", response.body);
+        responses.push(response.body.to_string());
+    }
+    for path in ["/fleet/join_tokens", "/fleet/hosts"] {
+        responses.push(dev.get(path).await.body.to_string());
+    }
+    host_token
 }
 
 /// Plants a key and a token in the path and headers of requests, and returns the audit log with

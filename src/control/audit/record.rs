@@ -40,7 +40,7 @@ pub struct AuditRecord {
     pub user_agent: String,
     pub domain: String,
     pub auth_strategy: AuthStrategy,
-    /// The API key, or the browser of the session token.
+    /// The API key, the browser of the session token, the host, or its join token.
     pub user_id: Option<String>,
     pub api_key_id: Option<KeyId>,
     pub project_id: Option<ProjectId>,
@@ -72,11 +72,11 @@ pub struct EndedRequest<'a> {
 /// The authenticated sender of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
-    /// The API key, or the one that the session token was issued for.
-    pub key: KeyId,
-    /// The browser of the session token, if the request has one.
-    pub browser: Option<String>,
-    pub project: ProjectId,
+    /// The API key, or the one that the session token was issued for. `None` for hosts.
+    pub key: Option<KeyId>,
+    /// The browser of the session token, or the host, or the join token that it registers with.
+    pub holder: Option<String>,
+    pub project: Option<ProjectId>,
 }
 
 /// Why records were not stored.
@@ -100,9 +100,9 @@ impl LossReason {
 impl AuditRecord {
     pub fn new(request: &EndedRequest<'_>, now: DateTime<Utc>) -> AuditRecord {
         let actor = request.actor;
-        let user_id = |actor: &Actor| match &actor.browser {
-            Some(browser) => browser.clone(),
-            None => actor.key.to_string(),
+        let user_id = |actor: &Actor| match &actor.holder {
+            Some(holder) => Some(holder.clone()),
+            None => actor.key.as_ref().map(ToString::to_string),
         };
         let resource = request.resource.map(|path| redact(path, '/'));
         AuditRecord {
@@ -118,9 +118,9 @@ impl AuditRecord {
             user_agent: bounded(redact(request.user_agent, ' '), MAX_USER_AGENT),
             domain: bounded(redact(request.domain, '.'), MAX_DOMAIN),
             auth_strategy: request.auth_strategy,
-            user_id: actor.map(user_id),
-            api_key_id: actor.map(|actor| actor.key.clone()),
-            project_id: actor.map(|actor| actor.project.clone()),
+            user_id: actor.and_then(user_id),
+            api_key_id: actor.and_then(|actor| actor.key.clone()),
+            project_id: actor.and_then(|actor| actor.project.clone()),
             request_id: redact(request.request_id, ' '),
             action: request.action.to_owned(),
             resource: resource.map(|path| bounded(path, MAX_PATH)),

@@ -15,9 +15,9 @@ const LONG: Duration = Duration::from_secs(60);
 
 fn actor() -> Actor {
     Actor {
-        key: KeyId::generate(),
-        browser: None,
-        project: ProjectId::generate(),
+        key: Some(KeyId::generate()),
+        holder: None,
+        project: Some(ProjectId::generate()),
     }
 }
 

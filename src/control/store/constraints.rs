@@ -10,6 +10,7 @@ pub enum UniqueConstraint {
     BrowserIdempotencyKey,
     BrowserLiveName,
     DefaultProject,
+    HostPublicKey,
     ProjectLiveName,
 }
 
@@ -17,7 +18,7 @@ pub enum UniqueConstraint {
 ///
 /// PostgreSQL names the constraint of a unique column `<table>_<column>_key`. The others have the
 /// name of their index in the migration.
-const CONSTRAINTS: [(UniqueConstraint, &str, &str); 5] = [
+const CONSTRAINTS: [(UniqueConstraint, &str, &str); 6] = [
     (
         UniqueConstraint::ApiKeyPublicPart,
         "api_keys_public_part_key",
@@ -37,6 +38,11 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 5] = [
         UniqueConstraint::DefaultProject,
         "projects_default_marker_key",
         "projects.default_marker",
+    ),
+    (
+        UniqueConstraint::HostPublicKey,
+        "hosts_public_key",
+        "hosts.public_key",
     ),
     (
         UniqueConstraint::ProjectLiveName,

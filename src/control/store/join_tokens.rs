@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, Condition, EntityTrait, ExprTrait, QueryFilter, QueryOrder,
-    QuerySelect, sea_query::Expr,
+    ActiveModelTrait, ColumnTrait, Condition, ConnectionTrait, EntityTrait, ExprTrait, QueryFilter,
+    QueryOrder, QuerySelect, sea_query::Expr,
 };
 
 use super::{
@@ -150,31 +150,6 @@ impl Store {
         Ok(Authorized::Done(deleted))
     }
 
-    /// Takes one use of a token. Returns false if the token has none, has expired or is deleted.
-    ///
-    /// The update decides, so that concurrent ones never take more uses than the token has.
-    pub async fn take_join_token_use(
-        &self,
-        id: &JoinTokenId,
-        now: DateTime<Utc>,
-    ) -> Result<bool, StoreError> {
-        let unexpired = Condition::any()
-            .add(join_token::Column::ExpiresAt.is_null())
-            .add(join_token::Column::ExpiresAt.gt(to_millis(now)));
-        let taken = join_token::Entity::update_many()
-            .col_expr(
-                join_token::Column::Uses,
-                Expr::col(join_token::Column::Uses).add(1),
-            )
-            .col_expr(join_token::Column::LastUsedAt, Expr::value(to_millis(now)))
-            .filter(join_token::Column::Id.eq(id.as_str()))
-            .filter(has_uses())
-            .filter(unexpired)
-            .exec(&self.db)
-            .await?;
-        Ok(taken.rows_affected > 0)
-    }
-
     /// Deletes the tokens that expired, or were used for the last time, before `before`. Returns
     /// how many.
     pub async fn purge_join_tokens(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
@@ -191,6 +166,31 @@ impl Store {
             .await?;
         Ok(purged.rows_affected)
     }
+}
+
+/// Takes one use of a token. Returns false if the token has none, has expired or is deleted.
+///
+/// The update decides, so that concurrent ones never take more uses than the token has.
+pub(super) async fn take_join_token_use(
+    db: &impl ConnectionTrait,
+    id: &JoinTokenId,
+    now: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    let unexpired = Condition::any()
+        .add(join_token::Column::ExpiresAt.is_null())
+        .add(join_token::Column::ExpiresAt.gt(to_millis(now)));
+    let taken = join_token::Entity::update_many()
+        .col_expr(
+            join_token::Column::Uses,
+            Expr::col(join_token::Column::Uses).add(1),
+        )
+        .col_expr(join_token::Column::LastUsedAt, Expr::value(to_millis(now)))
+        .filter(join_token::Column::Id.eq(id.as_str()))
+        .filter(has_uses())
+        .filter(unexpired)
+        .exec(db)
+        .await?;
+    Ok(taken.rows_affected > 0)
 }
 
 fn has_uses() -> Condition {

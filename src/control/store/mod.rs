@@ -1,7 +1,7 @@
 //! The database of control. Only this module and its children use SQL.
 //!
-//! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`join_tokens`],
-//!   [`replays`], [`audit_logs`], [`purge_clock`]: the queries on each table.
+//! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`registered_hosts`],
+//!   [`join_tokens`], [`replays`], [`audit_logs`], [`purge_clock`]: the queries on each table.
 //! - [`search`]: conditions that search for a text.
 //! - [`entity`]: the tables as sea-orm entities.
 //! - [`migration`]: the history of the schema.
@@ -37,6 +37,7 @@ mod open_error;
 mod postgres;
 mod projects;
 mod purge_clock;
+mod registered_hosts;
 mod replays;
 mod search;
 mod sqlite;
@@ -62,6 +63,7 @@ pub use open_error::{OpenError, OpenFailure};
 pub use postgres::{Displaced, PostgresConfig, ProcessLocation, ProcessLock, UrlError};
 pub use projects::{ProjectChange, ProjectListing, ProjectOutcome, ProjectRow};
 pub use purge_clock::PurgeClock;
+pub use registered_hosts::{HostMachine, NewRegisteredHost, RegisteredHostRow};
 pub use replays::{ReplayEnd, ReplayRow};
 
 /// A handle to the database. Clones share its connections.

@@ -61,6 +61,7 @@ def resources(server, base_url, token):
         prefix, found = f"/browsers/{browser['session_id']}", {"id": browser["session_id"]}
         found["api_key"] = call(base_url, token, "/org/api_keys", {"name": "spare"})["id"]
         found["project"] = call(base_url, token, "/org/projects", {"name": "spare"})["id"]
+        found["join_token"] = call(base_url, token, "/fleet/join_tokens", {"uses": 10_000})["token"]
     running = call(base_url, token, f"{prefix}/process/spawn", {"command": "sleep", "args": ["infinity"]})
     exited = call(base_url, token, f"{prefix}/process/spawn", {"command": "true"})
     return {**found, "process_id": running["process_id"], "exited_process_id": exited["process_id"]}
@@ -86,6 +87,7 @@ def main(server, berth, root, phases, examples, seed, *retained):
     confine(root, [*retained, sys.prefix, str(HERE)])
     make_files()
     process, base_url, token = start(server, berth)
+    created = resources(server, base_url, token)
     environment = {
         **os.environ,
         "HOME": "/tmp",
@@ -93,7 +95,8 @@ def main(server, berth, root, phases, examples, seed, *retained):
         "SCHEMATHESIS_HOOKS": "hooks",
         "FUZZ_FILES": str(FILES),
         "FUZZ_RESPONSES": str(RESPONSES),
-        "FUZZ_RESOURCES": json.dumps(resources(server, base_url, token)),
+        "FUZZ_JOIN_TOKEN": created.pop("join_token", ""),
+        "FUZZ_RESOURCES": json.dumps(created),
     }
     fuzzer = [
         sys.executable, "-m", "schemathesis.cli", "--config-file", str(HERE / "schemathesis.toml"),

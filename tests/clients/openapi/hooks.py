@@ -78,6 +78,9 @@ def identifier(case, name, value):
         # The default project is neither archived nor deleted.
         is_existing = str(value).startswith("proj_") or value == "default"
         return RESOURCES["project"] if is_existing or number(value) % 4 else value
+    if case.operation.path.startswith("/fleet/join_tokens/") and str(value).startswith("join_"):
+        # The join token of the requests is not deleted.
+        return "missing"
     if case.operation.path.endswith("/stdout/stream"):
         # Only the stream of an exited process ends.
         name = name.replace("process_id", "exited_process_id")

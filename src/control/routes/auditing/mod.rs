@@ -20,7 +20,7 @@ use utoipa::openapi::OpenApi;
 
 use self::operations::{Operations, is_mutating};
 use super::{
-    auth::{Credential, Principal, token_in},
+    auth::{Credential, HostRoute, Principal, token_in},
     limiting::Throttled,
 };
 use crate::{
@@ -72,14 +72,23 @@ pub(super) struct ActorCell(Arc<OnceLock<Actor>>);
 
 impl ActorCell {
     pub(super) fn set(&self, principal: &Principal) {
-        let browser = match &principal.credential {
+        let holder = match &principal.credential {
             Credential::ApiKey(_) => None,
             Credential::SessionToken { browser, .. } => Some(browser.to_string()),
         };
         let _ = self.0.set(Actor {
-            key: principal.key.clone(),
-            browser,
-            project: principal.project.clone(),
+            key: Some(principal.key.clone()),
+            holder,
+            project: Some(principal.project.clone()),
+        });
+    }
+
+    /// Notes that a host has sent the request, or the holder of a join token, by its id.
+    pub(super) fn set_host(&self, id: String) {
+        let _ = self.0.set(Actor {
+            key: None,
+            holder: Some(id),
+            project: None,
         });
     }
 }
@@ -198,6 +207,7 @@ impl PendingRecord {
 
     fn auth_strategy(&self) -> AuthStrategy {
         match self.has_authorization {
+            true if HostRoute::of(&self.method, self.uri.path()).is_some() => AuthStrategy::Host,
             true => AuthStrategy::ApiKey,
             false if token_in(&self.uri).is_some() => AuthStrategy::SessionToken,
             false => AuthStrategy::None,

@@ -5,9 +5,9 @@ use matchit::Router;
 use utoipa::openapi::{OpenApi, PathItem, path::Operation as Declared};
 
 /// Operations that change something, but only for a moment and up to hundreds of times per second:
-/// input, reads with the method POST, and the bookkeeping of streams. All others that change
-/// something are recorded.
-const UNRECORDED: [&str; 16] = [
+/// input, heartbeats, reads with the method POST, and the bookkeeping of streams. All others that
+/// change something are recorded.
+const UNRECORDED: [&str; 17] = [
     "click_mouse",
     "drag_mouse",
     "get_mouse_position",
@@ -17,6 +17,7 @@ const UNRECORDED: [&str; 16] = [
     "resize_process",
     "run_input_batch",
     "scroll",
+    "send_heartbeat",
     "set_cursor",
     "stop_watch",
     "take_screenshot",

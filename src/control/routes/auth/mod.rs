@@ -5,10 +5,12 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::control::Control;
 
 mod context;
+mod host;
 mod metrics;
 mod principal;
 mod project;
 
+pub(super) use host::{AuthenticatedHost, AuthenticatedRegistrant, HostRoute};
 pub(super) use principal::authenticate;
 pub use principal::{Credential, Principal, SESSION_PARAMETER, token_in};
 

@@ -2,7 +2,8 @@
 //!
 //! An API key in the `Authorization` header is valid for all routes. A session token in the `jwt`
 //! query parameter of a browser's own URLs is valid only for a part of that browser, and as long as
-//! the API key that it was issued for. The metrics have rules of their own ([`super::metrics`]).
+//! the API key that it was issued for. The metrics and the routes that hosts call have rules of
+//! their own ([`super::metrics`], [`super::host`]).
 
 use axum::{
     extract::{FromRequestParts, Request},
@@ -12,6 +13,7 @@ use axum::{
 use http::{HeaderMap, HeaderValue, Method, Uri, header::REFERRER_POLICY, request::Parts};
 
 use super::{
+    host::{HostRoute, authenticate_host},
     metrics::{METRICS_PATH, authorize_metrics},
     project::{RequestedProject, check_bound, select_project},
 };
@@ -81,6 +83,9 @@ pub(in crate::control::routes) async fn authenticate(
     if request.uri().path() == METRICS_PATH {
         authorize_metrics(control, request.headers()).await?;
         return Ok(next.run(request).await);
+    }
+    if let Some(route) = HostRoute::of(request.method(), request.uri().path()) {
+        return authenticate_host(control, route, request, next).await;
     }
     let token = session_token(&request);
     let authenticated = match &token {

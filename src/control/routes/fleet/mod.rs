@@ -1,4 +1,5 @@
-//! `/fleet`. The fleet serves all projects, so that its routes need a key that is valid for all.
+//! `/fleet`. The fleet serves all projects, so that its routes need a key that is valid for all,
+//! except for those that hosts call.
 
 use utoipa_axum::router::OpenApiRouter;
 
@@ -8,12 +9,15 @@ use crate::{
     http::{ApiError, ApiResult},
 };
 
+mod hosts;
 mod join_tokens;
 
 const TAG: &str = crate::api::groups::FLEET;
 
 pub(crate) fn router() -> OpenApiRouter<Control> {
-    OpenApiRouter::new().merge(join_tokens::router())
+    OpenApiRouter::new()
+        .merge(hosts::router())
+        .merge(join_tokens::router())
 }
 
 /// Returns the API key of a request. Rejects session tokens, and keys that are bound to a project.

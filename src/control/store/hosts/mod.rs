@@ -6,7 +6,7 @@
 use chrono::{DateTime, Utc};
 use sea_orm::{
     ActiveModelTrait, ColumnTrait, EntityTrait, ExprTrait, IntoActiveModel, QueryFilter,
-    QueryOrder, QuerySelect, QueryTrait,
+    QueryOrder, QuerySelect, QueryTrait, UpdateMany,
     sea_query::{Expr, LockBehavior, LockType},
 };
 
@@ -24,6 +24,8 @@ mod tests;
 pub enum Fleet {
     /// This machine: an agent is a child process.
     Local,
+    /// The host itself: it has registered, such as a VM.
+    Registered,
 }
 
 /// The mode in which the browser of a host was started. A session gets only a host of the mode that
@@ -47,14 +49,16 @@ pub struct HostRow {
 }
 
 const LOCAL: &str = "local";
+const REGISTERED: &str = "registered";
 
-fn fleet_text(fleet: Fleet) -> &'static str {
+pub(super) fn fleet_text(fleet: Fleet) -> &'static str {
     match fleet {
         Fleet::Local => LOCAL,
+        Fleet::Registered => REGISTERED,
     }
 }
 
-fn state_text(state: State) -> &'static str {
+pub(super) fn state_text(state: State) -> &'static str {
     match state {
         State::Starting => "starting",
         State::Ready => "ready",
@@ -66,41 +70,48 @@ fn state_text(state: State) -> &'static str {
     }
 }
 
+pub(super) const STATES: [State; 7] = [
+    State::Starting,
+    State::Ready,
+    State::Leased,
+    State::Recycling,
+    State::Lost,
+    State::Retiring,
+    State::Gone,
+];
+
 fn parse_state(text: &str) -> Result<State, StoreError> {
-    let states = [
-        State::Starting,
-        State::Ready,
-        State::Leased,
-        State::Recycling,
-        State::Lost,
-        State::Retiring,
-        State::Gone,
-    ];
-    let found = states.into_iter().find(|state| state_text(*state) == text);
+    let found = STATES.into_iter().find(|state| state_text(*state) == text);
     found.ok_or_else(|| corrupt("host state", text))
+}
+
+/// Reads the columns that the state machine knows.
+pub(super) fn life_of(row: &host::Model) -> Result<HostLife, StoreError> {
+    let session = row.session_id.as_ref();
+    let session = session.map(|id| id.parse().map_err(|_| corrupt("browser id", id)));
+    Ok(HostLife {
+        state: parse_state(&row.state)?,
+        generation: u64::try_from(row.generation)
+            .map_err(|_| corrupt("generation", row.generation))?,
+        session: session.transpose()?,
+        is_draining: row.draining,
+    })
 }
 
 impl TryFrom<host::Model> for HostRow {
     type Error = StoreError;
 
     fn try_from(row: host::Model) -> Result<Self, StoreError> {
-        let session = row.session_id;
-        let session = session.map(|id| id.parse().map_err(|_| corrupt("browser id", id)));
         Ok(HostRow {
+            life: life_of(&row)?,
             fleet: match row.fleet.as_str() {
                 LOCAL => Fleet::Local,
+                REGISTERED => Fleet::Registered,
                 other => return Err(corrupt("fleet", other)),
             },
             mode: HostMode {
                 headless: row.headless,
                 kiosk_mode: row.kiosk_mode,
-            },
-            life: HostLife {
-                state: parse_state(&row.state)?,
-                generation: u64::try_from(row.generation)
-                    .map_err(|_| corrupt("generation", row.generation))?,
-                session: session.transpose()?,
-                is_draining: row.draining,
             },
             id: row.id.parse().map_err(|_| corrupt("host id", &row.id))?,
             created_at: from_millis(row.created_at)?,
@@ -172,28 +183,7 @@ impl Store {
         after: &HostLife,
         now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
-        let session = before.session.as_ref();
-        let is_same_session = match session {
-            Some(session) => host::Column::SessionId.eq(session.as_str()),
-            None => host::Column::SessionId.is_null(),
-        };
-        let session = after.session.as_ref().map(BrowserId::to_string);
-        let changed = host::Entity::update_many()
-            .col_expr(host::Column::State, Expr::value(state_text(after.state)))
-            .col_expr(
-                host::Column::Generation,
-                Expr::value(to_generation_column(after.generation)?),
-            )
-            .col_expr(host::Column::SessionId, Expr::value(session))
-            .col_expr(host::Column::Draining, Expr::value(after.is_draining))
-            .col_expr(host::Column::ChangedAt, Expr::value(to_millis(now)))
-            .filter(host::Column::Id.eq(id.as_str()))
-            .filter(host::Column::State.eq(state_text(before.state)))
-            .filter(host::Column::Generation.eq(to_generation_column(before.generation)?))
-            .filter(host::Column::Draining.eq(before.is_draining))
-            .filter(is_same_session)
-            .exec(&self.db)
-            .await?;
+        let changed = changing(id, before, after, now)?.exec(&self.db).await?;
         Ok(changed.rows_affected > 0)
     }
 
@@ -254,6 +244,47 @@ impl Store {
             .await?;
         Ok(())
     }
+}
+
+/// Begins a change of the host that is still as `life`.
+pub(super) fn unchanged(
+    id: &HostId,
+    life: &HostLife,
+) -> Result<UpdateMany<host::Entity>, StoreError> {
+    let is_same_session = match &life.session {
+        Some(session) => host::Column::SessionId.eq(session.as_str()),
+        None => host::Column::SessionId.is_null(),
+    };
+    Ok(host::Entity::update_many()
+        .filter(host::Column::Id.eq(id.as_str()))
+        .filter(host::Column::State.eq(state_text(life.state)))
+        .filter(host::Column::Generation.eq(to_generation_column(life.generation)?))
+        .filter(host::Column::Draining.eq(life.is_draining))
+        .filter(is_same_session))
+}
+
+/// Begins the change of a host from `before` to `after`.
+pub(super) fn changing(
+    id: &HostId,
+    before: &HostLife,
+    after: &HostLife,
+    now: DateTime<Utc>,
+) -> Result<UpdateMany<host::Entity>, StoreError> {
+    let session = after.session.as_ref().map(BrowserId::to_string);
+    let change = unchanged(id, before)?
+        .col_expr(host::Column::State, Expr::value(state_text(after.state)))
+        .col_expr(
+            host::Column::Generation,
+            Expr::value(to_generation_column(after.generation)?),
+        )
+        .col_expr(host::Column::SessionId, Expr::value(session))
+        .col_expr(host::Column::Draining, Expr::value(after.is_draining))
+        .col_expr(host::Column::ChangedAt, Expr::value(to_millis(now)));
+    Ok(match after.state {
+        // The machine can register anew, as another host.
+        State::Gone => change.col_expr(host::Column::PublicKey, Expr::value(None::<Vec<u8>>)),
+        _ => change,
+    })
 }
 
 pub(super) fn to_generation_column(generation: u64) -> Result<i64, StoreError> {

@@ -1,1 +1,2 @@
+mod hosts;
 mod join_tokens;

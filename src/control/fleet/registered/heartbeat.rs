@@ -1,0 +1,153 @@
+//! The heartbeats of hosts.
+
+use chrono::Utc;
+
+use super::hosts::{FleetError, MAX_ATTEMPTS, RegisteredHosts, returned, without_session};
+use crate::{
+    api::{fleet::HostHeartbeat, ids::HostId},
+    control::{
+        hosts::state::{Event, HostLife, State},
+        store::{HostMachine, RegisteredHostRow},
+    },
+    system::identity::TokenAudience,
+};
+
+impl RegisteredHosts {
+    /// Verifies the bearer token of a heartbeat, and that it is one of the host `id`.
+    pub async fn authenticate_heartbeat(
+        &self,
+        id: &HostId,
+        token: &str,
+    ) -> Result<RegisteredHostRow, FleetError> {
+        let key = self.host_tokens.verify(token, TokenAudience::Heartbeat);
+        let key = key.map_err(|_| FleetError::InvalidHostToken)?;
+        let row = self.store.find_registered_host(id).await?;
+        let is_own = |row: &RegisteredHostRow| row.public_key == key;
+        row.filter(is_own).ok_or(FleetError::InvalidHostToken)
+    }
+
+    /// Records a heartbeat of a host. Returns the host as it is afterwards.
+    pub async fn heartbeat(
+        &self,
+        mut row: RegisteredHostRow,
+        report: &HostHeartbeat,
+    ) -> Result<RegisteredHostRow, FleetError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let next = after_report(&row.life, &row.machine.boot_id, report);
+            let machine = HostMachine {
+                boot_id: report.boot_id.as_str().to_owned(),
+                ..row.machine.clone()
+            };
+            let now = Utc::now();
+            if self
+                .store
+                .record_host_report(&row, &machine, &next, now)
+                .await?
+            {
+                if next != row.life {
+                    tracing::info!(host = %row.id, from = ?row.life.state, to = ?next.state, "host changed");
+                }
+                return Ok(RegisteredHostRow {
+                    life: next,
+                    machine,
+                    ..row
+                });
+            }
+            row = self.find(&row.id).await?;
+        }
+        Err(FleetError::Busy)
+    }
+}
+
+/// Returns the life of a host after it has reported. `boot_id` is the one that control knows.
+fn after_report(life: &HostLife, boot_id: &str, report: &HostHeartbeat) -> HostLife {
+    let generation = report.generation.get();
+    if boot_id != report.boot_id.as_str() {
+        return without_session(life);
+    }
+    match life.state {
+        State::Starting if report.ready => {
+            let started = life.apply(Event::Started { generation });
+            started.map_or_else(|_| life.clone(), |(next, _)| next)
+        }
+        // The agent has replaced the session that control knows.
+        State::Ready | State::Leased if generation > life.generation => without_session(life),
+        _ => returned(life),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ids::BrowserId;
+
+    const BOOT_ID: &str = "first";
+
+    fn report(boot_id: &str, generation: u64, ready: bool) -> HostHeartbeat {
+        let report = serde_json::json!({
+            "boot_id": boot_id, "generation": generation, "ready": ready,
+        });
+        deserr::deserialize::<_, _, deserr::errors::JsonError>(report).unwrap()
+    }
+
+    fn life(state: State, generation: u64) -> HostLife {
+        HostLife {
+            state,
+            generation,
+            session: (state == State::Leased).then(BrowserId::generate),
+            is_draining: false,
+        }
+    }
+
+    #[test]
+    fn report_of_a_running_host_keeps_its_state() {
+        for (state, generation) in [
+            (State::Ready, 2),
+            (State::Leased, 2),
+            // A report that was on its way while the host changed.
+            (State::Leased, 1),
+            (State::Recycling, 2),
+            (State::Recycling, 3),
+            (State::Retiring, 2),
+        ] {
+            let before = life(state, 2);
+            let after = after_report(&before, BOOT_ID, &report(BOOT_ID, generation, true));
+            assert_eq!(after, before);
+        }
+    }
+
+    #[test]
+    fn host_is_started_once_its_browser_responds() {
+        let starting = life(State::Starting, 0);
+        let waiting = after_report(&starting, BOOT_ID, &report(BOOT_ID, 7, false));
+        assert_eq!(waiting, starting);
+        let started = after_report(&starting, BOOT_ID, &report(BOOT_ID, 7, true));
+        assert_eq!(started, life(State::Ready, 7));
+        let draining = HostLife {
+            is_draining: true,
+            ..starting
+        };
+        let started = after_report(&draining, BOOT_ID, &report(BOOT_ID, 7, true));
+        assert_eq!(started.state, State::Retiring);
+    }
+
+    #[test]
+    fn host_that_was_rebooted_or_lost_has_no_session_and_is_recycled() {
+        for (state, boot_id, generation) in [
+            (State::Leased, "second", 2),
+            (State::Ready, "second", 2),
+            (State::Lost, "second", 2),
+            (State::Lost, BOOT_ID, 2),
+            // The agent has ended the session by itself.
+            (State::Leased, BOOT_ID, 3),
+            (State::Ready, BOOT_ID, 3),
+        ] {
+            let after = after_report(&life(state, 2), BOOT_ID, &report(boot_id, generation, true));
+            assert_eq!(after, life(State::Recycling, 2), "{state:?} {boot_id}");
+        }
+        for state in [State::Starting, State::Recycling, State::Retiring] {
+            let after = after_report(&life(state, 2), BOOT_ID, &report("second", 1, true));
+            assert_eq!(after, life(state, 2));
+        }
+    }
+}

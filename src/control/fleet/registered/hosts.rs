@@ -1,0 +1,144 @@
+//! The registered hosts, as operators see and change them.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::Utc;
+
+use super::join_tokens::{JoinTokenError, JoinTokens};
+use crate::{
+    api::ids::HostId,
+    control::{
+        hosts::state::{Event, HostLife, State},
+        store::{RegisteredHostRow, Store, StoreError},
+    },
+    system::identity::{Authority, HostIdentityError, HostTokens},
+};
+
+/// The most attempts of a change while others change the same host.
+pub(super) const MAX_ATTEMPTS: usize = 10;
+
+/// Why an operation on registered hosts failed.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    #[error("no host with that id")]
+    NotFound,
+    #[error(transparent)]
+    JoinToken(#[from] JoinTokenError),
+    /// Does not tell the reason, so that an attacker learns nothing.
+    #[error("the token is not that of a registered host")]
+    InvalidHostToken,
+    #[error("{0}")]
+    InvalidRequest(HostIdentityError),
+    #[error("the certificate request has another key than the host; a new key needs a join token")]
+    ForeignKey,
+    #[error("the key belongs to a registered host, which proves it with a token of that key")]
+    KeyTaken,
+    #[error("the host is being changed by others")]
+    Busy,
+    #[error("cannot issue a certificate: {0}")]
+    Certificate(HostIdentityError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The service of registered hosts. Clones share its state.
+#[derive(Clone)]
+pub struct RegisteredHosts {
+    pub(super) store: Store,
+    pub(super) join_tokens: JoinTokens,
+    pub(super) host_tokens: HostTokens,
+    pub(super) authority: Arc<Authority>,
+    pub(super) heartbeat_interval: Duration,
+}
+
+impl RegisteredHosts {
+    pub fn new(
+        store: Store,
+        join_tokens: JoinTokens,
+        authority: Authority,
+        heartbeat_interval: Duration,
+    ) -> RegisteredHosts {
+        RegisteredHosts {
+            store,
+            join_tokens,
+            host_tokens: HostTokens::default(),
+            authority: Arc::new(authority),
+            heartbeat_interval,
+        }
+    }
+
+    /// Returns the time between two heartbeats of a host.
+    pub fn heartbeat_interval(&self) -> Duration {
+        self.heartbeat_interval
+    }
+
+    /// Lists hosts, newest first, with one more than the limit if there are more.
+    pub async fn list(
+        &self,
+        offset: u64,
+        limit: u64,
+    ) -> Result<Vec<RegisteredHostRow>, FleetError> {
+        Ok(self.store.list_registered_hosts(offset, limit).await?)
+    }
+
+    /// Marks a host to get no further session. Succeeds if it is marked already.
+    pub async fn drain(&self, id: &HostId) -> Result<RegisteredHostRow, FleetError> {
+        let drain = |life: &HostLife| match life.is_draining {
+            true => None,
+            false => life.apply(Event::Drain).ok().map(|(next, _)| next),
+        };
+        self.change(id, drain).await
+    }
+
+    /// Ends a host, whose identity and session are void from now on.
+    pub async fn delete(&self, id: &HostId) -> Result<(), FleetError> {
+        let stop = |life: &HostLife| life.apply(Event::Stopped).ok().map(|(next, _)| next);
+        self.change(id, stop).await.map(|_| ())
+    }
+
+    /// Changes the life of a host. A change that returns `None` has no effect.
+    async fn change(
+        &self,
+        id: &HostId,
+        change: impl Fn(&HostLife) -> Option<HostLife>,
+    ) -> Result<RegisteredHostRow, FleetError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let mut row = self.find(id).await?;
+            let Some(next) = change(&row.life) else {
+                return Ok(row);
+            };
+            if self
+                .store
+                .change_host(&row.id, &row.life, &next, Utc::now())
+                .await?
+            {
+                tracing::info!(host = %row.id, from = ?row.life.state, to = ?next.state, "host changed");
+                row.life = next;
+                return Ok(row);
+            }
+        }
+        Err(FleetError::Busy)
+    }
+
+    pub(super) async fn find(&self, id: &HostId) -> Result<RegisteredHostRow, FleetError> {
+        let found = self.store.find_registered_host(id).await?;
+        found.ok_or(FleetError::NotFound)
+    }
+}
+
+/// Returns the life of a host whose machine lost its session, such as by a reboot.
+pub(super) fn without_session(life: &HostLife) -> HostLife {
+    let missed = match life.apply(Event::Missed) {
+        Ok((missed, _)) if life.state != State::Starting => missed,
+        _ => life.clone(),
+    };
+    returned(&missed)
+}
+
+/// Returns the life of a host that reports, after it may have been lost.
+pub(super) fn returned(life: &HostLife) -> HostLife {
+    match life.apply(Event::Returned) {
+        Ok((returned, _)) => returned,
+        Err(_) => life.clone(),
+    }
+}

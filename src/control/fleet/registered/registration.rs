@@ -1,0 +1,153 @@
+//! The registration of a host, which gives it an identity.
+//!
+//! An unknown host registers with a join token, and takes a use of it. A known one proves its key
+//! instead, and keeps its id: when its agent starts, and to renew its certificate.
+
+use std::time::Duration;
+
+use chrono::Utc;
+
+use super::{
+    hosts::{FleetError, MAX_ATTEMPTS, RegisteredHosts, returned, without_session},
+    join_tokens::FORMAT,
+};
+use crate::{
+    api::{fleet::RegisterHost, ids::HostId},
+    control::store::{
+        HostMachine, JoinTokenRow, NewRegisteredHost, RegisteredHostRow, StoreError,
+        UniqueConstraint,
+    },
+    system::identity::{CertificateRequest, HostPublicKey, IssuedCertificate, TokenAudience},
+};
+
+/// The lifetime of a host's certificate.
+const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// The domain of the names of hosts in their certificates. `.internal` is reserved for private use.
+const HOST_DOMAIN: &str = "host.berth.internal";
+
+/// The authenticated sender of a registration.
+#[derive(Debug, Clone)]
+pub enum Registrant {
+    /// A host that control does not know.
+    JoinToken(JoinTokenRow),
+    /// A host that has proved its key.
+    Host(Box<RegisteredHostRow>),
+}
+
+/// A host after its registration.
+#[derive(Debug, Clone)]
+pub struct Registered {
+    pub host: HostId,
+    pub certificate: IssuedCertificate,
+    /// The certificate of the authority.
+    pub ca_certificate: String,
+}
+
+impl RegisteredHosts {
+    /// Verifies the bearer token of a registration: a join token, or a token of a host's own key.
+    pub async fn authenticate_registration(&self, token: &str) -> Result<Registrant, FleetError> {
+        if token.starts_with(FORMAT.prefix) {
+            let row = self.join_tokens.authenticate(token).await?;
+            return Ok(Registrant::JoinToken(row));
+        }
+        let audience = TokenAudience::Registration;
+        let key = self.host_tokens.verify(token, audience);
+        let key = key.map_err(|_| FleetError::InvalidHostToken)?;
+        let row = self.store.find_registered_host_by_key(&key).await?;
+        let row = row.ok_or(FleetError::InvalidHostToken)?;
+        Ok(Registrant::Host(Box::new(row)))
+    }
+
+    /// Registers a host and issues its certificate, whose name is derived from the host's id.
+    pub async fn register(
+        &self,
+        registrant: Registrant,
+        request: RegisterHost,
+    ) -> Result<Registered, FleetError> {
+        let certificate_request =
+            CertificateRequest::from_pem(request.certificate_request.as_str())
+                .map_err(FleetError::InvalidRequest)?;
+        let key = certificate_request.public_key();
+        let machine = HostMachine {
+            address: request.address.get(),
+            boot_id: request.boot_id.as_str().to_owned(),
+            version: request.version.as_str().to_owned(),
+            capabilities: request.capabilities,
+        };
+        let host = match registrant {
+            Registrant::JoinToken(token) => self.admit(&token, key, machine).await?,
+            Registrant::Host(row) if row.public_key == *key => self.renew(*row, &machine).await?,
+            Registrant::Host(_) => return Err(FleetError::ForeignKey),
+        };
+        let (name, now) = (host_name(&host), Utc::now());
+        let issued =
+            self.authority
+                .issue_server(&certificate_request, &name, now, CERTIFICATE_LIFETIME);
+        Ok(Registered {
+            host,
+            certificate: issued.map_err(FleetError::Certificate)?,
+            ca_certificate: self.authority.certificate().to_owned(),
+        })
+    }
+
+    /// Creates a host on behalf of a join token.
+    async fn admit(
+        &self,
+        token: &JoinTokenRow,
+        key: &HostPublicKey,
+        machine: HostMachine,
+    ) -> Result<HostId, FleetError> {
+        let address = machine.address;
+        let new = NewRegisteredHost {
+            machine,
+            labels: token.labels.clone(),
+            public_key: key.clone(),
+        };
+        let created = self
+            .store
+            .create_registered_host(&token.id, new, Utc::now())
+            .await;
+        let row = match created {
+            Err(StoreError::UniqueViolation(UniqueConstraint::HostPublicKey)) => {
+                return Err(FleetError::KeyTaken);
+            }
+            created => created?.ok_or(super::JoinTokenError::Invalid)?,
+        };
+        tracing::info!(host = %row.id, %address, join_token = %token.id, "host registered");
+        Ok(row.id)
+    }
+
+    /// Updates a known host. One that was rebooted has lost its session.
+    async fn renew(
+        &self,
+        mut row: RegisteredHostRow,
+        machine: &HostMachine,
+    ) -> Result<HostId, FleetError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let next = match row.machine.boot_id == machine.boot_id {
+                true => returned(&row.life),
+                false => without_session(&row.life),
+            };
+            let now = Utc::now();
+            if self
+                .store
+                .record_host_report(&row, machine, &next, now)
+                .await?
+            {
+                tracing::info!(
+                    host = %row.id, address = %machine.address, state = ?next.state,
+                    "host registered again"
+                );
+                return Ok(row.id);
+            }
+            row = self.find(&row.id).await?;
+        }
+        Err(FleetError::Busy)
+    }
+}
+
+/// Returns the name of a host in its certificate.
+pub(super) fn host_name(id: &HostId) -> String {
+    let random = id.as_str().split_once('_').map_or("", |(_, random)| random);
+    format!("{random}.{HOST_DOMAIN}")
+}

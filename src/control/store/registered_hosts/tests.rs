@@ -1,0 +1,203 @@
+//! Tests of the rows of registered hosts.
+
+use chrono::TimeDelta;
+use futures::future::join_all;
+
+use super::*;
+use crate::{
+    control::{
+        hosts::state::Event,
+        store::{
+            Authorized, CallerKey, JoinTokenRow, KeyCreator, NewApiKey, NewJoinToken,
+            UniqueConstraint, test_database::TestDatabase,
+        },
+    },
+    system::identity::HostKey,
+};
+
+fn machine(port: u16) -> HostMachine {
+    let capabilities = serde_json::json!({
+        "display": true,
+        "max_viewport": {"width": 1920, "height": 1080},
+        "engine": "chromium",
+        "memory_bytes": u64::MAX,
+    });
+    HostMachine {
+        address: SocketAddr::from(([10, 0, 0, 7], port)),
+        boot_id: "first".to_owned(),
+        version: "1.0".to_owned(),
+        capabilities: serde_json::from_value(capabilities).unwrap(),
+    }
+}
+
+fn new_host(port: u16) -> NewRegisteredHost {
+    NewRegisteredHost {
+        machine: machine(port),
+        labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
+        public_key: HostKey::generate().unwrap().public().clone(),
+    }
+}
+
+async fn join_token(store: &Store, max_uses: u32) -> JoinTokenRow {
+    let key = NewApiKey {
+        name: "k".to_owned(),
+        public_part: max_uses.to_string(),
+        digest: [0; 32],
+        project_id: None,
+        expires_at: None,
+        created_by: None,
+    };
+    let key = store.create_api_key(key, Utc::now()).await.unwrap();
+    let caller = CallerKey {
+        id: key.id.clone(),
+        public_part: key.public_part,
+    };
+    let new = NewJoinToken {
+        public_part: max_uses.to_string(),
+        digest: [0; 32],
+        max_uses,
+        labels: BTreeMap::new(),
+        created_by: KeyCreator {
+            id: key.id,
+            name: key.name,
+        },
+        expires_at: None,
+    };
+    let created = store.create_join_token_for(&caller, new, Utc::now()).await;
+    match created.unwrap() {
+        Authorized::Done(row) => row,
+        Authorized::CallerInvalid => panic!("the key is valid"),
+    }
+}
+
+/// Inserts a host that has registered at `now`.
+async fn registered(store: &Store, max_uses: u32, now: DateTime<Utc>) -> RegisteredHostRow {
+    let token = join_token(store, max_uses).await;
+    let created = store.create_registered_host(&token.id, new_host(1), now);
+    created.await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn concurrent_registrations_never_exceed_the_uses_of_their_token() {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    let token = join_token(&store, 3).await;
+    let registrations = (1..=12).map(|port| {
+        let (store, id) = (store.clone(), token.id.clone());
+        async move {
+            let created = store.create_registered_host(&id, new_host(port), Utc::now());
+            created.await.unwrap()
+        }
+    });
+    let created: Vec<_> = join_all(registrations)
+        .await
+        .into_iter()
+        .flatten()
+        .collect();
+    assert_eq!(created.len(), 3);
+    let listed = store.list_registered_hosts(0, 100).await.unwrap();
+    assert_eq!(listed.len(), 3);
+    for row in &created {
+        assert!(listed.contains(row));
+        let found = store.find_registered_host_by_key(&row.public_key).await;
+        assert_eq!(found.unwrap().as_ref(), Some(row));
+        assert_eq!(row.life, HostLife::starting(None));
+    }
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn registration_with_a_known_key_takes_no_use() {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    let token = join_token(&store, 2).await;
+    let new = new_host(1);
+    let first = store.create_registered_host(&token.id, new.clone(), Utc::now());
+    assert!(first.await.unwrap().is_some());
+    let again = store.create_registered_host(&token.id, new, Utc::now());
+    let error = again.await.unwrap_err();
+    let expected = UniqueConstraint::HostPublicKey;
+    assert!(matches!(error, StoreError::UniqueViolation(found) if found == expected));
+    let found = store.find_join_token_by_public_part(&token.public_part);
+    assert_eq!(found.await.unwrap().unwrap().uses, 1);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn host_that_reports_meanwhile_is_not_lost() {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    let now = Utc::now();
+    let row = registered(&store, 1, now - TimeDelta::minutes(1)).await;
+    let (lost, _) = row.life.apply(Event::Missed).unwrap();
+    let silent = store.silent_hosts(now, 10).await.unwrap();
+    assert_eq!(silent, [row.clone()]);
+    assert_eq!(store.silent_hosts(row.heartbeat_at, 10).await.unwrap(), []);
+
+    let reported = store.record_host_report(&row, &row.machine, &row.life, now);
+    assert!(reported.await.unwrap());
+    let changed = store.change_silent_host(&row, &lost, now, now);
+    assert!(!changed.await.unwrap());
+    let later = now + TimeDelta::minutes(1);
+    let changed = store.change_silent_host(&row, &lost, later, later);
+    assert!(changed.await.unwrap());
+    let found = store.find_registered_host(&row.id).await.unwrap().unwrap();
+    assert_eq!(found.life.state, State::Lost);
+    assert_eq!(store.silent_hosts(later, 10).await.unwrap(), []);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn report_of_a_host_that_has_changed_does_nothing() {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    let now = Utc::now();
+    let row = registered(&store, 1, now - TimeDelta::minutes(1)).await;
+    let (started, _) = row.life.apply(Event::Started { generation: 1 }).unwrap();
+    let (draining, _) = row.life.apply(Event::Drain).unwrap();
+    let drained = store.change_host(&row.id, &row.life, &draining, now);
+    assert!(drained.await.unwrap());
+    let rebooted = HostMachine {
+        boot_id: "second".to_owned(),
+        ..machine(2)
+    };
+    let reported = store.record_host_report(&row, &rebooted, &started, now);
+    assert!(!reported.await.unwrap());
+    let found = store.find_registered_host(&row.id).await.unwrap().unwrap();
+    assert_eq!((&found.machine, &found.life), (&row.machine, &draining));
+
+    let reported = store.record_host_report(&found, &rebooted, &found.life, now);
+    assert!(reported.await.unwrap());
+    let found = store.find_registered_host(&row.id).await.unwrap().unwrap();
+    assert_eq!(found.machine, rebooted);
+    // A report without another state is no change of the state.
+    assert!(found.heartbeat_at > found.created_at && found.life == draining);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn host_that_is_gone_frees_its_key_and_is_purged() {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    let now = Utc::now();
+    let row = registered(&store, 1, now).await;
+    let other = registered(&store, 2, now).await;
+    let counted = store.count_hosts().await.unwrap();
+    assert!(counted.contains(&("starting", 2)));
+    let (gone, _) = row.life.apply(Event::Stopped).unwrap();
+    let changed = store.change_host(&row.id, &row.life, &gone, now).await;
+    assert!(changed.unwrap());
+    assert_eq!(store.find_registered_host(&row.id).await.unwrap(), None);
+    let by_key = store.find_registered_host_by_key(&row.public_key).await;
+    assert_eq!(by_key.unwrap(), None);
+    let listed = store.list_registered_hosts(0, 10).await.unwrap();
+    assert_eq!(listed, [other]);
+    let counted = store.count_hosts().await.unwrap();
+    assert!(counted.contains(&("starting", 1)));
+    assert!(counted.contains(&("lost", 0)));
+
+    let later = now + TimeDelta::days(1);
+    assert_eq!(store.purge_registered_hosts(now).await.unwrap(), 0);
+    assert_eq!(store.purge_registered_hosts(later).await.unwrap(), 1);
+    store.close().await.unwrap();
+}

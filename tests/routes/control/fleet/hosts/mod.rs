@@ -1,0 +1,5 @@
+//! `/fleet/hosts`.
+
+mod collection;
+mod heartbeat;
+mod item;
