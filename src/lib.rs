@@ -9,6 +9,7 @@ pub mod backoff;
 pub mod cli;
 pub mod control;
 pub mod dev;
+mod error_chain;
 pub mod http;
 pub mod lines;
 pub(crate) mod rate_limit;

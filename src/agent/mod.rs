@@ -34,7 +34,9 @@ use tower::{ServiceExt, service_fn};
 use utoipa::openapi::OpenApi;
 
 use crate::{
-    http::{ConnectionLimits, Metrics, StaticToken, require_static_token, serve},
+    http::{
+        ConnectionLimits, Metrics, StaticToken, TlsSettings, require_static_token, serve, serve_tls,
+    },
     shutdown::Shutdown,
     state_dir::FileLock,
     system::{
@@ -54,6 +56,7 @@ pub mod fs;
 pub mod live;
 pub mod logs;
 pub mod process;
+mod registration;
 pub mod replays;
 pub mod routes;
 pub mod screenshots;
@@ -80,6 +83,7 @@ use fs::{
 use live::LiveViews;
 use logs::{Logs, ProgramLog};
 use process::Processes;
+use registration::Registration;
 use replays::Replays;
 use screenshots::Screenshots;
 use sessions::{SessionScope, Sessions, Taints};
@@ -212,6 +216,8 @@ pub struct Started {
     sessions: Sessions,
     shutdown: Shutdown,
     listener: TcpListener,
+    /// Present if the agent registers itself at control.
+    tls: Option<TlsSettings>,
     _lock: FileLock,
 }
 
@@ -234,11 +240,23 @@ pub async fn start(
     })?;
     Metrics::install().spawn_upkeep(&shutdown);
     let sessions = Sessions::start(config.clone(), own_log, &shutdown).await?;
+    let tls = match &config.control {
+        Some(control) => {
+            let (address, headless) = (listener.local_addr()?, config.headless);
+            let (control, sessions) = (control.clone(), sessions.clone());
+            let state_dir = &config.state_dir;
+            Some(Registration::start(
+                control, state_dir, address, headless, sessions, &shutdown,
+            )?)
+        }
+        None => None,
+    };
     Ok(Started {
         config,
         sessions,
         shutdown,
         listener,
+        tls,
         _lock: lock,
     })
 }
@@ -253,13 +271,19 @@ impl Started {
             sessions,
             shutdown,
             listener,
+            tls,
         } = self;
         if config.json {
-            print_base_url(listener.local_addr()?)?;
+            let scheme = if tls.is_some() { "https" } else { "http" };
+            print_base_url(scheme, listener.local_addr()?)?;
         }
         let current = service_fn(move |request| sessions.current().router.oneshot(request));
         let router = Router::new().fallback_service(current);
-        serve(listener, router, connection_limits(&config), &shutdown).await?;
+        let limits = connection_limits(&config);
+        match tls {
+            Some(tls) => serve_tls(listener, tls, router, limits, &shutdown).await?,
+            None => serve(listener, router, limits, &shutdown).await?,
+        }
         if !shutdown.drain(config.stop_grace).await {
             tracing::warn!(
                 timeout = ?config.stop_grace,
@@ -424,8 +448,8 @@ fn replay_options(config: &Config) -> replays::ReplayOptions {
 }
 
 /// Prints the line of JSON by which the parent process learns the address.
-fn print_base_url(address: SocketAddr) -> io::Result<()> {
-    let line = serde_json::json!({"base_url": format!("http://{address}")});
+fn print_base_url(scheme: &str, address: SocketAddr) -> io::Result<()> {
+    let line = serde_json::json!({"base_url": format!("{scheme}://{address}")});
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{line}")?;
     stdout.flush()
@@ -436,7 +460,10 @@ impl ServedAgent {
         let agent = Agent {
             services: Arc::new(services),
         };
-        let token = StaticToken::new(agent.config.token.as_ref()).with_pages(&routes::PAGES);
+        let token = match &agent.config.control {
+            Some(_) => StaticToken::replaced_by_tls(),
+            None => StaticToken::new(agent.config.token.as_ref()).with_pages(&routes::PAGES),
+        };
         let router = routes::app(&agent).router(Metrics::install(), |guarded| {
             guarded.route_layer(from_fn_with_state(token, require_static_token))
         });

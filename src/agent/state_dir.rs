@@ -4,6 +4,7 @@
 //! run/lock               held while an agent uses the directory
 //! run/session            the generation of the current session
 //! sessions/<generation>  the current session, the spare one, or what is left of another
+//! run/host-key.pem       the key of a host that registers itself, which must stay private
 //! replays/<generation>   the recordings of a session, which outlive it until they are deleted
 //! ```
 
@@ -113,6 +114,22 @@ impl StateDir {
         file.write_all(generation.to_string().as_bytes())?;
         file.sync_all()?;
         fs::rename(draft, self.record())
+    }
+
+    /// Returns the path of the key of a host that registers itself.
+    pub(super) fn host_key(&self) -> PathBuf {
+        self.run().join("host-key.pem")
+    }
+
+    /// Writes the key of the host. An agent that is killed at any time leaves a complete one, or
+    /// none.
+    pub(super) fn write_host_key(&self, pem: &str) -> io::Result<()> {
+        let draft = self.run().join("host-key.new");
+        let mut file = open_private_file(&draft)?;
+        file.set_len(0)?;
+        file.write_all(pem.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(draft, self.host_key())
     }
 
     /// Returns the directories of all sessions but that of `current`.

@@ -337,12 +337,9 @@ fn registered_hosts(
     store: &Store,
 ) -> Result<RegisteredHosts, ControlError> {
     let authority = config.registered_fleet.open_authority(state_dir)?;
-    Ok(RegisteredHosts::new(
-        store.clone(),
-        join_tokens.clone(),
-        authority,
-        config.registered_fleet.heartbeat_interval,
-    ))
+    let interval = config.registered_fleet.heartbeat_interval;
+    let hosts = RegisteredHosts::new(store.clone(), join_tokens.clone(), authority, interval);
+    Ok(hosts.map_err(AuthorityError::from)?)
 }
 
 /// Makes this process the only one that serves from a PostgreSQL database. The lock of the state

@@ -41,15 +41,35 @@ pub fn bearer_token(headers: &HeaderMap) -> ApiResult<&str> {
 /// The server's bearer token. `None` accepts any local client except cross-site web pages.
 #[derive(Clone)]
 pub struct StaticToken {
-    digest: Option<Arc<[u8; 32]>>,
+    access: Access,
     pages: Pages,
+}
+
+/// The clients that a server accepts.
+#[derive(Clone)]
+enum Access {
+    /// Those with the token of this digest.
+    Token(Arc<[u8; 32]>),
+    /// Local ones.
+    Local,
+    /// All, because TLS has authenticated them.
+    Tls,
 }
 
 impl StaticToken {
     #[must_use]
     pub fn new(token: Option<&SecretString>) -> Self {
+        let access = token.map_or(Access::Local, |token| {
+            Access::Token(Arc::new(digest(token.expose_secret())))
+        });
+        Self { access, pages: &[] }
+    }
+
+    /// Returns a guard that accepts every client, for servers whose TLS demands a certificate.
+    #[must_use]
+    pub fn replaced_by_tls() -> Self {
         Self {
-            digest: token.map(|token| Arc::new(digest(token.expose_secret()))),
+            access: Access::Tls,
             pages: &[],
         }
     }
@@ -65,18 +85,20 @@ impl StaticToken {
     #[must_use]
     pub fn matches(&self, presented: &str) -> bool {
         // Digests have a fixed length, so the comparison does not reveal the token's length.
-        self.digest
-            .as_ref()
-            .is_some_and(|expected| digest(presented).ct_eq(expected.as_ref()).into())
+        match &self.access {
+            Access::Token(expected) => digest(presented).ct_eq(expected.as_ref()).into(),
+            Access::Local | Access::Tls => false,
+        }
     }
 
     fn check<B>(&self, request: &http::Request<B>) -> ApiResult<()> {
-        if self.digest.is_none() {
-            return local_only::check(request, self.pages);
-        }
-        match self.matches(bearer_token(request.headers())?) {
-            true => Ok(()),
-            false => Err(ApiError::unauthorized("invalid token")),
+        match &self.access {
+            Access::Tls => Ok(()),
+            Access::Local => local_only::check(request, self.pages),
+            Access::Token(_) => match self.matches(bearer_token(request.headers())?) {
+                true => Ok(()),
+                false => Err(ApiError::unauthorized("invalid token")),
+            },
         }
     }
 }

@@ -26,6 +26,7 @@ mod postgres;
 mod processes;
 mod proxy;
 mod readme;
+mod registered_agents;
 mod replay_storage;
 mod replays;
 mod request_bodies;

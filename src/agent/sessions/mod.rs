@@ -149,6 +149,12 @@ impl Sessions {
         }
     }
 
+    /// Returns whether the browser of the current session responds.
+    pub fn is_ready(&self) -> bool {
+        let status = self.current().agent.chromium.status();
+        matches!(status.state, BrowserState::Running(_))
+    }
+
     /// Ends the session with this generation, and continues with the next one. Returns the receipt
     /// again if that session was the last one to end. Completes even if the caller leaves.
     ///

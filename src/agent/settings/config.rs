@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use secrecy::SecretString;
 use url::Url;
 
-use super::{ChildUser, SandboxMode};
+use super::{ChildUser, ControlConfig, SandboxMode};
 use crate::{
     agent::{session_dir::SessionDir, state_dir::StateDir},
     api::viewport::Viewport,
@@ -18,6 +18,8 @@ pub struct Config {
     pub listen: SocketAddr,
     pub json: bool,
     pub token: Option<SecretString>,
+    /// Where the agent registers itself, if it does.
+    pub control: Option<ControlConfig>,
     pub state_dir: StateDir,
     /// The directory of the session that this configuration is for.
     pub session_dir: SessionDir,

@@ -5,6 +5,7 @@
 
 mod child_user;
 mod config;
+mod control;
 mod errors;
 mod number;
 mod programs;
@@ -23,6 +24,7 @@ use self::programs::{find_chromium, find_program, script_worker_beside_program};
 pub use self::{
     child_user::{ChildUser, SandboxMode},
     config::Config,
+    control::{ControlConfig, ControlSettings},
     errors::SettingsErrors,
     number::Number,
 };
@@ -66,6 +68,9 @@ pub struct Settings {
     /// BERTH_AGENT_TOKEN
     #[arg(long, env = "BERTH_AGENT_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub control: ControlSettings,
 
     /// Directory for the profile, cache, downloads and run files
     #[arg(long, env = "BERTH_AGENT_STATE_DIR", value_name = "DIR")]
@@ -330,6 +335,7 @@ impl Settings {
 
     fn resolve(&self, errors: &mut SettingsErrors) -> Option<Config> {
         let (listen, token) = self.resolve_access(errors);
+        let control = self.control.resolve(listen, errors);
         let state_dir = self.resolve_state_dir(errors);
         let viewport = errors.collect("viewport", self.viewport.parse::<Viewport>());
         let start_url = errors.collect("start-url", self.parse_start_url());
@@ -347,6 +353,7 @@ impl Settings {
             // The fields with `?` come last, so that an early return hides no error.
             json: self.json,
             token,
+            control,
             spare: self.spare,
             headless: self.headless,
             warm_workers: errors.number("warm-workers", &self.warm_workers) as usize,
@@ -397,7 +404,12 @@ impl Settings {
         let listen = errors.collect("listen", listen);
         let token = token::read(self.token_file.as_deref());
         let token = errors.collect("token-file", token).flatten();
-        if let Some(listen) = listen
+        if self.control.control_url.is_some() {
+            if token.is_some() {
+                let message = "cannot be combined with --control-url, which needs no token";
+                errors.add("token-file", message.to_owned());
+            }
+        } else if let Some(listen) = listen
             && token.is_none()
             && !listen.ip().is_loopback()
         {

@@ -11,12 +11,21 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use rustls::ClientConfig;
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::host_connector::{HostConnector, host_authority, host_connector};
 use crate::{
-    api::{ErrorBody, ids::ReplayId, replays::Replay, session::SessionReceipt, viewport::Viewport},
+    api::{
+        ErrorBody,
+        ids::{HostId, ReplayId},
+        replays::Replay,
+        session::SessionReceipt,
+        viewport::Viewport,
+    },
+    error_chain::error_chain,
     request_scope::RequestScope,
 };
 
@@ -58,19 +67,31 @@ impl AgentError {
 /// The header that names the session of the agent which a request is for.
 pub const GENERATION: HeaderName = HeaderName::from_static("berth-generation");
 
-/// The address of an agent and its bearer token.
+/// The address of an agent, and how it and control authenticate each other.
 #[derive(Clone, Copy)]
 pub struct AgentEndpoint<'a> {
     pub address: SocketAddr,
-    pub token: &'a SecretString,
+    pub access: AgentAccess<'a>,
     /// The session that a request is for. The agent rejects it in another one.
     pub generation: Option<u64>,
+}
+
+/// The authentication between control and an agent.
+#[derive(Clone, Copy)]
+pub enum AgentAccess<'a> {
+    /// The bearer token of an agent on this machine.
+    Token(&'a SecretString),
+    /// TLS with the certificates of control and of this registered host. Needs a client of
+    /// [`AgentClient::for_registered_hosts`].
+    Certificate(&'a HostId),
 }
 
 /// An HTTP client for all agents. Clones share its connections.
 #[derive(Clone)]
 pub struct AgentClient {
-    http: Client<HttpConnector, Full<Bytes>>,
+    plain: Client<HttpConnector, Full<Bytes>>,
+    /// Absent in a client for agents on this machine.
+    tls: Option<Client<HostConnector, Full<Bytes>>>,
 }
 
 impl Default for AgentClient {
@@ -78,12 +99,23 @@ impl Default for AgentClient {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         AgentClient {
-            http: Client::builder(TokioExecutor::new()).build(connector),
+            plain: Client::builder(TokioExecutor::new()).build(connector),
+            tls: None,
         }
     }
 }
 
 impl AgentClient {
+    /// Returns a client that also reaches registered hosts, with control's certificate.
+    #[must_use]
+    pub fn for_registered_hosts(tls: ClientConfig) -> AgentClient {
+        let connector = host_connector(tls);
+        AgentClient {
+            tls: Some(Client::builder(TokioExecutor::new()).build(connector)),
+            ..AgentClient::default()
+        }
+    }
+
     /// Returns when the browser's DevTools respond.
     pub async fn wait_ready(
         &self,
@@ -228,11 +260,19 @@ impl AgentClient {
         agent: AgentEndpoint<'_>,
         (method, path, body): (Method, &str, Option<Value>),
     ) -> Result<Response<Incoming>, AgentError> {
-        let token = agent.token.expose_secret();
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("http://{}{path}", agent.address))
-            .header(header::AUTHORIZATION, format!("Bearer {token}"));
+        let address = agent.address;
+        let request = Request::builder().method(method);
+        let mut request = match agent.access {
+            AgentAccess::Token(token) => {
+                let token = token.expose_secret();
+                request
+                    .uri(format!("http://{address}{path}"))
+                    .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            }
+            AgentAccess::Certificate(id) => {
+                request.uri(format!("https://{}{path}", host_authority(id, address)))
+            }
+        };
         if let Some(generation) = agent.generation {
             request = request.header(GENERATION, generation);
         }
@@ -248,7 +288,11 @@ impl AgentClient {
         let request = request
             .body(Full::from(body))
             .map_err(|error| AgentError::Unreachable(error.to_string()))?;
-        let response = self.http.request(request).await;
+        let response = match (&self.tls, agent.access) {
+            (Some(client), AgentAccess::Certificate(_)) => client.request(request).await,
+            // Without control's certificate, `https` is an error of the connector.
+            _ => self.plain.request(request).await,
+        };
         response.map_err(|error| AgentError::Unreachable(error_chain(&error)))
     }
 }
@@ -306,16 +350,4 @@ fn parse_error(body: &[u8]) -> ErrorBody {
         details: Vec::new(),
         inner_error: None,
     })
-}
-
-/// Formats an error with its causes. The HTTP client's own text lacks the reason.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

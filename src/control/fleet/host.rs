@@ -13,7 +13,7 @@ use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::agent_client::{AgentClient, AgentEndpoint, AgentError};
+use super::agent_client::{AgentAccess, AgentClient, AgentEndpoint, AgentError};
 use crate::api::{ids::HostId, session::SessionReceipt};
 
 /// The longest wait for an agent that is being restarted before the end of a session, and again for
@@ -140,7 +140,7 @@ impl Host {
         let address = address.map_err(|error| AgentError::Unreachable(error.to_string()))?;
         let agent = AgentEndpoint {
             address,
-            token: &self.token,
+            access: AgentAccess::Token(&self.token),
             // The request names the session itself, and may be repeated after its end.
             generation: None,
         };

@@ -8,7 +8,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    agent_client::{AgentEndpoint, AgentError},
+    agent_client::{AgentAccess, AgentEndpoint, AgentError},
     host::{Host, HostError},
     replay_client::ReplayClient,
 };
@@ -59,7 +59,7 @@ impl Lease {
             let address = self.host.address(remaining).await?;
             let agent = AgentEndpoint {
                 address,
-                token: self.host.token(),
+                access: AgentAccess::Token(self.host.token()),
                 generation: Some(self.generation),
             };
             let ready = tokio::select! {
@@ -119,7 +119,7 @@ impl Lease {
         let address = address.map_err(|error| AgentError::Unreachable(error.to_string()))?;
         Ok(AgentEndpoint {
             address,
-            token: self.host.token(),
+            access: AgentAccess::Token(self.host.token()),
             generation: Some(self.generation),
         })
     }

@@ -22,12 +22,13 @@
 
 mod agent_client;
 mod host;
+mod host_connector;
 mod lease;
 mod local;
 pub mod registered;
 mod replay_client;
 
-pub use agent_client::{AgentClient, AgentEndpoint, AgentError, GENERATION};
+pub use agent_client::{AgentAccess, AgentClient, AgentEndpoint, AgentError, GENERATION};
 pub use host::{Host, HostController, HostError, HostState};
 pub use lease::Lease;
 pub use local::{

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use secrecy::SecretString;
 
-use super::agent_client::{AgentClient, AgentEndpoint, AgentError};
+use super::agent_client::{AgentAccess, AgentClient, AgentEndpoint, AgentError};
 use crate::api::{ids::ReplayId, replays::Replay};
 
 /// The timeout of listing and discarding recordings, and of the head of a download.
@@ -82,7 +82,7 @@ impl ReplayClient {
     fn agent(&self) -> AgentEndpoint<'_> {
         AgentEndpoint {
             address: self.address,
-            token: &self.token,
+            access: AgentAccess::Token(&self.token),
             generation: Some(self.generation),
         }
     }

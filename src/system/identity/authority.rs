@@ -154,7 +154,7 @@ impl Authority {
         Ok(())
     }
 
-    fn issue(
+    pub(super) fn issue(
         &self,
         key: &impl PublicKeyData,
         name: &str,

@@ -5,11 +5,13 @@
 //! - [`HostPublicKey`]: its public part, which identifies the host for control.
 //! - [`Authority`]: control's certificate authority. It certifies hosts and control itself, each
 //!   for one direction of TLS.
+//! - `tls`: the TLS settings of hosts and of control.
 //! - [`HostTokens`]: verifies tokens with which a host proves that it has its private key.
 
 mod authority;
 mod host_key;
 mod host_token;
+mod tls;
 
 pub use authority::{Authority, CertificateRequest, IssuedCertificate};
 pub use host_key::{HostKey, HostPublicKey};
@@ -26,6 +28,8 @@ pub enum HostIdentityError {
     InvalidRequest,
     #[error("not a PEM-encoded private key and the certificate of its authority: {0}")]
     InvalidAuthority(String),
+    #[error("not a PEM-encoded certificate of this key")]
+    InvalidCertificate,
     #[error("cannot create a certificate: {0}")]
     Create(rcgen::Error),
 }

@@ -133,6 +133,7 @@ mod tests {
             .unwrap();
         let authority = Authority::from_pem(&Authority::generate().unwrap()).unwrap();
         let hosts = RegisteredHosts::new(store.clone(), tokens, authority, HEARTBEAT);
+        let hosts = hosts.unwrap();
         let request = serde_json::json!({
             "address": "10.0.0.7:10001",
             "boot_id": "first",

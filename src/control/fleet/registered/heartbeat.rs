@@ -26,14 +26,29 @@ impl RegisteredHosts {
         row.filter(is_own).ok_or(FleetError::InvalidHostToken)
     }
 
+    /// Returns whether control reaches a host that starts. Its address may be wrong, or that of
+    /// another machine.
+    async fn is_confirmed(&self, row: &RegisteredHostRow) -> bool {
+        if row.life.state != State::Starting {
+            return true;
+        }
+        let reached = self.check_reachable(row).await;
+        if let Err(error) = &reached {
+            let address = row.machine.address;
+            tracing::warn!(host = %row.id, %address, %error, "cannot reach a host that has started");
+        }
+        reached.is_ok()
+    }
+
     /// Records a heartbeat of a host. Returns the host as it is afterwards.
     pub async fn heartbeat(
         &self,
         mut row: RegisteredHostRow,
         report: &HostHeartbeat,
     ) -> Result<RegisteredHostRow, FleetError> {
+        let is_ready = report.ready && self.is_confirmed(&row).await;
         for _ in 0..MAX_ATTEMPTS {
-            let next = after_report(&row.life, &row.machine.boot_id, report);
+            let next = after_report(&row.life, &row.machine.boot_id, report, is_ready);
             let machine = HostMachine {
                 boot_id: report.boot_id.as_str().to_owned(),
                 ..row.machine.clone()
@@ -60,13 +75,18 @@ impl RegisteredHosts {
 }
 
 /// Returns the life of a host after it has reported. `boot_id` is the one that control knows.
-fn after_report(life: &HostLife, boot_id: &str, report: &HostHeartbeat) -> HostLife {
+fn after_report(
+    life: &HostLife,
+    boot_id: &str,
+    report: &HostHeartbeat,
+    is_ready: bool,
+) -> HostLife {
     let generation = report.generation.get();
     if boot_id != report.boot_id.as_str() {
         return without_session(life);
     }
     match life.state {
-        State::Starting if report.ready => {
+        State::Starting if is_ready => {
             let started = life.apply(Event::Started { generation });
             started.map_or_else(|_| life.clone(), |(next, _)| next)
         }
@@ -83,9 +103,9 @@ mod tests {
 
     const BOOT_ID: &str = "first";
 
-    fn report(boot_id: &str, generation: u64, ready: bool) -> HostHeartbeat {
+    fn report(boot_id: &str, generation: u64) -> HostHeartbeat {
         let report = serde_json::json!({
-            "boot_id": boot_id, "generation": generation, "ready": ready,
+            "boot_id": boot_id, "generation": generation, "ready": true,
         });
         deserr::deserialize::<_, _, deserr::errors::JsonError>(report).unwrap()
     }
@@ -111,7 +131,7 @@ mod tests {
             (State::Retiring, 2),
         ] {
             let before = life(state, 2);
-            let after = after_report(&before, BOOT_ID, &report(BOOT_ID, generation, true));
+            let after = after_report(&before, BOOT_ID, &report(BOOT_ID, generation), true);
             assert_eq!(after, before);
         }
     }
@@ -119,15 +139,15 @@ mod tests {
     #[test]
     fn host_is_started_once_its_browser_responds() {
         let starting = life(State::Starting, 0);
-        let waiting = after_report(&starting, BOOT_ID, &report(BOOT_ID, 7, false));
+        let waiting = after_report(&starting, BOOT_ID, &report(BOOT_ID, 7), false);
         assert_eq!(waiting, starting);
-        let started = after_report(&starting, BOOT_ID, &report(BOOT_ID, 7, true));
+        let started = after_report(&starting, BOOT_ID, &report(BOOT_ID, 7), true);
         assert_eq!(started, life(State::Ready, 7));
         let draining = HostLife {
             is_draining: true,
             ..starting
         };
-        let started = after_report(&draining, BOOT_ID, &report(BOOT_ID, 7, true));
+        let started = after_report(&draining, BOOT_ID, &report(BOOT_ID, 7), true);
         assert_eq!(started.state, State::Retiring);
     }
 
@@ -142,11 +162,11 @@ mod tests {
             (State::Leased, BOOT_ID, 3),
             (State::Ready, BOOT_ID, 3),
         ] {
-            let after = after_report(&life(state, 2), BOOT_ID, &report(boot_id, generation, true));
+            let after = after_report(&life(state, 2), BOOT_ID, &report(boot_id, generation), true);
             assert_eq!(after, life(State::Recycling, 2), "{state:?} {boot_id}");
         }
         for state in [State::Starting, State::Recycling, State::Retiring] {
-            let after = after_report(&life(state, 2), BOOT_ID, &report("second", 1, true));
+            let after = after_report(&life(state, 2), BOOT_ID, &report("second", 1), true);
             assert_eq!(after, life(state, 2));
         }
     }

@@ -8,6 +8,7 @@ use super::join_tokens::{JoinTokenError, JoinTokens};
 use crate::{
     api::ids::HostId,
     control::{
+        fleet::{AgentAccess, AgentClient, AgentEndpoint, AgentError},
         hosts::state::{Event, HostLife, State},
         store::{RegisteredHostRow, Store, StoreError},
     },
@@ -16,6 +17,10 @@ use crate::{
 
 /// The most attempts of a change while others change the same host.
 pub(super) const MAX_ATTEMPTS: usize = 10;
+
+/// The time in which the agent of a host that starts must respond. Less than its agent waits for
+/// the answer to a heartbeat.
+const REACH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why an operation on registered hosts failed.
 #[derive(Debug, thiserror::Error)]
@@ -49,27 +54,43 @@ pub struct RegisteredHosts {
     pub(super) host_tokens: HostTokens,
     pub(super) authority: Arc<Authority>,
     pub(super) heartbeat_interval: Duration,
+    /// Presents control's certificate.
+    pub(super) client: AgentClient,
 }
 
 impl RegisteredHosts {
+    /// Returns the service, with a new certificate of control.
     pub fn new(
         store: Store,
         join_tokens: JoinTokens,
         authority: Authority,
         heartbeat_interval: Duration,
-    ) -> RegisteredHosts {
-        RegisteredHosts {
+    ) -> Result<RegisteredHosts, HostIdentityError> {
+        let tls = authority.client_config(Utc::now())?;
+        Ok(RegisteredHosts {
+            client: AgentClient::for_registered_hosts(tls),
             store,
             join_tokens,
             host_tokens: HostTokens::default(),
             authority: Arc::new(authority),
             heartbeat_interval,
-        }
+        })
     }
 
     /// Returns the time between two heartbeats of a host.
     pub fn heartbeat_interval(&self) -> Duration {
         self.heartbeat_interval
+    }
+
+    /// Checks that control reaches the agent of a host at its address, and that its browser
+    /// responds.
+    pub(super) async fn check_reachable(&self, row: &RegisteredHostRow) -> Result<(), AgentError> {
+        let endpoint = AgentEndpoint {
+            address: row.machine.address,
+            access: AgentAccess::Certificate(&row.id),
+            generation: None,
+        };
+        self.client.wait_ready(endpoint, REACH_TIMEOUT).await
     }
 
     /// Lists hosts, newest first, with one more than the limit if there are more.

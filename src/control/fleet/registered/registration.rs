@@ -79,7 +79,11 @@ impl RegisteredHosts {
             Registrant::Host(row) if row.public_key == *key => self.renew(*row, &machine).await?,
             Registrant::Host(_) => return Err(FleetError::ForeignKey),
         };
-        let (name, now) = (host_name(&host), Utc::now());
+        let random = host
+            .as_str()
+            .split_once('_')
+            .map_or("", |(_, random)| random);
+        let (name, now) = (certificate_name(random), Utc::now());
         let issued =
             self.authority
                 .issue_server(&certificate_request, &name, now, CERTIFICATE_LIFETIME);
@@ -146,8 +150,7 @@ impl RegisteredHosts {
     }
 }
 
-/// Returns the name of a host in its certificate.
-pub(super) fn host_name(id: &HostId) -> String {
-    let random = id.as_str().split_once('_').map_or("", |(_, random)| random);
+/// Returns the name in the certificate of the host whose id has that random part.
+pub(in crate::control::fleet) fn certificate_name(random: &str) -> String {
     format!("{random}.{HOST_DOMAIN}")
 }

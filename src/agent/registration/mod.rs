@@ -1,0 +1,227 @@
+//! The registration of the agent at control, as a host of its fleet.
+//!
+//! ```text
+//! start ──▶ register ──▶ TLS settings ──▶ heartbeats ──▶ register again: the certificate is half
+//!              ▲  │ refused: back-off                    expired, or control does not know the
+//!              └──┘                                      host any more
+//! ```
+//!
+//! The agent creates a key pair in its state directory, once. It registers with a join token, and
+//! from then on with a token that is signed with its key.
+
+mod control_client;
+mod key_file;
+mod machine;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use http::StatusCode;
+use rustls::ServerConfig;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tokio::{sync::watch, time::sleep};
+
+use self::control_client::{ControlClient, ControlRequestError};
+use super::{AgentError, sessions::Sessions, settings::ControlConfig, state_dir::StateDir};
+use crate::{
+    api::{
+        fleet::{HeartbeatAnswer, HostAddress, HostRegistration},
+        ids::HostId,
+    },
+    backoff::Backoff,
+    shutdown::Shutdown,
+    system::{
+        identity::{HostIdentityError, HostKey, TokenAudience},
+        process::boot::BootTime,
+    },
+};
+
+/// The first and the longest delay before a failed request is repeated.
+const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// The delay between two heartbeats until the browser responds.
+const START_DELAY: Duration = Duration::from_secs(1);
+
+/// The TLS settings of the agent's server. `None` until control has issued a certificate.
+type ServerTls = Option<Arc<ServerConfig>>;
+
+/// Why a registration or a heartbeat failed.
+#[derive(Debug, thiserror::Error)]
+enum RegistrationError {
+    #[error(transparent)]
+    Control(#[from] ControlRequestError),
+    #[error(transparent)]
+    Identity(#[from] HostIdentityError),
+}
+
+impl RegistrationError {
+    /// Returns whether control did not accept the credential.
+    fn is_unauthorized(&self) -> bool {
+        let unauthorized = StatusCode::UNAUTHORIZED;
+        matches!(self, Self::Control(ControlRequestError::Rejected { status, .. }) if *status == unauthorized)
+    }
+}
+
+/// The task that registers the agent and reports to control.
+pub(super) struct Registration {
+    client: ControlClient,
+    key: HostKey,
+    /// Whether control cannot know the key yet.
+    is_new_key: bool,
+    join_token: Option<SecretString>,
+    address: SocketAddr,
+    boot_id: String,
+    capabilities: Value,
+    sessions: Sessions,
+    tls: watch::Sender<ServerTls>,
+}
+
+/// A successful registration.
+struct CurrentRegistration {
+    host: HostId,
+    heartbeat_interval: Duration,
+    renew_at: DateTime<Utc>,
+}
+
+impl Registration {
+    /// Reads the key of the host, creates it if there is none, and registers in the background
+    /// until shutdown. `listen` is the address that the agent listens on.
+    ///
+    /// # Errors
+    /// Fails if the key or the properties of the machine cannot be read.
+    pub(super) fn start(
+        config: ControlConfig,
+        state_dir: &StateDir,
+        listen: SocketAddr,
+        is_headless: bool,
+        sessions: Sessions,
+        shutdown: &Shutdown,
+    ) -> Result<watch::Receiver<ServerTls>, AgentError> {
+        let (key, is_new_key) = key_file::open(state_dir)?;
+        let (tls, settings) = watch::channel(None);
+        let registration = Registration {
+            client: ControlClient::new(&config.url)?,
+            key,
+            is_new_key,
+            join_token: config.join_token,
+            address: config.advertised.map_or(listen, HostAddress::get),
+            boot_id: BootTime::now()?.boot_id,
+            capabilities: machine::capabilities(is_headless)?,
+            sessions,
+            tls,
+        };
+        let stop = shutdown.clone();
+        shutdown.spawn(async move {
+            tokio::select! {
+                () = registration.run() => {}
+                () = stop.requested() => {}
+            }
+        });
+        Ok(settings)
+    }
+
+    /// Registers and reports for ever.
+    async fn run(mut self) {
+        let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
+        loop {
+            match self.register().await {
+                Ok(registered) => {
+                    delays.reset();
+                    tracing::info!(host = %registered.host, "registered at control");
+                    self.report(&registered).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot register at control");
+                    sleep(delays.next_delay()).await;
+                }
+            }
+        }
+    }
+
+    /// Registers with the own key or with the join token, the more promising one first.
+    async fn register(&mut self) -> Result<CurrentRegistration, RegistrationError> {
+        let own = self.key.token(TokenAudience::Registration)?;
+        let own = Some(SecretString::from(own));
+        let credentials = match self.is_new_key {
+            true => [self.join_token.clone(), own],
+            false => [own, self.join_token.clone()],
+        };
+        let mut refusal = None;
+        for credential in credentials.into_iter().flatten() {
+            match self.register_with(&credential).await {
+                Err(error) if error.is_unauthorized() => {
+                    refusal.get_or_insert(error);
+                }
+                registered => return registered,
+            }
+        }
+        // One of them was tried, and the first is the more promising one.
+        Err(refusal.unwrap_or(HostIdentityError::InvalidPrivateKey.into()))
+    }
+
+    async fn register_with(
+        &mut self,
+        credential: &SecretString,
+    ) -> Result<CurrentRegistration, RegistrationError> {
+        let request = json!({
+            "address": self.address.to_string(),
+            "boot_id": self.boot_id,
+            "certificate_request": self.key.certificate_request()?,
+            "capabilities": self.capabilities,
+            "version": env!("CARGO_PKG_VERSION"),
+        });
+        let path = "/fleet/hosts";
+        let answer: HostRegistration = self.client.post(path, credential, &request).await?;
+        let tls = self
+            .key
+            .server_config(&answer.certificate, &answer.ca_certificate)?;
+        self.tls.send_replace(Some(Arc::new(tls)));
+        self.is_new_key = false;
+        let now = Utc::now();
+        Ok(CurrentRegistration {
+            host: answer.host_id,
+            heartbeat_interval: Duration::from_secs(answer.heartbeat_interval_seconds.max(1)),
+            renew_at: now + (answer.certificate_expires_at.0 - now) / 2,
+        })
+    }
+
+    /// Sends heartbeats until the host has to register again.
+    async fn report(&self, registered: &CurrentRegistration) {
+        let interval = registered.heartbeat_interval;
+        let mut delays = Backoff::new(RETRY_DELAY.0.min(interval), interval);
+        while Utc::now() < registered.renew_at {
+            let is_ready = self.sessions.is_ready();
+            let delay = match self.send_heartbeat(&registered.host, is_ready).await {
+                Ok(_) if !is_ready => START_DELAY.min(interval),
+                Ok(answer) => {
+                    delays.reset();
+                    Duration::from_secs(answer.heartbeat_interval_seconds.max(1))
+                }
+                Err(error) if error.is_unauthorized() => {
+                    tracing::warn!(%error, "control does not know this host any more");
+                    return sleep(delays.next_delay()).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot send a heartbeat");
+                    delays.next_delay()
+                }
+            };
+            sleep(delay).await;
+        }
+    }
+
+    async fn send_heartbeat(
+        &self,
+        host: &HostId,
+        is_ready: bool,
+    ) -> Result<HeartbeatAnswer, RegistrationError> {
+        let report = json!({
+            "boot_id": self.boot_id,
+            "generation": self.sessions.status().generation,
+            "ready": is_ready,
+        });
+        let token = SecretString::from(self.key.token(TokenAudience::Heartbeat)?);
+        let path = format!("/fleet/hosts/{host}/heartbeat");
+        Ok(self.client.post(&path, &token, &report).await?)
+    }
+}

@@ -1,0 +1,130 @@
+//! The options of an agent that registers itself at control.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use secrecy::SecretString;
+use url::{Host, Url};
+
+use super::SettingsErrors;
+use crate::{api::fleet::HostAddress, token_setting};
+
+/// The variable with the join token.
+const JOIN_TOKEN: &str = "BERTH_AGENT_JOIN_TOKEN";
+
+/// The options of an agent that registers itself at control.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ControlSettings {
+    /// Base URL of the control server at which the agent registers itself; it serves with TLS then,
+    /// and only this control server
+    #[arg(long, env = "BERTH_AGENT_CONTROL_URL", value_name = "URL")]
+    pub control_url: Option<String>,
+
+    /// File with a join token, readable by its owner only; alternative: the variable
+    /// BERTH_AGENT_JOIN_TOKEN
+    #[arg(long, env = "BERTH_AGENT_JOIN_TOKEN_FILE", value_name = "FILE")]
+    pub join_token_file: Option<PathBuf>,
+
+    /// IP address and port at which control reaches the agent [default: that of --listen]
+    #[arg(long, env = "BERTH_AGENT_ADVERTISE", value_name = "ADDR:PORT")]
+    pub advertise: Option<String>,
+
+    /// Permit an http URL of another machine as --control-url
+    #[arg(long, env = "BERTH_AGENT_ALLOW_PLAIN_HTTP")]
+    pub allow_plain_http: bool,
+}
+
+/// The checked options of an agent that registers itself.
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    pub url: Url,
+    pub join_token: Option<SecretString>,
+    /// `None` for the address that the agent listens on.
+    pub advertised: Option<HostAddress>,
+}
+
+impl ControlSettings {
+    /// Checks the options. Returns `None` if the agent does not register itself.
+    pub(super) fn resolve(
+        &self,
+        listen: Option<SocketAddr>,
+        errors: &mut SettingsErrors,
+    ) -> Option<ControlConfig> {
+        let Some(url) = &self.control_url else {
+            self.reject_unused(errors);
+            return None;
+        };
+        let url = errors.collect("control-url", self.parse_url(url));
+        let join_token = errors.collect("join-token-file", read(self.join_token_file.as_deref()));
+        let advertised = self.advertise.as_deref().map(str::parse).transpose();
+        let advertised = errors.collect("advertise", advertised).flatten();
+        if let Some(listen) = listen
+            && advertised.is_none()
+            && listen.ip().is_unspecified()
+        {
+            let message = format!("control cannot connect to {listen}: set its address");
+            errors.add("advertise", message);
+        }
+        Some(ControlConfig {
+            url: url?,
+            join_token: join_token.flatten(),
+            advertised,
+        })
+    }
+
+    fn reject_unused(&self, errors: &mut SettingsErrors) {
+        for (option, is_set) in [
+            ("join-token-file", self.join_token_file.is_some()),
+            ("advertise", self.advertise.is_some()),
+        ] {
+            if is_set {
+                errors.add(option, "has no effect without --control-url".to_owned());
+            }
+        }
+    }
+
+    fn parse_url(&self, text: &str) -> Result<Url, String> {
+        let url: Url = text
+            .parse()
+            .map_err(|error| format!("is not a URL: {error}"))?;
+        let is_plain = url.scheme() == "http";
+        if !is_plain && url.scheme() != "https" || url.host().is_none() {
+            return Err("must be an https or http URL".to_owned());
+        }
+        if url.query().is_some()
+            || url.fragment().is_some()
+            || !url.username().is_empty()
+            || url.password().is_some()
+        {
+            return Err("must have no user, password, query or fragment".to_owned());
+        }
+        if is_plain && !self.allow_plain_http && !is_this_machine(&url) {
+            return Err(
+                "must be https: others on the network could read the join token; \
+                 --allow-plain-http permits http"
+                    .to_owned(),
+            );
+        }
+        Ok(url)
+    }
+}
+
+fn is_this_machine(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+/// Reads the join token from its file, or from [`JOIN_TOKEN`]. Returns `None` if there is neither.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an option would show the token in the list of processes"
+)]
+fn read(file: Option<&Path>) -> Result<Option<SecretString>, String> {
+    token_setting::read(file, (JOIN_TOKEN, std::env::var(JOIN_TOKEN).ok()))
+}
