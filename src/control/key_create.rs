@@ -6,7 +6,7 @@ use secrecy::SecretString;
 use super::{
     ControlError,
     keys::{ApiKeys, KeyError},
-    open_store, secret_token,
+    local_replays, open_store, secret_token,
     settings::{DatabaseSettings, SettingsError, StateSettings},
     state_dir::StateDir,
     store::{ApiKeyRow, ProjectRow, Store, StoreError},
@@ -62,7 +62,7 @@ pub async fn create(options: &KeyCreate) -> Result<CreatedKey, KeyCreateError> {
     let database = options.database.check().map_err(SettingsError::from);
     let database = database.map_err(ControlError::Settings)?;
     let state_dir = StateDir::open(&path).map_err(ControlError::StateDir)?;
-    let store = open_store(&state_dir, &database).await?;
+    let store = open_store(&state_dir, &database, local_replays(&state_dir)).await?;
     let created = create_in(&store, options).await;
     store.close().await?;
     created

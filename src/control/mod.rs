@@ -70,7 +70,7 @@ pub mod store;
 pub mod trusted_proxies;
 
 use audit::AuditLog;
-use blobs::BlobStore;
+use blobs::{BlobError, BlobStore, OpenS3Error, settings::BlobConfig};
 use browsers::Browsers;
 use caller_limits::CallerLimits;
 use fleet::{
@@ -128,13 +128,17 @@ pub enum ControlError {
     #[error(transparent)]
     Displaced(#[from] Displaced),
     #[error(
-        "the database {database} is empty, but {replays} contains replays; restore the database from a backup, or move that directory away to start without them"
+        "the database {database} is empty, but {replays} contains replays; restore the database from a backup, or move them away to start without them"
     )]
     DatabaseLost { database: String, replays: String },
     #[error(transparent)]
     FleetAuthority(#[from] AuthorityError),
     #[error("cannot open the blob store: {0}")]
-    Blobs(io::Error),
+    OpenDirectory(io::Error),
+    #[error("cannot open the blob store {0}")]
+    OpenBucket(#[from] OpenS3Error),
+    #[error("cannot use the {0}")]
+    Blobs(#[from] BlobError),
     #[error("cannot recover the replays of an earlier run: {0}")]
     Replays(#[from] ReplayError),
     #[error("cannot listen on {address}: {source}")]
@@ -227,26 +231,52 @@ pub struct Started {
 type ProcessLockTask = JoinHandle<Result<ProcessLock, Displaced>>;
 
 /// Opens and migrates the database. Creates the default project on first use. Refuses an empty
-/// database beside the replays of an earlier one.
+/// database beside the replays of an earlier one, of which `replays` is the place.
 pub async fn open_store(
     state_dir: &StateDir,
     database: &DatabaseConfig,
+    replays: Option<String>,
 ) -> Result<Store, ControlError> {
     let (store, _) = database::migrate_store(state_dir, database).await?;
     let unused = state_dir.database();
     if matches!(database, DatabaseConfig::Postgres(_)) && unused.exists() {
         tracing::warn!(file = %unused.display(), "not used: control uses PostgreSQL");
     }
-    let replays = state_dir.blobs().join(replays::BLOB_PREFIX);
-    let has_replays = fs::read_dir(&replays).is_ok_and(|mut entries| entries.next().is_some());
-    if has_replays && store.is_empty().await? {
-        return Err(ControlError::DatabaseLost {
-            database: store.name().to_owned(),
-            replays: replays.display().to_string(),
-        });
+    if let Some(replays) = replays
+        && store.is_empty().await?
+    {
+        let database = store.name().to_owned();
+        return Err(ControlError::DatabaseLost { database, replays });
     }
     store.default_project(DEFAULT_PROJECT, Utc::now()).await?;
     Ok(store)
+}
+
+/// Returns the directory of the replays if it contains any.
+fn local_replays(state_dir: &StateDir) -> Option<String> {
+    let replays = state_dir.blobs().join(replays::BLOB_PREFIX);
+    let has_any = fs::read_dir(&replays).is_ok_and(|mut entries| entries.next().is_some());
+    has_any.then(|| replays.display().to_string())
+}
+
+/// Opens the blob store. Returns with it the place of its replays if it contains any.
+async fn open_blobs(
+    state_dir: &StateDir,
+    config: &BlobConfig,
+) -> Result<(BlobStore, Option<String>), ControlError> {
+    match config {
+        BlobConfig::Directory => {
+            let blobs = BlobStore::open_local(&state_dir.blobs(), replays::is_blob_key);
+            let blobs = blobs.map_err(ControlError::OpenDirectory)?;
+            Ok((blobs, local_replays(state_dir)))
+        }
+        BlobConfig::S3(config) => {
+            let blobs = BlobStore::open_s3(config, state_dir.uploads()).await?;
+            let has_any = blobs.has_any(replays::BLOB_PREFIX).await?;
+            let place = has_any.then(|| blobs.to_string());
+            Ok((blobs, place))
+        }
+    }
 }
 
 /// Returns the OpenAPI document of control. It includes the session routes of `agent`, which are
@@ -273,11 +303,10 @@ pub async fn start(
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|source| ControlError::Listen { address, source })?;
     let address = listener.local_addr().map_err(ControlError::Serve)?;
-    let store = open_store(&state_dir, &config.database).await?;
+    let (blobs, stored_replays) = open_blobs(&state_dir, &config.blobs).await?;
+    let store = open_store(&state_dir, &config.database, stored_replays).await?;
     let process_lock = lock_database(&store, &config, &state_dir, &shutdown).await?;
     let fleet = LocalFleet::new(config.fleet.clone(), &state_dir, shutdown.clone());
-    let blobs = BlobStore::open_local(&state_dir.blobs(), replays::is_blob_key);
-    let blobs = blobs.map_err(ControlError::Blobs)?;
     let orphaned = state_dir.orphaned_recordings();
     let quota = config.replay_quota;
     let replays = Replays::new(store.clone(), blobs, orphaned, quota, shutdown.clone());

@@ -83,8 +83,10 @@ impl Purge {
         }
     }
 
-    /// Deletes what has expired at `now`, unless purges are suspended.
+    /// Deletes what has expired at `now`, unless purges are suspended. Removes what interrupted
+    /// uploads left in any case.
     pub async fn pass(&self, now: ClockReading) {
+        self.replays.abort_interrupted_uploads().await;
         let clock = match self.store.purge_clock().await {
             Ok(last) => advance(last.as_ref(), now),
             Err(error) => {

@@ -12,6 +12,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use super::{
+    blobs::settings::{BlobConfig, BlobSettings, BlobSettingsError},
     caller_limits::CallerQuota,
     fleet::registered::{RegisteredFleetConfig, RegisteredFleetSettings},
     purge::Retention,
@@ -47,6 +48,9 @@ pub struct Settings {
 
     #[command(flatten)]
     pub database: DatabaseSettings,
+
+    #[command(flatten)]
+    pub blobs: BlobSettings,
 
     /// Base URL at which clients reach this server [default: from the Host header]
     #[arg(long, env = "BERTH_PUBLIC_URL", value_name = "URL")]
@@ -221,6 +225,7 @@ pub struct Config {
     /// Not validated; it may not exist yet.
     pub state_dir: PathBuf,
     pub database: DatabaseConfig,
+    pub blobs: BlobConfig,
     pub public_url: Option<Url>,
     pub shutdown_grace_period: Duration,
     pub retention: Retention,
@@ -281,6 +286,8 @@ pub enum SettingsError {
     FleetAuthority(String),
     #[error(transparent)]
     Database(#[from] DatabaseSettingsError),
+    #[error(transparent)]
+    Blobs(#[from] BlobSettingsError),
     #[error("--{option}: {path} is not a file")]
     NoFile { option: &'static str, path: String },
     #[error("--chromium-flag: {}", .0.join("; "))]
@@ -345,6 +352,7 @@ impl Settings {
             listen: self.listen,
             state_dir: self.state.path()?,
             database: self.database.check()?,
+            blobs: self.blobs.check()?,
             public_url: self.public_url.clone(),
             shutdown_grace_period,
             retention: Retention {

@@ -92,7 +92,12 @@ impl StateDir {
             .map_err(|source| io_error(&absolute, source))?;
         make_private(&absolute)?;
         let state_dir = StateDir { root: absolute };
-        for directory in [state_dir.blobs(), state_dir.orphaned_recordings()] {
+        let directories = [
+            state_dir.blobs(),
+            state_dir.uploads(),
+            state_dir.orphaned_recordings(),
+        ];
+        for directory in directories {
             create_private(&directory)?;
         }
         Ok(state_dir)
@@ -149,6 +154,11 @@ impl StateDir {
     /// Returns the directory of the blob store.
     pub fn blobs(&self) -> PathBuf {
         self.root.join("blobs")
+    }
+
+    /// Returns the directory of the records of uploads in progress to a bucket.
+    pub fn uploads(&self) -> PathBuf {
+        self.root.join("uploads")
     }
 
     /// Returns the directory for recordings that stopped hosts left behind, with one directory for

@@ -1,6 +1,7 @@
 //! Behaviour across routes, processes and restarts.
 
 mod agent_recovers;
+mod blob_store;
 mod caller_limits;
 mod canary;
 mod cdp_clients;
@@ -29,6 +30,7 @@ mod readme;
 mod registered_agents;
 mod replay_storage;
 mod replays;
+mod replays_in_bucket;
 mod request_bodies;
 mod script_policy;
 mod script_user;

@@ -11,8 +11,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    dev::{Answer, Dev},
+    dev::{Answer, Dev, State},
     fleet_host::{join_token, register, registration},
+    replays::add_finished,
+    s3::{self, S3Server},
     wait::until,
 };
 
@@ -47,15 +49,16 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
     let metrics_file = token_directory.path().join("metrics-token");
     fs::write(&metrics_file, METRICS_TOKEN).unwrap();
     fs::set_permissions(&metrics_file, fs::Permissions::from_mode(0o600)).unwrap();
-    let dev = Dev::with(&[
+    let mut s3 = S3Server::start().await;
+    let options = [
         "--metrics-token-file",
         metrics_file.to_str().unwrap(),
         "--log",
         "trace,hyper=info,sqlx=debug",
         "--log-format",
         "json",
-    ])
-    .await;
+    ];
+    let dev = Dev::start_with_variables(State::new(), &options, s3.variables()).await;
     let made = dev
         .post("/org/api_keys", json!({"name": "made"}))
         .await
@@ -119,6 +122,7 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
     let authority = fs::read_to_string(dev.state_dir().join("fleet-ca.pem")).unwrap();
     let authority_key = authority.lines().nth(1).unwrap();
     responses.extend(search_audit_log(&dev, &jwt).await);
+    responses.push(use_blob_store(&dev, &mut s3).await);
     for credential in [&dev.api_key, METRICS_TOKEN] {
         let metrics = dev.anonymous(Method::GET, "/metrics");
         let metrics = metrics.bearer_auth(credential).send().await.unwrap();
@@ -140,6 +144,9 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
         secret("the live view's token", &live),
         secret("the read-only live view's token", &view),
         secret("the metrics token", METRICS_TOKEN),
+        secret("the id of the blob store's key", s3::ACCESS_KEY_ID),
+        secret("the blob store's key", s3::SECRET_ACCESS_KEY),
+        secret("the blob store's session token", s3::SESSION_TOKEN),
         secret("the agent's token", agent_token.trim()),
         secret("the signing secret", session_secret.trim()),
         secret("a join token", &join_token),
@@ -250,6 +257,25 @@ async fn join_fleet(dev: &Dev, join_token: &str, responses: &mut Vec<String>) ->
         responses.push(dev.get(path).await.body.to_string());
     }
     host_token
+}
+
+/// Stores a replay in the bucket, reads it, and fails to after the end of the service. Returns the
+/// error.
+async fn use_blob_store(dev: &Dev, s3: &mut S3Server) -> String {
+    let browser = dev.browser(json!({})).await;
+    let replay = add_finished(dev, &browser, b"recorded");
+    let base = format!("/browsers/{}", text(&browser["session_id"]));
+    assert_eq!(dev.delete(&base).await.status, 204);
+    let path = format!("{base}/replays/{replay}");
+    until("the replay in the bucket", async || {
+        let file = dev.request(Method::GET, &path).send().await.unwrap();
+        (file.text().await.unwrap() == "recorded").then_some(())
+    })
+    .await;
+    s3.kill().await;
+    let failed = dev.get(&path).await;
+    failed.assert_error(503, "unavailable");
+    failed.body.to_string()
 }
 
 /// Plants a key and a token in the path and headers of requests, and returns the audit log with

@@ -89,9 +89,17 @@ impl Dev {
 
     /// Starts with a variable in the environment of the server.
     pub async fn start_with_variable(name: &str, value: &str) -> Dev {
-        let state = State::new();
-        let mut command = command(&state.path(), &[]);
-        command.envs(state.variables()).env(name, value);
+        Dev::start_with_variables(State::new(), &[], vec![(name, value.to_owned())]).await
+    }
+
+    /// Starts with variables in the environment of the server.
+    pub async fn start_with_variables(
+        state: State,
+        options: &[&str],
+        variables: Vec<(&str, String)>,
+    ) -> Dev {
+        let mut command = command(&state.path(), options);
+        command.envs(state.variables()).envs(variables);
         Dev::run(state, command).await
     }
 
@@ -376,7 +384,8 @@ pub fn berth(arguments: &[&str]) -> Command {
 fn without_settings(program: &str) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null());
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BERTH_")) {
+    let is_setting = |name: &str| name.starts_with("BERTH_") || name.starts_with("AWS_");
+    for (name, _) in std::env::vars().filter(|(name, _)| is_setting(name)) {
         command.env_remove(name);
     }
     command.env_remove("PULSE_SERVER");

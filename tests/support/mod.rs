@@ -16,6 +16,7 @@ pub mod python;
 pub mod recorder;
 pub mod replays;
 pub mod requests;
+pub mod s3;
 pub mod screen;
 pub mod script_worker;
 pub mod scripts;

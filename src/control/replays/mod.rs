@@ -66,6 +66,11 @@ pub enum ReplayError {
     Blob(BlobError),
     #[error("cannot access orphaned recordings: {0}")]
     Orphaned(#[from] io::Error),
+    /// Otherwise all of them would be recorded as lost for ever.
+    #[error(
+        "{blobs} has none of the {count} replays of the database; select the blob store that has them, or copy them to this one"
+    )]
+    WrongBlobStore { blobs: String, count: usize },
 }
 
 impl From<BlobError> for ReplayError {
@@ -281,7 +286,8 @@ impl Replays {
     }
 
     /// Reconciles the rows with the blob store after an earlier run, and starts to take over
-    /// orphaned recordings in the background. Must run before the first request.
+    /// orphaned recordings in the background. Must run before the first request. Refuses a blob
+    /// store that has no file of any stored replay.
     ///
     /// Blobs without a row stay: the database may be older than they are, because it was damaged or
     /// restored from a backup. [`Self::delete_older_than`] deletes them.
@@ -290,7 +296,7 @@ impl Replays {
         let mut expected: Vec<String> =
             store.stored_replays().await?.iter().map(blob_key).collect();
         expected.sort_unstable();
-        let mut unrecorded = 0_u64;
+        let (count, mut unrecorded) = (expected.len(), 0_u64);
         for blob in blobs.list(BLOB_PREFIX).await? {
             match expected.binary_search(&blob) {
                 Ok(position) => {
@@ -308,6 +314,10 @@ impl Replays {
                 "the blob store has replays that the database does not have; they are kept for the retention period of replays"
             );
         }
+        if count > 0 && expected.len() == count {
+            let blobs = blobs.to_string();
+            return Err(ReplayError::WrongBlobStore { blobs, count });
+        }
         for missing in expected {
             tracing::error!(blob = missing, "the file of a stored replay is missing");
             if let Some(id) = replay_id(&missing) {
@@ -324,6 +334,11 @@ impl Replays {
         let recorded = self.delete_recorded(before).await?;
         let unrecorded = self.delete_unrecorded(before).await?;
         Ok(recorded + unrecorded + self.delete_unknown(before).await?)
+    }
+
+    /// Removes what interrupted uploads left in the blob store.
+    pub async fn abort_interrupted_uploads(&self) {
+        self.inner.blobs.abort_interrupted_uploads().await;
     }
 
     /// Deletes the old blobs without a row.

@@ -34,7 +34,7 @@ use crate::{
         (status = 410, body = ErrorBody, description = "The recording is lost"),
         (status = 416, body = ErrorBody, description = "The range is not satisfiable"),
         (status = 502, body = ErrorBody),
-        (status = 503, body = ErrorBody, description = "The browser is restarting"),
+        (status = 503, body = ErrorBody, description = "The browser is restarting, or the replay storage is not available"),
         (status = 504, body = ErrorBody),
     )
 )]

@@ -19,6 +19,7 @@ use crate::{
     },
     control::{
         Control,
+        blobs::BlobError,
         browsers::{BrowserError, KnownBrowser, Session},
         proxy::SessionPath,
         replays::{ReplayError, Replays, state::State as ReplayState},
@@ -40,6 +41,9 @@ const TAG: &str = crate::api::groups::REPLAYS;
 const MAX_RESPONSE: usize = 64 << 10;
 /// `Retry-After` while a replay is being recorded or fetched.
 const RECORDING_RETRY_DELAY: Duration = Duration::from_secs(2);
+
+/// `Retry-After` while the blob store is not available.
+const STORE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The services and the request data that the replay routes share.
 #[derive(FromRequestParts)]
@@ -212,8 +216,13 @@ impl From<ReplayError> for ApiError {
         match error {
             ReplayError::NotFound => ApiError::not_found("no replay with that id"),
             ReplayError::Store(cause) => cause.into(),
+            ReplayError::Blob(BlobError::Remote(cause)) => {
+                tracing::error!(%cause, "blob store not available");
+                ApiError::unavailable("the replay storage is not available", STORE_RETRY_DELAY)
+            }
             ReplayError::Blob(cause) => ApiError::internal(cause),
             ReplayError::Orphaned(cause) => ApiError::internal(cause),
+            cause @ ReplayError::WrongBlobStore { .. } => ApiError::internal(cause),
         }
     }
 }

@@ -1,0 +1,298 @@
+//! Storage for files that outlive their browsers, behind the interface of an object store: a local
+//! directory ([`local`]), or a bucket of an S3-compatible service ([`s3`]).
+
+mod local;
+mod s3;
+pub mod settings;
+
+use std::{
+    fmt, io,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
+use object_store::{
+    GetOptions, GetResultPayload, ObjectStore, ObjectStoreExt, WriteMultipart, path::Path as Key,
+    prefix::PrefixStore,
+};
+use tokio::{
+    fs::File,
+    io::AsyncReadExt,
+    time::{Instant, timeout_at},
+};
+use tokio_util::io::ReaderStream;
+
+use s3::upload::{MAX_UPLOAD_BYTES, PART_BYTES, S3Uploads};
+pub use s3::{OpenS3Error, S3Config};
+
+/// The most parts that are being written while the next one is read.
+const MAX_PENDING_PARTS: usize = 2;
+/// The bytes read from a local file at once: enough for few system calls, and little memory with
+/// many readers.
+const CHUNK: usize = 256 << 10;
+
+/// Why an operation of the store failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    #[error("no such blob")]
+    NotFound,
+    #[error("blob store: {0}")]
+    Local(object_store::Error),
+    /// The service cannot be reached, or refuses a request.
+    #[error("blob store: {0}")]
+    Remote(object_store::Error),
+}
+
+/// Why a blob was not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum PutError<E> {
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+    /// The content ended with an error.
+    #[error("{0}")]
+    Source(E),
+    #[error("received more than {0} bytes")]
+    TooLong(u64),
+    #[error("not received within {0:?}")]
+    Timeout(Duration),
+}
+
+/// The most bytes of a blob, and how long its content may take to arrive.
+#[derive(Debug, Clone, Copy)]
+pub struct PutLimits {
+    pub bytes: u64,
+    pub time: Duration,
+}
+
+/// The blob store. Clones share it.
+#[derive(Clone)]
+pub struct BlobStore {
+    store: Arc<dyn ObjectStore>,
+    place: Place,
+}
+
+/// The place of the blobs.
+#[derive(Clone)]
+enum Place {
+    Directory(PathBuf),
+    Bucket(S3Uploads),
+}
+
+/// Names the store in messages, without credentials.
+impl fmt::Display for BlobStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Directory(directory) => directory.display().fmt(f),
+            Place::Bucket(uploads) => uploads.store_name().fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for BlobStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl BlobStore {
+    /// Opens a store in a local directory, creating it if it is missing.
+    ///
+    /// Removes files that a killed process left incomplete, so no other process may use the
+    /// directory. Other files than those of blobs whose key is `is_own` stay.
+    pub fn open_local(directory: &Path, is_own: fn(&str) -> bool) -> io::Result<BlobStore> {
+        Ok(BlobStore {
+            store: Arc::new(local::open(directory, is_own)?),
+            place: Place::Directory(directory.to_owned()),
+        })
+    }
+
+    /// Opens a store in a bucket, which several processes may use. Uploads in progress are recorded
+    /// in the directory `uploads`, which no other process may use.
+    ///
+    /// # Errors
+    /// Fails if the bucket does not exist, or does not permit an operation of the store.
+    pub async fn open_s3(config: &S3Config, uploads: PathBuf) -> Result<BlobStore, OpenS3Error> {
+        let bucket = s3::open(config).await?;
+        let uploads = S3Uploads::new(bucket.clone(), config, uploads);
+        Ok(BlobStore {
+            store: Arc::new(PrefixStore::new(bucket, config.prefix.clone())),
+            place: Place::Bucket(uploads),
+        })
+    }
+
+    /// Stores `content` under `key`, replacing an existing blob, and returns its size. Readers see
+    /// the old blob or the complete new one.
+    pub async fn put<E>(
+        &self,
+        key: &str,
+        content: impl Stream<Item = Result<Bytes, E>>,
+        limits: PutLimits,
+    ) -> Result<u64, PutError<E>> {
+        let deadline = Instant::now() + limits.time;
+        let max_bytes = limits.bytes.min(self.max_blob_bytes());
+        let mut upload = self.start_upload(key).await?;
+        let mut content = std::pin::pin!(content);
+        let mut size = 0;
+        // The deadline covers the content, not the store's own writes.
+        loop {
+            let written = match timeout_at(deadline, content.next()).await {
+                Ok(None) => break,
+                Err(_) => Err(PutError::Timeout(limits.time)),
+                Ok(Some(Err(error))) => Err(PutError::Source(error)),
+                Ok(Some(Ok(chunk))) if chunk.len() as u64 > max_bytes - size => {
+                    Err(PutError::TooLong(max_bytes))
+                }
+                Ok(Some(Ok(chunk))) => {
+                    size += chunk.len() as u64;
+                    let ready = upload.wait_for_capacity(MAX_PENDING_PARTS).await;
+                    ready
+                        .map(|()| upload.put(chunk))
+                        .map_err(|error| self.error(error).into())
+                }
+            };
+            if let Err(error) = written {
+                if let Err(error) = upload.abort().await {
+                    tracing::warn!(key, %error, "cannot abort upload; its parts are removed later");
+                }
+                return Err(error);
+            }
+        }
+        upload.finish().await.map_err(|error| self.error(error))?;
+        if let Place::Directory(directory) = &self.place {
+            let changed = local::make_private(directory, key).await;
+            changed.map_err(to_local_error)?;
+        }
+        Ok(size)
+    }
+
+    /// Returns the size of the largest blob that can be stored.
+    fn max_blob_bytes(&self) -> u64 {
+        match &self.place {
+            Place::Directory(_) => u64::MAX,
+            Place::Bucket(_) => MAX_UPLOAD_BYTES,
+        }
+    }
+
+    async fn start_upload(&self, key: &str) -> Result<WriteMultipart, BlobError> {
+        let key = Key::from(key);
+        match &self.place {
+            Place::Directory(_) => {
+                let upload = self.store.put_multipart(&key).await;
+                let upload = upload.map_err(|error| self.error(error))?;
+                Ok(WriteMultipart::new(upload))
+            }
+            Place::Bucket(uploads) => {
+                let upload = uploads.start(&key).await;
+                let upload = Box::new(upload.map_err(|error| self.error(error))?);
+                Ok(WriteMultipart::new_with_chunk_size(upload, PART_BYTES))
+            }
+        }
+    }
+
+    /// Removes the parts of uploads that were interrupted. What cannot be removed is logged, and
+    /// removed by a later call.
+    pub async fn abort_interrupted_uploads(&self) {
+        // Those of a directory are removed when it is opened.
+        if let Place::Bucket(uploads) = &self.place {
+            uploads.abort_interrupted().await;
+        }
+    }
+
+    /// Reads a range of a blob. The read completes even if the blob is removed meanwhile, unless
+    /// the connection to a remote store breaks.
+    pub async fn get(
+        &self,
+        key: &str,
+        range: Range<u64>,
+    ) -> Result<BoxStream<'static, io::Result<Bytes>>, BlobError> {
+        let length = range.end - range.start;
+        if length == 0 {
+            return Ok(futures::stream::empty().boxed());
+        }
+        let options = GetOptions {
+            range: Some(range.clone().into()),
+            ..GetOptions::default()
+        };
+        let found = self.store.get_opts(&Key::from(key), options).await;
+        Ok(match found.map_err(|error| self.error(error))?.payload {
+            // The store's own stream reads small chunks.
+            GetResultPayload::File(file, _) => {
+                use tokio::io::AsyncSeekExt;
+                let mut file = File::from_std(file);
+                let position = file.seek(io::SeekFrom::Start(range.start)).await;
+                position.map_err(to_local_error)?;
+                ReaderStream::with_capacity(file.take(length), CHUNK).boxed()
+            }
+            GetResultPayload::Stream(stream) => stream.map_err(io::Error::other).boxed(),
+        })
+    }
+
+    /// Returns the size of a blob, or `None` if it does not exist.
+    pub async fn size(&self, key: &str) -> Result<Option<u64>, BlobError> {
+        match self.store.head(&Key::from(key)).await {
+            Ok(found) => Ok(Some(found.size)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// Removes a blob. Succeeds if it does not exist.
+    pub async fn remove(&self, key: &str) -> Result<(), BlobError> {
+        match self.store.delete(&Key::from(key)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// Returns whether there is a blob below `prefix`.
+    pub async fn has_any(&self, prefix: &str) -> Result<bool, BlobError> {
+        let first = self.store.list(Some(&Key::from(prefix))).try_next().await;
+        Ok(first.map_err(|error| self.error(error))?.is_some())
+    }
+
+    /// Lists the keys of all blobs below `prefix`.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<String>, BlobError> {
+        let found = self.store.list(Some(&Key::from(prefix)));
+        let keys = found.map_ok(|found| found.location.to_string());
+        keys.try_collect().await.map_err(|error| self.error(error))
+    }
+
+    /// Lists the keys of the blobs below `prefix` that were stored before `before`.
+    pub async fn list_older_than(
+        &self,
+        prefix: &str,
+        before: DateTime<Utc>,
+    ) -> Result<Vec<String>, BlobError> {
+        let mut found = self.store.list(Some(&Key::from(prefix)));
+        let mut keys = Vec::new();
+        while let Some(found) = found.try_next().await.map_err(|error| self.error(error))? {
+            if found.last_modified < before {
+                keys.push(found.location.to_string());
+            }
+        }
+        Ok(keys)
+    }
+
+    fn error(&self, error: object_store::Error) -> BlobError {
+        match (error, &self.place) {
+            (object_store::Error::NotFound { .. }, _) => BlobError::NotFound,
+            (error, Place::Directory(_)) => BlobError::Local(error),
+            (error, Place::Bucket(_)) => {
+                metrics::counter!("berth_blob_store_failures_total").increment(1);
+                BlobError::Remote(error)
+            }
+        }
+    }
+}
+
+fn to_local_error(error: io::Error) -> BlobError {
+    BlobError::Local(object_store::Error::Generic {
+        store: "local",
+        source: error.into(),
+    })
+}
