@@ -8,6 +8,10 @@ use serde_json::{Value, json};
 pub struct Samples(Vec<f64>);
 
 impl Samples {
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
     pub fn add(&mut self, value: f64) {
         self.0.push(value);
     }

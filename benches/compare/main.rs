@@ -1,5 +1,5 @@
-//! `make bench` compares Berth with its alternatives (Node with playwright-core, xdotool, xclip,
-//! ffmpeg and others) in one run on one machine.
+//! `make bench` compares Berth with its alternatives (Node with playwright-core, nginx, xdotool,
+//! xclip, ffmpeg and others) in one run on one machine.
 //!
 //! Samples of Berth and of the baseline alternate, so that other load affects both. Each drives its
 //! own Chromium, started with the same flags.

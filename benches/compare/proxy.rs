@@ -1,4 +1,5 @@
-//! The cost of control in front of an agent, for sequential and for concurrent requests.
+//! The cost of control in front of an agent, against no proxy and against nginx, for sequential
+//! and for concurrent requests.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +8,17 @@ use reqwest::{Method, StatusCode};
 
 use crate::{
     figures::{Figures, Samples},
-    fixtures::{Agent, Browser, Dev, Http, Result},
+    fixtures::{Agent, Browser, Dev, Http, Nginx, Result},
 };
 
 /// Requested with a method it does not allow, so that the agent responds at once and only the path
 /// to it is measured.
 const ROUTE: &str = "/automation/execute";
 const DIRECT: &str = "the agent directly";
+const NGINX: &str = "nginx before the agent";
 const REQUESTS: usize = 2000;
-const CONNECTIONS: usize = 16;
+/// The numbers of connections of which each sends one request after the other.
+const CONNECTIONS: [usize; 2] = [16, 256];
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_secs(1);
 
@@ -25,56 +28,80 @@ pub async fn measure(
     dev: &Dev,
     browser: &Browser,
 ) -> Result<()> {
+    let nginx = Nginx::start(agent).await?;
     let through = format!("/browsers/{}{ROUTE}", browser.id);
-    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
+    let servers = [
+        (&dev.http, through.as_str()),
+        (&agent.http, ROUTE),
+        (&nginx.http, ROUTE),
+    ];
+    let mut times = [const { Samples::new() }; 3];
     for _ in 0..REQUESTS {
-        for (http, path, samples) in [
-            (&dev.http, through.as_str(), &mut berth),
-            (&agent.http, ROUTE, &mut baseline),
-        ] {
-            let start = Instant::now();
-            request(http, path).await?;
-            samples.add_us(start.elapsed());
+        for ((http, path), times) in servers.iter().zip(&mut times) {
+            times.add_us(request(http, path).await?);
         }
     }
-    figures.compare("proxied request", "us", berth, DIRECT, baseline);
-
-    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
-    for _ in 0..ROUNDS {
-        berth.add(rate(&dev.http, &through).await?);
-        baseline.add(rate(&agent.http, ROUTE).await?);
+    let [berth, direct, by_nginx] = times;
+    figures.compare("proxied request", "us", berth.clone(), DIRECT, direct);
+    figures.compare("proxied request", "us", berth, NGINX, by_nginx);
+    for connections in CONNECTIONS {
+        measure_concurrent(figures, servers, connections).await?;
     }
-    figures.compare(
-        format!("proxied requests, {CONNECTIONS} at once"),
-        "per s",
-        berth,
-        DIRECT,
-        baseline,
-    );
+    nginx.stop().await
+}
+
+/// Measures the rate and the latency of requests on that number of connections.
+async fn measure_concurrent(
+    figures: &mut Figures,
+    servers: [(&Http, &str); 3],
+    connections: usize,
+) -> Result<()> {
+    let mut times = [const { Samples::new() }; 3];
+    let mut rates = [const { Samples::new() }; 3];
+    for _ in 0..ROUNDS {
+        for (index, (http, path)) in servers.into_iter().enumerate() {
+            let rate = load(http, path, connections, &mut times[index]).await?;
+            rates[index].add(rate);
+        }
+    }
+    let [berth, direct, by_nginx] = rates;
+    let name = format!("proxied requests, {connections} at once");
+    figures.compare(name.as_str(), "per s", berth.clone(), DIRECT, direct);
+    figures.compare(name.as_str(), "per s", berth, NGINX, by_nginx);
+    let [berth, direct, by_nginx] = times;
+    let name = format!("latency, {connections} at once");
+    figures.compare(name.as_str(), "us", berth.clone(), DIRECT, direct);
+    figures.compare(name.as_str(), "us", berth, NGINX, by_nginx);
     Ok(())
 }
 
-async fn request(http: &Http, path: &str) -> Result<()> {
+/// Returns the time of a request.
+async fn request(http: &Http, path: &str) -> Result<Duration> {
+    let start = Instant::now();
     let response = http.request(Method::GET, path).send().await?;
     let status = response.status();
     response.bytes().await?;
     if status == StatusCode::METHOD_NOT_ALLOWED {
-        Ok(())
+        Ok(start.elapsed())
     } else {
         Err(format!("GET {path} returned {status}").into())
     }
 }
 
-async fn rate(http: &Http, path: &str) -> Result<f64> {
+/// Sends requests on that number of connections for [`ROUND`]. Returns their rate.
+async fn load(http: &Http, path: &str, connections: usize, times: &mut Samples) -> Result<f64> {
     let start = Instant::now();
-    let counts = try_join_all((0..CONNECTIONS).map(async |_| -> Result<usize> {
-        let mut count = 0;
+    let clients = try_join_all((0..connections).map(async |_| -> Result<Vec<Duration>> {
+        let mut times = Vec::new();
         while start.elapsed() < ROUND {
-            request(http, path).await?;
-            count += 1;
+            times.push(request(http, path).await?);
         }
-        Ok(count)
+        Ok(times)
     }));
-    let count: usize = counts.await?.into_iter().sum();
-    Ok(count as f64 / start.elapsed().as_secs_f64())
+    let measured: Vec<Duration> = clients.await?.into_iter().flatten().collect();
+    let rate = measured.len() as f64 / start.elapsed().as_secs_f64();
+    for time in measured {
+        times.add_us(time);
+    }
+    Ok(rate)
 }
