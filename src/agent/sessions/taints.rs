@@ -17,7 +17,7 @@ pub struct Taints {
     /// The directory of the session, as requests name it and without links.
     directory: Arc<Path>,
     resolved: Arc<Path>,
-    /// The file by which an agent that is killed tells the next one, which continues the session.
+    /// The record of an agent that is killed for the next one, which continues the session.
     record: Arc<Path>,
     found: Arc<Mutex<BTreeSet<Taint>>>,
 }
