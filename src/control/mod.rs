@@ -24,7 +24,7 @@
 //! Handlers take the services they use from [`Control`], through axum's `FromRef`.
 
 use std::{
-    fs, io,
+    fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     ops::Deref,
     sync::Arc,
@@ -52,6 +52,7 @@ pub mod blobs;
 pub mod browsers;
 pub mod caller_limits;
 pub mod database;
+mod error;
 pub mod fleet;
 pub mod hosts;
 pub mod key_create;
@@ -70,9 +71,10 @@ pub mod store;
 pub mod trusted_proxies;
 
 use audit::AuditLog;
-use blobs::{BlobError, BlobStore, OpenS3Error, settings::BlobConfig};
+use blobs::{BlobStore, settings::BlobConfig};
 use browsers::Browsers;
 use caller_limits::CallerLimits;
+pub use error::ControlError;
 use fleet::{
     LocalFleet,
     registered::{AuthorityError, HostExpiry, JoinTokens, RegisteredHosts},
@@ -82,7 +84,7 @@ use keys::ApiKeys;
 use projects::Projects;
 use proxy::Proxy;
 use purge::Purge;
-use replays::{ReplayError, Replays};
+use replays::Replays;
 use routes::{
     auditing::Auditing,
     guard::Guard,
@@ -90,9 +92,9 @@ use routes::{
 };
 use secret_token::random_hex;
 use session_token::SessionTokens;
-use settings::{Config, DatabaseConfig, Settings, SettingsError};
+use settings::{Config, DatabaseConfig, Settings};
 use state_dir::{StateDir, StateDirError};
-use store::{Displaced, OpenError, ProcessLocation, ProcessLock, Store, StoreError};
+use store::{Displaced, ProcessLocation, ProcessLock, Store};
 
 /// The name with which the default project is created: that of requests that do not name one.
 pub const DEFAULT_PROJECT: &str = "default";
@@ -111,46 +113,6 @@ const AUDIT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 const SESSION_SECRET_FILE: &str = "session-secret";
 /// The length of the secret, that of the signature's hash.
 const SESSION_SECRET_BYTES: usize = 32;
-
-/// Why control does not start, or stops.
-#[derive(Debug, thiserror::Error)]
-pub enum ControlError {
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    #[error(transparent)]
-    StateDir(#[from] StateDirError),
-    #[error("cannot handle signals: {0}")]
-    Signals(io::Error),
-    #[error("cannot open the database: {0}")]
-    OpenStore(#[from] OpenError),
-    #[error("cannot use the database: {0}")]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Displaced(#[from] Displaced),
-    #[error(
-        "the database {database} is empty, but {replays} contains replays; restore the database from a backup, or move them away to start without them"
-    )]
-    DatabaseLost { database: String, replays: String },
-    #[error(transparent)]
-    FleetAuthority(#[from] AuthorityError),
-    #[error("cannot open the blob store: {0}")]
-    OpenDirectory(io::Error),
-    #[error("cannot open the blob store {0}")]
-    OpenBucket(#[from] OpenS3Error),
-    #[error("cannot use the {0}")]
-    Blobs(#[from] BlobError),
-    #[error("cannot recover the replays of an earlier run: {0}")]
-    Replays(#[from] ReplayError),
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        address: SocketAddr,
-        source: io::Error,
-    },
-    #[error("cannot serve: {0}")]
-    Serve(io::Error),
-    #[error("shutdown did not complete within {0} s")]
-    ShutdownTimeout(u64),
-}
 
 /// The state of the routes: a cheap handle to the services.
 #[derive(Clone)]
@@ -299,10 +261,7 @@ pub async fn start(
 ) -> Result<Started, ControlError> {
     let state_dir = StateDir::open(&config.state_dir)?;
     let lock = state_dir.lock()?;
-    let address = config.listen;
-    let listener = TcpListener::bind(address).await;
-    let listener = listener.map_err(|source| ControlError::Listen { address, source })?;
-    let address = listener.local_addr().map_err(ControlError::Serve)?;
+    let (listener, address) = bind(config.listen).await?;
     let (blobs, stored_replays) = open_blobs(&state_dir, &config.blobs).await?;
     let store = open_store(&state_dir, &config.database, stored_replays).await?;
     let process_lock = lock_database(&store, &config, &state_dir, &shutdown).await?;
@@ -356,6 +315,14 @@ pub async fn start(
         process_lock,
         _lock: lock,
     })
+}
+
+/// Listens, and returns the address with the port.
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ControlError> {
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|source| ControlError::Listen { address, source })?;
+    let address = listener.local_addr().map_err(ControlError::Serve)?;
+    Ok((listener, address))
 }
 
 /// Returns the service of hosts that register themselves.

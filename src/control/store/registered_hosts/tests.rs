@@ -131,7 +131,7 @@ async fn host_that_reports_meanwhile_is_not_lost() {
     let row = registered(&store, 1, now - TimeDelta::minutes(1)).await;
     let (lost, _) = row.life.apply(Event::Missed).unwrap();
     let silent = store.silent_hosts(now, 10).await.unwrap();
-    assert_eq!(silent, [row.clone()]);
+    assert_eq!(silent, std::slice::from_ref(&row));
     assert_eq!(store.silent_hosts(row.heartbeat_at, 10).await.unwrap(), []);
 
     let reported = store.record_host_report(&row, &row.machine, &row.life, now);
