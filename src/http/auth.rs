@@ -48,11 +48,11 @@ pub struct StaticToken {
 /// The clients that a server accepts.
 #[derive(Clone)]
 enum Access {
-    /// Those with the token of this digest.
+    /// Clients with the token of this digest.
     Token(Arc<[u8; 32]>),
-    /// Local ones.
+    /// Local clients.
     Local,
-    /// All, because TLS has authenticated them.
+    /// All clients, because TLS has authenticated them.
     Tls,
 }
 

@@ -18,7 +18,7 @@ pub struct Config {
     pub listen: SocketAddr,
     pub json: bool,
     pub token: Option<SecretString>,
-    /// Where the agent registers itself, if it does.
+    /// The control server at which the agent registers itself, if it does.
     pub control: Option<ControlConfig>,
     pub state_dir: StateDir,
     /// The directory of the session that this configuration is for.
