@@ -196,7 +196,8 @@ async fn id_token_and_streams_of_an_ended_browser_reach_nothing_of_the_next_on_i
     let host = dev.host_dir(id(&first));
     let agent_token = std::fs::read_to_string(host.join("token")).unwrap();
 
-    let watched = json!({"path": "/tmp"});
+    let directory = tempfile::tempdir().unwrap();
+    let watched = json!({"path": directory.path()});
     let watch = dev
         .post(&format!("{}/fs/watch", path(&first)), watched)
         .await;

@@ -44,8 +44,8 @@ impl Browsers {
         Ok(gone)
     }
 
-    /// Ends a browser and returns when its host has ended it and removed its data. Completes even if
-    /// the client disconnects.
+    /// Ends a browser and returns when its host has ended it and removed its data. Completes even
+    /// if the client disconnects.
     pub async fn delete(&self, project: &ProjectId, id_or_name: &str) -> Result<(), BrowserError> {
         let browser = self.use_active(project, id_or_name).await?;
         let this = self.clone();
@@ -118,8 +118,8 @@ impl Browsers {
         }
     }
 
-    /// Ends the session at its host. The host is reused if it has served its client in order and
-    /// has no recording any more; recordings that could not be fetched are taken from its directory.
+    /// Ends the session at its host. The host is reused if it has served its client in order and has
+    /// no recording any more; those that could not be fetched are taken from its directory.
     async fn release_host(&self, browser: &Arc<BrowserHandle>) {
         let has_served = browser.ends_in_order();
         let reuse = has_served && !self.has_open_replays(browser).await;

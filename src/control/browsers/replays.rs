@@ -139,8 +139,8 @@ impl Browsers {
         }
     }
 
-    /// Returns whether a replay of the browser is still to be fetched. If the database fails, it may
-    /// be.
+    /// Returns whether a replay of the browser is still to be fetched. If the database fails, it
+    /// may be.
     pub(super) async fn has_open_replays(&self, browser: &BrowserHandle) -> bool {
         let is_open = self.inner.replays.has_open(browser.id()).await;
         is_open.unwrap_or(true)

@@ -190,8 +190,8 @@ impl Hosts {
         }
     }
 
-    /// Ends a session at its host, with all that it had. The host is recycled if `reuse` is set, and
-    /// stopped otherwise. Returns whether it was recycled.
+    /// Ends a session at its host, with all that it had. The host is recycled if `reuse` is set,
+    /// and stopped otherwise. Returns whether it was recycled.
     pub async fn release(&self, lease: &Lease, session: &BrowserId, reuse: bool) -> bool {
         let host = lease.host();
         if !(reuse && self.reserve_idle(host.id())) {
