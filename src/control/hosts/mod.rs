@@ -254,7 +254,7 @@ impl Hosts {
         let (host, record) = match fleet.start(&id, session, launch, permit).await {
             Ok(started) => started,
             Err(error) => {
-                self.delete_row(id).await;
+                self.inner.shutdown.spawn(self.clone().delete_row(id));
                 return Err(error.into());
             }
         };
@@ -277,15 +277,17 @@ impl Hosts {
         let changed = self.inner.changed.notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
-        let hosts = self.inner.store.hosts_of(Fleet::Local).await?;
-        let in_state = |state| hosts.iter().find(move |row| row.life.state == state);
-        if let Some(row) = in_state(State::Ready) {
-            if let Some(host) = self.host(&row.id) {
-                self.step(host, Event::Drain).await;
-            }
+        let rows = self.inner.store.hosts_of(Fleet::Local).await?;
+        // The row of a host that has ended may not be deleted yet.
+        let running = |state| {
+            let mut rows = rows.iter().filter(move |row| row.life.state == state);
+            rows.find_map(|row| self.host(&row.id))
+        };
+        if let Some(host) = running(State::Ready) {
+            self.step(host, Event::Drain).await;
             return Ok(true);
         }
-        if in_state(State::Recycling).is_none() {
+        if running(State::Recycling).is_none() {
             return Ok(false);
         }
         Ok(timeout(self.start_timeout(), changed).await.is_ok())
@@ -392,7 +394,7 @@ impl Hosts {
 
     /// Deletes the row of a host that is gone. Retries until the server shuts down; the next start
     /// deletes all rows.
-    async fn delete_row(&self, id: HostId) {
+    async fn delete_row(self, id: HostId) {
         let Inner {
             store, shutdown, ..
         } = &*self.inner;
