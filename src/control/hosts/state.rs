@@ -189,4 +189,6 @@ impl HostLife {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
