@@ -78,7 +78,7 @@ async fn links_do_not_lock_out_keys() {
     // 32 connections may be authenticated.
     let dev = Dev::with_open_files(256).await;
     let mut clients = Vec::new();
-    for (is_deleted, expected) in [(true, 404), (false, 200)] {
+    for (is_deleted, expected) in [(true, 410), (false, 200)] {
         let browser = dev.browser(json!({})).await;
         let id = browser["session_id"].as_str().unwrap();
         let url = browser["cdp_ws_url"].as_str().unwrap();

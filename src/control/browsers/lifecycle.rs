@@ -118,8 +118,8 @@ impl Browsers {
         }
     }
 
-    /// Ends the session at its host. The host is reused if it has served its client in order and has
-    /// no recording any more; those that could not be fetched are taken from its directory.
+    /// Ends the session at its host. The host is reused if it has served its client in order and
+    /// has no recording any more; those that could not be fetched are taken from its directory.
     async fn release_host(&self, browser: &Arc<BrowserHandle>) {
         let has_served = browser.ends_in_order();
         let reuse = has_served && !self.has_open_replays(browser).await;

@@ -84,7 +84,8 @@
       if (response.status === 400) return null;
       const { message } = await response.json();
       const final = [401, 403, 404, 409, 410].includes(response.status);
-      return { final, message: response.status === 404 ? 'The browser has ended.' : message };
+      const ended = [404, 410].includes(response.status);
+      return { final, message: ended ? 'The browser has ended.' : message };
     } catch {
       return null;
     }
