@@ -357,10 +357,12 @@ async fn aborted_restore_leaves_no_files() {
             return;
         }
         restoring.abort();
-        until("the removal of the unpacked files", async || {
-            (work_entries(&agent) == 0).then_some(())
+        until("the end of the restoration", async || {
+            let (status, _) = agent.answer(agent.get("/user_data")).await;
+            (status != StatusCode::CONFLICT).then_some(())
         })
         .await;
+        assert_eq!(work_entries(&agent), 0);
         drop(sender);
     }
 }
