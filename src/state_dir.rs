@@ -6,7 +6,7 @@
 
 use std::{
     fs::{self, File, OpenOptions, Permissions, TryLockError},
-    io,
+    io::{self, Write},
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
 };
@@ -71,6 +71,23 @@ pub(crate) fn open_private_file(path: &Path) -> io::Result<File> {
         .truncate(false)
         .mode(PRIVATE_FILE)
         .open(path)
+}
+
+/// Replaces the content of a file. A process that is killed leaves the old or the new content.
+pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let draft = path.with_extension("new");
+    fs::write(&draft, content)?;
+    fs::rename(draft, path)
+}
+
+/// Replaces the content of a private file, like [`replace_file`] but also if the machine fails.
+pub(crate) fn replace_private_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let draft = path.with_extension("new");
+    let mut file = open_private_file(&draft)?;
+    file.set_len(0)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(draft, path)
 }
 
 /// Returns the mode of a directory that contains one of Chromium's. Chromium runs as another user

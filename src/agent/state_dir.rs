@@ -9,14 +9,13 @@
 //! ```
 
 use std::{
-    fs,
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use super::session_dir::{SessionDir, create_directory};
 use crate::{
-    state_dir::{FileLock, LockError, PASSABLE_DIRECTORY, PRIVATE_DIRECTORY, open_private_file},
+    state_dir::{FileLock, LockError, PASSABLE_DIRECTORY, PRIVATE_DIRECTORY, replace_private_file},
     system::media::recorder,
 };
 
@@ -108,12 +107,7 @@ impl StateDir {
     /// Records the generation of the current session. An agent that is killed at any time leaves
     /// the old or the new record.
     pub(super) fn record_generation(&self, generation: u64) -> io::Result<()> {
-        let draft = self.run().join("session.new");
-        let mut file = open_private_file(&draft)?;
-        file.set_len(0)?;
-        file.write_all(generation.to_string().as_bytes())?;
-        file.sync_all()?;
-        fs::rename(draft, self.record())
+        replace_private_file(&self.record(), generation.to_string().as_bytes())
     }
 
     /// Returns the path of the key of a host that registers itself.
@@ -124,12 +118,7 @@ impl StateDir {
     /// Writes the key of the host. An agent that is killed at any time leaves a complete one, or
     /// none.
     pub(super) fn write_host_key(&self, pem: &str) -> io::Result<()> {
-        let draft = self.run().join("host-key.new");
-        let mut file = open_private_file(&draft)?;
-        file.set_len(0)?;
-        file.write_all(pem.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(draft, self.host_key())
+        replace_private_file(&self.host_key(), pem.as_bytes())
     }
 
     /// Returns the directories of all sessions but that of `current`.

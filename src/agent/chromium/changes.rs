@@ -6,7 +6,7 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::{agent::session_dir::SessionDir, api::viewport::Viewport};
+use crate::{agent::session_dir::SessionDir, api::viewport::Viewport, state_dir::replace_file};
 
 /// The changes. `None` means that the configuration applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,13 +30,9 @@ impl Changes {
 
     /// Stores the changes. A failure is only logged: they apply until the agent ends.
     pub(super) fn store(&self, session_dir: &SessionDir) {
+        let text = serde_json::to_vec(self).map_err(io::Error::from);
         let path = session_dir.browser_changes();
-        let draft = path.with_extension("new");
-        let stored = serde_json::to_vec(self)
-            .map_err(io::Error::from)
-            .and_then(|text| fs::write(&draft, text))
-            .and_then(|()| fs::rename(&draft, path));
-        if let Err(error) = stored {
+        if let Err(error) = text.and_then(|text| replace_file(&path, &text)) {
             tracing::warn!(%error, "cannot store the changes to the browser");
         }
     }

@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{agent::session_dir::SessionDir, api::session::Taint};
+use crate::{agent::session_dir::SessionDir, api::session::Taint, state_dir::replace_file};
 
 /// The taints of a session. Clones share them.
 #[derive(Clone, Debug)]
@@ -84,7 +84,8 @@ impl Taints {
         if !found.insert(taint) {
             return;
         }
-        if let Err(error) = write_record(&self.record, &found) {
+        let recorded = serde_json::to_vec(&*found).map_err(io::Error::from);
+        if let Err(error) = recorded.and_then(|record| replace_file(&self.record, &record)) {
             tracing::error!(%error, ?taint, "the taint of a session is not recorded");
         }
     }
@@ -92,11 +93,4 @@ impl Taints {
 
 fn record_of(directory: &SessionDir) -> PathBuf {
     directory.run().join("tainted_by")
-}
-
-/// Replaces the record, so that an agent that is killed leaves the old or the new one.
-fn write_record(record: &Path, found: &BTreeSet<Taint>) -> io::Result<()> {
-    let draft = record.with_extension("new");
-    fs::write(&draft, serde_json::to_vec(found)?)?;
-    fs::rename(draft, record)
 }

@@ -5,7 +5,7 @@ use std::{fs, io, path::PathBuf, sync::Arc};
 
 use parking_lot::Mutex;
 
-use crate::api::ids::BrowserId;
+use crate::{api::ids::BrowserId, state_dir::replace_file};
 
 /// The file in the directory of a host.
 const FILE: &str = "session";
@@ -31,12 +31,9 @@ impl SessionRecord {
         }
     }
 
-    /// Records the session that the host runs from now on. A process that is killed leaves the old
-    /// or the new record.
+    /// Records the session that the host runs from now on.
     pub fn set(&self, session: &BrowserId) -> io::Result<()> {
-        let draft = self.file.with_extension("new");
-        fs::write(&draft, session.as_str())?;
-        fs::rename(draft, &self.file)?;
+        replace_file(&self.file, session.as_str().as_bytes())?;
         *self.current.lock() = Some(session.clone());
         Ok(())
     }
