@@ -12,6 +12,7 @@ pub mod dev;
 mod error_chain;
 pub mod http;
 pub mod lines;
+mod loopback;
 pub(crate) mod rate_limit;
 pub mod request_scope;
 pub mod shutdown;

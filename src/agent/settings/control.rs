@@ -6,10 +6,10 @@ use std::{
 };
 
 use secrecy::SecretString;
-use url::{Host, Url};
+use url::Url;
 
 use super::SettingsErrors;
-use crate::{api::fleet::HostAddress, token_setting};
+use crate::{api::fleet::HostAddress, loopback::is_loopback, token_setting};
 
 /// The variable with the join token.
 const JOIN_TOKEN: &str = "BERTH_AGENT_JOIN_TOKEN";
@@ -100,7 +100,7 @@ impl ControlSettings {
         {
             return Err("must have no user, password, query or fragment".to_owned());
         }
-        if is_plain && !self.allow_plain_http && !is_this_machine(&url) {
+        if is_plain && !self.allow_plain_http && !is_loopback(&url) {
             return Err(
                 "must be https: others on the network could read the join token; \
                  --allow-plain-http permits http"
@@ -108,15 +108,6 @@ impl ControlSettings {
             );
         }
         Ok(url)
-    }
-}
-
-fn is_this_machine(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost",
-        None => false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The settings of the blob store, and their validated form.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::path::PathBuf;
 
 use object_store::path::Path as Key;
 use url::{Host, Url};
@@ -9,6 +9,7 @@ use super::s3::{
     S3Config,
     credentials::{AccessKey, CredentialSource},
 };
+use crate::loopback::is_loopback;
 
 /// The variables of AWS's clients for an access key.
 const ACCESS_KEY_ID: &str = "AWS_ACCESS_KEY_ID";
@@ -222,15 +223,6 @@ fn parse_store(text: &str) -> Result<(String, Key), BlobSettingsError> {
         return Err(BlobSettingsError::Prefix);
     }
     Ok((bucket.to_owned(), Key::from(prefix)))
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => IpAddr::from(address).is_loopback(),
-        Some(Host::Ipv6(address)) => IpAddr::from(address).is_loopback(),
-        None => false,
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! and time limits. Errors keep only the code of a response: services repeat parts of the request
 //! in the rest, such as a session token.
 
-use std::{error::Error, io, time::Duration};
+use std::{io, time::Duration};
 
 use async_trait::async_trait;
 use futures::stream;
@@ -23,6 +23,8 @@ use object_store::{
 };
 use rustls::crypto::ring;
 use tokio::time::timeout;
+
+use crate::error_chain::error_chain;
 
 /// The time in which a connection must be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -93,7 +95,7 @@ impl HttpService for S3HttpClient {
     }
 }
 
-/// Fails a body that has no data for [`READ_TIMEOUT`]. The time in which nobody reads does not
+/// Fails a body that has no data for [`READ_TIMEOUT`]. The time between two reads does not
 /// count.
 fn with_read_timeout(body: Incoming) -> HttpResponseBody {
     let frames = stream::try_unfold(body, async |mut body| {
@@ -145,13 +147,7 @@ fn to_http_error(error: hyper_util::client::legacy::Error) -> HttpError {
     } else {
         HttpErrorKind::Interrupted
     };
-    let mut message = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        message = format!("{message}: {error}");
-        cause = error.source();
-    }
-    HttpError::new(kind, io::Error::other(message))
+    HttpError::new(kind, io::Error::other(error_chain(&error)))
 }
 
 #[cfg(test)]
