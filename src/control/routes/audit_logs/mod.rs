@@ -27,12 +27,8 @@ pub(crate) fn router() -> OpenApiRouter<Control> {
 
 /// Rejects session tokens, and keys that are bound to a project.
 fn check_access(principal: &Principal) -> ApiResult<()> {
-    match principal.api_key()?.project {
-        None => Ok(()),
-        Some(_) => Err(ApiError::forbidden(
-            "the audit log covers all projects, and the API key belongs to one of them",
-        )),
-    }
+    principal.organization_key("the audit log covers")?;
+    Ok(())
 }
 
 fn has_more(has_more: bool) -> (HeaderName, HeaderValue) {

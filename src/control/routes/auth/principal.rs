@@ -63,6 +63,18 @@ impl Principal {
         Ok(ProjectScope(self.api_key()?.project.as_ref()))
     }
 
+    /// Returns the API key. Rejects session tokens, and keys that are bound to a project:
+    /// `subject`, with its verb, is about all projects.
+    pub fn organization_key(&self, subject: &str) -> ApiResult<&Identity> {
+        let identity = self.api_key()?;
+        match identity.project {
+            None => Ok(identity),
+            Some(_) => Err(ApiError::forbidden(format!(
+                "{subject} all projects, and the API key belongs to one of them"
+            ))),
+        }
+    }
+
     /// Returns the API key. Rejects session tokens.
     pub fn api_key(&self) -> ApiResult<&Identity> {
         match &self.credential {

@@ -6,7 +6,7 @@ use utoipa_axum::router::OpenApiRouter;
 use super::auth::Principal;
 use crate::{
     control::{Control, keys::Identity},
-    http::{ApiError, ApiResult},
+    http::ApiResult,
 };
 
 mod hosts;
@@ -22,11 +22,5 @@ pub(crate) fn router() -> OpenApiRouter<Control> {
 
 /// Returns the API key of a request. Rejects session tokens, and keys that are bound to a project.
 fn organization_key(principal: &Principal) -> ApiResult<&Identity> {
-    let identity = principal.api_key()?;
-    match identity.project {
-        None => Ok(identity),
-        Some(_) => Err(ApiError::forbidden(
-            "the fleet serves all projects, and the API key belongs to one of them",
-        )),
-    }
+    principal.organization_key("the fleet serves")
 }
