@@ -21,7 +21,7 @@ use hyper_util::client::legacy::connect::{HttpConnector, dns::Name};
 use rustls::{ClientConfig, pki_types::ServerName};
 use tower::Service;
 
-use super::registered::certificate_name;
+use super::registered::{certificate_name, random_part};
 use crate::api::ids::HostId;
 
 /// Opens connections to registered hosts.
@@ -46,7 +46,7 @@ pub(super) fn host_connector(tls: ClientConfig) -> HostConnector {
 
 /// Returns the authority of URLs for a host.
 pub(super) fn host_authority(id: &HostId, address: SocketAddr) -> String {
-    let random = id.as_str().split_once('_').map_or("", |(_, random)| random);
+    let random = random_part(id);
     let ip = match address.ip() {
         IpAddr::V4(ip) => format!("{:08x}", u32::from(ip)),
         IpAddr::V6(ip) => format!("{:032x}", u128::from(ip)),

@@ -1,8 +1,6 @@
 //! The heartbeats of hosts.
 
-use chrono::Utc;
-
-use super::hosts::{FleetError, MAX_ATTEMPTS, RegisteredHosts, returned, without_session};
+use super::hosts::{FleetError, RegisteredHosts, returned, without_session};
 use crate::{
     api::{fleet::HostHeartbeat, ids::HostId},
     control::{
@@ -43,34 +41,19 @@ impl RegisteredHosts {
     /// Records a heartbeat of a host. Returns the host as it is afterwards.
     pub async fn heartbeat(
         &self,
-        mut row: RegisteredHostRow,
+        row: RegisteredHostRow,
         report: &HostHeartbeat,
     ) -> Result<RegisteredHostRow, FleetError> {
         let is_ready = report.ready && self.is_confirmed(&row).await;
-        for _ in 0..MAX_ATTEMPTS {
-            let next = after_report(&row.life, &row.machine.boot_id, report, is_ready);
+        let after = |row: &RegisteredHostRow| {
             let machine = HostMachine {
                 boot_id: report.boot_id.as_str().to_owned(),
                 ..row.machine.clone()
             };
-            let now = Utc::now();
-            if self
-                .store
-                .record_host_report(&row, &machine, &next, now)
-                .await?
-            {
-                if next != row.life {
-                    tracing::info!(host = %row.id, from = ?row.life.state, to = ?next.state, "host changed");
-                }
-                return Ok(RegisteredHostRow {
-                    life: next,
-                    machine,
-                    ..row
-                });
-            }
-            row = self.find(&row.id).await?;
-        }
-        Err(FleetError::Busy)
+            let life = after_report(&row.life, &row.machine.boot_id, report, is_ready);
+            (machine, life)
+        };
+        self.record_report(row, after).await
     }
 }
 

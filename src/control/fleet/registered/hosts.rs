@@ -10,13 +10,13 @@ use crate::{
     control::{
         fleet::{AgentAccess, AgentClient, AgentEndpoint, AgentError},
         hosts::state::{Event, HostLife, State},
-        store::{RegisteredHostRow, Store, StoreError},
+        store::{HostMachine, RegisteredHostRow, Store, StoreError},
     },
     system::identity::{Authority, HostIdentityError, HostTokens},
 };
 
 /// The most attempts of a change while others change the same host.
-pub(super) const MAX_ATTEMPTS: usize = 10;
+const MAX_ATTEMPTS: usize = 10;
 
 /// The time in which the agent of a host that starts must respond. Less than its agent waits for
 /// the answer to a heartbeat.
@@ -137,6 +137,33 @@ impl RegisteredHosts {
                 row.life = next;
                 return Ok(row);
             }
+        }
+        Err(FleetError::Busy)
+    }
+
+    /// Records a report of a host: its machine, and its life after the report, which `report`
+    /// derives from the row. Returns the host as it is afterwards.
+    pub(super) async fn record_report(
+        &self,
+        mut row: RegisteredHostRow,
+        report: impl Fn(&RegisteredHostRow) -> (HostMachine, HostLife),
+    ) -> Result<RegisteredHostRow, FleetError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let (machine, life) = report(&row);
+            let recorded = self
+                .store
+                .record_host_report(&row, &machine, &life, Utc::now());
+            if recorded.await? {
+                if life != row.life {
+                    tracing::info!(host = %row.id, from = ?row.life.state, to = ?life.state, "host changed");
+                }
+                return Ok(RegisteredHostRow {
+                    life,
+                    machine,
+                    ..row
+                });
+            }
+            row = self.find(&row.id).await?;
         }
         Err(FleetError::Busy)
     }

@@ -25,6 +25,6 @@ mod settings;
 pub use expiry::HostExpiry;
 pub use hosts::{FleetError, RegisteredHosts};
 pub use join_tokens::{FORMAT as JOIN_TOKEN_FORMAT, JoinTokenError, JoinTokens};
-pub(super) use registration::certificate_name;
 pub use registration::{Registered, Registrant};
+pub(super) use registration::{certificate_name, random_part};
 pub use settings::{AuthorityError, RegisteredFleetConfig, RegisteredFleetSettings};

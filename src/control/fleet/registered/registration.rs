@@ -8,7 +8,7 @@ use std::time::Duration;
 use chrono::Utc;
 
 use super::{
-    hosts::{FleetError, MAX_ATTEMPTS, RegisteredHosts, returned, without_session},
+    hosts::{FleetError, RegisteredHosts, returned, without_session},
     join_tokens::FORMAT,
 };
 use crate::{
@@ -79,11 +79,7 @@ impl RegisteredHosts {
             Registrant::Host(row) if row.public_key == *key => self.renew(*row, &machine).await?,
             Registrant::Host(_) => return Err(FleetError::ForeignKey),
         };
-        let random = host
-            .as_str()
-            .split_once('_')
-            .map_or("", |(_, random)| random);
-        let (name, now) = (certificate_name(random), Utc::now());
+        let (name, now) = (certificate_name(random_part(&host)), Utc::now());
         let issued =
             self.authority
                 .issue_server(&certificate_request, &name, now, CERTIFICATE_LIFETIME);
@@ -124,30 +120,28 @@ impl RegisteredHosts {
     /// Updates a known host. One that was rebooted has lost its session.
     async fn renew(
         &self,
-        mut row: RegisteredHostRow,
+        row: RegisteredHostRow,
         machine: &HostMachine,
     ) -> Result<HostId, FleetError> {
-        for _ in 0..MAX_ATTEMPTS {
-            let next = match row.machine.boot_id == machine.boot_id {
+        let after = |row: &RegisteredHostRow| {
+            let life = match row.machine.boot_id == machine.boot_id {
                 true => returned(&row.life),
                 false => without_session(&row.life),
             };
-            let now = Utc::now();
-            if self
-                .store
-                .record_host_report(&row, machine, &next, now)
-                .await?
-            {
-                tracing::info!(
-                    host = %row.id, address = %machine.address, state = ?next.state,
-                    "host registered again"
-                );
-                return Ok(row.id);
-            }
-            row = self.find(&row.id).await?;
-        }
-        Err(FleetError::Busy)
+            (machine.clone(), life)
+        };
+        let row = self.record_report(row, after).await?;
+        tracing::info!(
+            host = %row.id, address = %row.machine.address, state = ?row.life.state,
+            "host registered again"
+        );
+        Ok(row.id)
     }
+}
+
+/// Returns the random part of the id of a host, which its certificate and its URLs name.
+pub(in crate::control::fleet) fn random_part(id: &HostId) -> &str {
+    id.as_str().split_once('_').map_or("", |(_, random)| random)
 }
 
 /// Returns the name in the certificate of the host whose id has that random part.
