@@ -156,7 +156,7 @@ impl Browsers {
         row: &BrowserRow,
     ) -> Result<(), BrowserError> {
         let lease = browser.lease();
-        self.inner.hosts.wait_ready(lease, &row.id).await?;
+        self.inner.hosts.wait_ready(lease).await?;
         // A host that is used again begins with the viewport of its first session.
         if lease.viewport() != row.viewport {
             lease.set_viewport(row.viewport).await?;

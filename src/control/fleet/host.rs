@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use secrecy::SecretString;
@@ -16,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::agent_client::{AgentAccess, AgentClient, AgentEndpoint, AgentError};
 use crate::api::{ids::HostId, session::SessionReceipt};
 
+/// Between two polls of an agent whose browser is not ready.
+const READY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest wait for an agent that is being restarted before the end of a session, and again for
 /// its receipt: recordings are finished, and processes get some seconds.
 const END_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -107,11 +109,6 @@ impl Host {
         &self.client
     }
 
-    /// Records that the browser has responded. From then on the agent is restarted when it exits.
-    pub(super) fn mark_ready(&self) {
-        self.shared.was_ready.store(true, Ordering::Relaxed);
-    }
-
     /// Returns the address of the agent, waiting up to `timeout` while it is being restarted.
     pub async fn address(&self, timeout: Duration) -> Result<SocketAddr, HostError> {
         let listening = async {
@@ -134,20 +131,62 @@ impl Host {
         }
     }
 
+    /// Waits up to `timeout` until the browser's DevTools respond in the session of this
+    /// generation.
+    pub async fn wait_ready(&self, generation: u64, timeout: Duration) -> Result<(), HostError> {
+        let started = Instant::now();
+        let mut reason = String::from("no response from the agent");
+        loop {
+            let remaining = timeout.saturating_sub(started.elapsed());
+            if remaining.is_zero() {
+                return Err(HostError::NotReady(reason));
+            }
+            let address = self.address(remaining).await?;
+            let agent = self.endpoint(address, Some(generation));
+            let ready = tokio::select! {
+                ready = self.client.wait_ready(agent, remaining) => ready,
+                () = self.address_changed(address) => continue,
+            };
+            match ready {
+                Ok(()) => {
+                    self.shared.was_ready.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Err(error) => reason = error.to_string(),
+            }
+            let remaining = timeout.saturating_sub(started.elapsed());
+            tokio::time::sleep(READY_POLL_INTERVAL.min(remaining)).await;
+        }
+    }
+
     /// Ends the session of a generation. What it had is gone when this returns.
     pub async fn end_session(&self, generation: u64) -> Result<SessionReceipt, AgentError> {
-        let address = self.address(END_SESSION_TIMEOUT).await;
-        let address = address.map_err(|error| AgentError::Unreachable(error.to_string()))?;
-        let agent = AgentEndpoint {
-            address,
-            access: AgentAccess::Token(&self.token),
-            // The request names the session itself, and may be repeated after its end.
-            generation: None,
-        };
+        // The request names the session itself, and may be repeated after its end.
+        let agent = self.agent(None, END_SESSION_TIMEOUT).await?;
         let ended = self
             .client
             .end_session(agent, generation, END_SESSION_TIMEOUT);
         ended.await
+    }
+
+    /// Returns the endpoint of the agent for requests of one session, or of none, waiting up to
+    /// `timeout` while the agent is being restarted.
+    pub(super) async fn agent(
+        &self,
+        generation: Option<u64>,
+        timeout: Duration,
+    ) -> Result<AgentEndpoint<'_>, AgentError> {
+        let address = self.address(timeout).await;
+        let address = address.map_err(|error| AgentError::Unreachable(error.to_string()))?;
+        Ok(self.endpoint(address, generation))
+    }
+
+    fn endpoint(&self, address: SocketAddr, generation: Option<u64>) -> AgentEndpoint<'_> {
+        AgentEndpoint {
+            address,
+            access: AgentAccess::Token(&self.token),
+            generation,
+        }
     }
 
     /// Stops the host and resolves when it is gone.
@@ -170,7 +209,7 @@ impl Host {
     }
 
     /// Resolves when the agent no longer listens at `address`.
-    pub(super) async fn address_changed(&self, address: SocketAddr) {
+    async fn address_changed(&self, address: SocketAddr) {
         let mut state = self.state.clone();
         let _ = state
             .wait_for(|state| *state != HostState::Listening(address))

@@ -1,21 +1,16 @@
 //! A session's right to a host, through which it uses the host's agent.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
 use super::{
-    agent_client::{AgentAccess, AgentEndpoint, AgentError},
+    agent_client::{AgentEndpoint, AgentError},
     host::{Host, HostError},
     replay_client::ReplayClient,
 };
 use crate::api::viewport::Viewport;
 
-/// Between two polls of an agent whose browser is not ready.
-const READY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest wait for an agent that is being restarted before a change of the viewport or the
 /// start URL, and again for its response to the change.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -26,15 +21,18 @@ pub struct Lease {
     host: Arc<Host>,
     /// The number of the agent's session.
     generation: u64,
+    is_starting: bool,
     viewport: Mutex<Viewport>,
 }
 
 impl Lease {
-    /// Returns the lease of a session that begins with this viewport.
-    pub fn new(host: Arc<Host>, generation: u64, viewport: Viewport) -> Lease {
+    /// Returns the lease of a session that begins with this viewport. `is_starting` is whether the
+    /// host has not responded yet.
+    pub fn new(host: Arc<Host>, generation: u64, is_starting: bool, viewport: Viewport) -> Lease {
         Lease {
             host,
             generation,
+            is_starting,
             viewport: Mutex::new(viewport),
         }
     }
@@ -47,35 +45,9 @@ impl Lease {
         self.generation
     }
 
-    /// Waits up to `timeout` until the browser's DevTools respond.
-    pub async fn wait_ready(&self, timeout: Duration) -> Result<(), HostError> {
-        let started = Instant::now();
-        let mut reason = String::from("no response from the agent");
-        loop {
-            let remaining = timeout.saturating_sub(started.elapsed());
-            if remaining.is_zero() {
-                return Err(HostError::NotReady(reason));
-            }
-            let address = self.host.address(remaining).await?;
-            let agent = AgentEndpoint {
-                address,
-                access: AgentAccess::Token(self.host.token()),
-                generation: Some(self.generation),
-            };
-            let ready = tokio::select! {
-                ready = self.host.client().wait_ready(agent, remaining) => ready,
-                () = self.host.address_changed(address) => continue,
-            };
-            match ready {
-                Ok(()) => {
-                    self.host.mark_ready();
-                    return Ok(());
-                }
-                Err(error) => reason = error.to_string(),
-            }
-            let remaining = timeout.saturating_sub(started.elapsed());
-            tokio::time::sleep(READY_POLL_INTERVAL.min(remaining)).await;
-        }
+    /// Returns whether the host had not responded yet when it was leased.
+    pub fn is_starting(&self) -> bool {
+        self.is_starting
     }
 
     /// Returns a client for the session's recordings, waiting up to `timeout` while the agent is
@@ -115,12 +87,6 @@ impl Lease {
     }
 
     async fn agent(&self) -> Result<AgentEndpoint<'_>, AgentError> {
-        let address = self.host.address(CALL_TIMEOUT).await;
-        let address = address.map_err(|error| AgentError::Unreachable(error.to_string()))?;
-        Ok(AgentEndpoint {
-            address,
-            access: AgentAccess::Token(self.host.token()),
-            generation: Some(self.generation),
-        })
+        self.host.agent(Some(self.generation), CALL_TIMEOUT).await
     }
 }

@@ -167,25 +167,15 @@ impl Hosts {
     }
 
     /// Waits until the browser of a lease responds.
-    pub async fn wait_ready(
-        &self,
-        lease: &Lease,
-        session: &BrowserId,
-    ) -> Result<(), HostLeaseError> {
-        lease.wait_ready(self.start_timeout()).await?;
-        let generation = lease.generation();
-        match self
-            .apply(lease.host().id(), Event::Started { generation })
-            .await
-        {
+    pub async fn wait_ready(&self, lease: &Lease) -> Result<(), HostLeaseError> {
+        if !lease.is_starting() {
+            return Ok(());
+        }
+        let (host, generation) = (lease.host(), lease.generation());
+        host.wait_ready(generation, self.start_timeout()).await?;
+        match self.apply(host.id(), Event::Started { generation }).await {
             Ok(_) => Ok(()),
             Err(ApplyError::Store(error)) => Err(error.into()),
-            // A host that was claimed has been ready before.
-            Err(ApplyError::Impossible(ImpossibleEvent { life, .. }))
-                if life.session.as_ref() == Some(session) =>
-            {
-                Ok(())
-            }
             Err(_) => Err(HostError::Gone.into()),
         }
     }
@@ -225,8 +215,9 @@ impl Hosts {
                 store.delete_host(&row.id).await?;
                 continue;
             };
-            let lease = Lease::new(host, row.life.generation, viewport);
-            let responds = lease.wait_ready(RESPONSE_TIMEOUT).await;
+            let generation = row.life.generation;
+            let responds = host.wait_ready(generation, RESPONSE_TIMEOUT).await;
+            let lease = Lease::new(host, generation, false, viewport);
             let error = match (responds, record.set(session)) {
                 (Ok(()), Ok(())) => return Ok(Some(lease)),
                 (Err(error), _) => error.to_string(),
@@ -268,7 +259,7 @@ impl Hosts {
         self.inner.running.lock().insert(id, entry);
         let watching = self.clone().forget_when_gone(host.clone());
         self.inner.shutdown.spawn(watching);
-        Ok(Lease::new(host, FIRST_GENERATION, viewport))
+        Ok(Lease::new(host, FIRST_GENERATION, true, viewport))
     }
 
     /// Stops a host that waits for a session of another mode, or waits for one that will soon be
@@ -295,7 +286,7 @@ impl Hosts {
 
     /// Applies an event to a host and runs the actions that follow. Returns its state, or `None` if
     /// the event was not applied. If that is because of the database, the host is stopped: it must
-    /// not run on with a state that nobody knows.
+    /// not run on in a state that is not recorded.
     ///
     /// Boxed, because it is called by the actions that it runs itself.
     fn step(&self, host: Arc<Host>, event: Event) -> BoxFuture<'_, Option<State>> {
@@ -353,12 +344,10 @@ impl Hosts {
     }
 
     async fn wait_recycled(self, host: Arc<Host>, generation: u64) {
-        let Some(viewport) = self.viewport(host.id()) else {
-            return;
-        };
-        let lease = Lease::new(host.clone(), generation, viewport);
-        let event = match lease.wait_ready(self.start_timeout()).await {
+        let event = match host.wait_ready(generation, self.start_timeout()).await {
             Ok(()) => Event::Recycled { generation },
+            // Its row is about to be deleted.
+            Err(HostError::Gone) => return,
             Err(error) => {
                 tracing::warn!(host = %host.id(), %error, "recycled host is not ready");
                 Event::NotRecycled
@@ -439,10 +428,5 @@ impl Hosts {
     fn host(&self, id: &HostId) -> Option<Arc<Host>> {
         let running = self.inner.running.lock();
         running.get(id).map(|entry| entry.host.clone())
-    }
-
-    fn viewport(&self, id: &HostId) -> Option<Viewport> {
-        let running = self.inner.running.lock();
-        running.get(id).map(|entry| entry.viewport)
     }
 }

@@ -10,7 +10,7 @@ use sea_orm::{
     sea_query::{Expr, LockBehavior, LockType},
 };
 
-use super::{Store, StoreError, corrupt, entity::host, from_millis, to_millis};
+use super::{Store, StoreError, corrupt, entity::host, to_millis};
 use crate::{
     api::ids::{BrowserId, HostId},
     control::hosts::state::{HostLife, State},
@@ -36,25 +36,17 @@ pub struct HostMode {
     pub kiosk_mode: bool,
 }
 
-/// A row of the table of hosts.
+/// The part of a row of the table of hosts that every fleet has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRow {
     pub id: HostId,
-    pub fleet: Fleet,
-    pub mode: HostMode,
     pub life: HostLife,
-    pub created_at: DateTime<Utc>,
-    /// When the state last changed.
-    pub changed_at: DateTime<Utc>,
 }
-
-const LOCAL: &str = "local";
-const REGISTERED: &str = "registered";
 
 pub(super) fn fleet_text(fleet: Fleet) -> &'static str {
     match fleet {
-        Fleet::Local => LOCAL,
-        Fleet::Registered => REGISTERED,
+        Fleet::Local => "local",
+        Fleet::Registered => "registered",
     }
 }
 
@@ -104,18 +96,7 @@ impl TryFrom<host::Model> for HostRow {
     fn try_from(row: host::Model) -> Result<Self, StoreError> {
         Ok(HostRow {
             life: life_of(&row)?,
-            fleet: match row.fleet.as_str() {
-                LOCAL => Fleet::Local,
-                REGISTERED => Fleet::Registered,
-                other => return Err(corrupt("fleet", other)),
-            },
-            mode: HostMode {
-                headless: row.headless,
-                kiosk_mode: row.kiosk_mode,
-            },
             id: row.id.parse().map_err(|_| corrupt("host id", &row.id))?,
-            created_at: from_millis(row.created_at)?,
-            changed_at: from_millis(row.changed_at)?,
         })
     }
 }
