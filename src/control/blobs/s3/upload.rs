@@ -1,8 +1,8 @@
 //! Uploads in parts, and the record of those in progress.
 //!
 //! A service keeps the parts of an upload that is neither completed nor aborted, invisible and at
-//! a cost. So each upload in progress has a file with its id, and one whose file remains although
-//! nobody works on it, because the process was killed or the service could not be reached, is
+//! a cost. So each upload in progress has a file with its id, and one whose file remains after
+//! the work on it has ended, because the process was killed or the service could not be reached, is
 //! aborted later.
 
 use std::{collections::HashSet, io, path::PathBuf, sync::Arc};
