@@ -20,7 +20,7 @@ use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuild
 use tracing_subscriber::{
     EnvFilter, Layer,
     field::RecordFields,
-    filter::{FilterExt, filter_fn},
+    filter::{FilterExt, LevelFilter, filter_fn},
     fmt::{
         self, FormatFields,
         format::{DefaultFields, Writer},
@@ -79,14 +79,11 @@ pub fn init_logging(
     format: LogFormat,
     sink: Option<LogSink>,
 ) -> io::Result<LogGuard> {
-    let own_filter = parse(filter)?;
+    let filter = parse(filter)?;
     let (layer, stderr) = output_layer(format)?;
     tracing_subscriber::registry()
-        .with(layer.with_filter(own_filter.and(redact())))
-        .with(match sink {
-            Some(sink) => Some(sink_layer(sink).with_filter(parse(filter)?)),
-            None => None,
-        })
+        .with(layer.with_filter(filter.clone().and(redact())))
+        .with(sink.map(|sink| sink_layer(sink).with_filter(filter)))
         .init();
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "thread panicked")));
     Ok(LogGuard { stderr })
@@ -145,9 +142,12 @@ fn with_output_timeout(write: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Parses a filter, and adds that the lines of agents pass, which have the same filter.
 fn parse(filter: &str) -> io::Result<EnvFilter> {
-    let agents = format!("{AGENT_LOG_TARGET}=trace").parse();
     let filter = EnvFilter::try_new(filter).map_err(io::Error::other)?;
+    // A level that no agent uses would make libraries prepare messages that are never logged.
+    let level = filter.max_level_hint().unwrap_or(LevelFilter::TRACE);
+    let agents = format!("{AGENT_LOG_TARGET}={level}").parse();
     Ok(filter.add_directive(agents.map_err(io::Error::other)?))
 }
 
@@ -168,6 +168,8 @@ fn redact<S>() -> impl Filter<S> {
         let library = metadata.target().split("::").next().unwrap_or_default();
         !SENSITIVE_TARGETS.contains(&library)
     })
+    // Without a hint, the level of the other filter would be unknown as well.
+    .with_max_level_hint(LevelFilter::TRACE)
 }
 
 type AnyLayer = Box<dyn Layer<tracing_subscriber::Registry> + Send + Sync>;
@@ -260,4 +262,24 @@ fn stderr_is_journal() -> bool {
     };
     nix::sys::stat::fstat(io::stderr())
         .is_ok_and(|stat| journal == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::Registry;
+
+    use super::*;
+
+    #[test]
+    fn level_of_the_filter_is_known_to_libraries() {
+        for (filter, level) in [
+            ("info", LevelFilter::INFO),
+            ("warn,berth=debug", LevelFilter::DEBUG),
+            ("off", LevelFilter::OFF),
+        ] {
+            let combined = parse(filter).unwrap().and(redact());
+            let hint = Filter::<Registry>::max_level_hint(&combined);
+            assert_eq!(hint, Some(level), "{filter}");
+        }
+    }
 }
