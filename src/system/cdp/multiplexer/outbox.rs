@@ -115,7 +115,7 @@ impl Inbox {
         batch: &mut Vec<Bytes>,
         limit: usize,
     ) -> Result<(), End> {
-        if self.shared.too_slow.is_cancelled() {
+        if self.shared.is_too_slow() {
             return Err(End::TooSlow);
         }
         if self.messages.recv_many(batch, limit).await == 0 {
@@ -126,8 +126,10 @@ impl Inbox {
 
     /// Returns a message if one is queued.
     pub(super) fn try_receive(&mut self) -> Option<Bytes> {
-        let is_open = !self.shared.too_slow.is_cancelled();
-        is_open.then(|| self.messages.try_recv().ok()).flatten()
+        if self.shared.is_too_slow() {
+            return None;
+        }
+        self.messages.try_recv().ok()
     }
 
     /// Counts a message as read.
@@ -135,6 +137,12 @@ impl Inbox {
         let cost = cost(message);
         self.shared.queued.fetch_sub(cost, Relaxed);
         self.shared.queued_for_all.fetch_sub(cost, Relaxed);
+    }
+}
+
+impl Shared {
+    fn is_too_slow(&self) -> bool {
+        self.end.get() == Some(&End::TooSlow)
     }
 }
 

@@ -4,13 +4,10 @@
 //! Sessions form trees. The root of each is the one that its client is connected to; Chromium
 //! announces every other one with `Target.attachedToTarget` in its parent.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    io,
-    sync::Arc,
-};
+use std::{collections::hash_map::Entry, io, sync::Arc};
 
 use bytes::Bytes;
+use rustc_hash::FxHashMap;
 use serde_json::json;
 
 use super::{
@@ -63,11 +60,12 @@ enum Call {
     },
 }
 
+/// All keys are chosen by Chromium or the agent, so that a fast hash is safe.
 #[derive(Default)]
 pub(super) struct Router {
-    clients: HashMap<ClientId, Client>,
-    sessions: HashMap<SessionId, Session>,
-    calls: HashMap<u32, Call>,
+    clients: FxHashMap<ClientId, Client>,
+    sessions: FxHashMap<SessionId, Session>,
+    calls: FxHashMap<u32, Call>,
     last_client: u64,
     /// The number of ids used on the pipe.
     used_ids: u32,
