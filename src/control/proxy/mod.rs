@@ -53,7 +53,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90 * 60);
 /// so that no request is sent on a connection that is being closed.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The most idle connections to one agent.
-const MAX_IDLE_CONNECTIONS: usize = 32;
+const MAX_IDLE_CONNECTIONS: usize = 512;
 /// The idle time of a connection after which TCP keep-alive probes its peer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
