@@ -16,6 +16,7 @@ mod cdp;
 mod execute;
 mod figures;
 mod fixtures;
+mod fleet;
 mod input;
 mod process;
 mod proxy;
@@ -29,12 +30,13 @@ use figures::Figures;
 use fixtures::{Agent, Dev, Result, Site};
 
 /// The sections in the order they are measured, and the names that select them.
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 12] = [
     "execute",
     "start",
     "session",
     "proxy",
     "cdp",
+    "fleet",
     "watch",
     "process",
     "input",
@@ -99,6 +101,7 @@ async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
                 dev.stop().await?;
             }
             "session" => session::measure(figures).await?,
+            "fleet" => fleet::measure(figures).await?,
             "cdp" => cdp::measure(figures, &agent).await?,
             "watch" => watch::measure(figures, &agent).await?,
             "process" => process::measure(figures, &agent).await?,

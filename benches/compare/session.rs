@@ -1,5 +1,5 @@
 //! The time from the request to end a session until the next one is usable, compared with a restart
-//! of the whole agent.
+//! of the whole agent with a new profile, without which the next session would find the last one's.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const READY: &str = "/json/version";
 pub async fn measure(figures: &mut Figures) -> Result<()> {
     let (mut with_spare, mut without_spare) = (Samples::default(), Samples::default());
     let (mut back_to_back, mut restart) = (Samples::default(), Samples::default());
-    let (spare_state, state) = (TempDir::new()?, TempDir::new()?);
+    let (spare_state, mut state) = (TempDir::new()?, TempDir::new()?);
     let (spare_child, spare_url) = Agent::spawn(&spare_state, &["--spare"]).await?;
     let (mut child, mut url) = Agent::spawn(&state, &[]).await?;
     for generation in 1..=ROUNDS {
@@ -30,17 +30,18 @@ pub async fn measure(figures: &mut Figures) -> Result<()> {
 
         let http = Http::new(url, AGENT_TOKEN);
         http.wait_for(READY).await?;
-        without_spare.add_ms(end(&http, generation).await?);
+        without_spare.add_ms(end(&http, 1).await?);
 
         let start = Instant::now();
         fixtures::stop(child).await?;
+        state = TempDir::new()?;
         (child, url) = Agent::spawn(&state, &[]).await?;
         Http::new(url.clone(), AGENT_TOKEN).wait_for(READY).await?;
         restart.add_ms(start.elapsed());
     }
     fixtures::stop(spare_child).await?;
     fixtures::stop(child).await?;
-    let baseline = "the agent restarted";
+    let baseline = "the agent restarted with a new profile";
     let name = "session end to ready, with a spare";
     figures.compare(name, "ms", with_spare, baseline, restart.clone());
     let name = "two sessions ended back to back: the second";
