@@ -128,7 +128,13 @@ impl BrowserHandle {
 
     /// Applies an event. The caller must run the returned actions.
     pub(super) fn apply(&self, event: Event) -> Result<&'static [Action], Rejected> {
-        Self::apply_to(&mut self.state(), event)
+        let mut state = self.state();
+        let actions = Self::apply_to(&mut state, event)?;
+        if event == Event::Published {
+            // The start may have taken longer than the idle timeout.
+            self.activity.touch();
+        }
+        Ok(actions)
     }
 
     /// Applies an event if the browser has been idle for its idle timeout and the state allows it.
@@ -151,5 +157,31 @@ impl BrowserHandle {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::SocketAddr, time::Instant};
+
+    use super::*;
+    use crate::{
+        api::{ids::HostId, viewport::Viewport},
+        control::fleet::{AgentClient, Host},
+    };
+
+    #[test]
+    fn idle_time_starts_when_clients_find_the_browser() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let client = AgentClient::default();
+        let (host, _controller) = Host::new(HostId::generate(), address, "".into(), client);
+        let lease = Lease::new(Arc::new(host), 1, true, Viewport::default());
+        let (id, project) = (BrowserId::generate(), ProjectId::generate());
+        let browser = BrowserHandle::new(id, project, lease, Duration::from_secs(10));
+        browser.apply(Event::Ready).unwrap();
+        let before = Instant::now();
+        browser.apply(Event::Published).unwrap();
+        let idle = browser.activity().idle_for().unwrap();
+        assert!(idle <= before.elapsed(), "{idle:?}");
     }
 }
