@@ -13,6 +13,7 @@ pub mod painter;
 pub mod postgres;
 pub mod processes;
 pub mod python;
+pub mod random;
 pub mod recorder;
 pub mod replays;
 pub mod requests;

@@ -1,9 +1,5 @@
 //! A client whose steps are random.
 
-use proptest::{
-    prelude::Rng,
-    test_runner::{RngAlgorithm, TestRng},
-};
 use serde_json::json;
 use tokio::sync::Barrier;
 use tokio_tungstenite::tungstenite::Error;
@@ -12,41 +8,12 @@ use super::{
     connection::{Connection, Counts},
     tabs::Tabs,
 };
-use crate::support::{agent::TestAgent, websocket::Client};
+use crate::support::{agent::TestAgent, random::Random, websocket::Client};
 
 /// The largest number of steps on one connection, and of calls that are sent in a row.
 const MAX_STEPS: usize = 10;
 const MAX_CALLS: usize = 8;
 const WORKER: &str = "globalThis.worker = new Worker('data:text/javascript,'), 0";
-
-/// A client's generator of choices.
-struct Random(TestRng);
-
-impl Random {
-    fn new(seed: u64, client: usize) -> Self {
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        bytes[8..16].copy_from_slice(&(client as u64).to_le_bytes());
-        Self(TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
-    }
-
-    /// Returns a number from 0 to `end`, without it.
-    fn below(&mut self, end: usize) -> usize {
-        self.0.next_u32() as usize % end
-    }
-
-    fn one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
-    }
-
-    fn choose(&mut self, mut items: Vec<String>) -> Option<String> {
-        if items.is_empty() {
-            return None;
-        }
-        let index = self.below(items.len());
-        Some(items.swap_remove(index))
-    }
-}
 
 pub struct RandomClient<'a> {
     agent: &'a TestAgent,

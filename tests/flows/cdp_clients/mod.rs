@@ -5,7 +5,7 @@ mod client;
 mod connection;
 mod tabs;
 
-use std::{collections::BTreeSet, env};
+use std::collections::BTreeSet;
 
 use futures::future::join_all;
 use serde_json::Value;
@@ -15,6 +15,7 @@ use self::{client::RandomClient, connection::Counts, tabs::Tabs};
 use crate::support::{
     agent::{Start, TestAgent},
     processes::anonymous_kib,
+    random::setting,
     scripts::metric,
     wait::until,
 };
@@ -28,14 +29,6 @@ const SEED: u64 = 4;
 const SEED_VARIABLE: &str = "PROPTEST_RNG_SEED";
 /// The memory that the agent may hold after the second run beyond that after the first.
 const MAX_GROWTH_KIB: u64 = 10 << 10;
-
-fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
-    let Ok(text) = env::var(name) else {
-        return default;
-    };
-    let parsed = text.parse().ok();
-    parsed.unwrap_or_else(|| panic!("{name} is {text:?}"))
-}
 
 /// Returns the ids of the open tabs.
 async fn tabs_of(agent: &TestAgent) -> BTreeSet<String> {
