@@ -105,10 +105,15 @@ soak: export BERTH_TEST_BATCHES ?= 10000
 soak: export BERTH_TEST_CDP_CONNECTIONS ?= 20
 soak: export BERTH_TEST_API_EXAMPLES ?= 200
 soak: export BERTH_TEST_API_SEED ?= $(shell echo $$RANDOM)
+soak: export BERTH_TEST_SYSTEM_CLIENTS ?= 50
+soak: export BERTH_TEST_SYSTEM_SECONDS ?= 60
+soak: export BERTH_TEST_SYSTEM_SEED ?= $(shell echo $$RANDOM)
 soak: testbuild
 	@BERTH_TEST_PYTHON=$(venv)/bin/python \
 		$(step) "Testing with generated input" "The failed tests are named above, with the seed that repeats them" \
 		scripts/nextest --profile soak
+	@$(step) "Testing the system on PostgreSQL" "The failed test is named above, with the seed that repeats it" \
+		scripts/nextest --profile soak-postgres
 
 .PHONY: testbuild nextest
 testbuild: nextest build tests/clients/node_modules/.package-lock.json $(venv)/done

@@ -37,4 +37,5 @@ mod script_user;
 mod script_worker;
 mod secrets;
 mod sessions;
+mod system;
 mod tunnel;

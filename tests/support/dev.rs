@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
-use sea_orm::{ConnectionTrait, DatabaseConnection, Statement};
+use sea_orm::{ConnectionTrait, DatabaseConnection, QueryResult, Statement};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -61,6 +61,25 @@ impl State {
     pub fn variables(&self) -> Option<(&'static str, String)> {
         let url = self.database.as_ref()?.url();
         Some(("BERTH_DATABASE_URL", url))
+    }
+
+    /// Connects to the database.
+    pub async fn connect(&self) -> DatabaseConnection {
+        let file = self.path().join("berth.db");
+        let url = match &self.database {
+            Some(database) => database.url(),
+            None => format!("sqlite:{}", file.display()),
+        };
+        sea_orm::Database::connect(url).await.unwrap()
+    }
+
+    /// Returns the rows of a query.
+    pub async fn rows(&self, query: &str) -> Vec<QueryResult> {
+        let db = self.connect().await;
+        let statement = Statement::from_string(db.get_database_backend(), query);
+        let rows = db.query_all_raw(statement).await.unwrap();
+        db.close().await.unwrap();
+        rows
     }
 
     /// Returns a command that uses the state directory and the database.
@@ -241,43 +260,32 @@ impl Dev {
 
     /// Runs a statement on the server's database.
     pub async fn sql(&self, statement: &str) {
-        let db = self.database().await;
+        let db = self.state.connect().await;
         db.execute_unprepared(statement).await.unwrap();
         db.close().await.unwrap();
     }
 
     /// Returns the state of a browser's record.
     pub async fn recorded_state(&self, browser: &str) -> String {
-        let db = self.database().await;
         let query = format!("SELECT state FROM browsers WHERE id = '{browser}'");
-        let row = db.query_one_raw(Statement::from_string(db.get_database_backend(), query));
-        let row = row.await.unwrap().expect("a record");
-        let state = row.try_get("", "state").unwrap();
-        db.close().await.unwrap();
-        state
+        let rows = self.rows(&query).await;
+        rows[0].try_get("", "state").unwrap()
     }
 
     /// Waits until the number of hosts in this state is `count`.
     pub async fn hosts_are(&self, state: &str, count: i64) {
+        let query = format!("SELECT count(*) AS number FROM hosts WHERE state = '{state}'");
         until("hosts", async || {
-            let db = self.database().await;
-            let query = format!("SELECT count(*) AS number FROM hosts WHERE state = '{state}'");
-            let row = db.query_one_raw(Statement::from_string(db.get_database_backend(), query));
-            let row = row.await.unwrap().expect("a count");
-            let number: i64 = row.try_get("", "number").unwrap();
-            db.close().await.unwrap();
+            let rows = self.rows(&query).await;
+            let number: i64 = rows[0].try_get("", "number").unwrap();
             (number == count).then_some(())
         })
         .await;
     }
 
-    async fn database(&self) -> DatabaseConnection {
-        let file = self.state_dir().join("berth.db");
-        let url = match self.postgres() {
-            Some(database) => database.url(),
-            None => format!("sqlite:{}", file.display()),
-        };
-        sea_orm::Database::connect(url).await.unwrap()
+    /// Returns the rows of a query on the server's database.
+    pub async fn rows(&self, query: &str) -> Vec<QueryResult> {
+        self.state.rows(query).await
     }
 
     pub fn pid(&self) -> Pid {
@@ -343,6 +351,12 @@ impl Dev {
     pub async fn crash(mut self) -> State {
         self.child.kill().await.unwrap();
         self.assert_nothing_left().await;
+        self.into_state()
+    }
+
+    /// Kills the server with SIGKILL, and does not wait for its descendants.
+    pub async fn kill(mut self) -> State {
+        self.child.kill().await.unwrap();
         self.into_state()
     }
 

@@ -1,0 +1,164 @@
+//! Many clients of one installation, whose processes are killed at random. Afterwards the clients'
+//! own history, the database, the hosts and the processes have to agree.
+//!
+//! | module | job |
+//! |---|---|
+//! | `client` | creates, uses and ends sessions at random |
+//! | `observe` | reads from inside a session where it runs and which markers it has |
+//! | `killer` | kills random processes |
+//! | `installation` | the processes under test, and their records |
+//! | `history` | the calls and kills of a run |
+//! | `checker` | finds contradictions in a history |
+
+mod checker;
+mod client;
+mod history;
+mod installation;
+mod killer;
+mod observe;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use futures::future::join_all;
+use tokio::time::interval;
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    checker::{Rules, Run, Violation},
+    client::Client,
+    history::{Operation, Outcome, Recorder},
+    installation::Installation,
+    killer::Killer,
+};
+use crate::support::random::{Random, setting};
+
+/// The number of clients, unless the variable sets it.
+const CLIENTS: usize = 6;
+const CLIENTS_VARIABLE: &str = "BERTH_TEST_SYSTEM_CLIENTS";
+/// The length of a run in seconds, unless the variable sets it.
+const SECONDS: u64 = 10;
+const SECONDS_VARIABLE: &str = "BERTH_TEST_SYSTEM_SECONDS";
+/// The default seed of the generators.
+const SEED: u64 = 4;
+const SEED_VARIABLE: &str = "BERTH_TEST_SYSTEM_SEED";
+/// The bounds of the limit of sessions. Twice as many clients compete for them, or more.
+const MIN_SESSIONS: usize = 2;
+const MAX_SESSIONS: usize = 7;
+/// The restarts of an agent before control gives it up.
+const AGENT_RESTARTS: usize = 8;
+
+#[tokio::test]
+async fn clients_database_hosts_and_processes_agree_after_random_kills() {
+    let clients = setting(CLIENTS_VARIABLE, CLIENTS);
+    let seconds = setting(SECONDS_VARIABLE, SECONDS);
+    let seed = setting(SEED_VARIABLE, SEED);
+    println!("{SEED_VARIABLE}={seed} {CLIENTS_VARIABLE}={clients} {SECONDS_VARIABLE}={seconds}");
+    let max_sessions = (clients / 2).clamp(MIN_SESSIONS, MAX_SESSIONS);
+    let mut installation = Installation::start(max_sessions + 1, max_sessions).await;
+    let recorder = Recorder::new();
+    let new_client = |number| {
+        let random = Random::new(seed, number);
+        Client::new(number, random, recorder.clone(), installation.servers())
+    };
+    let stop = CancellationToken::new();
+    let running: Vec<_> = (0..clients)
+        .map(|number| tokio::spawn(new_client(number).run(stop.clone())))
+        .collect();
+    let mut auditor = new_client(clients);
+    let killer = Killer::new(Random::new(seed, clients + 1), recorder.clone());
+    let time_is_over = CancellationToken::new();
+    let timer = async {
+        let mut ticks = interval(Duration::from_secs(seconds));
+        ticks.tick().await;
+        ticks.tick().await;
+        time_is_over.cancel();
+    };
+    tokio::join!(timer, killer.run(&mut installation, &time_is_over));
+    stop.cancel();
+    for client in join_all(running).await {
+        client.expect("a client that did not panic");
+    }
+    installation.assert_hosts_agree().await;
+    auditor.list().await;
+
+    let stopped = recorder.now();
+    let log = installation.log();
+    let records = installation.finish(&recorder).await;
+    let run = Run {
+        calls: recorder.calls(),
+        kills: recorder.kills(),
+        stopped,
+        records,
+        rules: Rules {
+            max_sessions,
+            sessions_end_with_control: true,
+            agent_restarts: AGENT_RESTARTS,
+        },
+    };
+    print_figures(&run);
+    let violations = checker::check(&run);
+    assert!(violations.is_empty(), "{}", describe(&violations, &log));
+}
+
+fn print_figures(run: &Run) {
+    let mut calls: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for call in &run.calls {
+        let operation = match call.operation {
+            Operation::Create { .. } => "create",
+            Operation::Find { .. } => "find",
+            Operation::Use { .. } => "use",
+            Operation::Observe { .. } => "observe",
+            Operation::List => "list",
+            Operation::Delete { .. } => "delete",
+        };
+        let outcome = match call.outcome {
+            Outcome::Session(_) | Outcome::Done | Outcome::Observed(_) | Outcome::Listed(_) => {
+                "done"
+            }
+            Outcome::NotFound => "not found",
+            Outcome::Refused(_) => "refused",
+            Outcome::Unknown => "unknown",
+            Outcome::NoResponse => "no response",
+        };
+        *calls.entry((operation, outcome)).or_default() += 1;
+    }
+    let mut kills: BTreeMap<String, usize> = BTreeMap::new();
+    for kill in &run.kills {
+        *kills.entry(format!("{:?}", kill.kind)).or_default() += 1;
+    }
+    let mut ends: BTreeMap<&str, usize> = BTreeMap::new();
+    for record in &run.records {
+        let reason = record.end_reason.as_deref().unwrap_or("none");
+        *ends.entry(reason).or_default() += 1;
+    }
+    let tenancies = run.records.iter().filter_map(|it| it.tenancy.as_ref());
+    let recycled = tenancies.filter(|tenancy| tenancy.generation > 1).count();
+    println!(
+        "after {:?}: {} sessions, {recycled} of them on a host that had one before, ended: {ends:?}",
+        run.stopped,
+        run.records.len()
+    );
+    println!("calls: {calls:?}");
+    println!("kills: {kills:?}");
+}
+
+/// Returns the violations, and the lines of the log about their sessions and hosts.
+fn describe(violations: &[Violation], log: &str) -> String {
+    let mut text: String = violations.iter().map(|it| format!("{it}\n")).collect();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let names: BTreeSet<String> = text
+        .split(|c| !is_name(c))
+        .filter(|word| word.starts_with("brw_") || word.starts_with("host_"))
+        .map(str::to_owned)
+        .collect();
+    for line in log.lines() {
+        if names.iter().any(|name| line.contains(name.as_str())) {
+            text += line;
+            text += "\n";
+        }
+    }
+    text
+}
