@@ -310,7 +310,7 @@ fn write_authority(path: &Path) -> io::Result<[u8; 16]> {
 }
 
 /// Reads the cookie written by [`write_authority`], which is at the end of the file.
-fn read_authority(path: &Path) -> io::Result<[u8; 16]> {
+pub(super) fn read_authority(path: &Path) -> io::Result<[u8; 16]> {
     let entry = fs::read(path)?;
     let cookie = entry.last_chunk().copied();
     cookie.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())

@@ -53,6 +53,7 @@ pub mod computer;
 pub mod cursor;
 pub mod display;
 pub mod fs;
+pub mod isolation;
 pub mod live;
 pub mod logs;
 pub mod process;
@@ -73,6 +74,7 @@ use clipboard::Clipboard;
 use computer::Computer;
 use cursor::CursorShown;
 use fs::{
+    access::FileAccess,
     archives::Archives,
     generated_reads::GeneratedReads,
     moves::{MAX_COPY_DESCRIPTORS, Moves},
@@ -80,6 +82,7 @@ use fs::{
     upload::{self, Uploads},
     watches::Watches,
 };
+use isolation::Isolation;
 use live::LiveViews;
 use logs::{Logs, ProgramLog};
 use process::Processes;
@@ -114,6 +117,8 @@ pub enum AgentError {
     },
     #[error(transparent)]
     Chromium(#[from] chromium::IdentityError),
+    #[error(transparent)]
+    Isolation(#[from] isolation::IsolationUnavailable),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -155,6 +160,7 @@ pub struct Services {
     pub clipboard: Clipboard,
     pub computer: Computer,
     pub config: Arc<Config>,
+    pub file_access: FileAccess,
     pub generated_reads: GeneratedReads,
     pub temp_files: TempFileJournal,
     pub live: LiveViews,
@@ -194,6 +200,7 @@ impl_from_ref! {
     clipboard: Clipboard,
     computer: Computer,
     config: Arc<Config>,
+    file_access: FileAccess,
     generated_reads: GeneratedReads,
     temp_files: TempFileJournal,
     live: LiveViews,
@@ -204,7 +211,6 @@ impl_from_ref! {
     screenshots: Screenshots,
     sessions: Sessions,
     shutdown: Shutdown,
-    taints: Taints,
     uploads: Uploads,
     user_data: UserData,
     watches: Watches,
@@ -297,41 +303,40 @@ impl Started {
 impl Services {
     async fn start(
         config: Config,
-        temp_files: TempFileJournal,
         own_log: ProgramLog,
         sessions: &Sessions,
         session: SessionScope,
     ) -> Result<Self, AgentError> {
         let shutdown = &session.shutdown;
         let config = Arc::new(config);
-        let taints = Taints::load(&config.session_dir)?;
-        let watcher = SharedWatcher::default();
-        let logs = Logs::new(own_log, watcher.clone());
-        let processes = Processes::new(process_options(&config), taints.clone(), shutdown);
-        let processes = processes.await?;
         let identity = chromium::Identity::resolve(&config).await?;
+        let (isolation, identity) = Isolation::start(&config, identity).await?;
+        let (taints, file_access) = isolation::file_access(&config, isolation.as_ref())?;
+        let temp_files = TempFileJournal::recover(&config.session_dir, &file_access)?;
+        let watcher = SharedWatcher::new(file_access.root().clone());
+        let logs = Logs::new(own_log, watcher.clone());
         let script_user = automation::find_user(&config.script_user, identity.uid())?;
-        let own_users = own_users(&config, &identity, script_user.as_ref());
+        let own_users = own_users(&config, &identity, isolation.as_ref(), script_user.as_ref());
+        let options = process_options(&config, isolation);
+        let processes = Processes::new(options, taints.clone(), shutdown).await?;
         let chromium = chromium::start(config.clone(), identity, logs.clone(), shutdown);
         let options = automation_options(&config, script_user);
         let automation = Automation::start(options, chromium.clone(), shutdown)?;
         let authority = config.session_dir.display_authority();
         let clipboard = Clipboard::start(chromium.clone(), &authority, shutdown);
         let (computer, cursor) = start_computer(&chromium, shutdown)?;
+        let viewed = (chromium.clone(), computer.clone());
+        let live = LiveViews::new(viewed.0, viewed.1, clipboard.clone(), cursor.clone());
         Ok(Self {
-            archives: Archives::new(config.unpack, shutdown),
+            archives: Archives::new(file_access.root().clone(), config.unpack, shutdown),
             automation,
             cdp_clients: CdpClients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
             generated_reads: GeneratedReads::default(),
             moves: Moves::new(temp_files.clone(), shutdown),
-            uploads: uploads(&config, &temp_files, &taints),
+            uploads: uploads(&config, &temp_files),
+            file_access,
             temp_files,
-            live: LiveViews::new(
-                chromium.clone(),
-                computer.clone(),
-                clipboard.clone(),
-                cursor.clone(),
-            ),
+            live,
             logs,
             own_users,
             processes,
@@ -367,6 +372,7 @@ impl Services {
 fn own_users(
     config: &Config,
     chromium: &chromium::Identity,
+    isolation: Option<&Isolation>,
     script_user: Option<&Credentials>,
 ) -> Vec<Uid> {
     let is_chosen = config.script_user == ChildUser::Dedicated && dedicated_uid::are_mapped();
@@ -374,6 +380,7 @@ fn own_users(
     chromium
         .dedicated_uid()
         .into_iter()
+        .chain(isolation.and_then(Isolation::dedicated_uid))
         .chain(script_uid)
         .collect()
 }
@@ -402,23 +409,19 @@ fn connection_limits(config: &Config) -> ConnectionLimits {
     )
 }
 
-fn uploads(config: &Config, temp_files: &TempFileJournal, taints: &Taints) -> Uploads {
+fn uploads(config: &Config, temp_files: &TempFileJournal) -> Uploads {
     let work = config.session_dir.work();
-    Uploads::new(
-        temp_files.clone(),
-        &work,
-        open_files::limit(),
-        taints.clone(),
-    )
+    Uploads::new(temp_files.clone(), &work, open_files::limit())
 }
 
-fn process_options(config: &Config) -> process::Options {
+fn process_options(config: &Config, isolation: Option<Isolation>) -> process::Options {
     process::Options {
         max: config.max_processes,
         log_bytes: config.process_output_mb << 20,
         exec_output_bytes: config.exec_output_mb << 20,
         exec_total_bytes: config.exec_total_mb << 20,
         state_dir: config.session_dir.root().to_owned(),
+        isolation,
     }
 }
 

@@ -113,6 +113,16 @@ impl SessionDir {
         self.home().join("tmp")
     }
 
+    /// The home directory of client programs that have a user of their own.
+    pub fn client_home(&self) -> PathBuf {
+        client_home_in(&self.root)
+    }
+
+    /// The directories that take the place of those of the machine for client programs.
+    pub fn private(&self) -> PathBuf {
+        self.root.join("private")
+    }
+
     /// The directories that belong to Chromium's user.
     pub(super) fn of_chromium(&self) -> [PathBuf; 4] {
         [
@@ -153,6 +163,11 @@ impl SessionDir {
         self.recover_user_data()?;
         create_directory(&self.user_data(), PRIVATE_DIRECTORY)
     }
+}
+
+/// Returns the home directory of client programs in the directory of a session.
+pub(super) fn client_home_in(session: &Path) -> PathBuf {
+    session.join("client-home")
 }
 
 pub(super) fn create_directory(path: &Path, mode: u32) -> io::Result<()> {

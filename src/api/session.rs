@@ -104,7 +104,8 @@ pub enum RemainingKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Taint {
-    /// A program ran as the user of the agent, who can write outside the session's directories.
+    /// A program ran as a user that the session does not have alone: the agent's, or another one
+    /// that a request named. It can write outside the session's directories.
     Program,
     /// A file outside the session's directories was created, changed or removed.
     File,

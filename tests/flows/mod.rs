@@ -24,6 +24,7 @@ mod logs;
 mod memory;
 mod openapi;
 mod postgres;
+mod process_isolation;
 mod processes;
 mod proxy;
 mod readme;

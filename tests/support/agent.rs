@@ -52,6 +52,7 @@ enum Limit {
     OpenFiles(u32),
     InotifyWatches(u32),
     OwnFiles,
+    Mounts,
     Replays(u32),
     UserNamespaces,
 }
@@ -89,6 +90,20 @@ impl Start {
             programs: None,
             variables: Vec::new(),
         }
+    }
+
+    /// Gives client processes a user and directories of their own. Needs root.
+    pub fn isolated(self) -> Self {
+        self.with(["--process-isolation", "required"])
+    }
+
+    /// Puts the state directory below this one instead of `/tmp`.
+    pub fn with_directory_below(mut self, parent: &str) -> Self {
+        let builder = tempfile::Builder::new()
+            .prefix("berth-agent-")
+            .tempdir_in(parent);
+        self.directory = builder.expect("a temporary directory");
+        self
     }
 
     /// Starts an agent with a screen and without a browser, and waits for the screen.
@@ -161,6 +176,12 @@ impl Start {
         self
     }
 
+    /// Drops root's right to mount.
+    pub fn without_right_to_mount(mut self) -> Self {
+        self.limit = Some(Limit::Mounts);
+        self
+    }
+
     /// Sets the mode of the directory that contains the state directory.
     pub fn with_directory_mode(self, mode: u32) -> Self {
         let mode = fs::Permissions::from_mode(mode);
@@ -205,6 +226,12 @@ impl Start {
                 let mut shell = Command::new("sh");
                 shell.args(["-c", WITHOUT_USER_NAMESPACES]).arg(program);
                 shell
+            }
+            Some(Limit::Mounts) => {
+                let mut setpriv = Command::new("setpriv");
+                setpriv.args(["--inh-caps", "-all", "--bounding-set", "-sys_admin"]);
+                setpriv.arg(program);
+                setpriv
             }
             // Only root has these rights.
             Some(Limit::OwnFiles) if Uid::effective().is_root() => {

@@ -49,7 +49,11 @@ mod temporary;
 
 pub use self::identity::IdentityError;
 use self::tabs::TabOrder;
-pub(super) use self::{identity::Identity, leftovers::PROCESS_FILES, supervisor::start};
+pub(super) use self::{
+    identity::{Identity, missing_capabilities, needed_paths},
+    leftovers::PROCESS_FILES,
+    supervisor::start,
+};
 
 /// The records of the processes of a session.
 const PROCESS_RECORDS: [&str; 2] = ["chromium.pid", "xvfb.pid"];

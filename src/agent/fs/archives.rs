@@ -16,8 +16,9 @@ use super::{
 };
 use crate::{
     shutdown::Shutdown,
-    system::files::archive::{
-        self, ArchiveFormat, ArchiveSource, OpenSourceError, unpack::UnpackLimits,
+    system::files::{
+        archive::{self, ArchiveFormat, ArchiveSource, OpenSourceError, unpack::UnpackLimits},
+        root::RootDirectory,
     },
 };
 
@@ -51,6 +52,7 @@ pub type ArchiveChunks = mpsc::Receiver<io::Result<Bytes>>;
 /// The archive service; clones share its limit.
 #[derive(Debug, Clone)]
 pub struct Archives {
+    root: RootDirectory,
     permits: Arc<Semaphore>,
     limits: UnpackLimits,
     shutdown: CancellationToken,
@@ -64,8 +66,9 @@ pub struct ArchivePermit(
 
 impl Archives {
     #[must_use]
-    pub fn new(limits: UnpackLimits, shutdown: &Shutdown) -> Self {
+    pub fn new(root: RootDirectory, limits: UnpackLimits, shutdown: &Shutdown) -> Self {
         Archives {
+            root,
             shutdown: shutdown.token(),
             permits: Arc::new(Semaphore::new(MAX_ARCHIVES)),
             limits,
@@ -103,7 +106,7 @@ impl Archives {
         format: ArchiveFormat,
     ) -> Result<ArchiveChunks, ArchiveError> {
         let permit = self.try_acquire_permit()?;
-        let directory = open_directory(path)?.open_readable();
+        let directory = open_directory(&self.root, path)?.open_readable();
         let directory = directory.map_err(FileError::from)?;
         let source = ArchiveSource::from_directory(directory).map_err(FileError::from)?;
         let directory = path.to_owned();
@@ -146,7 +149,7 @@ mod tests {
     #[tokio::test]
     async fn permit_is_granted_when_released_and_refused_after_timeout() {
         let limits = UnpackLimits { bytes: 1, ratio: 1 };
-        let archives = Archives::new(limits, &Shutdown::new());
+        let archives = Archives::new(RootDirectory::default(), limits, &Shutdown::new());
         let mut permits: Vec<_> = (0..MAX_ARCHIVES)
             .map(|_| archives.try_acquire_permit().unwrap())
             .collect();

@@ -12,6 +12,7 @@ use std::{
 use nix::unistd::{Gid, Uid, fchown};
 
 use super::{
+    access::FileAccess,
     files::{FileError, require_regular},
     temp_files::{TempFile, TempFileJournal},
 };
@@ -80,7 +81,7 @@ impl AtomicFile {
         mode: Option<Mode>,
         temp_files: &TempFileJournal,
     ) -> Result<Self, FileError> {
-        let destination = FileDestination::resolve(path)?;
+        let destination = FileDestination::resolve(temp_files.access(), path)?;
         if !destination.missing.is_empty() {
             return Err(destination.missing_directory());
         }
@@ -98,7 +99,7 @@ impl AtomicFile {
         temp_files: &TempFileJournal,
         share: impl FnOnce(Arc<DirectoryHandle>) -> Result<Arc<DirectoryHandle>, E>,
     ) -> Result<Self, E> {
-        let mut destination = FileDestination::resolve(path)?;
+        let mut destination = FileDestination::resolve(temp_files.access(), path)?;
         destination.directory = share(destination.directory)?;
         Ok(Self::create(destination, None, temp_files)?)
     }
@@ -179,11 +180,13 @@ impl AtomicFile {
 }
 
 impl FileDestination {
-    fn resolve(path: &Path) -> Result<Self, FileError> {
-        match resolve(path, LastLink::Follow)? {
+    fn resolve(access: &FileAccess, path: &Path) -> Result<Self, FileError> {
+        let destination = match resolve(access.root(), path, LastLink::Follow)? {
             ResolvedPath::Existing(existing) => Self::replacing(existing),
             ResolvedPath::Missing(missing) => Self::creating(missing),
-        }
+        }?;
+        access.note_change(&destination.directory);
+        Ok(destination)
     }
 
     fn replacing(existing: ExistingEntry) -> Result<Self, FileError> {
@@ -243,7 +246,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path().canonicalize().unwrap();
         let path_of = |name: &str| directory.join(name);
-        let journal = TempFileJournal::new(&path_of("journal")).unwrap();
+        let journal = TempFileJournal::new(&path_of("journal"), FileAccess::default()).unwrap();
         let create = |path: &str| AtomicFile::new(&path_of(path), None, &journal);
         fs::create_dir(path_of("sub")).unwrap();
         for (target, link) in [

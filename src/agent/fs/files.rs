@@ -14,12 +14,13 @@ use nix::{
     unistd::{Gid, Group, Uid, User},
 };
 
-use super::tree_copy::MAX_DEPTH;
+use super::{access::FileAccess, tree_copy::MAX_DEPTH};
 use crate::{
     api::fs::{Account, FileInfo, Mode},
     system::files::{
         directory::{DirectoryHandle, descriptor_path},
         resolve::{ExistingEntry, LastLink, ResolveError, ResolvedPath, resolve},
+        root::RootDirectory,
         virtual_fs::is_virtual,
     },
 };
@@ -121,8 +122,11 @@ impl From<ResolveError> for FileError {
 ///
 /// # Errors
 /// If there is no such directory.
-pub(super) fn open_directory(path: &Path) -> Result<DirectoryHandle, FileError> {
-    let existing = resolve(path, LastLink::Follow)?.existing()?;
+pub(super) fn open_directory(
+    root: &RootDirectory,
+    path: &Path,
+) -> Result<DirectoryHandle, FileError> {
+    let existing = resolve(root, path, LastLink::Follow)?.existing()?;
     Ok(existing.into_directory()?)
 }
 
@@ -156,10 +160,10 @@ pub struct RegularFile {
 ///
 /// # Errors
 /// If it cannot be read, or is not a regular file.
-pub fn open_regular(path: &Path) -> Result<RegularFile, FileError> {
+pub fn open_regular(root: &RootDirectory, path: &Path) -> Result<RegularFile, FileError> {
     // Opening a device may have side effects and opening a FIFO may block, so the type is checked
     // before, on a handle that does neither.
-    let entry = resolve(path, LastLink::Follow)?.existing()?.entry;
+    let entry = resolve(root, path, LastLink::Follow)?.existing()?.entry;
     require_regular(&entry.metadata()?)?;
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_NONBLOCK);
@@ -187,8 +191,8 @@ pub(super) fn require_regular(metadata: &Metadata) -> Result<(), FileError> {
 ///
 /// # Errors
 /// If it does not exist, or may not be accessed.
-pub fn info(path: &Path) -> Result<FileInfo, FileError> {
-    let existing = resolve(path, LastLink::Keep)?.existing()?;
+pub fn info(root: &RootDirectory, path: &Path) -> Result<FileInfo, FileError> {
+    let existing = resolve(root, path, LastLink::Keep)?.existing()?;
     Ok(describe(path, &existing.entry.metadata()?))
 }
 
@@ -196,14 +200,18 @@ pub fn info(path: &Path) -> Result<FileInfo, FileError> {
 ///
 /// # Errors
 /// If it cannot be read, has more than [`MAX_ENTRIES`] entries, or their list is too large.
-pub fn list(path: &Path) -> Result<Vec<FileInfo>, FileError> {
-    list_up_to(path, MAX_LISTING_BYTES)
+pub fn list(root: &RootDirectory, path: &Path) -> Result<Vec<FileInfo>, FileError> {
+    list_up_to(root, path, MAX_LISTING_BYTES)
 }
 
-fn list_up_to(path: &Path, max_bytes: usize) -> Result<Vec<FileInfo>, FileError> {
+fn list_up_to(
+    root: &RootDirectory,
+    path: &Path,
+    max_bytes: usize,
+) -> Result<Vec<FileInfo>, FileError> {
     let mut entries = Vec::new();
     let mut bytes: usize = 0;
-    let directory = open_directory(path)?;
+    let directory = open_directory(root, path)?;
     // Without repeated `/` and `.`, which each entry would repeat.
     let path: PathBuf = path.components().collect();
     for entry in fs::read_dir(directory.descriptor_path())? {
@@ -230,8 +238,12 @@ fn list_up_to(path: &Path, max_bytes: usize) -> Result<Vec<FileInfo>, FileError>
 ///
 /// # Errors
 /// If the path, or a parent, exists and is not a directory.
-pub fn create_directory(path: &Path, mode: Option<Mode>) -> Result<(), FileError> {
-    let missing = match resolve(path, LastLink::Follow) {
+pub fn create_directory(
+    access: &FileAccess,
+    path: &Path,
+    mode: Option<Mode>,
+) -> Result<(), FileError> {
+    let missing = match resolve(access.root(), path, LastLink::Follow) {
         Ok(ResolvedPath::Missing(missing)) if !missing.is_link_target => missing,
         Ok(ResolvedPath::Existing(existing)) if existing.entry.metadata()?.is_dir() => {
             return Ok(());
@@ -247,11 +259,17 @@ pub fn create_directory(path: &Path, mode: Option<Mode>) -> Result<(), FileError
     let mut names = missing.parents;
     names.push(missing.name);
     let mode = mode.map_or(DIRECTORY_MODE, Mode::bits);
-    Ok(create_missing(&missing.directory, &names, mode)?)
+    access.note_change(&missing.directory);
+    Ok(create_missing(access, &missing.directory, &names, mode)?)
 }
 
 /// Creates a chain of directories, of which the innermost gets `mode`. Creates none if it fails.
-fn create_missing(directory: &DirectoryHandle, names: &[OsString], mode: u32) -> io::Result<()> {
+fn create_missing(
+    access: &FileAccess,
+    directory: &DirectoryHandle,
+    names: &[OsString],
+    mode: u32,
+) -> io::Result<()> {
     let [name, inner @ ..] = names else {
         return Ok(());
     };
@@ -263,11 +281,13 @@ fn create_missing(directory: &DirectoryHandle, names: &[OsString], mode: u32) ->
     let created = match directory.create_directory(name, bits) {
         // It appeared in the meantime.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            return create_missing(&directory.open(name)?, inner, mode);
+            return create_missing(access, &directory.open(name)?, inner, mode);
         }
         created => created?,
     };
-    create_missing(&created, inner, mode).inspect_err(|_| {
+    let given = access.give(&created, directory);
+    let completed = given.and_then(|()| create_missing(access, &created, inner, mode));
+    completed.inspect_err(|_| {
         // Fails only if it is in use by now.
         let _ = directory.remove_empty_directory(name);
     })
@@ -277,13 +297,14 @@ fn create_missing(directory: &DirectoryHandle, names: &[OsString], mode: u32) ->
 ///
 /// # Errors
 /// If it is not a directory, or is the root.
-pub fn delete_directory(path: &Path) -> Result<(), FileError> {
+pub fn delete_directory(access: &FileAccess, path: &Path) -> Result<(), FileError> {
     // A symbolic link is followed only if the path ends in a slash.
-    let existing = resolve(path, LastLink::Keep)?.existing()?;
+    let existing = resolve(access.root(), path, LastLink::Keep)?.existing()?;
     if !existing.entry.metadata()?.is_dir() {
         return Err(FileError::NotADirectory);
     }
     let (directory, name) = place_of(path, existing)?;
+    access.note_change(&directory);
     Ok(directory.remove_all(&name)?)
 }
 
@@ -291,12 +312,13 @@ pub fn delete_directory(path: &Path) -> Result<(), FileError> {
 ///
 /// # Errors
 /// If it does not exist, or is a directory.
-pub fn delete_file(path: &Path) -> Result<(), FileError> {
-    let existing = resolve(path, LastLink::Keep)?.existing()?;
+pub fn delete_file(access: &FileAccess, path: &Path) -> Result<(), FileError> {
+    let existing = resolve(access.root(), path, LastLink::Keep)?.existing()?;
     if existing.entry.metadata()?.is_dir() {
         return Err(FileError::IsADirectory);
     }
     let (directory, name) = place_of(path, existing)?;
+    access.note_change(&directory);
     Ok(directory.remove_file(&name)?)
 }
 
@@ -305,6 +327,7 @@ pub fn delete_file(path: &Path) -> Result<(), FileError> {
 /// # Errors
 /// If there is no such file, user or group, or it is not permitted.
 pub fn set_permissions(
+    access: &FileAccess,
     path: &Path,
     mode: Mode,
     owner: Option<&Account>,
@@ -313,7 +336,8 @@ pub fn set_permissions(
     let owner = owner.map(user_id).transpose()?;
     let group = group.map(group_id).transpose()?;
     // One handle, so that every change applies to the same file.
-    let existing = resolve(path, LastLink::Follow)?.existing()?;
+    let existing = resolve(access.root(), path, LastLink::Follow)?.existing()?;
+    access.note_change(&existing.entry);
     let handle_path = descriptor_path(&existing.entry);
     if owner.is_some() || group.is_some() {
         let (owner, group) = (owner.map(Uid::as_raw), group.map(Gid::as_raw));
@@ -394,7 +418,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().to_str().unwrap();
         fs::write(directory.path().join("file"), "").unwrap();
-        let listed = list(Path::new(&format!("{root}//{}", "././".repeat(500)))).unwrap();
+        let listed = list(
+            &RootDirectory::default(),
+            Path::new(&format!("{root}//{}", "././".repeat(500))),
+        )
+        .unwrap();
         let paths: Vec<_> = listed.into_iter().map(|entry| entry.path).collect();
         assert_eq!(paths, [format!("{root}/file")]);
     }
@@ -407,8 +435,13 @@ mod tests {
         }
         let path_length = directory.path().as_os_str().len() + 2;
         let size = 2 * (path_length + 1 + ENTRY_BYTES);
-        assert_eq!(list_up_to(directory.path(), size).unwrap().len(), 2);
-        let refused = list_up_to(directory.path(), size - 1);
+        assert_eq!(
+            list_up_to(&RootDirectory::default(), directory.path(), size)
+                .unwrap()
+                .len(),
+            2
+        );
+        let refused = list_up_to(&RootDirectory::default(), directory.path(), size - 1);
         assert!(matches!(refused, Err(FileError::ListingTooLarge(_))));
     }
 }

@@ -1,5 +1,6 @@
 //! Files and directories of the machine the browser runs on: the service behind the `/fs` routes.
 //!
+//! - [`access`]: where the paths of a session lead, and whether a change outlives it.
 //! - [`files`]: reading, listing and changing single files; [`FileError`](files::FileError).
 //! - [`generated_reads`]: reading files whose content the kernel generates.
 //! - [`atomic_file`]: a file that appears under its name only when it is complete.
@@ -28,6 +29,7 @@
 //! `Watches` owns its table of watches, and runs one task per watch that ends it when it has had no
 //! reader for too long, or when the agent shuts down.
 
+pub mod access;
 pub mod archives;
 pub mod atomic_file;
 pub mod files;

@@ -21,6 +21,7 @@ use crate::{
     system::files::{
         directory::DirectoryHandle,
         resolve::{LastLink, ResolvedPath, resolve},
+        root::RootDirectory,
     },
 };
 
@@ -82,8 +83,13 @@ impl Moves {
         to: &Path,
         cancel: &CancellationToken,
     ) -> Result<(), MoveError> {
-        let (source, is_directory) = resolve_source(from).map_err(MoveError::Source)?;
-        let destination = resolve_destination(to, is_directory).map_err(MoveError::Destination)?;
+        let access = self.temp_files.access();
+        let source = resolve_source(access.root(), from);
+        let (source, is_directory) = source.map_err(MoveError::Source)?;
+        let destination = resolve_destination(access.root(), to, is_directory);
+        let destination = destination.map_err(MoveError::Destination)?;
+        access.note_change(&source.directory);
+        access.note_change(&destination.directory);
         let renamed =
             source
                 .directory
@@ -135,15 +141,19 @@ impl From<CopyError> for MoveError {
 }
 
 /// Returns the source, and whether it is a directory.
-fn resolve_source(path: &Path) -> Result<(MoveEnd, bool), FileError> {
-    let existing = resolve(path, LastLink::Keep)?.existing()?;
+fn resolve_source(root: &RootDirectory, path: &Path) -> Result<(MoveEnd, bool), FileError> {
+    let existing = resolve(root, path, LastLink::Keep)?.existing()?;
     let is_directory = existing.entry.metadata()?.is_dir();
     let (directory, name) = place_of(path, existing)?;
     Ok((MoveEnd { directory, name }, is_directory))
 }
 
-fn resolve_destination(path: &Path, is_directory: bool) -> Result<MoveEnd, FileError> {
-    let missing = match resolve(path, LastLink::Keep)? {
+fn resolve_destination(
+    root: &RootDirectory,
+    path: &Path,
+    is_directory: bool,
+) -> Result<MoveEnd, FileError> {
+    let missing = match resolve(root, path, LastLink::Keep)? {
         ResolvedPath::Existing(existing) => {
             let (directory, name) = place_of(path, existing)?;
             return Ok(MoveEnd { directory, name });
@@ -175,7 +185,9 @@ mod tests {
     use tempfile::TempDir;
 
     use super::{
-        super::{tests::directory_on_another_file_system, tree_copy::MAX_DEPTH},
+        super::{
+            access::FileAccess, tests::directory_on_another_file_system, tree_copy::MAX_DEPTH,
+        },
         *,
     };
 
@@ -189,7 +201,9 @@ mod tests {
     impl Fixture {
         fn new() -> Self {
             let source = tempfile::tempdir().unwrap();
-            let journal = TempFileJournal::new(&source.path().join("journal")).unwrap();
+            let journal =
+                TempFileJournal::new(&source.path().join("journal"), FileAccess::default())
+                    .unwrap();
             Fixture {
                 destination: directory_on_another_file_system(source.path()),
                 moves: Moves::new(journal, &Shutdown::new()),

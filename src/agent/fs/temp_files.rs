@@ -14,12 +14,16 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
 };
 
-use super::files::FileError;
-use crate::system::files::{
-    directory::DirectoryHandle,
-    resolve::{LastLink, ResolvedPath, resolve},
+use super::{access::FileAccess, files::FileError};
+use crate::{
+    agent::session_dir::SessionDir,
+    system::files::{
+        directory::DirectoryHandle,
+        resolve::{LastLink, ResolvedPath, resolve},
+    },
 };
 
 const PREFIX: &str = ".berth-";
@@ -30,6 +34,7 @@ const RANDOM_DIGITS: usize = 16;
 #[derive(Debug, Clone)]
 pub struct TempFileJournal {
     directory: Arc<Path>,
+    access: FileAccess,
 }
 
 /// The path of an earlier agent's temporary file, and the journal file that records it.
@@ -71,13 +76,35 @@ pub struct TempDirectory {
 }
 
 impl TempFileJournal {
+    /// Returns the journal in `directory` of files that are reached through `access`.
+    ///
     /// # Errors
     /// If the journal's directory cannot be created.
-    pub fn new(directory: &Path) -> io::Result<Self> {
+    pub fn new(directory: &Path, access: FileAccess) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         Ok(TempFileJournal {
             directory: directory.into(),
+            access,
         })
+    }
+
+    /// Returns the journal of a session. The files that an earlier agent has left are removed in
+    /// the background.
+    ///
+    /// # Errors
+    /// If the journal cannot be created or read.
+    pub fn recover(session: &SessionDir, access: &FileAccess) -> io::Result<Self> {
+        let journal = Self::new(&session.run().join("drafts"), access.clone())?;
+        let stale = journal.stale_files()?;
+        // A separate thread, which a shutdown does not wait for: the next agent continues its work.
+        thread::Builder::new()
+            .name("stale-files".into())
+            .spawn(move || stale.remove())?;
+        Ok(journal)
+    }
+
+    pub(super) fn access(&self) -> &FileAccess {
+        &self.access
     }
 
     /// Reads the entries that earlier agents left. Must be called before this agent adds its own.
@@ -99,7 +126,10 @@ impl TempFileJournal {
                 }
             }
         }
-        Ok(StaleTempFiles(stale))
+        Ok(StaleTempFiles {
+            entries: stale,
+            access: self.access.clone(),
+        })
     }
 
     /// Creates a temporary file in `directory`.
@@ -109,6 +139,7 @@ impl TempFileJournal {
     pub fn create_file_in(&self, directory: Arc<DirectoryHandle>) -> io::Result<TempFile> {
         let entry = self.add_entry(directory)?;
         let file = entry.directory.create_file(&entry.name)?;
+        self.access.give(&file, &entry.directory)?;
         let content = Content::Open(file);
         Ok(TempFile { content, entry })
     }
@@ -226,8 +257,8 @@ impl Drop for RemoveOnDrop {
 }
 
 impl JournalEntry {
-    fn remove(&self) -> Result<(), FileError> {
-        if let ResolvedPath::Existing(found) = resolve(&self.path, LastLink::Keep)?
+    fn remove(&self, access: &FileAccess) -> Result<(), FileError> {
+        if let ResolvedPath::Existing(found) = resolve(access.root(), &self.path, LastLink::Keep)?
             && let Some((directory, name)) = found.place
         {
             directory.remove_all(&name)?;
@@ -250,15 +281,18 @@ impl JournalEntry {
 
 /// The journal entries of earlier agents, as read; their paths have not been checked.
 #[derive(Debug)]
-pub struct StaleTempFiles(Vec<JournalEntry>);
+pub struct StaleTempFiles {
+    entries: Vec<JournalEntry>,
+    access: FileAccess,
+}
 
 impl StaleTempFiles {
     /// Removes the stale files with their entries. This may take a while.
     pub fn remove(self) {
-        for entry in self.0 {
+        for entry in self.entries {
             let (path, record) = (entry.path.display(), entry.record.display());
             if entry.is_valid() {
-                match entry.remove() {
+                match entry.remove(&self.access) {
                     Ok(()) => tracing::info!(%path, "stale temporary file removed"),
                     Err(error) => tracing::warn!(%path, %error, "temporary file not removed"),
                 }
@@ -276,13 +310,14 @@ impl StaleTempFiles {
 #[cfg(test)]
 mod tests {
     use super::{super::files::open_directory, *};
+    use crate::system::files::root::RootDirectory;
 
     #[test]
     fn stale_file_is_removed_only_if_entry_matches_name() {
         let directory = tempfile::tempdir().unwrap();
         let path_of = |name: &str| directory.path().join(name);
-        let journal = TempFileJournal::new(&path_of("records")).unwrap();
-        let handle = Arc::new(open_directory(directory.path()).unwrap());
+        let journal = TempFileJournal::new(&path_of("records"), FileAccess::default()).unwrap();
+        let handle = Arc::new(open_directory(&RootDirectory::default(), directory.path()).unwrap());
         let mut file = journal.create_file_in(handle.clone()).unwrap();
         let subdirectory = journal.create_directory_in(handle).unwrap();
         fs::write(subdirectory.handle().path().unwrap().join("within"), "").unwrap();
@@ -316,8 +351,9 @@ mod tests {
     #[test]
     fn closed_file_is_opened_again_unless_it_was_replaced() {
         let directory = tempfile::tempdir().unwrap();
-        let journal = TempFileJournal::new(&directory.path().join("records")).unwrap();
-        let handle = Arc::new(open_directory(directory.path()).unwrap());
+        let journal =
+            TempFileJournal::new(&directory.path().join("records"), FileAccess::default()).unwrap();
+        let handle = Arc::new(open_directory(&RootDirectory::default(), directory.path()).unwrap());
         let mut file = journal.create_file_in(handle.clone()).unwrap();
         io::Write::write_all(file.file().unwrap(), b"content").unwrap();
         file.close().unwrap();
@@ -335,8 +371,8 @@ mod tests {
     fn dropped_file_is_removed_with_its_entry() {
         let directory = tempfile::tempdir().unwrap();
         let path_of = |name: &str| directory.path().join(name);
-        let journal = TempFileJournal::new(&path_of("records")).unwrap();
-        let handle = Arc::new(open_directory(directory.path()).unwrap());
+        let journal = TempFileJournal::new(&path_of("records"), FileAccess::default()).unwrap();
+        let handle = Arc::new(open_directory(&RootDirectory::default(), directory.path()).unwrap());
         drop(journal.create_file_in(handle.clone()).unwrap());
         drop(journal.create_directory_in(handle.clone()).unwrap());
         let renamed = journal.create_file_in(handle.clone()).unwrap();

@@ -24,6 +24,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    access::FileAccess,
     atomic_file::AtomicFile,
     files::{self, FileError},
     moves::{MoveError, Moves},
@@ -32,10 +33,6 @@ use super::{
     upload::Uploads,
 };
 use crate::{
-    agent::{
-        sessions::{FIRST_GENERATION, Taints},
-        state_dir::StateDir,
-    },
     api::fs::Mode,
     shutdown::Shutdown,
     system::files::{
@@ -99,7 +96,8 @@ impl Fixture {
     fn new() -> Self {
         assert!(Uid::effective().is_root(), "only root can act for others");
         let directory = tempfile::tempdir().unwrap();
-        let journal = TempFileJournal::new(&directory.path().join("journal")).unwrap();
+        let journal =
+            TempFileJournal::new(&directory.path().join("journal"), FileAccess::default()).unwrap();
         let path = |name: &str| directory.path().join(name);
         for name in ["outside/sub", "sticky/user/sub", "own"] {
             fs::create_dir_all(path(name)).unwrap();
@@ -214,8 +212,7 @@ fn exchanged_directory_in_sticky_directory_leads_nowhere_else() {
     let fixture = Fixture::new();
     let journal = &fixture.journal;
     let (user, own) = (fixture.path("sticky/user"), fixture.path("own"));
-    let session = StateDir::new(&own).unwrap().session(FIRST_GENERATION);
-    let taints = Taints::load(&session).unwrap();
+    let access = FileAccess::default();
     let below = |name: &str| user.join(name);
     let mode = Mode::parse("777").unwrap();
     let owner = None;
@@ -225,8 +222,7 @@ fn exchanged_directory_in_sticky_directory_leads_nowhere_else() {
         "upload",
         |_| {},
         || {
-            let mut upload =
-                Uploads::new(journal.clone(), &own, usize::MAX, taints.clone()).start();
+            let mut upload = Uploads::new(journal.clone(), &own, usize::MAX).start();
             upload.create_content(0).unwrap().write_all(b"new")?;
             let set = upload.set_destination(0, &below("new/file"));
             set.and_then(|()| upload.publish().map_err(|(_, error)| error))
@@ -238,22 +234,22 @@ fn exchanged_directory_in_sticky_directory_leads_nowhere_else() {
         |user| {
             let _ = fs::remove_dir_all(user.join("made"));
         },
-        || files::create_directory(&below("made/inner"), Some(mode)),
+        || files::create_directory(&access, &below("made/inner"), Some(mode)),
     );
     fixture.race(
         "set permissions",
         |_| {},
-        || files::set_permissions(&below("file"), mode, owner, owner),
+        || files::set_permissions(&access, &below("file"), mode, owner, owner),
     );
     fixture.race(
         "delete file",
         |user| fs::write(user.join("file"), "").unwrap(),
-        || files::delete_file(&below("file")),
+        || files::delete_file(&access, &below("file")),
     );
     fixture.race(
         "delete directory",
         |user| fs::create_dir_all(user.join("sub/deep")).unwrap(),
-        || files::delete_directory(&below("sub")),
+        || files::delete_directory(&access, &below("sub")),
     );
     fixture.race(
         "move away",
@@ -293,7 +289,7 @@ fn exchanged_directory_in_sticky_directory_leads_nowhere_else() {
         "read",
         |user| fs::write(user.join("file"), "own").unwrap(),
         || {
-            let opened = files::open_regular(&below("file"))?;
+            let opened = files::open_regular(access.root(), &below("file"))?;
             assert_eq!(std::io::read_to_string(opened.file)?, "own");
             Ok(())
         },
@@ -417,7 +413,7 @@ fn directory_exchanged_with_a_new_one_keeps_its_mode() {
     let exchange = Exchange::start(new.clone(), private.clone());
     let mut created: usize = 0;
     for _ in 0..ROUNDS {
-        created += usize::from(files::create_directory(&new, None).is_ok());
+        created += usize::from(files::create_directory(&FileAccess::default(), &new, None).is_ok());
         if mode() != 0o700 {
             break;
         }

@@ -25,6 +25,7 @@ use crate::system::files::{
     archive::unpack::{self, UnpackError, UnpackLimits},
     directory::DirectoryHandle,
     resolve::{LastLink, ResolvedPath, resolve},
+    root::RootDirectory,
 };
 
 #[cfg(test)]
@@ -63,7 +64,9 @@ pub fn unzip(
     limits: UnpackLimits,
     shutdown: &CancellationToken,
 ) -> Result<(), UnzipError> {
-    let (directory, missing) = resolve_destination(path)?;
+    let access = temp_files.access();
+    let (directory, missing) = resolve_destination(access.root(), path)?;
+    access.note_change(&directory);
     // On the destination's file system, so that the result needs only to be renamed.
     let staging = temp_files
         .create_directory_in(Arc::new(directory))
@@ -75,13 +78,18 @@ pub fn unzip(
     let into = unpacked.open_readable().map_err(FileError::from)?;
     unpack::unpack_zip(archive, into, limits, shutdown)?;
     check_mergeable(staged, directory, Path::new(""))?;
+    let given = access.give_tree(staged, directory);
+    given.map_err(FileError::from)?;
     Ok(merge(staged, directory)?)
 }
 
 /// Returns the deepest directory of the path that exists, and the names of those below it that are
 /// missing.
-fn resolve_destination(path: &Path) -> Result<(DirectoryHandle, Vec<OsString>), FileError> {
-    match resolve(path, LastLink::Follow)? {
+fn resolve_destination(
+    root: &RootDirectory,
+    path: &Path,
+) -> Result<(DirectoryHandle, Vec<OsString>), FileError> {
+    match resolve(root, path, LastLink::Follow)? {
         ResolvedPath::Existing(existing) => Ok((existing.into_directory()?, Vec::new())),
         ResolvedPath::Missing(missing) if missing.is_link_target => Err(FileError::NotFound),
         ResolvedPath::Missing(missing) => {

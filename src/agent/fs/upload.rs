@@ -14,12 +14,13 @@ use std::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
+    access::FileAccess,
     atomic_file::{AtomicFile, DestinationKey},
     files::{DIRECTORY_MODE, FileError},
     merge::merge,
     temp_files::{TempDirectory, TempFileJournal},
 };
-use crate::{agent::sessions::Taints, system::files::directory::DirectoryHandle};
+use crate::system::files::directory::DirectoryHandle;
 
 /// The limit on files in one upload.
 pub const MAX_FILES: usize = 1_000;
@@ -70,7 +71,6 @@ pub struct Uploads {
     work: Arc<Path>,
     max_directories: usize,
     directories: Arc<Semaphore>,
-    taints: Taints,
 }
 
 /// The files of one request, by their number in it. Dropping it discards them.
@@ -105,19 +105,13 @@ struct UploadedFile {
 impl Uploads {
     /// Creates the service of a process that may have that many open files.
     #[must_use]
-    pub fn new(
-        temp_files: TempFileJournal,
-        work: &Path,
-        open_files: usize,
-        taints: Taints,
-    ) -> Self {
+    pub fn new(temp_files: TempFileJournal, work: &Path, open_files: usize) -> Self {
         let max_directories = max_directories(open_files);
         Uploads {
             temp_files,
             work: work.into(),
             max_directories,
             directories: Arc::new(Semaphore::new(max_directories)),
-            taints,
         }
     }
 
@@ -187,7 +181,6 @@ impl Upload {
         if mem::replace(&mut uploaded.has_path, true) {
             return Err(UploadError::Duplicate);
         }
-        self.uploads.taints.file(path);
         let (uploads, directories) = (&self.uploads, &mut self.directories);
         let share = |directory| uploads.share(directories, directory);
         let mut target = AtomicFile::with_missing_parents(path, &uploads.temp_files, share)?;
@@ -249,7 +242,7 @@ impl Upload {
             });
             staged.map_err(|error| (number, error.into()))?;
         }
-        steps.run()
+        steps.run(self.uploads.temp_files.access())
     }
 }
 
@@ -351,11 +344,14 @@ impl PublishSteps {
         Ok(())
     }
 
-    fn run(self) -> Result<(), (u32, UploadError)> {
+    fn run(self, access: &FileAccess) -> Result<(), (u32, UploadError)> {
         for (number, step) in self.steps {
             let published = match step {
                 PublishStep::File(file) => file.publish(),
-                PublishStep::Tree(tree) => merge(tree.handle(), tree.parent()),
+                PublishStep::Tree(tree) => access
+                    .give_tree(tree.handle(), tree.parent())
+                    .map_err(FileError::from)
+                    .and_then(|()| merge(tree.handle(), tree.parent())),
             };
             published.map_err(|error| (number, error.into()))?;
         }
@@ -368,7 +364,6 @@ mod tests {
     use std::{fs, io::Write, path::PathBuf};
 
     use super::*;
-    use crate::agent::{sessions::FIRST_GENERATION, state_dir::StateDir};
 
     /// Returns the number of descriptors of this process.
     fn descriptors() -> usize {
@@ -376,10 +371,9 @@ mod tests {
     }
 
     fn uploads(directory: &Path, open_files: usize) -> Uploads {
-        let journal = TempFileJournal::new(&directory.join("journal")).unwrap();
-        let session = StateDir::new(directory).unwrap().session(FIRST_GENERATION);
-        let taints = Taints::load(&session).unwrap();
-        Uploads::new(journal, directory, open_files, taints)
+        let records = directory.join("journal");
+        let journal = TempFileJournal::new(&records, FileAccess::default()).unwrap();
+        Uploads::new(journal, directory, open_files)
     }
 
     fn receive(upload: &mut Upload, number: u32) {

@@ -103,8 +103,9 @@ impl Logs {
         let source = match query.source {
             LogSource::Path(path) => {
                 let watcher = query.follow.then(|| self.watcher.clone());
-                let path = path.as_path().to_owned();
-                SourceReader::File(Box::new(FileReader::open(path, watcher, last).await?))
+                let (root, path) = (self.watcher.root().clone(), path.as_path().to_owned());
+                let reader = FileReader::open(root, path, watcher, last).await?;
+                SourceReader::File(Box::new(reader))
             }
             LogSource::Supervisor(process) => {
                 let log = match process {

@@ -8,11 +8,14 @@ use std::{
 
 use super::user::{User, UserError};
 use crate::{
-    agent::display,
+    agent::{display, isolation::Isolation},
     api::process::Launch,
-    system::process::{
-        session::{Program, StdioMode, WorkingDirectory},
-        tree,
+    system::{
+        process::{
+            session::{Program, StdioMode, WorkingDirectory},
+            tree,
+        },
+        x11::server::X11Error,
     },
 };
 
@@ -28,13 +31,21 @@ pub struct DisplayAccess {
 impl DisplayAccess {
     /// Returns the variables that give programs of `user` access to the display. They are empty
     /// if the X server refuses that user.
-    async fn variables_for(self, user: &User) -> Vec<(&'static str, OsString)> {
+    async fn variables_for(
+        self,
+        user: &User,
+        own: Option<&Isolation>,
+    ) -> Vec<(&'static str, OsString)> {
         let name = ("DISPLAY", OsString::from(&*self.name));
         let Some(credentials) = &user.credentials else {
             return vec![name, ("XAUTHORITY", self.authority.into())];
         };
         let uid = credentials.uid.as_raw();
-        match display::admit(&self.name, &self.authority, uid).await {
+        let admitted = match own {
+            Some(isolation) => self.admit_once(isolation, uid).await,
+            None => display::admit(&self.name, &self.authority, uid).await,
+        };
+        match admitted {
             Ok(()) => vec![name],
             Err(error) => {
                 tracing::warn!(%error, uid, "cannot give a user access to the display");
@@ -44,22 +55,52 @@ impl DisplayAccess {
     }
 }
 
-/// Resolves a client's request to the program to start. `current` is the agent's own user.
+impl DisplayAccess {
+    /// Admits the session's user, unless this display has admitted it before. Each display has a
+    /// cookie of its own.
+    async fn admit_once(&self, isolation: &Isolation, uid: u32) -> Result<(), X11Error> {
+        let cookie = display::read_authority(&self.authority)?;
+        if isolation.needs_admission(&cookie) {
+            display::admit(&self.name, &self.authority, uid).await?;
+            isolation.set_admitted(&cookie);
+        }
+        Ok(())
+    }
+}
+
+/// The users that programs run as by default.
+#[derive(Clone, Copy)]
+pub(super) struct Users<'a> {
+    /// The agent's own.
+    pub(super) agent: &'a User,
+    pub(super) isolation: Option<&'a Isolation>,
+}
+
+/// Resolves a client's request to the program to start.
 pub(super) async fn prepare(
     launch: Launch,
     stdio: StdioMode,
     display: Option<DisplayAccess>,
     mark: &str,
-    current: &User,
+    users: &Users<'_>,
 ) -> Result<Program, UserError> {
-    let user = match &launch.as_user {
-        Some(account) => User::find(account).await?,
-        None if launch.as_root => User::root(current)?,
-        None => current.clone(),
+    // The session's own user, unless the request names another one.
+    let own = users
+        .isolation
+        .filter(|_| launch.as_user.is_none() && !launch.as_root);
+    let user = match (&launch.as_user, own) {
+        (Some(account), _) => User::find(account).await?,
+        (None, Some(isolation)) => User::of_session(isolation),
+        (None, None) if launch.as_root => User::root(users.agent)?,
+        (None, None) => users.agent.clone(),
     };
     let display = match display {
-        Some(display) => display.variables_for(&user).await,
+        Some(display) => display.variables_for(&user, own).await,
         None => Vec::new(),
+    };
+    let namespace = match own {
+        Some(isolation) => Some(isolation.user_namespace()),
+        None => users.isolation.map(Isolation::shared_namespace),
     };
     Ok(Program {
         env: environment(&launch, stdio, &display, mark, &user),
@@ -70,6 +111,8 @@ pub(super) async fn prepare(
             None => WorkingDirectory::Preferred(user.home),
         },
         credentials: user.credentials,
+        namespace,
+        can_gain_rights: own.is_none(),
         stdio,
         cgroup: None,
     })

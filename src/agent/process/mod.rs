@@ -63,11 +63,13 @@ use metrics::gauge;
 use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
+    task::spawn_blocking,
     time,
 };
 
 use self::{
     capture::OutputSink,
+    launch::Users,
     lifecycle::{Lifecycle, OUTPUT_GRACE_PERIOD, TERM_GRACE_PERIOD},
     memory_budget::MemoryBudget,
     output::{OutputReader, ProcessOutput},
@@ -75,7 +77,7 @@ use self::{
     user::User,
 };
 use crate::{
-    agent::sessions::Taints,
+    agent::{isolation::Isolation, sessions::Taints},
     api::{
         ids::ProcessId,
         process::{Launch, SpawnRequest},
@@ -111,6 +113,8 @@ pub struct Options {
     pub exec_total_bytes: usize,
     /// The directory with the record of this run, by which a later agent finds its processes.
     pub state_dir: PathBuf,
+    /// The user and the directories that programs have alone, if they do.
+    pub isolation: Option<Isolation>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -258,10 +262,12 @@ impl Processes {
         }
         let permit = inner.permits.clone().try_acquire_owned();
         let permit = permit.map_err(|_| SpawnError::LimitReached(inner.options.max))?;
-        inner.taints.program();
+        let isolation = inner.options.isolation.as_ref();
+        if isolation.is_none() || launch.as_root || launch.as_user.is_some() {
+            inner.taints.program();
+        }
         let mark = inner.run.new_mark();
-        let mut program =
-            launch::prepare(launch, stdio, display, &mark, &inner.current_user).await?;
+        let mut program = launch::prepare(launch, stdio, display, &mark, &inner.users()).await?;
         program.cgroup = inner.run.create_cgroup(&id.to_string());
         let session = ProcessSession::start(program).await?;
         Ok(StartedProcess {
@@ -300,6 +306,13 @@ impl SpawnTask {
 }
 
 impl Inner {
+    fn users(&self) -> Users<'_> {
+        Users {
+            agent: &self.current_user,
+            isolation: self.options.isolation.as_ref(),
+        }
+    }
+
     fn update_metrics(&self) {
         gauge!("berth_processes").set(self.count() as f64);
     }
@@ -318,6 +331,10 @@ impl Inner {
         }
         // This also kills processes that left their session and outlived their parents.
         let all_died = self.run.kill_all().await;
+        if let Some(isolation) = self.options.isolation.clone() {
+            // This also kills those that have hidden their mark.
+            let _ = spawn_blocking(move || isolation.kill_processes()).await;
+        }
         self.has_survivors.store(!all_died, Ordering::Relaxed);
     }
 }

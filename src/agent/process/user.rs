@@ -4,7 +4,7 @@ use std::{ffi::CString, io, path::PathBuf};
 
 use nix::unistd::{Uid, User as PasswdEntry, getgrouplist};
 
-use crate::{api::fs::Account, system::process::session::Credentials};
+use crate::{agent::isolation::Isolation, api::fs::Account, system::process::session::Credentials};
 
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
@@ -72,6 +72,16 @@ impl User {
             home: entry.dir,
             shell: entry.shell,
             credentials,
+        }
+    }
+
+    /// Returns the user that only the session has.
+    pub(super) fn of_session(isolation: &Isolation) -> Self {
+        User {
+            name: isolation.user_name(),
+            home: isolation.home(),
+            shell: isolation.shell(),
+            credentials: Some(isolation.credentials()),
         }
     }
 

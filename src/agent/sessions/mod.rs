@@ -34,7 +34,7 @@ pub use self::taints::Taints;
 use super::{
     AgentError, ServedAgent, Services,
     chromium::{self, BrowserState},
-    fs::temp_files::TempFileJournal,
+    isolation,
     logs::ProgramLog,
     replays::{EndedReplays, ReplayError, StoredReplays},
     settings::Config,
@@ -280,19 +280,13 @@ impl Sessions {
             path: config.session_dir.root().display().to_string(),
             source,
         })?;
-        let temp_files = TempFileJournal::new(&config.session_dir.run().join("drafts"))?;
-        let stale = temp_files.stale_files()?;
-        // A separate thread, which a shutdown does not wait for: the next agent continues its work.
-        std::thread::Builder::new()
-            .name("stale-files".into())
-            .spawn(move || stale.remove())?;
         let shutdown = self.inner.shutdown.part();
         let scope = SessionScope {
             generation,
             shutdown: shutdown.clone(),
         };
         let own_log = self.inner.own_log.clone();
-        let services = Services::start(config, temp_files, own_log, self, scope);
+        let services = Services::start(config, own_log, self, scope);
         let services = services.await.inspect_err(|_| shutdown.discard())?;
         Ok(ServedAgent::new(services))
     }
@@ -319,5 +313,6 @@ fn readiness(spare: &ServedAgent) -> SpareState {
 async fn remove_left_session(directory: &Path) {
     agent_run::kill_recorded(directory).await;
     chromium::kill_left_processes(directory);
+    isolation::kill_left_processes(directory);
     remove_or_warn(directory);
 }

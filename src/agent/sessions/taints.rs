@@ -1,25 +1,38 @@
 //! Effects of a session that outlive it.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     fs, io,
-    path::{Component, Path, PathBuf},
+    os::fd::BorrowedFd,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
 use parking_lot::Mutex;
 
-use crate::{agent::session_dir::SessionDir, api::session::Taint, state_dir::replace_file};
+use crate::{
+    agent::session_dir::SessionDir,
+    api::session::Taint,
+    state_dir::replace_file,
+    system::{files::directory::descriptor_path, process::mount_namespace::mount_of},
+};
 
 /// The taints of a session. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Taints {
-    /// The directory of the session, as requests name it and without links.
-    directory: Arc<Path>,
-    resolved: Arc<Path>,
+    own: OwnFiles,
     /// The record of an agent that is killed for the next one, which continues the session.
     record: Arc<Path>,
     found: Arc<Mutex<BTreeSet<Taint>>>,
+}
+
+/// The files that end with a session.
+#[derive(Clone, Debug)]
+enum OwnFiles {
+    /// The files in a directory, whose path is without links.
+    Below(Arc<Path>),
+    /// The files on the mounts with these numbers, which only the session's namespace has.
+    Mounted(Arc<HashSet<u64>>),
 }
 
 impl Taints {
@@ -38,41 +51,30 @@ impl Taints {
         let directory = directory.root();
         let resolved = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
         Ok(Self {
-            directory: directory.into(),
-            resolved: resolved.into(),
+            own: OwnFiles::Below(resolved.into()),
             record: record.into(),
             found: Arc::new(Mutex::new(found)),
         })
     }
 
-    /// Notes that a program is about to run as the user of the agent.
+    /// Makes the files on these mounts those of the session, and no others.
+    pub(in crate::agent) fn with_mounts(mut self, mounts: HashSet<u64>) -> Self {
+        self.own = OwnFiles::Mounted(Arc::new(mounts));
+        self
+    }
+
+    /// Notes that a program is about to run as a user that the session does not have alone.
     pub fn program(&self) {
         self.add(Taint::Program);
     }
 
-    /// Notes that `path` is about to be created, changed or removed. Blocks shortly.
-    pub fn file(&self, path: &Path) {
+    /// Notes that an open file, or an entry of an open directory, is about to change. Blocks
+    /// shortly.
+    pub fn change(&self, entry: BorrowedFd<'_>) {
         let is_noted = self.found.lock().contains(&Taint::File);
-        if !is_noted && !self.contains(path) {
+        if !is_noted && !self.own.contains(entry) {
             self.add(Taint::File);
         }
-    }
-
-    /// Whether a path leads into the session's directory, also through links.
-    fn contains(&self, path: &Path) -> bool {
-        let climbs = path.components().any(|part| part == Component::ParentDir);
-        if climbs || !path.starts_with(&self.directory) {
-            return false;
-        }
-        for existing in path.ancestors() {
-            match fs::canonicalize(existing) {
-                Ok(target) => return target.starts_with(&self.resolved),
-                // A link whose target does not exist yet.
-                Err(_) if existing.is_symlink() => return false,
-                Err(_) => {}
-            }
-        }
-        false
     }
 
     pub fn list(&self) -> Vec<Taint> {
@@ -87,6 +89,18 @@ impl Taints {
         let recorded = serde_json::to_vec(&*found).map_err(io::Error::from);
         if let Err(error) = recorded.and_then(|record| replace_file(&self.record, &record)) {
             tracing::error!(%error, ?taint, "the taint of a session is not recorded");
+        }
+    }
+}
+
+impl OwnFiles {
+    fn contains(&self, entry: BorrowedFd<'_>) -> bool {
+        match self {
+            OwnFiles::Below(directory) => {
+                let path = fs::read_link(descriptor_path(&entry));
+                path.is_ok_and(|path| path.starts_with(directory))
+            }
+            OwnFiles::Mounted(mounts) => mount_of(entry).is_ok_and(|id| mounts.contains(&id)),
         }
     }
 }

@@ -1,15 +1,18 @@
-//! The users that Chromium and scripts run as, and whether Chromium's sandbox is required.
+//! The users that Chromium, scripts and client processes run as, and whether Chromium's sandbox and
+//! the isolation of client processes are required.
 
 use std::{ffi::CString, str::FromStr};
 
 use nix::unistd::{Gid, Uid, User, getgrouplist};
 
+use super::{Settings, SettingsErrors};
 use crate::system::process::session::Credentials;
 
-/// The value of `--chromium-user` and `--script-user` for a user of the agent's own choice.
+/// The value of `--chromium-user`, `--script-user` and `--process-user` for a user of the agent's
+/// own choice.
 const AUTO: &str = "auto";
 
-/// The user that Chromium, or a script, runs as if the agent is root.
+/// The user that Chromium, a script or a client process runs as if the agent is root.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ChildUser {
     /// A uid that no other process of the machine uses.
@@ -28,7 +31,27 @@ pub enum SandboxMode {
     Off,
 }
 
+/// Whether client processes have a user and directories of their own.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum IsolationMode {
+    /// Used wherever the system permits it.
+    Auto,
+    /// The agent does not start without it.
+    Required,
+    Off,
+}
+
 impl ChildUser {
+    /// Looks up the user as [`ChildUser::find`] does. Root is rejected.
+    pub(super) fn find_unprivileged(name: &str) -> Result<Self, String> {
+        match Self::find(name)? {
+            ChildUser::Named(credentials) if credentials.uid.is_root() => {
+                Err("must not be root".to_owned())
+            }
+            found => Ok(found),
+        }
+    }
+
     /// Looks up the user, unless it is `auto`. Only root can run a child as another user.
     pub(super) fn find(name: &str) -> Result<Self, String> {
         if name == AUTO {
@@ -40,6 +63,27 @@ impl ChildUser {
             return Err("cannot switch user: the agent is not running as root".to_owned());
         }
         Ok(ChildUser::Named(credentials))
+    }
+}
+
+impl Settings {
+    /// Returns the users of Chromium, scripts and client processes.
+    pub(super) fn resolve_users(&self, errors: &mut SettingsErrors) -> [Option<ChildUser>; 3] {
+        let process_user = ChildUser::find_unprivileged(&self.process_user);
+        [
+            errors.collect("chromium-user", ChildUser::find(&self.chromium_user)),
+            errors.collect("script-user", ChildUser::find(&self.script_user)),
+            errors.collect("process-user", process_user),
+        ]
+    }
+
+    /// The machine of an agent that registers itself is its own.
+    pub(super) fn resolve_isolation(&self) -> Result<IsolationMode, String> {
+        match &self.process_isolation {
+            Some(mode) => mode.parse(),
+            None if self.control.control_url.is_some() => Ok(IsolationMode::Auto),
+            None => Ok(IsolationMode::Off),
+        }
     }
 }
 
@@ -82,6 +126,19 @@ impl FromStr for SandboxMode {
     }
 }
 
+impl FromStr for IsolationMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(IsolationMode::Auto),
+            "required" => Ok(IsolationMode::Required),
+            "off" => Ok(IsolationMode::Off),
+            other => Err(format!("`{other}` is not auto, required or off")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +158,19 @@ mod tests {
         assert_eq!(found.uid, own);
         let other = ChildUser::find("1234567");
         assert_eq!(other.is_ok(), own.is_root(), "{other:?}");
+    }
+
+    #[test]
+    fn root_is_no_unprivileged_user() {
+        let auto = ChildUser::find_unprivileged("auto");
+        assert_eq!(auto, Ok(ChildUser::Dedicated));
+        assert!(ChildUser::find_unprivileged("0").is_err());
+    }
+
+    #[test]
+    fn isolation_mode_is_one_of_three_words() {
+        assert_eq!("required".parse(), Ok(IsolationMode::Required));
+        assert!("".parse::<IsolationMode>().is_err());
     }
 
     #[test]

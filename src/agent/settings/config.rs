@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use secrecy::SecretString;
 use url::Url;
 
-use super::{ChildUser, ControlConfig, SandboxMode};
+use super::{ChildUser, ControlConfig, IsolationMode, SandboxMode};
 use crate::{
     agent::{session_dir::SessionDir, state_dir::StateDir},
     api::viewport::Viewport,
@@ -44,6 +44,9 @@ pub struct Config {
     pub watch_idle: Duration,
     pub unpack: UnpackLimits,
     pub max_processes: usize,
+    /// The user of isolated client processes.
+    pub process_user: ChildUser,
+    pub process_isolation: IsolationMode,
     pub process_output_mb: usize,
     pub exec_output_mb: usize,
     pub exec_total_mb: usize,

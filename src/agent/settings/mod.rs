@@ -22,7 +22,7 @@ use url::Url;
 
 use self::programs::{find_chromium, find_program, script_worker_beside_program};
 pub use self::{
-    child_user::{ChildUser, SandboxMode},
+    child_user::{ChildUser, IsolationMode, SandboxMode},
     config::Config,
     control::{ControlConfig, ControlSettings},
     errors::SettingsErrors,
@@ -245,6 +245,22 @@ pub struct Settings {
     )]
     pub max_processes: Number<1, 4096>,
 
+    /// User that client processes run as if the agent is root: a name, a uid, or auto for a uid of
+    /// its own
+    #[arg(
+        long,
+        env = "BERTH_AGENT_PROCESS_USER",
+        default_value = "auto",
+        value_name = "USER"
+    )]
+    pub process_user: String,
+
+    /// Isolation of client processes, with a user and directories of their own: auto (if the agent
+    /// is root and the system permits it), required or off [default: auto with --control-url,
+    /// otherwise off]
+    #[arg(long, env = "BERTH_AGENT_PROCESS_ISOLATION", value_name = "MODE")]
+    pub process_isolation: Option<String>,
+
     /// Output retained for the readers of each process in MiB (1–64)
     #[arg(
         long,
@@ -341,11 +357,9 @@ impl Settings {
         let start_url = errors.collect("start-url", self.parse_start_url());
         let chromium = errors.collect("chromium", find_chromium(self.chromium.as_deref()));
         let chromium_flags = self.resolve_chromium_flags(errors);
-        let user = ChildUser::find(&self.chromium_user);
-        let chromium_user = errors.collect("chromium-user", user);
+        let [chromium_user, script_user, process_user] = self.resolve_users(errors);
         let chromium_sandbox = errors.collect("chromium-sandbox", self.chromium_sandbox.parse());
-        let user = ChildUser::find(&self.script_user);
-        let script_user = errors.collect("script-user", user);
+        let process_isolation = errors.collect("process-isolation", self.resolve_isolation());
         let xvfb = errors.collect("xvfb", self.find_xvfb());
         let script_worker = errors.collect("script-worker", self.find_script_worker());
         let ffmpeg = errors.collect("ffmpeg", self.find_ffmpeg()).flatten();
@@ -390,6 +404,8 @@ impl Settings {
             chromium_sandbox: chromium_sandbox?,
             xvfb: xvfb?,
             script_user: script_user?,
+            process_user: process_user?,
+            process_isolation: process_isolation?,
             script_worker: script_worker?,
         })
     }

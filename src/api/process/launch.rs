@@ -41,7 +41,8 @@ pub struct Launch {
     /// Up to 4096 environment variables, which extend or override the default ones.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     pub env: Variables,
-    /// Name or number of the user to run as. By default the agent's user.
+    /// Name or number of the user to run as. By default a user that only the session has, or the
+    /// agent's user where client processes are not isolated.
     #[schema(value_type = Option<String>, max_length = 32)]
     pub as_user: Option<Account>,
     /// Run as root. Mutually exclusive with `as_user`.

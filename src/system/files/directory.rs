@@ -46,6 +46,12 @@ impl DirectoryHandle {
         Ok(DirectoryHandle(root.into()))
     }
 
+    /// # Errors
+    /// If no descriptor is available.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(DirectoryHandle)
+    }
+
     /// Opens the directory at a path that only this process's user can change. A link at its end is
     /// not followed.
     ///
@@ -129,7 +135,7 @@ impl DirectoryHandle {
     /// # Errors
     /// If one of them cannot be created.
     pub fn create_directories(&self, names: &[OsString], mode: u32) -> io::Result<Self> {
-        let mut directory = DirectoryHandle(self.0.try_clone()?);
+        let mut directory = self.try_clone()?;
         for name in names {
             directory = match directory.create_directory(name, mode) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

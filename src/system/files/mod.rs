@@ -4,6 +4,7 @@
 //! - [`archive`]: tar.zst and zip archives of directories, and unpacking untrusted ones.
 //! - [`watcher`]: changes below directories, from inotify.
 //! - [`wait`]: waiting for one file that another program writes.
+//! - [`root`]: where absolute paths start.
 //! - [`resolve`]: paths to descriptors, under the rule for links in sticky directories.
 //! - [`directory`]: open directories whose entries are reached by descriptor.
 //! - [`owner`]: changing the owner of trees.
@@ -15,6 +16,7 @@ pub mod directory;
 pub mod owner;
 pub mod remove;
 pub mod resolve;
+pub mod root;
 pub mod virtual_fs;
 pub mod wait;
 pub mod watcher;

@@ -26,7 +26,7 @@ use nix::{
     unistd::Uid,
 };
 
-use super::directory::DirectoryHandle;
+use super::{directory::DirectoryHandle, root::RootDirectory};
 
 /// The limit on symbolic links in the resolution of a path, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -86,14 +86,19 @@ impl From<Errno> for ResolveError {
     }
 }
 
-/// Resolves an absolute path.
+/// Resolves an absolute path, which starts at `root`.
 ///
 /// # Errors
 /// If a directory on the way is not one or may not be searched, a link may not be followed, there
 /// are more than 40 links, or `..` follows a missing name.
-pub fn resolve(path: &Path, last_link: LastLink) -> Result<ResolvedPath, ResolveError> {
+pub fn resolve(
+    root: &RootDirectory,
+    path: &Path,
+    last_link: LastLink,
+) -> Result<ResolvedPath, ResolveError> {
     let mut walk = PathWalk {
-        directory: DirectoryHandle::root()?,
+        root,
+        directory: root.open()?,
         pending: Vec::new(),
         must_be_directory: ends_as_directory(path),
         links: 0,
@@ -142,7 +147,8 @@ fn ends_as_directory(path: &Path) -> bool {
 }
 
 /// The state of a resolution.
-struct PathWalk {
+struct PathWalk<'a> {
+    root: &'a RootDirectory,
     directory: DirectoryHandle,
     /// The names to be resolved, the next one last.
     pending: Vec<OsString>,
@@ -152,7 +158,7 @@ struct PathWalk {
     names_after_link: usize,
 }
 
-impl PathWalk {
+impl PathWalk<'_> {
     fn push(&mut self, path: &Path) {
         let names = path.components().filter_map(|component| match component {
             Component::Normal(name) => Some(name.to_owned()),
@@ -223,7 +229,7 @@ impl PathWalk {
         let target = readlinkat(link, "")?;
         let target = Path::new(&target);
         if target.is_absolute() {
-            self.directory = DirectoryHandle::root()?;
+            self.directory = self.root.open()?;
         }
         self.must_be_directory |= self.pending.is_empty() && ends_as_directory(target);
         self.names_after_link = self.names_after_link.min(self.pending.len());

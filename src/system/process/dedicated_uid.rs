@@ -32,6 +32,12 @@ pub fn are_mapped() -> bool {
     is_mapped(&UIDS) || is_mapped(&FEW_UIDS)
 }
 
+/// Whether a uid is one that [`find`] returns.
+#[must_use]
+pub fn is_dedicated(uid: Uid) -> bool {
+    UIDS.contains(&uid.as_raw()) || FEW_UIDS.contains(&uid.as_raw())
+}
+
 fn choose(range: &Range<u32>, preferred: Option<u32>, in_use: &HashSet<u32>) -> io::Result<u32> {
     let is_free = |uid: &u32| range.contains(uid) && !in_use.contains(uid);
     if let Some(preferred) = preferred.filter(is_free) {

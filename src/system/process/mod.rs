@@ -4,6 +4,7 @@
 //! child       a supervised helper program; its output goes to the log
 //! confinement/ a child that runs as another user and sees a part of the file system
 //! dedicated_uid uids that no other process of the machine uses
+//! mount_namespace mount namespaces in which some directories are replaced
 //! environment the variables that children receive
 //! session/    a client program that leads a session, with pipes or a pseudo-terminal
 //! pty         pseudo-terminals
@@ -38,6 +39,7 @@ pub mod confinement;
 pub mod dedicated_uid;
 pub mod environment;
 pub mod freeze;
+pub mod mount_namespace;
 pub mod open_files;
 pub mod pty;
 pub mod session;

@@ -89,7 +89,10 @@ pub fn socket_path(number: u32) -> String {
 
 /// Creates the directory of the sockets. If another user has created it, root takes it over: its
 /// owner could replace the sockets in it.
-fn claim_directory() -> io::Result<()> {
+///
+/// # Errors
+/// If it cannot be created, or taken over.
+pub fn claim_directory() -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(SOCKET_DIR) {
         Ok(()) => return fs::set_permissions(SOCKET_DIR, Permissions::from_mode(SOCKET_DIR_MODE)),
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

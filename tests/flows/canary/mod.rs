@@ -20,7 +20,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use self::{
-    places::{AGENT, BROWSER, FILES, INPUT, PAGE, PROCESS, Place, SHARED},
+    places::{AGENT, BROWSER, EXTENSION, FILES, INPUT, PAGE, PRIVATE, PROCESS, Place, SHARED},
     visit::{Fixture, Visit},
 };
 use crate::support::{
@@ -87,6 +87,33 @@ async fn spare_session_finds_nothing_of_the_one_before() {
     let receipt = end(&agent).await;
     assert_eq!(receipt["remaining"], json!([]), "{receipt}");
     assert_eq!(receipt["tainted_by"], json!(["program"]), "{receipt}");
+    let mut second = Visit::start(&agent, &fixture, 2).await;
+    let found = second.found(&places).await;
+    assert_eq!(found, [""; 0]);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn session_after_one_with_isolated_processes_finds_nothing() {
+    if !Uid::effective().is_root() {
+        return;
+    }
+    let fixture = Fixture::new().await;
+    let start = Start::on_screen().isolated().with(["--spare"]);
+    let agent = fixture.configure(start).ready().await;
+    // The browser does not see the `/tmp` of the machine, where the extension is.
+    let places = [INPUT, PAGE, BROWSER, AGENT, FILES, PRIVATE]
+        .into_iter()
+        .flatten();
+    let places: Vec<_> = places.filter(|place| place.name != EXTENSION).collect();
+    let mut first = Visit::start(&agent, &fixture, 1).await;
+    plant(&mut first, &places).await;
+    until("a spare session", async || {
+        (first.get("/session").await["spare"] == "ready").then_some(())
+    })
+    .await;
+    let receipt = end(&agent).await;
+    assert_eq!(receipt["clean"], true, "{receipt}");
     let mut second = Visit::start(&agent, &fixture, 2).await;
     let found = second.found(&places).await;
     assert_eq!(found, [""; 0]);

@@ -27,6 +27,10 @@ pub(super) enum Step {
     FindFile(&'static str),
     /// Looks for a text in files of all sessions: their directory and the start of their name.
     Find(&'static str, &'static str, &'static str),
+    /// Lets a process write a file into a directory.
+    WriteAsProcess(&'static str),
+    /// Lets a process read that file.
+    ReadAsProcess(&'static str),
     Call(for<'v, 'a> fn(&'v mut Visit<'a>) -> LocalBoxFuture<'v, bool>),
 }
 
@@ -46,7 +50,15 @@ const fn file(name: &'static str, directory: &'static str) -> Place {
     }
 }
 
-/// The name of the process, which taints a session.
+const fn private(name: &'static str, directory: &'static str) -> Place {
+    Place {
+        name,
+        plant: Step::WriteAsProcess(directory),
+        probe: Step::ReadAsProcess(directory),
+    }
+}
+
+/// The name of the process, which taints a session if it is not isolated.
 pub(super) const PROCESS: &str = "process";
 /// Saves a file.
 pub(super) const DOWNLOAD: &str = "(() => { const link = document.createElement('a'); \
@@ -201,7 +213,7 @@ pub(super) const BROWSER: &[Place] = &[
         ),
     },
     Place {
-        name: "extension storage",
+        name: EXTENSION,
         plant: Step::Call(|visit| fill_extension(visit).boxed_local()),
         probe: Step::Call(|visit| extension_is_filled(visit).boxed_local()),
     },
@@ -257,6 +269,18 @@ pub(super) const FILES: &[Place] = &[
     file("file in work", "work"),
     file("file in run", "run"),
 ];
+
+/// The directories of client processes that have some of their own.
+pub(super) const PRIVATE: &[Place] = &[
+    private("file of a process in /tmp", "/tmp"),
+    private("file of a process in /var/tmp", "/var/tmp"),
+    private("file of a process in /dev/shm", "/dev/shm"),
+    private("file of a process in /run/lock", "/run/lock"),
+    private("file of a process at home", "~"),
+];
+
+/// The name of the place that needs an extension in a directory of the machine.
+pub(super) const EXTENSION: &str = "extension storage";
 
 /// The places outside the session that its own users can write to. Only an agent that is root
 /// has such users.

@@ -20,6 +20,7 @@ use crate::support::{
     canary_site::CanarySite,
     page::Page,
     painter::Image,
+    spawned::exec_shell,
     wait::{WAIT_TIMEOUT, in_time, until},
     websocket::Client,
 };
@@ -170,9 +171,16 @@ impl<'a> Visit<'a> {
                     .map(|path| path.join(FILE))
                     .any(|file| file.exists())
             }
+            Step::WriteAsProcess(directory) => self.sh(&format!("echo > {directory}/{FILE}")).await,
+            Step::ReadAsProcess(directory) => self.sh(&format!("cat {directory}/{FILE}")).await,
             Step::Find(directory, name, content) => self.is_in_files(directory, name, content),
             Step::Call(call) => call(self).await,
         }
+    }
+
+    /// Lets a process run a line of shell. Returns whether it succeeds.
+    async fn sh(&self, line: &str) -> bool {
+        exec_shell(self.agent, line).await.exit_code == 0
     }
 
     /// Replaces the names of the site's addresses.

@@ -52,7 +52,7 @@ fn render_groups(devices: &Path) -> Vec<Gid> {
 }
 
 /// Names the capabilities that this process lacks, if any.
-pub(super) fn missing_capabilities() -> Option<String> {
+pub(in crate::agent) fn missing_capabilities() -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status
         .lines()

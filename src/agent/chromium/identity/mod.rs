@@ -18,14 +18,15 @@ use std::{io, path::Path};
 use nix::unistd::{Gid, Uid};
 use tokio::{process::Command, task::spawn_blocking};
 
-pub(in crate::agent) use self::sandbox::Sandbox;
 use self::sandbox::{SandboxUnavailable, Support};
+pub(in crate::agent) use self::{dedicated::missing_capabilities, sandbox::Sandbox};
 use crate::{
     agent::settings::{ChildUser, Config, SandboxMode},
     system::{
         media::sound,
         process::{
             confinement::{Confinement, Missing, probe},
+            mount_namespace::MountNamespace,
             session::Credentials,
         },
     },
@@ -53,6 +54,8 @@ pub(in crate::agent) struct Identity {
     /// Whether no other process of the system has the uid.
     is_dedicated: bool,
     sandbox: Sandbox,
+    /// `None` if Chromium runs in the agent's own.
+    namespace: Option<MountNamespace>,
 }
 
 impl Identity {
@@ -74,6 +77,7 @@ impl Identity {
                 && config.chromium_user == ChildUser::Dedicated,
             confinement: examined.confinement,
             sandbox,
+            namespace: None,
         };
         identity.log(config.chromium_sandbox);
         Ok(identity)
@@ -98,8 +102,19 @@ impl Identity {
         &self.sandbox
     }
 
-    /// Makes a command run as Chromium's user.
+    /// Makes Chromium run in a mount namespace.
+    pub(in crate::agent) fn in_namespace(self, namespace: MountNamespace) -> Self {
+        Identity {
+            namespace: Some(namespace),
+            ..self
+        }
+    }
+
+    /// Makes a command run as Chromium's user, in its mount namespace.
     pub(super) fn confine(&self, command: &mut Command) {
+        if let Some(namespace) = &self.namespace {
+            namespace.enter_at_start(command);
+        }
         if let Some(confinement) = &self.confinement {
             confinement.confine(command);
         }
@@ -188,7 +203,7 @@ fn examine(confinement: Option<&Confinement>, config: &Config) -> io::Result<Mis
 }
 
 /// Returns the paths that Chromium's user must reach.
-fn needed_paths(config: &Config) -> Vec<&Path> {
+pub(in crate::agent) fn needed_paths(config: &Config) -> Vec<&Path> {
     let program = config.chromium.parent();
     let sound = config.pulse_server.as_deref().and_then(sound::socket_path);
     let paths = [Some(config.session_dir.root()), program, sound];

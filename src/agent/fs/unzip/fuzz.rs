@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::unzip;
 use crate::{
-    agent::fs::temp_files::TempFileJournal,
+    agent::fs::{access::FileAccess, temp_files::TempFileJournal},
     system::files::archive::unpack::fuzz::{LIMITS, damage, hostile_archive},
 };
 
@@ -72,7 +72,7 @@ proptest! {
         damage.apply(&mut bytes);
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&bytes).unwrap();
-        let journal = TempFileJournal::new(&root.path().join("journal")).unwrap();
+        let journal = TempFileJournal::new(&root.path().join("journal"), FileAccess::default()).unwrap();
         let result = unzip(file, &destination, &journal, LIMITS, &CancellationToken::new());
         let (mut after, mut expected) = (entries(root.path()), before);
         if result.is_ok() {

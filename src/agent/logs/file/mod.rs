@@ -23,7 +23,7 @@ use crate::{
     agent::fs::files::FileError,
     api::logs::{LogEvent, LogEventKind},
     lines::{Line, LineBuffer},
-    system::files::watcher::SharedWatcher,
+    system::files::{root::RootDirectory, watcher::SharedWatcher},
 };
 
 mod open_file;
@@ -50,6 +50,7 @@ impl FileReader {
     /// Opens a file. With a `watcher` the reader follows it; otherwise it ends at the current end
     /// of the file. Reading starts at the start, or at the position `last`.
     pub(super) async fn open(
+        root: RootDirectory,
         path: PathBuf,
         watcher: Option<SharedWatcher>,
         last: Option<u64>,
@@ -58,7 +59,8 @@ impl FileReader {
         let source_changed = changed.clone();
         let last = last.map(Position::from);
         let opened =
-            spawn_blocking(move || FileSource::open(path, watcher, source_changed, last)).await;
+            spawn_blocking(move || FileSource::open((root, path), watcher, source_changed, last))
+                .await;
         let (source, is_another_file) =
             opened.map_err(|error| FileError::Other(io::Error::other(error)))??;
         let mut reader = FileReader {

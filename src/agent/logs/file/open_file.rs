@@ -7,9 +7,12 @@ use std::{
     path::Path,
 };
 
-use crate::agent::{
-    fs::files::{self, FileError},
-    logs::position::{Position, SourceId},
+use crate::{
+    agent::{
+        fs::files::{self, FileError},
+        logs::position::{Position, SourceId},
+    },
+    system::files::root::RootDirectory,
 };
 
 /// The size of a read.
@@ -27,8 +30,8 @@ pub(super) struct OpenFile {
 
 impl OpenFile {
     /// Opens a file. Also returns its length.
-    pub(super) fn open(path: &Path) -> Result<(Self, u64), FileError> {
-        let opened = files::open_regular(path)?;
+    pub(super) fn open(root: &RootDirectory, path: &Path) -> Result<(Self, u64), FileError> {
+        let opened = files::open_regular(root, path)?;
         // A generated file may block its reader forever; none is a growing log.
         if opened.is_generated {
             return Err(FileError::NotRegular);

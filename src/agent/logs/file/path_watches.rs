@@ -16,7 +16,10 @@ use tokio::sync::Notify;
 
 use crate::{
     agent::{fs::files::FileError, logs::OpenLogError},
-    system::files::watcher::{Change, SharedWatcher, Watch, WatchError},
+    system::files::{
+        root::RootDirectory,
+        watcher::{Change, SharedWatcher, Watch, WatchError},
+    },
 };
 
 /// The longest chain of symbolic links that is followed; the kernel follows no more either.
@@ -62,7 +65,7 @@ impl PathWatches {
     /// Watches the directories of all entries that `path` is resolved through. Returns `true` if
     /// they changed, so that earlier changes may have gone unnoticed.
     pub(super) fn update(&mut self, path: &Path) -> Result<bool, OpenLogError> {
-        let entries = resolution_entries(path).map_err(FileError::from)?;
+        let entries = resolution_entries(self.watcher.root(), path).map_err(FileError::from)?;
         let directory_gone = self.signals.directory_gone.swap(false, Ordering::AcqRel);
         let watched = self.watches.iter().map(|watch| &watch.path);
         if !directory_gone && watched.eq(&entries) {
@@ -121,7 +124,7 @@ impl Signals {
 
 /// Returns the directory entries that can change what `path` leads to: each symbolic link on the
 /// way, and the file itself or the first missing directory. All are in existing directories.
-fn resolution_entries(path: &Path) -> io::Result<Vec<PathBuf>> {
+fn resolution_entries(root: &RootDirectory, path: &Path) -> io::Result<Vec<PathBuf>> {
     let (mut entries, mut resolved) = (Vec::new(), PathBuf::from("/"));
     let mut remaining = reversed_components(path);
     while let Some(component) = remaining.pop() {
@@ -130,7 +133,8 @@ fn resolution_entries(path: &Path) -> io::Result<Vec<PathBuf>> {
             continue;
         }
         let entry = resolved.join(component);
-        match fs::read_link(&entry) {
+        let reached = root.reach(&entry);
+        match fs::read_link(&reached) {
             Ok(target) => {
                 entries.push(entry);
                 if entries.len() > MAX_LINKS {
@@ -141,7 +145,7 @@ fn resolution_entries(path: &Path) -> io::Result<Vec<PathBuf>> {
                 }
                 remaining.extend(reversed_components(&target));
             }
-            Err(_) if remaining.is_empty() || !entry.is_dir() => {
+            Err(_) if remaining.is_empty() || !reached.is_dir() => {
                 entries.push(entry);
                 break;
             }

@@ -1,6 +1,6 @@
 //! The file behind a path: which file it currently is, and what to read from it.
 
-use std::{fs, io, mem, path::PathBuf, sync::Arc};
+use std::{io, mem, path::PathBuf, sync::Arc};
 
 use tokio::sync::Notify;
 
@@ -13,7 +13,7 @@ use crate::{
         fs::files::FileError,
         logs::{END_OF_LOG, OpenLogError, position::Position},
     },
-    system::files::watcher::SharedWatcher,
+    system::files::{root::RootDirectory, watcher::SharedWatcher},
 };
 
 /// The message for a reader whose position is not in the current file.
@@ -32,6 +32,7 @@ pub(super) enum Step {
 
 /// A log file that is read by path. All methods block.
 pub(super) struct FileSource {
+    root: RootDirectory,
     path: PathBuf,
     file: Option<OpenFile>,
     /// The file that replaced `file`, which is first read to its end.
@@ -53,12 +54,12 @@ impl FileSource {
     /// another [`FileSource::step`] is due. Also returns whether the position `last` is not in this
     /// file.
     pub(super) fn open(
-        path: PathBuf,
+        (root, path): (RootDirectory, PathBuf),
         watcher: Option<SharedWatcher>,
         changed: Arc<Notify>,
         last: Option<Position>,
     ) -> Result<(Self, bool), OpenLogError> {
-        let mut opened = match OpenFile::open(&path) {
+        let mut opened = match OpenFile::open(&root, &path) {
             Ok((file, length)) => Some((file, length)),
             Err(FileError::NotFound) if watcher.is_some() => None,
             Err(error) => return Err(error.into()),
@@ -75,10 +76,12 @@ impl FileSource {
         if let Some(watches) = &mut watches {
             // The directory may be deleted and created again later, but one that is missing now is
             // more likely a mistake.
-            fs::metadata(path.parent().unwrap_or(&path)).map_err(FileError::from)?;
+            let directory = path.parent().unwrap_or(&path);
+            root.metadata(directory).map_err(FileError::from)?;
             watches.update(&path)?;
         }
         let source = FileSource {
+            root,
             path,
             last: last.filter(|_| opened.is_none()),
             file: opened.map(|(file, _)| file),
@@ -142,12 +145,12 @@ impl FileSource {
     /// Checks which file the path leads to now. Returns `None` if there may be more to read.
     fn check_path(&mut self) -> Option<Step> {
         let id = self.file.as_ref().map(|file| file.id);
-        let current = match fs::metadata(&self.path) {
+        let current = match self.root.metadata(&self.path) {
             Ok(metadata) if Some(id_of(&metadata)) == id => {
                 self.set_detached(false);
                 return Some(Step::Idle);
             }
-            Ok(_) => OpenFile::open(&self.path),
+            Ok(_) => OpenFile::open(&self.root, &self.path),
             Err(error) => Err(error.into()),
         };
         match current {

@@ -5,7 +5,7 @@ use http::StatusCode;
 
 use super::{TAG, blocking_on};
 use crate::{
-    agent::{fs::files, sessions::Taints},
+    agent::fs::{access::FileAccess, files},
     api::{ErrorBody, agent::Done, fs::CreateDirectoryRequest},
     http::{ApiResult, Json},
 };
@@ -27,12 +27,11 @@ use crate::{
     )
 )]
 pub(crate) async fn create_directory(
-    State(taints): State<Taints>,
+    State(access): State<FileAccess>,
     Json(request): Json<CreateDirectoryRequest>,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
-    taints.file(request.path.as_path());
     blocking_on("path", move || {
-        files::create_directory(request.path.as_path(), request.mode)
+        files::create_directory(&access, request.path.as_path(), request.mode)
     })
     .await?;
     Ok((StatusCode::CREATED, Json(Done { ok: true })))

@@ -2,7 +2,7 @@
 
 use super::{TAG, blocking_on};
 use crate::{
-    agent::{fs::files, sessions::Taints},
+    agent::fs::{access::FileAccess, files},
     api::{ErrorBody, agent::Done, fs::PathRequest},
     http::{ApiResult, Json},
 };
@@ -26,12 +26,11 @@ use axum::extract::State;
     )
 )]
 pub(crate) async fn delete_directory(
-    State(taints): State<Taints>,
+    State(access): State<FileAccess>,
     Json(request): Json<PathRequest>,
 ) -> ApiResult<Json<Done>> {
-    taints.file(request.path.as_path());
     blocking_on("path", move || {
-        files::delete_directory(request.path.as_path())
+        files::delete_directory(&access, request.path.as_path())
     })
     .await?;
     Ok(Json(Done { ok: true }))

@@ -2,7 +2,7 @@
 
 use super::{TAG, blocking_on};
 use crate::{
-    agent::{fs::files, sessions::Taints},
+    agent::fs::{access::FileAccess, files},
     api::{ErrorBody, agent::Done, fs::PathRequest},
     http::{ApiResult, Json},
 };
@@ -25,10 +25,12 @@ use axum::extract::State;
     )
 )]
 pub(crate) async fn delete_file(
-    State(taints): State<Taints>,
+    State(access): State<FileAccess>,
     Json(request): Json<PathRequest>,
 ) -> ApiResult<Json<Done>> {
-    taints.file(request.path.as_path());
-    blocking_on("path", move || files::delete_file(request.path.as_path())).await?;
+    blocking_on("path", move || {
+        files::delete_file(&access, request.path.as_path())
+    })
+    .await?;
     Ok(Json(Done { ok: true }))
 }

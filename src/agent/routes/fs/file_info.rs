@@ -1,8 +1,10 @@
 //! `GET /fs/file_info`.
 
+use axum::extract::State;
+
 use super::{TAG, blocking_on};
 use crate::{
-    agent::fs::files,
+    agent::fs::{access::FileAccess, files},
     api::{
         ErrorBody,
         fs::{FileInfo, PathQuery},
@@ -27,7 +29,13 @@ use crate::{
         (status = 404, body = ErrorBody, description = "The path does not exist"),
     )
 )]
-pub(crate) async fn file_info(Query(query): Query<PathQuery>) -> ApiResult<Json<FileInfo>> {
-    let info = blocking_on("path", move || files::info(query.path.as_path())).await?;
+pub(crate) async fn file_info(
+    State(access): State<FileAccess>,
+    Query(query): Query<PathQuery>,
+) -> ApiResult<Json<FileInfo>> {
+    let info = blocking_on("path", move || {
+        files::info(access.root(), query.path.as_path())
+    })
+    .await?;
     Ok(Json(info))
 }

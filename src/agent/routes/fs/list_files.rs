@@ -1,8 +1,10 @@
 //! `GET /fs/list_files`.
 
+use axum::extract::State;
+
 use super::{TAG, blocking_on};
 use crate::{
-    agent::fs::files,
+    agent::fs::{access::FileAccess, files},
     api::{
         ErrorBody,
         fs::{FileInfo, PathQuery},
@@ -28,7 +30,13 @@ use crate::{
         (status = 404, body = ErrorBody, description = "The directory does not exist"),
     )
 )]
-pub(crate) async fn list_files(Query(query): Query<PathQuery>) -> ApiResult<Json<Vec<FileInfo>>> {
-    let entries = blocking_on("path", move || files::list(query.path.as_path())).await?;
+pub(crate) async fn list_files(
+    State(access): State<FileAccess>,
+    Query(query): Query<PathQuery>,
+) -> ApiResult<Json<Vec<FileInfo>>> {
+    let entries = blocking_on("path", move || {
+        files::list(access.root(), query.path.as_path())
+    })
+    .await?;
     Ok(Json(entries))
 }

@@ -4,10 +4,7 @@ use axum::extract::State;
 
 use super::{FULL_RETRY_DELAY, TAG, blocking, file_error};
 use crate::{
-    agent::{
-        fs::moves::{MAX_COPIES, MoveError, Moves},
-        sessions::Taints,
-    },
+    agent::fs::moves::{MAX_COPIES, MoveError, Moves},
     api::{ErrorBody, agent::Done, fs::MoveRequest},
     http::{ApiError, ApiResult, Json},
 };
@@ -36,11 +33,8 @@ use crate::{
 )]
 pub(crate) async fn move_file(
     State(moves): State<Moves>,
-    State(taints): State<Taints>,
     Json(request): Json<MoveRequest>,
 ) -> ApiResult<Json<Done>> {
-    taints.file(request.src_path.as_path());
-    taints.file(request.dest_path.as_path());
     let cancel = moves.cancellation_token();
     // Dropped with this future when the client disconnects.
     let _cancel_on_drop = cancel.clone().drop_guard();

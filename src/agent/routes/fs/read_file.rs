@@ -8,6 +8,7 @@ use tokio_util::io::ReaderStream;
 use super::{FULL_RETRY_DELAY, TAG, blocking_on};
 use crate::{
     agent::fs::{
+        access::FileAccess,
         files,
         generated_reads::{GeneratedReads, MAX_GENERATED_READS},
     },
@@ -38,10 +39,14 @@ const CHUNK_SIZE: usize = 256 << 10;
     )
 )]
 pub(crate) async fn read_file(
+    State(access): State<FileAccess>,
     State(generated): State<GeneratedReads>,
     Query(query): Query<PathQuery>,
 ) -> ApiResult<Response> {
-    let opened = blocking_on("path", move || files::open_regular(query.path.as_path())).await?;
+    let opened = blocking_on("path", move || {
+        files::open_regular(access.root(), query.path.as_path())
+    })
+    .await?;
     let length = opened.length;
     let body = match opened.is_generated {
         true => generated_body(&generated, opened.file)?,

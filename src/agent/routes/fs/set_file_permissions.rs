@@ -2,7 +2,7 @@
 
 use super::{TAG, blocking_on};
 use crate::{
-    agent::{fs::files, sessions::Taints},
+    agent::fs::{access::FileAccess, files},
     api::{ErrorBody, agent::Done, fs::PermissionsRequest},
     http::{ApiResult, Json},
 };
@@ -25,12 +25,12 @@ use axum::extract::State;
     )
 )]
 pub(crate) async fn set_file_permissions(
-    State(taints): State<Taints>,
+    State(access): State<FileAccess>,
     Json(request): Json<PermissionsRequest>,
 ) -> ApiResult<Json<Done>> {
-    taints.file(request.path.as_path());
     blocking_on("path", move || {
         files::set_permissions(
+            &access,
             request.path.as_path(),
             request.mode,
             request.owner.as_ref(),

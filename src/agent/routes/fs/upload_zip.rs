@@ -12,7 +12,6 @@ use super::{
 use crate::{
     agent::{
         fs::{archives::Archives, files::FileError, temp_files::TempFileJournal},
-        sessions::Taints,
         settings::Config,
     },
     api::{
@@ -68,11 +67,9 @@ pub(crate) async fn upload_zip(
     State(archives): State<Archives>,
     State(temp_files): State<TempFileJournal>,
     State(config): State<Arc<Config>>,
-    State(taints): State<Taints>,
     parts: Multipart,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
     let (archive, path) = read_form(parts, config.session_dir.work()).await?;
-    taints.file(path.as_path());
     // Acquired only now, so that slow clients do not keep others from unpacking.
     let permit = archives.acquire_permit().await;
     let permit = permit.map_err(|error| archive_error("zip_file", error))?;

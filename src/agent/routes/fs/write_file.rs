@@ -6,10 +6,7 @@ use http::StatusCode;
 
 use super::{TAG, blocking_on, receive::BodyWriter};
 use crate::{
-    agent::{
-        fs::{atomic_file::AtomicFile, temp_files::TempFileJournal},
-        sessions::Taints,
-    },
+    agent::fs::{atomic_file::AtomicFile, temp_files::TempFileJournal},
     api::{Binary, ErrorBody, agent::Done, fs::WriteQuery},
     http::{ApiResult, Json, Query, RawBody},
 };
@@ -39,11 +36,9 @@ use crate::{
 )]
 pub(crate) async fn write_file(
     State(temp_files): State<TempFileJournal>,
-    State(taints): State<Taints>,
     Query(query): Query<WriteQuery>,
     mut body: RawBody,
 ) -> ApiResult<(StatusCode, Json<Done>)> {
-    taints.file(query.path.as_path());
     let (target, file) = blocking_on("path", move || {
         let mut target = AtomicFile::new(query.path.as_path(), query.mode, &temp_files)?;
         let file = target.file()?.try_clone()?;

@@ -72,9 +72,9 @@ impl From<SpawnError> for ApiError {
                 StartError::Exhausted(_) | StartError::Timeout => {
                     ApiError::unavailable(message, FULL_RETRY_DELAY)
                 }
-                StartError::Credentials(cause) | StartError::Other(cause) => {
-                    ApiError::internal(cause)
-                }
+                StartError::Namespace(cause)
+                | StartError::Credentials(cause)
+                | StartError::Other(cause) => ApiError::internal(cause),
             },
         }
     }

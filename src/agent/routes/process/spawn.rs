@@ -28,6 +28,10 @@ const BODY_LIMIT: usize = 2 << 20;
 /// `XAUTHORITY` gives the agent's own user access to the display. Another user is given access by
 /// name, with all of that user's programs, until the display is restarted.
 ///
+/// Isolated client processes have a user, a home directory, `/tmp`, `/var/tmp` and
+/// `/dev/shm` of their own, which end with the session and which the file routes and the browser
+/// share. Such a process cannot gain rights, as by `sudo`: start it with `as_root` instead.
+///
 /// The newest 4 MiB of its output are stored, whether or not they are read. An exited process can
 /// be queried for two minutes, or until 1,024 others have exited, or until exited processes hold
 /// 128 MiB of output.

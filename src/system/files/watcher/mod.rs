@@ -38,6 +38,8 @@ mod state;
 use dispatch::Shared;
 use state::{OnChange, WatchState};
 
+use super::root::RootDirectory;
+
 /// The limit on directories below the roots of recursive watches. A directory that is part of two
 /// watches counts twice.
 pub const MAX_NESTED: usize = 1 << 16;
@@ -100,12 +102,14 @@ pub enum WatchError {
 /// A watcher that is started when it is first needed; clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct SharedWatcher {
+    root: RootDirectory,
     started: Arc<Mutex<Option<Arc<Watcher>>>>,
 }
 
 /// Watches any number of directories with one inotify instance.
 #[derive(Debug)]
 pub struct Watcher {
+    root: RootDirectory,
     shared: Arc<Shared>,
 }
 
@@ -118,6 +122,20 @@ pub struct Watch {
 }
 
 impl SharedWatcher {
+    /// Returns one of paths that start at `root`.
+    #[must_use]
+    pub fn new(root: RootDirectory) -> Self {
+        SharedWatcher {
+            root,
+            started: Arc::default(),
+        }
+    }
+
+    #[must_use]
+    pub fn root(&self) -> &RootDirectory {
+        &self.root
+    }
+
     /// Returns the watcher, and starts it if this is the first call.
     ///
     /// # Errors
@@ -127,7 +145,7 @@ impl SharedWatcher {
         if let Some(watcher) = &*watcher {
             return Ok(watcher.clone());
         }
-        let started = Arc::new(Watcher::start()?);
+        let started = Arc::new(Watcher::start(self.root.clone())?);
         *watcher = Some(started.clone());
         Ok(started)
     }
@@ -136,8 +154,9 @@ impl SharedWatcher {
 impl Watcher {
     /// # Errors
     /// If the user's limit of inotify instances is reached.
-    pub fn start() -> Result<Self, WatchError> {
+    pub fn start(root: RootDirectory) -> Result<Self, WatchError> {
         Ok(Watcher {
+            root,
             shared: dispatch::start()?,
         })
     }
@@ -156,18 +175,19 @@ impl Watcher {
         recursive: bool,
         on_change: impl FnMut(Change) + Send + 'static,
     ) -> Result<Watch, WatchError> {
-        if !fs::metadata(path)?.is_dir() {
+        if !self.root.metadata(path)?.is_dir() {
             return Err(WatchError::NotADirectory);
         }
-        fs::read_dir(path)?;
         // inotify identifies directories by inode. With two paths for the same one, its events
         // would be reported under only one of them, so the canonical path is watched.
-        let root = fs::canonicalize(path)?;
+        let root = self.root.reach(&self.root.canonicalize(path)?);
+        fs::read_dir(&root)?;
         let on_change = report_below(path.to_owned(), root.clone(), on_change);
         // Registered before anything is watched for it, so that no event is lost.
         let id = self.shared.register(WatchState {
             device: fs::metadata(&root)?.dev(),
             root: root.clone(),
+            _start: self.root.clone(),
             recursive,
             shared: Arc::downgrade(&self.shared),
             watched: BTreeSet::new(),

@@ -13,12 +13,15 @@ use notify::{
 };
 
 use super::{Change, dispatch::Shared};
+use crate::system::files::root::RootDirectory;
 
 pub(super) type OnChange = Box<dyn FnMut(Change) + Send>;
 
 /// The state of one watch.
 pub(super) struct WatchState {
     pub(super) root: PathBuf,
+    /// Keeps the path of the root valid.
+    pub(super) _start: RootDirectory,
     /// The root's file system.
     pub(super) device: u64,
     pub(super) recursive: bool,

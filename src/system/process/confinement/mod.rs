@@ -89,6 +89,15 @@ impl Confinement {
         }
     }
 
+    /// Mounts what the user needs, in a new mount namespace of the calling thread if anything is
+    /// needed. The caller must be root.
+    ///
+    /// # Errors
+    /// If something cannot be mounted.
+    pub fn mount(&self) -> nix::Result<()> {
+        self.mounts.apply()
+    }
+
     /// Kills all processes of the user, and waits until they have ended, for some milliseconds and
     /// at most for [`KILL_TIMEOUT`]. Zombies have ended: their parent may reap them much later.
     /// Blocks.

@@ -33,6 +33,7 @@ use self::{exec_status::EXEC_TIMEOUT, spawn::UnregisteredSession};
 use crate::system::process::{
     cgroup::Cgroup,
     child::on_spawner,
+    mount_namespace::MountNamespace,
     pty::{Terminal, TerminalSize},
 };
 
@@ -74,6 +75,10 @@ pub struct Program {
     pub directory: WorkingDirectory,
     /// `None` keeps the agent's own.
     pub credentials: Option<Credentials>,
+    /// `None` keeps the agent's own.
+    pub namespace: Option<MountNamespace>,
+    /// Whether the program, and what it starts, can gain rights, as by set-user-ID programs.
+    pub can_gain_rights: bool,
     pub stdio: StdioMode,
     /// The cgroup to start in. `None` keeps the agent's own.
     pub cgroup: Option<Cgroup>,
@@ -84,6 +89,8 @@ pub struct Program {
 pub enum StartError {
     #[error("cannot enter the working directory: {0}")]
     Directory(#[source] io::Error),
+    #[error("cannot enter the session's mount namespace: {0}")]
+    Namespace(#[source] io::Error),
     #[error("cannot switch user: {0}")]
     Credentials(#[source] io::Error),
     #[error("cannot execute the program: {0}")]

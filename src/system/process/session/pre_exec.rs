@@ -28,6 +28,7 @@ use nix::{
 };
 
 use super::{Credentials, StartError, exec_image::ExecImage};
+use crate::system::process::mount_namespace::MountNamespace;
 
 /// The OOM score of client programs. The kernel kills them before the browser and its tabs, and
 /// long before the agent.
@@ -43,6 +44,7 @@ enum Step {
     Session = 1,
     Credentials = 2,
     Directory = 3,
+    Namespace = 4,
 }
 
 impl Step {
@@ -58,6 +60,7 @@ pub(super) fn to_start_error(code: i32) -> StartError {
         1 => StartError::Other(cause),
         2 => StartError::Credentials(cause),
         3 => StartError::Directory(cause),
+        4 => StartError::Namespace(cause),
         _ => match Errno::from_raw(code) {
             Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE => {
                 StartError::Exhausted(cause)
@@ -81,6 +84,8 @@ pub(super) struct PreExec {
     /// The standard streams that are pipes of this process alone.
     pub(super) pipes: &'static [RawFd],
     pub(super) credentials: Option<Credentials>,
+    pub(super) namespace: Option<MountNamespace>,
+    pub(super) can_gain_rights: bool,
     pub(super) directory: CString,
     /// Whether to start in `/` if `directory` cannot be entered.
     pub(super) falls_back_to_root: bool,
@@ -115,12 +120,18 @@ impl PreExec {
         if let Some((soft, hard)) = self.open_files {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(Step::Session.failed())?;
         }
+        if let Some(namespace) = &self.namespace {
+            namespace.enter().map_err(Step::Namespace.failed())?;
+        }
         // The agent considers the process started from here on, and may kill its group.
         self.close_descriptors();
         if let Some(credentials) = &self.credentials {
             self.give_pipes_to(credentials)
                 .and_then(|()| apply(credentials))
                 .map_err(Step::Credentials.failed())?;
+        }
+        if !self.can_gain_rights {
+            prctl::set_no_new_privs().map_err(Step::Credentials.failed())?;
         }
         self.die_with_parent().map_err(Step::Session.failed())?;
         self.enter_directory().map_err(Step::Directory.failed())

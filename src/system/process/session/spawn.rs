@@ -176,6 +176,8 @@ fn pre_exec(
             StdioMode::Terminal(_) => &[],
         },
         credentials: program.credentials,
+        namespace: program.namespace,
+        can_gain_rights: program.can_gain_rights,
         directory,
         falls_back_to_root,
         last_signal: libc::SIGRTMAX(),

@@ -18,6 +18,8 @@ async fn start(command: &str, args: &[&str]) -> ProcessSession {
         credentials: None,
         stdio: StdioMode::NoInput,
         cgroup: None,
+        namespace: None,
+        can_gain_rights: true,
     };
     ProcessSession::start(program).await.unwrap()
 }
