@@ -34,27 +34,27 @@ use http::{
     header::{self, HeaderName},
 };
 use http_body_util::Empty;
-use hyper::{
-    client::conn::http1,
-    upgrade::{OnUpgrade, Upgraded},
-};
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::TcpStream,
     time::{sleep, timeout},
 };
 
 use super::{
     CloseCode, CloseReason, connections::ConnectionPermit, forward, is_websocket_upgrade,
-    tcp_keepalive, websocket_frames::FrameTracker,
+    websocket_frames::FrameTracker,
 };
 use crate::shutdown::Shutdown;
+
+mod upstream;
+
+pub use upstream::TunnelTls;
+use upstream::send_upgrade;
 
 /// Buffer size per direction, in bytes. A chunk is written before the next is read, so a slow
 /// reader slows its writer down and needs no further memory.
 const BUFFER_BYTES: usize = 32 * 1024;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time the upstream has to respond to the upgrade, unless the tunnel sets another.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for the current frame to finish, and then for the client to acknowledge a Close frame.
@@ -84,6 +84,7 @@ type CloseSignal = Pin<Box<dyn Future<Output = CloseReason> + Send>>;
 pub struct Tunnel {
     addr: SocketAddr,
     path_and_query: String,
+    tls: Option<TunnelTls>,
     headers: HeaderMap,
     response_timeout: Duration,
     close_on: CloseSignal,
@@ -99,6 +100,7 @@ impl Tunnel {
         Self {
             addr,
             path_and_query: path_and_query.into(),
+            tls: None,
             headers: HeaderMap::new(),
             response_timeout: RESPONSE_TIMEOUT,
             close_on: Box::pin(pending()),
@@ -107,6 +109,12 @@ impl Tunnel {
             }),
             hold: Box::new(()),
         }
+    }
+
+    /// Connects to the server with TLS if there are settings.
+    pub fn tls(mut self, tls: Option<TunnelTls>) -> Self {
+        self.tls = tls;
+        self
     }
 
     /// Adds headers, which replace the client's of the same name.
@@ -155,7 +163,8 @@ impl Tunnel {
         shutdown: &Shutdown,
     ) -> Result<Response, TunnelError> {
         let upgrade = self.upgrade_request(request)?;
-        let mut response = send_upgrade(self.addr, upgrade, self.response_timeout).await?;
+        let mut response =
+            send_upgrade(self.addr, self.tls, upgrade, self.response_timeout).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             forward::strip_hop_by_hop(response.headers_mut());
             return Ok(response.map(Body::new));
@@ -214,38 +223,6 @@ const HANDSHAKE_HEADERS: [HeaderName; 4] = [
     header::SEC_WEBSOCKET_PROTOCOL,
     header::SEC_WEBSOCKET_EXTENSIONS,
 ];
-
-async fn send_upgrade(
-    addr: SocketAddr,
-    upgrade: Request<Empty<Bytes>>,
-    response_timeout: Duration,
-) -> Result<http::Response<hyper::body::Incoming>, TunnelError> {
-    let stream = connect(addr).await?;
-    timeout(response_timeout, send(stream, upgrade))
-        .await
-        .map_err(|_| TunnelError::Timeout)?
-        .map_err(TunnelError::Broken)
-}
-
-async fn connect(addr: SocketAddr) -> Result<TcpStream, TunnelError> {
-    let stream = match timeout(CONNECT_TIMEOUT, TcpStream::connect(addr)).await {
-        Ok(connected) => connected.map_err(TunnelError::Connect)?,
-        Err(_) => return Err(TunnelError::Timeout),
-    };
-    stream.set_nodelay(true).map_err(TunnelError::Connect)?;
-    tcp_keepalive::enable(&stream).map_err(TunnelError::Connect)?;
-    Ok(stream)
-}
-
-async fn send(
-    stream: TcpStream,
-    upgrade: Request<Empty<Bytes>>,
-) -> Result<http::Response<hyper::body::Incoming>, hyper::Error> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Ends with the upgrade, with the end of a refusal's body, or when the response is abandoned.
-    tokio::spawn(connection.with_upgrades());
-    sender.send_request(upgrade).await
-}
 
 async fn close_at_shutdown(close_on: CloseSignal, shutdown: Shutdown) -> CloseReason {
     tokio::select! {

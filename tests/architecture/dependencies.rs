@@ -146,7 +146,10 @@ fn crates_with_a_single_importer_have_no_other() {
                 "src/control/fleet/host_connector.rs",
             ],
         ),
-        ("tokio_rustls", &["src/http/tls.rs"]),
+        (
+            "tokio_rustls",
+            &["src/http/tls.rs", "src/http/tunnel/upstream.rs"],
+        ),
         ("object_store", &["src/control/blobs/"]),
         ("metrics_exporter_prometheus", &["src/http/metrics.rs"]),
         ("tracing_subscriber", &["src/cli/logs.rs"]),
