@@ -248,12 +248,10 @@ pub async fn start(
     let sessions = Sessions::start(config.clone(), own_log, &shutdown).await?;
     let tls = match &config.control {
         Some(control) => {
-            let (address, headless) = (listener.local_addr()?, config.headless);
             let (control, sessions) = (control.clone(), sessions.clone());
-            let state_dir = &config.state_dir;
-            Some(Registration::start(
-                control, state_dir, address, headless, sessions, &shutdown,
-            )?)
+            let address = listener.local_addr()?;
+            let started = Registration::start(control, &config, address, sessions, &shutdown);
+            Some(started?)
         }
         None => None,
     };

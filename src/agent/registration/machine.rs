@@ -4,16 +4,23 @@ use std::{fs, io};
 
 use serde_json::{Value, json};
 
+use crate::{agent::settings::Config, api::viewport};
+
+/// The flag with which Chromium runs in kiosk mode.
+const KIOSK_FLAG: &str = "--kiosk";
+
 /// Returns the capabilities of the host.
 ///
 /// # Errors
 /// Fails if `/proc` cannot be read.
-pub(super) fn capabilities(is_headless: bool) -> io::Result<Value> {
+pub(super) fn capabilities(config: &Config) -> io::Result<Value> {
     let memory = fs::read_to_string("/proc/meminfo")?;
     let memory_bytes = parse_memory(&memory).ok_or(io::ErrorKind::InvalidData)?;
     Ok(json!({
-        "display": !is_headless,
-        "max_viewport": {"width": 3840, "height": 2160},
+        "display": !config.headless,
+        // The area has a limit, too, which is the same for all hosts.
+        "max_viewport": {"width": viewport::SIDE.end(), "height": viewport::SIDE.end()},
+        "kiosk_mode": config.chromium_flags.iter().any(|flag| flag == KIOSK_FLAG),
         "engine": "chromium",
         "memory_bytes": memory_bytes,
     }))

@@ -23,7 +23,11 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, time::sleep};
 
 use self::control_client::{ControlClient, ControlRequestError};
-use super::{AgentError, sessions::Sessions, settings::ControlConfig, state_dir::StateDir};
+use super::{
+    AgentError,
+    sessions::{EndError, Sessions},
+    settings::{Config, ControlConfig},
+};
 use crate::{
     api::{
         fleet::{HeartbeatAnswer, HostAddress, HostRegistration},
@@ -52,6 +56,8 @@ enum RegistrationError {
     Control(#[from] ControlRequestError),
     #[error(transparent)]
     Identity(#[from] HostIdentityError),
+    #[error("cannot end the session of the earlier identity: {0}")]
+    Session(#[from] EndError),
 }
 
 impl RegistrationError {
@@ -68,12 +74,22 @@ pub(super) struct Registration {
     key: HostKey,
     /// Whether control cannot know the key yet.
     is_new_key: bool,
+    /// Whether no client can have used the current session.
+    is_session_unused: bool,
     join_token: Option<SecretString>,
     address: SocketAddr,
     boot_id: String,
     capabilities: Value,
     sessions: Sessions,
     tls: watch::Sender<ServerTls>,
+}
+
+/// The credential of a registration.
+enum Credential {
+    /// A token of the host's own key, which keeps its identity.
+    OwnKey(SecretString),
+    /// A join token, which buys a new identity.
+    JoinToken(SecretString),
 }
 
 /// A successful registration.
@@ -90,23 +106,23 @@ impl Registration {
     /// # Errors
     /// Fails if the key or the properties of the machine cannot be read.
     pub(super) fn start(
-        config: ControlConfig,
-        state_dir: &StateDir,
+        control: ControlConfig,
+        config: &Config,
         listen: SocketAddr,
-        is_headless: bool,
         sessions: Sessions,
         shutdown: &Shutdown,
     ) -> Result<watch::Receiver<ServerTls>, AgentError> {
-        let (key, is_new_key) = key_file::open(state_dir)?;
+        let (key, is_new_key) = key_file::open(&config.state_dir)?;
         let (tls, settings) = watch::channel(None);
         let registration = Registration {
-            client: ControlClient::new(&config.url)?,
+            client: ControlClient::new(&control.url)?,
             key,
             is_new_key,
-            join_token: config.join_token,
-            address: config.advertised.map_or(listen, HostAddress::get),
+            is_session_unused: is_new_key,
+            join_token: control.join_token,
+            address: control.advertised.map_or(listen, HostAddress::get),
             boot_id: BootTime::now()?.boot_id,
-            capabilities: machine::capabilities(is_headless)?,
+            capabilities: machine::capabilities(config)?,
             sessions,
             tls,
         };
@@ -141,13 +157,21 @@ impl Registration {
     /// Registers with the own key or with the join token, the more promising one first.
     async fn register(&mut self) -> Result<CurrentRegistration, RegistrationError> {
         let own = self.key.token(TokenAudience::Registration)?;
-        let own = Some(SecretString::from(own));
+        let own = Credential::OwnKey(own.into());
+        let join_token = self.join_token.clone().map(Credential::JoinToken);
         let credentials = match self.is_new_key {
-            true => [self.join_token.clone(), own],
-            false => [own, self.join_token.clone()],
+            true => [join_token, Some(own)],
+            false => [Some(own), join_token],
         };
         let mut refusal = None;
         for credential in credentials.into_iter().flatten() {
+            let credential = match credential {
+                Credential::OwnKey(token) => token,
+                Credential::JoinToken(token) => {
+                    self.replace_used_session().await?;
+                    token
+                }
+            };
             match self.register_with(&credential).await {
                 Err(error) if error.is_unauthorized() => {
                     refusal.get_or_insert(error);
@@ -157,6 +181,16 @@ impl Registration {
         }
         // One of them was tried, and the first is the more promising one.
         Err(refusal.unwrap_or(HostIdentityError::InvalidPrivateKey.into()))
+    }
+
+    /// Ends the session that a client of an earlier identity may have used: the new identity must
+    /// bring nothing of it.
+    async fn replace_used_session(&mut self) -> Result<(), RegistrationError> {
+        if !self.is_session_unused {
+            self.sessions.end(self.sessions.status().generation).await?;
+            self.is_session_unused = true;
+        }
+        Ok(())
     }
 
     async fn register_with(
@@ -177,6 +211,7 @@ impl Registration {
             .server_config(&answer.certificate, &answer.ca_certificate)?;
         self.tls.send_replace(Some(Arc::new(tls)));
         self.is_new_key = false;
+        self.is_session_unused = false;
         let now = Utc::now();
         Ok(CurrentRegistration {
             host: answer.host_id,
