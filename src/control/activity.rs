@@ -42,6 +42,19 @@ impl Activity {
         }
     }
 
+    /// Returns the activity of a browser that has been idle for some time, at most since the
+    /// machine was booted.
+    pub fn idle_since(idle: Duration) -> Self {
+        let activity = Self::new();
+        activity.with(|state| {
+            state.idle_since = state
+                .idle_since
+                .checked_sub(idle)
+                .unwrap_or(state.idle_since);
+        });
+        activity
+    }
+
     /// Starts an operation that lasts until the guard is dropped.
     pub fn begin(self: &Arc<Self>) -> ActivityGuard {
         self.with(|state| state.in_progress += 1);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! start: lock the state directory -> bind the listener -> open and lock the database -> recover
-//! run:   serve until shutdown -> end all browsers -> drain tasks -> close the database
+//! run:   serve until shutdown -> end local browsers -> drain tasks -> close the database
 //!
 //! routes (authenticate, decode, one call, encode)
 //!   |
@@ -12,7 +12,7 @@
 //!   v     \      v       v
 //! fleet    \   blobs   store (SQL)
 //!   |       └────────────▲
-//!   └── hosts: agents as child processes
+//!   └── hosts: agents as child processes, or on machines that have registered
 //! ```
 //!
 //! A request counts for its key ([`caller_limits`]) before it is handled, and is recorded in the
@@ -39,10 +39,9 @@ use url::Url;
 use utoipa::openapi::OpenApi;
 
 use crate::{
-    http::{App, ConnectionLimits, Metrics, StaticToken, document as join_documents, serve},
+    http::{App, Metrics, StaticToken, document as join_documents, serve},
     shutdown::Shutdown,
     state_dir::FileLock,
-    system::process::open_files,
 };
 
 mod access_cache;
@@ -51,6 +50,7 @@ pub mod audit;
 pub mod blobs;
 pub mod browsers;
 pub mod caller_limits;
+mod connections;
 pub mod database;
 mod error;
 pub mod fleet;
@@ -79,11 +79,11 @@ use fleet::{
     LocalFleet,
     registered::{AuthorityError, HostExpiry, JoinTokens, RegisteredHosts},
 };
-use hosts::Hosts;
+use hosts::{HostSources, Hosts};
 use keys::ApiKeys;
 use projects::Projects;
 use proxy::Proxy;
-use purge::Purge;
+use purge::{Purge, Retention};
 use replays::Replays;
 use routes::{
     auditing::Auditing,
@@ -92,21 +92,12 @@ use routes::{
 };
 use secret_token::random_hex;
 use session_token::SessionTokens;
-use settings::{Config, DatabaseConfig, Settings};
+use settings::{Config, DatabaseConfig, FleetConfig, Settings};
 use state_dir::{StateDir, StateDirError};
 use store::{Displaced, ProcessLocation, ProcessLock, Store};
 
 /// The name with which the default project is created: that of requests that do not name one.
 pub const DEFAULT_PROJECT: &str = "default";
-/// The most client connections at once.
-const MAX_CONNECTIONS: usize = 10_000;
-/// The descriptors that a client connection needs: its own, that of the connection to an agent, and
-/// that of an idle one which is kept for later requests.
-const DESCRIPTORS_PER_CONNECTION: usize = 3;
-/// The descriptors for SQLite, replays and logs.
-const RESERVED_DESCRIPTORS: usize = 64;
-/// The descriptors for each browser: its agent's output, files, and control's own requests.
-const DESCRIPTORS_PER_BROWSER: usize = 8;
 /// The time in which the last records of the audit log must be stored, at the end of a shutdown.
 const AUDIT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Holds the secret that signs session tokens, so that tokens of an earlier run stay valid.
@@ -265,32 +256,31 @@ pub async fn start(
     let (blobs, stored_replays) = open_blobs(&state_dir, &config.blobs).await?;
     let store = open_store(&state_dir, &config.database, stored_replays).await?;
     let process_lock = lock_database(&store, &config, &state_dir, &shutdown).await?;
-    let fleet = LocalFleet::new(config.fleet.clone(), &state_dir, shutdown.clone());
+    let keys = ApiKeys::new(store.clone(), shutdown.clone());
+    let join_tokens = JoinTokens::new(store.clone(), keys.clone());
+    let registered_hosts = registered_hosts(&config, &state_dir, &join_tokens, &store)?;
     let orphaned = state_dir.orphaned_recordings();
     let quota = config.replay_quota;
     let replays = Replays::new(store.clone(), blobs, orphaned, quota, shutdown.clone());
-    let idle_hosts = config.fleet.idle_hosts;
-    let hosts = Hosts::new(store.clone(), fleet, idle_hosts, shutdown.clone());
-    let browsers = Browsers::new(store.clone(), hosts, replays.clone(), shutdown.clone());
-    let gone = browsers.recover().await?;
-    replays.recover().await?;
-    let purge = Purge::new(store.clone(), replays.clone(), config.retention);
-    shutdown.spawn(purge.run(shutdown.clone()));
-    if gone > 0 {
-        tracing::warn!(gone, "marked browsers of an earlier run as gone");
-    }
+    let sources = HostSources {
+        fleet: config.host_fleet,
+        local: LocalFleet::new(config.fleet.clone(), &state_dir, shutdown.clone()),
+        idle_hosts: config.fleet.idle_hosts,
+        registered: registered_hosts.clone(),
+    };
+    let hosts = Hosts::new(store.clone(), sources, replays.clone(), shutdown.clone());
+    let browsers = browsers(&store, &hosts, &replays, &shutdown);
+    recover(&browsers, &replays).await?;
     let projects = Projects::new(store.clone(), browsers.clone(), shutdown.clone());
-    shutdown.spawn(projects.clone().end_archived());
     let metrics_token = config.metrics_token.as_ref();
-    let keys = ApiKeys::new(store.clone(), shutdown.clone());
-    let join_tokens = JoinTokens::new(store.clone(), keys.clone());
+    let proxy = Proxy::new(&shutdown, connections::idle_per_agent(&config));
     let control = Control {
         services: Arc::new(Services {
-            registered_hosts: registered_hosts(&config, &state_dir, &join_tokens, &store)?,
+            proxy: proxy.with_registered_hosts(registered_hosts.tls().clone()),
+            registered_hosts,
             join_tokens,
             keys,
             tokens: SessionTokens::new(&session_secret(&state_dir)?),
-            proxy: Proxy::new(&shutdown, idle_connections(&config)),
             audit: AuditLog::start(store.clone()),
             limits: CallerLimits::new(config.caller_quota),
             metrics_token: metrics_token.map(|token| StaticToken::new(Some(token))),
@@ -303,8 +293,7 @@ pub async fn start(
             shutdown: shutdown.clone(),
         }),
     };
-    let expiry = HostExpiry::new(&control.registered_hosts);
-    shutdown.spawn(expiry.run(shutdown.clone()));
+    spawn_tasks(&control, hosts, config.retention);
     Ok(Started {
         control,
         config,
@@ -315,6 +304,33 @@ pub async fn start(
         process_lock,
         _lock: lock,
     })
+}
+
+fn browsers(store: &Store, hosts: &Hosts, replays: &Replays, shutdown: &Shutdown) -> Browsers {
+    let (hosts, replays) = (hosts.clone(), replays.clone());
+    Browsers::new(store.clone(), hosts, replays, shutdown.clone())
+}
+
+/// Continues or closes what an earlier run left unfinished.
+async fn recover(browsers: &Browsers, replays: &Replays) -> Result<(), ControlError> {
+    let gone = browsers.recover().await?;
+    replays.recover().await?;
+    if gone > 0 {
+        tracing::warn!(gone, "marked browsers of an earlier run as gone");
+    }
+    Ok(())
+}
+
+/// Starts the tasks that run until shutdown.
+fn spawn_tasks(control: &Control, hosts: Hosts, retention: Retention) {
+    let shutdown = &control.shutdown;
+    let purge = Purge::new(control.store.clone(), control.replays.clone(), retention);
+    shutdown.spawn(purge.run(shutdown.clone()));
+    shutdown.spawn(control.projects.clone().end_archived());
+    let expiry = HostExpiry::new(&control.registered_hosts);
+    shutdown.spawn(expiry.run(shutdown.clone()));
+    shutdown.spawn(hosts.reconcile());
+    shutdown.spawn(control.browsers.clone().record_use());
 }
 
 /// Listens, and returns the address with the port.
@@ -370,15 +386,25 @@ impl Started {
     pub fn base_url(&self) -> String {
         match &self.config.public_url {
             Some(url) => url.as_str().trim_end_matches('/').to_owned(),
-            None => format!("http://{}", connectable(self.control.address)),
+            None => self.local_url(),
         }
+    }
+
+    /// Returns the base URL at which programs on this machine reach the server without a proxy.
+    pub fn local_url(&self) -> String {
+        format!("http://{}", connectable(self.control.address))
+    }
+
+    /// Returns the settings of agents on this machine.
+    pub fn local_fleet(&self) -> &FleetConfig {
+        &self.config.fleet
     }
 
     pub fn state_dir(&self) -> &StateDir {
         &self.state_dir
     }
 
-    /// Serves until shutdown, then ends every browser and closes the database.
+    /// Serves until shutdown, then ends every browser on this machine and closes the database.
     pub async fn run(self) -> Result<(), ControlError> {
         let Started {
             control,
@@ -393,7 +419,7 @@ impl Started {
         let metrics = Metrics::install();
         metrics.spawn_upkeep(&shutdown);
         let router = router(&control, agent, &config, metrics);
-        let served = serve(listener, router, connection_limits(&config), &shutdown).await;
+        let served = serve(listener, router, connections::limits(&config), &shutdown).await;
         // One grace period covers ending the browsers and draining tasks and connections.
         let stopping = tokio::time::timeout(config.shutdown_grace_period, async {
             control.browsers.end_all().await;
@@ -417,23 +443,6 @@ impl Started {
             ))
         }
     }
-}
-
-fn connection_limits(config: &Config) -> ConnectionLimits {
-    ConnectionLimits::for_open_files(
-        MAX_CONNECTIONS,
-        open_files::limit(),
-        RESERVED_DESCRIPTORS
-            + config.database.connections()
-            + DESCRIPTORS_PER_BROWSER * config.fleet.max_browsers as usize,
-        DESCRIPTORS_PER_CONNECTION,
-    )
-}
-
-/// Returns the number of idle connections to keep to each agent: in total not more than clients may
-/// open.
-fn idle_connections(config: &Config) -> usize {
-    connection_limits(config).total() / config.fleet.max_browsers as usize
 }
 
 /// Replaces the wildcard address, to which no client can connect, by the loopback address.

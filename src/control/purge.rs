@@ -84,9 +84,12 @@ impl Purge {
     }
 
     /// Deletes what has expired at `now`, unless purges are suspended. Removes what interrupted
-    /// uploads left in any case.
+    /// uploads left in any case, and settles the replays of hosts that are gone.
     pub async fn pass(&self, now: ClockReading) {
         self.replays.abort_interrupted_uploads().await;
+        if let Err(error) = self.replays.take_over_from_gone_hosts().await {
+            tracing::error!(%error, "cannot find the replays of hosts that are gone");
+        }
         let clock = match self.store.purge_clock().await {
             Ok(last) => advance(last.as_ref(), now),
             Err(error) => {

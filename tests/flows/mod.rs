@@ -29,6 +29,7 @@ mod processes;
 mod proxy;
 mod readme;
 mod registered_agents;
+mod registered_sessions;
 mod replay_storage;
 mod replays;
 mod replays_in_bucket;

@@ -7,6 +7,7 @@ use axum::{Router, extract::Request, response::IntoResponse};
 use berth::{
     control::{
         activity::Activity,
+        fleet::{AgentAccess, AgentEndpoint},
         proxy::{Proxy, ProxyError, ProxyTarget, SessionPath},
     },
     http::{ApiError, ConnectionLimits},
@@ -103,9 +104,11 @@ impl ProxyServer {
         let shutdown = Shutdown::new();
         let activity = Arc::new(Activity::new());
         let target = ProxyTarget {
-            address: upstream,
-            token: SecretString::from(AGENT_TOKEN),
-            generation: GENERATION,
+            agent: AgentEndpoint {
+                address: upstream,
+                access: AgentAccess::Token(SecretString::from(AGENT_TOKEN)),
+                generation: Some(GENERATION),
+            },
             activity: activity.clone(),
             ended: CancellationToken::new(),
         };

@@ -26,7 +26,7 @@ use berth::{
     control::{
         blobs::BlobStore,
         browsers::state::EndReason,
-        fleet::{AgentClient, ReplayClient},
+        fleet::{AgentAccess, AgentClient, AgentEndpoint, ReplayClient},
         purge::{ClockReading, Purge, Retention, SUSPENSION},
         replays::{
             MAX_REPLAYS_PER_BROWSER, QuotaExceeded, ReplayQuota, Replays, is_blob_key,
@@ -77,9 +77,11 @@ impl FakeAgent {
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         ReplayClient::new(
             AgentClient::default(),
-            address,
-            SecretString::from(TOKEN),
-            1,
+            AgentEndpoint {
+                address,
+                access: AgentAccess::Token(SecretString::from(TOKEN)),
+                generation: Some(1),
+            },
         )
     }
 

@@ -63,6 +63,13 @@ impl State {
         Some(("BERTH_DATABASE_URL", url))
     }
 
+    /// Runs a statement on the database.
+    pub async fn sql(&self, statement: &str) {
+        let db = self.connect().await;
+        db.execute_unprepared(statement).await.unwrap();
+        db.close().await.unwrap();
+    }
+
     /// Connects to the database.
     pub async fn connect(&self) -> DatabaseConnection {
         let file = self.path().join("berth.db");
@@ -260,9 +267,7 @@ impl Dev {
 
     /// Runs a statement on the server's database.
     pub async fn sql(&self, statement: &str) {
-        let db = self.state.connect().await;
-        db.execute_unprepared(statement).await.unwrap();
-        db.close().await.unwrap();
+        self.state.sql(statement).await;
     }
 
     /// Returns the state of a browser's record.
@@ -380,10 +385,13 @@ impl Drop for Dev {
     }
 }
 
-/// Returns the command of `berth dev` on a free port.
+/// Returns the command of `berth dev`, on a free port unless the options name one.
 pub fn command(state_dir: &Path, options: &[&str]) -> Command {
-    let mut command = berth(&["dev", "--listen", "127.0.0.1:0", "--state-dir"]);
+    let mut command = berth(&["dev", "--state-dir"]);
     command.arg(state_dir).args(options);
+    if !options.contains(&"--listen") {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
     command
 }
 

@@ -6,6 +6,7 @@ pub mod cgroups;
 pub mod dev;
 pub mod events;
 pub mod files;
+pub mod fleet_agent;
 pub mod fleet_host;
 pub mod live;
 pub mod page;

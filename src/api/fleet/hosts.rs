@@ -42,6 +42,10 @@ pub struct HostCapabilities {
     /// Whether browsers can have a display.
     pub display: bool,
     pub max_viewport: MaxViewport,
+    /// Whether browsers run in kiosk mode.
+    #[serde(default)]
+    #[deserr(default)]
+    pub kiosk_mode: bool,
     /// Browser engine: 1–32 characters of `a-z 0-9 _ -`, such as `chromium`.
     #[schema(value_type = String, min_length = 1, max_length = 32)]
     pub engine: EngineName,
@@ -306,6 +310,11 @@ pub struct ScreenPixels(u32);
 
 impl ScreenPixels {
     pub const MAX: ScreenPixels = ScreenPixels(32_767);
+
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
 }
 
 impl<E: DeserializeError> Deserr<E> for ScreenPixels {

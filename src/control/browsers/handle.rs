@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::state::{Action, EndReason, Event, Rejected, State};
 use crate::{
     api::ids::{BrowserId, ProjectId},
-    control::{activity::Activity, fleet::Lease},
+    control::{activity::Activity, fleet::Lease, store::Fleet},
 };
 
 /// The most updates that wait for the one in progress.
@@ -56,6 +56,31 @@ impl BrowserHandle {
             updates: Arc::default(),
             update_permits: Arc::new(Semaphore::new(1 + MAX_WAITING_UPDATES)),
         }
+    }
+
+    /// Returns an active browser of an earlier process, which has been idle for some time.
+    pub(super) fn resumed(
+        id: BrowserId,
+        project: ProjectId,
+        lease: Lease,
+        idle_timeout: Duration,
+        idle: Duration,
+    ) -> BrowserHandle {
+        BrowserHandle {
+            activity: Arc::new(Activity::idle_since(idle)),
+            state: Mutex::new(State::Active),
+            ..BrowserHandle::new(id, project, lease, idle_timeout)
+        }
+    }
+
+    /// Returns whether the browser was used in the last `time`.
+    pub(super) fn was_used_in(&self, time: Duration) -> bool {
+        self.activity.idle_for().is_none_or(|idle| idle <= time)
+    }
+
+    /// Returns whether the browser goes on when this process ends.
+    pub(super) fn survives_control(&self) -> bool {
+        self.lease.host().fleet() == Fleet::Registered
     }
 
     pub(super) fn id(&self) -> &BrowserId {
@@ -167,14 +192,14 @@ mod tests {
     use super::*;
     use crate::{
         api::{ids::HostId, viewport::Viewport},
-        control::fleet::{AgentClient, Host},
+        control::fleet::{AgentAccess, AgentClient, Host},
     };
 
     #[test]
     fn idle_time_starts_when_clients_find_the_browser() {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
-        let client = AgentClient::default();
-        let (host, _controller) = Host::new(HostId::generate(), address, "".into(), client);
+        let (access, client) = (AgentAccess::Token("".into()), AgentClient::default());
+        let (host, _controller) = Host::new(HostId::generate(), address, access, client);
         let lease = Lease::new(Arc::new(host), 1, true, Viewport::default());
         let (id, project) = (BrowserId::generate(), ProjectId::generate());
         let browser = BrowserHandle::new(id, project, lease, Duration::from_secs(10));

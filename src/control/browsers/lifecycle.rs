@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use super::{
     BrowserError, Browsers,
     handle::BrowserHandle,
-    state::{Action, EndReason, Event, State},
+    state::{Action, EndReason, Event},
 };
 use crate::{
     api::ids::{BrowserId, ProjectId},
@@ -21,29 +21,6 @@ use crate::{
 const RECORD_RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 impl Browsers {
-    /// Ends the hosts of an earlier run and marks its browsers as gone. Returns how many were
-    /// marked. Must run before the first request.
-    pub async fn recover(&self) -> Result<usize, StoreError> {
-        for (browser, removed) in self.inner.hosts.recover().await? {
-            self.take_over_when_removed(browser, removed);
-        }
-        let store = &self.inner.store;
-        let mut gone = 0;
-        for (id, state) in store.unfinished_browsers().await? {
-            match state {
-                State::Creating => store.delete_creating_browser(&id).await?,
-                state => {
-                    // A browser that was ending already keeps its reason.
-                    gone += usize::from(state == State::Active);
-                    store
-                        .close_browser(&id, EndReason::Gone, Utc::now())
-                        .await?;
-                }
-            }
-        }
-        Ok(gone)
-    }
-
     /// Ends a browser and returns when its host has ended it and removed its data. Completes even
     /// if the client disconnects.
     pub async fn delete(&self, project: &ProjectId, id_or_name: &str) -> Result<(), BrowserError> {
@@ -55,9 +32,10 @@ impl Browsers {
         task.await?
     }
 
-    /// Ends all browsers and hosts, because hosts end with this process.
+    /// Ends all browsers and hosts that end with this process.
     pub async fn end_all(&self) {
-        self.end_each(EndReason::Gone, |_| true).await;
+        self.end_each(EndReason::Gone, |browser| !browser.survives_control())
+            .await;
         self.inner.hosts.stop_all().await;
     }
 
@@ -124,12 +102,13 @@ impl Browsers {
         let has_served = browser.ends_in_order();
         let reuse = has_served && !self.has_open_replays(browser).await;
         let hosts = &self.inner.hosts;
-        if !hosts.release(browser.lease(), browser.id(), reuse).await {
+        let left_recordings = hosts.release(browser.lease(), browser.id(), reuse).await;
+        if left_recordings {
             self.take_over_replays(browser).await;
         }
     }
 
-    fn make_visible(&self, browser: &Arc<BrowserHandle>) {
+    pub(super) fn make_visible(&self, browser: &Arc<BrowserHandle>) {
         let Browsers { inner } = self;
         self.active().insert(browser.id().clone(), browser.clone());
         self.update_gauge();

@@ -5,9 +5,11 @@
 //! - [`create`]: leases a host, waits until Chromium responds and publishes the browser.
 //! - [`lifecycle`]: applies events and runs the actions that follow; ends idle and lost browsers.
 //! - [`update`]: changes an active browser and its row.
+//! - [`resume`]: continues the browsers of an earlier process.
 //! - [`replays`]: fetches recordings from the agent of an active browser.
 //!
-//! The database holds what clients may list; the handles of active browsers live only in memory.
+//! The database holds what clients may list, and what another process needs to continue browsers on
+//! registered hosts; the handles of active browsers live only in memory.
 //! An idle watcher and a replay collector run as tasks for each active browser and end with it.
 //!
 //! ```text
@@ -17,24 +19,22 @@
 //!                               │                        ▲
 //!                               └── actions:             ├── DELETE /browsers/{id}
 //!                                   save replays,        ├── idle timeout
-//!                                   release host         └── host gone, server shutdown
+//!                                   release host         └── host gone or lost, shutdown (local)
 //! ```
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    net::SocketAddr,
     sync::Arc,
     time::Duration,
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use secrecy::SecretString;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     activity::Activity,
-    fleet::{AgentError, HostError, HostStartError, ReplayClient},
+    fleet::{AgentClient, AgentEndpoint, AgentError, HostError, HostStartError, ReplayClient},
     hosts::{HostLeaseError, Hosts},
     keyed_mutex::KeyedMutex,
     replays::Replays,
@@ -54,6 +54,7 @@ mod create;
 mod handle;
 mod lifecycle;
 mod replays;
+mod resume;
 pub mod state;
 mod update;
 
@@ -87,6 +88,8 @@ pub enum BrowserError {
     ShuttingDown,
     #[error("the client cancelled the request")]
     Abandoned,
+    #[error("no host is ready")]
+    NoHostReady,
     #[error("cannot start the agent: {0}")]
     HostStart(#[from] HostStartError),
     #[error("the browser did not become ready: {0}")]
@@ -129,6 +132,7 @@ impl From<HostLeaseError> for BrowserError {
     fn from(error: HostLeaseError) -> Self {
         match error {
             HostLeaseError::LimitReached(limit) => BrowserError::LimitReached(limit),
+            HostLeaseError::NoneReady => BrowserError::NoHostReady,
             HostLeaseError::Start(error) => BrowserError::HostStart(error),
             HostLeaseError::Host(error) => BrowserError::NotReady(error),
             HostLeaseError::Store(error) => BrowserError::Store(error),
@@ -152,16 +156,22 @@ pub struct NewBrowser {
 #[derive(Clone)]
 pub struct Session {
     pub id: BrowserId,
-    pub agent_addr: SocketAddr,
-    pub agent_token: SecretString,
-    /// The number of the agent's session.
-    pub generation: u64,
+    /// Names the session of the agent.
+    pub agent: AgentEndpoint,
     pub activity: Arc<Activity>,
     /// Cancelled when the browser ends.
     pub ended: CancellationToken,
-    pub replay_client: ReplayClient,
+    client: AgentClient,
     /// Wakes the browser's replay collector.
     pub replays_changed: Arc<Notify>,
+}
+
+impl Session {
+    /// Returns a client for the recordings of the session.
+    #[must_use]
+    pub fn replay_client(&self) -> ReplayClient {
+        ReplayClient::new(self.client.clone(), self.agent.clone())
+    }
 }
 
 /// The browser service. Clones share its state.
@@ -175,7 +185,7 @@ struct Inner {
     hosts: Hosts,
     replays: Replays,
     shutdown: Shutdown,
-    /// The active browsers. Empty after a restart, because local hosts end with this process.
+    /// The active browsers.
     active: Mutex<HashMap<BrowserId, Arc<BrowserHandle>>>,
     /// Serializes creations with the same project and idempotency key.
     creation_locks: KeyedMutex<(ProjectId, String)>,
@@ -196,8 +206,8 @@ impl Browsers {
     }
 
     /// Returns the limit of browsers of all projects.
-    pub fn capacity(&self) -> u32 {
-        self.inner.hosts.capacity()
+    pub async fn capacity(&self) -> Result<u32, StoreError> {
+        self.inner.hosts.capacity().await
     }
 
     /// Finds the browser `id_or_name` of `project`. Reading it counts as activity.
@@ -245,15 +255,13 @@ impl Browsers {
         let browser = self.use_active(project, id_or_name).await?;
         // Waiting counts as activity, too.
         let _activity = browser.activity().begin();
-        match browser.lease().replay_client(AGENT_RESTART_TIMEOUT).await {
-            Ok(replay_client) => Ok(Session {
+        match browser.lease().endpoint(AGENT_RESTART_TIMEOUT).await {
+            Ok(agent) => Ok(Session {
                 id: browser.id().clone(),
-                agent_addr: replay_client.address(),
-                agent_token: browser.lease().host().token().clone(),
-                generation: browser.lease().generation(),
+                agent,
                 activity: browser.activity().clone(),
                 ended: browser.ended().clone(),
-                replay_client,
+                client: browser.lease().host().client().clone(),
                 replays_changed: browser.replays_changed().clone(),
             }),
             Err(HostError::Gone) => Err(BrowserError::NotFound),

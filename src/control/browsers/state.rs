@@ -32,7 +32,7 @@ pub enum EndReason {
     Deleted,
     /// The browser was idle for its `timeout_seconds`.
     Idle,
-    /// The host was lost, or the server shut down.
+    /// The host was lost, or ended with the server.
     Gone,
 }
 

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
-use http::{HeaderName, Method, Request, Response, StatusCode, header};
+use http::{HeaderName, Method, Request, Response, StatusCode, header, uri::Scheme};
 use http_body_util::{BodyDataStream, BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::{
@@ -20,6 +20,7 @@ use super::host_connector::{HostConnector, host_authority, host_connector};
 use crate::{
     api::{
         ErrorBody,
+        agent::Health,
         ids::{HostId, ReplayId},
         replays::Replay,
         session::SessionReceipt,
@@ -68,22 +69,32 @@ impl AgentError {
 pub const GENERATION: HeaderName = HeaderName::from_static("berth-generation");
 
 /// The address of an agent, and how it and control authenticate each other.
-#[derive(Clone, Copy)]
-pub struct AgentEndpoint<'a> {
+#[derive(Clone)]
+pub struct AgentEndpoint {
     pub address: SocketAddr,
-    pub access: AgentAccess<'a>,
+    pub access: AgentAccess,
     /// The session that a request is for. The agent rejects it in another one.
     pub generation: Option<u64>,
 }
 
 /// The authentication between control and an agent.
-#[derive(Clone, Copy)]
-pub enum AgentAccess<'a> {
+#[derive(Clone)]
+pub enum AgentAccess {
     /// The bearer token of an agent on this machine.
-    Token(&'a SecretString),
+    Token(SecretString),
     /// TLS with the certificates of control and of this registered host. Needs a client of
     /// [`AgentClient::for_registered_hosts`].
-    Certificate(&'a HostId),
+    Certificate(HostId),
+}
+
+impl AgentEndpoint {
+    /// Returns the scheme and the authority of the agent's URLs.
+    pub fn origin(&self) -> (Scheme, String) {
+        match &self.access {
+            AgentAccess::Token(_) => (Scheme::HTTP, self.address.to_string()),
+            AgentAccess::Certificate(id) => (Scheme::HTTPS, host_authority(id, self.address)),
+        }
+    }
 }
 
 /// An HTTP client for all agents. Clones share its connections.
@@ -109,7 +120,7 @@ impl AgentClient {
     /// Returns a client that also reaches registered hosts, with control's certificate.
     #[must_use]
     pub fn for_registered_hosts(tls: ClientConfig) -> AgentClient {
-        let connector = host_connector(tls);
+        let connector = host_connector(tls, |_| {});
         AgentClient {
             tls: Some(Client::builder(TokioExecutor::new()).build(connector)),
             ..AgentClient::default()
@@ -119,7 +130,7 @@ impl AgentClient {
     /// Returns when the browser's DevTools respond.
     pub async fn wait_ready(
         &self,
-        agent: AgentEndpoint<'_>,
+        agent: &AgentEndpoint,
         timeout: Duration,
     ) -> Result<(), AgentError> {
         let request = (Method::GET, "/json/version", None);
@@ -129,7 +140,7 @@ impl AgentClient {
     /// Changes the size of the display.
     pub async fn set_viewport(
         &self,
-        agent: AgentEndpoint<'_>,
+        agent: &AgentEndpoint,
         viewport: Viewport,
         timeout: Duration,
     ) -> Result<(), AgentError> {
@@ -141,7 +152,7 @@ impl AgentClient {
     /// Restarts the browser and returns when its DevTools respond.
     pub async fn restart_browser(
         &self,
-        agent: AgentEndpoint<'_>,
+        agent: &AgentEndpoint,
         timeout: Duration,
     ) -> Result<(), AgentError> {
         let request = (Method::POST, "/chromium/restart", None);
@@ -151,7 +162,7 @@ impl AgentClient {
     /// Changes the page that Chromium opens when it starts.
     pub async fn set_start_url(
         &self,
-        agent: AgentEndpoint<'_>,
+        agent: &AgentEndpoint,
         url: &str,
         timeout: Duration,
     ) -> Result<(), AgentError> {
@@ -167,7 +178,7 @@ impl AgentClient {
     /// Ends the session of a generation. A repeated call returns the same receipt.
     pub async fn end_session(
         &self,
-        agent: AgentEndpoint<'_>,
+        agent: &AgentEndpoint,
         generation: u64,
         timeout: Duration,
     ) -> Result<SessionReceipt, AgentError> {
@@ -177,21 +188,34 @@ impl AgentClient {
         parse(&response)
     }
 
-    /// Lists the agent's recordings.
+    /// Returns the size of the display.
+    pub async fn viewport(
+        &self,
+        agent: &AgentEndpoint,
+        timeout: Duration,
+    ) -> Result<Viewport, AgentError> {
+        let request = (Method::GET, "/health", None);
+        let response = self.exchange(agent, request, timeout).await?;
+        Ok(parse::<Health>(&response)?.display.viewport)
+    }
+
+    /// Lists the recordings below `path`, which is that of the current session's or of an ended
+    /// session's.
     pub async fn replays(
         &self,
-        agent: AgentEndpoint<'_>,
+        agent: &AgentEndpoint,
+        path: &str,
         timeout: Duration,
     ) -> Result<Vec<Replay>, AgentError> {
-        let request = (Method::GET, "/replays", None);
+        let request = (Method::GET, path, None);
         let response = self.exchange(agent, request, timeout).await?;
         parse(&response)
     }
 
-    /// Stops a recording.
+    /// Stops a recording of the current session.
     pub async fn stop_replay(
         &self,
-        agent: AgentEndpoint<'_>,
+        agent: &AgentEndpoint,
         id: &ReplayId,
         timeout: Duration,
     ) -> Result<(), AgentError> {
@@ -199,31 +223,29 @@ impl AgentClient {
         self.call(agent, (Method::POST, &path, None), timeout).await
     }
 
-    /// Removes a finished recording. Succeeds if it does not exist.
+    /// Removes the finished recording at `path`. Succeeds if it does not exist.
     pub async fn discard_replay(
         &self,
-        agent: AgentEndpoint<'_>,
-        id: &ReplayId,
+        agent: &AgentEndpoint,
+        path: &str,
         timeout: Duration,
     ) -> Result<(), AgentError> {
-        let path = format!("/replays/{id}");
-        let request = (Method::DELETE, &path[..], None);
+        let request = (Method::DELETE, path, None);
         match self.call(agent, request, timeout).await {
             Err(AgentError::Rejected { status, .. }) if status == StatusCode::NOT_FOUND => Ok(()),
             result => result,
         }
     }
 
-    /// Returns the size and the content of a recording's file. `timeout` bounds only the wait for
-    /// the head of the response.
+    /// Returns the size and the content of the recording at `path`. `timeout` bounds only the wait
+    /// for the head of the response.
     pub async fn fetch_replay(
         &self,
-        agent: AgentEndpoint<'_>,
-        id: &ReplayId,
+        agent: &AgentEndpoint,
+        path: &str,
         timeout: Duration,
     ) -> Result<(u64, BoxStream<'static, Result<Bytes, AgentError>>), AgentError> {
-        let path = format!("/replays/{id}");
-        let sent = self.send(agent, (Method::GET, &path, None));
+        let sent = self.send(agent, (Method::GET, path, None));
         let response = within(timeout, sent).await?;
         let status = response.status();
         let length = response.headers().get(header::CONTENT_LENGTH);
@@ -238,7 +260,7 @@ impl AgentClient {
 
     async fn call(
         &self,
-        agent: AgentEndpoint<'_>,
+        agent: &AgentEndpoint,
         request: (Method, &str, Option<Value>),
         timeout: Duration,
     ) -> Result<(), AgentError> {
@@ -247,7 +269,7 @@ impl AgentClient {
 
     async fn exchange(
         &self,
-        agent: AgentEndpoint<'_>,
+        agent: &AgentEndpoint,
         request: (Method, &str, Option<Value>),
         timeout: Duration,
     ) -> Result<Bytes, AgentError> {
@@ -257,22 +279,17 @@ impl AgentClient {
 
     async fn send(
         &self,
-        agent: AgentEndpoint<'_>,
+        agent: &AgentEndpoint,
         (method, path, body): (Method, &str, Option<Value>),
     ) -> Result<Response<Incoming>, AgentError> {
-        let address = agent.address;
-        let request = Request::builder().method(method);
-        let mut request = match agent.access {
-            AgentAccess::Token(token) => {
-                let token = token.expose_secret();
-                request
-                    .uri(format!("http://{address}{path}"))
-                    .header(header::AUTHORIZATION, format!("Bearer {token}"))
-            }
-            AgentAccess::Certificate(id) => {
-                request.uri(format!("https://{}{path}", host_authority(id, address)))
-            }
-        };
+        let (scheme, authority) = agent.origin();
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{scheme}://{authority}{path}"));
+        if let AgentAccess::Token(token) = &agent.access {
+            let token = token.expose_secret();
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
         if let Some(generation) = agent.generation {
             request = request.header(GENERATION, generation);
         }
@@ -288,7 +305,7 @@ impl AgentClient {
         let request = request
             .body(Full::from(body))
             .map_err(|error| AgentError::Unreachable(error.to_string()))?;
-        let response = match (&self.tls, agent.access) {
+        let response = match (&self.tls, &agent.access) {
             (Some(client), AgentAccess::Certificate(_)) => client.request(request).await,
             // Without control's certificate, `https` is an error of the connector.
             _ => self.plain.request(request).await,

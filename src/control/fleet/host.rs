@@ -9,12 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::agent_client::{AgentAccess, AgentClient, AgentEndpoint, AgentError};
-use crate::api::{ids::HostId, session::SessionReceipt};
+use crate::{
+    api::{ids::HostId, session::SessionReceipt},
+    control::store::Fleet,
+};
 
 /// Between two polls of an agent whose browser is not ready.
 const READY_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -28,8 +30,8 @@ pub enum HostState {
     Listening(SocketAddr),
     /// The agent ended and is being started again, possibly at another address.
     Restarting,
-    /// The host was stopped or given up, and its data is removed or about to be. This state is
-    /// final.
+    /// A local host was stopped or given up, and its data is removed or about to be. A registered
+    /// one has lost its session. This state is final.
     Gone,
 }
 
@@ -42,10 +44,10 @@ pub enum HostError {
     NotReady(String),
 }
 
-/// A host: one agent with its display and Chromium. Dropping it requests a stop.
+/// A host: one agent with its display and Chromium. Dropping it requests the stop of a local one.
 pub struct Host {
     id: HostId,
-    token: SecretString,
+    access: AgentAccess,
     state: watch::Receiver<HostState>,
     stop: CancellationToken,
     shared: Arc<Shared>,
@@ -70,7 +72,7 @@ impl Host {
     pub fn new(
         id: HostId,
         address: SocketAddr,
-        token: SecretString,
+        access: AgentAccess,
         client: AgentClient,
     ) -> (Host, HostController) {
         let (sender, receiver) = watch::channel(HostState::Listening(address));
@@ -86,7 +88,7 @@ impl Host {
         };
         let host = Host {
             id,
-            token,
+            access,
             state: receiver,
             stop,
             shared,
@@ -99,13 +101,16 @@ impl Host {
         &self.id
     }
 
-    /// Returns the bearer token of the host's agent.
-    pub fn token(&self) -> &SecretString {
-        &self.token
+    /// Returns the fleet that runs the host.
+    pub fn fleet(&self) -> Fleet {
+        match self.access {
+            AgentAccess::Token(_) => Fleet::Local,
+            AgentAccess::Certificate(_) => Fleet::Registered,
+        }
     }
 
     /// Returns the client for the host's agent.
-    pub(super) fn client(&self) -> &AgentClient {
+    pub(in crate::control) fn client(&self) -> &AgentClient {
         &self.client
     }
 
@@ -142,9 +147,9 @@ impl Host {
                 return Err(HostError::NotReady(reason));
             }
             let address = self.address(remaining).await?;
-            let agent = self.endpoint(address, Some(generation));
+            let agent = self.endpoint_at(address, Some(generation));
             let ready = tokio::select! {
-                ready = self.client.wait_ready(agent, remaining) => ready,
+                ready = self.client.wait_ready(&agent, remaining) => ready,
                 () = self.address_changed(address) => continue,
             };
             match ready {
@@ -165,37 +170,46 @@ impl Host {
         let agent = self.agent(None, END_SESSION_TIMEOUT).await?;
         let ended = self
             .client
-            .end_session(agent, generation, END_SESSION_TIMEOUT);
+            .end_session(&agent, generation, END_SESSION_TIMEOUT);
         ended.await
     }
 
     /// Returns the endpoint of the agent for requests of one session, or of none, waiting up to
     /// `timeout` while the agent is being restarted.
+    pub(in crate::control) async fn endpoint(
+        &self,
+        generation: Option<u64>,
+        timeout: Duration,
+    ) -> Result<AgentEndpoint, HostError> {
+        let address = self.address(timeout).await?;
+        Ok(self.endpoint_at(address, generation))
+    }
+
+    /// Returns the endpoint of the agent like [`Self::endpoint`].
     pub(super) async fn agent(
         &self,
         generation: Option<u64>,
         timeout: Duration,
-    ) -> Result<AgentEndpoint<'_>, AgentError> {
-        let address = self.address(timeout).await;
-        let address = address.map_err(|error| AgentError::Unreachable(error.to_string()))?;
-        Ok(self.endpoint(address, generation))
+    ) -> Result<AgentEndpoint, AgentError> {
+        let endpoint = self.endpoint(generation, timeout).await;
+        endpoint.map_err(|error| AgentError::Unreachable(error.to_string()))
     }
 
-    fn endpoint(&self, address: SocketAddr, generation: Option<u64>) -> AgentEndpoint<'_> {
+    fn endpoint_at(&self, address: SocketAddr, generation: Option<u64>) -> AgentEndpoint {
         AgentEndpoint {
             address,
-            access: AgentAccess::Token(&self.token),
+            access: self.access.clone(),
             generation,
         }
     }
 
-    /// Stops the host and resolves when it is gone.
+    /// Stops a local host and resolves when it is gone.
     pub async fn stop(&self) {
         self.stop.cancel();
         self.wait_gone().await;
     }
 
-    /// Resolves when the host is gone, stopped or given up.
+    /// Resolves when the host is gone: stopped, given up, or without the session of this handle.
     pub async fn wait_gone(&self) {
         let mut state = self.state.clone();
         // An error means that the fleet has dropped the controller, so the host is gone, too.
@@ -226,7 +240,11 @@ impl Drop for Host {
 impl HostController {
     /// Publishes the state of the host.
     pub fn set_state(&self, state: HostState) {
-        self.state.send_replace(state);
+        self.state.send_if_modified(|current| {
+            let is_changed = *current != state;
+            *current = state;
+            is_changed
+        });
     }
 
     /// Resolves when the host must stop.

@@ -25,16 +25,21 @@ use super::registered::{certificate_name, random_part};
 use crate::api::ids::HostId;
 
 /// Opens connections to registered hosts.
-pub(super) type HostConnector = HttpsConnector<HttpConnector<AddressInName>>;
+pub(in crate::control) type HostConnector = HttpsConnector<HttpConnector<AddressInName>>;
 
 /// Returns a connector that presents control's certificate, and accepts that of the host alone.
-pub(super) fn host_connector(tls: ClientConfig) -> HostConnector {
+/// `configure` sets the options of its TCP connections.
+pub(in crate::control) fn host_connector(
+    tls: ClientConfig,
+    configure: impl FnOnce(&mut HttpConnector<AddressInName>),
+) -> HostConnector {
     let mut tcp = HttpConnector::new_with_resolver(AddressInName);
     tcp.set_nodelay(true);
     tcp.enforce_http(false);
+    configure(&mut tcp);
     let server_name = |uri: &Uri| {
         let (random, _) = parse_host(uri.host().unwrap_or_default())?;
-        ServerName::try_from(certificate_name(random)).map_err(io::Error::other)
+        server_name(random)
     };
     HttpsConnectorBuilder::new()
         .with_tls_config(tls)
@@ -42,6 +47,15 @@ pub(super) fn host_connector(tls: ClientConfig) -> HostConnector {
         .with_server_name_resolver(server_name)
         .enable_http1()
         .wrap_connector(tcp)
+}
+
+/// Returns the name that the certificate of a host must have.
+pub(in crate::control) fn host_server_name(id: &HostId) -> io::Result<ServerName<'static>> {
+    server_name(random_part(id))
+}
+
+fn server_name(random: &str) -> io::Result<ServerName<'static>> {
+    ServerName::try_from(certificate_name(random)).map_err(io::Error::other)
 }
 
 /// Returns the authority of URLs for a host.
@@ -66,7 +80,7 @@ fn parse_host(host: &str) -> io::Result<(&str, IpAddr)> {
 
 /// A resolver of the names that [`host_authority`] makes.
 #[derive(Clone, Copy)]
-pub(super) struct AddressInName;
+pub(in crate::control) struct AddressInName;
 
 impl Service<Name> for AddressInName {
     type Response = std::iter::Once<SocketAddr>;

@@ -50,12 +50,17 @@ impl Lease {
         self.is_starting
     }
 
+    /// Returns the endpoint of the agent for requests of the session, waiting up to `timeout` while
+    /// the agent is being restarted.
+    pub async fn endpoint(&self, timeout: Duration) -> Result<AgentEndpoint, HostError> {
+        self.host.endpoint(Some(self.generation), timeout).await
+    }
+
     /// Returns a client for the session's recordings, waiting up to `timeout` while the agent is
     /// being restarted.
     pub async fn replay_client(&self, timeout: Duration) -> Result<ReplayClient, HostError> {
-        let address = self.host.address(timeout).await?;
-        let (client, token) = (self.host.client().clone(), self.host.token().clone());
-        Ok(ReplayClient::new(client, address, token, self.generation))
+        let endpoint = self.endpoint(timeout).await?;
+        Ok(ReplayClient::new(self.host.client().clone(), endpoint))
     }
 
     /// Returns the current viewport.
@@ -67,7 +72,7 @@ impl Lease {
     pub async fn set_viewport(&self, viewport: Viewport) -> Result<(), AgentError> {
         let client = self.host.client();
         let agent = self.agent().await?;
-        client.set_viewport(agent, viewport, CALL_TIMEOUT).await?;
+        client.set_viewport(&agent, viewport, CALL_TIMEOUT).await?;
         *self.viewport.lock() = viewport;
         Ok(())
     }
@@ -76,17 +81,17 @@ impl Lease {
     pub async fn restart_browser(&self) -> Result<(), AgentError> {
         let client = self.host.client();
         let agent = self.agent().await?;
-        client.restart_browser(agent, CALL_TIMEOUT).await
+        client.restart_browser(&agent, CALL_TIMEOUT).await
     }
 
     /// Opens a page, now and whenever Chromium is started in this session.
     pub async fn set_start_url(&self, url: &str) -> Result<(), AgentError> {
         let client = self.host.client();
         let agent = self.agent().await?;
-        client.set_start_url(agent, url, CALL_TIMEOUT).await
+        client.set_start_url(&agent, url, CALL_TIMEOUT).await
     }
 
-    async fn agent(&self) -> Result<AgentEndpoint<'_>, AgentError> {
+    async fn agent(&self) -> Result<AgentEndpoint, AgentError> {
         self.host.agent(Some(self.generation), CALL_TIMEOUT).await
     }
 }

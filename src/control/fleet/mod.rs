@@ -1,20 +1,20 @@
 //! The hosts that browsers run on.
 //!
-//! - [`Host`]: one agent with its display and Chromium, as the services of control use it. It does
-//!   not know which fleet runs it.
+//! - [`Host`]: one agent with its display and Chromium, as the services of control use it, whatever
+//!   fleet it belongs to.
 //! - [`Lease`]: a session's right to a host.
 //! - [`LocalFleet`]: runs agents as child processes on this machine.
 //! - [`registered`]: the hosts that register themselves, such as VMs.
 //! - [`AgentClient`]: control's own requests to agents. [`ReplayClient`] is the part of it that
 //!   fetches recordings.
 //!
-//! A fleet owns the process or machine of a host and publishes its state through a
-//! [`HostController`]; a [`Host`] watches that state.
+//! The supervisor of a process, or the row of a registered host, decides about the state of a host,
+//! which a [`HostController`] publishes; a [`Host`] watches it.
 //!
 //! ```text
-//! LocalFleet ──▶ HostController ── HostState ──▶ Host ──▶ Lease ──▶ browsers, proxy, replays
-//!                      ▲                          │
-//!                      └───── stop request ───────┘
+//! LocalFleet, row of a host ──▶ HostController ── HostState ──▶ Host ──▶ Lease ──▶ browsers, proxy
+//!                                     ▲                          │
+//!                                     └── stop request (local) ──┘
 //!
 //! HostState:  Listening(address) ◀──▶ Restarting
 //!                     └──────▶ Gone ◀──────┘
@@ -30,6 +30,7 @@ mod replay_client;
 
 pub use agent_client::{AgentAccess, AgentClient, AgentEndpoint, AgentError, GENERATION};
 pub use host::{Host, HostController, HostError, HostState};
+pub(super) use host_connector::{HostConnector, host_connector, host_server_name};
 pub use lease::Lease;
 pub use local::{
     AGENT_LOG_TARGET, HostPermit, HostStartError, LaunchOptions, LocalFleet, SessionRecord,

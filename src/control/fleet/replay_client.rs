@@ -1,12 +1,11 @@
 //! A client for the recordings of one agent.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use secrecy::SecretString;
 
-use super::agent_client::{AgentAccess, AgentClient, AgentEndpoint, AgentError};
+use super::agent_client::{AgentClient, AgentEndpoint, AgentError};
 use crate::api::{ids::ReplayId, replays::Replay};
 
 /// The timeout of listing and discarding recordings, and of the head of a download.
@@ -19,9 +18,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct ReplayClient {
     client: AgentClient,
-    address: SocketAddr,
-    token: SecretString,
-    generation: u64,
+    agent: AgentEndpoint,
+    /// The path of the session's recordings.
+    path: String,
 }
 
 /// The file of a recording as the agent sends it.
@@ -32,58 +31,51 @@ pub struct RecordingDownload {
 }
 
 impl ReplayClient {
-    pub fn new(
-        client: AgentClient,
-        address: SocketAddr,
-        token: SecretString,
-        generation: u64,
-    ) -> ReplayClient {
+    /// Returns a client for the session that the endpoint names, while that lasts.
+    pub fn new(client: AgentClient, agent: AgentEndpoint) -> ReplayClient {
         ReplayClient {
             client,
-            address,
-            token,
-            generation,
+            agent,
+            path: "/replays".to_owned(),
         }
     }
 
-    /// Returns the address of the agent.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Returns a client for a session that has ended. Its recordings are finished.
+    pub fn of_ended(client: AgentClient, agent: AgentEndpoint, generation: u64) -> ReplayClient {
+        ReplayClient {
+            client,
+            agent,
+            path: format!("/sessions/{generation}/replays"),
+        }
     }
 
     /// Lists the recordings in progress and the finished ones that were not discarded.
     pub async fn list(&self) -> Result<Vec<Replay>, AgentError> {
-        self.client.replays(self.agent(), CALL_TIMEOUT).await
+        let listed = self.client.replays(&self.agent, &self.path, CALL_TIMEOUT);
+        listed.await
     }
 
     /// Stops a recording. Does nothing if it is finished.
     pub async fn stop(&self, id: &ReplayId) -> Result<(), AgentError> {
-        self.client
-            .stop_replay(self.agent(), id, STOP_TIMEOUT)
-            .await
+        self.client.stop_replay(&self.agent, id, STOP_TIMEOUT).await
     }
 
     /// Downloads the file of a finished recording.
     pub async fn fetch(&self, id: &ReplayId) -> Result<RecordingDownload, AgentError> {
-        let (size, content) = self
-            .client
-            .fetch_replay(self.agent(), id, CALL_TIMEOUT)
-            .await?;
+        let path = self.path_of(id);
+        let fetched = self.client.fetch_replay(&self.agent, &path, CALL_TIMEOUT);
+        let (size, content) = fetched.await?;
         Ok(RecordingDownload { size, content })
     }
 
     /// Removes a finished recording from the agent. Does nothing if it does not exist.
     pub async fn discard(&self, id: &ReplayId) -> Result<(), AgentError> {
-        self.client
-            .discard_replay(self.agent(), id, CALL_TIMEOUT)
-            .await
+        let path = self.path_of(id);
+        let discarded = self.client.discard_replay(&self.agent, &path, CALL_TIMEOUT);
+        discarded.await
     }
 
-    fn agent(&self) -> AgentEndpoint<'_> {
-        AgentEndpoint {
-            address: self.address,
-            access: AgentAccess::Token(&self.token),
-            generation: Some(self.generation),
-        }
+    fn path_of(&self, id: &ReplayId) -> String {
+        format!("{}/{id}", self.path)
     }
 }

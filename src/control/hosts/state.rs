@@ -6,7 +6,7 @@
 //!    │           │ Drain          │ Release, draining  │ NotRecycled, or draining
 //!    └───────────┴────────────────┴────────────────────┴──▶ Retiring ──Stopped──▶ Gone
 //!
-//! Starting, Ready, Leased, Recycling ──Missed──▶ Lost ──Returned──▶ Recycling
+//! Starting, Ready, Leased, Recycling ──Missed──▶ Lost ──Returned──▶ Recycling, or Starting again
 //! ```
 //!
 //! A host that starts for a session is reserved for it, and is leased when it is ready. A session
@@ -140,11 +140,20 @@ impl HostLife {
                 next.is_draining = true;
                 Vec::new()
             }
+            // When it returns, the session could be confused with the next one: neither knows its
+            // generation.
+            (State::Starting, Event::Missed) if self.session.is_some() => {
+                let mut actions = next.end_session();
+                actions.extend(next.enter(State::Retiring));
+                actions
+            }
             (State::Starting | State::Ready | State::Leased | State::Recycling, Event::Missed) => {
                 let actions = next.end_session();
                 next.state = State::Lost;
                 actions
             }
+            // Nothing ran there yet.
+            (State::Lost, Event::Returned) if self.generation == 0 => next.enter(State::Starting),
             // Whatever ran there, nothing of it may reach the next session.
             (State::Lost, Event::Returned) => next.enter(State::Recycling),
             (state, Event::Stopped) if state != State::Gone => {

@@ -55,7 +55,7 @@ impl Projects {
         let organization = store.organization().await?;
         let sessions = store.count_live_browsers().await?;
         Ok(OrganizationUsage {
-            max_sessions: self.inner.browsers.capacity(),
+            max_sessions: self.inner.browsers.capacity().await?,
             default_project_max_sessions: organization.default_project_max_concurrent_sessions,
             sessions: u32::try_from(sessions).unwrap_or(u32::MAX),
         })
@@ -73,7 +73,7 @@ impl Projects {
         limit: NewLimit,
     ) -> Result<(), ProjectError> {
         scope.check_all()?;
-        let capacity = self.inner.browsers.capacity();
+        let capacity = self.inner.browsers.capacity().await?;
         if limit.value().is_some_and(|limit| limit > capacity) {
             return Err(ProjectError::ExceedsOrganization(capacity));
         }

@@ -10,7 +10,10 @@ use http::{
 use secrecy::ExposeSecret;
 
 use super::ProxyTarget;
-use crate::{control::fleet::GENERATION, http::forward};
+use crate::{
+    control::fleet::{AgentAccess, GENERATION},
+    http::forward,
+};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -30,8 +33,8 @@ const REMOVED_HEADERS: [HeaderName; 8] = [
     HeaderName::from_static("x-kernel-project"),
 ];
 
-/// Returns the headers of a request to an agent, with the agent's token and the session that the
-/// request is for.
+/// Returns the headers of a request to an agent, with the agent's token, if it has one, and the
+/// session that the request is for.
 pub(super) fn for_agent(parts: &Parts, target: &ProxyTarget) -> HeaderMap {
     let mut headers = parts.headers.clone();
     forward::strip_hop_by_hop_from_request(&mut headers);
@@ -49,9 +52,12 @@ pub(super) fn for_agent(parts: &Parts, target: &ProxyTarget) -> HeaderMap {
     headers
         .entry(FORWARDED_PROTO)
         .or_insert(HeaderValue::from_static("http"));
-    headers.insert(GENERATION, target.generation.into());
-    let token = target.token.expose_secret();
-    if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {token}")) {
+    if let Some(generation) = target.agent.generation {
+        headers.insert(GENERATION, generation.into());
+    }
+    if let AgentAccess::Token(token) = &target.agent.access
+        && let Ok(mut value) = HeaderValue::try_from(format!("Bearer {}", token.expose_secret()))
+    {
         value.set_sensitive(true);
         headers.insert(header::AUTHORIZATION, value);
     }

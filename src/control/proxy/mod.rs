@@ -16,16 +16,16 @@ mod body;
 mod headers;
 mod path;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{body::Body, extract::Request, response::Response};
 use http::{Method, StatusCode, Uri, header, request::Parts};
 use hyper::body::Incoming;
 use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
+    client::legacy::{Builder, Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use secrecy::SecretString;
+use rustls::ClientConfig;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
@@ -34,11 +34,12 @@ pub use self::path::{PathError, SessionPath};
 use super::{
     activity::{Activity, ActivityGuard},
     caller_limits::StreamPermit,
+    fleet::{AgentAccess, AgentEndpoint, HostConnector, host_connector, host_server_name},
 };
 use crate::{
     http::{
         CloseCode, CloseReason, GuardedBody, PassThrough, forward, is_websocket_upgrade,
-        tunnel::{Tunnel, TunnelError},
+        tunnel::{Tunnel, TunnelError, TunnelTls},
     },
     shutdown::Shutdown,
 };
@@ -60,10 +61,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// The agent that a request is forwarded to, and the activity of its browser.
 #[derive(Clone)]
 pub struct ProxyTarget {
-    pub address: SocketAddr,
-    pub token: SecretString,
-    /// The number of the agent's session. The agent rejects the request in another one.
-    pub generation: u64,
+    /// Names the session of the agent, which rejects the request in another one.
+    pub agent: AgentEndpoint,
     pub activity: Arc<Activity>,
     /// Cancelled when the browser ends, which closes its WebSockets.
     pub ended: CancellationToken,
@@ -88,10 +87,20 @@ pub enum ProxyError {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// A client for registered hosts.
+struct HostClient {
+    http: Client<HostConnector, RequestBody<Body>>,
+    /// The settings with which tunnels connect.
+    tls: Arc<ClientConfig>,
+}
+
 /// Forwards requests. Clones share its connections.
 #[derive(Clone)]
 pub struct Proxy {
-    client: Client<HttpConnector, RequestBody<Body>>,
+    plain: Client<HttpConnector, RequestBody<Body>>,
+    /// Absent in a proxy to agents on this machine alone.
+    to_hosts: Option<Arc<HostClient>>,
+    max_idle: usize,
     shutdown: Shutdown,
     response_timeout: Duration,
 }
@@ -101,21 +110,26 @@ impl Proxy {
     /// [`MAX_IDLE_CONNECTIONS`].
     pub fn new(shutdown: &Shutdown, max_idle: usize) -> Self {
         let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        connector.set_keepalive(Some(KEEPALIVE_INTERVAL));
-        connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL / 3));
-        connector.set_keepalive_retries(Some(3));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .pool_max_idle_per_host(max_idle.clamp(1, MAX_IDLE_CONNECTIONS))
-            .build(connector);
+        configure(&mut connector);
+        let max_idle = max_idle.clamp(1, MAX_IDLE_CONNECTIONS);
         Self {
-            client,
+            plain: builder(max_idle).build(connector),
+            to_hosts: None,
+            max_idle,
             shutdown: shutdown.clone(),
             response_timeout: RESPONSE_TIMEOUT,
         }
+    }
+
+    /// Makes the proxy reach registered hosts, too, with control's certificate.
+    #[must_use]
+    pub fn with_registered_hosts(mut self, tls: ClientConfig) -> Self {
+        let connector = host_connector(tls.clone(), configure);
+        self.to_hosts = Some(Arc::new(HostClient {
+            http: builder(self.max_idle).build(connector),
+            tls: Arc::new(tls),
+        }));
+        self
     }
 
     /// Changes how long an agent may take to respond.
@@ -161,7 +175,8 @@ impl Proxy {
         // An upgrade has no body.
         headers.remove(header::CONTENT_LENGTH);
         headers.remove(header::EXPECT);
-        let tunnel = Tunnel::to(target.address, path_and_query)
+        let tunnel = Tunnel::to(target.agent.address, path_and_query)
+            .tls(self.tunnel_tls(&target.agent)?)
             .headers(headers)
             .response_timeout(self.response_timeout)
             .close_on(browser_ended(target.ended.clone()))
@@ -197,12 +212,38 @@ impl Proxy {
             RequestBody::new(body, progress.clone()),
         )?;
         let mut response = tokio::select! {
-            response = self.client.request(outgoing) => response.map_err(classify)?,
+            response = self.send(&target.agent, outgoing) => response.map_err(classify)?,
             () = wait_stalled(&progress, self.response_timeout) => return Err(ProxyError::Timeout),
         };
         forward::strip_hop_by_hop(response.headers_mut());
         response.extensions_mut().insert(PassThrough);
         Ok(response.map(|body: Incoming| Body::new(GuardedBody::new(body, guard))))
+    }
+
+    async fn send(
+        &self,
+        agent: &AgentEndpoint,
+        request: http::Request<RequestBody<Body>>,
+    ) -> Result<http::Response<Incoming>, hyper_util::client::legacy::Error> {
+        match (&agent.access, &self.to_hosts) {
+            (AgentAccess::Certificate(_), Some(client)) => client.http.request(request).await,
+            // Without control's certificate, `https` is an error of the connector.
+            _ => self.plain.request(request).await,
+        }
+    }
+
+    /// Returns the TLS settings of a tunnel to an agent. `None` for one on this machine.
+    fn tunnel_tls(&self, agent: &AgentEndpoint) -> Result<Option<TunnelTls>, ProxyError> {
+        let AgentAccess::Certificate(id) = &agent.access else {
+            return Ok(None);
+        };
+        let unreachable = |reason: BoxError| ProxyError::Unreachable(reason);
+        let client = self.to_hosts.as_ref();
+        let client = client.ok_or_else(|| unreachable("control has no certificate".into()))?;
+        Ok(Some(TunnelTls {
+            config: client.tls.clone(),
+            server_name: host_server_name(id).map_err(|error| unreachable(error.into()))?,
+        }))
     }
 
     fn agent_request(
@@ -212,9 +253,10 @@ impl Proxy {
         parts: &Parts,
         body: RequestBody<Body>,
     ) -> Result<http::Request<RequestBody<Body>>, ProxyError> {
+        let (scheme, authority) = target.agent.origin();
         let uri = Uri::builder()
-            .scheme("http")
-            .authority(target.address.to_string())
+            .scheme(scheme)
+            .authority(authority)
             .path_and_query(path_and_query)
             .build()
             .map_err(ProxyError::Malformed)?;
@@ -240,6 +282,24 @@ impl Proxy {
         });
         Ok(outgoing)
     }
+}
+
+fn builder(max_idle: usize) -> Builder {
+    let mut builder = Client::builder(TokioExecutor::new());
+    builder
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+        .pool_max_idle_per_host(max_idle);
+    builder
+}
+
+/// Sets the options of the TCP connections to agents.
+fn configure<R>(connector: &mut HttpConnector<R>) {
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    connector.set_keepalive(Some(KEEPALIVE_INTERVAL));
+    connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL / 3));
+    connector.set_keepalive_retries(Some(3));
 }
 
 async fn browser_ended(ended: CancellationToken) -> CloseReason {

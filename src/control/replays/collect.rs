@@ -1,5 +1,7 @@
 //! Fetches recordings from a running agent.
 
+use http::StatusCode;
+
 use super::{Replays, TransferError, reported_end, state::Event, state::State};
 use crate::{
     api::{
@@ -7,7 +9,7 @@ use crate::{
         replays::{Replay, ReplayStatus},
     },
     control::{
-        fleet::{RecordingDownload, ReplayClient},
+        fleet::{AgentError, RecordingDownload, ReplayClient},
         store::ReplayEnd,
     },
 };
@@ -71,6 +73,31 @@ impl Replays {
         }
         self.collect(project, browser, client).await?;
         Ok(())
+    }
+
+    /// Fetches all recordings of a session that has ended, and discards them at the agent. What the
+    /// agent does not have is lost. Returns false if some are still being finished.
+    pub async fn collect_ended(
+        &self,
+        project: &ProjectId,
+        browser: &BrowserId,
+        client: &ReplayClient,
+    ) -> Result<bool, TransferError> {
+        let mut is_done = true;
+        let listed = match client.list().await {
+            // The agent does not know the session.
+            Err(AgentError::Rejected { status, .. }) if status == StatusCode::NOT_FOUND => {
+                Vec::new()
+            }
+            listed => listed?,
+        };
+        for replay in listed {
+            is_done &= self.collect_one(project, browser, client, &replay).await?;
+        }
+        if is_done {
+            self.settle_missing(browser).await?;
+        }
+        Ok(is_done)
     }
 
     /// Fetches one recording if it is finished. Returns whether the agent no longer has it.

@@ -54,7 +54,7 @@ impl Replays {
     }
 
     /// Starts [`Self::take_over`] for every browser of an earlier run that has open replays or
-    /// orphaned recordings.
+    /// orphaned recordings, except those of registered hosts.
     pub(super) async fn take_over_all(&self) -> Result<(), StoreError> {
         let directory = self.inner.orphaned.clone();
         let listed = run_blocking(move || browsers_in(&directory)).await;
@@ -67,6 +67,21 @@ impl Replays {
             self.take_over(browser);
         }
         Ok(())
+    }
+
+    /// Starts [`Self::take_over`] for every browser that has open replays on a registered host that
+    /// is gone. Returns of how many browsers.
+    pub async fn take_over_from_gone_hosts(&self) -> Result<u64, StoreError> {
+        let browsers = self
+            .inner
+            .store
+            .browsers_with_replays_on_gone_hosts()
+            .await?;
+        let count = browsers.len() as u64;
+        for browser in browsers {
+            self.take_over(browser);
+        }
+        Ok(count)
     }
 
     /// Deletes the recordings of unknown browsers that were left before `before`. Returns of how
@@ -106,9 +121,18 @@ impl Replays {
                 return Ok(());
             }
         }
-        // The host has stopped. Of the open replays without a file, the blob store has those that
-        // were stored after the backup from which the database was restored. The others are lost.
-        for row in store.open_replays_of(browser).await? {
+        self.settle_missing(browser).await?;
+        match tokio::fs::remove_dir_all(&directory).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records the end of the open replays whose files their host does not have. Of those, the blob
+    /// store has the ones that were stored after the backup from which the database was restored.
+    /// The others are lost.
+    pub(super) async fn settle_missing(&self, browser: &BrowserId) -> Result<(), TransferError> {
+        for row in self.inner.store.open_replays_of(browser).await? {
             if self.adopt_blob(&row.id).await? {
                 tracing::warn!(%browser, replay = %row.id, "replay was stored already");
                 continue;
@@ -117,10 +141,7 @@ impl Replays {
             tracing::error!(%browser, replay = %row.id, ?reason, "replay lost: the host left no file");
             self.mark_lost(&row.id).await?;
         }
-        match tokio::fs::remove_dir_all(&directory).await {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Reads the recordings that the host left behind, no more than the browser may have.

@@ -52,6 +52,7 @@ pub use api_keys::{
 };
 pub use browsers::{
     BrowserRow, Change, CreateBrowserError, Creation, Listing, NewBrowserRow, StateFilter,
+    UnfinishedBrowser,
 };
 pub use check::DatabaseReport;
 pub use constraints::UniqueConstraint;

@@ -3,21 +3,23 @@
 use chrono::{DateTime, Utc};
 use sea_orm::{
     ActiveModelTrait, ColumnTrait, Condition, EntityTrait, ExprTrait, PaginatorTrait, QueryFilter,
-    QueryOrder, QuerySelect,
-    sea_query::{Expr, OnConflict},
+    QueryOrder, QuerySelect, QueryTrait,
+    sea_query::{Expr, OnConflict, SelectStatement},
 };
 
 use super::{
-    Store, StoreError, corrupt,
-    entity::{browser, replay},
-    from_millis, to_millis,
+    Fleet, Store, StoreError, corrupt,
+    entity::{browser, host, replay},
+    from_millis,
+    hosts::{fleet_text, state_text as host_state_text},
+    to_millis,
 };
 use crate::{
     api::{
         ids::{BrowserId, ProjectId, ReplayId},
         replays::ReplayEndReason,
     },
-    control::replays::state::State,
+    control::{hosts::state::State as HostState, replays::state::State},
 };
 
 /// A row of the table of replays.
@@ -129,6 +131,21 @@ fn to_row(row: replay::Model) -> Result<ReplayRow, StoreError> {
 /// Converts a number reported by an agent, which may be any, to the type of its column.
 fn to_column(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Selects the ids of the browsers on registered hosts that meet a condition.
+fn browsers_on(condition: Expr) -> SelectStatement {
+    let hosts = host::Entity::find()
+        .select_only()
+        .column(host::Column::Id)
+        .filter(host::Column::Fleet.eq(fleet_text(Fleet::Registered)))
+        .filter(condition)
+        .into_query();
+    browser::Entity::find()
+        .select_only()
+        .column(browser::Column::Id)
+        .filter(browser::Column::HostId.in_subquery(hosts))
+        .into_query()
 }
 
 impl Store {
@@ -245,13 +262,32 @@ impl Store {
         rows.into_iter().map(to_row).collect()
     }
 
-    /// Returns the browsers that have replays which are not fetched yet.
+    /// Returns the browsers that have replays which are not fetched yet, without those of
+    /// registered hosts, which may still have them.
     pub async fn browsers_with_open_replays(&self) -> Result<Vec<BrowserId>, StoreError> {
+        let exists = host::Column::State.ne(host_state_text(HostState::Gone));
+        let on_hosts = replay::Column::BrowserId.not_in_subquery(browsers_on(exists));
+        self.browsers_with_open_replays_where(on_hosts).await
+    }
+
+    /// Returns the browsers that have replays which are not fetched yet, and had a registered host
+    /// that is gone.
+    pub async fn browsers_with_replays_on_gone_hosts(&self) -> Result<Vec<BrowserId>, StoreError> {
+        let is_gone = host::Column::State.eq(host_state_text(HostState::Gone));
+        let on_hosts = replay::Column::BrowserId.in_subquery(browsers_on(is_gone));
+        self.browsers_with_open_replays_where(on_hosts).await
+    }
+
+    async fn browsers_with_open_replays_where(
+        &self,
+        condition: Expr,
+    ) -> Result<Vec<BrowserId>, StoreError> {
         let ids: Vec<String> = replay::Entity::find()
             .select_only()
             .column(replay::Column::BrowserId)
             .distinct()
             .filter(replay::Column::State.is_in([RECORDING, FINISHED]))
+            .filter(condition)
             .into_tuple()
             .all(&self.db)
             .await?;

@@ -44,7 +44,10 @@ use host_directory::HostDirectory;
 pub use session_record::SessionRecord;
 use supervisor::Supervisor;
 
-use super::{agent_client::AgentClient, host::Host};
+use super::{
+    agent_client::{AgentAccess, AgentClient},
+    host::Host,
+};
 use crate::{
     api::{
         ids::{BrowserId, HostId},
@@ -182,7 +185,8 @@ impl LocalFleet {
                 return Err(error);
             }
         };
-        let (host, controller) = Host::new(id.clone(), address, token, inner.client.clone());
+        let access = AgentAccess::Token(token);
+        let (host, controller) = Host::new(id.clone(), address, access, inner.client.clone());
         let stop_deadline = inner.config.stop_deadlines.agents;
         let supervisor = Supervisor::new(command, directory, controller, stop_deadline, permit);
         inner.shutdown.spawn(supervisor.run(child));

@@ -26,6 +26,7 @@ const BATCH: u64 = 1000;
 /// host decides.
 pub struct HostExpiry {
     store: Store,
+    hosts: RegisteredHosts,
     /// The time without a heartbeat after which a host is lost.
     timeout: Duration,
     interval: Duration,
@@ -39,6 +40,7 @@ impl HostExpiry {
         let heartbeat = hosts.heartbeat_interval();
         HostExpiry {
             store: hosts.store.clone(),
+            hosts: hosts.clone(),
             timeout: heartbeat * MISSED_HEARTBEATS,
             interval: heartbeat.min(MAX_INTERVAL),
             reachable_since: Instant::now(),
@@ -73,6 +75,7 @@ impl HostExpiry {
         for (state, count) in self.store.count_hosts().await? {
             gauge!("berth_hosts", "state" => state).set(count as f64);
         }
+        self.hosts.demand.publish();
         Ok(())
     }
 
@@ -94,6 +97,7 @@ impl HostExpiry {
             .store
             .change_silent_host(host, &next, before, Utc::now());
         if changed.await? {
+            self.hosts.changed.notify_one();
             tracing::warn!(
                 host = %host.id, from = ?host.life.state, to = ?next.state,
                 last_heartbeat = %host.heartbeat_at, "host has missed its heartbeats"

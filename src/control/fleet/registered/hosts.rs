@@ -3,8 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
+use rustls::ClientConfig;
+use tokio::sync::Notify;
 
-use super::join_tokens::{JoinTokenError, JoinTokens};
+use super::{
+    demand::HostDemand,
+    join_tokens::{JoinTokenError, JoinTokens},
+};
 use crate::{
     api::ids::HostId,
     control::{
@@ -21,6 +26,8 @@ const MAX_ATTEMPTS: usize = 10;
 /// The time in which the agent of a host that starts must respond. Less than its agent waits for
 /// the answer to a heartbeat.
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time in which the agent of a deleted host must end its session.
+const END_SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why an operation on registered hosts failed.
 #[derive(Debug, thiserror::Error)]
@@ -53,9 +60,14 @@ pub struct RegisteredHosts {
     pub(super) join_tokens: JoinTokens,
     pub(super) host_tokens: HostTokens,
     pub(super) authority: Arc<Authority>,
+    /// The TLS settings of control as a client of hosts.
+    tls: ClientConfig,
     pub(super) heartbeat_interval: Duration,
     /// Presents control's certificate.
     pub(super) client: AgentClient,
+    pub(super) demand: HostDemand,
+    /// Notified when a host has changed.
+    pub(super) changed: Arc<Notify>,
 }
 
 impl RegisteredHosts {
@@ -68,7 +80,10 @@ impl RegisteredHosts {
     ) -> Result<RegisteredHosts, HostIdentityError> {
         let tls = authority.client_config(Utc::now())?;
         Ok(RegisteredHosts {
-            client: AgentClient::for_registered_hosts(tls),
+            client: AgentClient::for_registered_hosts(tls.clone()),
+            tls,
+            demand: HostDemand::default(),
+            changed: Arc::default(),
             store,
             join_tokens,
             host_tokens: HostTokens::default(),
@@ -82,15 +97,30 @@ impl RegisteredHosts {
         self.heartbeat_interval
     }
 
+    /// Returns the TLS settings with which control connects to hosts.
+    pub fn tls(&self) -> &ClientConfig {
+        &self.tls
+    }
+
+    /// Returns a client that reaches the hosts.
+    pub fn client(&self) -> &AgentClient {
+        &self.client
+    }
+
+    /// Returns the demand for hosts.
+    pub fn demand(&self) -> &HostDemand {
+        &self.demand
+    }
+
+    /// Returns the signal that a host may have changed.
+    pub fn changed(&self) -> &Notify {
+        &self.changed
+    }
+
     /// Checks that control reaches the agent of a host at its address, and that its browser
     /// responds.
     pub(super) async fn check_reachable(&self, row: &RegisteredHostRow) -> Result<(), AgentError> {
-        let endpoint = AgentEndpoint {
-            address: row.machine.address,
-            access: AgentAccess::Certificate(&row.id),
-            generation: None,
-        };
-        self.client.wait_ready(endpoint, REACH_TIMEOUT).await
+        self.client.wait_ready(&endpoint(row), REACH_TIMEOUT).await
     }
 
     /// Lists hosts, newest first, with one more than the limit if there are more.
@@ -111,10 +141,22 @@ impl RegisteredHosts {
         self.change(id, drain).await
     }
 
-    /// Ends a host, whose identity and session are void from now on.
+    /// Ends a host, whose identity and session are void from now on. The agent is asked to end the
+    /// session; it may not respond.
     pub async fn delete(&self, id: &HostId) -> Result<(), FleetError> {
+        let had_session = self.find(id).await?.life.session.is_some();
         let stop = |life: &HostLife| life.apply(Event::Stopped).ok().map(|(next, _)| next);
-        self.change(id, stop).await.map(|_| ())
+        let row = self.change(id, stop).await?;
+        if had_session {
+            let (endpoint, generation) = (endpoint(&row), row.life.generation);
+            let ended = self
+                .client
+                .end_session(&endpoint, generation, END_SESSION_TIMEOUT);
+            if let Err(error) = ended.await {
+                tracing::warn!(host = %id, %error, "cannot end the session of a deleted host");
+            }
+        }
+        Ok(())
     }
 
     /// Changes the life of a host. A change that returns `None` has no effect.
@@ -134,6 +176,7 @@ impl RegisteredHosts {
                 .await?
             {
                 tracing::info!(host = %row.id, from = ?row.life.state, to = ?next.state, "host changed");
+                self.changed.notify_one();
                 row.life = next;
                 return Ok(row);
             }
@@ -157,6 +200,9 @@ impl RegisteredHosts {
                 if life != row.life {
                     tracing::info!(host = %row.id, from = ?row.life.state, to = ?life.state, "host changed");
                 }
+                if life != row.life || machine != row.machine {
+                    self.changed.notify_one();
+                }
                 return Ok(RegisteredHostRow {
                     life,
                     machine,
@@ -171,6 +217,15 @@ impl RegisteredHosts {
     pub(super) async fn find(&self, id: &HostId) -> Result<RegisteredHostRow, FleetError> {
         let found = self.store.find_registered_host(id).await?;
         found.ok_or(FleetError::NotFound)
+    }
+}
+
+/// Returns the endpoint of a host's agent, for requests of no session.
+fn endpoint(row: &RegisteredHostRow) -> AgentEndpoint {
+    AgentEndpoint {
+        address: row.machine.address,
+        access: AgentAccess::Certificate(row.id.clone()),
+        generation: None,
     }
 }
 

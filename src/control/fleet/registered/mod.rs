@@ -3,6 +3,7 @@
 //! - [`JoinTokens`]: the secrets with which unknown hosts register.
 //! - [`RegisteredHosts`]: registration, heartbeats, and the hosts themselves.
 //! - [`HostExpiry`]: declares hosts lost that have missed their heartbeats.
+//! - [`HostDemand`]: the browsers that got no host.
 //! - [`RegisteredFleetConfig`]: the settings.
 //!
 //! ```text
@@ -15,6 +16,7 @@
 //! A host is known by its public key: what proves the key is the host, whatever its address or the
 //! id that it presents. Only the row of the host decides whether it is alive.
 
+mod demand;
 mod expiry;
 mod heartbeat;
 mod hosts;
@@ -22,6 +24,7 @@ mod join_tokens;
 mod registration;
 mod settings;
 
+pub use demand::HostDemand;
 pub use expiry::HostExpiry;
 pub use hosts::{FleetError, RegisteredHosts};
 pub use join_tokens::{FORMAT as JOIN_TOKEN_FORMAT, JoinTokenError, JoinTokens};

@@ -277,6 +277,15 @@ impl Fleet {
         }
         for host in self.hosts.keys().copied().collect::<Vec<_>>() {
             self.apply(host, Event::Drain);
+            // Without a session, it waits for its agent.
+            if self
+                .hosts
+                .get(&host)
+                .is_some_and(|life| life.state == State::Starting)
+            {
+                self.agents.insert(host, 1);
+                self.apply(host, Event::Started { generation: 1 });
+            }
         }
         while let Some(action) = self.actions.pop() {
             self.run(action, true);

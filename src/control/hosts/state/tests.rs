@@ -77,12 +77,27 @@ fn host_that_is_not_clean_or_drains_is_stopped() {
 fn lost_host_ends_its_session_and_is_recycled_when_it_returns() {
     let session = sessions().remove(0);
     let host = HostLife::starting(Some(session.clone()));
+    let (host, _) = after(&host, Event::Started { generation: 7 });
     let (host, actions) = after(&host, Event::Missed);
     assert_eq!(actions, [Action::EndSession(session.clone())]);
     assert!(host.apply(Event::Claim(session)).is_err());
     let (host, actions) = after(&host, Event::Returned);
     assert_eq!(host.state, State::Recycling);
-    assert_eq!(actions, [Action::Recycle { generation: 0 }]);
+    assert_eq!(actions, [Action::Recycle { generation: 7 }]);
+}
+
+#[test]
+fn host_that_is_lost_before_it_has_started_starts_when_it_returns() {
+    let session = sessions().remove(0);
+    let reserved = HostLife::starting(Some(session.clone()));
+    let (reserved, actions) = after(&reserved, Event::Missed);
+    assert_eq!(reserved.state, State::Retiring);
+    assert_eq!(actions, [Action::EndSession(session), Action::Stop]);
+    let (host, _) = after(&HostLife::starting(None), Event::Missed);
+    let (host, actions) = after(&host, Event::Returned);
+    assert_eq!((host.state, actions), (State::Starting, vec![]));
+    let (host, _) = after(&host, Event::Started { generation: 7 });
+    assert_eq!(host.state, State::Ready);
 }
 
 proptest! {

@@ -44,7 +44,7 @@ const BODY_LIMIT: usize = 6 << 20;
         (status = 201, body = Browser),
         (status = 409, body = ErrorBody, description = "The name is taken, or the idempotency key was used for a different request or one that is still in progress"),
         (status = 429, body = ErrorBody, description = "The limit of browsers of the server or of the project is reached"),
-        (status = 503, body = ErrorBody, description = "The browser did not start; nothing is left behind"),
+        (status = 503, body = ErrorBody, description = "The browser did not start, or no registered host is ready for it; nothing is left behind"),
     )
 )]
 pub(crate) async fn create(

@@ -127,6 +127,9 @@ impl From<BrowserError> for ApiError {
             BrowserError::Abandoned => {
                 ApiError::unavailable("the request was cancelled", RESTART_RETRY_DELAY)
             }
+            error @ BrowserError::NoHostReady => {
+                ApiError::unavailable(error.to_string(), START_RETRY_DELAY)
+            }
             BrowserError::HostStart(cause) => {
                 tracing::error!(%cause, "cannot start agent of a browser");
                 start_failed("the agent did not start")

@@ -50,9 +50,7 @@ impl SessionForwarder {
         request: Request,
     ) -> ApiResult<Response> {
         let target = ProxyTarget {
-            address: session.agent_addr,
-            token: session.agent_token.clone(),
-            generation: session.generation,
+            agent: session.agent.clone(),
             activity: session.activity.clone(),
             ended: session.ended.clone(),
         };

@@ -29,6 +29,9 @@ use crate::{
     },
 };
 
+/// The most browsers whose use one statement records.
+const USE_BATCH: usize = 500;
+
 impl Store {
     /// Inserts the row of a browser that is about to start, if its project is active and has not
     /// reached its limit.
@@ -60,6 +63,7 @@ impl Store {
             deleted_at: None,
             host_id: None,
             host_generation: None,
+            used_at: None,
         };
         let transaction = self.db.begin().await.map_err(StoreError::from)?;
         // Until the commit, the project is neither archived nor deleted, and gets no other browser.
@@ -93,6 +97,22 @@ impl Store {
             .exec(&self.db)
             .await?;
         Ok(changed.rows_affected > 0)
+    }
+
+    /// Records that browsers were in use at `now`.
+    pub async fn record_browser_use(
+        &self,
+        ids: &[BrowserId],
+        now: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        for ids in ids.chunks(USE_BATCH) {
+            browser::Entity::update_many()
+                .col_expr(browser::Column::UsedAt, Expr::value(to_millis(now)))
+                .filter(browser::Column::Id.is_in(ids.iter().map(BrowserId::as_str)))
+                .exec(&self.db)
+                .await?;
+        }
+        Ok(())
     }
 
     /// Marks an active browser as ending and frees its name. Returns false if it is not active.

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use super::{StoreError, corrupt, entity::browser, from_millis};
 use crate::{
     api::{
-        ids::{BrowserId, ProjectId},
+        ids::{BrowserId, HostId, ProjectId},
         viewport::Viewport,
     },
     control::browsers::state::{EndReason, State},
@@ -37,6 +37,16 @@ pub struct BrowserRow {
     pub tags: BTreeMap<String, String>,
     pub created_at: DateTime<Utc>,
     pub deleted_at: Option<DateTime<Utc>>,
+}
+
+/// A browser that an earlier run left unfinished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnfinishedBrowser {
+    pub row: BrowserRow,
+    /// The host that the browser was published on, and its generation.
+    pub host: Option<(HostId, u64)>,
+    /// When the browser was last known to be in use.
+    pub used_at: DateTime<Utc>,
 }
 
 /// The values of a new row.

@@ -9,36 +9,52 @@ use sea_orm::{
 };
 
 use super::{
-    ACTIVE, BrowserRow, CREATING, DELETED, DELETING, Listing, StateFilter, parse_state,
+    ACTIVE, BrowserRow, CREATING, DELETED, DELETING, Listing, StateFilter, UnfinishedBrowser,
     to_browser_row,
 };
 use crate::{
-    api::ids::{BrowserId, ProjectId},
-    control::{
-        browsers::state::State,
-        store::{
-            Store, StoreError, corrupt,
-            entity::{browser, browser_tag},
-            search::contains,
-            to_millis,
-        },
+    api::ids::{BrowserId, HostId, ProjectId},
+    control::store::{
+        Store, StoreError, corrupt,
+        entity::{browser, browser_tag},
+        from_millis,
+        hosts::to_generation_column,
+        search::contains,
+        to_millis,
     },
 };
 
 impl Store {
     /// Returns the browsers that an earlier run left unfinished, that is, not marked as deleted.
-    pub async fn unfinished_browsers(&self) -> Result<Vec<(BrowserId, State)>, StoreError> {
-        browser::Entity::find()
+    /// Their tags are not read.
+    pub async fn unfinished_browsers(&self) -> Result<Vec<UnfinishedBrowser>, StoreError> {
+        let rows = browser::Entity::find()
             .filter(browser::Column::State.ne(DELETED))
             .all(&self.db)
-            .await?
-            .into_iter()
-            .map(|row| {
-                let state = parse_state(&row.state, row.end_reason.as_deref())?;
-                let id = row.id.parse().map_err(|_| corrupt("browser id", &row.id))?;
-                Ok((id, state))
-            })
-            .collect()
+            .await?;
+        rows.into_iter().map(to_unfinished).collect()
+    }
+
+    /// Returns the browser that has, or had, this generation of a host, with its project.
+    pub async fn browser_on(
+        &self,
+        host: &HostId,
+        generation: u64,
+    ) -> Result<Option<(ProjectId, BrowserId)>, StoreError> {
+        let found = browser::Entity::find()
+            .filter(browser::Column::HostId.eq(host.as_str()))
+            .filter(browser::Column::HostGeneration.eq(to_generation_column(generation)?))
+            .one(&self.db)
+            .await?;
+        let ids = found.map(|row| {
+            let project = row.project_id.parse();
+            let browser = row.id.parse();
+            Ok((
+                project.map_err(|_| corrupt("project id", &row.project_id))?,
+                browser.map_err(|_| corrupt("browser id", &row.id))?,
+            ))
+        });
+        ids.transpose()
     }
 
     /// Finds a published browser of `project` by its id.
@@ -184,6 +200,22 @@ impl Store {
         }
         Ok(all)
     }
+}
+
+fn to_unfinished(row: browser::Model) -> Result<UnfinishedBrowser, StoreError> {
+    let host = row.host_id.as_ref().zip(row.host_generation);
+    let host = host.map(|(id, generation)| -> Result<_, StoreError> {
+        let generation = u64::try_from(generation);
+        Ok((
+            id.parse().map_err(|_| corrupt("host id", id))?,
+            generation.map_err(|_| corrupt("generation", &row.id))?,
+        ))
+    });
+    Ok(UnfinishedBrowser {
+        host: host.transpose()?,
+        used_at: from_millis(row.used_at.unwrap_or(row.created_at))?,
+        row: to_browser_row(row, BTreeMap::new())?,
+    })
 }
 
 /// Returns the number of browsers of a project that start or are active.

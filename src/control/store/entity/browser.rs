@@ -31,6 +31,8 @@ pub struct Model {
     pub host_id: Option<String>,
     /// The generation of the host that is this browser.
     pub host_generation: Option<i64>,
+    /// When a browser on a registered host was last known to be in use.
+    pub used_at: Option<i64>,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

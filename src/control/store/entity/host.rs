@@ -19,6 +19,9 @@ pub struct Model {
     pub draining: bool,
     pub headless: bool,
     pub kiosk_mode: bool,
+    /// The largest viewport. NULL for the largest that there is.
+    pub max_width: Option<i32>,
+    pub max_height: Option<i32>,
     /// The rest is known of registered hosts only.
     pub address: Option<String>,
     /// Changes when the machine is started again.

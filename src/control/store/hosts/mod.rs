@@ -3,16 +3,27 @@
 //! A row changes by a compare-and-set on the part that the state machine knows, so that of several
 //! who change a host at once, one succeeds, and the others find out.
 
+use std::net::SocketAddr;
+
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, EntityTrait, ExprTrait, IntoActiveModel, QueryFilter,
-    QueryOrder, QuerySelect, QueryTrait, UpdateMany,
+    ActiveModelTrait, ColumnTrait, Condition, EntityTrait, ExprTrait, IntoActiveModel,
+    PaginatorTrait, QueryFilter, QueryOrder, QuerySelect, QueryTrait, UpdateMany,
     sea_query::{Expr, LockBehavior, LockType},
 };
 
-use super::{Store, StoreError, corrupt, entity::host, to_millis};
+use super::{
+    Store, StoreError,
+    browsers::is_live,
+    corrupt,
+    entity::{browser, host},
+    from_millis, to_millis,
+};
 use crate::{
-    api::ids::{BrowserId, HostId},
+    api::{
+        ids::{BrowserId, HostId},
+        viewport::Viewport,
+    },
     control::hosts::state::{HostLife, State},
 };
 
@@ -20,11 +31,11 @@ use crate::{
 mod tests;
 
 /// The fleet that a host belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fleet {
-    /// This machine: an agent is a child process.
+    /// This machine: an agent is a child process
     Local,
-    /// The host itself: it has registered, such as a VM.
+    /// The host itself: it has registered, such as a VM
     Registered,
 }
 
@@ -41,6 +52,10 @@ pub struct HostMode {
 pub struct HostRow {
     pub id: HostId,
     pub life: HostLife,
+    /// The address of a registered host. Only the process that runs a local one knows its address.
+    pub address: Option<SocketAddr>,
+    /// When the life last changed.
+    pub changed_at: DateTime<Utc>,
 }
 
 pub(super) fn fleet_text(fleet: Fleet) -> &'static str {
@@ -94,8 +109,11 @@ impl TryFrom<host::Model> for HostRow {
     type Error = StoreError;
 
     fn try_from(row: host::Model) -> Result<Self, StoreError> {
+        let address = row.address.as_deref().map(str::parse).transpose();
         Ok(HostRow {
             life: life_of(&row)?,
+            address: address.map_err(|_| corrupt("host address", &row.id))?,
+            changed_at: from_millis(row.changed_at)?,
             id: row.id.parse().map_err(|_| corrupt("host id", &row.id))?,
         })
     }
@@ -120,6 +138,8 @@ impl Store {
             draining: life.is_draining,
             headless: mode.headless,
             kiosk_mode: mode.kiosk_mode,
+            max_width: None,
+            max_height: None,
             address: None,
             boot_id: None,
             version: None,
@@ -145,10 +165,11 @@ impl Store {
         row.map(HostRow::try_from).transpose()
     }
 
-    /// Lists the hosts of a fleet, the oldest first.
+    /// Lists the hosts of a fleet that are not gone, the oldest first.
     pub async fn hosts_of(&self, fleet: Fleet) -> Result<Vec<HostRow>, StoreError> {
         let rows = host::Entity::find()
             .filter(host::Column::Fleet.eq(fleet_text(fleet)))
+            .filter(host::Column::State.ne(state_text(State::Gone)))
             .order_by_asc(host::Column::Id)
             .all(&self.db)
             .await?;
@@ -168,12 +189,14 @@ impl Store {
         Ok(changed.rows_affected > 0)
     }
 
-    /// Leases a ready host of the fleet and the mode to a session: the one that became ready last,
-    /// whose memory is most likely not swapped out. Returns `None` if there is none.
+    /// Leases a ready host of the fleet and the mode, with room for the viewport, to a session: the
+    /// one that became ready last, whose memory is most likely not swapped out. Returns `None` if
+    /// there is none.
     pub async fn claim_host(
         &self,
         fleet: Fleet,
         mode: HostMode,
+        viewport: Viewport,
         session: &BrowserId,
         now: DateTime<Utc>,
     ) -> Result<Option<HostRow>, StoreError> {
@@ -182,11 +205,8 @@ impl Store {
         let candidate = host::Entity::find()
             .select_only()
             .column(host::Column::Id)
-            .filter(host::Column::Fleet.eq(fleet_text(fleet)))
+            .filter(fits(fleet, mode, viewport))
             .filter(host::Column::State.eq(state_text(State::Ready)))
-            .filter(host::Column::Draining.eq(false))
-            .filter(host::Column::Headless.eq(mode.headless))
-            .filter(host::Column::KioskMode.eq(mode.kiosk_mode))
             .order_by_desc(host::Column::ChangedAt)
             .limit(1)
             .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
@@ -209,6 +229,68 @@ impl Store {
         row.map(HostRow::try_from).transpose()
     }
 
+    /// Returns whether a session may soon get a host of the fleet and the mode, with room for the
+    /// viewport: one that is ready, or that is being recycled.
+    pub async fn expects_host(
+        &self,
+        fleet: Fleet,
+        mode: HostMode,
+        viewport: Viewport,
+    ) -> Result<bool, StoreError> {
+        let expected = [State::Ready, State::Recycling].map(state_text);
+        let found = host::Entity::find()
+            .filter(fits(fleet, mode, viewport))
+            .filter(host::Column::State.is_in(expected))
+            .count(&self.db);
+        Ok(found.await? > 0)
+    }
+
+    /// Returns the registered hosts that are leased to a browser that has no row, or ended before
+    /// `before`, with its id.
+    pub async fn abandoned_hosts(
+        &self,
+        before: DateTime<Utc>,
+    ) -> Result<Vec<(HostId, BrowserId)>, StoreError> {
+        let is_in_use = is_live().or(browser::Column::DeletedAt.gte(to_millis(before)));
+        let in_use = browser::Entity::find()
+            .select_only()
+            .column(browser::Column::Id)
+            .filter(
+                Expr::col((browser::Entity, browser::Column::Id))
+                    .equals((host::Entity, host::Column::SessionId)),
+            )
+            .filter(is_in_use)
+            .into_query();
+        let rows = host::Entity::find()
+            .filter(host::Column::Fleet.eq(fleet_text(Fleet::Registered)))
+            .filter(host::Column::State.eq(state_text(State::Leased)))
+            .filter(Expr::exists(in_use).not())
+            .all(&self.db)
+            .await?;
+        let rows = rows.into_iter().map(HostRow::try_from);
+        rows.filter_map(|row| match row {
+            Ok(row) => Some(Ok((row.id, row.life.session?))),
+            Err(error) => Some(Err(error)),
+        })
+        .collect()
+    }
+
+    /// Returns the number of hosts of a fleet that run sessions, or will.
+    pub async fn count_usable_hosts(&self, fleet: Fleet) -> Result<u64, StoreError> {
+        let usable = [
+            State::Starting,
+            State::Ready,
+            State::Leased,
+            State::Recycling,
+        ];
+        let found = host::Entity::find()
+            .filter(host::Column::Fleet.eq(fleet_text(fleet)))
+            .filter(host::Column::State.is_in(usable.map(state_text)))
+            .filter(host::Column::Draining.eq(false))
+            .count(&self.db);
+        Ok(found.await?)
+    }
+
     /// Deletes the row of a host.
     pub async fn delete_host(&self, id: &HostId) -> Result<(), StoreError> {
         host::Entity::delete_by_id(id.to_string())
@@ -225,6 +307,22 @@ impl Store {
             .await?;
         Ok(())
     }
+}
+
+/// Returns the condition that a host gets further sessions, of this mode and viewport.
+fn fits(fleet: Fleet, mode: HostMode, viewport: Viewport) -> Condition {
+    let has_room = |max: host::Column, side: u32| {
+        Condition::any()
+            .add(max.is_null())
+            .add(max.gte(i64::from(side)))
+    };
+    Condition::all()
+        .add(host::Column::Fleet.eq(fleet_text(fleet)))
+        .add(host::Column::Draining.eq(false))
+        .add(host::Column::Headless.eq(mode.headless))
+        .add(host::Column::KioskMode.eq(mode.kiosk_mode))
+        .add(has_room(host::Column::MaxWidth, viewport.width))
+        .add(has_room(host::Column::MaxHeight, viewport.height))
 }
 
 /// Begins a change of the host that is still as `life`.

@@ -40,7 +40,7 @@ async fn claim_takes_the_host_of_the_mode_that_became_ready_last() {
     let mut claimed = Vec::new();
     for _ in 0..3 {
         let session = BrowserId::generate();
-        let row = store.claim_host(Fleet::Local, ON_SCREEN, &session, now);
+        let row = store.claim_host(Fleet::Local, ON_SCREEN, Viewport::default(), &session, now);
         let row = row.await.unwrap();
         if let Some(row) = &row {
             assert_eq!(row.life.state, State::Leased);
@@ -67,7 +67,8 @@ async fn each_of_many_hosts_is_claimed_once() {
         async move {
             let session = BrowserId::generate();
             // On PostgreSQL a claim may miss a host whose lock another one has just given up.
-            let claimed = store.claim_host(Fleet::Local, ON_SCREEN, &session, now);
+            let claimed =
+                store.claim_host(Fleet::Local, ON_SCREEN, Viewport::default(), &session, now);
             claimed.await.unwrap().map(|row| row.id)
         }
     });

@@ -20,6 +20,8 @@ mod m0006_api_key_records;
 mod m0007_control_process;
 mod m0008_hosts;
 mod m0009_join_tokens;
+mod m0010_host_viewports;
+mod m0011_browser_use;
 
 pub(crate) struct Migrator;
 
@@ -36,6 +38,8 @@ impl MigratorTrait for Migrator {
             Box::new(m0007_control_process::Migration),
             Box::new(m0008_hosts::Migration),
             Box::new(m0009_join_tokens::Migration),
+            Box::new(m0010_host_viewports::Migration),
+            Box::new(m0011_browser_use::Migration),
         ]
     }
 }

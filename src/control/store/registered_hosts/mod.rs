@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     api::{
-        fleet::HostCapabilities,
+        fleet::{HostCapabilities, ScreenPixels},
         ids::{HostId, JoinTokenId},
     },
     control::hosts::state::{HostLife, State},
@@ -109,7 +109,9 @@ impl Store {
             session_id: None,
             draining: life.is_draining,
             headless: !new.machine.capabilities.display,
-            kiosk_mode: false,
+            kiosk_mode: new.machine.capabilities.kiosk_mode,
+            max_width: Some(to_side(new.machine.capabilities.max_viewport.width)),
+            max_height: Some(to_side(new.machine.capabilities.max_viewport.height)),
             address: Some(new.machine.address.to_string()),
             boot_id: Some(new.machine.boot_id),
             version: Some(new.machine.version),
@@ -227,16 +229,21 @@ impl Store {
         .col_expr(host::Column::HeartbeatAt, Expr::value(to_millis(now)));
         if *machine != row.machine {
             let address = machine.address.to_string();
-            let capabilities = capabilities_text(&machine.capabilities);
+            let capabilities = &machine.capabilities;
+            let text = capabilities_text(capabilities);
+            let max = capabilities.max_viewport;
             change = change
                 .col_expr(host::Column::Address, Expr::value(address))
                 .col_expr(host::Column::BootId, Expr::value(&machine.boot_id))
                 .col_expr(host::Column::Version, Expr::value(&machine.version))
-                .col_expr(host::Column::Capabilities, Expr::value(capabilities))
+                .col_expr(host::Column::Capabilities, Expr::value(text))
+                .col_expr(host::Column::Headless, Expr::value(!capabilities.display))
                 .col_expr(
-                    host::Column::Headless,
-                    Expr::value(!machine.capabilities.display),
-                );
+                    host::Column::KioskMode,
+                    Expr::value(capabilities.kiosk_mode),
+                )
+                .col_expr(host::Column::MaxWidth, Expr::value(to_side(max.width)))
+                .col_expr(host::Column::MaxHeight, Expr::value(to_side(max.height)));
         }
         Ok(change.exec(&self.db).await?.rows_affected > 0)
     }
@@ -280,6 +287,11 @@ fn existing() -> Select<host::Entity> {
     host::Entity::find()
         .filter(host::Column::Fleet.eq(fleet_text(Fleet::Registered)))
         .filter(host::Column::State.ne(state_text(State::Gone)))
+}
+
+/// Converts a side of the largest viewport to the type of its column.
+fn to_side(pixels: ScreenPixels) -> i32 {
+    i32::try_from(pixels.get()).unwrap_or(i32::MAX)
 }
 
 fn capabilities_text(capabilities: &HostCapabilities) -> String {

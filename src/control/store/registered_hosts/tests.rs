@@ -5,11 +5,16 @@ use futures::future::join_all;
 
 use super::*;
 use crate::{
+    api::{
+        ids::{BrowserId, ReplayId},
+        viewport::Viewport,
+    },
     control::{
+        browsers::state::EndReason,
         hosts::state::Event,
         store::{
-            Authorized, CallerKey, JoinTokenRow, KeyCreator, NewApiKey, NewJoinToken,
-            UniqueConstraint, test_database::TestDatabase,
+            Authorized, BrowserRow, CallerKey, HostMode, JoinTokenRow, KeyCreator, NewApiKey,
+            NewBrowserRow, NewJoinToken, UniqueConstraint, test_database::TestDatabase,
         },
     },
     system::identity::HostKey,
@@ -199,5 +204,214 @@ async fn host_that_is_gone_frees_its_key_and_is_purged() {
     let later = now + TimeDelta::days(1);
     assert_eq!(store.purge_registered_hosts(now).await.unwrap(), 0);
     assert_eq!(store.purge_registered_hosts(later).await.unwrap(), 1);
+    store.close().await.unwrap();
+}
+
+/// Makes a host ready.
+async fn ready(store: &Store, row: &RegisteredHostRow) -> HostLife {
+    let (ready, _) = row.life.apply(Event::Started { generation: 7 }).unwrap();
+    let changed = store.change_host(&row.id, &row.life, &ready, Utc::now());
+    assert!(changed.await.unwrap());
+    ready
+}
+
+/// Inserts the row of a browser that starts.
+async fn starting_browser(store: &Store) -> BrowserRow {
+    let project = store.default_project("default", Utc::now()).await.unwrap();
+    let new = NewBrowserRow {
+        id: BrowserId::generate(),
+        project_id: project.id,
+        name: None,
+        headless: false,
+        kiosk_mode: false,
+        timeout_seconds: 60,
+        viewport: Viewport::default(),
+        start_url: None,
+        tags: BTreeMap::new(),
+        idempotency: None,
+    };
+    store.create_browser(new, Utc::now()).await.unwrap()
+}
+
+const ON_SCREEN: HostMode = HostMode {
+    headless: false,
+    kiosk_mode: false,
+};
+
+#[tokio::test]
+async fn ready_host_is_leased_for_its_mode_and_up_to_its_viewport() {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    let row = registered(&store, 1, Utc::now()).await;
+    let (fleet, fitting) = (Fleet::Registered, Viewport::default());
+    assert_eq!(store.count_usable_hosts(fleet).await.unwrap(), 1);
+    assert!(!store.expects_host(fleet, ON_SCREEN, fitting).await.unwrap());
+    ready(&store, &row).await;
+    let wide = Viewport {
+        width: 1921,
+        ..fitting
+    };
+    let high = Viewport {
+        height: 1081,
+        ..fitting
+    };
+    let headless = HostMode {
+        headless: true,
+        ..ON_SCREEN
+    };
+    let kiosk = HostMode {
+        kiosk_mode: true,
+        ..ON_SCREEN
+    };
+    let session = BrowserId::generate();
+    for (mode, viewport) in [
+        (ON_SCREEN, wide),
+        (ON_SCREEN, high),
+        (headless, fitting),
+        (kiosk, fitting),
+    ] {
+        assert!(!store.expects_host(fleet, mode, viewport).await.unwrap());
+        let claimed = store.claim_host(fleet, mode, viewport, &session, Utc::now());
+        assert_eq!(claimed.await.unwrap(), None);
+    }
+    assert!(store.expects_host(fleet, ON_SCREEN, fitting).await.unwrap());
+    let claimed = store.claim_host(fleet, ON_SCREEN, fitting, &session, Utc::now());
+    let claimed = claimed.await.unwrap().unwrap();
+    assert_eq!(claimed.id, row.id);
+    assert_eq!(
+        (claimed.life.generation, claimed.life.session),
+        (7, Some(session))
+    );
+    assert_eq!(claimed.address, Some(row.machine.address));
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn host_that_reports_other_capabilities_is_leased_by_these() {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    let row = registered(&store, 1, Utc::now()).await;
+    ready(&store, &row).await;
+    let wide = Viewport {
+        width: 1921,
+        ..Viewport::default()
+    };
+    let kiosk = HostMode {
+        kiosk_mode: true,
+        ..ON_SCREEN
+    };
+    let expects = async |mode, viewport| {
+        let expected = store.expects_host(Fleet::Registered, mode, viewport);
+        expected.await.unwrap()
+    };
+    assert!(expects(ON_SCREEN, Viewport::default()).await);
+    assert!(!expects(kiosk, wide).await);
+    // The agent was started again with a larger screen, in kiosk mode.
+    let row = store.find_registered_host(&row.id).await.unwrap().unwrap();
+    let mut machine = row.machine.clone();
+    let capabilities = serde_json::json!({
+        "display": true,
+        "max_viewport": {"width": 3840, "height": 3840},
+        "kiosk_mode": true,
+        "engine": "chromium",
+        "memory_bytes": 1,
+    });
+    machine.capabilities = serde_json::from_value(capabilities).unwrap();
+    let (recycling, _) = row
+        .life
+        .apply(Event::Missed)
+        .unwrap()
+        .0
+        .apply(Event::Returned)
+        .unwrap();
+    let reported = store.record_host_report(&row, &machine, &recycling, Utc::now());
+    assert!(reported.await.unwrap());
+    assert!(expects(kiosk, wide).await);
+    assert!(!expects(ON_SCREEN, Viewport::default()).await);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn host_is_abandoned_once_its_browser_has_ended_or_has_no_row() {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    let row = registered(&store, 1, Utc::now()).await;
+    ready(&store, &row).await;
+    let browser = starting_browser(&store).await;
+    let viewport = Viewport::default();
+    let claimed = store.claim_host(
+        Fleet::Registered,
+        ON_SCREEN,
+        viewport,
+        &browser.id,
+        Utc::now(),
+    );
+    assert!(claimed.await.unwrap().is_some());
+    let later = Utc::now() + TimeDelta::hours(1);
+    let abandoned = async |before| store.abandoned_hosts(before).await.unwrap();
+    assert_eq!(abandoned(later).await, []);
+    let published = store.publish_browser(&browser.id, &row.id, 7).await;
+    assert!(published.unwrap());
+    assert_eq!(abandoned(later).await, []);
+    let on_host = store.browser_on(&row.id, 7).await.unwrap();
+    assert_eq!(
+        on_host,
+        Some((browser.project_id.clone(), browser.id.clone()))
+    );
+    assert_eq!(store.browser_on(&row.id, 8).await.unwrap(), None);
+
+    let used_at = Utc::now() + TimeDelta::minutes(1);
+    let used = [browser.id.clone()];
+    store.record_browser_use(&used, used_at).await.unwrap();
+    let unfinished = store.unfinished_browsers().await.unwrap().remove(0);
+    assert_eq!(unfinished.host, Some((row.id.clone(), 7)));
+    assert_eq!(
+        unfinished.used_at.timestamp_millis(),
+        used_at.timestamp_millis()
+    );
+
+    let ended_at = Utc::now();
+    let reason = EndReason::Idle;
+    assert!(
+        store
+            .withdraw_browser(&browser.id, reason, ended_at)
+            .await
+            .unwrap()
+    );
+    assert_eq!(abandoned(ended_at - TimeDelta::seconds(1)).await, []);
+    let expected = [(row.id.clone(), browser.id.clone())];
+    assert_eq!(abandoned(later).await, expected);
+    store
+        .close_browser(&browser.id, reason, ended_at)
+        .await
+        .unwrap();
+    assert_eq!(abandoned(later).await, expected);
+    store.purge_browsers(later).await.unwrap();
+    assert_eq!(abandoned(ended_at - TimeDelta::hours(1)).await, expected);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn open_replays_are_at_their_host_until_it_is_gone() {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    let row = registered(&store, 1, Utc::now()).await;
+    let browser = starting_browser(&store).await;
+    let published = store.publish_browser(&browser.id, &row.id, 7).await;
+    assert!(published.unwrap());
+    let (replay, project) = (ReplayId::generate(), &browser.project_id);
+    let added = store.add_replay(&replay, project, &browser.id, Utc::now());
+    added.await.unwrap();
+    let found = async || {
+        let elsewhere = store.browsers_with_open_replays().await.unwrap();
+        let gone = store.browsers_with_replays_on_gone_hosts().await.unwrap();
+        (elsewhere, gone)
+    };
+    assert_eq!(found().await, (vec![], vec![]));
+    let (gone, _) = row.life.apply(Event::Stopped).unwrap();
+    let changed = store.change_host(&row.id, &row.life, &gone, Utc::now());
+    assert!(changed.await.unwrap());
+    let ids = vec![browser.id.clone()];
+    assert_eq!(found().await, (ids.clone(), ids));
     store.close().await.unwrap();
 }

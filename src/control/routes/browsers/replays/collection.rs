@@ -62,9 +62,8 @@ async fn refresh(context: &ReplayContext, id: &str) {
         }
     };
     let project = context.project();
-    let refreshed = context
-        .replays
-        .refresh(project, &session.id, &session.replay_client);
+    let client = session.replay_client();
+    let refreshed = context.replays.refresh(project, &session.id, &client);
     match refreshed.await {
         Ok(true) => session.replays_changed.notify_one(),
         Ok(false) => {}

@@ -1,0 +1,296 @@
+//! The task that makes registered hosts what their rows say.
+//!
+//! Nothing that must happen to a host is known to one process alone: whatever a process was about
+//! to do when it was killed, the next pass of another one does.
+//!
+//! ```text
+//! row                                    pass
+//! leased, to a browser that has ended ──▶ release
+//! not leased any more ──────────────────▶ the browser ends
+//! recycling ────────────────────────────▶ end the session at the agent, fetch its recordings
+//!   clean and ready ────────────────────▶ ready, in the next generation
+//!   not clean, or given up ─────────────▶ retiring
+//! retiring ─────────────────────────────▶ end the session at the agent
+//! ```
+//!
+//! Several passes at once do no harm: the end of a session names its generation and may be
+//! repeated, and a row changes by a compare-and-set.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use http::StatusCode;
+use tokio::time::sleep;
+
+use super::{
+    ApplyError, Hosts, Inner,
+    registered::SettleGuard,
+    state::{Event, State},
+};
+use crate::{
+    api::ids::{BrowserId, HostId},
+    control::{
+        fleet::{AgentError, Host, HostError, ReplayClient},
+        store::{Fleet, HostRow, StoreError},
+    },
+};
+
+/// Between two passes, unless a change is known earlier.
+const PASS_INTERVAL: Duration = Duration::from_secs(2);
+/// The delay of a pass after a change, in which others join it.
+const HINT_DELAY: Duration = Duration::from_millis(20);
+/// The most hosts at which sessions are ended at once.
+const MAX_SETTLING: usize = 64;
+/// The time for which a host is recycled. Then it is retired.
+const RECYCLE_TIMEOUT: TimeDelta = TimeDelta::minutes(5);
+/// The time that the process of a browser has to release its host.
+const RELEASE_GRACE_PERIOD: TimeDelta = TimeDelta::seconds(60);
+/// The wait for the address of an agent.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The end of a session at its agent.
+enum SessionEnd {
+    /// Nothing of it is left. The agent continues with this generation.
+    Clean(u64),
+    /// A part of it is left, or that is not known. Has the reason.
+    Unclean(String),
+}
+
+impl Hosts {
+    /// Runs until shutdown.
+    pub async fn reconcile(self) {
+        let Inner {
+            registered,
+            shutdown,
+            ..
+        } = &*self.inner;
+        loop {
+            if let Err(error) = self.pass().await {
+                tracing::error!(%error, "cannot reconcile registered hosts");
+            }
+            tokio::select! {
+                () = registered.changed().notified() => sleep(HINT_DELAY).await,
+                () = sleep(PASS_INTERVAL) => {}
+                () = shutdown.requested() => return,
+            }
+        }
+    }
+
+    async fn pass(&self) -> Result<(), StoreError> {
+        let Inner { store, handles, .. } = &*self.inner;
+        // Before the rows, which are at least as new then.
+        let sessions = handles.sessions();
+        let rows = store.hosts_of(Fleet::Registered).await?;
+        self.end_lost_sessions(sessions, &rows);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        for row in &rows {
+            handles.update(row);
+        }
+        let before = Utc::now() - RELEASE_GRACE_PERIOD;
+        self.release_abandoned(before).await?;
+        let is_retiring = |row: &&HostRow| row.life.state == State::Retiring;
+        let retiring: HashSet<&HostId> =
+            rows.iter().filter(is_retiring).map(|row| &row.id).collect();
+        handles.retain_retired(&retiring);
+        for row in &rows {
+            if is_ending(row.life.state) {
+                self.begin_settling(row);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the sessions of this process that their hosts have lost, and forgets the hosts that it
+    /// does not use any more.
+    fn end_lost_sessions(&self, sessions: Vec<(HostId, Option<BrowserId>)>, rows: &[HostRow]) {
+        let handles = &self.inner.handles;
+        let rows: HashMap<&HostId, &HostRow> = rows.iter().map(|row| (&row.id, row)).collect();
+        for (id, session) in sessions {
+            let life = rows.get(&id).map(|row| &row.life);
+            match session {
+                Some(session) => {
+                    let has_lost = life.is_none_or(|life| life.session.as_ref() != Some(&session));
+                    if has_lost && handles.end_lost(&id, &session) {
+                        tracing::warn!(host = %id, %session, "a host has lost its session");
+                    }
+                }
+                None if life.is_none_or(|life| !is_ending(life.state)) => handles.close_unused(&id),
+                None => {}
+            }
+        }
+    }
+
+    /// Releases the registered hosts of all browsers that have ended. Must run before the first
+    /// request.
+    pub async fn release_ended(&self) -> Result<(), StoreError> {
+        self.release_abandoned(Utc::now() + TimeDelta::seconds(1))
+            .await
+    }
+
+    /// Releases the hosts of browsers that ended before `before`, or have no record: their process
+    /// was killed, or could not record it.
+    async fn release_abandoned(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
+        let store = &self.inner.store;
+        for (id, session) in store.abandoned_hosts(before).await? {
+            match self.apply(&id, Event::Release(session)).await {
+                Ok(_) => {
+                    tracing::info!(host = %id, "released the host of a browser that has ended")
+                }
+                Err(ApplyError::Store(error)) => return Err(error),
+                // Its process has done so.
+                Err(ApplyError::Impossible(_) | ApplyError::Unknown) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the session of a recycling or retiring host in the background.
+    fn begin_settling(&self, row: &HostRow) {
+        let handles = &self.inner.handles;
+        if handles.is_retired(&row.id) || handles.settling() >= MAX_SETTLING {
+            return;
+        }
+        let Some(guard) = handles.settle(&row.id) else {
+            return;
+        };
+        let this = self.clone();
+        self.inner.shutdown.spawn(async move {
+            this.settle(guard).await;
+        });
+    }
+
+    /// Ends what a recycling or retiring host has of its last session. Returns when that has ended
+    /// at the agent; the host becomes ready in the background.
+    pub(super) async fn settle(&self, guard: SettleGuard) {
+        if let Err(error) = self.try_settle(guard).await {
+            tracing::error!(%error, "cannot settle a registered host");
+        }
+    }
+
+    async fn try_settle(&self, guard: SettleGuard) -> Result<(), StoreError> {
+        let Inner { store, handles, .. } = &*self.inner;
+        // It may have changed before this task had the guard.
+        let row = store.find_host(guard.host()).await?;
+        let Some(row) = row.filter(|row| is_ending(row.life.state)) else {
+            return Ok(());
+        };
+        let Some(host) = handles.open_ended(&row) else {
+            return Ok(());
+        };
+        let end = tokio::select! {
+            end = self.end_at_agent(&host, row.life.generation) => end,
+            // The next process continues.
+            () = self.inner.shutdown.requested() => return Ok(()),
+        };
+        let reason = match (row.life.state, end) {
+            (State::Retiring, Ok(_)) => {
+                handles.set_retired(&row.id);
+                return Ok(());
+            }
+            (_, Ok(SessionEnd::Clean(generation))) => {
+                let waiting = self.clone().finish_recycling(host, generation, guard);
+                self.inner.shutdown.spawn(waiting);
+                return Ok(());
+            }
+            (_, Ok(SessionEnd::Unclean(reason))) => reason,
+            (state, Err(reason)) => {
+                let is_over = Utc::now() - row.changed_at > RECYCLE_TIMEOUT;
+                tracing::info!(host = %row.id, reason, "cannot end a session at its host yet");
+                if state == State::Retiring || !is_over {
+                    return Ok(());
+                }
+                reason
+            }
+        };
+        tracing::warn!(host = %row.id, reason, "retiring a host that is not clean");
+        self.apply_after_session(&row.id, Event::NotRecycled).await;
+        Ok(())
+    }
+
+    /// Ends a session at its agent, and fetches the recordings that it has left. Fails if that is
+    /// to be repeated.
+    async fn end_at_agent(&self, host: &Host, generation: u64) -> Result<SessionEnd, String> {
+        // The agent has not reported its generation yet: nothing has used it.
+        if generation == 0 {
+            return Ok(SessionEnd::Unclean("the host has not started".to_owned()));
+        }
+        match host.end_session(generation).await {
+            Ok(receipt) => {
+                if !receipt.replays.is_empty() {
+                    self.collect_replays(host, generation).await?;
+                }
+                Ok(match receipt.clean {
+                    true => SessionEnd::Clean(receipt.next_generation),
+                    false => SessionEnd::Unclean(format!(
+                        "remaining: {:?}, tainted by: {:?}",
+                        receipt.remaining, receipt.tainted_by
+                    )),
+                })
+            }
+            // It has ended before, and its receipt is lost.
+            Err(AgentError::Rejected { status, error }) if status == StatusCode::GONE => {
+                self.collect_replays(host, generation).await?;
+                Ok(SessionEnd::Unclean(error.message))
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Fetches the recordings of a session that has ended. Fails if some are still at the agent.
+    async fn collect_replays(&self, host: &Host, generation: u64) -> Result<(), String> {
+        let Inner { store, replays, .. } = &*self.inner;
+        let browser = store.browser_on(host.id(), generation).await;
+        // No client has known a browser that was not published.
+        let Some((project, browser)) = browser.map_err(|error| error.to_string())? else {
+            return Ok(());
+        };
+        let endpoint = host.endpoint(None, ADDRESS_TIMEOUT).await;
+        let endpoint = endpoint.map_err(|error| error.to_string())?;
+        let client = ReplayClient::of_ended(host.client().clone(), endpoint, generation);
+        let collected = replays.collect_ended(&project, &browser, &client).await;
+        match collected.map_err(|error| error.to_string())? {
+            true => Ok(()),
+            false => Err("a recording is not finished yet".to_owned()),
+        }
+    }
+
+    async fn finish_recycling(self, host: Arc<Host>, generation: u64, guard: SettleGuard) {
+        let ready = tokio::select! {
+            ready = host.wait_ready(generation, self.start_timeout()) => ready,
+            () = self.inner.shutdown.requested() => return,
+        };
+        let event = match ready {
+            Ok(()) => Event::Recycled { generation },
+            Err(HostError::Gone) => return,
+            Err(error) => {
+                tracing::warn!(host = %host.id(), %error, "recycled host is not ready");
+                Event::NotRecycled
+            }
+        };
+        self.apply_after_session(host.id(), event).await;
+        self.inner.handles.close_unused(host.id());
+        drop(guard);
+    }
+
+    /// Applies an event to a host whose session has ended. The next pass repeats what fails.
+    async fn apply_after_session(&self, id: &HostId, event: Event) {
+        match self.apply(id, event).await {
+            Ok((life, _)) => {
+                tracing::info!(host = %id, state = ?life.state, "the session of a host has ended");
+                self.inner.changed.notify_waiters();
+                self.inner.registered.changed().notify_one();
+            }
+            Err(error) => tracing::warn!(host = %id, %error, "cannot change a host"),
+        }
+    }
+}
+
+fn is_ending(state: State) -> bool {
+    matches!(state, State::Recycling | State::Retiring)
+}
