@@ -1,4 +1,6 @@
-//! The command `berth dev`: control with a fleet of local browsers and an API key.
+//! The command `berth dev`: control with an API key and browsers on this machine.
+//!
+//! With `--fleet registered`, [`agents`] starts agents that join control by token.
 
 use std::io::{self, Write};
 
@@ -7,9 +9,14 @@ use serde::Serialize;
 
 use crate::{
     agent,
-    control::{self, ControlError, Started, keys::KeyError, state_dir::StateDirError},
+    control::{
+        self, ControlError, Started, fleet::registered::JoinTokenError, keys::KeyError,
+        state_dir::StateDirError, store::Fleet,
+    },
     shutdown::Shutdown,
 };
+
+mod agents;
 
 /// Stores the key of the first start for later ones.
 const KEY_FILE: &str = "dev-key";
@@ -22,6 +29,10 @@ const KEY_NAME: &str = "dev";
 pub struct Settings {
     #[command(flatten)]
     pub control: control::settings::Settings,
+
+    /// Number of agents to start on this machine with --fleet registered (0–16); they join by token
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=16), value_name = "N")]
+    pub agents: u32,
 
     /// Print base URL, API key and API reference as one line of JSON on standard output
     #[arg(long)]
@@ -37,6 +48,10 @@ pub enum DevError {
     StateDir(#[from] StateDirError),
     #[error("cannot create the API key: {0}")]
     Key(#[from] KeyError),
+    #[error("cannot create a join token: {0}")]
+    JoinToken(#[from] JoinTokenError),
+    #[error("cannot create directory {path}: {source}")]
+    AgentDirectory { path: String, source: io::Error },
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
 }
@@ -55,6 +70,10 @@ pub async fn run(settings: &Settings, log: &str) -> Result<(), DevError> {
     let shutdown = Shutdown::on_signals().map_err(DevError::Signals)?;
     let started = control::start(config, agent::document(), shutdown).await?;
     let key = valid_key(&started).await?;
+    if settings.control.host_fleet == Fleet::Registered {
+        let caller = started.control.keys.authenticate(key.expose_secret());
+        agents::start(&started, &caller.await?, settings.agents).await?;
+    }
     let base_url = started.base_url();
     let announcement = Announcement {
         docs_url: &format!("{base_url}/docs/"),

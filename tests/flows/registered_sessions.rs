@@ -232,6 +232,36 @@ async fn host_is_retired_after_a_program() {
 }
 
 #[tokio::test]
+async fn dev_starts_agents_that_join_by_token_and_run_browsers() {
+    let dev = Dev::with(&["--fleet", "registered"]).await;
+    dev.hosts_are("ready", 2).await;
+    let first = dev.post("/browsers", json!({})).await.body;
+    let second = dev.post("/browsers", json!({})).await.body;
+    for browser in [&first, &second] {
+        assert_eq!(run(&dev, browser, "return 1").await, 1);
+    }
+    dev.hosts_are("leased", 2).await;
+    delete(&dev, &first).await;
+    dev.hosts_are("ready", 1).await;
+    let state = dev.finish().await;
+    // The agents have their identity, and the browser goes on.
+    let dev = Dev::start_in(state, &["--fleet", "registered"]).await;
+    dev.hosts_are("leased", 1).await;
+    until("the browser", async || {
+        let version = format!("{}/json/version", path(&second));
+        (dev.get(&version).await.status == StatusCode::OK).then_some(())
+    })
+    .await;
+    assert_eq!(
+        dev.get("/fleet/hosts").await.body.as_array().unwrap().len(),
+        2
+    );
+    delete(&dev, &second).await;
+    dev.hosts_are("ready", 2).await;
+    dev.finish().await;
+}
+
+#[tokio::test]
 async fn browser_survives_a_crash_and_a_restart_of_control() {
     let dev = fleet_control().await;
     let (agent, host) = join(&dev, Start::headless()).await;

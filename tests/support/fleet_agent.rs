@@ -67,6 +67,8 @@ pub async fn fleet_control_in(state: State, options: &[&str]) -> Dev {
     let fleet = [
         "--fleet",
         "registered",
+        "--agents",
+        "0",
         "--heartbeat-seconds",
         "1",
     ];
