@@ -104,6 +104,9 @@ impl Isolation {
         if let Some(missing) = chromium::missing_capabilities() {
             return Err(missing);
         }
+        if chromium.is_root() {
+            return Err("Chromium runs as root".to_owned());
+        }
         let user = SessionUser::choose(config, chromium, display)?;
         let describe = |error: io::Error| format!("its directories cannot be mounted: {error}");
         let plan = plan(config, &user).map_err(describe)?;

@@ -263,7 +263,8 @@ impl Processes {
         let permit = inner.permits.clone().try_acquire_owned();
         let permit = permit.map_err(|_| SpawnError::LimitReached(inner.options.max))?;
         let isolation = inner.options.isolation.as_ref();
-        if isolation.is_none() || launch.as_root || launch.as_user.is_some() {
+        let own_user = isolation.and_then(Isolation::dedicated_uid);
+        if own_user.is_none() || launch.as_root || launch.as_user.is_some() {
             inner.taints.program();
         }
         let mark = inner.run.new_mark();

@@ -76,15 +76,6 @@ impl Settings {
             errors.collect("process-user", process_user),
         ]
     }
-
-    /// The machine of an agent that registers itself is its own.
-    pub(super) fn resolve_isolation(&self) -> Result<IsolationMode, String> {
-        match &self.process_isolation {
-            Some(mode) => mode.parse(),
-            None if self.control.control_url.is_some() => Ok(IsolationMode::Auto),
-            None => Ok(IsolationMode::Off),
-        }
-    }
 }
 
 /// Returns the credentials of a user by name or uid. A uid needs no entry in the user database.

@@ -256,10 +256,14 @@ pub struct Settings {
     pub process_user: String,
 
     /// Isolation of client processes, with a user and directories of their own: auto (if the agent
-    /// is root and the system permits it), required or off [default: auto with --control-url,
-    /// otherwise off]
-    #[arg(long, env = "BERTH_AGENT_PROCESS_ISOLATION", value_name = "MODE")]
-    pub process_isolation: Option<String>,
+    /// is root and the system permits it), required or off
+    #[arg(
+        long,
+        env = "BERTH_AGENT_PROCESS_ISOLATION",
+        value_name = "MODE",
+        default_value = "off"
+    )]
+    pub process_isolation: String,
 
     /// Output retained for the readers of each process in MiB (1–64)
     #[arg(
@@ -359,7 +363,7 @@ impl Settings {
         let chromium_flags = self.resolve_chromium_flags(errors);
         let [chromium_user, script_user, process_user] = self.resolve_users(errors);
         let chromium_sandbox = errors.collect("chromium-sandbox", self.chromium_sandbox.parse());
-        let process_isolation = errors.collect("process-isolation", self.resolve_isolation());
+        let process_isolation = errors.collect("process-isolation", self.process_isolation.parse());
         let xvfb = errors.collect("xvfb", self.find_xvfb());
         let script_worker = errors.collect("script-worker", self.find_script_worker());
         let ffmpeg = errors.collect("ffmpeg", self.find_ffmpeg()).flatten();

@@ -15,7 +15,7 @@
 use std::{
     collections::HashSet,
     ffi::OsStr,
-    fs, io,
+    fs, io, iter,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Component, Path, PathBuf},
     sync::Arc,
@@ -88,8 +88,10 @@ pub struct MountPlan {
     pub replaced: Vec<Replacement>,
     /// The directories that are replaced by file systems in memory, and their size in bytes.
     pub memory: Vec<(PathBuf, u64)>,
-    /// The directories that become mounts of their own, the outermost first. They stay where they
-    /// are, even below a replaced directory.
+    /// The directory that stays where it is, even below a replaced directory. Privileged programs
+    /// trust it, so that it is not one of the session's own mounts.
+    pub kept: PathBuf,
+    /// The directories in it that become mounts of their own.
     pub own: Vec<PathBuf>,
     /// The paths that stay visible if they are below a replaced directory.
     pub shown: Vec<PathBuf>,
@@ -130,15 +132,20 @@ impl MountPlan {
         let opened = Sources::open(self)?;
         for (replaced, source) in self.replaced.iter().zip(&opened.replaced) {
             bind(source, &replaced.target)?;
+            restrict(&replaced.target)?;
         }
         for (target, bytes) in &self.memory {
             mount_memory(target, *bytes)?;
         }
-        for (path, source) in self.own.iter().chain(&self.shown).zip(&opened.visible) {
+        for (path, source) in self.visible().zip(&opened.visible) {
+            let is_shown = self.shown.contains(path);
             match self.replaced_above(path) {
-                Some(replaced) => show(source, path, replaced)?,
-                None if self.own.contains(path) => bind(source, path)?,
-                None => {}
+                Some(replaced) if is_shown || *path == self.kept => show(source, path, replaced)?,
+                _ if !is_shown => bind(source, path)?,
+                _ => {}
+            }
+            if !is_shown {
+                restrict(path)?;
             }
         }
         let shared = MountNamespace::current()?;
@@ -173,6 +180,12 @@ impl MountPlan {
             .collect()
     }
 
+    /// Returns the paths that stay visible, the outermost first.
+    fn visible(&self) -> impl Iterator<Item = &PathBuf> {
+        let session = iter::once(&self.kept).chain(&self.own);
+        session.chain(&self.shown)
+    }
+
     /// Returns the replaced directory that a path is below.
     fn replaced_above(&self, path: &Path) -> Option<&Path> {
         let replaced = self.replaced.iter().map(|replaced| &replaced.target);
@@ -192,12 +205,10 @@ struct Sources {
 impl Sources {
     fn open(plan: &MountPlan) -> io::Result<Self> {
         let replaced = plan.replaced.iter().map(|mount| open_path(&mount.source));
-        let visible = plan.own.iter().chain(&plan.shown);
+        let visible = plan.visible().map(|path| open_path(path));
         Ok(Sources {
             replaced: replaced.collect::<io::Result<_>>()?,
-            visible: visible
-                .map(|path| open_path(path))
-                .collect::<io::Result<_>>()?,
+            visible: visible.collect::<io::Result<_>>()?,
         })
     }
 }
@@ -232,6 +243,13 @@ fn bind(source: &OwnedFd, target: &Path) -> io::Result<()> {
     let source = descriptor_path(source);
     mount(Some(&source), target, None::<&str>, flags, None::<&str>)
         .map_err(|errno| at(target, errno))
+}
+
+/// Makes set-user-ID programs and devices on the mount at `path` ineffective: file routes create
+/// files there as root, which other users of the session may run.
+fn restrict(path: &Path) -> io::Result<()> {
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(None::<&str>, path, None::<&str>, flags, None::<&str>).map_err(|errno| at(path, errno))
 }
 
 fn mount_memory(target: &Path, bytes: u64) -> io::Result<()> {
