@@ -8,8 +8,8 @@ use http::{HeaderName, Method, Request, Response, StatusCode, header, uri::Schem
 use http_body_util::{BodyDataStream, BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
+    client::legacy::{Builder, Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
 };
 use rustls::ClientConfig;
 use secrecy::{ExposeSecret, SecretString};
@@ -68,6 +68,11 @@ impl AgentError {
 /// The header that names the session of the agent which a request is for.
 pub const GENERATION: HeaderName = HeaderName::from_static("berth-generation");
 
+/// The time after which an idle connection is closed, less than that of agents.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// The idle time of a connection after which TCP keep-alive probes its peer.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+
 /// The address of an agent, and how it and control authenticate each other.
 #[derive(Clone)]
 pub struct AgentEndpoint {
@@ -105,12 +110,22 @@ pub struct AgentClient {
     tls: Option<Client<HostConnector, Full<Bytes>>>,
 }
 
+/// Returns a builder of clients that close connections which they do not use: a machine that is
+/// destroyed does not.
+fn pooled() -> Builder {
+    let mut builder = Client::builder(TokioExecutor::new());
+    builder
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT);
+    builder
+}
+
 impl Default for AgentClient {
     fn default() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         AgentClient {
-            plain: Client::builder(TokioExecutor::new()).build(connector),
+            plain: pooled().build(connector),
             tls: None,
         }
     }
@@ -120,9 +135,9 @@ impl AgentClient {
     /// Returns a client that also reaches registered hosts, with control's certificate.
     #[must_use]
     pub fn for_registered_hosts(tls: ClientConfig) -> AgentClient {
-        let connector = host_connector(tls, |_| {});
+        let connector = host_connector(tls, |tcp| tcp.set_keepalive(Some(KEEPALIVE_INTERVAL)));
         AgentClient {
-            tls: Some(Client::builder(TokioExecutor::new()).build(connector)),
+            tls: Some(pooled().build(connector)),
             ..AgentClient::default()
         }
     }

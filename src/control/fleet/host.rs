@@ -237,6 +237,12 @@ impl Drop for Host {
     }
 }
 
+impl Drop for HostController {
+    fn drop(&mut self) {
+        self.set_state(HostState::Gone);
+    }
+}
+
 impl HostController {
     /// Publishes the state of the host.
     pub fn set_state(&self, state: HostState) {

@@ -195,7 +195,8 @@ impl Hosts {
         match host.fleet() {
             Fleet::Local => !self.release_local(host, session, reuse).await,
             Fleet::Registered => {
-                self.release_registered(host, session).await;
+                let generation = lease.generation();
+                self.release_registered(host, generation, session).await;
                 false
             }
         }

@@ -60,6 +60,16 @@ enum SessionEnd {
     Unclean(String),
 }
 
+/// Why the end of a session is to be repeated.
+#[derive(Debug, thiserror::Error)]
+enum EndError {
+    #[error("the agent does not end the session: {0}")]
+    Agent(#[from] AgentError),
+    /// Not the fault of the host, which keeps them until they can be stored.
+    #[error("its recordings are not fetched: {0}")]
+    Recordings(String),
+}
+
 impl Hosts {
     /// Runs until shutdown.
     pub async fn reconcile(self) {
@@ -199,13 +209,14 @@ impl Hosts {
                 return Ok(());
             }
             (_, Ok(SessionEnd::Unclean(reason))) => reason,
-            (state, Err(reason)) => {
-                let is_over = Utc::now() - row.changed_at > RECYCLE_TIMEOUT;
-                tracing::info!(host = %row.id, reason, "cannot end a session at its host yet");
+            (state, Err(error)) => {
+                let is_over = matches!(error, EndError::Agent(_))
+                    && Utc::now() - row.changed_at > RECYCLE_TIMEOUT;
+                tracing::info!(host = %row.id, %error, "cannot end a session at its host yet");
                 if state == State::Retiring || !is_over {
                     return Ok(());
                 }
-                reason
+                error.to_string()
             }
         };
         tracing::warn!(host = %row.id, reason, "retiring a host that is not clean");
@@ -215,7 +226,7 @@ impl Hosts {
 
     /// Ends a session at its agent, and fetches the recordings that it has left. Fails if that is
     /// to be repeated.
-    async fn end_at_agent(&self, host: &Host, generation: u64) -> Result<SessionEnd, String> {
+    async fn end_at_agent(&self, host: &Host, generation: u64) -> Result<SessionEnd, EndError> {
         // The agent has not reported its generation yet: nothing has used it.
         if generation == 0 {
             return Ok(SessionEnd::Unclean("the host has not started".to_owned()));
@@ -223,7 +234,8 @@ impl Hosts {
         match host.end_session(generation).await {
             Ok(receipt) => {
                 if !receipt.replays.is_empty() {
-                    self.collect_replays(host, generation).await?;
+                    let collected = self.collect_replays(host, generation).await;
+                    collected.map_err(EndError::Recordings)?;
                 }
                 Ok(match receipt.clean {
                     true => SessionEnd::Clean(receipt.next_generation),
@@ -235,10 +247,11 @@ impl Hosts {
             }
             // It has ended before, and its receipt is lost.
             Err(AgentError::Rejected { status, error }) if status == StatusCode::GONE => {
-                self.collect_replays(host, generation).await?;
+                let collected = self.collect_replays(host, generation).await;
+                collected.map_err(EndError::Recordings)?;
                 Ok(SessionEnd::Unclean(error.message))
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 

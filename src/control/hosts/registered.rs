@@ -215,9 +215,13 @@ impl Hosts {
             Ok(viewport) => Some(Lease::new(host, generation, false, viewport)),
             Err(error) => {
                 tracing::warn!(host = %row.id, error, "a registered host does not respond");
-                let (this, session) = (self.clone(), session.clone());
-                let releasing = async move { this.release_registered(&host, &session).await };
-                self.inner.shutdown.spawn(releasing);
+                // Before the next claim: a session has one host.
+                if let Some(guard) = self.end_tenancy(&host, generation, session).await {
+                    let this = self.clone();
+                    self.inner
+                        .shutdown
+                        .spawn(async move { this.settle(guard).await });
+                }
                 None
             }
         }
@@ -259,21 +263,43 @@ impl Hosts {
 
     /// Ends a session at a registered host, and returns when what it had is gone. If the agent does
     /// not respond, the reconciler tries again.
-    pub(super) async fn release_registered(&self, host: &Arc<Host>, session: &BrowserId) {
+    pub(super) async fn release_registered(
+        &self,
+        host: &Host,
+        generation: u64,
+        session: &BrowserId,
+    ) {
+        if let Some(guard) = self.end_tenancy(host, generation, session).await {
+            self.settle(guard).await;
+        }
+    }
+
+    /// Records that a session has no host any more. Returns the right to end it at the agent,
+    /// unless another task has it.
+    async fn end_tenancy(
+        &self,
+        host: &Host,
+        generation: u64,
+        session: &BrowserId,
+    ) -> Option<SettleGuard> {
         let handles = &self.inner.handles;
         // Before the row changes, so that the reconciler leaves the host to this task.
         let guard = handles.settle(host.id());
         handles.forget_session(host.id(), session);
         match self.apply(host.id(), Event::Release(session.clone())).await {
-            Ok(_) => {
-                if let Some(guard) = guard {
-                    self.settle(guard).await;
-                }
-            }
+            Ok(_) => guard,
             Err(ApplyError::Store(error)) => {
                 tracing::error!(host = %host.id(), %error, "cannot record the end of a session");
+                // Its programs must not run on meanwhile. The reconciler ends it again.
+                if let Err(error) = host.end_session(generation).await {
+                    tracing::warn!(host = %host.id(), %error, "cannot end a session");
+                }
+                None
             }
-            Err(error) => tracing::debug!(host = %host.id(), %error),
+            Err(error) => {
+                tracing::debug!(host = %host.id(), %error);
+                None
+            }
         }
     }
 
