@@ -19,7 +19,8 @@
 //! audit log ([`audit`]) when it has ended.
 //!
 //! The database and the blob store hold all state that survives a restart. In memory are only the
-//! handles of active browsers ([`mod@browsers`]) and a cache of keys and projects ([`access_cache`]).
+//! handles of active browsers ([`mod@browsers`]) and a cache of keys and projects
+//! ([`access_cache`]).
 //!
 //! Handlers take the services they use from [`Control`], through axum's `FromRef`.
 

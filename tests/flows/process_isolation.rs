@@ -445,6 +445,31 @@ async fn named_user_runs_the_processes_and_is_not_root() {
     assert_eq!(output.stdout, "nobody\nnobody\n", "{output:?}");
     let owner = fs::metadata(agent.session_dir().join("client-home")).unwrap();
     assert_eq!(owner.uid(), processes::NOBODY);
-    assert_clean_end(&agent, 1).await;
+    // Another session may have the same user.
+    assert_eq!(tainted_by(&agent).await, json!(["program"]));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn files_that_the_agent_trusts_are_not_the_sessions() {
+    let Some(agent) = agent().await else { return };
+    let session = agent.session_dir();
+    let line = format!(
+        "for path in /tmp /dev/shm ~ {} {}; do \
+           awk -v path=$path '$5 == path {{ options = $6 }} END {{ print options }}' \
+             /proc/self/mountinfo; done",
+        session.join("downloads").display(),
+        session.display()
+    );
+    let output = exec_shell(&agent, &line).await;
+    let options: Vec<&str> = output.stdout.lines().collect();
+    assert_eq!(options.len(), 5, "{output:?}");
+    for options in options {
+        assert!(options.contains("nosuid,nodev"), "{output:?}");
+    }
+    assert_eq!(tainted_by(&agent).await, json!([]));
+    let status = write(&agent, session.join("run/browser.new"), "{}").await;
+    assert!(status.is_success(), "{status}");
+    assert_eq!(tainted_by(&agent).await, json!(["file"]));
     agent.stop().await;
 }

@@ -1,7 +1,7 @@
 //! Continues the browsers of an earlier process: those on registered hosts, which have survived it.
 //!
-//! All that a browser needs for that is in its row and in that of its host. The time of its last use
-//! is recorded every few seconds, because its idle timeout goes on from there.
+//! All that a browser needs for that is in its row and in that of its host. The time of its last
+//! use is recorded every few seconds, because its idle timeout goes on from there.
 
 use std::{sync::Arc, time::Duration};
 

@@ -20,7 +20,9 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use self::{
-    places::{AGENT, BROWSER, EXTENSION, FILES, INPUT, PAGE, PRIVATE, PROCESS, Place, SHARED},
+    places::{
+        AGENT, BROWSER, DOWNLOADS, EXTENSION, FILES, INPUT, PAGE, PRIVATE, PROCESS, Place, SHARED,
+    },
     visit::{Fixture, Visit},
 };
 use crate::support::{
@@ -101,10 +103,11 @@ async fn session_after_one_with_isolated_processes_finds_nothing() {
     let fixture = Fixture::new().await;
     let start = Start::on_screen().isolated().with(["--spare"]);
     let agent = fixture.configure(start).ready().await;
-    // The browser does not see the `/tmp` of the machine, where the extension is.
-    let places = [INPUT, PAGE, BROWSER, AGENT, FILES, PRIVATE]
-        .into_iter()
-        .flatten();
+    // The browser does not see the `/tmp` of the machine, where the extension is. Files that clients
+    // change in directories that the agent trusts would taint the session.
+    let downloads = FILES.iter().filter(|place| place.name == DOWNLOADS);
+    let places = [INPUT, PAGE, BROWSER, AGENT, PRIVATE].into_iter().flatten();
+    let places = places.chain(downloads);
     let places: Vec<_> = places.filter(|place| place.name != EXTENSION).collect();
     let mut first = Visit::start(&agent, &fixture, 1).await;
     plant(&mut first, &places).await;

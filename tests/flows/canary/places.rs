@@ -258,11 +258,14 @@ pub(super) const AGENT: &[Place] = &[
     },
 ];
 
+/// The name of the place in the downloads.
+pub(super) const DOWNLOADS: &str = "file in downloads";
+
 /// The directories of a session.
 pub(super) const FILES: &[Place] = &[
     file("file in user-data", "user-data"),
     file("file in cache", "cache"),
-    file("file in downloads", "downloads"),
+    file(DOWNLOADS, "downloads"),
     file("file in scratch", "scratch"),
     file("file in home", "home"),
     file("file in home/tmp", "home/tmp"),
