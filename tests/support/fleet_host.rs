@@ -125,6 +125,7 @@ pub fn registration_at(key: &HostKey, address: SocketAddr) -> Value {
         "certificate_request": key.certificate_request().unwrap(),
         "capabilities": {
             "display": true,
+            "kiosk_mode": false,
             "max_viewport": {"width": 3840, "height": 2160},
             "engine": "chromium",
             "memory_bytes": 4_294_967_296_u64,
