@@ -103,8 +103,8 @@ async fn session_after_one_with_isolated_processes_finds_nothing() {
     let fixture = Fixture::new().await;
     let start = Start::on_screen().isolated().with(["--spare"]);
     let agent = fixture.configure(start).ready().await;
-    // The browser does not see the `/tmp` of the machine, where the extension is. Files that clients
-    // change in directories that the agent trusts would taint the session.
+    // The browser does not see the `/tmp` of the machine, where the extension is. Files that
+    // clients change in directories that the agent trusts would taint the session.
     let downloads = FILES.iter().filter(|place| place.name == DOWNLOADS);
     let places = [INPUT, PAGE, BROWSER, AGENT, PRIVATE].into_iter().flatten();
     let places = places.chain(downloads);
