@@ -271,14 +271,15 @@ async fn killed_worker_is_reported_with_its_signal() {
     idle_counts(&agent, 2).await;
     let running = start(
         &agent,
-        "console.log('so far'); await own.setContent('<title>started</title>'); await new Promise(() => {})",
+        "console.log('so far'); const marker = await context.newPage(); \
+         await marker.setContent('<title>printed</title>'); await new Promise(() => {})",
         json!({"timeout_sec": 300}),
     )
     .await;
-    until("its title", async || {
+    until("the second tab's title", async || {
         titles(&agent)
             .await
-            .contains(&"started".to_owned())
+            .contains(&"printed".to_owned())
             .then_some(())
     })
     .await;
