@@ -7,16 +7,16 @@ use futures::{StreamExt, stream::BoxStream};
 use http::{HeaderName, Method, Request, Response, StatusCode, header, uri::Scheme};
 use http_body_util::{BodyDataStream, BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper_util::{
-    client::legacy::{Builder, Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use rustls::ClientConfig;
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::host_connector::{HostConnector, host_authority, host_connector};
+use super::{
+    agent_connections::{agent_client_builder, local_connector},
+    host_connector::{HostConnector, host_authority, host_connector},
+};
 use crate::{
     api::{
         ErrorBody,
@@ -68,11 +68,6 @@ impl AgentError {
 /// The header that names the session of the agent which a request is for.
 pub const GENERATION: HeaderName = HeaderName::from_static("berth-generation");
 
-/// The time after which an idle connection is closed, less than that of agents.
-const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// The idle time of a connection after which TCP keep-alive probes its peer.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-
 /// The address of an agent, and how it and control authenticate each other.
 #[derive(Clone)]
 pub struct AgentEndpoint {
@@ -110,22 +105,10 @@ pub struct AgentClient {
     tls: Option<Client<HostConnector, Full<Bytes>>>,
 }
 
-/// Returns a builder of clients that close connections which they do not use: a machine that is
-/// destroyed does not.
-fn pooled() -> Builder {
-    let mut builder = Client::builder(TokioExecutor::new());
-    builder
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(POOL_IDLE_TIMEOUT);
-    builder
-}
-
 impl Default for AgentClient {
     fn default() -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
         AgentClient {
-            plain: pooled().build(connector),
+            plain: agent_client_builder().build(local_connector()),
             tls: None,
         }
     }
@@ -135,9 +118,8 @@ impl AgentClient {
     /// Returns a client that also reaches registered hosts, with control's certificate.
     #[must_use]
     pub fn for_registered_hosts(tls: ClientConfig) -> AgentClient {
-        let connector = host_connector(tls, |tcp| tcp.set_keepalive(Some(KEEPALIVE_INTERVAL)));
         AgentClient {
-            tls: Some(pooled().build(connector)),
+            tls: Some(agent_client_builder().build(host_connector(tls))),
             ..AgentClient::default()
         }
     }

@@ -21,20 +21,18 @@ use hyper_util::client::legacy::connect::{HttpConnector, dns::Name};
 use rustls::{ClientConfig, pki_types::ServerName};
 use tower::Service;
 
-use super::registered::{certificate_name, random_part};
+use super::{
+    agent_connections::configure,
+    registered::{certificate_name, random_part},
+};
 use crate::api::ids::HostId;
 
 /// Opens connections to registered hosts.
 pub(in crate::control) type HostConnector = HttpsConnector<HttpConnector<AddressInName>>;
 
 /// Returns a connector that presents control's certificate, and accepts that of the host alone.
-/// `configure` sets the options of its TCP connections.
-pub(in crate::control) fn host_connector(
-    tls: ClientConfig,
-    configure: impl FnOnce(&mut HttpConnector<AddressInName>),
-) -> HostConnector {
+pub(in crate::control) fn host_connector(tls: ClientConfig) -> HostConnector {
     let mut tcp = HttpConnector::new_with_resolver(AddressInName);
-    tcp.set_nodelay(true);
     tcp.enforce_http(false);
     configure(&mut tcp);
     let server_name = |uri: &Uri| {

@@ -21,6 +21,7 @@
 //! ```
 
 mod agent_client;
+mod agent_connections;
 mod host;
 mod host_connector;
 mod lease;
@@ -29,6 +30,7 @@ pub mod registered;
 mod replay_client;
 
 pub use agent_client::{AgentAccess, AgentClient, AgentEndpoint, AgentError, GENERATION};
+pub(super) use agent_connections::{agent_client_builder, local_connector};
 pub use host::{Host, HostController, HostError, HostState};
 pub(super) use host_connector::{HostConnector, host_connector, host_server_name};
 pub use lease::Lease;

@@ -21,10 +21,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{body::Body, extract::Request, response::Response};
 use http::{Method, StatusCode, Uri, header, request::Parts};
 use hyper::body::Incoming;
-use hyper_util::{
-    client::legacy::{Builder, Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
+use hyper_util::client::legacy::{Builder, Client, connect::HttpConnector};
 use rustls::ClientConfig;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +31,10 @@ pub use self::path::{PathError, SessionPath};
 use super::{
     activity::{Activity, ActivityGuard},
     caller_limits::StreamPermit,
-    fleet::{AgentAccess, AgentEndpoint, HostConnector, host_connector, host_server_name},
+    fleet::{
+        AgentAccess, AgentEndpoint, HostConnector, agent_client_builder, host_connector,
+        host_server_name, local_connector,
+    },
 };
 use crate::{
     http::{
@@ -44,19 +44,12 @@ use crate::{
     shutdown::Shutdown,
 };
 
-/// The time in which an agent must accept a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time in which an agent must respond to a complete request. Longer than any session route may
 /// take: the longest batch of input has 600 s of waits, 200,000 steps of 20 ms and 300 s in
 /// reserve.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90 * 60);
-/// The time after which an idle connection leaves the pool. Shorter than the agent's own timeout,
-/// so that no request is sent on a connection that is being closed.
-const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The most idle connections to one agent.
 const MAX_IDLE_CONNECTIONS: usize = 512;
-/// The idle time of a connection after which TCP keep-alive probes its peer.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The agent that a request is forwarded to, and the activity of its browser.
 #[derive(Clone)]
@@ -109,11 +102,9 @@ impl Proxy {
     /// Creates a proxy that keeps up to `max_idle` idle connections to each agent, and at most
     /// [`MAX_IDLE_CONNECTIONS`].
     pub fn new(shutdown: &Shutdown, max_idle: usize) -> Self {
-        let mut connector = HttpConnector::new();
-        configure(&mut connector);
         let max_idle = max_idle.clamp(1, MAX_IDLE_CONNECTIONS);
         Self {
-            plain: builder(max_idle).build(connector),
+            plain: builder(max_idle).build(local_connector()),
             to_hosts: None,
             max_idle,
             shutdown: shutdown.clone(),
@@ -124,7 +115,7 @@ impl Proxy {
     /// Makes the proxy reach registered hosts, too, with control's certificate.
     #[must_use]
     pub fn with_registered_hosts(mut self, tls: ClientConfig) -> Self {
-        let connector = host_connector(tls.clone(), configure);
+        let connector = host_connector(tls.clone());
         self.to_hosts = Some(Arc::new(HostClient {
             http: builder(self.max_idle).build(connector),
             tls: Arc::new(tls),
@@ -285,21 +276,9 @@ impl Proxy {
 }
 
 fn builder(max_idle: usize) -> Builder {
-    let mut builder = Client::builder(TokioExecutor::new());
+    let mut builder = agent_client_builder();
+    builder.pool_max_idle_per_host(max_idle);
     builder
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-        .pool_max_idle_per_host(max_idle);
-    builder
-}
-
-/// Sets the options of the TCP connections to agents.
-fn configure<R>(connector: &mut HttpConnector<R>) {
-    connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    connector.set_keepalive(Some(KEEPALIVE_INTERVAL));
-    connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL / 3));
-    connector.set_keepalive_retries(Some(3));
 }
 
 async fn browser_ended(ended: CancellationToken) -> CloseReason {
