@@ -27,7 +27,7 @@ use super::{
     chromium,
     fs::access::FileAccess,
     sessions::Taints,
-    settings::{Config, IsolationMode},
+    settings::{Config, ProtectionMode},
 };
 use crate::system::{
     files::root::RootDirectory,
@@ -71,7 +71,7 @@ impl Isolation {
         chromium: chromium::Identity,
     ) -> Result<(Option<Self>, chromium::Identity), IsolationUnavailable> {
         let mode = config.process_isolation;
-        if mode == IsolationMode::Off {
+        if mode == ProtectionMode::Off {
             tracing::info!("client processes run as the agent's user, without isolation");
             return Ok((None, chromium));
         }
@@ -88,7 +88,7 @@ impl Isolation {
                 let chromium = chromium.in_namespace(isolation.shared_namespace());
                 Ok((Some(isolation), chromium))
             }
-            Err(reason) if mode == IsolationMode::Required => Err(IsolationUnavailable(reason)),
+            Err(reason) if mode == ProtectionMode::Required => Err(IsolationUnavailable(reason)),
             Err(reason) => {
                 tracing::warn!(reason, "client processes run as the agent's user");
                 Ok((None, chromium))

@@ -21,19 +21,9 @@ pub enum ChildUser {
     Named(Credentials),
 }
 
-/// Whether Chromium's own sandbox is used.
+/// Whether a protection is used: Chromium's own sandbox, or the isolation of client processes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum SandboxMode {
-    /// Used wherever the system permits it.
-    Auto,
-    /// The agent does not start without it.
-    Required,
-    Off,
-}
-
-/// Whether client processes have a user and directories of their own.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum IsolationMode {
+pub enum ProtectionMode {
     /// Used wherever the system permits it.
     Auto,
     /// The agent does not start without it.
@@ -104,27 +94,14 @@ fn find_credentials(name: &str) -> Result<Credentials, String> {
     }
 }
 
-impl FromStr for SandboxMode {
+impl FromStr for ProtectionMode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "auto" => Ok(SandboxMode::Auto),
-            "required" => Ok(SandboxMode::Required),
-            "off" => Ok(SandboxMode::Off),
-            other => Err(format!("`{other}` is not auto, required or off")),
-        }
-    }
-}
-
-impl FromStr for IsolationMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(IsolationMode::Auto),
-            "required" => Ok(IsolationMode::Required),
-            "off" => Ok(IsolationMode::Off),
+            "auto" => Ok(ProtectionMode::Auto),
+            "required" => Ok(ProtectionMode::Required),
+            "off" => Ok(ProtectionMode::Off),
             other => Err(format!("`{other}` is not auto, required or off")),
         }
     }
@@ -160,13 +137,13 @@ mod tests {
 
     #[test]
     fn isolation_mode_is_one_of_three_words() {
-        assert_eq!("required".parse(), Ok(IsolationMode::Required));
-        assert!("".parse::<IsolationMode>().is_err());
+        assert_eq!("required".parse(), Ok(ProtectionMode::Required));
+        assert!("".parse::<ProtectionMode>().is_err());
     }
 
     #[test]
     fn sandbox_mode_is_one_of_three_words() {
-        assert_eq!("required".parse(), Ok(SandboxMode::Required));
-        assert!("yes".parse::<SandboxMode>().is_err());
+        assert_eq!("required".parse(), Ok(ProtectionMode::Required));
+        assert!("yes".parse::<ProtectionMode>().is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use secrecy::SecretString;
 use url::Url;
 
-use super::{ChildUser, ControlConfig, IsolationMode, SandboxMode};
+use super::{ChildUser, ControlConfig, ProtectionMode};
 use crate::{
     agent::{session_dir::SessionDir, state_dir::StateDir},
     api::viewport::Viewport,
@@ -30,7 +30,7 @@ pub struct Config {
     pub chromium: PathBuf,
     pub chromium_flags: Vec<String>,
     pub chromium_user: ChildUser,
-    pub chromium_sandbox: SandboxMode,
+    pub chromium_sandbox: ProtectionMode,
     pub xvfb: PathBuf,
     pub script_worker: PathBuf,
     pub warm_workers: usize,
@@ -46,7 +46,7 @@ pub struct Config {
     pub max_processes: usize,
     /// The user of isolated client processes.
     pub process_user: ChildUser,
-    pub process_isolation: IsolationMode,
+    pub process_isolation: ProtectionMode,
     pub process_output_mb: usize,
     pub exec_output_mb: usize,
     pub exec_total_mb: usize,

@@ -22,7 +22,7 @@ use url::Url;
 
 use self::programs::{find_chromium, find_program, script_worker_beside_program};
 pub use self::{
-    child_user::{ChildUser, IsolationMode, SandboxMode},
+    child_user::{ChildUser, ProtectionMode},
     config::Config,
     control::{ControlConfig, ControlSettings},
     errors::SettingsErrors,

@@ -21,7 +21,7 @@ use tokio::{process::Command, task::spawn_blocking};
 use self::sandbox::{SandboxUnavailable, Support};
 pub(in crate::agent) use self::{dedicated::missing_capabilities, sandbox::Sandbox};
 use crate::{
-    agent::settings::{ChildUser, Config, SandboxMode},
+    agent::settings::{ChildUser, Config, ProtectionMode},
     system::{
         media::sound,
         process::{
@@ -134,10 +134,10 @@ impl Identity {
         self.confinement.as_ref().map(Confinement::credentials)
     }
 
-    fn log(&self, mode: SandboxMode) {
+    fn log(&self, mode: ProtectionMode) {
         let (uid, sandbox) = (self.uid().as_raw(), self.sandbox.name());
         match self.sandbox.reason() {
-            Some(reason) if mode != SandboxMode::Off => {
+            Some(reason) if mode != ProtectionMode::Off => {
                 tracing::warn!(uid, reason, "Chromium runs without its sandbox");
             }
             reason => tracing::info!(uid, sandbox, reason, "decided how Chromium runs"),

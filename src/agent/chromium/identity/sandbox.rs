@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{process::Command, time};
 
-use crate::{agent::settings::SandboxMode, system::process::confinement::Confinement};
+use crate::{agent::settings::ProtectionMode, system::process::confinement::Confinement};
 
 /// The setuid program beside Chromium that creates namespaces as root.
 const HELPER: &str = "chrome-sandbox";
@@ -87,18 +87,18 @@ impl Support {
 
 /// Decides whether Chromium has its sandbox.
 pub(super) fn decide(
-    mode: SandboxMode,
+    mode: ProtectionMode,
     is_disabled_by_flag: bool,
     support: Support,
 ) -> Result<Sandbox, SandboxUnavailable> {
     let sandbox = match mode {
-        SandboxMode::Off => Err("disabled by --chromium-sandbox=off".to_owned()),
+        ProtectionMode::Off => Err("disabled by --chromium-sandbox=off".to_owned()),
         _ if is_disabled_by_flag => Err("disabled by --chromium-flag=--no-sandbox".to_owned()),
         _ => support.sandbox(),
     };
     match sandbox {
         Ok(sandbox) => Ok(sandbox),
-        Err(reason) if mode == SandboxMode::Required => Err(SandboxUnavailable(reason)),
+        Err(reason) if mode == ProtectionMode::Required => Err(SandboxUnavailable(reason)),
         Err(reason) => Ok(Sandbox::Off {
             reason: reason.into(),
         }),
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn sandbox_is_used_if_the_system_permits_one() {
-        for mode in [SandboxMode::Auto, SandboxMode::Required] {
+        for mode in [ProtectionMode::Auto, ProtectionMode::Required] {
             assert_eq!(decide(mode, false, support()).unwrap(), Sandbox::Namespaces);
             let helper = Support {
                 helper: Ok(()),
@@ -183,30 +183,30 @@ mod tests {
 
     #[test]
     fn missing_sandbox_is_an_error_only_if_it_is_required() {
-        let off = decide(SandboxMode::Auto, false, without_namespaces()).unwrap();
+        let off = decide(ProtectionMode::Auto, false, without_namespaces()).unwrap();
         let reason = off.reason().unwrap();
         assert!(
             reason.contains("ENOSPC") && reason.contains("missing"),
             "{reason}"
         );
-        let error = decide(SandboxMode::Required, false, without_namespaces()).unwrap_err();
+        let error = decide(ProtectionMode::Required, false, without_namespaces()).unwrap_err();
         assert!(error.to_string().contains("ENOSPC"), "{error}");
-        let error = decide(SandboxMode::Required, true, support()).unwrap_err();
+        let error = decide(ProtectionMode::Required, true, support()).unwrap_err();
         assert!(error.to_string().contains("--no-sandbox"), "{error}");
         let root = Support {
             is_root: true,
             user_problem: Some("not permitted".to_owned()),
             ..support()
         };
-        let error = decide(SandboxMode::Required, false, root).unwrap_err();
+        let error = decide(ProtectionMode::Required, false, root).unwrap_err();
         assert!(error.to_string().contains("not permitted"), "{error}");
     }
 
     #[test]
     fn sandbox_can_be_disabled() {
-        let off = decide(SandboxMode::Off, false, support()).unwrap();
+        let off = decide(ProtectionMode::Off, false, support()).unwrap();
         assert_eq!(off.name(), "off");
-        let off = decide(SandboxMode::Auto, true, support()).unwrap();
+        let off = decide(ProtectionMode::Auto, true, support()).unwrap();
         assert_eq!(off.name(), "off");
     }
 
