@@ -231,28 +231,29 @@ impl Hosts {
         if generation == 0 {
             return Ok(SessionEnd::Unclean("the host has not started".to_owned()));
         }
-        match host.end_session(generation).await {
+        let (end, may_have_replays) = match host.end_session(generation).await {
+            Ok(receipt) if receipt.clean => {
+                let end = SessionEnd::Clean(receipt.next_generation);
+                (end, !receipt.replays.is_empty())
+            }
             Ok(receipt) => {
-                if !receipt.replays.is_empty() {
-                    let collected = self.collect_replays(host, generation).await;
-                    collected.map_err(EndError::Recordings)?;
-                }
-                Ok(match receipt.clean {
-                    true => SessionEnd::Clean(receipt.next_generation),
-                    false => SessionEnd::Unclean(format!(
-                        "remaining: {:?}, tainted by: {:?}",
-                        receipt.remaining, receipt.tainted_by
-                    )),
-                })
+                let reason = format!(
+                    "remaining: {:?}, tainted by: {:?}",
+                    receipt.remaining, receipt.tainted_by
+                );
+                (SessionEnd::Unclean(reason), !receipt.replays.is_empty())
             }
             // It has ended before, and its receipt is lost.
             Err(AgentError::Rejected { status, error }) if status == StatusCode::GONE => {
-                let collected = self.collect_replays(host, generation).await;
-                collected.map_err(EndError::Recordings)?;
-                Ok(SessionEnd::Unclean(error.message))
+                (SessionEnd::Unclean(error.message), true)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => return Err(error.into()),
+        };
+        if may_have_replays {
+            let collected = self.collect_replays(host, generation).await;
+            collected.map_err(EndError::Recordings)?;
         }
+        Ok(end)
     }
 
     /// Fetches the recordings of a session that has ended. Fails if some are still at the agent.
