@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     activity::Activity,
-    fleet::{AgentClient, AgentEndpoint, AgentError, HostError, HostStartError, ReplayClient},
+    fleet::{AgentEndpoint, AgentError, Host, HostError, HostStartError, ReplayClient},
     hosts::{HostLeaseError, Hosts},
     keyed_mutex::KeyedMutex,
     replays::Replays,
@@ -161,7 +161,7 @@ pub struct Session {
     pub activity: Arc<Activity>,
     /// Cancelled when the browser ends.
     pub ended: CancellationToken,
-    client: AgentClient,
+    host: Arc<Host>,
     /// Wakes the browser's replay collector.
     pub replays_changed: Arc<Notify>,
 }
@@ -170,7 +170,7 @@ impl Session {
     /// Returns a client for the recordings of the session.
     #[must_use]
     pub fn replay_client(&self) -> ReplayClient {
-        ReplayClient::new(self.client.clone(), self.agent.clone())
+        ReplayClient::new(self.host.client().clone(), self.agent.clone())
     }
 }
 
@@ -261,7 +261,7 @@ impl Browsers {
                 agent,
                 activity: browser.activity().clone(),
                 ended: browser.ended().clone(),
-                client: browser.lease().host().client().clone(),
+                host: browser.lease().host().clone(),
                 replays_changed: browser.replays_changed().clone(),
             }),
             Err(HostError::Gone) => Err(BrowserError::NotFound),
