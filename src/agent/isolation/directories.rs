@@ -73,7 +73,10 @@ pub(super) fn plan(config: &Config, user: &SessionUser) -> io::Result<MountPlan>
         replaced,
         memory: shared_memory()?.into_iter().collect(),
         user: Confinement::new(user.credentials().clone(), &[&root]),
-        own: vec![root.join("downloads"), user.home().to_owned()],
+        own: vec![
+            fs::canonicalize(session.downloads())?,
+            user.home().to_owned(),
+        ],
         kept: root,
         shown: shown(config)?,
         of_user: user_database(session, user)?,

@@ -55,10 +55,8 @@ impl SessionUser {
                 (Credentials { uid, gid, groups }, true)
             }
         };
-        // The group of Chromium alone, if it has one: that of downloads and of the display.
-        if !chromium.is_root() {
-            credentials.groups.push(display);
-        }
+        // The group of Chromium alone: that of downloads and of the display.
+        credentials.groups.push(display);
         let entry = User::from_uid(credentials.uid).ok().flatten();
         let shell = SHELLS.into_iter().map(PathBuf::from);
         let shell = shell.into_iter().find(|shell| shell.exists());

@@ -138,15 +138,15 @@ impl MountPlan {
             mount_memory(target, *bytes)?;
         }
         for (path, source) in self.visible().zip(&opened.visible) {
-            let is_shown = self.shown.contains(path);
             match self.replaced_above(path) {
-                Some(replaced) if is_shown || *path == self.kept => show(source, path, replaced)?,
-                _ if !is_shown => bind(source, path)?,
-                _ => {}
+                // What is in the kept directory is visible with it.
+                Some(replaced) if !self.own.contains(path) => show(source, path, replaced)?,
+                None if self.shown.contains(path) => {}
+                _ => bind(source, path)?,
             }
-            if !is_shown {
-                restrict(path)?;
-            }
+        }
+        for path in iter::once(&self.kept).chain(&self.own) {
+            restrict(path)?;
         }
         let shared = MountNamespace::current()?;
         let root = open_path(Path::new("/"))?;
