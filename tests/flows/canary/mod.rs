@@ -57,6 +57,13 @@ async fn plant(visit: &mut Visit<'_>, places: &[&'static Place]) {
     visit.assert_planted(places).await;
 }
 
+async fn wait_for_spare(visit: &Visit<'_>) {
+    until("a spare session", async || {
+        (visit.get("/session").await["spare"] == "ready").then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn next_session_finds_nothing_of_the_one_before() {
     let fixture = Fixture::new().await;
@@ -82,10 +89,7 @@ async fn spare_session_finds_nothing_of_the_one_before() {
     let places: Vec<_> = places().collect();
     let mut first = Visit::start(&agent, &fixture, 1).await;
     plant(&mut first, &places).await;
-    until("a spare session", async || {
-        (first.get("/session").await["spare"] == "ready").then_some(())
-    })
-    .await;
+    wait_for_spare(&first).await;
     let receipt = end(&agent).await;
     assert_eq!(receipt["remaining"], json!([]), "{receipt}");
     assert_eq!(receipt["tainted_by"], json!(["program"]), "{receipt}");
@@ -111,10 +115,7 @@ async fn session_after_one_with_isolated_processes_finds_nothing() {
     let places: Vec<_> = places.filter(|place| place.name != EXTENSION).collect();
     let mut first = Visit::start(&agent, &fixture, 1).await;
     plant(&mut first, &places).await;
-    until("a spare session", async || {
-        (first.get("/session").await["spare"] == "ready").then_some(())
-    })
-    .await;
+    wait_for_spare(&first).await;
     let receipt = end(&agent).await;
     assert_eq!(receipt["clean"], true, "{receipt}");
     let mut second = Visit::start(&agent, &fixture, 2).await;

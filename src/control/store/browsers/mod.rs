@@ -168,3 +168,22 @@ fn to_browser_row(
         deleted_at: row.deleted_at.map(from_millis).transpose()?,
     })
 }
+
+#[cfg(test)]
+impl NewBrowserRow {
+    /// Returns the values of a headless browser without a name.
+    pub(crate) fn sample(project: &ProjectId) -> NewBrowserRow {
+        NewBrowserRow {
+            id: BrowserId::generate(),
+            project_id: project.clone(),
+            name: None,
+            headless: true,
+            kiosk_mode: false,
+            timeout_seconds: 60,
+            viewport: Viewport::default(),
+            start_url: None,
+            tags: BTreeMap::new(),
+            idempotency: None,
+        }
+    }
+}

@@ -17,16 +17,9 @@ async fn store() -> (TestDatabase, Store, ProjectId) {
 
 fn new(project: &ProjectId, name: Option<&str>) -> NewBrowserRow {
     NewBrowserRow {
-        id: BrowserId::generate(),
-        project_id: project.clone(),
         name: name.map(str::to_owned),
-        headless: true,
-        kiosk_mode: false,
-        timeout_seconds: 60,
-        viewport: Viewport::default(),
-        start_url: None,
         tags: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
-        idempotency: None,
+        ..NewBrowserRow::sample(project)
     }
 }
 

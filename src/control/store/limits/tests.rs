@@ -1,7 +1,5 @@
 //! Tests of the limits of projects.
 
-use std::collections::BTreeMap;
-
 use chrono::Utc;
 use deserr::errors::JsonError;
 use futures::future::join_all;
@@ -9,10 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    api::{
-        ids::{BrowserId, HostId},
-        viewport::Viewport,
-    },
+    api::ids::{BrowserId, HostId},
     control::{
         browsers::state::EndReason,
         store::{BrowserRow, CreateBrowserError, NewBrowserRow, test_database::TestDatabase},
@@ -35,18 +30,7 @@ fn default_limit(sessions: u32) -> NewLimit {
 }
 
 async fn create(store: &Store, project: &ProjectId) -> Result<BrowserRow, CreateBrowserError> {
-    let row = NewBrowserRow {
-        id: BrowserId::generate(),
-        project_id: project.clone(),
-        name: None,
-        headless: true,
-        kiosk_mode: false,
-        timeout_seconds: 60,
-        viewport: Viewport::default(),
-        start_url: None,
-        tags: BTreeMap::new(),
-        idempotency: None,
-    };
+    let row = NewBrowserRow::sample(project);
     store.create_browser(row, Utc::now()).await
 }
 

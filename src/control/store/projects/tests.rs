@@ -1,35 +1,15 @@
 //! Tests of the table of projects.
 
-use std::collections::BTreeMap;
-
 use futures::future::join_all;
 
 use super::*;
-use crate::{
-    api::{ids::BrowserId, viewport::Viewport},
-    control::store::{CreateBrowserError, NewBrowserRow, test_database::TestDatabase},
-};
+use crate::control::store::{CreateBrowserError, NewBrowserRow, test_database::TestDatabase};
 
 async fn store() -> (TestDatabase, Store, ProjectId) {
     let database = TestDatabase::create();
     let store = database.open().await;
     let project = store.default_project("default", Utc::now()).await.unwrap();
     (database, store, project.id)
-}
-
-fn browser(project: &ProjectId) -> NewBrowserRow {
-    NewBrowserRow {
-        id: BrowserId::generate(),
-        project_id: project.clone(),
-        name: None,
-        headless: true,
-        kiosk_mode: false,
-        timeout_seconds: 60,
-        viewport: Viewport::default(),
-        start_url: None,
-        tags: BTreeMap::new(),
-        idempotency: None,
-    }
 }
 
 const ARCHIVE: ProjectChange = ProjectChange {
@@ -70,7 +50,9 @@ async fn inactive_project_takes_no_browser() {
     let deleted = store.create_project("d", now).await.unwrap().id;
     store.delete_project(&deleted, now).await.unwrap();
     for project in [archived, deleted, ProjectId::generate()] {
-        let refused = store.create_browser(browser(&project), now).await;
+        let refused = store
+            .create_browser(NewBrowserRow::sample(&project), now)
+            .await;
         assert!(
             matches!(refused, Err(CreateBrowserError::ProjectInactive)),
             "{refused:?}"
@@ -127,7 +109,7 @@ async fn project_is_never_deleted_beside_a_new_browser() {
         let project = store.create_project(&number.to_string(), now).await;
         let project = project.unwrap().id;
         let (created, deleted) = tokio::join!(
-            store.create_browser(browser(&project), now),
+            store.create_browser(NewBrowserRow::sample(&project), now),
             store.delete_project(&project, now)
         );
         match created {

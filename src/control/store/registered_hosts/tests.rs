@@ -219,16 +219,8 @@ async fn ready(store: &Store, row: &RegisteredHostRow) -> HostLife {
 async fn starting_browser(store: &Store) -> BrowserRow {
     let project = store.default_project("default", Utc::now()).await.unwrap();
     let new = NewBrowserRow {
-        id: BrowserId::generate(),
-        project_id: project.id,
-        name: None,
         headless: false,
-        kiosk_mode: false,
-        timeout_seconds: 60,
-        viewport: Viewport::default(),
-        start_url: None,
-        tags: BTreeMap::new(),
-        idempotency: None,
+        ..NewBrowserRow::sample(&project.id)
     };
     store.create_browser(new, Utc::now()).await.unwrap()
 }
