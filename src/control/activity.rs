@@ -55,6 +55,11 @@ impl Activity {
         activity
     }
 
+    /// Notes a use at some time, unless there was a later one.
+    pub fn touch_at(&self, time: Instant) {
+        self.with(|state| state.idle_since = state.idle_since.max(time));
+    }
+
     /// Starts an operation that lasts until the guard is dropped.
     pub fn begin(self: &Arc<Self>) -> ActivityGuard {
         self.with(|state| state.in_progress += 1);

@@ -35,7 +35,7 @@ use std::{
 use axum::{Router, extract::FromRef, middleware::from_fn_with_state};
 use chrono::Utc;
 use secrecy::{ExposeSecret, SecretSlice};
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::net::TcpListener;
 use url::Url;
 use utoipa::openapi::OpenApi;
 
@@ -43,6 +43,7 @@ use crate::{
     http::{App, Metrics, StaticToken, document as join_documents, serve},
     shutdown::Shutdown,
     state_dir::FileLock,
+    system::identity::Authority,
 };
 
 mod access_cache;
@@ -59,6 +60,7 @@ pub mod hosts;
 pub mod key_create;
 mod keyed_mutex;
 pub mod keys;
+pub mod processes;
 pub mod projects;
 pub mod proxy;
 pub mod purge;
@@ -82,6 +84,7 @@ use fleet::{
 };
 use hosts::{HostSources, Hosts};
 use keys::ApiKeys;
+use processes::{Leadership, Listeners, Membership, ProcessLockTask};
 use projects::Projects;
 use proxy::Proxy;
 use purge::{Purge, Retention};
@@ -92,10 +95,10 @@ use routes::{
     sunset::{Sunset, enforce_sunset},
 };
 use secret_token::random_hex;
-use session_token::SessionTokens;
+use session_token::{SECRET_BYTES, SessionTokens};
 use settings::{Config, DatabaseConfig, FleetConfig, Settings};
 use state_dir::{StateDir, StateDirError};
-use store::{Displaced, ProcessLocation, ProcessLock, Store};
+use store::Store;
 
 /// The name with which the default project is created: that of requests that do not name one.
 pub const DEFAULT_PROJECT: &str = "default";
@@ -103,8 +106,6 @@ pub const DEFAULT_PROJECT: &str = "default";
 const AUDIT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Holds the secret that signs session tokens, so that tokens of an earlier run stay valid.
 const SESSION_SECRET_FILE: &str = "session-secret";
-/// The length of the secret, that of the signature's hash.
-const SESSION_SECRET_BYTES: usize = 32;
 
 /// The state of the routes: a cheap handle to the services.
 #[derive(Clone)]
@@ -181,9 +182,6 @@ pub struct Started {
     _lock: FileLock,
 }
 
-/// The task that holds the lock of the database until shutdown.
-type ProcessLockTask = JoinHandle<Result<ProcessLock, Displaced>>;
-
 /// Opens and migrates the database. Creates the default project on first use. Refuses an empty
 /// database beside the replays of an earlier one, of which `replays` is the place.
 pub async fn open_store(
@@ -256,22 +254,26 @@ pub async fn start(
     let (listener, address) = bind(config.listen).await?;
     let (blobs, stored_replays) = open_blobs(&state_dir, &config.blobs).await?;
     let store = open_store(&state_dir, &config.database, stored_replays).await?;
-    let process_lock = lock_database(&store, &config, &state_dir, &shutdown).await?;
+    let secret = session_secret(&config, &state_dir)?;
+    let authority = config.registered_fleet.open_authority(&state_dir)?;
+    let joined = processes::join(
+        &store,
+        &config,
+        &state_dir,
+        (&secret, &authority),
+        &shutdown,
+    );
+    let (store, membership) = joined.await?;
     let keys = ApiKeys::new(store.clone(), shutdown.clone());
     let join_tokens = JoinTokens::new(store.clone(), keys.clone());
-    let registered_hosts = registered_hosts(&config, &state_dir, &join_tokens, &store)?;
+    let registered_hosts = registered_hosts(&config, authority, &join_tokens, &store)?;
     let orphaned = state_dir.orphaned_recordings();
     let quota = config.replay_quota;
     let replays = Replays::new(store.clone(), blobs, orphaned, quota, shutdown.clone());
-    let sources = HostSources {
-        fleet: config.host_fleet,
-        local: LocalFleet::new(config.fleet.clone(), &state_dir, shutdown.clone()),
-        idle_hosts: config.fleet.idle_hosts,
-        registered: registered_hosts.clone(),
-    };
-    let hosts = Hosts::new(store.clone(), sources, replays.clone(), shutdown.clone());
+    let fleets = (&config, &registered_hosts);
+    let hosts = hosts(fleets, &state_dir, &store, &replays, &shutdown);
     let browsers = browsers(&store, &hosts, &replays, &shutdown);
-    recover(&browsers, &replays).await?;
+    recover(&browsers, &membership.leadership, &replays).await?;
     let projects = Projects::new(store.clone(), browsers.clone(), shutdown.clone());
     let metrics_token = config.metrics_token.as_ref();
     let proxy = Proxy::new(&shutdown, connections::idle_per_agent(&config));
@@ -281,7 +283,7 @@ pub async fn start(
             registered_hosts,
             join_tokens,
             keys,
-            tokens: SessionTokens::new(&session_secret(&state_dir)?),
+            tokens: SessionTokens::new(&secret),
             audit: AuditLog::start(store.clone()),
             limits: CallerLimits::new(config.caller_quota),
             metrics_token: metrics_token.map(|token| StaticToken::new(Some(token))),
@@ -294,7 +296,7 @@ pub async fn start(
             shutdown: shutdown.clone(),
         }),
     };
-    spawn_tasks(&control, hosts, config.retention);
+    let process_lock = spawn_tasks(&control, hosts, config.retention, membership);
     Ok(Started {
         control,
         config,
@@ -307,14 +309,35 @@ pub async fn start(
     })
 }
 
+/// Returns the service of the hosts of both fleets.
+fn hosts(
+    (config, registered): (&Config, &RegisteredHosts),
+    state_dir: &StateDir,
+    store: &Store,
+    replays: &Replays,
+    shutdown: &Shutdown,
+) -> Hosts {
+    let sources = HostSources {
+        fleet: config.host_fleet,
+        local: LocalFleet::new(config.fleet.clone(), state_dir, shutdown.clone()),
+        idle_hosts: config.fleet.idle_hosts,
+        registered: registered.clone(),
+    };
+    Hosts::new(store.clone(), sources, replays.clone(), shutdown.clone())
+}
+
 fn browsers(store: &Store, hosts: &Hosts, replays: &Replays, shutdown: &Shutdown) -> Browsers {
     let (hosts, replays) = (hosts.clone(), replays.clone());
     Browsers::new(store.clone(), hosts, replays, shutdown.clone())
 }
 
 /// Continues or closes what an earlier run left unfinished.
-async fn recover(browsers: &Browsers, replays: &Replays) -> Result<(), ControlError> {
-    let gone = browsers.recover().await?;
+async fn recover(
+    browsers: &Browsers,
+    leadership: &Leadership,
+    replays: &Replays,
+) -> Result<(), ControlError> {
+    let gone = browsers.recover(leadership).await?;
     replays.recover().await?;
     if gone > 0 {
         tracing::warn!(gone, "marked browsers of an earlier run as gone");
@@ -322,16 +345,38 @@ async fn recover(browsers: &Browsers, replays: &Replays) -> Result<(), ControlEr
     Ok(())
 }
 
-/// Starts the tasks that run until shutdown.
-fn spawn_tasks(control: &Control, hosts: Hosts, retention: Retention) {
+/// Starts the tasks that run until shutdown. Returns the one that holds the locks of the database.
+fn spawn_tasks(
+    control: &Control,
+    hosts: Hosts,
+    retention: Retention,
+    membership: Membership,
+) -> Option<ProcessLockTask> {
     let shutdown = &control.shutdown;
+    let Membership {
+        leadership,
+        lock,
+        hints,
+    } = membership;
     let purge = Purge::new(control.store.clone(), control.replays.clone(), retention);
-    shutdown.spawn(purge.run(shutdown.clone()));
+    shutdown.spawn(purge.run(leadership.clone(), shutdown.clone()));
     shutdown.spawn(control.projects.clone().end_archived());
     let expiry = HostExpiry::new(&control.registered_hosts);
     shutdown.spawn(expiry.run(shutdown.clone()));
-    shutdown.spawn(hosts.reconcile());
+    shutdown.spawn(hosts.clone().reconcile(leadership.clone()));
+    shutdown.spawn(control.browsers.clone().lead(leadership));
     shutdown.spawn(control.browsers.clone().record_use());
+    if let Some(hints) = hints {
+        let listeners = Listeners {
+            keys: control.keys.clone(),
+            projects: control.projects.clone(),
+            browsers: control.browsers.clone(),
+            hosts,
+            shutdown: shutdown.clone(),
+        };
+        shutdown.spawn(listeners.listen(hints));
+    }
+    lock
 }
 
 /// Listens, and returns the address with the port.
@@ -345,34 +390,13 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ControlE
 /// Returns the service of hosts that register themselves.
 fn registered_hosts(
     config: &Config,
-    state_dir: &StateDir,
+    authority: Authority,
     join_tokens: &JoinTokens,
     store: &Store,
 ) -> Result<RegisteredHosts, ControlError> {
-    let authority = config.registered_fleet.open_authority(state_dir)?;
     let interval = config.registered_fleet.heartbeat_interval;
     let hosts = RegisteredHosts::new(store.clone(), join_tokens.clone(), authority, interval);
     Ok(hosts.map_err(AuthorityError::from)?)
-}
-
-/// Makes this process the only one that serves from a PostgreSQL database. The lock of the state
-/// directory does that for SQLite.
-async fn lock_database(
-    store: &Store,
-    config: &Config,
-    state_dir: &StateDir,
-    shutdown: &Shutdown,
-) -> Result<Option<ProcessLockTask>, ControlError> {
-    let DatabaseConfig::Postgres(database) = &config.database else {
-        return Ok(None);
-    };
-    let host = nix::unistd::gethostname().unwrap_or_default();
-    let location = ProcessLocation {
-        state_dir: state_dir.id()?,
-        description: format!("{}:{}", host.display(), state_dir.path().display()),
-    };
-    let lock = store.lock_process(database, location).await?;
-    Ok(Some(shutdown.spawn(lock.hold(shutdown.clone()))))
 }
 
 /// Runs `berth control` until a signal stops it.
@@ -484,11 +508,14 @@ fn sunset(config: &Config) -> Sunset {
     }
 }
 
-fn session_secret(state_dir: &StateDir) -> Result<SecretSlice<u8>, StateDirError> {
-    let secret = match state_dir.read_hex_secret(SESSION_SECRET_FILE, SESSION_SECRET_BYTES)? {
+fn session_secret(config: &Config, state_dir: &StateDir) -> Result<SecretSlice<u8>, StateDirError> {
+    if let Some(secret) = &config.session_secret {
+        return Ok(secret.expose_secret().as_bytes().to_vec().into());
+    }
+    let secret = match state_dir.read_hex_secret(SESSION_SECRET_FILE, SECRET_BYTES)? {
         Some(secret) => secret,
         None => {
-            let fresh = random_hex::<SESSION_SECRET_BYTES>();
+            let fresh = random_hex::<SECRET_BYTES>();
             state_dir.write_secret(SESSION_SECRET_FILE, &fresh)?;
             fresh.into()
         }

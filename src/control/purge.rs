@@ -10,8 +10,9 @@ use std::{fmt::Display, io, time::Duration};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
+    processes::Leadership,
     replays::Replays,
-    store::{PurgeClock, Store},
+    store::{PurgeClock, Store, StoreError},
 };
 use crate::{shutdown::Shutdown, system::process::boot::BootTime};
 
@@ -68,8 +69,8 @@ impl Purge {
         }
     }
 
-    /// Deletes what has expired, now and hourly until shutdown.
-    pub async fn run(self, shutdown: Shutdown) {
+    /// Deletes what has expired, now and hourly until shutdown, whenever this process leads.
+    pub async fn run(self, leadership: Leadership, shutdown: Shutdown) {
         let mut ticks = tokio::time::interval(PURGE_INTERVAL);
         loop {
             tokio::select! {
@@ -77,6 +78,7 @@ impl Purge {
                 () = shutdown.requested() => return,
             }
             match ClockReading::now() {
+                Ok(_) if !leadership.leads() => {}
                 Ok(now) => self.pass(now).await,
                 Err(error) => tracing::error!(%error, "cannot purge: cannot read the clocks"),
             }
@@ -114,11 +116,19 @@ impl Purge {
         report("expired and used-up join tokens", purged);
         let purged = self.store.purge_registered_hosts(before).await;
         report("gone and lost hosts", purged);
+        report("ended processes", self.purge_processes(before).await);
         let before = clock.wall - self.retention.replays;
         report("replays", self.replays.delete_older_than(before).await);
         let before = clock.wall - self.retention.audit_log;
         let purged = self.store.purge_audit_records(before).await;
         report("records of the audit log", purged);
+    }
+}
+
+impl Purge {
+    async fn purge_processes(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        let live = self.store.live_processes().await?;
+        self.store.purge_processes(before, &live).await
     }
 }
 

@@ -17,6 +17,9 @@ use crate::api::ids::{BrowserId, ProjectId, ReplayId};
 /// The lifetime of a token, far longer than the longest idle timeout, unless its key expires
 /// before. A token for a browser becomes useless with the end of the browser in any case.
 const LIFETIME: Duration = Duration::from_hours(30 * 24);
+/// The length of the secret in bytes, that of the signature's hash. It is written as hexadecimal
+/// digits.
+pub const SECRET_BYTES: usize = 32;
 /// The most bytes of a token. Longer ones are rejected without parsing.
 const MAX_LENGTH: usize = 1024;
 

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use super::{
@@ -11,6 +11,7 @@ use super::{
     fleet::registered::{RegisteredFleetConfig, RegisteredFleetSettings},
     purge::Retention,
     replays::ReplayQuota,
+    session_token::SECRET_BYTES,
     state_dir::{StateDir, StateDirError},
     store::{Fleet, PostgresConfig, UrlError},
     trusted_proxies::{ProxyNetwork, TrustedProxies},
@@ -100,6 +101,12 @@ pub struct Settings {
     #[arg(long, env = "BERTH_METRICS_TOKEN_FILE", value_name = "FILE")]
     pub metrics_token_file: Option<PathBuf>,
 
+    /// File with the secret that signs session tokens, 64 hexadecimal digits, readable by its owner
+    /// only; several processes on one database need the same one [default: created in the state
+    /// directory]
+    #[arg(long, env = "BERTH_SESSION_SECRET_FILE", value_name = "FILE")]
+    pub session_secret_file: Option<PathBuf>,
+
     /// Respond with 410 on the deprecated routes below /projects from 2026-11-24 on
     #[arg(long, env = "BERTH_ENFORCE_SUNSET")]
     pub enforce_sunset: bool,
@@ -188,6 +195,8 @@ pub struct Config {
     pub caller_quota: CallerQuota,
     /// The token that is valid for the metrics only.
     pub metrics_token: Option<SecretString>,
+    /// The secret of session tokens, if it is not that of the state directory.
+    pub session_secret: Option<SecretString>,
     /// Whether deprecated routes are gone from their sunset on.
     pub enforce_sunset: bool,
     /// The fleet that new browsers get their hosts from.
@@ -224,6 +233,8 @@ pub enum SettingsError {
     PublicUrl(&'static str),
     #[error("--metrics-token-file: {0}")]
     MetricsToken(String),
+    #[error("--session-secret-file: {0}")]
+    SessionSecret(String),
     #[error("--fleet-ca-file: {0}")]
     FleetAuthority(String),
     #[error(transparent)]
@@ -312,6 +323,7 @@ impl Settings {
                 streams: self.max_streams as usize,
             },
             metrics_token: self.metrics_token()?,
+            session_secret: self.session_secret()?,
             enforce_sunset: self.enforce_sunset,
             host_fleet: self.host_fleet,
             fleet: self.fleet.check(log, stop_deadlines)?,
@@ -327,6 +339,21 @@ impl Settings {
         let variable = (METRICS_TOKEN, std::env::var(METRICS_TOKEN).ok());
         let token = token_setting::read(self.metrics_token_file.as_deref(), variable);
         token.map_err(SettingsError::MetricsToken)
+    }
+
+    fn session_secret(&self) -> Result<Option<SecretString>, SettingsError> {
+        let file = self.session_secret_file.as_deref();
+        let secret = token_setting::read_secret(file, ("", None));
+        let Some((secret, source)) = secret.map_err(SettingsError::SessionSecret)? else {
+            return Ok(None);
+        };
+        let text = secret.expose_secret();
+        if text.len() != 2 * SECRET_BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            let digits = 2 * SECRET_BYTES;
+            let reason = format!("the secret in {source} must be {digits} hexadecimal digits");
+            return Err(SettingsError::SessionSecret(reason));
+        }
+        Ok(Some(secret))
     }
 
     fn check_public_url(&self) -> Result<(), SettingsError> {

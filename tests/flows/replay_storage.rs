@@ -291,7 +291,7 @@ impl ControlPlane {
     async fn ended_browser(&self) -> BrowserId {
         let id = browser_of(&self.store, &self.project).await;
         self.store
-            .publish_browser(&id, &HostId::generate(), 1)
+            .publish_browser(&id, &HostId::generate(), 1, Utc::now())
             .await
             .unwrap();
         let close = self

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -33,7 +34,7 @@ pub struct Dev {
 pub struct State {
     directory: TempDir,
     /// `None` for SQLite.
-    pub database: Option<PostgresDatabase>,
+    pub database: Option<Arc<PostgresDatabase>>,
 }
 
 impl State {
@@ -45,7 +46,15 @@ impl State {
         let directory = TempDir::with_prefix("berth-test-").unwrap();
         State {
             directory,
-            database,
+            database: database.map(Arc::new),
+        }
+    }
+
+    /// Returns another state directory with the same database.
+    pub fn beside(&self) -> State {
+        State {
+            database: self.database.clone(),
+            ..State::with(None)
         }
     }
 
@@ -130,6 +139,11 @@ impl Dev {
     }
 
     /// Starts a server that may have this many open files, like its children.
+    /// Starts a server on the same database, with another state directory.
+    pub async fn beside(&self, options: &[&str], variables: Vec<(&str, String)>) -> Dev {
+        Dev::start_with_variables(self.state.beside(), options, variables).await
+    }
+
     pub async fn with_open_files(limit: u32) -> Dev {
         let state = State::new();
         let inner = command(&state.path(), &[]);
@@ -231,7 +245,7 @@ impl Dev {
 
     /// Returns the server's database, if it is on PostgreSQL.
     pub fn postgres(&self) -> Option<&PostgresDatabase> {
-        self.state.database.as_ref()
+        self.state.database.as_deref()
     }
 
     /// Makes the database reject updates of a browser to `state` until [`Dev::allow`].

@@ -24,6 +24,15 @@ pub fn control_tls(dev: &Dev) -> ClientConfig {
     authority.client_config(Utc::now()).unwrap()
 }
 
+/// Returns the variables of a further control process of the fleet.
+pub fn control_variables(dev: &Dev) -> Vec<(&'static str, String)> {
+    let file = |name: &str| dev.state_dir().join(name).display().to_string();
+    vec![
+        ("BERTH_FLEET_CA_FILE", file("fleet-ca.pem")),
+        ("BERTH_SESSION_SECRET_FILE", file("session-secret")),
+    ]
+}
+
 /// Makes an agent register itself with a join token.
 pub fn joining(start: Start, dev: &Dev, token: &str) -> Start {
     start

@@ -174,11 +174,11 @@ impl Browsers {
     /// Makes a ready browser visible to clients. Discards it if that cannot be recorded.
     async fn publish(&self, browser: &Arc<BrowserHandle>) -> Result<(), BrowserError> {
         self.apply(browser, Event::Ready).await?;
-        let lease = browser.lease();
-        let published =
-            self.inner
-                .store
-                .publish_browser(browser.id(), lease.host().id(), lease.generation());
+        // Until the browser has its handle, no other is made from the row.
+        let _lock = self.inner.attach_locks.lock(browser.id().clone()).await;
+        let (lease, store) = (browser.lease(), &self.inner.store);
+        let (host, generation) = (lease.host().id(), lease.generation());
+        let published = store.publish_browser(browser.id(), host, generation, Utc::now());
         let published = published.await;
         let event = match published {
             Ok(true) => Event::Published,
@@ -210,7 +210,7 @@ impl Browsers {
             Err(error) => (EndReason::Deleted, error.into()),
         };
         // Refused if something else has ended it already, which is just as good.
-        let _ = self.apply(browser, Event::End(reason)).await;
+        let _ = self.end(browser, reason).await;
         Err(error)
     }
 }

@@ -3,10 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{
+        MutexGuard as AsyncMutexGuard, Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore,
+    },
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
-use super::state::{Action, EndReason, Event, Rejected, State};
+use super::state::{Actions, EndReason, Event, Rejected, State};
 use crate::{
     api::ids::{BrowserId, ProjectId},
     control::{activity::Activity, fleet::Lease, store::Fleet},
@@ -25,10 +30,22 @@ pub(super) struct BrowserHandle {
     ended: CancellationToken,
     replays_changed: Arc<Notify>,
     state: Mutex<State>,
+    use_recorded: Mutex<RecordedUse>,
+    /// Serializes attempts to end the browser, in which its row is changed first.
+    ending: tokio::sync::Mutex<()>,
     /// Serializes updates, because each consists of several steps.
     updates: Arc<tokio::sync::Mutex<()>>,
     /// Has a permit for each update that runs or waits.
     update_permits: Arc<Semaphore>,
+}
+
+/// The uses of a browser that this process has recorded in its row.
+#[derive(Debug, Clone, Copy)]
+struct RecordedUse {
+    /// All uses here until then are recorded.
+    at: Instant,
+    /// Whether there were any.
+    has_any: bool,
 }
 
 /// Exclusive permission to update a browser, until it is dropped.
@@ -53,12 +70,17 @@ impl BrowserHandle {
             ended: CancellationToken::new(),
             replays_changed: Arc::default(),
             state: Mutex::new(State::Creating),
+            use_recorded: Mutex::new(RecordedUse {
+                at: Instant::now(),
+                has_any: false,
+            }),
+            ending: tokio::sync::Mutex::default(),
             updates: Arc::default(),
             update_permits: Arc::new(Semaphore::new(1 + MAX_WAITING_UPDATES)),
         }
     }
 
-    /// Returns an active browser of an earlier process, which has been idle for some time.
+    /// Returns an active browser of another process, which has been idle for some time.
     pub(super) fn resumed(
         id: BrowserId,
         project: ProjectId,
@@ -73,9 +95,47 @@ impl BrowserHandle {
         }
     }
 
-    /// Returns whether the browser was used in the last `time`.
-    pub(super) fn was_used_in(&self, time: Duration) -> bool {
-        self.activity.idle_for().is_none_or(|idle| idle <= time)
+    /// Returns whether the browser was used here since that was last recorded. Unless it is the
+    /// first use, not before `interval` has passed since.
+    pub(super) fn has_unrecorded_use(&self, interval: Duration) -> bool {
+        let recorded = *self.use_recorded.lock();
+        let elapsed = recorded.at.elapsed();
+        let was_used = self.activity.idle_for().is_none_or(|idle| idle < elapsed);
+        was_used && (!recorded.has_any || elapsed >= interval)
+    }
+
+    /// Notes that the use of the browser until `at` is recorded.
+    pub(super) fn set_use_recorded(&self, at: Instant) {
+        *self.use_recorded.lock() = RecordedUse { at, has_any: true };
+    }
+
+    pub(super) fn idle_timeout(&self) -> Duration {
+        self.idle_timeout
+    }
+
+    /// Returns whether the browser has been idle for its idle timeout.
+    pub(super) fn is_idle(&self) -> bool {
+        let idle = self.activity.idle_for();
+        idle.is_some_and(|idle| idle >= self.idle_timeout)
+    }
+
+    /// Notes that the browser was last used some time ago, at another process.
+    pub(super) fn set_idle(&self, idle: Duration) {
+        let now = Instant::now();
+        let used_at = now.checked_sub(idle).unwrap_or(now);
+        self.activity.touch_at(used_at);
+        let mut recorded = self.use_recorded.lock();
+        recorded.at = recorded.at.max(used_at);
+    }
+
+    /// Returns how long the browser has been idle here.
+    pub(super) fn idle_for(&self) -> Duration {
+        self.activity.idle_for().unwrap_or_default()
+    }
+
+    /// Waits for other attempts to end the browser.
+    pub(super) async fn lock_end(&self) -> AsyncMutexGuard<'_, ()> {
+        self.ending.lock().await
     }
 
     /// Returns whether the browser goes on when this process ends.
@@ -122,6 +182,14 @@ impl BrowserHandle {
         )
     }
 
+    /// Returns why the browser ends, or has ended. `None` if it does not, or at another process.
+    pub(super) fn end_reason(&self) -> Option<EndReason> {
+        match *self.state() {
+            State::Deleting(reason) | State::Deleted(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
     /// Returns whether clients of `project` find the browser.
     pub(super) fn is_visible_to(&self, project: &ProjectId) -> bool {
         self.project == *project && self.is_visible()
@@ -152,7 +220,7 @@ impl BrowserHandle {
     }
 
     /// Applies an event. The caller must run the returned actions.
-    pub(super) fn apply(&self, event: Event) -> Result<&'static [Action], Rejected> {
+    pub(super) fn apply(&self, event: Event) -> Result<Actions, Rejected> {
         let mut state = self.state();
         let actions = Self::apply_to(&mut state, event)?;
         if event == Event::Published {
@@ -164,17 +232,16 @@ impl BrowserHandle {
 
     /// Applies an event if the browser has been idle for its idle timeout and the state allows it.
     /// The caller must run the returned actions.
-    pub(super) fn apply_if_idle(&self, event: Event) -> Option<&'static [Action]> {
+    pub(super) fn apply_if_idle(&self, event: Event) -> Option<Actions> {
         let mut state = self.state();
-        let idle = self.activity.idle_for();
-        if idle.is_some_and(|idle| idle >= self.idle_timeout) {
+        if self.is_idle() {
             Self::apply_to(&mut state, event).ok()
         } else {
             None
         }
     }
 
-    fn apply_to(state: &mut State, event: Event) -> Result<&'static [Action], Rejected> {
+    fn apply_to(state: &mut State, event: Event) -> Result<Actions, Rejected> {
         let (next, actions) = state.apply(event)?;
         *state = next;
         Ok(actions)
@@ -187,7 +254,7 @@ impl BrowserHandle {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::SocketAddr, time::Instant};
+    use std::net::SocketAddr;
 
     use super::*;
     use crate::{
@@ -195,18 +262,47 @@ mod tests {
         control::fleet::{AgentAccess, AgentClient, Host},
     };
 
-    #[test]
-    fn idle_time_starts_when_clients_find_the_browser() {
+    fn browser() -> BrowserHandle {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let (access, client) = (AgentAccess::Token("".into()), AgentClient::default());
         let (host, _controller) = Host::new(HostId::generate(), address, access, client);
         let lease = Lease::new(Arc::new(host), 1, true, Viewport::default());
         let (id, project) = (BrowserId::generate(), ProjectId::generate());
-        let browser = BrowserHandle::new(id, project, lease, Duration::from_secs(10));
+        BrowserHandle::new(id, project, lease, Duration::from_secs(10))
+    }
+
+    #[test]
+    fn idle_time_starts_when_clients_find_the_browser() {
+        let browser = browser();
         browser.apply(Event::Ready).unwrap();
         let before = Instant::now();
         browser.apply(Event::Published).unwrap();
         let idle = browser.activity().idle_for().unwrap();
         assert!(idle <= before.elapsed(), "{idle:?}");
+    }
+
+    #[test]
+    fn use_is_recorded_at_once_and_then_at_intervals() {
+        let browser = browser();
+        let interval = Duration::from_secs(3600);
+        assert!(!browser.has_unrecorded_use(Duration::ZERO));
+        browser.activity().touch();
+        assert!(browser.has_unrecorded_use(interval));
+        browser.set_use_recorded(Instant::now());
+        assert!(!browser.has_unrecorded_use(Duration::ZERO));
+        let in_use = browser.activity().begin();
+        assert!(!browser.has_unrecorded_use(interval));
+        assert!(browser.has_unrecorded_use(Duration::ZERO));
+        drop(in_use);
+    }
+
+    #[test]
+    fn use_at_another_process_is_none_here() {
+        let browser = browser();
+        browser.set_idle(Duration::ZERO);
+        assert!(!browser.has_unrecorded_use(Duration::ZERO));
+        // A use before the last known one changes nothing.
+        browser.set_idle(Duration::from_secs(60));
+        assert!(!browser.is_idle());
     }
 }

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 
 use super::{
     BrowserError, Browsers,
+    ending::begin,
     handle::BrowserHandle,
     state::{Action, EndReason, Event},
 };
@@ -27,7 +28,7 @@ impl Browsers {
         let browser = self.use_active(project, id_or_name).await?;
         let this = self.clone();
         let task = self.inner.shutdown.spawn(inherit(async move {
-            this.apply(&browser, Event::End(EndReason::Deleted)).await
+            this.end(&browser, EndReason::Deleted).await
         }));
         task.await?
     }
@@ -42,6 +43,9 @@ impl Browsers {
     /// Ends the browsers of a project that is archived, and returns when their hosts are stopped. A
     /// browser that is being created finds out by itself.
     pub async fn end_of_project(&self, project: &ProjectId) {
+        if self.is_shared() {
+            self.attach_project(project).await;
+        }
         let is_of_project = |browser: &BrowserHandle| browser.project() == project;
         self.end_each(EndReason::Deleted, is_of_project).await;
     }
@@ -50,7 +54,7 @@ impl Browsers {
         let active: Vec<Arc<BrowserHandle>> = self.active().values().cloned().collect();
         let selected = active.iter().filter(|browser| selects(browser));
         let ending = selected.map(|browser| async move {
-            if let Err(error) = self.apply(browser, Event::End(reason)).await {
+            if let Err(error) = self.end(browser, reason).await {
                 tracing::error!(browser = %browser.id(), %error, "cannot end browser");
             }
         });
@@ -64,32 +68,23 @@ impl Browsers {
         browser: &Arc<BrowserHandle>,
         event: Event,
     ) -> Result<(), BrowserError> {
-        let actions = browser.apply(event).map_err(|rejected| {
-            tracing::debug!(browser = %browser.id(), %rejected);
-            BrowserError::NotFound
-        })?;
+        let actions = begin(browser, event)?;
         self.run_actions(browser, actions).await;
         Ok(())
     }
 
-    async fn run_actions(&self, browser: &Arc<BrowserHandle>, actions: &[Action]) {
+    pub(super) async fn run_actions(&self, browser: &Arc<BrowserHandle>, actions: &[Action]) {
         let mut pending: VecDeque<Action> = actions.iter().copied().collect();
         while let Some(action) = pending.pop_front() {
             match action {
                 Action::MakeVisible => self.make_visible(browser),
-                Action::Withdraw(reason) => {
-                    self.active().remove(browser.id());
-                    self.update_gauge();
-                    browser.ended().cancel();
-                    tracing::info!(browser = %browser.id(), ?reason, "browser ended");
-                    self.record_end(browser.id().clone(), action).await;
-                }
+                Action::Hide => self.hide(browser),
                 Action::SaveReplays => self.save_replays(browser).await,
                 Action::ReleaseHost => {
                     self.release_host(browser).await;
                     pending.extend(browser.apply(Event::HostReleased).unwrap_or_default());
                 }
-                Action::CloseRow(_) | Action::DeleteRow => {
+                Action::Withdraw(_) | Action::CloseRow(_) | Action::DeleteRow => {
                     self.record_end(browser.id().clone(), action).await;
                 }
             }
@@ -105,6 +100,19 @@ impl Browsers {
         let left_recordings = hosts.release(browser.lease(), browser.id(), reuse).await;
         if left_recordings {
             self.take_over_replays(browser).await;
+        }
+    }
+
+    fn hide(&self, browser: &BrowserHandle) {
+        self.active().remove(browser.id());
+        self.update_gauge();
+        browser.ended().cancel();
+        match browser.end_reason() {
+            Some(reason) => tracing::info!(browser = %browser.id(), ?reason, "browser ended"),
+            None => {
+                self.inner.hosts.forget(browser.lease(), browser.id());
+                tracing::debug!(browser = %browser.id(), "another process has ended a browser");
+            }
         }
     }
 
@@ -124,17 +132,12 @@ impl Browsers {
     fn watch(self, browser: Arc<BrowserHandle>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             while browser.is_visible() {
-                let actions = tokio::select! {
-                    // A request may have arrived just now, so idleness is checked again under
-                    // the lock of the state.
-                    () = browser.wait_idle() => browser.apply_if_idle(Event::End(EndReason::Idle)),
-                    () = browser.lease().host().wait_gone() => {
-                        browser.apply(Event::End(EndReason::Gone)).ok()
-                    }
+                tokio::select! {
+                    () = browser.wait_idle() => self.end_if_idle(&browser).await,
+                    () = browser.lease().host().wait_gone() => self.end_lost(&browser).await,
+                    // Another process has ended it.
+                    () = browser.ended().cancelled() => return,
                     () = self.inner.shutdown.requested() => return,
-                };
-                if let Some(actions) = actions {
-                    self.run_actions(&browser, actions).await;
                 }
             }
         })
@@ -170,7 +173,9 @@ impl Browsers {
             }
             Action::CloseRow(reason) => store.close_browser(id, reason, Utc::now()).await,
             Action::DeleteRow => store.delete_creating_browser(id).await,
-            Action::MakeVisible | Action::SaveReplays | Action::ReleaseHost => Ok(()),
+            Action::MakeVisible | Action::Hide | Action::SaveReplays | Action::ReleaseHost => {
+                Ok(())
+            }
         }
     }
 }

@@ -5,7 +5,9 @@
 //! - [`create`]: leases a host, waits until Chromium responds and publishes the browser.
 //! - [`lifecycle`]: applies events and runs the actions that follow; ends idle and lost browsers.
 //! - [`update`]: changes an active browser and its row.
-//! - [`resume`]: continues the browsers of an earlier process.
+//! - [`ending`]: ends browsers of which other control processes may know, too.
+//! - [`attach`]: continues browsers that this process did not create; finishes what others left.
+//! - [`usage`]: records which browsers are in use.
 //! - [`replays`]: fetches recordings from the agent of an active browser.
 //!
 //! The database holds what clients may list, and what another process needs to continue browsers on
@@ -39,7 +41,8 @@ use super::{
     keyed_mutex::KeyedMutex,
     replays::Replays,
     store::{
-        BrowserRow, CreateBrowserError, Listing, StateFilter, Store, StoreError, UniqueConstraint,
+        BrowserRow, CreateBrowserError, Fleet, Listing, StateFilter, Store, StoreError,
+        UniqueConstraint,
     },
 };
 use crate::{
@@ -50,13 +53,15 @@ use crate::{
     shutdown::Shutdown,
 };
 
+mod attach;
 mod create;
+mod ending;
 mod handle;
 mod lifecycle;
 mod replays;
-mod resume;
 pub mod state;
 mod update;
+mod usage;
 
 use handle::BrowserHandle;
 pub use replays::KnownBrowser;
@@ -187,6 +192,10 @@ struct Inner {
     shutdown: Shutdown,
     /// The active browsers.
     active: Mutex<HashMap<BrowserId, Arc<BrowserHandle>>>,
+    /// Serializes the attempts to make the handle of a browser.
+    attach_locks: KeyedMutex<BrowserId>,
+    /// Notified when a browser is used again of which no use was recorded for a while.
+    used: Notify,
     /// Serializes creations with the same project and idempotency key.
     creation_locks: KeyedMutex<(ProjectId, String)>,
 }
@@ -200,6 +209,8 @@ impl Browsers {
                 replays,
                 shutdown,
                 active: Mutex::default(),
+                attach_locks: KeyedMutex::default(),
+                used: Notify::new(),
                 creation_locks: KeyedMutex::default(),
             }),
         }
@@ -228,8 +239,10 @@ impl Browsers {
         };
         let row = found.filter(|row| self.is_current(row));
         let row = row.ok_or(BrowserError::NotFound)?;
-        if let Some(browser) = self.active().get(&row.id) {
-            browser.touch();
+        if row.state == state::State::Active
+            && let Some(browser) = self.known(&row.id).await?
+        {
+            self.touch(&browser);
         }
         Ok(row)
     }
@@ -276,10 +289,32 @@ impl Browsers {
         id_or_name: &str,
     ) -> Result<Arc<BrowserHandle>, BrowserError> {
         let browser = self.find_active(project, id_or_name).await?;
-        browser
-            .touch()
+        self.touch(&browser)
             .then_some(browser)
             .ok_or(BrowserError::NotFound)
+    }
+
+    /// Restarts the idle time. Returns false if clients no longer find the browser.
+    fn touch(&self, browser: &BrowserHandle) -> bool {
+        let is_visible = browser.touch();
+        if browser.survives_control() && browser.has_unrecorded_use(usage::INTERVAL) {
+            self.inner.used.notify_one();
+        }
+        is_visible
+    }
+
+    /// Returns the handle of an active browser. Attaches one that another process has created.
+    async fn known(&self, id: &BrowserId) -> Result<Option<Arc<BrowserHandle>>, StoreError> {
+        let known = self.active().get(id).cloned();
+        match known {
+            None if self.is_shared() => self.attach(id).await,
+            known => Ok(known),
+        }
+    }
+
+    /// Returns whether other processes may have created browsers, so that rows are the only truth.
+    fn is_shared(&self) -> bool {
+        self.inner.hosts.fleet() == Fleet::Registered
     }
 
     /// Finds an active browser without counting this as activity. It may end at any time.
@@ -296,7 +331,7 @@ impl Browsers {
                 found.ok_or(BrowserError::NotFound)?
             }
         };
-        let browser = self.active().get(&id).cloned();
+        let browser = self.known(&id).await?;
         browser
             .filter(|browser| browser.is_visible_to(project))
             .ok_or(BrowserError::NotFound)
@@ -312,16 +347,15 @@ impl Browsers {
     }
 
     /// Returns whether the browser is active. This does not count as activity.
-    pub fn is_active(&self, project: &ProjectId, id: &BrowserId) -> bool {
-        let active = self.active();
-        let browser = active.get(id);
-        browser.is_some_and(|browser| browser.is_visible_to(project))
+    pub async fn is_active(&self, project: &ProjectId, id: &BrowserId) -> Result<bool, StoreError> {
+        let browser = self.known(id).await?;
+        Ok(browser.is_some_and(|browser| browser.is_visible_to(project)))
     }
 
     /// Returns whether a row is up to date. A row that says a browser is active although it is not
     /// is about to be updated.
     fn is_current(&self, row: &BrowserRow) -> bool {
-        row.state != state::State::Active || self.active().contains_key(&row.id)
+        row.state != state::State::Active || self.is_shared() || self.active().contains_key(&row.id)
     }
 
     fn update_gauge(&self) {

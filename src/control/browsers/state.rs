@@ -7,6 +7,9 @@
 //!     Abandoned           │
 //!     └───────────────────┴──▶ Discarded (the row is deleted: no client has seen the browser)
 //! ```
+//!
+//! Several control processes may know an active browser. The row decides which of them ends it, and
+//! the others forget it.
 
 /// The state of a browser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub enum State {
     Deleted(EndReason),
     /// The browser did not start. The row is deleted, too.
     Discarded,
+    /// Another process has ended the browser.
+    Detached,
 }
 
 /// Why a browser ended.
@@ -51,6 +56,10 @@ pub enum Event {
     Abandoned,
     /// The browser ends for a reason.
     End(EndReason),
+    /// The browser ends, and this process has recorded why.
+    Withdrawn(EndReason),
+    /// Another process ends, or has ended, the browser.
+    EndedElsewhere,
     /// The host has ended the session and removed its data.
     HostReleased,
 }
@@ -60,7 +69,9 @@ pub enum Event {
 pub enum Action {
     /// Let clients find the browser.
     MakeVisible,
-    /// Hide the browser from clients and record why it ended.
+    /// Hide the browser from clients.
+    Hide,
+    /// Record why the browser ended.
     Withdraw(EndReason),
     /// Fetch the agent's recordings, within a time limit.
     SaveReplays,
@@ -72,6 +83,9 @@ pub enum Action {
     DeleteRow,
 }
 
+/// The actions that follow from an event, in their order.
+pub type Actions = &'static [Action];
+
 /// An event that is impossible in the current state. The state has not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("event {event:?} is impossible in state {state:?}")]
@@ -82,8 +96,8 @@ pub struct Rejected {
 
 impl State {
     /// Returns the state after `event` and the actions that follow.
-    pub fn apply(self, event: Event) -> Result<(State, &'static [Action]), Rejected> {
-        use Action::{CloseRow, DeleteRow, MakeVisible, ReleaseHost, SaveReplays, Withdraw};
+    pub fn apply(self, event: Event) -> Result<(State, Actions), Rejected> {
+        use Action::{CloseRow, DeleteRow, Hide, MakeVisible, ReleaseHost, SaveReplays, Withdraw};
         use EndReason::{Deleted, Gone, Idle};
         Ok(match (self, event) {
             (State::Creating, Event::Ready) => (State::Publishing, &[]),
@@ -97,12 +111,20 @@ impl State {
             (State::Active, Event::End(reason)) => (
                 State::Deleting(reason),
                 match reason {
-                    Deleted => &[Withdraw(Deleted), SaveReplays, ReleaseHost],
-                    Idle => &[Withdraw(Idle), SaveReplays, ReleaseHost],
+                    Deleted => &[Hide, Withdraw(Deleted), SaveReplays, ReleaseHost],
+                    Idle => &[Hide, Withdraw(Idle), SaveReplays, ReleaseHost],
                     // There is no agent to fetch from, or no time.
-                    Gone => &[Withdraw(Gone), ReleaseHost],
+                    Gone => &[Hide, Withdraw(Gone), ReleaseHost],
                 },
             ),
+            (State::Active, Event::Withdrawn(reason)) => (
+                State::Deleting(reason),
+                match reason {
+                    Deleted | Idle => &[Hide, SaveReplays, ReleaseHost],
+                    Gone => &[Hide, ReleaseHost],
+                },
+            ),
+            (State::Active, Event::EndedElsewhere) => (State::Detached, &[Hide]),
             (State::Deleting(reason), Event::HostReleased) => (
                 State::Deleted(reason),
                 match reason {
@@ -123,7 +145,10 @@ impl State {
 
     /// Returns whether no event changes the state any more.
     pub fn is_final(self) -> bool {
-        matches!(self, State::Deleted(_) | State::Discarded)
+        matches!(
+            self,
+            State::Deleted(_) | State::Discarded | State::Detached
+        )
     }
 }
 
@@ -143,6 +168,10 @@ mod tests {
             Just(Event::End(EndReason::Deleted)),
             Just(Event::End(EndReason::Idle)),
             Just(Event::End(EndReason::Gone)),
+            Just(Event::Withdrawn(EndReason::Deleted)),
+            Just(Event::Withdrawn(EndReason::Idle)),
+            Just(Event::Withdrawn(EndReason::Gone)),
+            Just(Event::EndedElsewhere),
             Just(Event::HostReleased),
         ]
     }
@@ -160,6 +189,7 @@ mod tests {
         assert_eq!(
             actions,
             &[
+                Action::Hide,
                 Action::Withdraw(EndReason::Deleted),
                 Action::SaveReplays,
                 Action::ReleaseHost
@@ -171,6 +201,13 @@ mod tests {
             (state, actions),
             (State::Deleted(EndReason::Deleted), &[close][..])
         );
+    }
+
+    #[test]
+    fn browser_that_another_process_ends_is_only_hidden() {
+        let (state, actions) = State::Active.apply(Event::EndedElsewhere).unwrap();
+        assert_eq!((state, actions), (State::Detached, &[Action::Hide][..]));
+        assert!(state.is_final() && !state.is_visible());
     }
 
     #[test]
@@ -191,15 +228,16 @@ mod tests {
         #[test]
         fn state_is_consistent_after_every_sequence_of_events(events in proptest::collection::vec(event(), 0..40)) {
             let mut state = State::Creating;
-            let (mut published, mut withdrawn, mut stops) = (0, 0, 0);
+            let (mut published, mut hidden, mut withdrawn, mut stops) = (0, 0, 0, 0);
             for event in events {
                 let before = state;
                 match state.apply(event) {
                     Ok((after, actions)) => {
-                        prop_assert!(!matches!(before, State::Deleted(_)));
+                        prop_assert!(!matches!(before, State::Deleted(_) | State::Detached));
                         for action in actions {
                             match action {
                                 Action::MakeVisible => published += 1,
+                                Action::Hide => hidden += 1,
                                 Action::Withdraw(_) => withdrawn += 1,
                                 Action::SaveReplays => prop_assert_eq!(stops, 0),
                                 Action::ReleaseHost => stops += 1,
@@ -216,8 +254,8 @@ mod tests {
                     }
                     Err(rejected) => prop_assert_eq!(rejected, Rejected { state: before, event }),
                 }
-                prop_assert_eq!(state.is_visible(), published == 1 && withdrawn == 0);
-                prop_assert!(published <= 1 && withdrawn <= published && stops <= 1);
+                prop_assert_eq!(state.is_visible(), published == 1 && hidden == 0);
+                prop_assert!(published <= 1 && hidden <= published && withdrawn <= hidden && stops <= 1);
                 prop_assert_eq!(stops == 1, matches!(state, State::Deleting(_) | State::Deleted(_) | State::Discarded));
             }
         }

@@ -6,8 +6,8 @@
 //! - [`reconciler`]: the task that makes registered hosts what their rows say.
 //!
 //! The row of a host has its state, and changes by a compare-and-set. Local hosts end with this
-//! process, so that their rows are deleted at its start. Registered hosts do not, and whatever an
-//! earlier process was about to do with them follows from their rows.
+//! process, so that their rows are deleted at its start. Registered hosts do not: several processes
+//! use them, and whatever one was about to do with them when it died follows from their rows.
 //!
 //! ```text
 //! lease:    claim a ready host of the mode ──▶ it responds ──▶ session
@@ -116,6 +116,16 @@ impl Hosts {
                 changed: Notify::new(),
             }),
         }
+    }
+
+    /// Returns the fleet that new sessions get their hosts from.
+    pub fn fleet(&self) -> Fleet {
+        self.inner.fleet
+    }
+
+    /// Wakes the sessions that wait for a host, because another process has changed one.
+    pub fn notice_change(&self) {
+        self.inner.changed.notify_waiters();
     }
 
     /// Returns the number of hosts that sessions can have at once.

@@ -13,8 +13,9 @@
 //! retiring ─────────────────────────────▶ end the session at the agent
 //! ```
 //!
-//! Several passes at once do no harm: the end of a session names its generation and may be
-//! repeated, and a row changes by a compare-and-set.
+//! Each process passes over all rows, but ends sessions only at the hosts that it has changed last.
+//! The one that leads does so, too, at the hosts of processes that have died. Two that do so do no
+//! harm, because the end of a session names its generation and may be repeated.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -35,7 +36,8 @@ use crate::{
     api::ids::{BrowserId, HostId},
     control::{
         fleet::{AgentError, Host, HostError, ReplayClient},
-        store::{Fleet, HostRow, StoreError},
+        processes::Leadership,
+        store::{ControlProcessId, Fleet, HostRow, StoreError},
     },
 };
 
@@ -72,14 +74,14 @@ enum EndError {
 
 impl Hosts {
     /// Runs until shutdown.
-    pub async fn reconcile(self) {
+    pub async fn reconcile(self, leadership: Leadership) {
         let Inner {
             registered,
             shutdown,
             ..
         } = &*self.inner;
         loop {
-            if let Err(error) = self.pass().await {
+            if let Err(error) = self.pass(leadership.leads()).await {
                 tracing::error!(%error, "cannot reconcile registered hosts");
             }
             tokio::select! {
@@ -90,7 +92,7 @@ impl Hosts {
         }
     }
 
-    async fn pass(&self) -> Result<(), StoreError> {
+    async fn pass(&self, leads: bool) -> Result<(), StoreError> {
         let Inner { store, handles, .. } = &*self.inner;
         // Before the rows, which are at least as new then.
         let sessions = handles.sessions();
@@ -102,16 +104,39 @@ impl Hosts {
         for row in &rows {
             handles.update(row);
         }
-        let before = Utc::now() - RELEASE_GRACE_PERIOD;
-        self.release_abandoned(before).await?;
+        if leads {
+            let before = Utc::now() - RELEASE_GRACE_PERIOD;
+            self.release_abandoned(before).await?;
+        }
         let is_retiring = |row: &&HostRow| row.life.state == State::Retiring;
         let retiring: HashSet<&HostId> =
             rows.iter().filter(is_retiring).map(|row| &row.id).collect();
         handles.retain_retired(&retiring);
-        for row in &rows {
-            if is_ending(row.life.state) {
+        let mut live = None;
+        for row in rows.iter().filter(|row| is_ending(row.life.state)) {
+            if row.process == store.process() {
                 self.begin_settling(row);
+            } else if leads {
+                let live = match &mut live {
+                    Some(live) => live,
+                    None => live.insert(store.live_processes().await?),
+                };
+                self.adopt(row, live).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Ends the session of a host whose process has died.
+    async fn adopt(
+        &self,
+        row: &HostRow,
+        live: &HashSet<ControlProcessId>,
+    ) -> Result<(), StoreError> {
+        let is_dead = row.process.is_none_or(|process| !live.contains(&process));
+        if is_dead && self.inner.store.adopt_host(row).await? {
+            tracing::info!(host = %row.id, "continues what a process that died did at a host");
+            self.begin_settling(row);
         }
         Ok(())
     }
@@ -127,7 +152,7 @@ impl Hosts {
                 Some(session) => {
                     let has_lost = life.is_none_or(|life| life.session.as_ref() != Some(&session));
                     if has_lost && handles.end_lost(&id, &session) {
-                        tracing::warn!(host = %id, %session, "a host has lost its session");
+                        tracing::debug!(host = %id, %session, "a host has another session now");
                     }
                 }
                 None if life.is_none_or(|life| !is_ending(life.state)) => handles.close_unused(&id),
@@ -136,8 +161,7 @@ impl Hosts {
         }
     }
 
-    /// Releases the registered hosts of all browsers that have ended. Must run before the first
-    /// request.
+    /// Releases the registered hosts of all browsers that have ended.
     pub async fn release_ended(&self) -> Result<(), StoreError> {
         self.release_abandoned(Utc::now() + TimeDelta::seconds(1))
             .await
@@ -148,16 +172,34 @@ impl Hosts {
     async fn release_abandoned(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
         let store = &self.inner.store;
         for (id, session) in store.abandoned_hosts(before).await? {
-            match self.apply(&id, Event::Release(session)).await {
-                Ok(_) => {
-                    tracing::info!(host = %id, "released the host of a browser that has ended")
-                }
-                Err(ApplyError::Store(error)) => return Err(error),
-                // Its process has done so.
-                Err(ApplyError::Impossible(_) | ApplyError::Unknown) => {}
-            }
+            self.release_abandoned_host(&id, session).await?;
         }
         Ok(())
+    }
+
+    /// Releases the registered host of a browser that a dead process was creating or ending.
+    pub async fn release_of(&self, session: &BrowserId) -> Result<(), StoreError> {
+        match self.inner.store.find_host_of(session).await? {
+            Some(id) => self.release_abandoned_host(&id, session.clone()).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn release_abandoned_host(
+        &self,
+        id: &HostId,
+        session: BrowserId,
+    ) -> Result<(), StoreError> {
+        match self.apply(id, Event::Release(session)).await {
+            Ok(_) => {
+                tracing::info!(host = %id, "released the host of a browser that has ended");
+                self.inner.registered.changed().notify_one();
+                Ok(())
+            }
+            Err(ApplyError::Store(error)) => Err(error),
+            // Its process has done so.
+            Err(ApplyError::Impossible(_) | ApplyError::Unknown) => Ok(()),
+        }
     }
 
     /// Ends the session of a recycling or retiring host in the background.

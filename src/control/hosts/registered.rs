@@ -149,6 +149,12 @@ impl HostHandles {
         })
     }
 
+    /// Forgets a session that another process has ended.
+    pub(super) fn forget(&self, id: &HostId, session: &BrowserId) {
+        self.forget_session(id, session);
+        self.close_unused(id);
+    }
+
     /// Removes the handle of a host that this process does not use any more.
     pub(super) fn close_unused(&self, id: &HostId) {
         let mut handles = self.handles.lock();
@@ -303,7 +309,12 @@ impl Hosts {
         }
     }
 
-    /// Continues the session of an earlier process at this generation of a registered host. Returns
+    /// Forgets a session that another process has ended.
+    pub fn forget(&self, lease: &Lease, session: &BrowserId) {
+        self.inner.handles.forget(lease.host().id(), session);
+    }
+
+    /// Continues the session of another process at this generation of a registered host. Returns
     /// `None` if the host has lost it.
     pub async fn resume(
         &self,

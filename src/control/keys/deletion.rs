@@ -60,7 +60,7 @@ impl ApiKeys {
 
     /// Denies a key from now on, and repeats its deletion unless that is being done already.
     fn deny(&self, id: KeyId, public_part: String, error: &StoreError) {
-        self.cache.clear();
+        self.forget_cached();
         if self.denied.lock().insert(public_part.clone()) {
             tracing::error!(key = %id, %error, "cannot delete an API key; retrying");
             self.shutdown
@@ -74,7 +74,7 @@ impl ApiKeys {
             match self.store.delete_api_key(&id, Utc::now()).await {
                 Ok(()) => {
                     tracing::info!(key = %id, "API key deleted");
-                    self.cache.clear();
+                    self.access_changed();
                     self.denied.lock().remove(&public_part);
                     return;
                 }

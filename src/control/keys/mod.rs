@@ -20,8 +20,8 @@ use super::{
     access_cache::{AccessCache, Generation},
     secret_token::{self, TokenFormat},
     store::{
-        ApiKeyRecord, ApiKeyRow, Authorized, CallerKey, KeyCreator, KeyListing, NewApiKey, Store,
-        StoreError,
+        ApiKeyRecord, ApiKeyRow, Authorized, CallerKey, Hint, KeyCreator, KeyListing, NewApiKey,
+        Store, StoreError,
     },
 };
 use crate::{
@@ -265,7 +265,7 @@ impl ApiKeys {
             .rename_api_key_for(&caller_key, id, name, Utc::now());
         let renamed = renamed.await?.done()?;
         // Requests note the name of their key as that of the creator of further keys.
-        self.cache.clear();
+        self.access_changed();
         match renamed {
             true => self.get(scope, id).await,
             false => Err(KeyError::NotFound),
@@ -278,6 +278,17 @@ impl ApiKeys {
         self.cache.insert(public_part, key, generation);
     }
 
+    /// Forgets the keys that are cached, because one may have changed.
+    pub fn forget_cached(&self) {
+        self.cache.clear();
+    }
+
+    /// Forgets the keys that are cached, here and at other processes.
+    fn access_changed(&self) {
+        self.forget_cached();
+        self.store.hint(Hint::Access);
+    }
+
     /// Runs a change that invalidates keys, then clears the cache. Runs in a task, so that a client
     /// that disconnects cannot prevent the second step.
     async fn revoke<T: Send + 'static>(
@@ -287,7 +298,7 @@ impl ApiKeys {
         let this = self.clone();
         let revoking = tokio::spawn(async move {
             let outcome = change.await;
-            this.cache.clear();
+            this.access_changed();
             outcome
         });
         Ok(revoking.await??)

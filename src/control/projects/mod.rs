@@ -14,7 +14,7 @@ use super::{
     access_cache::AccessCache,
     browsers::Browsers,
     store::{
-        ProjectChange, ProjectListing, ProjectOutcome, ProjectRow, Store, StoreError,
+        Hint, ProjectChange, ProjectListing, ProjectOutcome, ProjectRow, Store, StoreError,
         UniqueConstraint,
     },
 };
@@ -213,13 +213,10 @@ impl Projects {
         let this = self.clone();
         let task = self.inner.shutdown.spawn(inherit(async move {
             let Inner {
-                store,
-                browsers,
-                cache,
-                ..
+                store, browsers, ..
             } = &*this.inner;
             let changed = store.change_project(&row.id, &change, Utc::now()).await;
-            cache.clear();
+            this.access_changed();
             let row = changed?.done()?;
             if row.status == ProjectStatus::Archived {
                 browsers.end_of_project(&row.id).await;
@@ -247,6 +244,17 @@ impl Projects {
         }
     }
 
+    /// Forgets the projects that are cached, because one may have changed.
+    pub fn forget_cached(&self) {
+        self.inner.cache.clear();
+    }
+
+    /// Forgets the projects that are cached, here and at other processes.
+    fn access_changed(&self) {
+        self.forget_cached();
+        self.inner.store.hint(Hint::Access);
+    }
+
     /// Deletes a project that has no active browsers. Its keys stop working.
     pub async fn delete(
         &self,
@@ -257,9 +265,9 @@ impl Projects {
         scope.check_all()?;
         let this = self.clone();
         let task = self.inner.shutdown.spawn(inherit(async move {
-            let Inner { store, cache, .. } = &*this.inner;
+            let store = &this.inner.store;
             let deleted = store.delete_project(&row.id, Utc::now()).await;
-            cache.clear();
+            this.access_changed();
             deleted?.done()
         }));
         task.await?

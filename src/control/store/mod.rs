@@ -2,6 +2,8 @@
 //!
 //! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`registered_hosts`],
 //!   [`join_tokens`], [`replays`], [`audit_logs`], [`purge_clock`]: the queries on each table.
+//! - [`processes`]: the control processes that serve from the database; [`hints`]: what they tell
+//!   each other.
 //! - [`search`]: conditions that search for a text.
 //! - [`entity`]: the tables as sea-orm entities.
 //! - [`migration`]: the history of the schema.
@@ -16,6 +18,7 @@
 use std::{path::Path, sync::Arc};
 
 use chrono::{DateTime, TimeZone, Utc};
+use hints::HintSender;
 use sea_orm::{DatabaseConnection, EntityTrait};
 
 mod api_keys;
@@ -29,12 +32,14 @@ mod constraints;
 )]
 mod entity;
 mod error;
+mod hints;
 mod hosts;
 mod join_tokens;
 mod limits;
 mod migration;
 mod open_error;
 mod postgres;
+mod processes;
 mod projects;
 mod purge_clock;
 mod registered_hosts;
@@ -51,17 +56,19 @@ pub use api_keys::{
     KeyStatusFilter, NewApiKey,
 };
 pub use browsers::{
-    BrowserRow, Change, CreateBrowserError, Creation, Listing, NewBrowserRow, StateFilter,
-    UnfinishedBrowser,
+    ActiveBrowser, BrowserRow, Change, CreateBrowserError, Creation, Listing, NewBrowserRow,
+    StateFilter,
 };
 pub use check::DatabaseReport;
 pub use constraints::UniqueConstraint;
 pub use error::StoreError;
+pub use hints::{Hint, Notice};
 pub use hosts::{Fleet, HostMode, HostRow};
 pub use join_tokens::{JoinTokenRow, NewJoinToken};
 pub use limits::{OrganizationRow, ProjectLimitsRow};
 pub use open_error::{OpenError, OpenFailure};
-pub use postgres::{Displaced, PostgresConfig, ProcessLocation, ProcessLock, UrlError};
+pub use postgres::{Displaced, HintChannel, PostgresConfig, ProcessLock, UrlError};
+pub use processes::{ControlProcessId, NewProcess, ProcessRow};
 pub use projects::{ProjectChange, ProjectListing, ProjectOutcome, ProjectRow};
 pub use purge_clock::PurgeClock;
 pub use registered_hosts::{HostMachine, NewRegisteredHost, RegisteredHostRow};
@@ -73,6 +80,10 @@ pub struct Store {
     db: DatabaseConnection,
     /// Names the database in messages.
     name: Arc<str>,
+    /// The number of this process, once it has one.
+    process: Option<ControlProcessId>,
+    /// Reaches the other processes, if there may be any.
+    hints: Option<HintSender>,
 }
 
 impl Store {
@@ -123,20 +134,47 @@ impl Store {
         match opened {
             Ok((db, applied)) => {
                 let name = name.into();
-                Ok((Store { db, name }, applied))
+                let store = Store {
+                    db,
+                    name,
+                    process: None,
+                    hints: None,
+                };
+                Ok((store, applied))
             }
             Err(failure) => Err(failure.of(name)),
         }
     }
 
-    /// Makes this process the only control process of a PostgreSQL database.
-    pub async fn lock_process(
+    /// Makes this process one that serves from a PostgreSQL database. Returns the store that it
+    /// uses from now on.
+    pub async fn join_processes(
         &self,
         config: &PostgresConfig,
-        location: ProcessLocation,
-    ) -> Result<ProcessLock, OpenError> {
-        let lock = ProcessLock::acquire(config.clone(), self.db.clone(), location, Utc::now());
-        lock.await.map_err(|failure| failure.of(&self.name))
+        process: NewProcess,
+    ) -> Result<(Store, ProcessLock, HintChannel), OpenError> {
+        let lock = ProcessLock::acquire(config.clone(), self, process, Utc::now());
+        let lock = lock.await.map_err(|failure| failure.of(&self.name))?;
+        let (hints, channel) = HintChannel::new(config.clone(), self.db.clone());
+        let store = Store {
+            hints: Some(hints),
+            ..self.of_process(lock.id())
+        };
+        Ok((store, lock, channel))
+    }
+
+    /// Makes this process the one that serves from a SQLite database, whose lock the caller holds.
+    /// Returns the store that it uses from now on.
+    pub async fn begin_process(&self, process: NewProcess) -> Result<Store, StoreError> {
+        let id = self.add_process(process, Utc::now()).await?;
+        Ok(self.of_process(id))
+    }
+
+    fn of_process(&self, id: ControlProcessId) -> Store {
+        Store {
+            process: Some(id),
+            ..self.clone()
+        }
     }
 
     /// Returns the name of the database for messages. It has no password.

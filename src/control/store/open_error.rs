@@ -45,8 +45,18 @@ pub enum OpenFailure {
         "its browsers and replays belong to the state directory {0}; select that one, or a copy of it, with --state-dir"
     )]
     OtherStateDir(String),
+    #[error(
+        "the control process at {0} uses it with other settings; all need the same session secret, fleet authority and blob store"
+    )]
+    OtherSettings(String),
     #[error(transparent)]
     Store(StoreError),
+}
+
+impl From<StoreError> for OpenFailure {
+    fn from(error: StoreError) -> Self {
+        OpenFailure::Store(error)
+    }
 }
 
 impl OpenFailure {

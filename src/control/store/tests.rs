@@ -27,6 +27,8 @@ async fn with_one_connection(database: &TestDatabase) -> Store {
     Store {
         db: Database::connect(options).await.unwrap(),
         name: "test".into(),
+        process: None,
+        hints: None,
     }
 }
 

@@ -202,7 +202,7 @@ async fn check_exists(control: &Control, grant: &Grant) -> ApiResult<()> {
             control.replays.find(project, browser, id).await?;
         }
         Scope::Session | Scope::Live | Scope::LiveView => {
-            if !control.browsers.is_active(project, browser) {
+            if !control.browsers.is_active(project, browser).await? {
                 return Err(ApiError::gone("the browser has ended").code("session_ended"));
             }
         }

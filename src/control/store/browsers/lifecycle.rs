@@ -6,7 +6,8 @@ use chrono::{DateTime, Utc};
 use sea_orm::{
     ActiveModelTrait,
     ActiveValue::Set,
-    ColumnTrait, ConnectionTrait, DbErr, EntityTrait, QueryFilter, TransactionTrait, UpdateMany,
+    ColumnTrait, Condition, ConnectionTrait, DbErr, EntityTrait, QueryFilter, TransactionTrait,
+    UpdateMany,
     sea_query::{Expr, Func},
 };
 
@@ -19,7 +20,7 @@ use crate::{
     control::{
         browsers::state::EndReason,
         store::{
-            Store, StoreError, corrupt,
+            Hint, Store, StoreError, corrupt,
             entity::{browser, browser_tag},
             hosts::to_generation_column,
             limits::session_limit,
@@ -64,6 +65,7 @@ impl Store {
             host_id: None,
             host_generation: None,
             used_at: None,
+            process_id: self.process_column(),
         };
         let transaction = self.db.begin().await.map_err(StoreError::from)?;
         // Until the commit, the project is neither archived nor deleted, and gets no other browser.
@@ -86,12 +88,14 @@ impl Store {
         id: &BrowserId,
         host: &HostId,
         generation: u64,
+        now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
         let generation = to_generation_column(generation)?;
         let changed = browser::Entity::update_many()
             .col_expr(browser::Column::State, Expr::value(ACTIVE))
             .col_expr(browser::Column::HostId, Expr::value(host.as_str()))
             .col_expr(browser::Column::HostGeneration, Expr::value(generation))
+            .col_expr(browser::Column::UsedAt, Expr::value(to_millis(now)))
             .filter(browser::Column::Id.eq(id.to_string()))
             .filter(browser::Column::State.eq(CREATING))
             .exec(&self.db)
@@ -122,7 +126,30 @@ impl Store {
         reason: EndReason,
         now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
-        let changed = browser::Entity::update_many()
+        self.withdraw(self.withdrawing(id, reason, now), id).await
+    }
+
+    /// Does the same as [`Self::withdraw_browser`], unless the browser was used after `unused_since`.
+    pub async fn withdraw_unused_browser(
+        &self,
+        id: &BrowserId,
+        unused_since: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        let used_at = Condition::any()
+            .add(browser::Column::UsedAt.is_null())
+            .add(browser::Column::UsedAt.lte(to_millis(unused_since)));
+        let withdrawing = self.withdrawing(id, EndReason::Idle, now).filter(used_at);
+        self.withdraw(withdrawing, id).await
+    }
+
+    fn withdrawing(
+        &self,
+        id: &BrowserId,
+        reason: EndReason,
+        now: DateTime<Utc>,
+    ) -> UpdateMany<browser::Entity> {
+        browser::Entity::update_many()
             .col_expr(browser::Column::State, Expr::value(DELETING))
             .col_expr(
                 browser::Column::EndReason,
@@ -130,11 +157,24 @@ impl Store {
             )
             .col_expr(browser::Column::LiveName, Expr::value(None::<String>))
             .col_expr(browser::Column::DeletedAt, Expr::value(to_millis(now)))
+            .col_expr(
+                browser::Column::ProcessId,
+                Expr::value(self.process_column()),
+            )
             .filter(browser::Column::Id.eq(id.to_string()))
             .filter(browser::Column::State.eq(ACTIVE))
-            .exec(&self.db)
-            .await?;
-        Ok(changed.rows_affected > 0)
+    }
+
+    async fn withdraw(
+        &self,
+        withdrawing: UpdateMany<browser::Entity>,
+        id: &BrowserId,
+    ) -> Result<bool, StoreError> {
+        let is_withdrawn = withdrawing.exec(&self.db).await?.rows_affected > 0;
+        if is_withdrawn {
+            self.hint(Hint::Browser(id.clone()));
+        }
+        Ok(is_withdrawn)
     }
 
     /// Marks a browser as deleted, once its host is stopped. If [`Self::withdraw_browser`] has

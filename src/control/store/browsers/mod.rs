@@ -39,9 +39,9 @@ pub struct BrowserRow {
     pub deleted_at: Option<DateTime<Utc>>,
 }
 
-/// A browser that an earlier run left unfinished.
+/// A browser with its host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnfinishedBrowser {
+pub struct ActiveBrowser {
     pub row: BrowserRow,
     /// The host that the browser was published on, and its generation.
     pub host: Option<(HostId, u64)>,

@@ -1,6 +1,6 @@
 //! Reads the rows of browsers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
@@ -9,30 +9,70 @@ use sea_orm::{
 };
 
 use super::{
-    ACTIVE, BrowserRow, CREATING, DELETED, DELETING, Listing, StateFilter, UnfinishedBrowser,
+    ACTIVE, ActiveBrowser, BrowserRow, CREATING, DELETED, DELETING, Listing, StateFilter,
     to_browser_row,
 };
 use crate::{
     api::ids::{BrowserId, HostId, ProjectId},
-    control::store::{
-        Store, StoreError, corrupt,
-        entity::{browser, browser_tag},
-        from_millis,
-        hosts::to_generation_column,
-        search::contains,
-        to_millis,
+    control::{
+        browsers::state::State,
+        store::{
+            ControlProcessId, Store, StoreError, corrupt,
+            entity::{browser, browser_tag},
+            from_millis,
+            hosts::to_generation_column,
+            search::contains,
+            to_millis,
+        },
     },
 };
 
 impl Store {
-    /// Returns the browsers that an earlier run left unfinished, that is, not marked as deleted.
-    /// Their tags are not read.
-    pub async fn unfinished_browsers(&self) -> Result<Vec<UnfinishedBrowser>, StoreError> {
+    /// Returns the browsers that a process which is none of `live` was creating or ending.
+    pub async fn unfinished_browsers(
+        &self,
+        live: &HashSet<ControlProcessId>,
+    ) -> Result<Vec<(BrowserId, State)>, StoreError> {
+        let is_dead = Condition::any()
+            .add(browser::Column::ProcessId.is_null())
+            .add(browser::Column::ProcessId.is_not_in(live.iter().map(|id| id.0)));
         let rows = browser::Entity::find()
-            .filter(browser::Column::State.ne(DELETED))
+            .filter(browser::Column::State.is_in([CREATING, DELETING]))
+            .filter(is_dead)
             .all(&self.db)
             .await?;
-        rows.into_iter().map(to_unfinished).collect()
+        let rows = rows.into_iter().map(to_active);
+        rows.map(|row| row.map(|found| (found.row.id, found.row.state)))
+            .collect()
+    }
+
+    /// Returns the ids of the active browsers of all projects, or of one.
+    pub async fn active_browser_ids(
+        &self,
+        project: Option<&ProjectId>,
+    ) -> Result<Vec<BrowserId>, StoreError> {
+        let mut query = browser::Entity::find()
+            .select_only()
+            .column(browser::Column::Id)
+            .filter(browser::Column::State.eq(ACTIVE));
+        if let Some(project) = project {
+            query = query.filter(browser::Column::ProjectId.eq(project.as_str()));
+        }
+        let ids: Vec<String> = query.into_tuple().all(&self.db).await?;
+        let parse = |id: String| id.parse().map_err(|_| corrupt("browser id", id));
+        ids.into_iter().map(parse).collect()
+    }
+
+    /// Finds an active browser with its host. Its tags are not read.
+    pub async fn find_active_browser(
+        &self,
+        id: &BrowserId,
+    ) -> Result<Option<ActiveBrowser>, StoreError> {
+        let row = browser::Entity::find_by_id(id.to_string())
+            .filter(browser::Column::State.eq(ACTIVE))
+            .one(&self.db)
+            .await?;
+        row.map(to_active).transpose()
     }
 
     /// Returns the browser that has, or had, this generation of a host, with its project.
@@ -202,7 +242,7 @@ impl Store {
     }
 }
 
-fn to_unfinished(row: browser::Model) -> Result<UnfinishedBrowser, StoreError> {
+fn to_active(row: browser::Model) -> Result<ActiveBrowser, StoreError> {
     let host = row.host_id.as_ref().zip(row.host_generation);
     let host = host.map(|(id, generation)| -> Result<_, StoreError> {
         let generation = u64::try_from(generation);
@@ -211,7 +251,7 @@ fn to_unfinished(row: browser::Model) -> Result<UnfinishedBrowser, StoreError> {
             generation.map_err(|_| corrupt("generation", &row.id))?,
         ))
     });
-    Ok(UnfinishedBrowser {
+    Ok(ActiveBrowser {
         host: host.transpose()?,
         used_at: from_millis(row.used_at.unwrap_or(row.created_at))?,
         row: to_browser_row(row, BTreeMap::new())?,

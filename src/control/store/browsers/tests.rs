@@ -1,11 +1,13 @@
 //! Tests of the table of browsers.
 
+use std::collections::HashSet;
+
 use chrono::TimeDelta;
 
 use super::*;
 use crate::{
     api::ids::HostId,
-    control::store::{Store, UniqueConstraint, test_database::TestDatabase},
+    control::store::{NewProcess, Store, UniqueConstraint, test_database::TestDatabase},
 };
 
 async fn store() -> (TestDatabase, Store, ProjectId) {
@@ -27,7 +29,7 @@ async fn publish(store: &Store, new: NewBrowserRow) -> BrowserRow {
     let row = store.create_browser(new, Utc::now()).await.unwrap();
     assert!(
         store
-            .publish_browser(&row.id, &HostId::generate(), 1)
+            .publish_browser(&row.id, &HostId::generate(), 1, Utc::now())
             .await
             .unwrap()
     );
@@ -51,7 +53,7 @@ async fn browser_is_found_from_publication_to_purge() {
     assert_eq!(find(StateFilter::All).await, None);
     assert!(
         store
-            .publish_browser(&created.id, &HostId::generate(), 1)
+            .publish_browser(&created.id, &HostId::generate(), 1, Utc::now())
             .await
             .unwrap()
     );
@@ -60,29 +62,25 @@ async fn browser_is_found_from_publication_to_purge() {
     assert_eq!(find(StateFilter::Deleted).await, None);
 
     let reason = EndReason::Idle;
-    assert!(
-        store
-            .withdraw_browser(&created.id, reason, now)
-            .await
-            .unwrap()
-    );
-    assert!(
-        !store
-            .withdraw_browser(&created.id, reason, now)
-            .await
-            .unwrap()
-    );
+    for is_first in [true, false] {
+        let withdrawn = store.withdraw_browser(&created.id, reason, now).await;
+        assert_eq!(withdrawn.unwrap(), is_first);
+    }
     assert_eq!(find(StateFilter::Active).await, None);
     assert_eq!(
         find(StateFilter::Deleted).await.unwrap().state,
         State::Deleting(reason)
     );
-    assert_eq!(store.unfinished_browsers().await.unwrap().len(), 1);
+    let unfinished = async || {
+        let found = store.unfinished_browsers(&HashSet::new()).await;
+        found.unwrap().len()
+    };
+    assert_eq!(unfinished().await, 1);
     store
         .close_browser(&created.id, EndReason::Gone, Utc::now())
         .await
         .unwrap();
-    assert_eq!(store.unfinished_browsers().await.unwrap(), []);
+    assert_eq!(unfinished().await, 0);
     let ended = find(StateFilter::All).await.unwrap();
     assert_eq!(ended.state, State::Deleted(reason));
     assert_eq!(
@@ -91,7 +89,7 @@ async fn browser_is_found_from_publication_to_purge() {
     );
     assert!(
         !store
-            .publish_browser(&created.id, &HostId::generate(), 1)
+            .publish_browser(&created.id, &HostId::generate(), 1, Utc::now())
             .await
             .unwrap()
     );
@@ -219,11 +217,15 @@ async fn failed_start_leaves_no_row() {
         .await
         .unwrap();
     store.delete_creating_browser(&created.id).await.unwrap();
-    assert_eq!(store.unfinished_browsers().await.unwrap(), []);
+    assert_eq!(
+        store.unfinished_browsers(&HashSet::new()).await.unwrap(),
+        []
+    );
     let again = publish(&store, new(&project, Some("n"))).await;
     // An active browser keeps its row.
     store.delete_creating_browser(&again.id).await.unwrap();
-    assert_eq!(store.unfinished_browsers().await.unwrap().len(), 1);
+    let active = store.active_browser_ids(None).await.unwrap();
+    assert_eq!(active, [again.id]);
 }
 
 #[tokio::test]
@@ -288,4 +290,47 @@ async fn concurrent_writers_all_succeed() {
     let (_database, store, project) = store().await;
     let all = (0..50).map(|_| publish(&store, new(&project, None)));
     assert_eq!(futures::future::join_all(all).await.len(), 50);
+}
+
+#[tokio::test]
+async fn used_browser_is_not_withdrawn_as_idle() {
+    let (_database, store, project) = store().await;
+    let browser = publish(&store, new(&project, None)).await;
+    let used_at = Utc::now() + TimeDelta::minutes(1);
+    let used = [browser.id.clone()];
+    store.record_browser_use(&used, used_at).await.unwrap();
+    let withdraw = async |unused_since| {
+        let withdrawn = store.withdraw_unused_browser(&browser.id, unused_since, Utc::now());
+        withdrawn.await.unwrap()
+    };
+    assert!(!withdraw(used_at - TimeDelta::milliseconds(1)).await);
+    assert!(withdraw(used_at).await);
+    assert!(!withdraw(used_at).await);
+    assert_eq!(store.find_active_browser(&browser.id).await.unwrap(), None);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn browsers_of_dead_processes_are_unfinished() {
+    let (_database, store, project) = store().await;
+    let sample = NewProcess::sample;
+    let first = store.begin_process(sample("a")).await.unwrap();
+    let second = store.begin_process(sample("b")).await.unwrap();
+    let live = HashSet::from([second.process().unwrap()]);
+    let starting = first.create_browser(new(&project, None), Utc::now());
+    let starting = starting.await.unwrap().id;
+    let of_second = second.create_browser(new(&project, None), Utc::now());
+    of_second.await.unwrap();
+    let active = publish(&first, new(&project, None)).await;
+    let unfinished = async || store.unfinished_browsers(&live).await.unwrap();
+    assert_eq!(unfinished().await, [(starting.clone(), State::Creating)]);
+    let listed = store.active_browser_ids(Some(&project)).await.unwrap();
+    assert_eq!(listed, std::slice::from_ref(&active.id));
+    // The process that ends a browser is not the one that has created it.
+    let withdrawn = second.withdraw_browser(&active.id, EndReason::Idle, Utc::now());
+    assert!(withdrawn.await.unwrap());
+    assert_eq!(unfinished().await, [(starting.clone(), State::Creating)]);
+    let none = store.unfinished_browsers(&HashSet::new()).await.unwrap();
+    assert_eq!(none.len(), 3);
+    store.close().await.unwrap();
 }

@@ -33,6 +33,8 @@ pub struct Model {
     pub host_generation: Option<i64>,
     /// When a browser on a registered host was last known to be in use.
     pub used_at: Option<i64>,
+    /// The control process that creates or ends the browser.
+    pub process_id: Option<i32>,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

@@ -13,11 +13,13 @@ use sea_orm::{
 };
 
 use super::{
-    Store, StoreError,
+    Hint, Store, StoreError,
     browsers::is_live,
     corrupt,
     entity::{browser, host},
-    from_millis, to_millis,
+    from_millis,
+    processes::ControlProcessId,
+    to_millis,
 };
 use crate::{
     api::{
@@ -56,6 +58,8 @@ pub struct HostRow {
     pub address: Option<SocketAddr>,
     /// When the life last changed.
     pub changed_at: DateTime<Utc>,
+    /// The control process that changed it then, and does what follows from that.
+    pub process: Option<ControlProcessId>,
 }
 
 pub(super) fn fleet_text(fleet: Fleet) -> &'static str {
@@ -114,6 +118,7 @@ impl TryFrom<host::Model> for HostRow {
             life: life_of(&row)?,
             address: address.map_err(|_| corrupt("host address", &row.id))?,
             changed_at: from_millis(row.changed_at)?,
+            process: row.process_id.map(ControlProcessId),
             id: row.id.parse().map_err(|_| corrupt("host id", &row.id))?,
         })
     }
@@ -149,6 +154,7 @@ impl Store {
             heartbeat_at: None,
             created_at: to_millis(now),
             changed_at: to_millis(now),
+            process_id: self.process_column(),
         };
         let row = row.into_active_model().reset_all();
         host::Entity::insert(row)
@@ -163,6 +169,16 @@ impl Store {
             .one(&self.db)
             .await?;
         row.map(HostRow::try_from).transpose()
+    }
+
+    /// Finds the registered host that is leased to a session.
+    pub async fn find_host_of(&self, session: &BrowserId) -> Result<Option<HostId>, StoreError> {
+        let row = host::Entity::find()
+            .filter(host::Column::SessionId.eq(session.as_str()))
+            .filter(host::Column::Fleet.eq(fleet_text(Fleet::Registered)))
+            .one(&self.db)
+            .await?;
+        Ok(row.map(HostRow::try_from).transpose()?.map(|row| row.id))
     }
 
     /// Lists the hosts of a fleet that are not gone, the oldest first.
@@ -185,8 +201,12 @@ impl Store {
         after: &HostLife,
         now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
-        let changed = changing(id, before, after, now)?.exec(&self.db).await?;
-        Ok(changed.rows_affected > 0)
+        let change = self.changing(id, before, after, now)?;
+        let is_changed = change.exec(&self.db).await?.rows_affected > 0;
+        if is_changed && after.state == State::Ready {
+            self.hint(Hint::Hosts);
+        }
+        Ok(is_changed)
     }
 
     /// Leases a ready host of the fleet and the mode, with room for the viewport, to a session: the
@@ -307,6 +327,47 @@ impl Store {
             .await?;
         Ok(())
     }
+
+    /// Makes this process do what follows from the life of a host. Returns false if the life has
+    /// changed, or another process does that now.
+    pub async fn adopt_host(&self, row: &HostRow) -> Result<bool, StoreError> {
+        let is_same = match row.process {
+            Some(process) => host::Column::ProcessId.eq(process.0),
+            None => host::Column::ProcessId.is_null(),
+        };
+        let adopted = unchanged(&row.id, &row.life)?
+            .col_expr(host::Column::ProcessId, Expr::value(self.process_column()))
+            .filter(is_same)
+            .exec(&self.db)
+            .await?;
+        Ok(adopted.rows_affected > 0)
+    }
+
+    /// Begins the change of a host from `before` to `after`.
+    pub(super) fn changing(
+        &self,
+        id: &HostId,
+        before: &HostLife,
+        after: &HostLife,
+        now: DateTime<Utc>,
+    ) -> Result<UpdateMany<host::Entity>, StoreError> {
+        let session = after.session.as_ref().map(BrowserId::to_string);
+        let change = unchanged(id, before)?
+            .col_expr(host::Column::State, Expr::value(state_text(after.state)))
+            .col_expr(
+                host::Column::Generation,
+                Expr::value(to_generation_column(after.generation)?),
+            )
+            .col_expr(host::Column::SessionId, Expr::value(session))
+            .col_expr(host::Column::Draining, Expr::value(after.is_draining))
+            .col_expr(host::Column::ProcessId, Expr::value(self.process_column()))
+            .col_expr(host::Column::ChangedAt, Expr::value(to_millis(now)));
+        Ok(match after.state {
+            // The machine can register anew, as another host.
+            State::Gone => change.col_expr(host::Column::PublicKey, Expr::value(None::<Vec<u8>>)),
+            _ => change,
+        })
+    }
 }
 
 /// Returns the condition that a host gets further sessions, of this mode and viewport.
@@ -340,30 +401,6 @@ pub(super) fn unchanged(
         .filter(host::Column::Generation.eq(to_generation_column(life.generation)?))
         .filter(host::Column::Draining.eq(life.is_draining))
         .filter(is_same_session))
-}
-
-/// Begins the change of a host from `before` to `after`.
-pub(super) fn changing(
-    id: &HostId,
-    before: &HostLife,
-    after: &HostLife,
-    now: DateTime<Utc>,
-) -> Result<UpdateMany<host::Entity>, StoreError> {
-    let session = after.session.as_ref().map(BrowserId::to_string);
-    let change = unchanged(id, before)?
-        .col_expr(host::Column::State, Expr::value(state_text(after.state)))
-        .col_expr(
-            host::Column::Generation,
-            Expr::value(to_generation_column(after.generation)?),
-        )
-        .col_expr(host::Column::SessionId, Expr::value(session))
-        .col_expr(host::Column::Draining, Expr::value(after.is_draining))
-        .col_expr(host::Column::ChangedAt, Expr::value(to_millis(now)));
-    Ok(match after.state {
-        // The machine can register anew, as another host.
-        State::Gone => change.col_expr(host::Column::PublicKey, Expr::value(None::<Vec<u8>>)),
-        _ => change,
-    })
 }
 
 pub(super) fn to_generation_column(generation: u64) -> Result<i64, StoreError> {

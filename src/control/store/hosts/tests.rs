@@ -6,7 +6,10 @@ use chrono::TimeDelta;
 use futures::future::join_all;
 
 use super::*;
-use crate::control::{hosts::state::Event, store::test_database::TestDatabase};
+use crate::control::{
+    hosts::state::Event,
+    store::{NewProcess, test_database::TestDatabase},
+};
 
 const ON_SCREEN: HostMode = HostMode {
     headless: false,
@@ -101,5 +104,28 @@ async fn change_of_a_host_that_has_changed_does_nothing() {
     ready(&store, ON_SCREEN, now).await;
     store.delete_hosts_of(Fleet::Local).await.unwrap();
     assert_eq!(store.hosts_of(Fleet::Local).await.unwrap(), []);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn host_is_adopted_once() {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    let id = ready(&store, ON_SCREEN, Utc::now()).await;
+    let row = store.find_host(&id).await.unwrap().unwrap();
+    assert_eq!(row.process, None);
+    let first = store.begin_process(NewProcess::sample("a")).await.unwrap();
+    let second = store.begin_process(NewProcess::sample("b")).await.unwrap();
+    assert!(first.adopt_host(&row).await.unwrap());
+    assert!(!second.adopt_host(&row).await.unwrap());
+    let adopted = store.find_host(&id).await.unwrap().unwrap();
+    assert_eq!(adopted.process, first.process());
+    // The process that changes the host does what follows.
+    let (next, _) = row.life.apply(Event::Drain).unwrap();
+    let changed = second.change_host(&id, &row.life, &next, Utc::now()).await;
+    assert!(changed.unwrap());
+    assert!(!first.adopt_host(&adopted).await.unwrap());
+    let changed = store.find_host(&id).await.unwrap().unwrap();
+    assert_eq!(changed.process, second.process());
     store.close().await.unwrap();
 }

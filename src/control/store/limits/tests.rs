@@ -59,7 +59,7 @@ async fn create_many(
 async fn end(store: &Store, id: &BrowserId) {
     assert!(
         store
-            .publish_browser(id, &HostId::generate(), 1)
+            .publish_browser(id, &HostId::generate(), 1, Utc::now())
             .await
             .unwrap()
     );

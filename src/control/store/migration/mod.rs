@@ -22,6 +22,7 @@ mod m0008_hosts;
 mod m0009_join_tokens;
 mod m0010_host_viewports;
 mod m0011_browser_use;
+mod m0012_control_processes;
 
 pub(crate) struct Migrator;
 
@@ -40,6 +41,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0009_join_tokens::Migration),
             Box::new(m0010_host_viewports::Migration),
             Box::new(m0011_browser_use::Migration),
+            Box::new(m0012_control_processes::Migration),
         ]
     }
 }

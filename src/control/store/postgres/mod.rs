@@ -1,7 +1,8 @@
 //! Opens a PostgreSQL database.
 //!
 //! - [`config`]: the URL, and the settings of every session.
-//! - [`process_lock`]: allows one control process per database.
+//! - [`process_lock`]: which control processes serve from a database, and which of them leads.
+//! - [`hints`]: notifies the other processes of changes.
 
 use std::time::Duration;
 
@@ -11,12 +12,17 @@ use sea_orm::{
 use sqlx::{Connection, postgres::PgConnection};
 
 mod config;
+mod hints;
 mod process_lock;
+#[cfg(test)]
+mod process_tests;
 #[cfg(test)]
 mod tests;
 
 pub use config::{PostgresConfig, UrlError};
-pub use process_lock::{Displaced, ProcessLocation, ProcessLock};
+pub use hints::HintChannel;
+pub(super) use process_lock::live_processes;
+pub use process_lock::{Displaced, ProcessLock};
 
 use super::open_error::OpenFailure;
 
@@ -39,8 +45,6 @@ const MIGRATION_LOCK_TIMEOUT: &str = "60s";
 const LOCK_CLASS: i32 = 0x6265_7274;
 /// The second key of the lock that is held during a migration.
 const MIGRATION_LOCK: i32 = 1;
-/// The second key of the lock that a control process holds.
-const PROCESS_LOCK: i32 = 2;
 
 /// Connects to a database and checks that it can be used.
 pub(super) async fn connect(config: &PostgresConfig) -> Result<DatabaseConnection, OpenFailure> {

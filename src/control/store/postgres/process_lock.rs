@@ -1,60 +1,61 @@
-//! Allows one control process per PostgreSQL database.
+//! Which control processes serve from a PostgreSQL database, and which of them leads.
 //!
-//! At its start, a control process closes the records of the browsers that it does not run, and of
-//! the replays that its state directory does not have. So a second one, or one with another state
-//! directory, would destroy the records of the first. The process holds an advisory lock on a
-//! connection of its own, and records its run in a row. If the connection breaks, as it does when
-//! the server is restarted, it acquires the lock again, unless the row shows that another process
-//! did so before.
+//! A process holds advisory locks on a connection of its own, which the server releases when the
+//! process dies, or does not respond to the keep-alive probes of its machine:
+//!
+//! - the lock of the fleet: shared by processes with registered hosts, exclusive for one that runs
+//!   its hosts itself, whose browsers no other process reaches;
+//! - the lock of its number, which shows that it runs;
+//! - the lock of the leader, which one of them gets. It finishes the work of dead ones.
+//!
+//! If the connection breaks, as it does when the server is restarted, the process acquires the locks
+//! again, unless one that does not permit it has started meanwhile.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use chrono::{DateTime, Utc};
-use sea_orm::{
-    ActiveModelTrait, DatabaseConnection, DbErr, EntityTrait, IntoActiveModel,
-    sea_query::OnConflict,
-};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
 use sqlx::{Connection, postgres::PgConnection};
-use ulid::Ulid;
+use tokio::sync::watch;
 
-use super::{LOCK_CLASS, PROCESS_LOCK, PostgresConfig, connect_once};
+use super::{LOCK_CLASS, PostgresConfig, connect_once};
 use crate::{
-    control::store::{entity::control_process, open_error::OpenFailure, to_millis},
+    control::store::{
+        ControlProcessId, NewProcess, ProcessRow, Store, StoreError, open_error::OpenFailure,
+    },
     shutdown::Shutdown,
 };
 
-/// The interval at which the connection is checked.
+/// The interval at which the connection is checked, and leadership is tried.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest time in which the server has to answer a check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest time of an attempt to acquire a lost lock.
+/// The longest time of an attempt to acquire lost locks.
 const REGAIN_TIMEOUT: Duration = Duration::from_secs(15);
-/// The delay between two attempts to acquire a lost lock.
+/// The delay between two attempts to acquire lost locks.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The id of the only row.
-const ID: i32 = 1;
-
-/// The state directory of a control process.
-#[derive(Debug, Clone)]
-pub struct ProcessLocation {
-    /// A random id of the directory, which stays when it is moved.
-    pub state_dir: String,
-    /// The host name and the path, for messages.
-    pub description: String,
-}
+/// The second key of the lock of the fleet.
+const FLEET_LOCK: i32 = 2;
+/// The second key of the lock of the leader.
+const LEADER_LOCK: i32 = 3;
+/// The second key of the lock that is held while a process compares itself with the others.
+const START_LOCK: i32 = 4;
+/// The first key of the locks of the processes: "berp" in ASCII. The second is the number.
+const PROCESS_CLASS: i32 = 0x6265_7270;
 
 /// The right to serve from a database, as long as it is held.
 pub struct ProcessLock {
     config: PostgresConfig,
-    db: DatabaseConnection,
-    /// Identifies this process among all that held the lock.
-    run: String,
-    /// Holds the lock. `None` while it is lost.
+    store: Store,
+    id: ControlProcessId,
+    is_exclusive: bool,
+    /// Holds the locks. `None` while they are lost.
     connection: Option<PgConnection>,
+    leads: watch::Sender<bool>,
 }
 
-/// Another process has acquired the lock while the connection was broken.
+/// A process that does not permit this one has started while the connection was broken.
 #[derive(Debug, thiserror::Error)]
 #[error("another control process has taken over the {database}")]
 pub struct Displaced {
@@ -62,50 +63,72 @@ pub struct Displaced {
 }
 
 impl ProcessLock {
-    /// Acquires the lock at the start of control.
+    /// Acquires the locks at the start of control, and records the process.
     pub(in crate::control::store) async fn acquire(
         config: PostgresConfig,
-        db: DatabaseConnection,
-        location: ProcessLocation,
+        store: &Store,
+        process: NewProcess,
         now: DateTime<Utc>,
     ) -> Result<ProcessLock, OpenFailure> {
         let mut connection = connect_once(&config).await?;
-        let is_locked = try_lock(&mut connection).await?;
-        let last = find_row(&db).await?;
+        sqlx::query("SELECT pg_advisory_lock($1, $2)")
+            .bind(LOCK_CLASS)
+            .bind(START_LOCK)
+            .execute(&mut connection)
+            .await?;
+        let is_exclusive = process.is_exclusive;
+        let is_locked = try_lock_fleet(&mut connection, is_exclusive).await?;
+        let processes = store.processes_after(ControlProcessId(0)).await?;
+        let live = live_processes(&store.db).await?;
+        let mut others = processes.iter().filter(|other| live.contains(&other.id));
         if !is_locked {
-            let by = last.map_or_else(String::new, |last| format!(" ({})", last.location));
+            let by = others.next();
+            let by = by.map_or_else(String::new, |by| format!(" ({})", by.process.location));
             return Err(OpenFailure::InUse(by));
         }
-        if let Some(last) = last.filter(|last| last.state_dir != location.state_dir) {
-            return Err(OpenFailure::OtherStateDir(last.location));
+        if let Some(other) = others.find(|other| other.process.common != process.common) {
+            return Err(OpenFailure::OtherSettings(other.process.location.clone()));
         }
-        let run = Ulid::generate().to_string();
-        let row = control_process::Model {
-            id: ID,
-            run: run.clone(),
-            state_dir: location.state_dir,
-            location: location.description,
-            started_at: to_millis(now),
-        };
-        set_row(&db, row).await?;
+        check_state_dir(&processes, &process)?;
+        let id = store.add_process(process, now).await?;
+        try_lock(&mut connection, PROCESS_CLASS, id.0).await?;
+        let leads = try_lock(&mut connection, LOCK_CLASS, LEADER_LOCK).await?;
+        sqlx::query("SELECT pg_advisory_unlock($1, $2)")
+            .bind(LOCK_CLASS)
+            .bind(START_LOCK)
+            .execute(&mut connection)
+            .await?;
         Ok(ProcessLock {
             config,
-            db,
-            run,
+            store: store.clone(),
+            id,
+            is_exclusive,
             connection: Some(connection),
+            leads: watch::Sender::new(leads),
         })
     }
 
-    /// Holds the lock until shutdown, which it requests if another process has acquired the lock.
+    /// Returns the number of this process.
+    pub(in crate::control::store) fn id(&self) -> ControlProcessId {
+        self.id
+    }
+
+    /// Returns whether this process leads, as it changes.
+    pub fn leads(&self) -> watch::Receiver<bool> {
+        self.leads.subscribe()
+    }
+
+    /// Holds the locks until shutdown, which it requests if another process does not permit them.
     /// Returns the lock, which is released when it is dropped.
     pub async fn hold(mut self, shutdown: Shutdown) -> Result<ProcessLock, Displaced> {
         while shutdown.sleep(CHECK_INTERVAL).await {
             let Err(error) = self.check().await else {
                 continue;
             };
-            tracing::warn!(%error, "lost the connection that holds the lock of the database");
-            // Closes it, so that the server releases the lock if it has not done so yet.
+            tracing::warn!(%error, "lost the connection that holds the locks of the database");
+            // Closes it, so that the server releases the locks if it has not done so yet.
             self.connection = None;
+            self.leads.send_replace(false);
             if let Err(displaced) = self.regain(&shutdown).await {
                 tracing::error!(%displaced, "shutting down");
                 shutdown.request();
@@ -115,18 +138,33 @@ impl ProcessLock {
         Ok(self)
     }
 
-    /// Checks that the connection works. A session loses the lock only at its end.
+    /// Checks that the connection works, and tries to lead. A connection loses its locks only at
+    /// its end.
     async fn check(&mut self) -> Result<(), String> {
         let Some(connection) = &mut self.connection else {
             return Err("it is closed".to_owned());
         };
-        match tokio::time::timeout(CHECK_TIMEOUT, connection.ping()).await {
-            Ok(result) => result.map_err(|error| error.to_string()),
+        let leads = *self.leads.borrow();
+        let checking = async {
+            match leads {
+                true => connection.ping().await.map(|()| true),
+                false => try_lock(connection, LOCK_CLASS, LEADER_LOCK).await,
+            }
+        };
+        match tokio::time::timeout(CHECK_TIMEOUT, checking).await {
+            Ok(Ok(now_leads)) => {
+                if now_leads && !leads {
+                    tracing::info!(process = %self.id, "this control process leads now");
+                    self.leads.send_replace(true);
+                }
+                Ok(())
+            }
+            Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("no response within {} s", CHECK_TIMEOUT.as_secs())),
         }
     }
 
-    /// Acquires the lock again, unless shutdown is requested before.
+    /// Acquires the locks again, unless shutdown is requested before.
     async fn regain(&mut self, shutdown: &Shutdown) -> Result<(), Displaced> {
         loop {
             let attempt = tokio::select! {
@@ -136,16 +174,16 @@ impl ProcessLock {
             match attempt {
                 Ok(Ok(Attempt::Acquired(connection))) => {
                     self.connection = Some(connection);
-                    tracing::info!("acquired the lock of the database again");
+                    tracing::info!("acquired the locks of the database again");
                     return Ok(());
                 }
                 Ok(Ok(Attempt::Displaced)) => {
                     let database = self.config.to_string();
                     return Err(Displaced { database });
                 }
-                Ok(Ok(Attempt::InUse)) => tracing::debug!("the lock of the database is in use"),
+                Ok(Ok(Attempt::InUse)) => tracing::debug!("the locks of the database are in use"),
                 Ok(Err(error)) => {
-                    tracing::debug!(%error, "cannot acquire the lock of the database");
+                    tracing::debug!(%error, "cannot acquire the locks of the database");
                 }
                 Err(_) => tracing::debug!("the database does not respond"),
             }
@@ -157,54 +195,84 @@ impl ProcessLock {
 
     async fn try_regain(&self) -> Result<Attempt, OpenFailure> {
         let mut connection = connect_once(&self.config).await?;
-        let is_locked = try_lock(&mut connection).await?;
-        let last = find_row(&self.db).await?;
-        let is_own = last.is_some_and(|last| last.run == self.run);
-        Ok(match (is_own, is_locked) {
-            (true, true) => Attempt::Acquired(connection),
-            (true, false) => Attempt::InUse,
-            (false, _) => Attempt::Displaced,
+        let is_locked = try_lock_fleet(&mut connection, self.is_exclusive).await?
+            && try_lock(&mut connection, PROCESS_CLASS, self.id.0).await?;
+        let newer = self.store.processes_after(self.id).await?;
+        let is_displaced = newer
+            .iter()
+            .any(|newer| newer.process.is_exclusive || self.is_exclusive);
+        Ok(match (is_displaced, is_locked) {
+            (true, _) => Attempt::Displaced,
+            (false, true) => Attempt::Acquired(connection),
+            (false, false) => Attempt::InUse,
         })
     }
 }
 
-/// The result of an attempt to acquire the lock again.
+/// The result of an attempt to acquire the locks again.
 enum Attempt {
     Acquired(PgConnection),
-    /// No other process has started, so the server has not noticed yet that the old connection is
-    /// broken.
+    /// The server has not noticed yet that the old connection is broken.
     InUse,
-    /// Another process has acquired the lock, and may have ended since.
+    /// A process that does not permit this one has started, and may have ended since.
     Displaced,
 }
 
-/// Acquires the lock unless another session holds it.
-async fn try_lock(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar("SELECT pg_try_advisory_lock($1, $2)")
+/// Checks that the state directory has the files that belong to the rows.
+fn check_state_dir(processes: &[ProcessRow], process: &NewProcess) -> Result<(), OpenFailure> {
+    let with_files = processes
+        .iter()
+        .find(|other| other.process.state_dir.is_some());
+    match with_files {
+        Some(last)
+            if process.state_dir.is_some() && last.process.state_dir != process.state_dir =>
+        {
+            Err(OpenFailure::OtherStateDir(last.process.location.clone()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Acquires the lock of the fleet unless another process does not permit that.
+async fn try_lock_fleet(
+    connection: &mut PgConnection,
+    is_exclusive: bool,
+) -> Result<bool, sqlx::Error> {
+    if is_exclusive {
+        return try_lock(connection, LOCK_CLASS, FLEET_LOCK).await;
+    }
+    sqlx::query_scalar("SELECT pg_try_advisory_lock_shared($1, $2)")
         .bind(LOCK_CLASS)
-        .bind(PROCESS_LOCK)
+        .bind(FLEET_LOCK)
         .fetch_one(connection)
         .await
 }
 
-async fn find_row(db: &DatabaseConnection) -> Result<Option<control_process::Model>, DbErr> {
-    control_process::Entity::find_by_id(ID).one(db).await
+/// Acquires a lock unless another connection holds it.
+async fn try_lock(
+    connection: &mut PgConnection,
+    class: i32,
+    key: i32,
+) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar("SELECT pg_try_advisory_lock($1, $2)")
+        .bind(class)
+        .bind(key)
+        .fetch_one(connection)
+        .await
 }
 
-async fn set_row(db: &DatabaseConnection, row: control_process::Model) -> Result<(), DbErr> {
-    use control_process::Column;
-    let changed = [
-        Column::Run,
-        Column::StateDir,
-        Column::Location,
-        Column::StartedAt,
-    ];
-    let replace = OnConflict::column(Column::Id)
-        .update_columns(changed)
-        .to_owned();
-    control_process::Entity::insert(row.into_active_model().reset_all())
-        .on_conflict(replace)
-        .exec_without_returning(db)
-        .await?;
-    Ok(())
+/// Returns the processes whose locks are held.
+pub(in crate::control::store) async fn live_processes(
+    db: &DatabaseConnection,
+) -> Result<HashSet<ControlProcessId>, StoreError> {
+    let query = "SELECT objid::int4 FROM pg_locks WHERE locktype = 'advisory' AND granted \
+        AND classid = $1::int4::oid \
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let statement =
+        Statement::from_sql_and_values(DbBackend::Postgres, query, [PROCESS_CLASS.into()]);
+    let rows = db.query_all_raw(statement).await?;
+    let ids = rows
+        .iter()
+        .map(|row| row.try_get_by_index(0).map(ControlProcessId));
+    Ok(ids.collect::<Result<_, _>>()?)
 }

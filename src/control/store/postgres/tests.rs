@@ -11,12 +11,9 @@ use tokio::{
 use url::Url;
 
 use super::{config::UrlError, *};
-use crate::{
-    control::store::{
-        DatabaseReport, OpenError, ProcessLocation, Store, StoreError,
-        test_database::{TestDatabase, postgres_database::PostgresDatabase},
-    },
-    shutdown::Shutdown,
+use crate::control::store::{
+    DatabaseReport, OpenError, Store, StoreError,
+    test_database::{TestDatabase, postgres_database::PostgresDatabase},
 };
 
 fn parse(url: &str) -> Result<PostgresConfig, UrlError> {
@@ -278,38 +275,8 @@ async fn cancelled_and_disconnected_statements_are_unavailable() {
     store.close().await.unwrap();
 }
 
-fn location(state_dir: &str) -> ProcessLocation {
-    ProcessLocation {
-        state_dir: state_dir.to_owned(),
-        description: format!("host:/{state_dir}"),
-    }
-}
-
-#[tokio::test]
-async fn second_control_process_is_refused_until_the_first_has_ended() {
-    let database = TestDatabase::create();
-    let (store, config) = (database.open().await, database.config().unwrap());
-    let lock = async |state_dir| store.lock_process(&config, location(state_dir)).await;
-    let first = lock("a").await.unwrap();
-    let refused = lock("a").await.err().unwrap();
-    assert!(
-        matches!(&refused.failure, OpenFailure::InUse(by) if by.contains("host:/a")),
-        "{refused}"
-    );
-    drop(first);
-    let second = acquire_when_released(&store, &config).await;
-    drop(second);
-    // The records of "a" are not those of "b".
-    until(async || {
-        let refused = lock("b").await.err().unwrap().to_string();
-        refused.contains("belong to the state directory host:/a")
-    })
-    .await;
-    store.close().await.unwrap();
-}
-
 /// Waits for a condition.
-async fn until(condition: impl AsyncFn() -> bool) {
+pub(super) async fn until(condition: impl AsyncFn() -> bool) {
     let waiting = async {
         while !condition().await {
             tokio::task::yield_now().await;
@@ -317,60 +284,6 @@ async fn until(condition: impl AsyncFn() -> bool) {
     };
     let waited = tokio::time::timeout(Duration::from_secs(60), waiting).await;
     waited.expect("the condition within 60 s");
-}
-
-/// Acquires the lock as soon as the server has noticed that the connection of the last one is
-/// closed.
-async fn acquire_when_released(store: &Store, config: &PostgresConfig) -> ProcessLock {
-    until(async || !is_held(config).await).await;
-    store.lock_process(config, location("a")).await.unwrap()
-}
-
-#[tokio::test]
-async fn lock_is_regained_after_a_restart_of_the_server() {
-    let database = TestDatabase::create();
-    let (store, config) = (database.open().await, database.config().unwrap());
-    let lock = store.lock_process(&config, location("a")).await.unwrap();
-    let shutdown = Shutdown::new();
-    let holding = tokio::spawn(lock.hold(shutdown.clone()));
-    database.postgres.as_ref().unwrap().disconnect_all().await;
-    // Free until the holder has noticed that.
-    until(async || is_held(&config).await).await;
-    shutdown.request();
-    drop(holding.await.unwrap().unwrap());
-    store.close().await.unwrap();
-}
-
-/// Returns whether a session holds the lock of the control process.
-async fn is_held(config: &PostgresConfig) -> bool {
-    let mut connection = connect_once(config).await.unwrap();
-    let held: bool = sqlx::query_scalar(
-        "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::oid \
-         AND objid = $2::oid AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))",
-    )
-    .bind(LOCK_CLASS)
-    .bind(PROCESS_LOCK)
-    .fetch_one(&mut connection)
-    .await
-    .unwrap();
-    connection.close().await.unwrap();
-    held
-}
-
-#[tokio::test]
-async fn displaced_process_shuts_down() {
-    let database = TestDatabase::create();
-    let (store, config) = (database.open().await, database.config().unwrap());
-    let first = store.lock_process(&config, location("a")).await.unwrap();
-    database.postgres.as_ref().unwrap().disconnect_all().await;
-    let other = database.open().await;
-    let second = acquire_when_released(&other, &config).await;
-    let shutdown = Shutdown::new();
-    let displaced = first.hold(shutdown.clone()).await.err().unwrap();
-    assert!(displaced.to_string().contains("taken over"), "{displaced}");
-    assert!(shutdown.is_requested());
-    drop(second);
-    store.close().await.unwrap();
 }
 
 #[tokio::test]

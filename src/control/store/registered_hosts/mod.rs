@@ -12,10 +12,10 @@ use sea_orm::{
 };
 
 use super::{
-    Fleet, Store, StoreError, corrupt,
+    Fleet, Hint, Store, StoreError, corrupt,
     entity::host,
     from_millis,
-    hosts::{STATES, changing, fleet_text, life_of, state_text, to_generation_column, unchanged},
+    hosts::{STATES, fleet_text, life_of, state_text, to_generation_column, unchanged},
     join_tokens::{labels_text, parse_labels, take_join_token_use},
     to_millis,
 };
@@ -121,6 +121,7 @@ impl Store {
             heartbeat_at: Some(to_millis(now)),
             created_at: to_millis(now),
             changed_at: to_millis(now),
+            process_id: self.process_column(),
         };
         let transaction = self.db.begin().await?;
         if !take_join_token_use(&transaction, token, now).await? {
@@ -206,7 +207,8 @@ impl Store {
         before: DateTime<Utc>,
         now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
-        let change = changing(&row.id, &row.life, next, now)?
+        let change = self
+            .changing(&row.id, &row.life, next, now)?
             .filter(host::Column::HeartbeatAt.lt(to_millis(before)))
             .exec(&self.db)
             .await?;
@@ -224,7 +226,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let mut change = match *next == row.life {
             true => unchanged(&row.id, &row.life),
-            false => Ok(changing(&row.id, &row.life, next, now)?),
+            false => self.changing(&row.id, &row.life, next, now),
         }?
         .col_expr(host::Column::HeartbeatAt, Expr::value(to_millis(now)));
         if *machine != row.machine {
@@ -245,7 +247,11 @@ impl Store {
                 .col_expr(host::Column::MaxWidth, Expr::value(to_side(max.width)))
                 .col_expr(host::Column::MaxHeight, Expr::value(to_side(max.height)));
         }
-        Ok(change.exec(&self.db).await?.rows_affected > 0)
+        let is_recorded = change.exec(&self.db).await?.rows_affected > 0;
+        if is_recorded && next.state == State::Ready && *next != row.life {
+            self.hint(Hint::Hosts);
+        }
+        Ok(is_recorded)
     }
 
     /// Returns the number of hosts of all fleets in each state but `Gone`.

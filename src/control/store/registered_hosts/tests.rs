@@ -342,7 +342,9 @@ async fn host_is_abandoned_once_its_browser_has_ended_or_has_no_row() {
     let later = Utc::now() + TimeDelta::hours(1);
     let abandoned = async |before| store.abandoned_hosts(before).await.unwrap();
     assert_eq!(abandoned(later).await, []);
-    let published = store.publish_browser(&browser.id, &row.id, 7).await;
+    let published = store
+        .publish_browser(&browser.id, &row.id, 7, Utc::now())
+        .await;
     assert!(published.unwrap());
     assert_eq!(abandoned(later).await, []);
     let on_host = store.browser_on(&row.id, 7).await.unwrap();
@@ -355,10 +357,11 @@ async fn host_is_abandoned_once_its_browser_has_ended_or_has_no_row() {
     let used_at = Utc::now() + TimeDelta::minutes(1);
     let used = [browser.id.clone()];
     store.record_browser_use(&used, used_at).await.unwrap();
-    let unfinished = store.unfinished_browsers().await.unwrap().remove(0);
-    assert_eq!(unfinished.host, Some((row.id.clone(), 7)));
+    let active = store.find_active_browser(&browser.id).await.unwrap();
+    let active = active.unwrap();
+    assert_eq!(active.host, Some((row.id.clone(), 7)));
     assert_eq!(
-        unfinished.used_at.timestamp_millis(),
+        active.used_at.timestamp_millis(),
         used_at.timestamp_millis()
     );
 
@@ -389,7 +392,9 @@ async fn open_replays_are_at_their_host_until_it_is_gone() {
     let store = database.open().await;
     let row = registered(&store, 1, Utc::now()).await;
     let browser = starting_browser(&store).await;
-    let published = store.publish_browser(&browser.id, &row.id, 7).await;
+    let published = store
+        .publish_browser(&browser.id, &row.id, 7, Utc::now())
+        .await;
     assert!(published.unwrap());
     let (replay, project) = (ReplayId::generate(), &browser.project_id);
     let added = store.add_replay(&replay, project, &browser.id, Utc::now());

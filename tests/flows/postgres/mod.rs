@@ -1,5 +1,7 @@
 //! Control on PostgreSQL: what differs from SQLite. All other tests of control run on both.
 
+mod several_processes;
+
 use std::{fs, process::Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -83,10 +85,10 @@ async fn browsers_survive_a_restart_of_the_database() {
     let log = dev.log();
     assert!(log.contains("the database is unavailable"), "{log}");
     until(
-        "the lock of the database to be acquired again",
+        "the locks of the database to be acquired again",
         async || {
             let log = dev.log();
-            log.contains("acquired the lock of the database again")
+            log.contains("acquired the locks of the database again")
                 .then_some(())
         },
     )

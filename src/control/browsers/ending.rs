@@ -1,0 +1,134 @@
+//! Ends browsers of which other control processes may know, too.
+//!
+//! The row of such a browser decides: the process that changes it from active ends the browser, and
+//! the others forget it. A browser on a host of this process itself ends as its handle says, because
+//! a failing database must not keep such a host from being stopped.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::{TimeDelta, Utc};
+
+use super::{
+    BrowserError, Browsers,
+    handle::BrowserHandle,
+    state::{Actions, EndReason, Event},
+};
+use crate::control::store::StoreError;
+
+/// The delay after which the database is asked again whether a browser is idle.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+impl Browsers {
+    /// Ends a browser for a reason. Returns `NotFound` if it has ended before.
+    pub(super) async fn end(
+        &self,
+        browser: &Arc<BrowserHandle>,
+        reason: EndReason,
+    ) -> Result<(), BrowserError> {
+        if !browser.survives_control() {
+            return self.apply(browser, Event::End(reason)).await;
+        }
+        let (event, actions) = {
+            let _lock = browser.lock_end().await;
+            if !browser.is_visible() {
+                return Err(BrowserError::NotFound);
+            }
+            let store = &self.inner.store;
+            let event = match store
+                .withdraw_browser(browser.id(), reason, Utc::now())
+                .await
+            {
+                Ok(true) => Event::Withdrawn(reason),
+                Ok(false) => Event::EndedElsewhere,
+                Err(error) => {
+                    // What the client has on the host ends all the same.
+                    tracing::warn!(browser = %browser.id(), %error, "cannot record end of browser");
+                    Event::End(reason)
+                }
+            };
+            (event, begin(browser, event)?)
+        };
+        self.run_actions(browser, actions).await;
+        match event {
+            Event::EndedElsewhere => Err(BrowserError::NotFound),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends a browser that has been idle here for its idle timeout, unless it is used by then, here
+    /// or at another process.
+    pub(super) async fn end_if_idle(&self, browser: &Arc<BrowserHandle>) {
+        if !browser.survives_control() {
+            // A request may have arrived just now, so idleness is checked again under the lock of
+            // the state.
+            if let Some(actions) = browser.apply_if_idle(Event::End(EndReason::Idle)) {
+                self.run_actions(browser, actions).await;
+            }
+            return;
+        }
+        match self.try_end_unused(browser).await {
+            Ok(Some(actions)) => self.run_actions(browser, actions).await,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(browser = %browser.id(), %error, "cannot end idle browser yet");
+                self.inner.shutdown.sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+
+    /// Returns the actions that follow if the browser ends, or another process has ended it.
+    async fn try_end_unused(
+        &self,
+        browser: &Arc<BrowserHandle>,
+    ) -> Result<Option<Actions>, StoreError> {
+        let store = &self.inner.store;
+        let _lock = browser.lock_end().await;
+        if !browser.is_visible() || !browser.is_idle() {
+            return Ok(None);
+        }
+        let now = Utc::now();
+        let timeout = TimeDelta::from_std(browser.idle_timeout()).unwrap_or(TimeDelta::MAX);
+        let id = browser.id();
+        let event = if store
+            .withdraw_unused_browser(id, now - timeout, now)
+            .await?
+        {
+            Event::Withdrawn(EndReason::Idle)
+        } else {
+            match store.find_active_browser(id).await? {
+                Some(found) => {
+                    let idle = (now - found.used_at).max(TimeDelta::zero());
+                    browser.set_idle(idle.to_std().unwrap_or_default());
+                    return Ok(None);
+                }
+                None => Event::EndedElsewhere,
+            }
+        };
+        Ok(browser.apply(event).ok())
+    }
+
+    /// Ends a browser whose host is gone, or has lost it.
+    pub(super) async fn end_lost(&self, browser: &Arc<BrowserHandle>) {
+        if let Err(error) = self.end(browser, EndReason::Gone).await {
+            tracing::debug!(browser = %browser.id(), %error);
+        }
+    }
+
+    /// Forgets a browser that another process has ended.
+    pub(super) async fn forget(&self, browser: &Arc<BrowserHandle>) -> Result<(), BrowserError> {
+        let actions = {
+            let _lock = browser.lock_end().await;
+            begin(browser, Event::EndedElsewhere)?
+        };
+        self.run_actions(browser, actions).await;
+        Ok(())
+    }
+}
+
+/// Applies an event. Returns the actions that follow, or `NotFound` if another event was faster.
+pub(super) fn begin(browser: &BrowserHandle, event: Event) -> Result<Actions, BrowserError> {
+    browser.apply(event).map_err(|rejected| {
+        tracing::debug!(browser = %browser.id(), %rejected);
+        BrowserError::NotFound
+    })
+}

@@ -1,0 +1,162 @@
+//! The control processes that serve from one database: what they have in common, which of them
+//! leads, and what they tell each other.
+//!
+//! Processes with local hosts serve alone, because no other process reaches these hosts. Several
+//! processes with registered hosts may serve from one PostgreSQL database. Any of them serves any
+//! request; the one that leads ([`Leadership`]) does what is not the consequence of a request, and
+//! finishes the work of those that have died.
+
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use secrecy::{ExposeSecret, SecretSlice};
+use sha2::{Digest, Sha256};
+use tokio::{sync::watch, task::JoinHandle};
+
+use super::{
+    ControlError,
+    blobs::settings::BlobConfig,
+    browsers::Browsers,
+    hosts::Hosts,
+    keys::ApiKeys,
+    projects::Projects,
+    settings::{Config, DatabaseConfig},
+    state_dir::StateDir,
+    store::{Displaced, Fleet, Hint, HintChannel, NewProcess, Notice, ProcessLock, Store},
+};
+use crate::{shutdown::Shutdown, system::identity::Authority};
+
+/// Whether this process leads.
+#[derive(Debug, Clone)]
+pub struct Leadership {
+    /// `None` if there is no other process.
+    leads: Option<watch::Receiver<bool>>,
+}
+
+/// The task that holds the locks of a PostgreSQL database until shutdown.
+pub(super) type ProcessLockTask = JoinHandle<Result<ProcessLock, Displaced>>;
+
+/// This process among those that serve from the database.
+pub(super) struct Membership {
+    pub(super) leadership: Leadership,
+    /// Has the locks, if other processes could serve from the database.
+    pub(super) lock: Option<ProcessLockTask>,
+    pub(super) hints: Option<HintChannel>,
+}
+
+/// The services that hear of the changes of other processes.
+pub(super) struct Listeners {
+    pub(super) keys: ApiKeys,
+    pub(super) projects: Projects,
+    pub(super) browsers: Browsers,
+    pub(super) hosts: Hosts,
+    pub(super) shutdown: Shutdown,
+}
+
+impl Leadership {
+    fn always() -> Leadership {
+        Leadership { leads: None }
+    }
+
+    /// Returns whether this process leads now.
+    pub fn leads(&self) -> bool {
+        self.leads.as_ref().is_none_or(|leads| *leads.borrow())
+    }
+
+    /// Waits until this process leads.
+    pub async fn begun(&mut self) {
+        if let Some(leads) = &mut self.leads
+            && leads.wait_for(|leads| *leads).await.is_err()
+        {
+            // The locks are released at the end of the process.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Makes this process one of those that serve from the database, or the only one. Returns the store
+/// that it uses from now on.
+pub(super) async fn join(
+    store: &Store,
+    config: &Config,
+    state_dir: &StateDir,
+    secrets: (&SecretSlice<u8>, &Authority),
+    shutdown: &Shutdown,
+) -> Result<(Store, Membership), ControlError> {
+    let process = new_process(config, state_dir, secrets)?;
+    let DatabaseConfig::Postgres(database) = &config.database else {
+        let membership = Membership {
+            leadership: Leadership::always(),
+            lock: None,
+            hints: None,
+        };
+        return Ok((store.begin_process(process).await?, membership));
+    };
+    let (store, lock, hints) = store.join_processes(database, process).await?;
+    let leads = Some(lock.leads());
+    let membership = Membership {
+        leadership: Leadership { leads },
+        lock: Some(shutdown.spawn(lock.hold(shutdown.clone()))),
+        hints: Some(hints),
+    };
+    Ok((store, membership))
+}
+
+fn new_process(
+    config: &Config,
+    state_dir: &StateDir,
+    (session_secret, authority): (&SecretSlice<u8>, &Authority),
+) -> Result<NewProcess, ControlError> {
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let is_exclusive = config.host_fleet == Fleet::Local;
+    let id = state_dir.id()?;
+    let blobs = match &config.blobs {
+        BlobConfig::Directory => format!("directory {id}"),
+        BlobConfig::S3(config) => config.to_string(),
+    };
+    let has_files = is_exclusive || matches!(config.blobs, BlobConfig::Directory);
+    let mut common = Sha256::new();
+    for part in [
+        session_secret.expose_secret(),
+        authority.certificate().as_bytes(),
+        blobs.as_bytes(),
+    ] {
+        common.update(Sha256::digest(part));
+    }
+    Ok(NewProcess {
+        is_exclusive,
+        state_dir: has_files.then_some(id),
+        common: BASE64_URL_SAFE_NO_PAD.encode(common.finalize()),
+        location: format!("{}:{}", host.display(), state_dir.path().display()),
+    })
+}
+
+impl Listeners {
+    /// Passes on what other processes have changed, until shutdown.
+    pub(super) async fn listen(self, hints: HintChannel) {
+        let shutdown = self.shutdown.clone();
+        hints.run(shutdown, |notice| self.on_notice(notice)).await;
+    }
+
+    fn on_notice(&self, notice: Notice) {
+        match notice {
+            Notice::Hint(Hint::Access) => self.forget_access(),
+            Notice::Hint(Hint::Hosts) => self.hosts.notice_change(),
+            Notice::Hint(Hint::Browser(id)) => {
+                let browsers = self.browsers.clone();
+                self.shutdown.spawn(async move {
+                    if let Err(error) = browsers.check_ended(&id).await {
+                        tracing::debug!(browser = %id, %error);
+                    }
+                });
+            }
+            Notice::Missed => {
+                self.forget_access();
+                self.hosts.notice_change();
+            }
+        }
+    }
+
+    fn forget_access(&self) {
+        self.keys.forget_cached();
+        self.projects.forget_cached();
+    }
+}
