@@ -104,6 +104,10 @@ id!(
     JoinTokenId, "join_"
 );
 id!(
+    /// The id of a launch of a host.
+    LaunchId, "launch_"
+);
+id!(
     /// The id of an entry in the audit log.
     AuditLogId, "log_"
 );

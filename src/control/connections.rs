@@ -1,4 +1,7 @@
-//! Limits of the connections of control: those of clients, and idle ones to agents.
+//! The connections of control: its URL, and the limits of client connections and idle ones to
+//! agents.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{settings::Config, store::Fleet};
 use crate::{http::ConnectionLimits, system::process::open_files};
@@ -35,4 +38,27 @@ pub(super) fn idle_per_agent(config: &Config) -> usize {
         Fleet::Registered => EXPECTED_HOSTS,
     };
     limits(config).total() / agents
+}
+
+/// Returns the base URL at which clients and agents reach the server.
+pub(super) fn base_url(config: &Config, address: SocketAddr) -> String {
+    match &config.public_url {
+        Some(url) => url.as_str().trim_end_matches('/').to_owned(),
+        None => local_url(address),
+    }
+}
+
+/// Returns the base URL at which programs on this machine reach the server without a proxy.
+pub(super) fn local_url(address: SocketAddr) -> String {
+    format!("http://{}", connectable(address))
+}
+
+/// Replaces the wildcard address, to which no client can connect, by the loopback address.
+fn connectable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }

@@ -24,17 +24,10 @@
 //!
 //! Handlers take the services they use from [`Control`], through axum's `FromRef`.
 
-use std::{
-    fs,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    ops::Deref,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs, net::SocketAddr, ops::Deref, sync::Arc, time::Duration};
 
 use axum::{Router, extract::FromRef, middleware::from_fn_with_state};
 use chrono::Utc;
-use secrecy::{ExposeSecret, SecretSlice};
 use tokio::net::TcpListener;
 use url::Url;
 use utoipa::openapi::OpenApi;
@@ -71,6 +64,7 @@ pub mod session_token;
 pub mod settings;
 pub mod state_dir;
 pub mod store;
+mod tasks;
 pub mod trusted_proxies;
 
 use audit::AuditLog;
@@ -80,32 +74,28 @@ use caller_limits::CallerLimits;
 pub use error::ControlError;
 use fleet::{
     LocalFleet,
-    registered::{AuthorityError, HostExpiry, JoinTokens, RegisteredHosts},
+    registered::{AuthorityError, JoinTokens, RegisteredHosts},
 };
 use hosts::{HostSources, Hosts};
 use keys::ApiKeys;
-use processes::{Leadership, Listeners, Membership, ProcessLockTask};
+use processes::{Leadership, ProcessLockTask};
 use projects::Projects;
 use proxy::Proxy;
-use purge::{Purge, Retention};
 use replays::Replays;
 use routes::{
     auditing::Auditing,
     guard::Guard,
     sunset::{Sunset, enforce_sunset},
 };
-use secret_token::random_hex;
-use session_token::{SECRET_BYTES, SessionTokens};
+use session_token::SessionTokens;
 use settings::{Config, DatabaseConfig, FleetConfig, Settings};
-use state_dir::{StateDir, StateDirError};
+use state_dir::StateDir;
 use store::Store;
 
 /// The name with which the default project is created: that of requests that do not name one.
 pub const DEFAULT_PROJECT: &str = "default";
 /// The time in which the last records of the audit log must be stored, at the end of a shutdown.
 const AUDIT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-/// Holds the secret that signs session tokens, so that tokens of an earlier run stay valid.
-const SESSION_SECRET_FILE: &str = "session-secret";
 
 /// The state of the routes: a cheap handle to the services.
 #[derive(Clone)]
@@ -254,7 +244,7 @@ pub async fn start(
     let (listener, address) = bind(config.listen).await?;
     let (blobs, stored_replays) = open_blobs(&state_dir, &config.blobs).await?;
     let store = open_store(&state_dir, &config.database, stored_replays).await?;
-    let secret = session_secret(&config, &state_dir)?;
+    let secret = session_token::secret(config.session_secret.as_ref(), &state_dir)?;
     let authority = config.registered_fleet.open_authority(&state_dir)?;
     let joined = processes::join(
         &store,
@@ -296,7 +286,7 @@ pub async fn start(
             shutdown: shutdown.clone(),
         }),
     };
-    let process_lock = spawn_tasks(&control, hosts, config.retention, membership);
+    let process_lock = tasks::spawn(&control, hosts, &config, membership);
     Ok(Started {
         control,
         config,
@@ -345,40 +335,6 @@ async fn recover(
     Ok(())
 }
 
-/// Starts the tasks that run until shutdown. Returns the one that holds the locks of the database.
-fn spawn_tasks(
-    control: &Control,
-    hosts: Hosts,
-    retention: Retention,
-    membership: Membership,
-) -> Option<ProcessLockTask> {
-    let shutdown = &control.shutdown;
-    let Membership {
-        leadership,
-        lock,
-        hints,
-    } = membership;
-    let purge = Purge::new(control.store.clone(), control.replays.clone(), retention);
-    shutdown.spawn(purge.run(leadership.clone(), shutdown.clone()));
-    shutdown.spawn(control.projects.clone().end_archived());
-    let expiry = HostExpiry::new(&control.registered_hosts);
-    shutdown.spawn(expiry.run(shutdown.clone()));
-    shutdown.spawn(hosts.clone().reconcile(leadership.clone()));
-    shutdown.spawn(control.browsers.clone().lead(leadership));
-    shutdown.spawn(control.browsers.clone().record_use());
-    if let Some(hints) = hints {
-        let listeners = Listeners {
-            keys: control.keys.clone(),
-            projects: control.projects.clone(),
-            browsers: control.browsers.clone(),
-            hosts,
-            shutdown: shutdown.clone(),
-        };
-        shutdown.spawn(listeners.listen(hints));
-    }
-    lock
-}
-
 /// Listens, and returns the address with the port.
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ControlError> {
     let listener = TcpListener::bind(address).await;
@@ -409,15 +365,12 @@ pub async fn run(settings: &Settings, agent: OpenApi, log: &str) -> Result<(), C
 impl Started {
     /// Returns the base URL at which clients on this machine reach the server.
     pub fn base_url(&self) -> String {
-        match &self.config.public_url {
-            Some(url) => url.as_str().trim_end_matches('/').to_owned(),
-            None => self.local_url(),
-        }
+        connections::base_url(&self.config, self.control.address)
     }
 
     /// Returns the base URL at which programs on this machine reach the server without a proxy.
     pub fn local_url(&self) -> String {
-        format!("http://{}", connectable(self.control.address))
+        connections::local_url(self.control.address)
     }
 
     /// Returns the settings of agents on this machine.
@@ -470,16 +423,6 @@ impl Started {
     }
 }
 
-/// Replaces the wildcard address, to which no client can connect, by the loopback address.
-fn connectable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
-}
-
 fn router(control: &Control, agent: OpenApi, config: &Config, metrics: Metrics) -> Router {
     let app = App {
         info: routes::API_INFO,
@@ -506,19 +449,4 @@ fn sunset(config: &Config) -> Sunset {
             .to_owned(),
         clock: Utc::now,
     }
-}
-
-fn session_secret(config: &Config, state_dir: &StateDir) -> Result<SecretSlice<u8>, StateDirError> {
-    if let Some(secret) = &config.session_secret {
-        return Ok(secret.expose_secret().as_bytes().to_vec().into());
-    }
-    let secret = match state_dir.read_hex_secret(SESSION_SECRET_FILE, SECRET_BYTES)? {
-        Some(secret) => secret,
-        None => {
-            let fresh = random_hex::<SECRET_BYTES>();
-            state_dir.write_secret(SESSION_SECRET_FILE, &fresh)?;
-            fresh.into()
-        }
-    };
-    Ok(secret.expose_secret().as_bytes().to_vec().into())
 }

@@ -9,11 +9,17 @@ use chrono::{DateTime, Utc};
 use jsonwebtoken::{
     Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode, get_current_timestamp,
 };
-use secrecy::{ExposeSecret, SecretSlice};
+use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use serde::{Deserialize, Serialize};
 
+use super::{
+    secret_token::random_hex,
+    state_dir::{StateDir, StateDirError},
+};
 use crate::api::ids::{BrowserId, ProjectId, ReplayId};
 
+/// Holds the secret in the state directory, so that tokens of an earlier run stay valid.
+const SECRET_FILE: &str = "session-secret";
 /// The lifetime of a token, far longer than the longest idle timeout, unless its key expires
 /// before. A token for a browser becomes useless with the end of the browser in any case.
 const LIFETIME: Duration = Duration::from_hours(30 * 24);
@@ -94,6 +100,26 @@ struct Keys {
     signing: EncodingKey,
     verifying: DecodingKey,
     validation: Validation,
+}
+
+/// Returns the secret that was configured, or that of the state directory, which is created at first
+/// use.
+pub fn secret(
+    configured: Option<&SecretString>,
+    state_dir: &StateDir,
+) -> Result<SecretSlice<u8>, StateDirError> {
+    let secret = match configured {
+        Some(secret) => secret.clone(),
+        None => match state_dir.read_hex_secret(SECRET_FILE, SECRET_BYTES)? {
+            Some(secret) => secret,
+            None => {
+                let fresh = random_hex::<SECRET_BYTES>();
+                state_dir.write_secret(SECRET_FILE, &fresh)?;
+                fresh.into()
+            }
+        },
+    };
+    Ok(secret.expose_secret().as_bytes().to_vec().into())
 }
 
 impl SessionTokens {

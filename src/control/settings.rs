@@ -237,6 +237,8 @@ pub enum SettingsError {
     SessionSecret(String),
     #[error("--fleet-ca-file: {0}")]
     FleetAuthority(String),
+    #[error("--launch-command and --destroy-command: {0}")]
+    LaunchCommands(&'static str),
     #[error(transparent)]
     Database(#[from] DatabaseSettingsError),
     #[error(transparent)]
@@ -299,6 +301,7 @@ impl Settings {
     /// Validates the settings without side effects. `log` is the log filter of the agents, too.
     pub fn check(&self, log: &str) -> Result<Config, SettingsError> {
         self.check_public_url()?;
+        self.check_launch()?;
         let shutdown_grace_period = Duration::from_secs(self.stop_seconds);
         let stop_deadlines = StopDeadlines::within(shutdown_grace_period);
         Ok(Config {
@@ -366,6 +369,24 @@ impl Settings {
         if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
             let message = "must have no user, query or fragment";
             return Err(SettingsError::PublicUrl(message));
+        }
+        Ok(())
+    }
+}
+
+impl Settings {
+    /// Checks that launched hosts are used, and can reach this server.
+    fn check_launch(&self) -> Result<(), SettingsError> {
+        if self.registered_fleet.launch.launch_command.is_none() {
+            return Ok(());
+        }
+        if self.host_fleet != Fleet::Registered {
+            let message = "they need --fleet registered";
+            return Err(SettingsError::LaunchCommands(message));
+        }
+        if self.public_url.is_none() && !self.listen.ip().is_loopback() {
+            let message = "they need --public-url, at which launched hosts reach this server";
+            return Err(SettingsError::LaunchCommands(message));
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ mod environment;
 mod files;
 mod hostile_scripts;
 mod hosts;
+mod launched_hosts;
 mod live_view;
 mod local_users;
 mod logs;

@@ -50,14 +50,6 @@ impl State {
         }
     }
 
-    /// Returns another state directory with the same database.
-    pub fn beside(&self) -> State {
-        State {
-            database: self.database.clone(),
-            ..State::with(None)
-        }
-    }
-
     pub fn path(&self) -> PathBuf {
         self.directory.path().join("state")
     }
@@ -141,7 +133,9 @@ impl Dev {
     /// Starts a server that may have this many open files, like its children.
     /// Starts a server on the same database, with another state directory.
     pub async fn beside(&self, options: &[&str], variables: Vec<(&str, String)>) -> Dev {
-        Dev::start_with_variables(self.state.beside(), options, variables).await
+        let mut state = State::with(None);
+        state.database = self.state.database.clone();
+        Dev::start_with_variables(state, options, variables).await
     }
 
     pub async fn with_open_files(limit: u32) -> Dev {

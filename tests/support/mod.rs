@@ -4,6 +4,7 @@ pub mod agent;
 pub mod canary_site;
 pub mod cgroups;
 pub mod dev;
+pub mod engine;
 pub mod events;
 pub mod files;
 pub mod fleet_agent;

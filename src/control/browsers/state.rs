@@ -145,10 +145,7 @@ impl State {
 
     /// Returns whether no event changes the state any more.
     pub fn is_final(self) -> bool {
-        matches!(
-            self,
-            State::Deleted(_) | State::Discarded | State::Detached
-        )
+        matches!(self, State::Deleted(_) | State::Discarded | State::Detached)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! - [`state`]: a host's life as a pure state machine.
 //! - [`local`]: the running hosts of this machine.
+//! - [`launched`]: the hosts that control has launched.
 //! - [`registered`]: the registered hosts that this process uses.
 //! - [`reconciler`]: the task that makes registered hosts what their rows say.
 //!
@@ -34,6 +35,7 @@ use crate::{
     shutdown::Shutdown,
 };
 
+mod launched;
 mod local;
 mod reconciler;
 mod registered;
@@ -174,7 +176,7 @@ impl Hosts {
                 }
                 Fleet::Registered => {
                     if !self.wait_for_host(&launch, deadline).await? {
-                        self.inner.registered.demand().record();
+                        self.inner.registered.demand().record(launch);
                         return Err(HostLeaseError::NoneReady);
                     }
                 }

@@ -9,8 +9,8 @@ use sea_orm::{
 
 use super::{
     entity::{
-        api_key, audit_log, browser, browser_tag, control_process, host, join_token, organization,
-        project, purge_clock, replay,
+        api_key, audit_log, browser, browser_tag, control_process, host, host_launch, join_token,
+        organization, project, purge_clock, replay,
     },
     migration,
     open_error::{OpenError, OpenFailure},
@@ -95,6 +95,7 @@ async fn tables(db: &DatabaseConnection) -> Result<Vec<(String, u64)>, DbErr> {
         table::<purge_clock::Entity>(db).await?,
         table::<control_process::Entity>(db).await?,
         table::<join_token::Entity>(db).await?,
+        table::<host_launch::Entity>(db).await?,
     ])
 }
 

@@ -10,6 +10,7 @@ pub enum UniqueConstraint {
     BrowserIdempotencyKey,
     BrowserLiveName,
     DefaultProject,
+    HostLaunchSlot,
     HostPublicKey,
     ProjectLiveName,
 }
@@ -18,7 +19,7 @@ pub enum UniqueConstraint {
 ///
 /// PostgreSQL names the constraint of a unique column `<table>_<column>_key`. The others have the
 /// name of their index in the migration.
-const CONSTRAINTS: [(UniqueConstraint, &str, &str); 6] = [
+const CONSTRAINTS: [(UniqueConstraint, &str, &str); 7] = [
     (
         UniqueConstraint::ApiKeyPublicPart,
         "api_keys_public_part_key",
@@ -38,6 +39,11 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 6] = [
         UniqueConstraint::DefaultProject,
         "projects_default_marker_key",
         "projects.default_marker",
+    ),
+    (
+        UniqueConstraint::HostLaunchSlot,
+        "host_launches_slot_key",
+        "host_launches.slot",
     ),
     (
         UniqueConstraint::HostPublicKey,

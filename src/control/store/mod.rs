@@ -1,7 +1,8 @@
 //! The database of control. Only this module and its children use SQL.
 //!
 //! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`registered_hosts`],
-//!   [`join_tokens`], [`replays`], [`audit_logs`], [`purge_clock`]: the queries on each table.
+//!   [`host_launches`], [`join_tokens`], [`replays`], [`audit_logs`], [`purge_clock`]: the queries
+//!   on each table.
 //! - [`processes`]: the control processes that serve from the database; [`hints`]: what they tell
 //!   each other.
 //! - [`search`]: conditions that search for a text.
@@ -33,6 +34,7 @@ mod constraints;
 mod entity;
 mod error;
 mod hints;
+mod host_launches;
 mod hosts;
 mod join_tokens;
 mod limits;
@@ -63,6 +65,7 @@ pub use check::DatabaseReport;
 pub use constraints::UniqueConstraint;
 pub use error::StoreError;
 pub use hints::{Hint, Notice};
+pub use host_launches::{HostLaunchRow, LaunchToken};
 pub use hosts::{Fleet, HostMode, HostRow};
 pub use join_tokens::{JoinTokenRow, NewJoinToken};
 pub use limits::{OrganizationRow, ProjectLimitsRow};

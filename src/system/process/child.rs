@@ -227,6 +227,23 @@ impl Child {
         Self::spawn_inner(name, command, inherited, stdin, stdout, consumer).await
     }
 
+    /// Starts a child with the given standard input. Lines of its standard error go to `parser`
+    /// first.
+    ///
+    /// # Errors
+    /// Fails if the program cannot be started.
+    pub async fn spawn_with_stdin_and_log_parser(
+        name: &'static str,
+        command: Command,
+        inherited: Inherited,
+        stdin: Stdio,
+        stdout: Stdout,
+        parser: LogParser,
+    ) -> io::Result<(Self, Option<ChildStdout>)> {
+        let consumer = LineConsumer::LogParser(parser);
+        Self::spawn_inner(name, command, inherited, stdin, stdout, consumer).await
+    }
+
     async fn spawn_inner(
         name: &'static str,
         mut command: Command,

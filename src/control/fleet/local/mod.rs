@@ -64,7 +64,7 @@ use crate::{
 };
 
 /// The options with which a host starts its browser.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchOptions {
     pub mode: HostMode,
     /// The viewport with which each session of the host begins.

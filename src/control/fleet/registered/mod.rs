@@ -4,6 +4,7 @@
 //! - [`RegisteredHosts`]: registration, heartbeats, and the hosts themselves.
 //! - [`HostExpiry`]: declares hosts lost that have missed their heartbeats.
 //! - [`HostDemand`]: the browsers that got no host.
+//! - [`HostLaunches`]: launches hosts for them with a command, and destroys them.
 //! - [`RegisteredFleetConfig`]: the settings.
 //!
 //! ```text
@@ -21,6 +22,7 @@ mod expiry;
 mod heartbeat;
 mod hosts;
 mod join_tokens;
+mod launch;
 mod registration;
 mod settings;
 
@@ -28,6 +30,11 @@ pub use demand::HostDemand;
 pub use expiry::HostExpiry;
 pub use hosts::{FleetError, RegisteredHosts};
 pub use join_tokens::{FORMAT as JOIN_TOKEN_FORMAT, JoinTokenError, JoinTokens};
+pub use launch::{
+    EngineId, HostLaunches, LaunchConfig, LaunchSettings,
+    state::{Event as LaunchEvent, LaunchLife, State as LaunchState},
+    warn_of_unmanaged_launches,
+};
 pub use registration::{Registered, Registrant};
 pub(super) use registration::{certificate_name, random_part};
 pub use settings::{AuthorityError, RegisteredFleetConfig, RegisteredFleetSettings};

@@ -3,18 +3,23 @@
 //! An unknown host registers with a join token, and takes a use of it. A known one proves its key
 //! instead, and keeps its id: when its agent starts, and to renew its certificate.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use chrono::Utc;
 
 use super::{
+    JoinTokenError,
     hosts::{FleetError, RegisteredHosts, returned, without_session},
     join_tokens::FORMAT,
+    launch,
 };
 use crate::{
-    api::{fleet::RegisterHost, ids::HostId},
+    api::{
+        fleet::RegisterHost,
+        ids::{HostId, LaunchId},
+    },
     control::store::{
-        HostMachine, JoinTokenRow, NewRegisteredHost, RegisteredHostRow, StoreError,
+        HostLaunchRow, HostMachine, JoinTokenRow, NewRegisteredHost, RegisteredHostRow, StoreError,
         UniqueConstraint,
     },
     system::identity::{CertificateRequest, HostPublicKey, IssuedCertificate, TokenAudience},
@@ -24,12 +29,16 @@ use crate::{
 const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The domain of the names of hosts in their certificates. `.internal` is reserved for private use.
 const HOST_DOMAIN: &str = "host.berth.internal";
+/// The label of launched hosts, with the id of the launch.
+const LAUNCH_LABEL: &str = "launch_id";
 
 /// The authenticated sender of a registration.
 #[derive(Debug, Clone)]
 pub enum Registrant {
     /// A host that control does not know.
     JoinToken(JoinTokenRow),
+    /// A host that control has launched, with the join token of the launch.
+    Launch(LaunchId),
     /// A host that has proved its key.
     Host(Box<RegisteredHostRow>),
 }
@@ -47,8 +56,10 @@ impl RegisteredHosts {
     /// Verifies the bearer token of a registration: a join token, or a token of a host's own key.
     pub async fn authenticate_registration(&self, token: &str) -> Result<Registrant, FleetError> {
         if token.starts_with(FORMAT.prefix) {
-            let row = self.join_tokens.authenticate(token).await?;
-            return Ok(Registrant::JoinToken(row));
+            return match self.join_tokens.authenticate(token).await {
+                Err(JoinTokenError::Invalid) => self.authenticate_launch(token).await,
+                found => Ok(Registrant::JoinToken(found?)),
+            };
         }
         let audience = TokenAudience::Registration;
         let key = self.host_tokens.verify(token, audience);
@@ -56,6 +67,15 @@ impl RegisteredHosts {
         let row = self.store.find_registered_host_by_key(&key).await?;
         let row = row.ok_or(FleetError::InvalidHostToken)?;
         Ok(Registrant::Host(Box::new(row)))
+    }
+
+    /// Verifies the join token of a launch.
+    async fn authenticate_launch(&self, token: &str) -> Result<Registrant, FleetError> {
+        let public_part = FORMAT.public_part(token).ok_or(JoinTokenError::Invalid)?;
+        let found = self.store.find_host_launch_by_token(public_part).await?;
+        let is_valid = |row: &HostLaunchRow| launch::accepts(row, token, Utc::now());
+        let row = found.filter(is_valid).ok_or(JoinTokenError::Invalid)?;
+        Ok(Registrant::Launch(row.id))
     }
 
     /// Registers a host and issues its certificate, whose name is derived from the host's id.
@@ -76,6 +96,7 @@ impl RegisteredHosts {
         };
         let host = match registrant {
             Registrant::JoinToken(token) => self.admit(&token, key, machine).await?,
+            Registrant::Launch(launch) => self.admit_launched(&launch, key, machine).await?,
             Registrant::Host(row) if row.public_key == *key => self.renew(*row, &machine).await?,
             Registrant::Host(_) => return Err(FleetError::ForeignKey),
         };
@@ -105,15 +126,28 @@ impl RegisteredHosts {
         };
         let created = self
             .store
-            .create_registered_host(&token.id, new, Utc::now())
-            .await;
-        let row = match created {
-            Err(StoreError::UniqueViolation(UniqueConstraint::HostPublicKey)) => {
-                return Err(FleetError::KeyTaken);
-            }
-            created => created?.ok_or(super::JoinTokenError::Invalid)?,
-        };
+            .create_registered_host(&token.id, new, Utc::now());
+        let row = admitted(created.await)?;
         tracing::info!(host = %row.id, %address, join_token = %token.id, "host registered");
+        Ok(row.id)
+    }
+
+    /// Creates the host of a launch.
+    async fn admit_launched(
+        &self,
+        launch: &LaunchId,
+        key: &HostPublicKey,
+        machine: HostMachine,
+    ) -> Result<HostId, FleetError> {
+        let address = machine.address;
+        let new = NewRegisteredHost {
+            machine,
+            labels: BTreeMap::from([(LAUNCH_LABEL.to_owned(), launch.to_string())]),
+            public_key: key.clone(),
+        };
+        let created = self.store.create_launched_host(launch, new, Utc::now());
+        let row = admitted(created.await)?;
+        tracing::info!(host = %row.id, %address, %launch, "launched host registered");
         Ok(row.id)
     }
 
@@ -136,6 +170,18 @@ impl RegisteredHosts {
             "host registered again"
         );
         Ok(row.id)
+    }
+}
+
+/// Returns the row of a new host. Fails if its token has no use.
+fn admitted(
+    created: Result<Option<RegisteredHostRow>, StoreError>,
+) -> Result<RegisteredHostRow, FleetError> {
+    match created {
+        Err(StoreError::UniqueViolation(UniqueConstraint::HostPublicKey)) => {
+            Err(FleetError::KeyTaken)
+        }
+        created => Ok(created?.ok_or(JoinTokenError::Invalid)?),
     }
 }
 

@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use secrecy::{ExposeSecret, SecretString};
 
+use super::launch::{LaunchConfig, LaunchSettings};
 use crate::{
     control::{
         settings::SettingsError,
@@ -29,6 +30,9 @@ pub struct RegisteredFleetSettings {
     /// (1–300)
     #[arg(long, env = "BERTH_HEARTBEAT_SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=300), value_name = "SECONDS")]
     pub heartbeat_seconds: u64,
+
+    #[command(flatten)]
+    pub launch: LaunchSettings,
 }
 
 /// The checked settings of the hosts that register themselves.
@@ -37,6 +41,8 @@ pub struct RegisteredFleetConfig {
     /// The authority, if it is not that of the state directory.
     authority: Option<SecretString>,
     pub heartbeat_interval: Duration,
+    /// `None` if control launches no hosts.
+    pub launch: Option<LaunchConfig>,
 }
 
 /// Why the authority of the state directory cannot be used.
@@ -62,6 +68,7 @@ impl RegisteredFleetSettings {
         Ok(RegisteredFleetConfig {
             authority,
             heartbeat_interval: Duration::from_secs(self.heartbeat_seconds),
+            launch: self.launch.check()?,
         })
     }
 }

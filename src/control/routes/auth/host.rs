@@ -71,6 +71,7 @@ pub(super) async fn authenticate_host(
             let registrant = hosts.authenticate_registration(presented).await?;
             let actor = match &registrant {
                 Registrant::JoinToken(token) => token.id.to_string(),
+                Registrant::Launch(launch) => launch.to_string(),
                 Registrant::Host(host) => host.id.to_string(),
             };
             request

@@ -7,6 +7,7 @@ pub mod browser;
 pub mod browser_tag;
 pub mod control_process;
 pub mod host;
+pub mod host_launch;
 pub mod join_token;
 pub mod organization;
 pub mod project;

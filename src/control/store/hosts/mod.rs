@@ -265,6 +265,21 @@ impl Store {
         Ok(found.await? > 0)
     }
 
+    /// Returns the number of hosts that are free for such a session, or about to be.
+    pub async fn count_free_hosts(
+        &self,
+        fleet: Fleet,
+        mode: HostMode,
+        viewport: Viewport,
+    ) -> Result<u64, StoreError> {
+        let free = [State::Starting, State::Ready, State::Recycling].map(state_text);
+        let found = host::Entity::find()
+            .filter(fits(fleet, mode, viewport))
+            .filter(host::Column::State.is_in(free))
+            .count(&self.db);
+        Ok(found.await?)
+    }
+
     /// Returns the registered hosts that are leased to a browser that has no row, or ended before
     /// `before`, with its id.
     pub async fn abandoned_hosts(

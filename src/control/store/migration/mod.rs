@@ -23,6 +23,7 @@ mod m0009_join_tokens;
 mod m0010_host_viewports;
 mod m0011_browser_use;
 mod m0012_control_processes;
+mod m0013_host_launches;
 
 pub(crate) struct Migrator;
 
@@ -42,6 +43,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0010_host_viewports::Migration),
             Box::new(m0011_browser_use::Migration),
             Box::new(m0012_control_processes::Migration),
+            Box::new(m0013_host_launches::Migration),
         ]
     }
 }

@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, net::SocketAddr};
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect, Select,
-    TransactionTrait, sea_query::Expr,
+    ActiveModelTrait, ColumnTrait, ConnectionTrait, EntityTrait, QueryFilter, QueryOrder,
+    QuerySelect, Select, TransactionTrait, sea_query::Expr,
 };
 
 use super::{
@@ -100,40 +100,14 @@ impl Store {
         new: NewRegisteredHost,
         now: DateTime<Utc>,
     ) -> Result<Option<RegisteredHostRow>, StoreError> {
-        let life = HostLife::starting(None);
-        let row = host::Model {
-            id: HostId::generate().to_string(),
-            fleet: fleet_text(Fleet::Registered).to_owned(),
-            state: state_text(life.state).to_owned(),
-            generation: to_generation_column(life.generation)?,
-            session_id: None,
-            draining: life.is_draining,
-            headless: !new.machine.capabilities.display,
-            kiosk_mode: new.machine.capabilities.kiosk_mode,
-            max_width: Some(to_side(new.machine.capabilities.max_viewport.width)),
-            max_height: Some(to_side(new.machine.capabilities.max_viewport.height)),
-            address: Some(new.machine.address.to_string()),
-            boot_id: Some(new.machine.boot_id),
-            version: Some(new.machine.version),
-            labels: Some(labels_text(&new.labels)),
-            capabilities: Some(capabilities_text(&new.machine.capabilities)),
-            public_key: Some(new.public_key.as_point().to_vec()),
-            heartbeat_at: Some(to_millis(now)),
-            created_at: to_millis(now),
-            changed_at: to_millis(now),
-            process_id: self.process_column(),
-        };
         let transaction = self.db.begin().await?;
         if !take_join_token_use(&transaction, token, now).await? {
             return Ok(None);
         }
-        let insert = host::ActiveModel::from(row.clone()).reset_all();
-        host::Entity::insert(insert)
-            .exec_without_returning(&transaction)
-            .await?;
+        let created = insert_registered_host(&transaction, &HostId::generate(), new, now).await?;
         transaction.commit().await?;
         self.checkpoint().await;
-        row.try_into().map(Some)
+        Ok(Some(created))
     }
 
     /// Finds a registered host that is not gone.
@@ -286,6 +260,44 @@ impl Store {
             .await?;
         Ok(purged.rows_affected)
     }
+}
+
+/// Inserts the row of a host that registers.
+pub(super) async fn insert_registered_host(
+    db: &impl ConnectionTrait,
+    id: &HostId,
+    new: NewRegisteredHost,
+    now: DateTime<Utc>,
+) -> Result<RegisteredHostRow, StoreError> {
+    let life = HostLife::starting(None);
+    let row = host::Model {
+        id: id.to_string(),
+        fleet: fleet_text(Fleet::Registered).to_owned(),
+        state: state_text(life.state).to_owned(),
+        generation: to_generation_column(life.generation)?,
+        session_id: None,
+        draining: life.is_draining,
+        headless: !new.machine.capabilities.display,
+        kiosk_mode: new.machine.capabilities.kiosk_mode,
+        max_width: Some(to_side(new.machine.capabilities.max_viewport.width)),
+        max_height: Some(to_side(new.machine.capabilities.max_viewport.height)),
+        address: Some(new.machine.address.to_string()),
+        boot_id: Some(new.machine.boot_id),
+        version: Some(new.machine.version),
+        labels: Some(labels_text(&new.labels)),
+        capabilities: Some(capabilities_text(&new.machine.capabilities)),
+        public_key: Some(new.public_key.as_point().to_vec()),
+        heartbeat_at: Some(to_millis(now)),
+        created_at: to_millis(now),
+        changed_at: to_millis(now),
+        // Nothing follows from its first state.
+        process_id: None,
+    };
+    let insert = host::ActiveModel::from(row.clone()).reset_all();
+    host::Entity::insert(insert)
+        .exec_without_returning(db)
+        .await?;
+    row.try_into()
 }
 
 /// Selects the registered hosts that are not gone.

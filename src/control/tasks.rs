@@ -1,0 +1,69 @@
+//! The tasks of control that run until shutdown.
+
+use super::{
+    Control, connections,
+    fleet::registered::{HostExpiry, HostLaunches, warn_of_unmanaged_launches},
+    hosts::Hosts,
+    processes::{Listeners, Membership, ProcessLockTask},
+    purge::Purge,
+    settings::Config,
+};
+
+/// Starts the tasks that run until shutdown. Returns the one that holds the locks of the database.
+pub(super) fn spawn(
+    control: &Control,
+    hosts: Hosts,
+    config: &Config,
+    membership: Membership,
+) -> Option<ProcessLockTask> {
+    let shutdown = &control.shutdown;
+    let Membership {
+        leadership,
+        lock,
+        hints,
+    } = membership;
+    let purge = Purge::new(
+        control.store.clone(),
+        control.replays.clone(),
+        config.retention,
+    );
+    shutdown.spawn(purge.run(leadership.clone(), shutdown.clone()));
+    shutdown.spawn(control.projects.clone().end_archived());
+    let expiry = HostExpiry::new(&control.registered_hosts);
+    shutdown.spawn(expiry.run(shutdown.clone()));
+    match host_launches(control, &hosts, config) {
+        Some(launches) => {
+            shutdown.spawn(launches.clone().request_hosts());
+            shutdown.spawn(launches.reconcile(leadership.clone()));
+        }
+        None => {
+            shutdown.spawn(warn_of_unmanaged_launches(control.store.clone()));
+        }
+    }
+    shutdown.spawn(hosts.clone().reconcile(leadership.clone()));
+    shutdown.spawn(control.browsers.clone().lead(leadership));
+    shutdown.spawn(control.browsers.clone().record_use());
+    if let Some(hints) = hints {
+        let listeners = Listeners {
+            keys: control.keys.clone(),
+            projects: control.projects.clone(),
+            browsers: control.browsers.clone(),
+            hosts,
+            shutdown: shutdown.clone(),
+        };
+        shutdown.spawn(listeners.listen(hints));
+    }
+    lock
+}
+
+/// Returns the service that launches hosts, if there are commands for that.
+fn host_launches(control: &Control, hosts: &Hosts, config: &Config) -> Option<HostLaunches> {
+    Some(HostLaunches::new(
+        control.store.clone(),
+        hosts.clone(),
+        control.registered_hosts.clone(),
+        config.registered_fleet.launch.clone()?,
+        connections::base_url(config, control.address),
+        control.shutdown.clone(),
+    ))
+}
