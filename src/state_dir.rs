@@ -80,6 +80,12 @@ pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::rename(draft, path)
 }
 
+/// Makes the names in the directory of a file durable.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    File::open(parent)?.sync_all()
+}
+
 /// Replaces the content of a private file, like [`replace_file`] but also if the machine fails.
 pub(crate) fn replace_private_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let draft = path.with_extension("new");

@@ -309,7 +309,7 @@ impl Services {
         let config = Arc::new(config);
         let identity = chromium::Identity::resolve(&config).await?;
         let (isolation, identity) = Isolation::start(&config, identity).await?;
-        let (taints, file_access) = isolation::file_access(&config, isolation.as_ref())?;
+        let (taints, file_access) = isolation::file_access(&config, isolation.as_ref(), sessions)?;
         let temp_files = TempFileJournal::recover(&config.session_dir, &file_access)?;
         let watcher = SharedWatcher::new(file_access.root().clone());
         let logs = Logs::new(own_log, watcher.clone());

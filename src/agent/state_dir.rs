@@ -5,6 +5,7 @@
 //! run/session            the generation of the current session
 //! sessions/<generation>  the current session, the spare one, or what is left of another
 //! run/host-key.pem       the key of a host that registers itself, which must stay private
+//! run/tainted            why the machine can be no other host, blank if it can
 //! replays/<generation>   the recordings of a session, which outlive it until they are deleted
 //! ```
 
@@ -110,6 +111,11 @@ impl StateDir {
         replace_private_file(&self.record(), generation.to_string().as_bytes())
     }
 
+    /// Returns the path of the record that a session has changed the machine.
+    pub(super) fn machine_taint(&self) -> PathBuf {
+        self.run().join("tainted")
+    }
+
     /// Returns the path of the key of a host that registers itself.
     pub(super) fn host_key(&self) -> PathBuf {
         self.run().join("host-key.pem")
@@ -121,17 +127,21 @@ impl StateDir {
         replace_private_file(&self.host_key(), pem.as_bytes())
     }
 
-    /// Returns the directories of all sessions but that of `current`.
+    /// Returns the directories of all sessions but that of `current`, with their generations.
+    /// `None` is the one of a directory whose name is no number.
     ///
     /// # Errors
     /// Fails if the directory cannot be read.
-    pub(super) fn other_sessions(&self, current: u64) -> io::Result<Vec<PathBuf>> {
+    pub(super) fn other_sessions(&self, current: u64) -> io::Result<Vec<(Option<u64>, PathBuf)>> {
         let current = self.session(current);
         let mut others = Vec::new();
         for entry in fs::read_dir(self.sessions())? {
-            let path = entry?.path();
+            let entry = entry?;
+            let path = entry.path();
             if path != current.root() {
-                others.push(path);
+                let name = entry.file_name();
+                let generation = name.to_str().and_then(|name| name.parse().ok());
+                others.push((generation, path));
             }
         }
         Ok(others)
@@ -219,7 +229,7 @@ mod tests {
         assert_eq!(state.recorded_generation().unwrap(), Some(3));
         let mut others = state.other_sessions(3).unwrap();
         others.sort_unstable();
-        let expected = [1, 2].map(|other| state.session(other).root().to_owned());
+        let expected = [1, 2].map(|other| (Some(other), state.session(other).root().to_owned()));
         assert_eq!(others, expected);
         let mut ended = state.ended_replays(3).unwrap();
         ended.sort_unstable();

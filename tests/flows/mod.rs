@@ -31,6 +31,7 @@ mod proxy;
 mod readme;
 mod registered_agents;
 mod registered_sessions;
+mod rejoining;
 mod replay_storage;
 mod replays;
 mod replays_in_bucket;

@@ -26,7 +26,7 @@ use self::{directories::plan, user::SessionUser};
 use super::{
     chromium,
     fs::access::FileAccess,
-    sessions::Taints,
+    sessions::{Sessions, Taints},
     settings::{Config, ProtectionMode},
 };
 use crate::system::{
@@ -175,15 +175,17 @@ impl Isolation {
     }
 }
 
-/// Returns the taints of the session, and how file operations reach its files.
+/// Returns the taints of the session, which also taint the machine, and how file operations reach
+/// its files.
 ///
 /// # Errors
 /// If the record of the taints cannot be read.
 pub(super) fn file_access(
     config: &Config,
     isolation: Option<&Isolation>,
+    sessions: &Sessions,
 ) -> io::Result<(Taints, FileAccess)> {
-    let taints = Taints::load(&config.session_dir)?;
+    let taints = Taints::load(&config.session_dir, sessions.machine_taint().clone())?;
     let (root, user, taints) = match isolation {
         Some(Isolation { inner }) => {
             let Credentials { uid, gid, .. } = *inner.user.credentials();

@@ -265,7 +265,7 @@ impl Processes {
         let isolation = inner.options.isolation.as_ref();
         let own_user = isolation.and_then(Isolation::dedicated_uid);
         if own_user.is_none() || launch.as_root || launch.as_user.is_some() {
-            inner.taints.program();
+            inner.taints.program().await;
         }
         let mark = inner.run.new_mark();
         let mut program = launch::prepare(launch, stdio, display, &mark, &inner.users()).await?;

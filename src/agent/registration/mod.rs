@@ -58,6 +58,11 @@ enum RegistrationError {
     Identity(#[from] HostIdentityError),
     #[error("cannot end the session of the earlier identity: {0}")]
     Session(#[from] EndError),
+    #[error(
+        "this machine cannot join as another host, because {0}: \
+         replace it, or start the agent on a new machine with a new state directory"
+    )]
+    MachineTainted(String),
 }
 
 impl RegistrationError {
@@ -185,12 +190,18 @@ impl Registration {
 
     /// Ends the session that a client of an earlier identity may have used: the new identity must
     /// bring nothing of it.
+    ///
+    /// # Errors
+    /// Fails if a session has changed the machine: what it did would outlive the earlier identity.
     async fn replace_used_session(&mut self) -> Result<(), RegistrationError> {
         if !self.is_session_unused {
             self.sessions.end(self.sessions.status().generation).await?;
             self.is_session_unused = true;
         }
-        Ok(())
+        match self.sessions.machine_taint().reason() {
+            Some(reason) => Err(RegistrationError::MachineTainted(reason)),
+            None => Ok(()),
+        }
     }
 
     async fn register_with(
@@ -250,10 +261,12 @@ impl Registration {
         host: &HostId,
         is_ready: bool,
     ) -> Result<HeartbeatAnswer, RegistrationError> {
+        // Control leases no host that has not been ready, and gives up a leased one by itself.
+        let is_usable = is_ready && self.sessions.machine_taint().reason().is_none();
         let report = json!({
             "boot_id": self.boot_id,
             "generation": self.sessions.status().generation,
-            "ready": is_ready,
+            "ready": is_usable,
         });
         let token = SecretString::from(self.key.token(TokenAudience::Heartbeat)?);
         let path = format!("/fleet/hosts/{host}/heartbeat");

@@ -13,10 +13,12 @@
 //!
 //! | file | job |
 //! |---|---|
+//! | `machine_taint` | the record that a session has changed the machine |
 //! | `receipt` | what is left of a session |
 //! | `replays` | the recordings of ended sessions |
 //! | `taints` | what a session did that outlives it |
 
+mod machine_taint;
 mod receipt;
 mod replays;
 mod taints;
@@ -30,7 +32,7 @@ use std::{
 use parking_lot::RwLock;
 use tokio::{sync::Mutex, task::spawn_blocking};
 
-pub use self::taints::Taints;
+pub use self::{machine_taint::MachineTaint, taints::Taints};
 use super::{
     AgentError, ServedAgent, Services,
     chromium::{self, BrowserState},
@@ -88,6 +90,7 @@ struct Inner {
     last_receipt: RwLock<Option<SessionReceipt>>,
     /// The recordings of the sessions before the current one.
     replays: EndedReplays,
+    machine_taint: MachineTaint,
 }
 
 /// The number of a session, and its end.
@@ -108,8 +111,12 @@ impl Sessions {
         let state_dir = config.state_dir.clone();
         let recorded = state_dir.recorded_generation()?;
         let generation = recorded.unwrap_or(FIRST_GENERATION);
-        for other in state_dir.other_sessions(generation)? {
-            remove_left_session(&other).await;
+        let machine_taint = MachineTaint::open(&state_dir.machine_taint())?;
+        for (other, path) in state_dir.other_sessions(generation)? {
+            if other.is_none_or(|other| other < generation) {
+                machine_taint.set("a session has ended without a receipt");
+            }
+            remove_left_session(&path).await;
         }
         if recorded.is_none() {
             state_dir.take_over_earlier_layout(generation)?;
@@ -126,6 +133,7 @@ impl Sessions {
                 spare: Mutex::new(None),
                 last_receipt: RwLock::new(None),
                 replays,
+                machine_taint,
             }),
         };
         let session = sessions.start_session(generation).await?;
@@ -153,6 +161,11 @@ impl Sessions {
     pub fn is_ready(&self) -> bool {
         let status = self.current().agent.chromium.status();
         matches!(status.state, BrowserState::Running(_))
+    }
+
+    /// Returns the record that a session has changed the machine.
+    pub fn machine_taint(&self) -> &MachineTaint {
+        &self.inner.machine_taint
     }
 
     /// Ends the session with this generation, and continues with the next one. Returns the receipt
@@ -211,6 +224,10 @@ impl Sessions {
         ended.session.shutdown.discard();
         let has_ended = ended.session.shutdown.drain(END_TIMEOUT).await;
         let found = receipt::inspect(&ended, has_ended).await;
+        if !found.remaining.is_empty() {
+            self.taint_machine("something of a session was left after its end")
+                .await;
+        }
         let receipt = SessionReceipt {
             generation,
             next_generation,
@@ -231,6 +248,12 @@ impl Sessions {
         );
         *self.inner.last_receipt.write() = Some(receipt.clone());
         Ok(receipt)
+    }
+
+    async fn taint_machine(&self, reason: &'static str) {
+        let machine_taint = self.inner.machine_taint.clone();
+        // Fails only when the agent ends.
+        let _ = spawn_blocking(move || machine_taint.set(reason)).await;
     }
 
     /// Keeps the recordings of a session that has ended, or removes their directory if there are

@@ -9,11 +9,13 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use tokio::task::spawn_blocking;
 
+use super::MachineTaint;
 use crate::{
     agent::session_dir::SessionDir,
     api::session::Taint,
-    state_dir::replace_file,
+    state_dir::{replace_private_file, sync_parent},
     system::{files::directory::descriptor_path, process::mount_namespace::mount_of},
 };
 
@@ -23,6 +25,7 @@ pub struct Taints {
     own: OwnFiles,
     /// The record of an agent that is killed for the next one, which continues the session.
     record: Arc<Path>,
+    machine: MachineTaint,
     found: Arc<Mutex<BTreeSet<Taint>>>,
 }
 
@@ -37,22 +40,26 @@ enum OwnFiles {
 
 impl Taints {
     /// Returns those of the session in `directory`, including those that an earlier agent has
-    /// recorded.
+    /// recorded. `machine` is tainted with the session.
     ///
     /// # Errors
     /// If the record cannot be read.
-    pub fn load(directory: &SessionDir) -> io::Result<Self> {
+    pub fn load(directory: &SessionDir, machine: MachineTaint) -> io::Result<Self> {
         let record = record_of(directory);
-        let found = match fs::read(&record) {
+        let found: BTreeSet<Taint> = match fs::read(&record) {
             Ok(record) => serde_json::from_slice(&record)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
             Err(error) => return Err(error),
         };
+        for taint in &found {
+            machine.set(reason(*taint));
+        }
         let directory = directory.root();
         let resolved = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
         Ok(Self {
             own: OwnFiles::Below(resolved.into()),
             record: record.into(),
+            machine,
             found: Arc::new(Mutex::new(found)),
         })
     }
@@ -63,13 +70,18 @@ impl Taints {
         self
     }
 
-    /// Notes that a program is about to run as a user that the session does not have alone.
-    pub fn program(&self) {
-        self.add(Taint::Program);
+    /// Notes that a program is about to run as a user that the session does not have alone. The
+    /// record of that is on the disk when this returns.
+    pub async fn program(&self) {
+        if !self.found.lock().contains(&Taint::Program) {
+            let this = self.clone();
+            // Fails only when the agent ends, which starts no program then.
+            let _ = spawn_blocking(move || this.add(Taint::Program)).await;
+        }
     }
 
-    /// Notes that an open file, or an entry of an open directory, is about to change. Blocks
-    /// shortly.
+    /// Notes that an open file, or an entry of an open directory, is about to change. The record of
+    /// that is on the disk when this returns. Blocks.
     pub fn change(&self, entry: BorrowedFd<'_>) {
         let is_noted = self.found.lock().contains(&Taint::File);
         if !is_noted && !self.own.contains(entry) {
@@ -86,8 +98,10 @@ impl Taints {
         if !found.insert(taint) {
             return;
         }
+        self.machine.set(reason(taint));
         let recorded = serde_json::to_vec(&*found).map_err(io::Error::from);
-        if let Err(error) = recorded.and_then(|record| replace_file(&self.record, &record)) {
+        let recorded = recorded.and_then(|record| replace_private_file(&self.record, &record));
+        if let Err(error) = recorded.and_then(|()| sync_parent(&self.record)) {
             tracing::error!(%error, ?taint, "the taint of a session is not recorded");
         }
     }
@@ -102,6 +116,14 @@ impl OwnFiles {
             }
             OwnFiles::Mounted(mounts) => mount_of(entry).is_ok_and(|id| mounts.contains(&id)),
         }
+    }
+}
+
+/// Returns why a session with this taint taints the machine.
+fn reason(taint: Taint) -> &'static str {
+    match taint {
+        Taint::Program => "a program ran as a user that its session did not have alone",
+        Taint::File => "a file outside the directories of its session was changed",
     }
 }
 
