@@ -69,11 +69,13 @@ impl StateDir {
     }
 
     /// Moves what an earlier version has stored into the directories of the session with this
-    /// generation. An interrupted move continues with the next call.
+    /// generation, and returns whether there was anything. An interrupted move continues with the
+    /// next call.
     ///
     /// # Errors
     /// Fails if something cannot be moved.
-    pub(super) fn take_over_earlier_layout(&self, generation: u64) -> io::Result<()> {
+    pub(super) fn take_over_earlier_layout(&self, generation: u64) -> io::Result<bool> {
+        let mut has_moved = false;
         let session = self.session(generation);
         let parts = EARLIER_LAYOUT.map(|name| (self.root.join(name), session.root().join(name)));
         let recordings = fs::read_dir(self.replays())?.collect::<io::Result<Vec<_>>>()?;
@@ -86,9 +88,10 @@ impl StateDir {
             if let Some(parent) = to.parent().filter(|_| from.exists()) {
                 fs::create_dir_all(parent)?;
                 fs::rename(from, &to)?;
+                has_moved = true;
             }
         }
-        Ok(())
+        Ok(has_moved)
     }
 
     /// Returns the generation of the session that an earlier agent had, if there was one.
@@ -201,8 +204,8 @@ mod tests {
             fs::write(file, "kept").unwrap();
         }
         let _lock = state.lock().unwrap();
-        for _ in 0..2 {
-            state.take_over_earlier_layout(1).unwrap();
+        for is_earlier in [true, false] {
+            assert_eq!(state.take_over_earlier_layout(1).unwrap(), is_earlier);
             state.session(1).prepare().unwrap();
             for file in [
                 "sessions/1/user-data/Default/Cookies",

@@ -9,8 +9,9 @@ use tempfile::TempDir;
 use crate::support::{
     agent::{Start, TestAgent},
     dev::Dev,
-    fleet_agent::{fleet_control, joining, ready},
+    fleet_agent::{fleet_control, host_when, joining, ready},
     fleet_host::join_token,
+    replays,
     spawned::exec_shell,
     wait::until,
 };
@@ -24,6 +25,10 @@ async fn logs(agent: &TestAgent, part: &str, before: usize) {
 
 fn count(agent: &TestAgent, part: &str) -> usize {
     agent.log().matches(part).count()
+}
+
+fn generation(agent: &TestAgent) -> String {
+    fs::read_to_string(agent.state_dir().join("run/session")).unwrap()
 }
 
 fn again_without_browser(directory: TempDir) -> Start {
@@ -96,6 +101,27 @@ async fn taint_of_an_agent_without_control_is_remembered_when_it_joins() {
     let agent = joining(start, &dev, &token).listening().await;
     logs(&agent, REFUSAL, 0).await;
     assert_eq!(dev.get("/fleet/hosts").await.body, json!([]));
+    agent.stop().await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn new_identity_has_neither_session_nor_recordings_of_the_state_directory() {
+    let dev = fleet_control().await;
+    let token = join_token(&dev, json!({})).await;
+    let agent = Start::without_browser().listening().await;
+    let file = agent.session_dir().join("downloads/planted");
+    fs::write(&file, "planted").unwrap();
+    let recordings = agent.state_dir().join("replays/1");
+    replays::add_finished_in(&recordings, b"recording");
+    let directory = agent.stop_keeping().await;
+    assert!(file.exists());
+
+    let agent = joining(again_without_browser(directory), &dev, &token);
+    let agent = agent.listening().await;
+    host_when(&dev, "the host", |_| true).await;
+    assert_eq!(generation(&agent), "2");
+    assert!(!file.exists() && !recordings.exists());
     agent.stop().await;
     dev.finish().await;
 }

@@ -20,8 +20,13 @@ pub fn directory_of(dev: &Dev, browser: &Value) -> PathBuf {
 
 /// Adds a finished recording to the browser's directory. Control finds it when the agent ends.
 pub fn add_finished(dev: &Dev, browser: &Value, content: &[u8]) -> ReplayId {
-    let (directory, id) = (directory_of(dev, browser), ReplayId::generate());
-    fs::create_dir_all(&directory).unwrap();
+    add_finished_in(&directory_of(dev, browser), content)
+}
+
+/// Adds a finished recording to a directory of recordings.
+pub fn add_finished_in(directory: &Path, content: &[u8]) -> ReplayId {
+    let id = ReplayId::generate();
+    fs::create_dir_all(directory).unwrap();
     let finished_at = Utc::now();
     let started_at = finished_at - TimeDelta::seconds(6);
     let metadata = json!({

@@ -25,6 +25,7 @@ use tokio::{sync::watch, time::sleep};
 use self::control_client::{ControlClient, ControlRequestError};
 use super::{
     AgentError,
+    replays::ReplayError,
     sessions::{EndError, Sessions},
     settings::{Config, ControlConfig},
 };
@@ -58,6 +59,8 @@ enum RegistrationError {
     Identity(#[from] HostIdentityError),
     #[error("cannot end the session of the earlier identity: {0}")]
     Session(#[from] EndError),
+    #[error("cannot delete a recording of the earlier identity: {0}")]
+    Recording(#[from] ReplayError),
     #[error(
         "this machine cannot join as another host, because {0}: \
          replace it, or start the agent on a new machine with a new state directory"
@@ -123,7 +126,7 @@ impl Registration {
             client: ControlClient::new(&control.url)?,
             key,
             is_new_key,
-            is_session_unused: is_new_key,
+            is_session_unused: !sessions.are_continued(),
             join_token: control.join_token,
             address: control.advertised.map_or(listen, HostAddress::get),
             boot_id: BootTime::now()?.boot_id,
@@ -173,7 +176,7 @@ impl Registration {
             let credential = match credential {
                 Credential::OwnKey(token) => token,
                 Credential::JoinToken(token) => {
-                    self.replace_used_session().await?;
+                    self.leave_earlier_identity().await?;
                     token
                 }
             };
@@ -188,19 +191,20 @@ impl Registration {
         Err(refusal.unwrap_or(HostIdentityError::InvalidPrivateKey.into()))
     }
 
-    /// Ends the session that a client of an earlier identity may have used: the new identity must
-    /// bring nothing of it.
+    /// Ends the session that a client of an earlier identity may have used, and deletes the
+    /// recordings of its sessions: the new identity must bring nothing of them, and control would
+    /// not find their browsers.
     ///
     /// # Errors
     /// Fails if a session has changed the machine: what it did would outlive the earlier identity.
-    async fn replace_used_session(&mut self) -> Result<(), RegistrationError> {
+    async fn leave_earlier_identity(&mut self) -> Result<(), RegistrationError> {
         if !self.is_session_unused {
             self.sessions.end(self.sessions.status().generation).await?;
             self.is_session_unused = true;
         }
         match self.sessions.machine_taint().reason() {
             Some(reason) => Err(RegistrationError::MachineTainted(reason)),
-            None => Ok(()),
+            None => Ok(self.sessions.delete_all_replays().await?),
         }
     }
 

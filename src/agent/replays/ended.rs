@@ -94,6 +94,21 @@ impl EndedReplays {
         Ok(())
     }
 
+    /// Deletes the recordings of a session. Blocks.
+    ///
+    /// # Errors
+    /// If one cannot be deleted, or is not finished.
+    pub(in crate::agent) fn delete_all(&self, generation: u64) -> Result<(), ReplayError> {
+        for replay in self.list(generation) {
+            match self.delete(generation, &replay.replay_id) {
+                // Another request has deleted it.
+                Err(ReplayError::NotFound) => {}
+                deleted => deleted?,
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn usage(&self) -> Usage {
         let sessions = self.0.lock();
         let usages = sessions.values().map(StoredReplays::usage);

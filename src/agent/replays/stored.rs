@@ -118,6 +118,19 @@ impl StoredReplays {
         Ok(())
     }
 
+    /// Waits until no recording is unfinished.
+    pub(in crate::agent) async fn wait_finished(&self) {
+        let states: Vec<_> = {
+            let entries = self.0.entries.lock();
+            entries.values().map(|entry| entry.replay.clone()).collect()
+        };
+        for mut state in states {
+            // An error means that its task has ended, and that nothing finishes it.
+            let is_finished = |replay: &Replay| replay.status == ReplayStatus::Finished;
+            let _ = state.wait_for(is_finished).await;
+        }
+    }
+
     /// Requests the end of a recording and returns its state.
     pub(super) fn request_stop(
         &self,

@@ -91,6 +91,8 @@ struct Inner {
     /// The recordings of the sessions before the current one.
     replays: EndedReplays,
     machine_taint: MachineTaint,
+    /// Whether an earlier agent has used the state directory.
+    is_continued: bool,
 }
 
 /// The number of a session, and its end.
@@ -118,9 +120,10 @@ impl Sessions {
             }
             remove_left_session(&path).await;
         }
-        if recorded.is_none() {
-            state_dir.take_over_earlier_layout(generation)?;
-        }
+        let is_continued = match recorded {
+            Some(_) => true,
+            None => state_dir.take_over_earlier_layout(generation)?,
+        };
         state_dir.record_generation(generation)?;
         let ended = state_dir.ended_replays(generation)?;
         let replays = EndedReplays::load(ended, config.ffmpeg.as_ref(), shutdown)?;
@@ -134,6 +137,7 @@ impl Sessions {
                 last_receipt: RwLock::new(None),
                 replays,
                 machine_taint,
+                is_continued,
             }),
         };
         let session = sessions.start_session(generation).await?;
@@ -166,6 +170,12 @@ impl Sessions {
     /// Returns the record that a session has changed the machine.
     pub fn machine_taint(&self) -> &MachineTaint {
         &self.inner.machine_taint
+    }
+
+    /// Returns whether the first session of this agent is that of an earlier agent, which may have
+    /// served it to clients.
+    pub(super) fn are_continued(&self) -> bool {
+        self.inner.is_continued
     }
 
     /// Ends the session with this generation, and continues with the next one. Returns the receipt

@@ -1,8 +1,12 @@
 //! The recordings of ended sessions.
 
+use std::io;
+
+use tokio::task::spawn_blocking;
+
 use super::{EndedReplayError, FIRST_GENERATION, Sessions};
 use crate::{
-    agent::replays::{EndedReplays, StoredReplays},
+    agent::replays::{EndedReplays, ReplayError, StoredReplays},
     api::{ids::ReplayId, replays::Replay, session::EndedSession},
 };
 
@@ -52,6 +56,22 @@ impl Sessions {
     pub fn delete_replay(&self, generation: u64, id: &ReplayId) -> Result<(), EndedReplayError> {
         self.require_ended(generation)?;
         Ok(self.replays().delete(generation, id)?)
+    }
+
+    /// Deletes the recordings of all ended sessions, once those that were cut off are finished.
+    ///
+    /// # Errors
+    /// If one cannot be deleted, or finished.
+    pub(in crate::agent) async fn delete_all_replays(&self) -> Result<(), ReplayError> {
+        for generation in self.replays().generations() {
+            if let Ok(stored) = self.replays().of(generation) {
+                stored.wait_finished().await;
+            }
+            let replays = self.replays().clone();
+            let deleted = spawn_blocking(move || replays.delete_all(generation)).await;
+            deleted.map_err(|panic| ReplayError::Io(io::Error::other(panic)))??;
+        }
+        Ok(())
     }
 
     fn require_ended(&self, generation: u64) -> Result<(), EndedReplayError> {
