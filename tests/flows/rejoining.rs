@@ -5,11 +5,16 @@ use std::fs;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
 
 use crate::support::{
     agent::{Start, TestAgent},
     dev::Dev,
-    fleet_agent::{fleet_control, host_when, joining, ready},
+    fleet_agent::{fleet_control, host_when, join, joining, ready},
     fleet_host::join_token,
     replays,
     spawned::exec_shell,
@@ -17,6 +22,9 @@ use crate::support::{
 };
 
 const REFUSAL: &str = "this machine cannot join as another host";
+/// The response of a proxy, which is not in the API's format.
+const UNAUTHORIZED: &[u8] = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\
+    connection: close\r\n\r\n";
 
 /// Waits until the agent has logged a line with `part` more often than `before`.
 async fn logs(agent: &TestAgent, part: &str, before: usize) {
@@ -124,4 +132,97 @@ async fn new_identity_has_neither_session_nor_recordings_of_the_state_directory(
     assert!(!file.exists() && !recordings.exists());
     agent.stop().await;
     dev.finish().await;
+}
+
+#[tokio::test]
+async fn unauthorized_response_of_a_proxy_ends_no_session() {
+    let dev = fleet_control().await;
+    let token = join_token(&dev, json!({"uses": 2})).await;
+    let proxy = Proxy::start(&dev).await;
+    let through_proxy = |start: Start| {
+        let start = start
+            .with(["--control-url", &proxy.base_url])
+            .without_token();
+        start.with_variable("BERTH_AGENT_JOIN_TOKEN", &token)
+    };
+    let agent = through_proxy(Start::without_browser()).listening().await;
+    let host = host_when(&dev, "the host", |_| true).await;
+    proxy.refuse(true);
+    let refused = "cannot send a heartbeat error=control responded 401";
+    logs(&agent, refused, 1).await;
+    assert_eq!(generation(&agent), "1");
+
+    let start = again_without_browser(agent.kill().await);
+    let agent = through_proxy(start).listening().await;
+    let refused = "cannot register at control error=control responded 401";
+    logs(&agent, refused, 1).await;
+    proxy.refuse(false);
+    let registered = format!(
+        "registered at control host={}",
+        host["id"].as_str().unwrap()
+    );
+    logs(&agent, &registered, 1).await;
+    assert_eq!(generation(&agent), "1");
+    assert_eq!(
+        dev.get("/fleet/join_tokens").await.body[0]["remaining_uses"],
+        1
+    );
+    agent.stop().await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn agent_of_a_deleted_host_ends_its_session_and_joins_again() {
+    let dev = fleet_control().await;
+    let (agent, host) = join(&dev, Start::headless()).await;
+    let token = join_token(&dev, json!({})).await;
+    let start = TestAgent::again(agent.kill().await).with(["--headless"]);
+    delete_host(&dev, &host).await;
+    let agent = joining(start, &dev, &token).listening().await;
+    let other = ready(&dev, &agent).await;
+    assert_ne!(other["id"], host["id"]);
+    assert_eq!(other["generation"], 2);
+    agent.stop().await;
+    dev.finish().await;
+}
+
+/// A proxy between an agent and control, which can refuse all requests.
+struct Proxy {
+    base_url: String,
+    refuses: watch::Sender<bool>,
+}
+
+impl Proxy {
+    async fn start(dev: &Dev) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base_url = format!("http://{}", listener.local_addr().unwrap());
+        let control = dev.base_url.trim_start_matches("http://").to_owned();
+        let (refuses, receiver) = watch::channel(false);
+        tokio::spawn(async move {
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                tokio::spawn(serve(client, control.clone(), receiver.clone()));
+            }
+        });
+        Proxy { base_url, refuses }
+    }
+
+    /// Refuses requests from now on, or forwards them. Closes all connections.
+    fn refuse(&self, refuse: bool) {
+        self.refuses.send(refuse).unwrap();
+    }
+}
+
+async fn serve(mut client: TcpStream, control: String, mut refuses: watch::Receiver<bool>) {
+    if *refuses.borrow_and_update() {
+        // The request fits into one segment.
+        let _ = client.read(&mut [0; 1 << 16]).await;
+        let _ = client.write_all(UNAUTHORIZED).await;
+        return;
+    }
+    let mut upstream = TcpStream::connect(control).await.unwrap();
+    tokio::select! {
+        _ = copy_bidirectional(&mut client, &mut upstream) => {}
+        _ = refuses.changed() => {}
+    }
 }

@@ -29,7 +29,12 @@ pub(super) enum ControlRequestError {
     #[error("control is unreachable: {0}")]
     Unreachable(String),
     #[error("control responded {status}: {message}")]
-    Rejected { status: StatusCode, message: String },
+    Rejected {
+        status: StatusCode,
+        /// Empty if the response is not in the API's format.
+        code: String,
+        message: String,
+    },
     #[error("control did not respond within {0:?}")]
     Timeout(Duration),
     #[error("invalid response from control: {0}")]
@@ -102,9 +107,13 @@ impl ControlClient {
             return Ok(body);
         }
         let error = serde_json::from_slice::<ErrorBody>(&body);
+        let (code, message) = error
+            .map(|error| (error.code, error.message))
+            .unwrap_or_default();
         Err(ControlRequestError::Rejected {
             status,
-            message: error.map(|error| error.message).unwrap_or_default(),
+            code,
+            message,
         })
     }
 }

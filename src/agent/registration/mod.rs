@@ -7,7 +7,9 @@
 //! ```
 //!
 //! The agent creates a key pair in its state directory, once. It registers with a join token, and
-//! from then on with a token that is signed with its key.
+//! from then on with a token that is signed with its key. Only if control says that it does not
+//! know the key does the agent end its session, and joins as another host. Anything else, such as
+//! the 401 of a proxy or of a wrong clock, is tried again and keeps the session.
 
 mod control_client;
 mod key_file;
@@ -31,7 +33,7 @@ use super::{
 };
 use crate::{
     api::{
-        fleet::{HeartbeatAnswer, HostAddress, HostRegistration},
+        fleet::{HeartbeatAnswer, HostAddress, HostRegistration, UNKNOWN_HOST},
         ids::HostId,
     },
     backoff::Backoff,
@@ -69,10 +71,12 @@ enum RegistrationError {
 }
 
 impl RegistrationError {
-    /// Returns whether control did not accept the credential.
-    fn is_unauthorized(&self) -> bool {
-        let unauthorized = StatusCode::UNAUTHORIZED;
-        matches!(self, Self::Control(ControlRequestError::Rejected { status, .. }) if *status == unauthorized)
+    /// Returns whether control itself says that it does not know the host.
+    fn is_unknown_host(&self) -> bool {
+        let Self::Control(ControlRequestError::Rejected { status, code, .. }) = self else {
+            return false;
+        };
+        *status == StatusCode::UNAUTHORIZED && code == UNKNOWN_HOST
     }
 }
 
@@ -90,14 +94,6 @@ pub(super) struct Registration {
     capabilities: Value,
     sessions: Sessions,
     tls: watch::Sender<ServerTls>,
-}
-
-/// The credential of a registration.
-enum Credential {
-    /// A token of the host's own key, which keeps its identity.
-    OwnKey(SecretString),
-    /// A join token, which buys a new identity.
-    JoinToken(SecretString),
 }
 
 /// A successful registration.
@@ -162,33 +158,22 @@ impl Registration {
         }
     }
 
-    /// Registers with the own key or with the join token, the more promising one first.
+    /// Registers with the own key, which keeps the identity, and with the join token only if
+    /// control does not know the key.
     async fn register(&mut self) -> Result<CurrentRegistration, RegistrationError> {
-        let own = self.key.token(TokenAudience::Registration)?;
-        let own = Credential::OwnKey(own.into());
-        let join_token = self.join_token.clone().map(Credential::JoinToken);
-        let credentials = match self.is_new_key {
-            true => [join_token, Some(own)],
-            false => [Some(own), join_token],
+        let Some(join_token) = self.join_token.clone() else {
+            return self.register_with_own_key().await;
         };
-        let mut refusal = None;
-        for credential in credentials.into_iter().flatten() {
-            let credential = match credential {
-                Credential::OwnKey(token) => token,
-                Credential::JoinToken(token) => {
-                    self.leave_earlier_identity().await?;
-                    token
-                }
-            };
-            match self.register_with(&credential).await {
-                Err(error) if error.is_unauthorized() => {
-                    refusal.get_or_insert(error);
-                }
+        if !self.is_new_key {
+            match self.register_with_own_key().await {
+                Err(error) if error.is_unknown_host() => {}
                 registered => return registered,
             }
         }
-        // One of them was tried, and the first is the more promising one.
-        Err(refusal.unwrap_or(HostIdentityError::InvalidPrivateKey.into()))
+        self.leave_earlier_identity().await?;
+        // Control may know the key from now on, even if its response is lost.
+        self.is_new_key = false;
+        self.register_with(&join_token).await
     }
 
     /// Ends the session that a client of an earlier identity may have used, and deletes the
@@ -208,6 +193,11 @@ impl Registration {
         }
     }
 
+    async fn register_with_own_key(&mut self) -> Result<CurrentRegistration, RegistrationError> {
+        let token = self.key.token(TokenAudience::Registration)?;
+        self.register_with(&token.into()).await
+    }
+
     async fn register_with(
         &mut self,
         credential: &SecretString,
@@ -225,7 +215,6 @@ impl Registration {
             .key
             .server_config(&answer.certificate, &answer.ca_certificate)?;
         self.tls.send_replace(Some(Arc::new(tls)));
-        self.is_new_key = false;
         self.is_session_unused = false;
         let now = Utc::now();
         Ok(CurrentRegistration {
@@ -247,7 +236,7 @@ impl Registration {
                     delays.reset();
                     Duration::from_secs(answer.heartbeat_interval_seconds.max(1))
                 }
-                Err(error) if error.is_unauthorized() => {
+                Err(error) if error.is_unknown_host() => {
                     tracing::warn!(%error, "control does not know this host any more");
                     return sleep(delays.next_delay()).await;
                 }

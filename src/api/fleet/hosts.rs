@@ -16,6 +16,10 @@ use crate::api::{
     time::Timestamp,
 };
 
+/// The code of a 401 for a host that the server does not know (any more). It has to register with a
+/// join token. Any other 401 does not say so, such as that of a proxy, or for a wrong clock.
+pub const UNKNOWN_HOST: &str = "unknown_host";
+
 /// The registration of a host, by its agent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserr, ToSchema)]
 pub struct RegisterHost {

@@ -21,7 +21,7 @@ impl RegisteredHosts {
         let key = key.map_err(|_| FleetError::InvalidHostToken)?;
         let row = self.store.find_registered_host(id).await?;
         let is_own = |row: &RegisteredHostRow| row.public_key == key;
-        row.filter(is_own).ok_or(FleetError::InvalidHostToken)
+        row.filter(is_own).ok_or(FleetError::UnknownHost)
     }
 
     /// Returns whether control reaches a host that starts. Its address may be wrong, or that of

@@ -37,8 +37,11 @@ pub enum FleetError {
     #[error(transparent)]
     JoinToken(#[from] JoinTokenError),
     /// Does not tell the reason, so that an attacker learns nothing.
-    #[error("the token is not that of a registered host")]
+    #[error("the token of the host is not valid")]
     InvalidHostToken,
+    /// The token is valid, but its key is not that of the host, or of any.
+    #[error("no such host is registered with the key of the token")]
+    UnknownHost,
     #[error("{0}")]
     InvalidRequest(HostIdentityError),
     #[error("the certificate request has another key than the host; a new key needs a join token")]

@@ -65,7 +65,7 @@ impl RegisteredHosts {
         let key = self.host_tokens.verify(token, audience);
         let key = key.map_err(|_| FleetError::InvalidHostToken)?;
         let row = self.store.find_registered_host_by_key(&key).await?;
-        let row = row.ok_or(FleetError::InvalidHostToken)?;
+        let row = row.ok_or(FleetError::UnknownHost)?;
         Ok(Registrant::Host(Box::new(row)))
     }
 

@@ -27,7 +27,8 @@ use crate::{
 /// token, of which the registration takes a use, or a JSON Web Token that is signed with the host's
 /// own key (ES256) and expires within 60 s: `aud` is `berth:fleet:registration`, `sub` the
 /// uncompressed point of the public key in base64url. A host whose key is known keeps its id and
-/// needs no join token; one that was rebooted has lost its session.
+/// needs no join token; one that was rebooted has lost its session. The 401 for a key that is not
+/// known has the code `unknown_host`.
 #[utoipa::path(
     post,
     path = "/fleet/hosts",

@@ -20,7 +20,9 @@ use crate::{
 ///
 /// The agent of the host calls this. The bearer token is a JSON Web Token that is signed with the
 /// host's own key, as for the registration, with the `aud` `berth:fleet:heartbeat`. A host without
-/// a heartbeat for three intervals is `lost`; its next heartbeat brings it back.
+/// a heartbeat for three intervals is `lost`; its next heartbeat brings it back. The 401 of a host
+/// that is not known (any more) has the code `unknown_host`; it may register with a join token. Any
+/// other 401 is about the token alone.
 #[utoipa::path(
     post,
     path = "/fleet/hosts/{id}/heartbeat",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    api::fleet::{FleetHost, HostPhase},
+    api::fleet::{FleetHost, HostPhase, UNKNOWN_HOST},
     control::{
         Control, fleet::registered::FleetError, hosts::state::State, store::RegisteredHostRow,
     },
@@ -64,6 +64,9 @@ impl From<FleetError> for ApiError {
             error @ FleetError::NotFound => ApiError::not_found(error.to_string()),
             FleetError::JoinToken(cause) => cause.into(),
             error @ FleetError::InvalidHostToken => ApiError::unauthorized(error.to_string()),
+            error @ FleetError::UnknownHost => {
+                ApiError::unauthorized(error.to_string()).code(UNKNOWN_HOST)
+            }
             FleetError::InvalidRequest(cause) => {
                 ApiError::bad_field("certificate_request", format!("is {cause}"))
             }

@@ -63,15 +63,16 @@ async fn only_the_key_of_the_host_reports_for_it() {
     let unknown = HostKey::generate().unwrap();
     let report = json!({"boot_id": "x", "generation": 1, "ready": true});
     let heartbeat_token = |key: &HostKey| key.token(TokenAudience::Heartbeat).unwrap();
-    for token in [
-        heartbeat_token(&other.key),
-        heartbeat_token(&unknown),
-        host.key.token(TokenAudience::Registration).unwrap(),
-        dev.api_key.clone(),
-        "a.b.c".to_owned(),
+    let registration = host.key.token(TokenAudience::Registration).unwrap();
+    for (token, code) in [
+        (heartbeat_token(&other.key), "unknown_host"),
+        (heartbeat_token(&unknown), "unknown_host"),
+        (registration, "unauthorized"),
+        (dev.api_key.clone(), "unauthorized"),
+        ("a.b.c".to_owned(), "unauthorized"),
     ] {
         let refused = heartbeat(&dev, &host.path(), &token, &report).await;
-        refused.assert_error(401, "unauthorized");
+        refused.assert_error(401, code);
     }
     let own = heartbeat_token(&host.key);
     let absent = heartbeat(
@@ -80,7 +81,7 @@ async fn only_the_key_of_the_host_reports_for_it() {
         &own,
         &report,
     );
-    absent.await.assert_error(401, "unauthorized");
+    absent.await.assert_error(401, "unknown_host");
     let malformed = heartbeat(&dev, "/fleet/hosts/x", &own, &report).await;
     malformed.assert_error(404, "not_found");
     assert_eq!(host.record(&dev).await["boot_id"], "first-boot");

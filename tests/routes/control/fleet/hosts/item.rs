@@ -32,7 +32,7 @@ async fn drained_host_is_retiring_and_then_gone() {
     .await;
     host.report(&dev, 1, true)
         .await
-        .assert_error(401, "unauthorized");
+        .assert_error(401, "unknown_host");
     dev.finish().await;
 }
 
@@ -47,9 +47,10 @@ async fn identity_of_a_deleted_host_is_void() {
         .assert_error(404, "not_found");
     assert!(host.record(&dev).await.is_null());
     let reported = host.report(&dev, 1, true).await;
-    reported.assert_error(401, "unauthorized");
+    reported.assert_error(401, "unknown_host");
+    assert_eq!(reported.header("www-authenticate"), "Bearer");
     let again = host.register_again(&dev).await;
-    again.assert_error(401, "unauthorized");
+    again.assert_error(401, "unknown_host");
     // The machine joins as another host.
     let token = join_token(&dev, json!({})).await;
     let joined = register(&dev, &token, &registration(&host.key)).await;
