@@ -3,8 +3,9 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, extract::Request, response::IntoResponse};
+use axum::{Router, body::Body, extract::Request, response::IntoResponse};
 use berth::{
+    api::ids::HostId,
     control::{
         activity::Activity,
         fleet::{AgentAccess, AgentEndpoint},
@@ -12,7 +13,9 @@ use berth::{
     },
     http::{ApiError, ConnectionLimits},
     shutdown::Shutdown,
+    system::identity::Authority,
 };
+use chrono::Utc;
 use futures::StreamExt;
 use secrecy::SecretString;
 use tokio::{
@@ -92,6 +95,7 @@ impl Upstream {
 struct ProxyServer {
     addr: SocketAddr,
     activity: Arc<Activity>,
+    ended: CancellationToken,
     _shutdown: Shutdown,
 }
 
@@ -103,6 +107,7 @@ impl ProxyServer {
     async fn with_response_timeout(upstream: SocketAddr, answer_timeout: Duration) -> Self {
         let shutdown = Shutdown::new();
         let activity = Arc::new(Activity::new());
+        let ended = CancellationToken::new();
         let target = ProxyTarget {
             agent: AgentEndpoint {
                 address: upstream,
@@ -110,7 +115,7 @@ impl ProxyServer {
                 generation: Some(GENERATION),
             },
             activity: activity.clone(),
-            ended: CancellationToken::new(),
+            ended: ended.clone(),
         };
         let proxy = Proxy::new(&shutdown, usize::MAX).response_timeout(answer_timeout);
         let app = Router::new().fallback(move |request: Request| async move {
@@ -132,6 +137,7 @@ impl ProxyServer {
         Self {
             addr,
             activity,
+            ended,
             _shutdown: shutdown,
         }
     }
@@ -156,6 +162,7 @@ fn status(error: &ProxyError) -> ApiError {
         ProxyError::Timeout => ApiError::timeout(message),
         ProxyError::Method => ApiError::method_not_allowed(message),
         ProxyError::Body(_) | ProxyError::Malformed(_) => ApiError::bad_request(message),
+        ProxyError::BrowserEnded => ApiError::not_found(message),
     }
 }
 
@@ -228,6 +235,75 @@ async fn agent_receives_its_token_and_no_credentials_of_the_client() {
     assert!(header(&head, "x-inner").is_empty(), "{head}");
     assert_eq!(header(&head, "x-outer"), ["a", "b"]);
     assert_eq!(client.read_until("tea").await, "tea");
+}
+
+#[tokio::test]
+async fn request_without_a_response_ends_with_its_browser() {
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    for headers in ["", "Content-Length: 9\r\n", upgrade] {
+        let upstream = Upstream::start().await;
+        let proxy_server = ProxyServer::to(upstream.addr()).await;
+        let mut client = Wire::connect(proxy_server.addr).await;
+        let request = format!("GET /browsers/b/cdp HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
+        client.send(&request).await;
+        let mut agent = upstream.accept().await;
+        agent.read_head().await;
+        proxy_server.ended.cancel();
+        let head = client.read_head().await;
+        assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+        assert!(agent.is_closed().await);
+        proxy_server.wait_until_idle().await;
+    }
+}
+
+#[tokio::test]
+async fn response_in_progress_is_aborted_when_its_browser_ends() {
+    for head in [
+        "Transfer-Encoding: chunked\r\n\r\n3\r\n",
+        "Content-Length: 9\r\n\r\n",
+    ] {
+        let upstream = Upstream::start().await;
+        let proxy_server = ProxyServer::to(upstream.addr()).await;
+        let mut client = Wire::connect(proxy_server.addr).await;
+        let request = "GET /browsers/b/fs/watch HTTP/1.1\r\nHost: x\r\n\r\n";
+        client.send(request).await;
+        let mut agent = upstream.accept().await;
+        agent.read_head().await;
+        agent
+            .send(&format!("HTTP/1.1 200 OK\r\n{head}abc\r\n"))
+            .await;
+        client.read_until("abc\r\n").await;
+        proxy_server.ended.cancel();
+        // Without the last chunk.
+        assert!(client.is_closed().await);
+        assert!(agent.is_closed().await);
+        proxy_server.wait_until_idle().await;
+    }
+}
+
+#[tokio::test]
+async fn host_that_does_not_complete_the_tls_handshake_is_unreachable() {
+    // Accepts connections, and answers nothing.
+    let upstream = Upstream::start().await;
+    let shutdown = Shutdown::new();
+    let authority = Authority::from_pem(&Authority::generate().unwrap()).unwrap();
+    let tls = authority.client_config(Utc::now()).unwrap();
+    let proxy = Proxy::new(&shutdown, 1).with_registered_hosts(tls);
+    let target = ProxyTarget {
+        agent: AgentEndpoint {
+            address: upstream.addr(),
+            access: AgentAccess::Certificate(HostId::generate()),
+            generation: Some(GENERATION),
+        },
+        activity: Arc::new(Activity::new()),
+        ended: CancellationToken::new(),
+    };
+    let path = SessionPath::of_request("/browsers/b/fs/file").unwrap();
+    let request = Request::builder().body(Body::empty()).unwrap();
+    let forwarded = timeout(TIMEOUT, proxy.forward(&target, path, request)).await;
+    let error = forwarded.expect("an error in time").unwrap_err();
+    assert!(matches!(error, ProxyError::Unreachable(_)), "{error:?}");
 }
 
 #[tokio::test]

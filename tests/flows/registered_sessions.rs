@@ -350,6 +350,52 @@ async fn release_that_a_crash_has_interrupted_is_finished_by_the_next_process() 
 }
 
 #[tokio::test]
+async fn requests_end_with_their_browser_also_if_its_host_does_not_respond() {
+    let dev = fleet_control().await;
+    let (agent, _) = join(&dev, Start::headless()).await;
+    let browser = dev.browser(json!({})).await;
+    let directory = tempfile::tempdir().unwrap();
+    let token = cdp_url(&browser).split_once("jwt=").unwrap().1;
+    let exec = format!("{}/process/exec", path(&browser));
+    let linked = format!("{exec}?jwt={token}");
+    let requests = [
+        dev.request(Method::POST, &exec),
+        dev.anonymous(Method::POST, &linked),
+    ];
+    let mut answers = Vec::new();
+    for (number, request) in requests.into_iter().enumerate() {
+        let started = directory.path().join(number.to_string());
+        let line = format!("touch {}; sleep 600", started.display());
+        let request = request.json(&json!({"command": "sh", "args": ["-c", line]}));
+        answers.push(tokio::spawn(Answer::of(request)));
+        until("the program", async || started.exists().then_some(())).await;
+    }
+    let logs = format!(
+        "{}/logs/stream?source=supervisor&supervisor_process=agent",
+        path(&browser)
+    );
+    let mut stream = dev.request(Method::GET, &logs).send().await.unwrap();
+    processes::signal(agent.pid(), Signal::SIGSTOP);
+    let deleting = dev.request(Method::DELETE, &path(&browser)).send();
+    let deleting = tokio::spawn(deleting);
+    for (answer, (status, code)) in answers
+        .into_iter()
+        .zip([(404, "not_found"), (410, "session_ended")])
+    {
+        let answer = in_time("an answer", answer).await.unwrap();
+        answer.assert_error(status, code);
+    }
+    let end = async { while let Ok(Some(_)) = stream.chunk().await {} };
+    in_time("the end of the stream", end).await;
+    assert!(!deleting.is_finished());
+    processes::signal(agent.pid(), Signal::SIGCONT);
+    let deleted = in_time("the end", deleting).await.unwrap().unwrap();
+    assert_eq!(deleted.status(), StatusCode::NO_CONTENT);
+    agent.stop().await;
+    dev.finish().await;
+}
+
+#[tokio::test]
 async fn creation_that_a_crash_has_interrupted_leaves_nothing() {
     let dev = fleet_control().await;
     let (agent, host) = join(&dev, Start::headless()).await;

@@ -7,8 +7,8 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 
-/// The time in which an agent must accept a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time in which an agent must accept a connection, including the TLS handshake.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time after which an idle connection is closed. Shorter than the agent's own timeout, so that
 /// no request is sent on a connection that is being closed.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);

@@ -9,26 +9,60 @@
 //! ```
 
 use std::{
+    error::Error,
     future::{Ready, ready},
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    pin::Pin,
     task::{Context, Poll},
 };
 
 use http::Uri;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::connect::{HttpConnector, dns::Name};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::{
+    client::legacy::connect::{HttpConnector, dns::Name},
+    rt::TokioIo,
+};
 use rustls::{ClientConfig, pki_types::ServerName};
+use tokio::{net::TcpStream, time::timeout};
 use tower::Service;
 
 use super::{
-    agent_connections::configure,
+    agent_connections::{CONNECT_TIMEOUT, configure},
     registered::{certificate_name, random_part},
 };
 use crate::api::ids::HostId;
 
-/// Opens connections to registered hosts.
-pub(in crate::control) type HostConnector = HttpsConnector<HttpConnector<AddressInName>>;
+type BoxError = Box<dyn Error + Send + Sync>;
+type HostStream = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+/// Opens connections to registered hosts. Fails if one is not open, with TLS, within
+/// [`CONNECT_TIMEOUT`].
+#[derive(Clone)]
+pub(in crate::control) struct HostConnector(HttpsConnector<HttpConnector<AddressInName>>);
+
+impl Service<Uri> for HostConnector {
+    type Response = HostStream;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<HostStream, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = self.0.call(uri);
+        Box::pin(async move {
+            match timeout(CONNECT_TIMEOUT, connecting).await {
+                Ok(connected) => connected,
+                Err(_) => {
+                    let message = format!("no TLS connection within {CONNECT_TIMEOUT:?}");
+                    Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
+                }
+            }
+        })
+    }
+}
 
 /// Returns a connector that presents control's certificate, and accepts that of the host alone.
 pub(in crate::control) fn host_connector(tls: ClientConfig) -> HostConnector {
@@ -39,12 +73,13 @@ pub(in crate::control) fn host_connector(tls: ClientConfig) -> HostConnector {
         let (random, _) = parse_host(uri.host().unwrap_or_default())?;
         server_name(random)
     };
-    HttpsConnectorBuilder::new()
+    let tls = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_only()
         .with_server_name_resolver(server_name)
         .enable_http1()
-        .wrap_connector(tcp)
+        .wrap_connector(tcp);
+    HostConnector(tls)
 }
 
 /// Returns the name that the certificate of a host must have.

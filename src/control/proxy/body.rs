@@ -1,6 +1,7 @@
-//! Bodies of forwarded requests. Each frame is forwarded as it arrives.
+//! Bodies of forwarded requests and of their responses. Each frame is forwarded as it arrives.
 
 use std::{
+    io,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -10,7 +11,9 @@ use std::{
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use super::BoxError;
 
 /// The longest wait of a request body for the agent's `100 Continue`. It is sent without one after
 /// that (RFC 9110, section 10.1.1).
@@ -77,6 +80,55 @@ impl<B: Body + Unpin> Body for RequestBody<B> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         self.progress.record();
         Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A response body that fails when its browser ends, also if its agent sends nothing any more.
+pub(super) struct ResponseBody<B> {
+    body: B,
+    ended: CancellationToken,
+    /// Present once the body had to wait: a frame that has arrived costs no look at the browser.
+    waiting: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+impl<B> ResponseBody<B> {
+    /// `ended` is cancelled when the browser ends.
+    pub(super) fn new(body: B, ended: CancellationToken) -> Self {
+        Self {
+            body,
+            ended,
+            waiting: None,
+        }
+    }
+}
+
+impl<B: Body<Error: Into<BoxError>> + Unpin> Body for ResponseBody<B> {
+    type Data = B::Data;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let this = self.get_mut();
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let ended = &this.ended;
+        let waiting = this
+            .waiting
+            .get_or_insert_with(|| Box::pin(ended.clone().cancelled_owned()));
+        ready!(waiting.as_mut().poll(cx));
+        let ended = io::Error::new(io::ErrorKind::ConnectionAborted, "the browser has ended");
+        Poll::Ready(Some(Err(ended.into())))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -2,7 +2,8 @@
 //!
 //! - [`path`]: which paths may be forwarded.
 //! - [`headers`]: which headers an agent receives.
-//! - [`body`]: the request bodies, which report their progress.
+//! - [`body`]: the request bodies, which report their progress, and the response bodies, which end
+//!   with their browser.
 //!
 //! ```text
 //! client ──▶ forward ──▶ HTTP request over a pooled connection ──▶ agent
@@ -10,7 +11,8 @@
 //! ```
 //!
 //! An [`ActivityGuard`] marks the browser as active until the last byte of the response, or until
-//! the tunnel closes.
+//! the tunnel closes. A browser that ends also ends its requests: whatever the agent does, those
+//! without a response fail with [`ProxyError::BrowserEnded`], and the others are aborted.
 
 mod body;
 mod headers;
@@ -26,7 +28,7 @@ use rustls::ClientConfig;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use self::body::{Progress, RequestBody};
+use self::body::{Progress, RequestBody, ResponseBody};
 pub use self::path::{PathError, SessionPath};
 use super::{
     activity::{Activity, ActivityGuard},
@@ -57,7 +59,7 @@ pub struct ProxyTarget {
     /// Names the session of the agent, which rejects the request in another one.
     pub agent: AgentEndpoint,
     pub activity: Arc<Activity>,
-    /// Cancelled when the browser ends, which closes its WebSockets.
+    /// Cancelled when the browser ends, which ends its requests and closes its WebSockets.
     pub ended: CancellationToken,
 }
 
@@ -76,6 +78,8 @@ pub enum ProxyError {
     Body(#[source] BoxError),
     #[error("the agent did not respond in time")]
     Timeout,
+    #[error("the browser has ended")]
+    BrowserEnded,
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -175,9 +179,12 @@ impl Proxy {
                 CloseReason::new(CloseCode::Failed, "the connection to the browser is lost")
             })
             .hold((guard, permit));
-        let response = tunnel
-            .open(&mut Request::from_parts(parts, body), &self.shutdown)
-            .await;
+        let mut request = Request::from_parts(parts, body);
+        let response = tokio::select! {
+            biased;
+            () = target.ended.cancelled() => return Err(ProxyError::BrowserEnded),
+            response = tunnel.open(&mut request, &self.shutdown) => response,
+        };
         response.map_err(|error| match error {
             TunnelError::NotAnUpgrade => ProxyError::Method,
             TunnelError::Malformed(cause) => ProxyError::Malformed(cause),
@@ -203,12 +210,19 @@ impl Proxy {
             RequestBody::new(body, progress.clone()),
         )?;
         let mut response = tokio::select! {
+            // Its agent may have rejected the request, or closed the connection, for the same
+            // reason.
+            biased;
+            () = target.ended.cancelled() => return Err(ProxyError::BrowserEnded),
             response = self.send(&target.agent, outgoing) => response.map_err(classify)?,
             () = wait_stalled(&progress, self.response_timeout) => return Err(ProxyError::Timeout),
         };
         forward::strip_hop_by_hop(response.headers_mut());
         response.extensions_mut().insert(PassThrough);
-        Ok(response.map(|body: Incoming| Body::new(GuardedBody::new(body, guard))))
+        let ended = target.ended.clone();
+        Ok(response.map(|body: Incoming| {
+            Body::new(GuardedBody::new(ResponseBody::new(body, ended), guard))
+        }))
     }
 
     async fn send(

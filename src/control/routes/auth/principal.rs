@@ -21,6 +21,7 @@ use crate::{
     api::ids::{BrowserId, KeyId, ProjectId},
     control::{
         Control,
+        browsers::BrowserError,
         keys::{Identity, KeyError},
         projects::ProjectScope,
         routes::{auditing::ActorCell, limiting::run_within_limits},
@@ -72,6 +73,15 @@ impl Principal {
             Some(_) => Err(ApiError::forbidden(format!(
                 "{subject} all projects, and the API key belongs to one of them"
             ))),
+        }
+    }
+
+    /// Returns the error for a request to a browser that has ended since the request was
+    /// authenticated.
+    pub fn browser_ended(&self) -> ApiError {
+        match &self.credential {
+            Credential::ApiKey(_) => BrowserError::NotFound.into(),
+            Credential::SessionToken { .. } => session_ended(),
         }
     }
 
@@ -203,11 +213,16 @@ async fn check_exists(control: &Control, grant: &Grant) -> ApiResult<()> {
         }
         Scope::Session | Scope::Live | Scope::LiveView => {
             if !control.browsers.is_active(project, browser).await? {
-                return Err(ApiError::gone("the browser has ended").code("session_ended"));
+                return Err(session_ended());
             }
         }
     }
     Ok(())
+}
+
+/// Returns the error for the token of a browser that has ended.
+fn session_ended() -> ApiError {
+    ApiError::gone("the browser has ended").code("session_ended")
 }
 
 /// Returns the id that all links to one part of a browser share. Anyone who has a link for the

@@ -49,12 +49,26 @@ impl SessionForwarder {
         path: SessionPath<'_>,
         request: Request,
     ) -> ApiResult<Response> {
+        match self.try_forward(session, path, request).await {
+            Err(ProxyError::BrowserEnded) => Err(self.principal.browser_ended()),
+            forwarded => Ok(forwarded?),
+        }
+    }
+
+    /// Forwards a request like [`Self::forward`]. A browser that ends meanwhile is an error of its
+    /// own.
+    pub(crate) async fn try_forward(
+        &self,
+        session: &Session,
+        path: SessionPath<'_>,
+        request: Request,
+    ) -> Result<Response, ProxyError> {
         let target = ProxyTarget {
             agent: session.agent.clone(),
             activity: session.activity.clone(),
             ended: session.ended.clone(),
         };
-        Ok(self.proxy.forward(&target, path, request).await?)
+        self.proxy.forward(&target, path, request).await
     }
 }
 
@@ -132,6 +146,7 @@ impl From<ProxyError> for ApiError {
             ProxyError::Timeout => {
                 ApiError::timeout("the browser did not respond in time").permanent()
             }
+            ProxyError::BrowserEnded => BrowserError::NotFound.into(),
         }
     }
 }

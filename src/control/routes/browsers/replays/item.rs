@@ -6,7 +6,11 @@ use http::StatusCode;
 use super::{ReplayContext, TAG, lost, not_ready};
 use crate::{
     api::{Binary, ErrorBody, ids::ReplayId},
-    control::{browsers::BrowserError, proxy::SessionPath, replays::state::State},
+    control::{
+        browsers::BrowserError,
+        proxy::{ProxyError, SessionPath},
+        replays::state::State,
+    },
     http::{ApiResult, Path},
 };
 
@@ -59,7 +63,13 @@ pub(crate) async fn get(
     };
     let path = format!("/replays/{replay}");
     let path = SessionPath::internal(&path);
-    let response = context.forwarder.forward(&session, path, request).await?;
+    let forwarded = context.forwarder.try_forward(&session, path, request);
+    let response = match forwarded.await {
+        Ok(response) => response,
+        // The replay outlives it.
+        Err(ProxyError::BrowserEnded) => return Ok(not_ready()),
+        Err(error) => return Err(error.into()),
+    };
     if response.status() != StatusCode::NOT_FOUND {
         return Ok(response);
     }
