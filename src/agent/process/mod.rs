@@ -66,6 +66,7 @@ use tokio::{
     task::spawn_blocking,
     time,
 };
+use tokio_util::task::TaskTracker;
 
 use self::{
     capture::OutputSink,
@@ -85,6 +86,7 @@ use crate::{
     shutdown::Shutdown,
     system::process::{
         agent_run::AgentRun,
+        child,
         pty::TerminalSize,
         session::{self, ProcessSession, StdioMode},
     },
@@ -99,6 +101,8 @@ pub const MAX_EXITED_BYTES: usize = 128 << 20;
 /// Time for all processes to end at shutdown, in addition to the time between SIGTERM and
 /// SIGKILL.
 const SHUTDOWN_GRACE_PERIOD: Duration = Duration::from_secs(3);
+/// Time for the programs that are being started at the end of the session.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Limits, and the agent's state directory.
 #[derive(Debug, Clone)]
@@ -144,6 +148,8 @@ struct Inner {
     exec_memory: MemoryBudget,
     registry: Mutex<ProcessRegistry>,
     shutdown: Shutdown,
+    /// The programs that are being started.
+    starts: TaskTracker,
     taints: Taints,
     /// Whether processes survived the kill of all of them.
     has_survivors: AtomicBool,
@@ -183,6 +189,7 @@ impl Processes {
             run,
             registry: Mutex::default(),
             shutdown: shutdown.clone(),
+            starts: TaskTracker::new(),
             taints,
             has_survivors: AtomicBool::new(false),
         });
@@ -257,6 +264,8 @@ impl Processes {
         display: Option<DisplayAccess>,
     ) -> Result<StartedProcess, SpawnError> {
         let inner = &self.inner;
+        // Before the check: the end of the session waits for a start that has passed it.
+        let _starting = inner.starts.token();
         if inner.shutdown.is_requested() {
             return Err(SpawnError::ShuttingDown);
         }
@@ -330,13 +339,28 @@ impl Inner {
             let ended = self.permits.acquire_many(all);
             let _ = time::timeout(TERM_GRACE_PERIOD + SHUTDOWN_GRACE_PERIOD, ended).await;
         }
+        let has_settled = self.wait_for_starts().await;
         // This also kills processes that left their session and outlived their parents.
         let all_died = self.run.kill_all().await;
         if let Some(isolation) = self.options.isolation.clone() {
             // This also kills those that have hidden their mark.
             let _ = spawn_blocking(move || isolation.kill_processes()).await;
         }
-        self.has_survivors.store(!all_died, Ordering::Relaxed);
+        let has_survivors = !(has_settled && all_died);
+        self.has_survivors.store(has_survivors, Ordering::Relaxed);
+    }
+
+    /// Waits until no program is being started, so that the kill of all misses none. Returns
+    /// whether that was in time.
+    async fn wait_for_starts(&self) -> bool {
+        self.starts.close();
+        let settled = async {
+            // A request that has ended with its session may have left its start to the spawner.
+            self.starts.wait().await;
+            child::wait_for_starts().await
+        };
+        let settled = time::timeout(START_TIMEOUT, settled).await;
+        matches!(settled, Ok(Ok(())))
     }
 }
 
@@ -344,3 +368,6 @@ fn deadline(launch: &Launch) -> Option<time::Instant> {
     let timeout = launch.timeout_sec.map(Duration::from);
     timeout.map(|timeout| time::Instant::now() + timeout)
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,7 +40,7 @@ impl MachineTaint {
     ///
     /// # Errors
     /// Fails if the file cannot be read, or written, or is no text.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(in crate::agent) fn open(path: &Path) -> io::Result<Self> {
         let record = open_private_file(path)?;
         let mut text = String::new();
         (&record).take(LENGTH as u64).read_to_string(&mut text)?;

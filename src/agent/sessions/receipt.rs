@@ -4,17 +4,18 @@ use std::{
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use nix::unistd::Uid;
-use tokio::task::spawn_blocking;
+use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::{
     agent::Agent,
     api::session::{Remaining, RemainingKind, Taint, Terminated},
     system::{
         files::{directory::DirectoryHandle, remove::remove_all},
-        process::{stat, sysv_ipc},
+        process::{child::wait_for_starts, stat, sysv_ipc},
     },
 };
 
@@ -22,6 +23,8 @@ use crate::{
 const SHARED_DIRECTORIES: [&str; 5] = ["/tmp", "/var/tmp", "/dev/shm", "/run/lock", "/dev/mqueue"];
 /// The bit of a directory's mode by which any user can create files in it.
 const WORLD_WRITABLE: u32 = 0o002;
+/// The longest wait for programs that are being started.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// The depth to which directories of other users are searched.
 const MAX_DEPTH: usize = 32;
 
@@ -55,6 +58,14 @@ pub(super) async fn inspect(agent: &Agent, has_ended: bool) -> Found {
         remaining.push(Remaining {
             kind: RemainingKind::ClientProcess,
             name: "client processes survived SIGKILL".to_owned(),
+        });
+    }
+    // A start whose task has ended may be under way still. The kill of all client processes has
+    // waited for those of clients.
+    if !matches!(timeout(START_TIMEOUT, wait_for_starts()).await, Ok(Ok(()))) {
+        remaining.push(Remaining {
+            kind: RemainingKind::Task,
+            name: "a program is still being started".to_owned(),
         });
     }
     let directory = agent.config.session_dir.root().to_owned();

@@ -54,6 +54,15 @@ pub(super) async fn on_spawner<T: Send + 'static>(
     SPAWNER.run(start, on_abandoned).await
 }
 
+/// Waits until every start that was requested before has succeeded or failed. Those whose caller
+/// has stopped waiting are not run any more, or were killed.
+///
+/// # Errors
+/// Fails if the system refuses the thread that starts children.
+pub async fn wait_for_starts() -> io::Result<()> {
+    on_spawner(|| (), drop).await
+}
+
 /// Starts `command` as the leader of a new process group that dies with this process. The caller
 /// sets the standard streams.
 ///

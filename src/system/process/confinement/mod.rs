@@ -103,11 +103,20 @@ impl Confinement {
     /// Blocks.
     ///
     /// # Errors
-    /// Fails if no process can be started, or a process of the user has stopped it.
+    /// Fails if processes are left, and the signal could not be sent: no process can be started, or
+    /// a process of the user has stopped it.
     pub fn kill_all(&self) -> io::Result<()> {
+        self.kill_with(|| self.signal_all())
+    }
+
+    /// Kills all processes of the user with this sender, which is called again if it fails.
+    fn kill_with(&self, mut signal_all: impl FnMut() -> io::Result<()>) -> io::Result<()> {
         let deadline = Instant::now() + KILL_TIMEOUT;
+        let mut failure = None;
         loop {
-            self.signal_all()?;
+            if let Err(error) = signal_all() {
+                failure = Some(error);
+            }
             // Every process has the signal and can start no other one, unless it has ended the
             // sender before.
             let next_signal = deadline.min(Instant::now() + SIGNAL_INTERVAL);
@@ -118,7 +127,7 @@ impl Confinement {
                 rest();
             }
             if Instant::now() >= deadline {
-                return Ok(());
+                return failure.map_or(Ok(()), Err);
             }
         }
     }

@@ -118,3 +118,29 @@ fn stopped_child_is_killed_after_the_timeout() {
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     assert_eq!(kill(stopped, None), Err(Errno::ESRCH));
 }
+
+#[tokio::test]
+async fn kill_is_repeated_if_it_cannot_be_sent() {
+    if !Uid::effective().is_root() {
+        return;
+    }
+    let confinement = Confinement::new(user(), &[]);
+    let mut command = Command::new("/bin/sleep");
+    command.arg("600").uid(user().uid.as_raw());
+    let mut program = command.spawn().unwrap();
+    let failed = || Err(io::ErrorKind::TimedOut.into());
+    let error = confinement.kill_with(failed).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert!(program.try_wait().unwrap().is_none());
+    let mut attempts = 0;
+    let killed = confinement.kill_with(|| {
+        attempts += 1;
+        match attempts {
+            1 => failed(),
+            _ => confinement.signal_all(),
+        }
+    });
+    killed.unwrap();
+    assert_eq!(attempts, 2);
+    program.wait().await.unwrap();
+}

@@ -1,0 +1,63 @@
+use std::os::unix::process::ExitStatusExt;
+
+use nix::sys::signal::Signal;
+use tokio::process::Command;
+
+use super::*;
+use crate::{
+    agent::{sessions::MachineTaint, state_dir::StateDir},
+    system::process::tree,
+};
+
+/// Longer than all waits for processes together.
+const LONG: Duration = Duration::from_secs(60);
+
+async fn processes(directory: &std::path::Path, shutdown: &Shutdown) -> Processes {
+    let session = StateDir::new(directory).unwrap().session(1);
+    session.prepare().unwrap();
+    let machine = MachineTaint::open(&directory.join("tainted")).unwrap();
+    let options = Options {
+        max: 4,
+        log_bytes: 1 << 10,
+        exec_output_bytes: 1 << 10,
+        exec_total_bytes: 1 << 20,
+        state_dir: session.root().to_owned(),
+        isolation: None,
+    };
+    let taints = Taints::load(&session, machine).unwrap();
+    Processes::new(options, taints, shutdown).await.unwrap()
+}
+
+#[tokio::test]
+async fn end_of_the_session_kills_what_a_start_in_flight_has_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let shutdown = Shutdown::new();
+    let processes = processes(directory.path(), &shutdown).await;
+    let starting = processes.inner.starts.token();
+    shutdown.discard();
+    let mut draining = Box::pin(shutdown.drain(LONG));
+    let waited = time::timeout(Duration::from_millis(200), &mut draining).await;
+    waited.expect_err("the start is in flight");
+    let mut left = Command::new("sleep")
+        .arg("600")
+        .env(tree::MARK, processes.inner.run.new_mark())
+        .spawn()
+        .unwrap();
+    drop(starting);
+    assert!(draining.await);
+    let waited = time::timeout(LONG, left.wait()).await;
+    let status = waited.expect("its end").unwrap();
+    assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
+    assert!(!processes.have_survivors());
+}
+
+#[tokio::test]
+async fn start_that_does_not_end_is_reported_as_survivor() {
+    let directory = tempfile::tempdir().unwrap();
+    let shutdown = Shutdown::new();
+    let processes = processes(directory.path(), &shutdown).await;
+    let _starting = processes.inner.starts.token();
+    shutdown.discard();
+    assert!(shutdown.drain(LONG).await);
+    assert!(processes.have_survivors());
+}
