@@ -473,3 +473,28 @@ async fn files_that_the_agent_trusts_are_not_the_sessions() {
     assert_eq!(tainted_by(&agent).await, json!(["file"]));
     agent.stop().await;
 }
+
+#[tokio::test]
+async fn shared_memory_is_limited_also_where_that_of_the_machine_is_not() {
+    if !Uid::effective().is_root() {
+        return;
+    }
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
+    let kibibytes = meminfo.split_whitespace().nth(1).unwrap();
+    let memory: u64 = kibibytes.parse::<u64>().unwrap() * 1024;
+    // Without a limit, not in memory, and with a limit.
+    for (mount, limit) in [
+        ("-t tmpfs -o size=0 none", memory / 2),
+        ("--bind /opt", memory / 2),
+        ("-t tmpfs -o size=8m none", 8 << 20),
+    ] {
+        let start = Start::without_browser().isolated();
+        let agent = start.with_shared_memory(mount).listening().await;
+        let output = exec_shell(&agent, "stat -f -c '%T %b %S' /dev/shm").await;
+        let found: Vec<&str> = output.stdout.split_whitespace().collect();
+        let bytes = found[1].parse::<u64>().unwrap() * found[2].parse::<u64>().unwrap();
+        assert_eq!(found[0], "tmpfs", "{mount}: {output:?}");
+        assert!((1..=limit).contains(&bytes), "{mount}: {output:?}");
+        agent.stop().await;
+    }
+}

@@ -54,6 +54,7 @@ enum Limit {
     OwnFiles,
     Mounts,
     Replays(u32),
+    SharedMemory(&'static str),
     UserNamespaces,
 }
 
@@ -152,6 +153,12 @@ impl Start {
         self
     }
 
+    /// Mounts another `/dev/shm`, with these arguments of mount(8). Needs root.
+    pub fn with_shared_memory(mut self, mount: &'static str) -> Self {
+        self.limit = Some(Limit::SharedMemory(mount));
+        self
+    }
+
     /// Makes the kernel refuse new user namespaces. Needs root.
     pub fn without_user_namespaces(mut self) -> Self {
         self.limit = Some(Limit::UserNamespaces);
@@ -220,6 +227,15 @@ impl Start {
                 );
                 unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
                 unshare.arg(script).arg(program);
+                unshare
+            }
+            Some(Limit::SharedMemory(mount)) => {
+                let mut unshare = Command::new("unshare");
+                let script = format!("mount {mount} /dev/shm && exec \"$0\" \"$@\"");
+                unshare
+                    .args(["--mount", "sh", "-c"])
+                    .arg(script)
+                    .arg(program);
                 unshare
             }
             Some(Limit::UserNamespaces) => {

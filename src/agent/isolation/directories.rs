@@ -7,7 +7,10 @@ use std::{
 };
 
 use nix::{
-    sys::statvfs::statvfs,
+    sys::{
+        statfs::{TMPFS_MAGIC, statfs},
+        statvfs::statvfs,
+    },
     unistd::{Uid, chown},
 };
 
@@ -101,13 +104,20 @@ fn existing_directory(path: &str) -> Option<PathBuf> {
     fs::canonicalize(path).ok().filter(|path| path.is_dir())
 }
 
-/// Returns the directory of shared memory, with the size of that of the machine.
-fn shared_memory() -> io::Result<Option<(PathBuf, u64)>> {
+/// Returns the directory of shared memory, with the size of that of the machine in bytes, or `None`
+/// if that has no limit of its own.
+fn shared_memory() -> io::Result<Option<(PathBuf, Option<u64>)>> {
     let Some(path) = existing_directory(SHARED_MEMORY) else {
         return Ok(None);
     };
+    let is_in_memory = statfs(&path)?.filesystem_type() == TMPFS_MAGIC;
     let found = statvfs(&path)?;
-    Ok(Some((path, found.blocks() * found.fragment_size())))
+    let bytes = found.blocks().saturating_mul(found.fragment_size());
+    // The size of a disk is no measure for memory, and a file system without a limit reports 0.
+    Ok(Some((
+        path,
+        Some(bytes).filter(|_| is_in_memory && bytes > 0),
+    )))
 }
 
 /// Returns the paths that must stay visible: the sockets of displays, and what Chromium needs.

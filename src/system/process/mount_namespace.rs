@@ -86,8 +86,9 @@ pub struct Replacement {
 pub struct MountPlan {
     /// The directories that are replaced by others.
     pub replaced: Vec<Replacement>,
-    /// The directories that are replaced by file systems in memory, and their size in bytes.
-    pub memory: Vec<(PathBuf, u64)>,
+    /// The directories that are replaced by file systems in memory, and their size in bytes. `None`
+    /// is that of the kernel: half of the machine's memory.
+    pub memory: Vec<(PathBuf, Option<u64>)>,
     /// The directory that stays where it is, even below a replaced directory. Privileged programs
     /// trust it, so that it is not one of the session's own mounts.
     pub kept: PathBuf,
@@ -252,8 +253,9 @@ fn restrict(path: &Path) -> io::Result<()> {
     mount(None::<&str>, path, None::<&str>, flags, None::<&str>).map_err(|errno| at(path, errno))
 }
 
-fn mount_memory(target: &Path, bytes: u64) -> io::Result<()> {
-    let options = format!("mode=1777,size={bytes}");
+fn mount_memory(target: &Path, bytes: Option<u64>) -> io::Result<()> {
+    let size = bytes.map(|bytes| format!(",size={bytes}"));
+    let options = format!("mode=1777{}", size.unwrap_or_default());
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     let kind = Some("tmpfs");
     mount(kind, target, kind, flags, Some(options.as_str())).map_err(|errno| at(target, errno))

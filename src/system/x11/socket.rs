@@ -15,6 +15,7 @@ use std::{
     ffi::CString,
     fs::{self, DirBuilder, Permissions},
     io,
+    ops::Range,
     os::{
         fd::{AsRawFd, OwnedFd},
         unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown},
@@ -53,10 +54,15 @@ impl DisplayNumber {
     /// If all numbers are in use, or the directory of the sockets cannot be created.
     pub fn reserve() -> io::Result<Self> {
         claim_directory()?;
-        (0..MAX_DISPLAYS)
+        Self::reserve_one_of(0..MAX_DISPLAYS)
+    }
+
+    fn reserve_one_of(mut numbers: Range<u32>) -> io::Result<Self> {
+        let count = numbers.len();
+        numbers
             .find_map(|number| Self::try_reserve(number).transpose())
             .unwrap_or_else(|| {
-                let message = format!("all {MAX_DISPLAYS} display numbers are in use");
+                let message = format!("all {count} display numbers are in use");
                 Err(io::Error::new(io::ErrorKind::AddrInUse, message))
             })
     }
@@ -339,5 +345,28 @@ mod tests {
         assert_eq!(bound.kind(), io::ErrorKind::AddrInUse);
         let connected = socket().connect(&address).unwrap_err();
         assert_eq!(connected.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn numbers_in_use_are_a_clear_error_and_free_again_when_their_displays_end() {
+        let first = DisplayNumber::reserve().unwrap();
+        let number = first.get();
+        let only = number..number + 1;
+        let error = DisplayNumber::reserve_one_of(only.clone()).unwrap_err();
+        assert_eq!(error.to_string(), "all 1 display numbers are in use");
+        let listener = std::os::unix::net::UnixListener::bind(socket_path(number)).unwrap();
+        assert!(!is_replaceable(number).unwrap());
+        // The file of a server that was killed stays.
+        drop(listener);
+        drop(first);
+        assert!(fs::exists(socket_path(number)).unwrap());
+        match DisplayNumber::reserve_one_of(only) {
+            Ok(again) => {
+                assert_eq!(again.get(), number);
+                fs::remove_file(socket_path(number)).unwrap();
+            }
+            // Another process was faster.
+            Err(_) => assert!(DisplayNumber::try_reserve(number).unwrap().is_none()),
+        }
     }
 }
