@@ -60,16 +60,6 @@ impl Leadership {
     pub fn leads(&self) -> bool {
         self.leads.as_ref().is_none_or(|leads| *leads.borrow())
     }
-
-    /// Waits until this process leads.
-    pub async fn begun(&mut self) {
-        if let Some(leads) = &mut self.leads
-            && leads.wait_for(|leads| *leads).await.is_err()
-        {
-            // The locks are released at the end of the process.
-            std::future::pending::<()>().await;
-        }
-    }
 }
 
 /// Makes this process one of those that serve from the database, or the only one. Returns the store

@@ -78,7 +78,8 @@ impl Purge {
                 () = shutdown.requested() => return,
             }
             match ClockReading::now() {
-                Ok(_) if !leadership.leads() => {}
+                // Those of this process.
+                Ok(_) if !leadership.leads() => self.replays.abort_interrupted_uploads().await,
                 Ok(now) => self.pass(now).await,
                 Err(error) => tracing::error!(%error, "cannot purge: cannot read the clocks"),
             }

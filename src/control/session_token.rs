@@ -102,8 +102,8 @@ struct Keys {
     validation: Validation,
 }
 
-/// Returns the secret that was configured, or that of the state directory, which is created at first
-/// use.
+/// Returns the secret that was configured, or that of the state directory, which is created at
+/// first use.
 pub fn secret(
     configured: Option<&SecretString>,
     state_dir: &StateDir,

@@ -41,7 +41,7 @@ pub(super) fn spawn(
         }
     }
     shutdown.spawn(hosts.clone().reconcile(leadership.clone()));
-    shutdown.spawn(control.browsers.clone().lead(leadership));
+    shutdown.spawn(control.browsers.clone().follow(leadership));
     shutdown.spawn(control.browsers.clone().record_use());
     if let Some(hints) = hints {
         let listeners = Listeners {

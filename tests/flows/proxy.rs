@@ -163,6 +163,7 @@ fn status(error: &ProxyError) -> ApiError {
         ProxyError::Method => ApiError::method_not_allowed(message),
         ProxyError::Body(_) | ProxyError::Malformed(_) => ApiError::bad_request(message),
         ProxyError::BrowserEnded => ApiError::not_found(message),
+        ProxyError::ShuttingDown => ApiError::unavailable(message, Duration::from_secs(1)),
     }
 }
 

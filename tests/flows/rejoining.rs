@@ -100,7 +100,7 @@ async fn machine_whose_session_has_ended_without_a_receipt_does_not_join() {
 }
 
 #[tokio::test]
-async fn taint_of_an_agent_without_control_is_remembered_when_it_joins() {
+async fn taint_of_an_agent_without_control_is_known_when_it_joins() {
     let dev = fleet_control().await;
     let token = join_token(&dev, json!({})).await;
     let agent = Start::without_browser().listening().await;

@@ -29,7 +29,7 @@ async fn processes(directory: &std::path::Path, shutdown: &Shutdown) -> Processe
 }
 
 #[tokio::test]
-async fn end_of_the_session_kills_what_a_start_in_flight_has_left() {
+async fn end_of_the_session_kills_processes_of_a_start_in_flight() {
     let directory = tempfile::tempdir().unwrap();
     let shutdown = Shutdown::new();
     let processes = processes(directory.path(), &shutdown).await;

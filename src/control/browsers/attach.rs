@@ -10,19 +10,22 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use chrono::{TimeDelta, Utc};
 
 use super::{
-    BrowserError, Browsers,
+    Browsers,
     handle::BrowserHandle,
-    state::{EndReason, State},
+    state::{Action, EndReason},
 };
 use crate::{
     api::ids::{BrowserId, ProjectId},
     control::{
         processes::Leadership,
-        store::{ActiveBrowser, ControlProcessId, StoreError},
+        store::{ActiveBrowser, ControlProcessId, StoreError, UnfinishedBrowser},
     },
 };
 
-/// Between two passes of the process that leads.
+/// The time after which a browser that is being created or ended counts as left, although its
+/// process runs: longer than either takes.
+const MAX_UNFINISHED: TimeDelta = TimeDelta::minutes(10);
+/// Between two passes.
 const PASS_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Browsers {
@@ -35,77 +38,143 @@ impl Browsers {
         if !leadership.leads() {
             return Ok(0);
         }
-        let live = self.inner.store.live_processes().await?;
-        let gone = self.lead_once(&live).await?;
+        let store = &self.inner.store;
+        let gone = self
+            .attach_all(&store.active_browser_ids(None).await?)
+            .await;
+        let (unfinished, live) = self.unfinished().await?;
+        self.finish(&unfinished, &live, &HashSet::new()).await?;
         if live.len() <= 1 {
             self.inner.hosts.release_ended().await?;
         }
+        self.fetch_open_replays().await;
         Ok(gone)
     }
 
-    /// Does what one process does for all, whenever this one leads, until shutdown. Local hosts have
-    /// one process, which knows all browsers.
-    pub async fn lead(self, mut leadership: Leadership) {
+    /// Follows what other processes do, and does what one process does for all whenever this one
+    /// leads, until shutdown. Local hosts have one process, which knows all browsers.
+    pub async fn follow(self, leadership: Leadership) {
         if !self.is_shared() {
             return;
         }
-        let shutdown = &self.inner.shutdown;
-        let mut last_live = HashSet::new();
-        loop {
-            tokio::select! {
-                () = leadership.begun() => {}
-                () = shutdown.requested() => return,
-            }
-            match self.inner.store.live_processes().await {
-                Ok(live) => {
-                    self.lead_in_pass(&live, &last_live).await;
-                    last_live = live;
-                }
-                Err(error) => tracing::error!(%error, "cannot find the running processes"),
-            }
-            if !shutdown.sleep(PASS_INTERVAL).await {
-                return;
+        let mut last_live = None;
+        while self.inner.shutdown.sleep(PASS_INTERVAL).await {
+            match self.pass(leadership.leads(), last_live.take()).await {
+                Ok(live) => last_live = live,
+                Err(error) => tracing::error!(%error, "cannot follow the other processes"),
             }
         }
     }
 
-    async fn lead_in_pass(
+    /// Returns the processes that run, if this one leads.
+    async fn pass(
         &self,
+        leads: bool,
+        last_live: Option<HashSet<ControlProcessId>>,
+    ) -> Result<Option<HashSet<ControlProcessId>>, StoreError> {
+        let active = self.inner.store.active_browser_ids(None).await?;
+        self.detach_ended(&active).await;
+        if !leads {
+            return Ok(None);
+        }
+        self.attach_all(&active).await;
+        let (unfinished, live) = self.unfinished().await?;
+        // Otherwise the locks of this process are lost, as perhaps those of the others.
+        if !self
+            .inner
+            .store
+            .process()
+            .is_some_and(|own| live.contains(&own))
+        {
+            return Ok(None);
+        }
+        match last_live {
+            // One that acquires its locks again is missing in a pass or two.
+            Some(last_live) => {
+                self.finish(&unfinished, &live, &last_live).await?;
+                // The process that fetched recordings may have died.
+                if !last_live.is_subset(&live) {
+                    self.fetch_open_replays().await;
+                }
+            }
+            None => self.fetch_open_replays().await,
+        }
+        Ok(Some(live))
+    }
+
+    /// Detaches the browsers that are none of `active`, because another process has ended them.
+    async fn detach_ended(&self, active: &[BrowserId]) {
+        let active: HashSet<&BrowserId> = active.iter().collect();
+        let known: Vec<BrowserId> = self.active().keys().cloned().collect();
+        for id in known.iter().filter(|id| !active.contains(id)) {
+            if let Err(error) = self.check_ended(id).await {
+                tracing::debug!(browser = %id, %error);
+            }
+        }
+    }
+
+    /// Returns the browsers that are being created or ended, and then the processes that run.
+    async fn unfinished(
+        &self,
+    ) -> Result<(Vec<UnfinishedBrowser>, HashSet<ControlProcessId>), StoreError> {
+        let store = &self.inner.store;
+        // In this order: a process that starts in between is alive.
+        let unfinished = store.unfinished_browsers().await?;
+        Ok((unfinished, store.live_processes().await?))
+    }
+
+    /// Finishes the browsers of processes that are neither in `live` nor in `last_live`, and those
+    /// that are unfinished for too long.
+    async fn finish(
+        &self,
+        unfinished: &[UnfinishedBrowser],
         live: &HashSet<ControlProcessId>,
         last_live: &HashSet<ControlProcessId>,
-    ) {
-        if let Err(error) = self.lead_once(live).await {
-            tracing::error!(%error, "cannot finish what other processes have left");
-        }
-        // The process that fetched recordings may have died.
-        if !last_live.is_subset(live) {
-            self.fetch_open_replays().await;
-        }
-    }
-
-    /// Finishes what dead processes have left, and attaches all browsers. Returns how many were
-    /// marked as gone.
-    async fn lead_once(&self, live: &HashSet<ControlProcessId>) -> Result<usize, StoreError> {
+    ) -> Result<(), StoreError> {
         let Self { inner } = self;
-        for (id, state) in &inner.store.unfinished_browsers(live).await? {
-            match state {
-                State::Creating => inner.store.delete_creating_browser(id).await?,
+        let is_alive = |id| live.contains(&id) || last_live.contains(&id);
+        let before = Utc::now() - MAX_UNFINISHED;
+        for UnfinishedBrowser {
+            id,
+            is_creating,
+            process,
+            since,
+        } in unfinished
+        {
+            if process.is_some_and(is_alive) && *since > before {
+                continue;
+            }
+            let is_finished = match is_creating {
+                // Otherwise it was published meanwhile.
+                true => inner.store.delete_creating_browser(id).await?,
                 // A browser that was ending already keeps its reason.
-                _ => {
+                false => {
                     let reason = EndReason::Gone;
                     inner.store.close_browser(id, reason, Utc::now()).await?;
+                    true
                 }
+            };
+            if is_finished {
+                tracing::info!(browser = %id, "finished the work of a process that died");
+                inner.hosts.release_of(id).await?;
             }
-            tracing::info!(browser = %id, ?state, "finished the work of a process that died");
-            inner.hosts.release_of(id).await?;
         }
+        Ok(())
+    }
+
+    /// Attaches the browsers that this process does not know. Returns how many were marked as gone.
+    async fn attach_all(&self, active: &[BrowserId]) -> usize {
         let mut gone = 0;
-        for id in inner.store.active_browser_ids(None).await? {
-            if !self.active().contains_key(&id) {
-                gone += usize::from(!self.attach_or_close(&id).await?);
+        for id in active {
+            if self.active().contains_key(id) {
+                continue;
+            }
+            match self.attach_or_close(id).await {
+                Ok(is_attached) => gone += usize::from(!is_attached),
+                Err(error) => tracing::error!(browser = %id, %error, "cannot attach browser"),
             }
         }
-        Ok(gone)
+        gone
     }
 
     /// Attaches an active browser. Marks it as gone, and returns false, if its host does not run it
@@ -119,7 +188,7 @@ impl Browsers {
         // Otherwise another process has ended it meanwhile.
         let is_gone = inner.store.withdraw_browser(id, reason, Utc::now()).await?;
         if is_gone {
-            inner.store.close_browser(id, reason, Utc::now()).await?;
+            self.record_end(id.clone(), Action::CloseRow(reason)).await;
         }
         Ok(!is_gone)
     }
@@ -181,18 +250,6 @@ impl Browsers {
             if self.has_open_replays(&browser).await {
                 browser.replays_changed().notify_one();
             }
-        }
-    }
-
-    /// Forgets a browser if another process has ended it.
-    pub async fn check_ended(&self, id: &BrowserId) -> Result<(), BrowserError> {
-        let Some(browser) = self.active().get(id).cloned() else {
-            return Ok(());
-        };
-        let found = self.inner.store.find_active_browser(id).await?;
-        match found {
-            Some(_) => Ok(()),
-            None => self.forget(&browser).await,
         }
     }
 }

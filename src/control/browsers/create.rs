@@ -175,7 +175,7 @@ impl Browsers {
     async fn publish(&self, browser: &Arc<BrowserHandle>) -> Result<(), BrowserError> {
         self.apply(browser, Event::Ready).await?;
         // Until the browser has its handle, no other is made from the row.
-        let _lock = self.inner.attach_locks.lock(browser.id().clone()).await;
+        let lock = self.inner.attach_locks.lock(browser.id().clone()).await;
         let (lease, store) = (browser.lease(), &self.inner.store);
         let (host, generation) = (lease.host().id(), lease.generation());
         let published = store.publish_browser(browser.id(), host, generation, Utc::now());
@@ -184,7 +184,9 @@ impl Browsers {
             Ok(true) => Event::Published,
             Ok(false) | Err(_) => Event::NotPublished,
         };
+        let lock = (event == Event::Published).then_some(lock);
         self.apply(browser, event).await?;
+        drop(lock);
         match published {
             Ok(true) => Ok(()),
             Ok(false) => Err(BrowserError::NotFound),

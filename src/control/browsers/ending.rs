@@ -1,8 +1,8 @@
 //! Ends browsers of which other control processes may know, too.
 //!
 //! The row of such a browser decides: the process that changes it from active ends the browser, and
-//! the others forget it. A browser on a host of this process itself ends as its handle says, because
-//! a failing database must not keep such a host from being stopped.
+//! the others forget it. A browser on a host of this process itself ends as its handle says,
+//! because a failing database must not keep such a host from being stopped.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use super::{
     handle::BrowserHandle,
     state::{Actions, EndReason, Event},
 };
-use crate::control::store::StoreError;
+use crate::{api::ids::BrowserId, control::store::StoreError};
 
 /// The delay after which the database is asked again whether a browser is idle.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -33,18 +33,10 @@ impl Browsers {
             if !browser.is_visible() {
                 return Err(BrowserError::NotFound);
             }
-            let store = &self.inner.store;
-            let event = match store
-                .withdraw_browser(browser.id(), reason, Utc::now())
-                .await
-            {
-                Ok(true) => Event::Withdrawn(reason),
-                Ok(false) => Event::EndedElsewhere,
-                Err(error) => {
-                    // What the client has on the host ends all the same.
-                    tracing::warn!(browser = %browser.id(), %error, "cannot record end of browser");
-                    Event::End(reason)
-                }
+            let (store, id) = (&self.inner.store, browser.id());
+            let event = match store.withdraw_browser(id, reason, Utc::now()).await? {
+                true => Event::Withdrawn(reason),
+                false => self.event_of_ended(id, reason).await?,
             };
             (event, begin(browser, event)?)
         };
@@ -53,6 +45,15 @@ impl Browsers {
             Event::EndedElsewhere => Err(BrowserError::NotFound),
             _ => Ok(()),
         }
+    }
+
+    /// Returns the event of a visible browser whose row says that it ends. This process itself has
+    /// written that if the answer of the database was lost.
+    async fn event_of_ended(&self, id: &BrowserId, reason: EndReason) -> Result<Event, StoreError> {
+        Ok(match self.inner.store.is_withdrawn_here(id).await? {
+            true => Event::Withdrawn(reason),
+            false => Event::EndedElsewhere,
+        })
     }
 
     /// Ends a browser that has been idle here for its idle timeout, unless it is used by then, here
@@ -101,26 +102,37 @@ impl Browsers {
                     browser.set_idle(idle.to_std().unwrap_or_default());
                     return Ok(None);
                 }
-                None => Event::EndedElsewhere,
+                None => self.event_of_ended(id, EndReason::Idle).await?,
             }
         };
         Ok(browser.apply(event).ok())
     }
 
-    /// Ends a browser whose host is gone, or has lost it.
+    /// Ends a browser whose host is gone, or has lost it. Waits before the caller may try again.
     pub(super) async fn end_lost(&self, browser: &Arc<BrowserHandle>) {
-        if let Err(error) = self.end(browser, EndReason::Gone).await {
-            tracing::debug!(browser = %browser.id(), %error);
+        match self.end(browser, EndReason::Gone).await {
+            Ok(()) | Err(BrowserError::NotFound) => {}
+            Err(error) => {
+                tracing::warn!(browser = %browser.id(), %error, "cannot end lost browser yet");
+                self.inner.shutdown.sleep(RETRY_DELAY).await;
+            }
         }
     }
 
-    /// Forgets a browser that another process has ended.
-    pub(super) async fn forget(&self, browser: &Arc<BrowserHandle>) -> Result<(), BrowserError> {
+    /// Detaches a browser if another process has ended it.
+    pub async fn check_ended(&self, id: &BrowserId) -> Result<(), BrowserError> {
+        let Some(browser) = self.active().get(id).cloned() else {
+            return Ok(());
+        };
         let actions = {
             let _lock = browser.lock_end().await;
-            begin(browser, Event::EndedElsewhere)?
+            if !browser.is_visible() || self.inner.store.find_active_browser(id).await?.is_some() {
+                return Ok(());
+            }
+            let event = self.event_of_ended(id, EndReason::Deleted).await?;
+            begin(&browser, event)?
         };
-        self.run_actions(browser, actions).await;
+        self.run_actions(&browser, actions).await;
         Ok(())
     }
 }

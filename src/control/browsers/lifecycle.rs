@@ -54,8 +54,11 @@ impl Browsers {
         let active: Vec<Arc<BrowserHandle>> = self.active().values().cloned().collect();
         let selected = active.iter().filter(|browser| selects(browser));
         let ending = selected.map(|browser| async move {
-            if let Err(error) = self.end(browser, reason).await {
-                tracing::error!(browser = %browser.id(), %error, "cannot end browser");
+            match self.end(browser, reason).await {
+                Ok(()) | Err(BrowserError::NotFound) => {}
+                Err(error) => {
+                    tracing::error!(browser = %browser.id(), %error, "cannot end browser");
+                }
             }
         });
         futures::future::join_all(ending).await;
@@ -172,7 +175,10 @@ impl Browsers {
                 Ok(())
             }
             Action::CloseRow(reason) => store.close_browser(id, reason, Utc::now()).await,
-            Action::DeleteRow => store.delete_creating_browser(id).await,
+            Action::DeleteRow => {
+                store.delete_creating_browser(id).await?;
+                Ok(())
+            }
             Action::MakeVisible | Action::Hide | Action::SaveReplays | Action::ReleaseHost => {
                 Ok(())
             }

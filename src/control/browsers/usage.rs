@@ -1,7 +1,7 @@
 //! Records which browsers are in use, for the other control processes and for the next one.
 //!
-//! The first use after a while is recorded at once, further ones every few seconds, so that a browser
-//! of which no use was recorded for its idle timeout has been idle at all processes.
+//! The first use after a while is recorded at once, further ones every few seconds, so that a
+//! browser of which no use was recorded for its idle timeout has been idle at all processes.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,6 +13,8 @@ use crate::api::ids::BrowserId;
 
 /// The shortest time between two records of a browser, less than the shortest idle timeout.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
+/// Between two looks for browsers that are to be recorded.
+const TICK: Duration = Duration::from_secs(1);
 /// The delay of a record, in which others join it.
 const DELAY: Duration = Duration::from_millis(50);
 
@@ -26,7 +28,7 @@ impl Browsers {
                     sleep(DELAY).await;
                     true
                 }
-                is_running = shutdown.sleep(INTERVAL) => is_running,
+                is_running = shutdown.sleep(TICK) => is_running,
             };
             let interval = if is_running { INTERVAL } else { Duration::ZERO };
             self.record_use_once(interval).await;

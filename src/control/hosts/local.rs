@@ -280,9 +280,9 @@ impl Hosts {
     async fn recycle(&self, host: &Arc<Host>, generation: u64) {
         let reason = match host.end_session(generation).await {
             Ok(receipt) if receipt.clean && receipt.replays.is_empty() => {
-                let waiting = self
-                    .clone()
-                    .wait_recycled(host.clone(), receipt.next_generation);
+                let waiting =
+                    self.clone()
+                        .wait_recycled(host.clone(), generation, receipt.next_generation);
                 self.inner.shutdown.spawn(waiting);
                 return;
             }
@@ -295,17 +295,18 @@ impl Hosts {
             Err(error) => error.to_string(),
         };
         tracing::info!(host = %host.id(), reason, "host is not reused");
-        self.step(host.clone(), Event::NotRecycled).await;
+        self.step(host.clone(), Event::NotRecycled { generation })
+            .await;
     }
 
-    async fn wait_recycled(self, host: Arc<Host>, generation: u64) {
+    async fn wait_recycled(self, host: Arc<Host>, ended: u64, generation: u64) {
         let event = match host.wait_ready(generation, self.start_timeout()).await {
             Ok(()) => Event::Recycled { generation },
             // Its row is about to be deleted.
             Err(HostError::Gone) => return,
             Err(error) => {
                 tracing::warn!(host = %host.id(), %error, "recycled host is not ready");
-                Event::NotRecycled
+                Event::NotRecycled { generation: ended }
             }
         };
         self.step(host, event).await;

@@ -117,6 +117,7 @@ impl Hosts {
             if row.process == store.process() {
                 self.begin_settling(row);
             } else if leads {
+                // Empty if the locks of this process are lost, as perhaps those of the others.
                 let live = match &mut live {
                     Some(live) => live,
                     None => live.insert(store.live_processes().await?),
@@ -246,7 +247,9 @@ impl Hosts {
                 return Ok(());
             }
             (_, Ok(SessionEnd::Clean(generation))) => {
-                let waiting = self.clone().finish_recycling(host, generation, guard);
+                let waiting =
+                    self.clone()
+                        .finish_recycling(host, (row.life.generation, generation), guard);
                 self.inner.shutdown.spawn(waiting);
                 return Ok(());
             }
@@ -262,7 +265,9 @@ impl Hosts {
             }
         };
         tracing::warn!(host = %row.id, reason, "retiring a host that is not clean");
-        self.apply_after_session(&row.id, Event::NotRecycled).await;
+        let generation = row.life.generation;
+        self.apply_after_session(&row.id, Event::NotRecycled { generation })
+            .await;
         Ok(())
     }
 
@@ -316,7 +321,12 @@ impl Hosts {
         }
     }
 
-    async fn finish_recycling(self, host: Arc<Host>, generation: u64, guard: SettleGuard) {
+    async fn finish_recycling(
+        self,
+        host: Arc<Host>,
+        (ended, generation): (u64, u64),
+        guard: SettleGuard,
+    ) {
         let ready = tokio::select! {
             ready = host.wait_ready(generation, self.start_timeout()) => ready,
             () = self.inner.shutdown.requested() => return,
@@ -326,7 +336,7 @@ impl Hosts {
             Err(HostError::Gone) => return,
             Err(error) => {
                 tracing::warn!(host = %host.id(), %error, "recycled host is not ready");
-                Event::NotRecycled
+                Event::NotRecycled { generation: ended }
             }
         };
         self.apply_after_session(host.id(), event).await;

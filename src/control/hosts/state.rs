@@ -57,8 +57,9 @@ pub enum Event {
     Release(BrowserId),
     /// The agent continues with this generation, and nothing of the one before is left.
     Recycled { generation: u64 },
-    /// The agent has found something of the session after its end, or did not respond.
-    NotRecycled,
+    /// The agent has found something of the session of this generation after its end, or did not
+    /// respond.
+    NotRecycled { generation: u64 },
     /// The host gets no further session.
     Drain,
     /// The host has not reported in time.
@@ -108,7 +109,7 @@ impl HostLife {
                 next.generation = *generation;
                 match self.session {
                     Some(_) => next.enter(State::Leased),
-                    None => next.enter_ready(),
+                    None => next.enter_or_retire(State::Ready),
                 }
             }
             (State::Ready, Event::Claim(session)) => {
@@ -117,10 +118,7 @@ impl HostLife {
             }
             (State::Leased, Event::Release(session)) if self.is_of(session) => {
                 next.session = None;
-                match self.is_draining {
-                    true => next.enter(State::Retiring),
-                    false => next.enter(State::Recycling),
-                }
+                next.enter_or_retire(State::Recycling)
             }
             // The start is not worth waiting for.
             (State::Starting, Event::Release(session)) if self.is_of(session) => {
@@ -129,9 +127,13 @@ impl HostLife {
             }
             (State::Recycling, Event::Recycled { generation }) if *generation > self.generation => {
                 next.generation = *generation;
-                next.enter_ready()
+                next.enter_or_retire(State::Ready)
             }
-            (State::Recycling, Event::NotRecycled) => next.enter(State::Retiring),
+            (State::Recycling, Event::NotRecycled { generation })
+                if *generation == self.generation =>
+            {
+                next.enter(State::Retiring)
+            }
             (State::Ready | State::Lost, Event::Drain) => {
                 next.is_draining = true;
                 next.enter(State::Retiring)
@@ -148,19 +150,13 @@ impl HostLife {
                 actions
             }
             (State::Starting | State::Ready | State::Leased | State::Recycling, Event::Missed) => {
-                let actions = next.end_session();
-                next.state = State::Lost;
-                actions
+                next.lose_session(State::Lost)
             }
             // Nothing ran there yet.
             (State::Lost, Event::Returned) if self.generation == 0 => next.enter(State::Starting),
             // Whatever ran there, nothing of it may reach the next session.
             (State::Lost, Event::Returned) => next.enter(State::Recycling),
-            (state, Event::Stopped) if state != State::Gone => {
-                let actions = next.end_session();
-                next.state = State::Gone;
-                actions
-            }
+            (state, Event::Stopped) if state != State::Gone => next.lose_session(State::Gone),
             _ => {
                 let life = self.clone();
                 return Err(ImpossibleEvent { life, event });
@@ -173,10 +169,11 @@ impl HostLife {
         self.session.as_ref() == Some(session)
     }
 
-    fn enter_ready(&mut self) -> Vec<Action> {
+    /// Enters the state, unless the host gets no further session.
+    fn enter_or_retire(&mut self, state: State) -> Vec<Action> {
         match self.is_draining {
             true => self.enter(State::Retiring),
-            false => self.enter(State::Ready),
+            false => self.enter(state),
         }
     }
 
@@ -189,6 +186,12 @@ impl HostLife {
             State::Retiring => vec![Action::Stop],
             _ => Vec::new(),
         }
+    }
+
+    /// Enters the state, in which the host has no session.
+    fn lose_session(&mut self, state: State) -> Vec<Action> {
+        self.state = state;
+        self.end_session()
     }
 
     fn end_session(&mut self) -> Vec<Action> {

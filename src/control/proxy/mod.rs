@@ -80,6 +80,8 @@ pub enum ProxyError {
     Timeout,
     #[error("the browser has ended")]
     BrowserEnded,
+    #[error("the browser has ended with the server")]
+    ShuttingDown,
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -182,7 +184,7 @@ impl Proxy {
         let mut request = Request::from_parts(parts, body);
         let response = tokio::select! {
             biased;
-            () = target.ended.cancelled() => return Err(ProxyError::BrowserEnded),
+            () = target.ended.cancelled() => return Err(self.reason_of_end()),
             response = tunnel.open(&mut request, &self.shutdown) => response,
         };
         response.map_err(|error| match error {
@@ -213,7 +215,7 @@ impl Proxy {
             // Its agent may have rejected the request, or closed the connection, for the same
             // reason.
             biased;
-            () = target.ended.cancelled() => return Err(ProxyError::BrowserEnded),
+            () = target.ended.cancelled() => return Err(self.reason_of_end()),
             response = self.send(&target.agent, outgoing) => response.map_err(classify)?,
             () = wait_stalled(&progress, self.response_timeout) => return Err(ProxyError::Timeout),
         };
@@ -223,6 +225,14 @@ impl Proxy {
         Ok(response.map(|body: Incoming| {
             Body::new(GuardedBody::new(ResponseBody::new(body, ended), guard))
         }))
+    }
+
+    /// Returns why a browser has ended: local ones end with the server.
+    fn reason_of_end(&self) -> ProxyError {
+        match self.shutdown.is_requested() {
+            true => ProxyError::ShuttingDown,
+            false => ProxyError::BrowserEnded,
+        }
     }
 
     async fn send(

@@ -1,7 +1,7 @@
 //! Hints from one control process to the others about what it has changed.
 //!
-//! A hint only makes another process look at the database earlier. It may be late, repeated or lost:
-//! what it is about is also looked at every few seconds.
+//! A hint only makes another process look at the database earlier. It may be late, repeated or
+//! lost: what it is about is also looked at every few seconds.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::api::ids::BrowserId;
 /// The most hints that wait to be sent. Further ones are dropped.
 pub(super) const QUEUE: usize = 1024;
 
-/// What a process has changed.
+/// A change by a process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Hint {
     /// A key or a project, which may have lost its access.
@@ -24,7 +24,7 @@ pub enum Hint {
     Browser(BrowserId),
 }
 
-/// What a process learns of the others.
+/// A message of another process, or about its loss.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     Hint(Hint),

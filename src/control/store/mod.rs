@@ -59,7 +59,7 @@ pub use api_keys::{
 };
 pub use browsers::{
     ActiveBrowser, BrowserRow, Change, CreateBrowserError, Creation, Listing, NewBrowserRow,
-    StateFilter,
+    StateFilter, UnfinishedBrowser,
 };
 pub use check::DatabaseReport;
 pub use constraints::UniqueConstraint;

@@ -190,7 +190,7 @@ impl Fleet {
                         let generation = *current;
                         Event::Recycled { generation }
                     }
-                    None => Event::NotRecycled,
+                    None => Event::NotRecycled { generation },
                 };
                 self.apply(host, event);
             }

@@ -18,7 +18,7 @@ fn event() -> impl Strategy<Value = Event> {
         select(sessions()).prop_map(Event::Claim),
         select(sessions()).prop_map(Event::Release),
         (0..30_u64).prop_map(|generation| Event::Recycled { generation }),
-        Just(Event::NotRecycled),
+        (0..4_u64).prop_map(|generation| Event::NotRecycled { generation }),
         Just(Event::Drain),
         Just(Event::Missed),
         Just(Event::Returned),
@@ -60,7 +60,10 @@ fn host_that_is_not_clean_or_drains_is_stopped() {
         is_draining: false,
     };
     let (recycling, _) = after(&leased, Event::Release(session.clone()));
-    let (host, actions) = after(&recycling, Event::NotRecycled);
+    // That of an earlier session changes nothing.
+    let earlier = recycling.apply(Event::NotRecycled { generation: 0 });
+    assert!(earlier.is_err());
+    let (host, actions) = after(&recycling, Event::NotRecycled { generation: 1 });
     assert_eq!((host.state, actions), (State::Retiring, vec![Action::Stop]));
 
     let (draining, actions) = after(&leased, Event::Drain);

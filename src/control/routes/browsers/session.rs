@@ -147,6 +147,7 @@ impl From<ProxyError> for ApiError {
                 ApiError::timeout("the browser did not respond in time").permanent()
             }
             ProxyError::BrowserEnded => BrowserError::NotFound.into(),
+            ProxyError::ShuttingDown => BrowserError::ShuttingDown.into(),
         }
     }
 }

@@ -103,16 +103,20 @@ impl Store {
         Ok(changed.rows_affected > 0)
     }
 
-    /// Records that browsers were in use at `now`.
+    /// Records that browsers were in use at `now`, unless a later use is recorded.
     pub async fn record_browser_use(
         &self,
         ids: &[BrowserId],
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
+        let is_earlier = Condition::any()
+            .add(browser::Column::UsedAt.is_null())
+            .add(browser::Column::UsedAt.lt(to_millis(now)));
         for ids in ids.chunks(USE_BATCH) {
             browser::Entity::update_many()
                 .col_expr(browser::Column::UsedAt, Expr::value(to_millis(now)))
                 .filter(browser::Column::Id.is_in(ids.iter().map(BrowserId::as_str)))
+                .filter(is_earlier.clone())
                 .exec(&self.db)
                 .await?;
         }
@@ -129,7 +133,8 @@ impl Store {
         self.withdraw(self.withdrawing(id, reason, now), id).await
     }
 
-    /// Does the same as [`Self::withdraw_browser`], unless the browser was used after `unused_since`.
+    /// Does the same as [`Self::withdraw_browser`], unless the browser was used after
+    /// `unused_since`.
     pub async fn withdraw_unused_browser(
         &self,
         id: &BrowserId,
@@ -208,14 +213,14 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes the row of a browser that is being created.
-    pub async fn delete_creating_browser(&self, id: &BrowserId) -> Result<(), StoreError> {
-        browser::Entity::delete_many()
+    /// Deletes the row of a browser that is being created. Returns false if it is not.
+    pub async fn delete_creating_browser(&self, id: &BrowserId) -> Result<bool, StoreError> {
+        let deleted = browser::Entity::delete_many()
             .filter(browser::Column::Id.eq(id.to_string()))
             .filter(browser::Column::State.eq(CREATING))
             .exec(&self.db)
             .await?;
-        Ok(())
+        Ok(deleted.rows_affected > 0)
     }
 
     /// Deletes the rows of browsers that ended before `before`. Returns how many.

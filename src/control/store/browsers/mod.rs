@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::{StoreError, corrupt, entity::browser, from_millis};
+use super::{ControlProcessId, StoreError, corrupt, entity::browser, from_millis};
 use crate::{
     api::{
         ids::{BrowserId, HostId, ProjectId},
@@ -47,6 +47,17 @@ pub struct ActiveBrowser {
     pub host: Option<(HostId, u64)>,
     /// When the browser was last known to be in use.
     pub used_at: DateTime<Utc>,
+}
+
+/// A browser that is being created or ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnfinishedBrowser {
+    pub id: BrowserId,
+    /// Whether it is being created.
+    pub is_creating: bool,
+    /// The process that does that.
+    pub process: Option<ControlProcessId>,
+    pub since: DateTime<Utc>,
 }
 
 /// The values of a new row.

@@ -1,6 +1,6 @@
 //! Reads the rows of browsers.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
@@ -10,40 +10,48 @@ use sea_orm::{
 
 use super::{
     ACTIVE, ActiveBrowser, BrowserRow, CREATING, DELETED, DELETING, Listing, StateFilter,
-    to_browser_row,
+    UnfinishedBrowser, to_browser_row,
 };
 use crate::{
     api::ids::{BrowserId, HostId, ProjectId},
-    control::{
-        browsers::state::State,
-        store::{
-            ControlProcessId, Store, StoreError, corrupt,
-            entity::{browser, browser_tag},
-            from_millis,
-            hosts::to_generation_column,
-            search::contains,
-            to_millis,
-        },
+    control::store::{
+        ControlProcessId, Store, StoreError, corrupt,
+        entity::{browser, browser_tag},
+        from_millis,
+        hosts::to_generation_column,
+        search::contains,
+        to_millis,
     },
 };
 
 impl Store {
-    /// Returns the browsers that a process which is none of `live` was creating or ending.
-    pub async fn unfinished_browsers(
-        &self,
-        live: &HashSet<ControlProcessId>,
-    ) -> Result<Vec<(BrowserId, State)>, StoreError> {
-        let is_dead = Condition::any()
-            .add(browser::Column::ProcessId.is_null())
-            .add(browser::Column::ProcessId.is_not_in(live.iter().map(|id| id.0)));
+    /// Returns the browsers that are being created or ended.
+    pub async fn unfinished_browsers(&self) -> Result<Vec<UnfinishedBrowser>, StoreError> {
         let rows = browser::Entity::find()
             .filter(browser::Column::State.is_in([CREATING, DELETING]))
-            .filter(is_dead)
             .all(&self.db)
             .await?;
-        let rows = rows.into_iter().map(to_active);
-        rows.map(|row| row.map(|found| (found.row.id, found.row.state)))
-            .collect()
+        let rows = rows.into_iter().map(|row| {
+            Ok(UnfinishedBrowser {
+                is_creating: row.state == CREATING,
+                process: row.process_id.map(ControlProcessId),
+                since: from_millis(row.deleted_at.unwrap_or(row.created_at))?,
+                id: row.id.parse().map_err(|_| corrupt("browser id", &row.id))?,
+            })
+        });
+        rows.collect()
+    }
+
+    /// Returns whether this process is ending a browser, according to its row.
+    pub async fn is_withdrawn_here(&self, id: &BrowserId) -> Result<bool, StoreError> {
+        let Some(process) = self.process_column() else {
+            return Ok(false);
+        };
+        let found = browser::Entity::find_by_id(id.to_string())
+            .filter(browser::Column::State.eq(DELETING))
+            .filter(browser::Column::ProcessId.eq(process))
+            .count(&self.db);
+        Ok(found.await? > 0)
     }
 
     /// Returns the ids of the active browsers of all projects, or of one.

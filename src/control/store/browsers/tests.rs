@@ -1,6 +1,6 @@
 //! Tests of the table of browsers.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use chrono::TimeDelta;
 
@@ -72,7 +72,7 @@ async fn browser_is_found_from_publication_to_purge() {
         State::Deleting(reason)
     );
     let unfinished = async || {
-        let found = store.unfinished_browsers(&HashSet::new()).await;
+        let found = store.unfinished_browsers().await;
         found.unwrap().len()
     };
     assert_eq!(unfinished().await, 1);
@@ -217,10 +217,7 @@ async fn failed_start_leaves_no_row() {
         .await
         .unwrap();
     store.delete_creating_browser(&created.id).await.unwrap();
-    assert_eq!(
-        store.unfinished_browsers(&HashSet::new()).await.unwrap(),
-        []
-    );
+    assert_eq!(store.unfinished_browsers().await.unwrap(), []);
     let again = publish(&store, new(&project, Some("n"))).await;
     // An active browser keeps its row.
     store.delete_creating_browser(&again.id).await.unwrap();
@@ -299,6 +296,9 @@ async fn used_browser_is_not_withdrawn_as_idle() {
     let used_at = Utc::now() + TimeDelta::minutes(1);
     let used = [browser.id.clone()];
     store.record_browser_use(&used, used_at).await.unwrap();
+    // Of another process, which was slow.
+    let earlier = used_at - TimeDelta::seconds(9);
+    store.record_browser_use(&used, earlier).await.unwrap();
     let withdraw = async |unused_since| {
         let withdrawn = store.withdraw_unused_browser(&browser.id, unused_since, Utc::now());
         withdrawn.await.unwrap()
@@ -311,26 +311,35 @@ async fn used_browser_is_not_withdrawn_as_idle() {
 }
 
 #[tokio::test]
-async fn browsers_of_dead_processes_are_unfinished() {
+async fn row_names_the_process_that_creates_or_ends_the_browser() {
     let (_database, store, project) = store().await;
     let sample = NewProcess::sample;
     let first = store.begin_process(sample("a")).await.unwrap();
     let second = store.begin_process(sample("b")).await.unwrap();
-    let live = HashSet::from([second.process().unwrap()]);
     let starting = first.create_browser(new(&project, None), Utc::now());
     let starting = starting.await.unwrap().id;
     let of_second = second.create_browser(new(&project, None), Utc::now());
-    of_second.await.unwrap();
+    let of_second = of_second.await.unwrap();
     let active = publish(&first, new(&project, None)).await;
-    let unfinished = async || store.unfinished_browsers(&live).await.unwrap();
-    assert_eq!(unfinished().await, [(starting.clone(), State::Creating)]);
+    let unfinished = async || {
+        let found = store.unfinished_browsers().await.unwrap().into_iter();
+        let found = found.map(|browser| (browser.id, browser.is_creating, browser.process));
+        found.collect::<BTreeSet<_>>()
+    };
+    let [first_id, second_id] = [&first, &second].map(Store::process);
+    let creating = [(starting, true, first_id), (of_second.id, true, second_id)];
+    assert_eq!(unfinished().await, BTreeSet::from(creating.clone()));
     let listed = store.active_browser_ids(Some(&project)).await.unwrap();
     assert_eq!(listed, std::slice::from_ref(&active.id));
     // The process that ends a browser is not the one that has created it.
     let withdrawn = second.withdraw_browser(&active.id, EndReason::Idle, Utc::now());
     assert!(withdrawn.await.unwrap());
-    assert_eq!(unfinished().await, [(starting.clone(), State::Creating)]);
-    let none = store.unfinished_browsers(&HashSet::new()).await.unwrap();
-    assert_eq!(none.len(), 3);
+    let ending = (active.id.clone(), false, second_id);
+    let expected = creating.into_iter().chain([ending]).collect();
+    assert_eq!(unfinished().await, expected);
+    for (process, is_own) in [(&first, false), (&second, true), (&store, false)] {
+        let found = process.is_withdrawn_here(&active.id).await.unwrap();
+        assert_eq!(found, is_own);
+    }
     store.close().await.unwrap();
 }

@@ -37,7 +37,8 @@ pub struct Model {
     pub created_at: i64,
     /// When the state last changed.
     pub changed_at: i64,
-    /// The control process that changed it then, and does what follows from that.
+    /// The control process that changed it last, except by a lease, and does what follows from
+    /// that.
     pub process_id: Option<i32>,
 }
 

@@ -58,7 +58,8 @@ pub struct HostRow {
     pub address: Option<SocketAddr>,
     /// When the life last changed.
     pub changed_at: DateTime<Utc>,
-    /// The control process that changed it then, and does what follows from that.
+    /// The control process that changed it last, except by a lease, and does what follows from
+    /// that.
     pub process: Option<ControlProcessId>,
 }
 

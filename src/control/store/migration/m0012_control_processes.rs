@@ -44,6 +44,11 @@ impl MigrationTrait for Migration {
             .col(big_integer(ControlProcesses::StartedAt))
             .to_owned();
         manager.create_table(table).await?;
+        // The last process knows which state directory has the files.
+        let copy = "INSERT INTO control_processes \
+             (exclusive, state_dir, common, location, started_at) \
+             SELECT TRUE, state_dir, '', location, started_at FROM control_process";
+        manager.get_connection().execute_unprepared(copy).await?;
         let browsers = Table::alter()
             .table(Browsers::Table)
             .add_column(integer_null(Browsers::ProcessId))

@@ -8,8 +8,8 @@
 //! - the lock of its number, which shows that it runs;
 //! - the lock of the leader, which one of them gets. It finishes the work of dead ones.
 //!
-//! If the connection breaks, as it does when the server is restarted, the process acquires the locks
-//! again, unless one that does not permit it has started meanwhile.
+//! If the connection breaks, as it does when the server is restarted, the process acquires the
+//! locks again, unless one that does not permit it has started meanwhile.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -50,6 +50,7 @@ pub struct ProcessLock {
     store: Store,
     id: ControlProcessId,
     is_exclusive: bool,
+    common: String,
     /// Holds the locks. `None` while they are lost.
     connection: Option<PgConnection>,
     leads: watch::Sender<bool>,
@@ -90,6 +91,7 @@ impl ProcessLock {
             return Err(OpenFailure::OtherSettings(other.process.location.clone()));
         }
         check_state_dir(&processes, &process)?;
+        let common = process.common.clone();
         let id = store.add_process(process, now).await?;
         try_lock(&mut connection, PROCESS_CLASS, id.0).await?;
         let leads = try_lock(&mut connection, LOCK_CLASS, LEADER_LOCK).await?;
@@ -103,6 +105,7 @@ impl ProcessLock {
             store: store.clone(),
             id,
             is_exclusive,
+            common,
             connection: Some(connection),
             leads: watch::Sender::new(leads),
         })
@@ -198,9 +201,10 @@ impl ProcessLock {
         let is_locked = try_lock_fleet(&mut connection, self.is_exclusive).await?
             && try_lock(&mut connection, PROCESS_CLASS, self.id.0).await?;
         let newer = self.store.processes_after(self.id).await?;
-        let is_displaced = newer
-            .iter()
-            .any(|newer| newer.process.is_exclusive || self.is_exclusive);
+        let is_displaced = newer.iter().any(|newer| {
+            let other = &newer.process;
+            self.is_exclusive || other.is_exclusive || other.common != self.common
+        });
         Ok(match (is_displaced, is_locked) {
             (true, _) => Attempt::Displaced,
             (false, true) => Attempt::Acquired(connection),

@@ -1,7 +1,5 @@
 //! Tests of the table of projects.
 
-use std::collections::HashSet;
-
 use futures::future::join_all;
 
 use super::*;
@@ -60,10 +58,7 @@ async fn inactive_project_takes_no_browser() {
             "{refused:?}"
         );
     }
-    assert_eq!(
-        store.unfinished_browsers(&HashSet::new()).await.unwrap(),
-        []
-    );
+    assert_eq!(store.unfinished_browsers().await.unwrap(), []);
 }
 
 #[tokio::test]

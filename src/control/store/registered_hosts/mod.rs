@@ -202,7 +202,7 @@ impl Store {
             true => unchanged(&row.id, &row.life),
             false => self.changing(&row.id, &row.life, next, now),
         }?
-        .col_expr(host::Column::HeartbeatAt, Expr::value(to_millis(now)));
+        .col_expr(host::Column::HeartbeatAt, later_heartbeat(now));
         if *machine != row.machine {
             let address = machine.address.to_string();
             let capabilities = &machine.capabilities;
@@ -300,6 +300,15 @@ pub(super) async fn insert_registered_host(
     row.try_into()
 }
 
+/// Returns the later one of a heartbeat at `now` and the last one, which another process may have
+/// recorded meanwhile.
+fn later_heartbeat(now: DateTime<Utc>) -> Expr {
+    let is_later = host::Column::HeartbeatAt.gt(to_millis(now));
+    Expr::case(is_later, Expr::col(host::Column::HeartbeatAt))
+        .finally(Expr::value(to_millis(now)))
+        .into()
+}
+
 /// Selects the registered hosts that are not gone.
 fn existing() -> Select<host::Entity> {
     host::Entity::find()
@@ -314,6 +323,23 @@ fn to_side(pixels: ScreenPixels) -> i32 {
 
 fn capabilities_text(capabilities: &HostCapabilities) -> String {
     serde_json::json!(capabilities).to_string()
+}
+
+#[cfg(test)]
+impl Store {
+    /// Makes a host seem to have reported at some time for the last time.
+    pub(crate) async fn set_heartbeat(
+        &self,
+        id: &HostId,
+        time: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        host::Entity::update_many()
+            .col_expr(host::Column::HeartbeatAt, Expr::value(to_millis(time)))
+            .filter(host::Column::Id.eq(id.as_str()))
+            .exec(&self.db)
+            .await?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

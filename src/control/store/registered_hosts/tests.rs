@@ -141,6 +141,10 @@ async fn host_that_reports_meanwhile_is_not_lost() {
 
     let reported = store.record_host_report(&row, &row.machine, &row.life, now);
     assert!(reported.await.unwrap());
+    // Of another process, which was slow.
+    let earlier = now - TimeDelta::seconds(50);
+    let reported = store.record_host_report(&row, &row.machine, &row.life, earlier);
+    assert!(reported.await.unwrap());
     let changed = store.change_silent_host(&row, &lost, now, now);
     assert!(!changed.await.unwrap());
     let later = now + TimeDelta::minutes(1);

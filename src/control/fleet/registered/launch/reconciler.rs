@@ -12,8 +12,9 @@
 //! destroying ────────────────────────────▶ run the destroy command; deleted if it succeeds
 //! ```
 //!
-//! The process that leads runs it. Two may do so for a moment: a launch command is run by the process whose
-//! compare-and-set has started the launch. A destroy command may run twice, also at once.
+//! The process that leads runs it. Two may do so for a moment: a launch command is run by the
+//! process whose compare-and-set has started the launch. A destroy command may run twice, also at
+//! once.
 
 use std::{
     collections::{HashMap, HashSet},
