@@ -147,6 +147,8 @@ async fn unauthorized_response_of_a_proxy_ends_no_session() {
     };
     let agent = through_proxy(Start::without_browser()).listening().await;
     let host = host_when(&dev, "the host", |_| true).await;
+    // Not only control knows that.
+    logs(&agent, "registered at control", 0).await;
     proxy.refuse(true);
     let refused = "cannot send a heartbeat error=control responded 401";
     logs(&agent, refused, 1).await;
