@@ -17,6 +17,16 @@ use super::{
 
 const JOIN_TOKEN: &str = "BERTH_AGENT_JOIN_TOKEN";
 
+/// The options of control with sessions on registered hosts, which report every second.
+pub const FLEET: [&str; 6] = [
+    "--fleet",
+    "registered",
+    "--agents",
+    "0",
+    "--heartbeat-seconds",
+    "1",
+];
+
 /// Returns the TLS settings of control itself.
 pub fn control_tls(dev: &Dev) -> ClientConfig {
     let authority = fs::read_to_string(dev.state_dir().join("fleet-ca.pem")).unwrap();
@@ -73,15 +83,7 @@ pub async fn fleet_control() -> Dev {
 }
 
 pub async fn fleet_control_in(state: State, options: &[&str]) -> Dev {
-    let fleet = [
-        "--fleet",
-        "registered",
-        "--agents",
-        "0",
-        "--heartbeat-seconds",
-        "1",
-    ];
-    Dev::start_in(state, &[&fleet[..], options].concat()).await
+    Dev::start_in(state, &[&FLEET[..], options].concat()).await
 }
 
 /// Starts control again at the same address after [`Dev::crash`] or [`Dev::finish`].

@@ -10,21 +10,12 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungsten
 use crate::support::{
     agent::Start,
     dev::{Answer, Dev, State, berth, print},
-    fleet_agent::{browser_ends, control_variables, host_is, join},
+    fleet_agent::{FLEET, browser_ends, control_variables, host_is, join},
     postgres::PostgresDatabase,
     processes,
     s3::S3Server,
     wait::{in_time, until},
 };
-
-const FLEET: [&str; 6] = [
-    "--fleet",
-    "registered",
-    "--agents",
-    "0",
-    "--heartbeat-seconds",
-    "1",
-];
 
 /// Two processes. The first one leads.
 struct Processes {
