@@ -9,6 +9,8 @@ use std::{
 
 use nix::unistd::Uid;
 
+/// The flag of kernel threads, `PF_KTHREAD` in the kernel's `sched.h`.
+const KERNEL_THREAD: i64 = 0x0020_0000;
 /// Longer than any line, which has about fifty numbers and a name.
 const MAX_LINE: usize = 2048;
 
@@ -20,7 +22,9 @@ pub struct ProcStat {
     pub state: char,
     pub parent: i32,
     pub group: i32,
+    /// 0 if its leader is outside the PID namespace, as after `docker exec`.
     pub session: i32,
+    pub is_kernel_thread: bool,
     /// Start time in clock ticks since boot. Together with the pid it identifies a process.
     pub start_ticks: u64,
     /// CPU time in clock ticks, including that of reaped children.
@@ -60,6 +64,7 @@ impl ProcStat {
             parent: i32::try_from(signed(4)?).ok()?,
             group: i32::try_from(signed(5)?).ok()?,
             session: i32::try_from(signed(6)?).ok()?,
+            is_kernel_thread: signed(9)? & KERNEL_THREAD != 0,
             cpu_ticks: unsigned(14)? + unsigned(15)? + unsigned(16)? + unsigned(17)?,
             start_ticks: unsigned(22)?,
             resident_pages: unsigned(24)?,
@@ -106,7 +111,19 @@ mod tests {
         assert_eq!((stat.parent, stat.group), (4, 5));
         assert_eq!((stat.session, stat.cpu_ticks), (6, 14 + 15 + 16 + 17));
         assert_eq!((stat.start_ticks, stat.resident_pages), (22, 24));
+        assert!(!stat.is_kernel_thread);
         assert!(ProcStat::parse(b"7 (cut) R 1 2").is_none());
+    }
+
+    #[test]
+    fn kernel_thread_differs_from_a_process_whose_session_is_not_visible() {
+        let stat = |flags: u32| {
+            let line = format!("7 (name) S 0 0 0 0 -1 {flags} {}", "0 ".repeat(43));
+            ProcStat::parse(line.as_bytes()).unwrap()
+        };
+        // Flags of a kworker and of a shell.
+        assert!(stat(0x0420_8060).is_kernel_thread);
+        assert!(!stat(0x0040_0000).is_kernel_thread);
     }
 
     #[test]

@@ -72,8 +72,7 @@ impl MarkCache {
         let own = Pid::this().as_raw();
         let mut found = MarkedProcesses::default();
         for process in &snapshot.processes {
-            // Processes without a session are kernel threads.
-            let is_candidate = process.session > 0 && process.start_ticks >= since_ticks;
+            let is_candidate = !process.is_kernel_thread && process.start_ticks >= since_ticks;
             if process.pid == own || !is_candidate {
                 continue;
             }
