@@ -47,7 +47,7 @@ impl Browsers {
         if live.len() <= 1 {
             self.inner.hosts.release_ended().await?;
         }
-        self.fetch_open_replays().await;
+        self.fetch_open_replays().await?;
         Ok(gone)
     }
 
@@ -94,10 +94,10 @@ impl Browsers {
                 self.finish(&unfinished, &live, &last_live).await?;
                 // The process that fetched recordings may have died.
                 if !last_live.is_subset(&live) {
-                    self.fetch_open_replays().await;
+                    self.fetch_open_replays().await?;
                 }
             }
-            None => self.fetch_open_replays().await,
+            None => self.fetch_open_replays().await?,
         }
         Ok(Some(live))
     }
@@ -195,14 +195,11 @@ impl Browsers {
 
     /// Attaches the active browsers of a project that this process does not know.
     pub(super) async fn attach_project(&self, project: &ProjectId) {
-        let attaching = async {
-            for id in self.inner.store.active_browser_ids(Some(project)).await? {
-                self.attach(&id).await?;
+        match self.inner.store.active_browser_ids(Some(project)).await {
+            Ok(active) => {
+                self.attach_all(&active).await;
             }
-            Ok::<_, StoreError>(())
-        };
-        if let Err(error) = attaching.await {
-            tracing::error!(%project, %error, "cannot find the browsers of a project");
+            Err(error) => tracing::error!(%project, %error, "cannot find a project's browsers"),
         }
     }
 
@@ -244,12 +241,12 @@ impl Browsers {
     }
 
     /// Makes this process fetch the recordings of all browsers that it knows.
-    async fn fetch_open_replays(&self) {
-        let known: Vec<Arc<BrowserHandle>> = self.active().values().cloned().collect();
-        for browser in known {
-            if self.has_open_replays(&browser).await {
+    async fn fetch_open_replays(&self) -> Result<(), StoreError> {
+        for id in self.inner.store.active_browsers_with_open_replays().await? {
+            if let Some(browser) = self.active().get(&id) {
                 browser.replays_changed().notify_one();
             }
         }
+        Ok(())
     }
 }

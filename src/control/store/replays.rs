@@ -8,7 +8,9 @@ use sea_orm::{
 };
 
 use super::{
-    Fleet, Store, StoreError, corrupt,
+    Fleet, Store, StoreError,
+    browsers::is_active,
+    corrupt,
     entity::{browser, host, replay},
     from_millis,
     hosts::{fleet_text, state_text as host_state_text},
@@ -268,6 +270,17 @@ impl Store {
         let exists = host::Column::State.ne(host_state_text(HostState::Gone));
         let on_hosts = replay::Column::BrowserId.not_in_subquery(browsers_on(exists));
         self.browsers_with_open_replays_where(on_hosts).await
+    }
+
+    /// Returns the active browsers that have replays which are not fetched yet.
+    pub async fn active_browsers_with_open_replays(&self) -> Result<Vec<BrowserId>, StoreError> {
+        let active = browser::Entity::find()
+            .select_only()
+            .column(browser::Column::Id)
+            .filter(is_active())
+            .into_query();
+        let is_of_active = replay::Column::BrowserId.in_subquery(active);
+        self.browsers_with_open_replays_where(is_of_active).await
     }
 
     /// Returns the browsers that have replays which are not fetched yet, and had a registered host

@@ -13,7 +13,7 @@ use sea_orm::{
 
 use super::{
     ACTIVE, BrowserRow, CREATING, Change, CreateBrowserError, DELETED, DELETING, NewBrowserRow,
-    count_live, end_reason_text, to_browser_row,
+    count_live, end_reason_text, is_active, to_browser_row,
 };
 use crate::{
     api::ids::{BrowserId, HostId},
@@ -167,7 +167,7 @@ impl Store {
                 Expr::value(self.process_column()),
             )
             .filter(browser::Column::Id.eq(id.to_string()))
-            .filter(browser::Column::State.eq(ACTIVE))
+            .filter(is_active())
     }
 
     async fn withdraw(
@@ -266,7 +266,7 @@ fn update_of(id: &BrowserId, change: &Change) -> Result<UpdateMany<browser::Enti
     let mut update = browser::Entity::update_many()
         .col_expr(browser::Column::State, Expr::value(ACTIVE))
         .filter(browser::Column::Id.eq(id.to_string()))
-        .filter(browser::Column::State.eq(ACTIVE));
+        .filter(is_active());
     if let Some(name) = &change.name {
         update = update
             .col_expr(browser::Column::Name, Expr::value(name.clone()))

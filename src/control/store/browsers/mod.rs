@@ -20,7 +20,7 @@ mod queries;
 #[cfg(test)]
 mod tests;
 
-pub(super) use queries::{count_live, is_live};
+pub(super) use queries::{count_live, is_active, is_live};
 
 /// A row of the table of browsers, with the browser's tags.
 #[derive(Debug, Clone, PartialEq, Eq)]

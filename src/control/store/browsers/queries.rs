@@ -62,7 +62,7 @@ impl Store {
         let mut query = browser::Entity::find()
             .select_only()
             .column(browser::Column::Id)
-            .filter(browser::Column::State.eq(ACTIVE));
+            .filter(is_active());
         if let Some(project) = project {
             query = query.filter(browser::Column::ProjectId.eq(project.as_str()));
         }
@@ -77,7 +77,7 @@ impl Store {
         id: &BrowserId,
     ) -> Result<Option<ActiveBrowser>, StoreError> {
         let row = browser::Entity::find_by_id(id.to_string())
-            .filter(browser::Column::State.eq(ACTIVE))
+            .filter(is_active())
             .one(&self.db)
             .await?;
         row.map(to_active).transpose()
@@ -275,6 +275,11 @@ pub(in crate::control::store) async fn count_live(
         .filter(browser::Column::ProjectId.eq(project.as_str()))
         .filter(is_live());
     Ok(live.count(db).await?)
+}
+
+/// Returns the condition that a browser is active.
+pub(in crate::control::store) fn is_active() -> Expr {
+    browser::Column::State.eq(ACTIVE)
 }
 
 /// Returns the condition that a browser starts or is active.
