@@ -53,6 +53,7 @@ pub mod hosts;
 pub mod key_create;
 mod keyed_mutex;
 pub mod keys;
+mod notices;
 pub mod processes;
 pub mod projects;
 pub mod proxy;

@@ -1,5 +1,5 @@
-//! The control processes that serve from one database: what they have in common, which of them
-//! leads, and what they tell each other.
+//! The control processes that serve from one database: what they have in common, and which of them
+//! leads.
 //!
 //! Processes with local hosts serve alone, because no other process reaches these hosts. Several
 //! processes with registered hosts may serve from one PostgreSQL database. Any of them serves any
@@ -14,13 +14,9 @@ use tokio::{sync::watch, task::JoinHandle};
 use super::{
     ControlError,
     blobs::settings::BlobConfig,
-    browsers::Browsers,
-    hosts::Hosts,
-    keys::ApiKeys,
-    projects::Projects,
     settings::{Config, DatabaseConfig},
     state_dir::StateDir,
-    store::{Displaced, Fleet, Hint, HintChannel, NewProcess, Notice, ProcessLock, Store},
+    store::{Displaced, Fleet, HintChannel, NewProcess, ProcessLock, Store},
 };
 use crate::{shutdown::Shutdown, system::identity::Authority};
 
@@ -40,15 +36,6 @@ pub(super) struct Membership {
     /// Has the locks, if other processes could serve from the database.
     pub(super) lock: Option<ProcessLockTask>,
     pub(super) hints: Option<HintChannel>,
-}
-
-/// The services that hear of the changes of other processes.
-pub(super) struct Listeners {
-    pub(super) keys: ApiKeys,
-    pub(super) projects: Projects,
-    pub(super) browsers: Browsers,
-    pub(super) hosts: Hosts,
-    pub(super) shutdown: Shutdown,
 }
 
 impl Leadership {
@@ -117,36 +104,4 @@ fn new_process(
         common: BASE64_URL_SAFE_NO_PAD.encode(common.finalize()),
         location: format!("{}:{}", host.display(), state_dir.path().display()),
     })
-}
-
-impl Listeners {
-    /// Passes on what other processes have changed, until shutdown.
-    pub(super) async fn listen(self, hints: HintChannel) {
-        let shutdown = self.shutdown.clone();
-        hints.run(shutdown, |notice| self.on_notice(notice)).await;
-    }
-
-    fn on_notice(&self, notice: Notice) {
-        match notice {
-            Notice::Hint(Hint::Access) => self.forget_access(),
-            Notice::Hint(Hint::Hosts) => self.hosts.notice_change(),
-            Notice::Hint(Hint::Browser(id)) => {
-                let browsers = self.browsers.clone();
-                self.shutdown.spawn(async move {
-                    if let Err(error) = browsers.check_ended(&id).await {
-                        tracing::debug!(browser = %id, %error);
-                    }
-                });
-            }
-            Notice::Missed => {
-                self.forget_access();
-                self.hosts.notice_change();
-            }
-        }
-    }
-
-    fn forget_access(&self) {
-        self.keys.forget_cached();
-        self.projects.forget_cached();
-    }
 }

@@ -78,7 +78,7 @@ impl Purge {
                 () = shutdown.requested() => return,
             }
             match ClockReading::now() {
-                // Those of this process.
+                // An interrupted upload is known to its own process only.
                 Ok(_) if !leadership.leads() => self.replays.abort_interrupted_uploads().await,
                 Ok(now) => self.pass(now).await,
                 Err(error) => tracing::error!(%error, "cannot purge: cannot read the clocks"),
@@ -124,9 +124,7 @@ impl Purge {
         let purged = self.store.purge_audit_records(before).await;
         report("records of the audit log", purged);
     }
-}
 
-impl Purge {
     async fn purge_processes(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
         let live = self.store.live_processes().await?;
         self.store.purge_processes(before, &live).await

@@ -12,7 +12,7 @@ use super::{
     purge::Retention,
     replays::ReplayQuota,
     session_token::SECRET_BYTES,
-    state_dir::{StateDir, StateDirError},
+    state_dir::{StateDir, StateDirError, is_hex},
     store::{Fleet, PostgresConfig, UrlError},
     trusted_proxies::{ProxyNetwork, TrustedProxies},
 };
@@ -351,7 +351,7 @@ impl Settings {
             return Ok(None);
         };
         let text = secret.expose_secret();
-        if text.len() != 2 * SECRET_BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        if !is_hex(text, SECRET_BYTES) {
             let digits = 2 * SECRET_BYTES;
             let reason = format!("the secret in {source} must be {digits} hexadecimal digits");
             return Err(SettingsError::SessionSecret(reason));
@@ -372,9 +372,7 @@ impl Settings {
         }
         Ok(())
     }
-}
 
-impl Settings {
     /// Checks that launched hosts are used, and can reach this server.
     fn check_launch(&self) -> Result<(), SettingsError> {
         if self.registered_fleet.launch.launch_command.is_none() {

@@ -237,14 +237,12 @@ impl StateDir {
         let Some(secret) = self.read_secret(name)? else {
             return Ok(None);
         };
-        let (text, expected) = (secret.expose_secret(), 2 * bytes);
-        let found = text.chars().count();
-        if found != expected || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            let path = self.root.join(name).display().to_string();
+        let text = secret.expose_secret();
+        if !is_hex(text, bytes) {
             return Err(StateDirError::InvalidSecret {
-                path,
-                expected,
-                found,
+                path: self.root.join(name).display().to_string(),
+                expected: 2 * bytes,
+                found: text.chars().count(),
             });
         }
         Ok(Some(secret))
@@ -254,6 +252,11 @@ impl StateDir {
     pub fn write_secret(&self, name: &str, secret: &str) -> Result<(), StateDirError> {
         write_private(&self.root.join(name), secret)
     }
+}
+
+/// Returns whether `text` is the hexadecimal form of `bytes` bytes.
+pub fn is_hex(text: &str, bytes: usize) -> bool {
+    text.len() == 2 * bytes && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Writes a file atomically, readable by its owner only.

@@ -4,7 +4,8 @@ use super::{
     Control, connections,
     fleet::registered::{HostExpiry, HostLaunches, warn_of_unmanaged_launches},
     hosts::Hosts,
-    processes::{Listeners, Membership, ProcessLockTask},
+    notices::Listeners,
+    processes::{Membership, ProcessLockTask},
     purge::Purge,
     settings::Config,
 };

@@ -130,7 +130,6 @@ impl Dev {
         Dev::run(state, command).await
     }
 
-    /// Starts a server that may have this many open files, like its children.
     /// Starts a server on the same database, with another state directory.
     pub async fn beside(&self, options: &[&str], variables: Vec<(&str, String)>) -> Dev {
         let mut state = State::with(None);
@@ -138,6 +137,7 @@ impl Dev {
         Dev::start_with_variables(state, options, variables).await
     }
 
+    /// Starts a server that may have this many open files, like its children.
     pub async fn with_open_files(limit: u32) -> Dev {
         let state = State::new();
         let inner = command(&state.path(), &[]);

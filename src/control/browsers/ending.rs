@@ -11,6 +11,7 @@ use chrono::{TimeDelta, Utc};
 use super::{
     BrowserError, Browsers,
     handle::BrowserHandle,
+    lifecycle::begin,
     state::{Actions, EndReason, Event},
 };
 use crate::{api::ids::BrowserId, control::store::StoreError};
@@ -135,12 +136,4 @@ impl Browsers {
         self.run_actions(&browser, actions).await;
         Ok(())
     }
-}
-
-/// Applies an event. Returns the actions that follow, or `NotFound` if another event was faster.
-pub(super) fn begin(browser: &BrowserHandle, event: Event) -> Result<Actions, BrowserError> {
-    browser.apply(event).map_err(|rejected| {
-        tracing::debug!(browser = %browser.id(), %rejected);
-        BrowserError::NotFound
-    })
 }

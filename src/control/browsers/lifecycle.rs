@@ -7,9 +7,8 @@ use futures::future::BoxFuture;
 
 use super::{
     BrowserError, Browsers,
-    ending::begin,
     handle::BrowserHandle,
-    state::{Action, EndReason, Event},
+    state::{Action, Actions, EndReason, Event},
 };
 use crate::{
     api::ids::{BrowserId, ProjectId},
@@ -184,4 +183,12 @@ impl Browsers {
             }
         }
     }
+}
+
+/// Applies an event. Returns the actions that follow, or `NotFound` if another event was faster.
+pub(super) fn begin(browser: &BrowserHandle, event: Event) -> Result<Actions, BrowserError> {
+    browser.apply(event).map_err(|rejected| {
+        tracing::debug!(browser = %browser.id(), %rejected);
+        BrowserError::NotFound
+    })
 }

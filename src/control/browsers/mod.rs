@@ -3,7 +3,7 @@
 //! - [`state`]: a browser's life as a pure state machine.
 //! - [`handle`]: an active browser in memory, and the only place where its state changes.
 //! - [`create`]: leases a host, waits until Chromium responds and publishes the browser.
-//! - [`lifecycle`]: applies events and runs the actions that follow; ends idle and lost browsers.
+//! - [`lifecycle`]: applies events and runs the actions that follow.
 //! - [`update`]: changes an active browser and its row.
 //! - [`ending`]: ends browsers of which other control processes may know, too.
 //! - [`attach`]: continues browsers that this process did not create; finishes what others left.

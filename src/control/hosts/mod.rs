@@ -2,7 +2,6 @@
 //!
 //! - [`state`]: a host's life as a pure state machine.
 //! - [`local`]: the running hosts of this machine.
-//! - [`launched`]: the hosts that control has launched.
 //! - [`registered`]: the registered hosts that this process uses.
 //! - [`reconciler`]: the task that makes registered hosts what their rows say.
 //!
@@ -35,7 +34,6 @@ use crate::{
     shutdown::Shutdown,
 };
 
-mod launched;
 mod local;
 mod reconciler;
 mod registered;

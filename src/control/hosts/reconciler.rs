@@ -247,9 +247,10 @@ impl Hosts {
                 return Ok(());
             }
             (_, Ok(SessionEnd::Clean(generation))) => {
-                let waiting =
-                    self.clone()
-                        .finish_recycling(host, (row.life.generation, generation), guard);
+                let ended = row.life.generation;
+                let waiting = self
+                    .clone()
+                    .finish_recycling(host, ended, generation, guard);
                 self.inner.shutdown.spawn(waiting);
                 return Ok(());
             }
@@ -324,7 +325,8 @@ impl Hosts {
     async fn finish_recycling(
         self,
         host: Arc<Host>,
-        (ended, generation): (u64, u64),
+        ended: u64,
+        generation: u64,
         guard: SettleGuard,
     ) {
         let ready = tokio::select! {

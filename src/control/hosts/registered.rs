@@ -73,10 +73,8 @@ impl HostHandles {
         let mut handles = self.handles.lock();
         // A session that the host has lost, and whose end was not noticed yet.
         let has_other = |handle: &Handle| handle.session.as_ref().is_some_and(|s| s != session);
-        if handles.get(&row.id).is_some_and(has_other)
-            && let Some(other) = handles.remove(&row.id)
-        {
-            other.controller.set_state(HostState::Gone);
+        if handles.get(&row.id).is_some_and(has_other) {
+            handles.remove(&row.id);
         }
         let handle = self.handle(&mut handles, row)?;
         handle.session = Some(session.clone());
@@ -139,14 +137,7 @@ impl HostHandles {
     pub(super) fn end_lost(&self, id: &HostId, session: &BrowserId) -> bool {
         let mut handles = self.handles.lock();
         let is_open = |handle: &Handle| handle.session.as_ref() == Some(session);
-        let lost = match handles.get(id).is_some_and(is_open) {
-            true => handles.remove(id),
-            false => None,
-        };
-        lost.is_some_and(|handle| {
-            handle.controller.set_state(HostState::Gone);
-            true
-        })
+        handles.get(id).is_some_and(is_open) && handles.remove(id).is_some()
     }
 
     /// Forgets a session that another process has ended.
@@ -312,6 +303,12 @@ impl Hosts {
     /// Forgets a session that another process has ended.
     pub fn forget(&self, lease: &Lease, session: &BrowserId) {
         self.inner.handles.forget(lease.host().id(), session);
+    }
+
+    /// Returns whether this process has ended the session of a retiring host at its agent, with
+    /// all that is to be fetched from it.
+    pub fn has_settled(&self, id: &HostId) -> bool {
+        self.inner.handles.is_retired(id)
     }
 
     /// Continues the session of another process at this generation of a registered host. Returns

@@ -66,11 +66,8 @@ impl HostDemand {
                 continue;
             }
             let options = refusal.options.clone();
-            let found = modes.iter_mut();
-            match found
-                .into_iter()
-                .find(|found| found.options.mode == options.mode)
-            {
+            let is_same = |known: &&mut ModeDemand| known.options.mode == options.mode;
+            match modes.iter_mut().find(is_same) {
                 Some(found) => {
                     found.count += 1;
                     if area(&options) > area(&found.options) {

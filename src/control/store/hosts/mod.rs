@@ -258,12 +258,9 @@ impl Store {
         mode: HostMode,
         viewport: Viewport,
     ) -> Result<bool, StoreError> {
-        let expected = [State::Ready, State::Recycling].map(state_text);
-        let found = host::Entity::find()
-            .filter(fits(fleet, mode, viewport))
-            .filter(host::Column::State.is_in(expected))
-            .count(&self.db);
-        Ok(found.await? > 0)
+        let expected = [State::Ready, State::Recycling];
+        let fits = fits(fleet, mode, viewport);
+        Ok(self.count_hosts_in(expected, fits).await? > 0)
     }
 
     /// Returns the number of hosts that are free for such a session, or about to be.
@@ -273,10 +270,19 @@ impl Store {
         mode: HostMode,
         viewport: Viewport,
     ) -> Result<u64, StoreError> {
-        let free = [State::Starting, State::Ready, State::Recycling].map(state_text);
+        let free = [State::Starting, State::Ready, State::Recycling];
+        let fits = fits(fleet, mode, viewport);
+        self.count_hosts_in(free, fits).await
+    }
+
+    async fn count_hosts_in<const N: usize>(
+        &self,
+        states: [State; N],
+        condition: Condition,
+    ) -> Result<u64, StoreError> {
         let found = host::Entity::find()
-            .filter(fits(fleet, mode, viewport))
-            .filter(host::Column::State.is_in(free))
+            .filter(condition)
+            .filter(host::Column::State.is_in(states.map(state_text)))
             .count(&self.db);
         Ok(found.await?)
     }
@@ -319,12 +325,7 @@ impl Store {
             State::Leased,
             State::Recycling,
         ];
-        let found = host::Entity::find()
-            .filter(host::Column::Fleet.eq(fleet_text(fleet)))
-            .filter(host::Column::State.is_in(usable.map(state_text)))
-            .filter(host::Column::Draining.eq(false))
-            .count(&self.db);
-        Ok(found.await?)
+        self.count_hosts_in(usable, is_not_draining(fleet)).await
     }
 
     /// Deletes the row of a host.
@@ -386,6 +387,13 @@ impl Store {
     }
 }
 
+/// Returns the condition that a host of the fleet gets sessions.
+fn is_not_draining(fleet: Fleet) -> Condition {
+    Condition::all()
+        .add(host::Column::Fleet.eq(fleet_text(fleet)))
+        .add(host::Column::Draining.eq(false))
+}
+
 /// Returns the condition that a host gets further sessions, of this mode and viewport.
 fn fits(fleet: Fleet, mode: HostMode, viewport: Viewport) -> Condition {
     let has_room = |max: host::Column, side: u32| {
@@ -393,9 +401,7 @@ fn fits(fleet: Fleet, mode: HostMode, viewport: Viewport) -> Condition {
             .add(max.is_null())
             .add(max.gte(i64::from(side)))
     };
-    Condition::all()
-        .add(host::Column::Fleet.eq(fleet_text(fleet)))
-        .add(host::Column::Draining.eq(false))
+    is_not_draining(fleet)
         .add(host::Column::Headless.eq(mode.headless))
         .add(host::Column::KioskMode.eq(mode.kiosk_mode))
         .add(has_room(host::Column::MaxWidth, viewport.width))
