@@ -32,7 +32,7 @@ pub(super) fn spawn(
     shutdown.spawn(control.projects.clone().end_archived());
     let expiry = HostExpiry::new(&control.registered_hosts);
     shutdown.spawn(expiry.run(shutdown.clone()));
-    match host_launches(control, &hosts, config) {
+    match host_launches(control, config) {
         Some(launches) => {
             shutdown.spawn(launches.clone().request_hosts());
             shutdown.spawn(launches.reconcile(leadership.clone()));
@@ -58,10 +58,9 @@ pub(super) fn spawn(
 }
 
 /// Returns the service that launches hosts, if there are commands for that.
-fn host_launches(control: &Control, hosts: &Hosts, config: &Config) -> Option<HostLaunches> {
+fn host_launches(control: &Control, config: &Config) -> Option<HostLaunches> {
     Some(HostLaunches::new(
         control.store.clone(),
-        hosts.clone(),
         control.registered_hosts.clone(),
         config.registered_fleet.launch.clone()?,
         connections::base_url(config, control.address),

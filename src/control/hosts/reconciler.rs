@@ -108,12 +108,8 @@ impl Hosts {
             let before = Utc::now() - RELEASE_GRACE_PERIOD;
             self.release_abandoned(before).await?;
         }
-        let is_retiring = |row: &&HostRow| row.life.state == State::Retiring;
-        let retiring: HashSet<&HostId> =
-            rows.iter().filter(is_retiring).map(|row| &row.id).collect();
-        handles.retain_retired(&retiring);
         let mut live = None;
-        for row in rows.iter().filter(|row| is_ending(row.life.state)) {
+        for row in rows.iter().filter(|row| is_ending(row)) {
             if row.process == store.process() {
                 self.begin_settling(row);
             } else if leads {
@@ -148,15 +144,16 @@ impl Hosts {
         let handles = &self.inner.handles;
         let rows: HashMap<&HostId, &HostRow> = rows.iter().map(|row| (&row.id, row)).collect();
         for (id, session) in sessions {
-            let life = rows.get(&id).map(|row| &row.life);
+            let row = rows.get(&id);
             match session {
                 Some(session) => {
-                    let has_lost = life.is_none_or(|life| life.session.as_ref() != Some(&session));
+                    let has_lost =
+                        row.is_none_or(|row| row.life.session.as_ref() != Some(&session));
                     if has_lost && handles.end_lost(&id, &session) {
                         tracing::debug!(host = %id, %session, "a host has another session now");
                     }
                 }
-                None if life.is_none_or(|life| !is_ending(life.state)) => handles.close_unused(&id),
+                None if row.is_none_or(|row| !is_ending(row)) => handles.close_unused(&id),
                 None => {}
             }
         }
@@ -206,7 +203,7 @@ impl Hosts {
     /// Ends the session of a recycling or retiring host in the background.
     fn begin_settling(&self, row: &HostRow) {
         let handles = &self.inner.handles;
-        if handles.is_retired(&row.id) || handles.settling() >= MAX_SETTLING {
+        if handles.settling() >= MAX_SETTLING {
             return;
         }
         let Some(guard) = handles.settle(&row.id) else {
@@ -230,7 +227,7 @@ impl Hosts {
         let Inner { store, handles, .. } = &*self.inner;
         // It may have changed before this task had the guard.
         let row = store.find_host(guard.host()).await?;
-        let Some(row) = row.filter(|row| is_ending(row.life.state)) else {
+        let Some(row) = row.filter(is_ending) else {
             return Ok(());
         };
         let Some(host) = handles.open_ended(&row) else {
@@ -243,7 +240,7 @@ impl Hosts {
         };
         let reason = match (row.life.state, end) {
             (State::Retiring, Ok(_)) => {
-                handles.set_retired(&row.id);
+                store.set_host_settled(&row).await?;
                 return Ok(());
             }
             (_, Ok(SessionEnd::Clean(generation))) => {
@@ -359,6 +356,11 @@ impl Hosts {
     }
 }
 
-fn is_ending(state: State) -> bool {
-    matches!(state, State::Recycling | State::Retiring)
+/// Returns whether the last session of a host is not settled yet.
+fn is_ending(row: &HostRow) -> bool {
+    match row.life.state {
+        State::Recycling => true,
+        State::Retiring => !row.is_settled,
+        _ => false,
+    }
 }

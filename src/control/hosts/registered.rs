@@ -39,8 +39,6 @@ pub(super) struct HostHandles {
     handles: Mutex<HashMap<HostId, Handle>>,
     /// The hosts at which a task of this process is ending a session.
     settling: Arc<Mutex<HashSet<HostId>>>,
-    /// The retiring hosts whose session has ended.
-    retired: Mutex<HashSet<HostId>>,
 }
 
 struct Handle {
@@ -62,7 +60,6 @@ impl HostHandles {
             client,
             handles: Mutex::default(),
             settling: Arc::default(),
-            retired: Mutex::default(),
         }
     }
 
@@ -169,20 +166,6 @@ impl HostHandles {
     /// Returns at how many hosts this process is ending a session.
     pub(super) fn settling(&self) -> usize {
         self.settling.lock().len()
-    }
-
-    /// Remembers that the session of a retiring host has ended.
-    pub(super) fn set_retired(&self, id: &HostId) {
-        self.retired.lock().insert(id.clone());
-    }
-
-    pub(super) fn is_retired(&self, id: &HostId) -> bool {
-        self.retired.lock().contains(id)
-    }
-
-    /// Forgets the retired hosts that are not in `retiring`.
-    pub(super) fn retain_retired(&self, retiring: &HashSet<&HostId>) {
-        self.retired.lock().retain(|id| retiring.contains(id));
     }
 }
 
@@ -303,12 +286,6 @@ impl Hosts {
     /// Forgets a session that another process has ended.
     pub fn forget(&self, lease: &Lease, session: &BrowserId) {
         self.inner.handles.forget(lease.host().id(), session);
-    }
-
-    /// Returns whether this process has ended the session of a retiring host at its agent, with
-    /// all that is to be fetched from it.
-    pub fn has_settled(&self, id: &HostId) -> bool {
-        self.inner.handles.is_retired(id)
     }
 
     /// Continues the session of another process at this generation of a registered host. Returns

@@ -40,6 +40,9 @@ pub struct Model {
     /// The control process that changed it last, except by a lease, and does what follows from
     /// that.
     pub process_id: Option<i32>,
+    /// Whether the last session of a retiring host has ended at the agent, and control has all that
+    /// is to be fetched from it.
+    pub settled: bool,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

@@ -61,6 +61,9 @@ pub struct HostRow {
     /// The control process that changed it last, except by a lease, and does what follows from
     /// that.
     pub process: Option<ControlProcessId>,
+    /// Whether the last session of a retiring host has ended at the agent, and control has all that
+    /// is to be fetched from it.
+    pub is_settled: bool,
 }
 
 pub(super) fn fleet_text(fleet: Fleet) -> &'static str {
@@ -120,6 +123,7 @@ impl TryFrom<host::Model> for HostRow {
             address: address.map_err(|_| corrupt("host address", &row.id))?,
             changed_at: from_millis(row.changed_at)?,
             process: row.process_id.map(ControlProcessId),
+            is_settled: row.settled,
             id: row.id.parse().map_err(|_| corrupt("host id", &row.id))?,
         })
     }
@@ -156,6 +160,7 @@ impl Store {
             created_at: to_millis(now),
             changed_at: to_millis(now),
             process_id: self.process_column(),
+            settled: false,
         };
         let row = row.into_active_model().reset_all();
         host::Entity::insert(row)
@@ -360,6 +365,15 @@ impl Store {
         Ok(adopted.rows_affected > 0)
     }
 
+    /// Records that the last session of a host is settled, unless the host has changed.
+    pub async fn set_host_settled(&self, row: &HostRow) -> Result<(), StoreError> {
+        unchanged(&row.id, &row.life)?
+            .col_expr(host::Column::Settled, Expr::value(true))
+            .exec(&self.db)
+            .await?;
+        Ok(())
+    }
+
     /// Begins the change of a host from `before` to `after`.
     pub(super) fn changing(
         &self,
@@ -378,6 +392,7 @@ impl Store {
             .col_expr(host::Column::SessionId, Expr::value(session))
             .col_expr(host::Column::Draining, Expr::value(after.is_draining))
             .col_expr(host::Column::ProcessId, Expr::value(self.process_column()))
+            .col_expr(host::Column::Settled, Expr::value(false))
             .col_expr(host::Column::ChangedAt, Expr::value(to_millis(now)));
         Ok(match after.state {
             // The machine can register anew, as another host.

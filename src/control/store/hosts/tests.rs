@@ -108,6 +108,28 @@ async fn change_of_a_host_that_has_changed_does_nothing() {
 }
 
 #[tokio::test]
+async fn host_is_settled_until_it_changes() {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    let id = ready(&store, ON_SCREEN, Utc::now()).await;
+    let find = async || store.find_host(&id).await.unwrap().unwrap();
+    let before = find().await;
+    let (retiring, _) = before.life.apply(Event::Drain).unwrap();
+    let changed = store.change_host(&id, &before.life, &retiring, Utc::now());
+    assert!(changed.await.unwrap());
+    store.set_host_settled(&before).await.unwrap();
+    let row = find().await;
+    assert!(!row.is_settled);
+    store.set_host_settled(&row).await.unwrap();
+    assert!(find().await.is_settled);
+    let (gone, _) = retiring.apply(Event::Stopped).unwrap();
+    let changed = store.change_host(&id, &retiring, &gone, Utc::now());
+    assert!(changed.await.unwrap());
+    assert!(!find().await.is_settled);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn host_is_adopted_once() {
     let database = TestDatabase::create();
     let store = database.open().await;

@@ -24,6 +24,7 @@ mod m0010_host_viewports;
 mod m0011_browser_use;
 mod m0012_control_processes;
 mod m0013_host_launches;
+mod m0014_settled_hosts;
 
 pub(crate) struct Migrator;
 
@@ -44,6 +45,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0011_browser_use::Migration),
             Box::new(m0012_control_processes::Migration),
             Box::new(m0013_host_launches::Migration),
+            Box::new(m0014_settled_hosts::Migration),
         ]
     }
 }

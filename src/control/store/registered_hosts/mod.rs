@@ -292,6 +292,7 @@ pub(super) async fn insert_registered_host(
         changed_at: to_millis(now),
         // Nothing follows from its first state.
         process_id: None,
+        settled: false,
     };
     let insert = host::ActiveModel::from(row.clone()).reset_all();
     host::Entity::insert(insert)

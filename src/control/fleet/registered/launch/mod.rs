@@ -30,7 +30,6 @@ use super::{
 use crate::{
     api::ids::LaunchId,
     control::{
-        hosts::Hosts,
         secret_token,
         store::{Fleet, HostLaunchRow, Store, StoreError},
     },
@@ -70,7 +69,6 @@ pub struct HostLaunches {
 
 struct Inner {
     store: Store,
-    hosts: Hosts,
     registered: RegisteredHosts,
     commands: LaunchCommands,
     work: Mutex<Work>,
@@ -83,7 +81,6 @@ impl HostLaunches {
     /// Returns the service. Agents reach control at `control_url`.
     pub fn new(
         store: Store,
-        hosts: Hosts,
         registered: RegisteredHosts,
         config: LaunchConfig,
         control_url: String,
@@ -97,7 +94,6 @@ impl HostLaunches {
         HostLaunches {
             inner: Arc::new(Inner {
                 store,
-                hosts,
                 registered,
                 commands,
                 work: Mutex::default(),

@@ -209,13 +209,11 @@ impl HostLaunches {
     async fn end_host(&self, host: &HostRow, now: DateTime<Utc>) -> Result<bool, StoreError> {
         let Inner {
             store,
-            hosts,
             registered,
             commands,
             ..
         } = &*self.inner;
-        let has_settled = hosts.has_settled(&host.id);
-        let Some(event) = next_event(host, has_settled, &commands.config, now) else {
+        let Some(event) = next_event(host, &commands.config, now) else {
             return Ok(false);
         };
         let Ok((after, _)) = host.life.apply(event) else {
@@ -375,19 +373,14 @@ impl HostLaunches {
 }
 
 /// Returns what ends a launched host, or brings it nearer to its end.
-fn next_event(
-    host: &HostRow,
-    has_settled: bool,
-    config: &LaunchConfig,
-    now: DateTime<Utc>,
-) -> Option<HostEvent> {
+fn next_event(host: &HostRow, config: &LaunchConfig, now: DateTime<Utc>) -> Option<HostEvent> {
     let age = now - host.changed_at;
     match host.life.state {
         HostState::Ready if age > to_delta(config.idle_timeout) => Some(HostEvent::Drain),
         // Control does not reach it, or its browser does not start.
         HostState::Starting if age > to_delta(config.join_timeout) => Some(HostEvent::Stopped),
         HostState::Lost => Some(HostEvent::Stopped),
-        HostState::Retiring if has_settled || age > RETIRE_TIMEOUT => Some(HostEvent::Stopped),
+        HostState::Retiring if host.is_settled || age > RETIRE_TIMEOUT => Some(HostEvent::Stopped),
         _ => None,
     }
 }
