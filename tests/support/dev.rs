@@ -5,20 +5,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Arc;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
-use sea_orm::{ConnectionTrait, DatabaseConnection, QueryResult, Statement};
+use sea_orm::QueryResult;
 use serde_json::Value;
-use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 
 use super::postgres::PostgresDatabase;
 use super::processes;
 use super::requests::wrong_fields;
+pub use super::state::State;
 use super::wait::until;
 
 pub struct Dev {
@@ -28,75 +27,6 @@ pub struct Dev {
     child: Child,
     _stdout: BufReader<ChildStdout>,
     state: State,
-}
-
-/// A state directory and a database, which can be passed on to a second start.
-pub struct State {
-    directory: TempDir,
-    /// `None` for SQLite.
-    pub database: Option<Arc<PostgresDatabase>>,
-}
-
-impl State {
-    pub fn new() -> State {
-        State::with(PostgresDatabase::create())
-    }
-
-    pub fn with(database: Option<PostgresDatabase>) -> State {
-        let directory = TempDir::with_prefix("berth-test-").unwrap();
-        State {
-            directory,
-            database: database.map(Arc::new),
-        }
-    }
-
-    pub fn path(&self) -> PathBuf {
-        self.directory.path().join("state")
-    }
-
-    pub fn log(&self) -> PathBuf {
-        self.directory.path().join("log")
-    }
-
-    /// Returns the variables that select the database.
-    pub fn variables(&self) -> Option<(&'static str, String)> {
-        let url = self.database.as_ref()?.url();
-        Some(("BERTH_DATABASE_URL", url))
-    }
-
-    /// Runs a statement on the database.
-    pub async fn sql(&self, statement: &str) {
-        let db = self.connect().await;
-        db.execute_unprepared(statement).await.unwrap();
-        db.close().await.unwrap();
-    }
-
-    /// Connects to the database.
-    pub async fn connect(&self) -> DatabaseConnection {
-        let file = self.path().join("berth.db");
-        let url = match &self.database {
-            Some(database) => database.url(),
-            None => format!("sqlite:{}", file.display()),
-        };
-        sea_orm::Database::connect(url).await.unwrap()
-    }
-
-    /// Returns the rows of a query.
-    pub async fn rows(&self, query: &str) -> Vec<QueryResult> {
-        let db = self.connect().await;
-        let statement = Statement::from_string(db.get_database_backend(), query);
-        let rows = db.query_all_raw(statement).await.unwrap();
-        db.close().await.unwrap();
-        rows
-    }
-
-    /// Returns a command that uses the state directory and the database.
-    pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = berth(arguments);
-        command.arg("--state-dir").arg(self.path());
-        command.envs(self.variables());
-        command
-    }
 }
 
 impl Dev {
@@ -132,9 +62,12 @@ impl Dev {
 
     /// Starts a server on the same database, with another state directory.
     pub async fn beside(&self, options: &[&str], variables: Vec<(&str, String)>) -> Dev {
-        let mut state = State::with(None);
-        state.database = self.state.database.clone();
-        Dev::start_with_variables(state, options, variables).await
+        Dev::start_with_variables(self.state_beside(), options, variables).await
+    }
+
+    /// Returns another state directory with the same database.
+    pub fn state_beside(&self) -> State {
+        self.state.beside()
     }
 
     /// Starts a server that may have this many open files, like its children.

@@ -45,8 +45,11 @@ fi
 BERTH_AGENT_JOIN_TOKEN=$token setsid sh -c '
     echo $$ > "$1/new" && mv "$1/new" "$1/pid"
     while [ -e "$2" ]; do sleep 0.01; done
-    shift 2; exec "$@"
-' sh "$machine" off "$@" < /dev/null > "$machine/log" 2>&1 &
+    mode=$3; shift 3
+    # As systemd does.
+    while [ "$mode" = restart ]; do "$@"; sleep 0.1; done
+    exec "$@"
+' sh "$machine" off "$mode" "$@" < /dev/null > "$machine/log" 2>&1 &
 # Until then it is killed with the command.
 until [ -e "$machine/pid" ]; do :; done
 [ "$mode" = hang ] && exec sleep 1000
@@ -88,7 +91,8 @@ impl TestEngine {
     }
 
     /// Sets the behaviour of the launch command: `fail`, `hang` after the machine was created,
-    /// `absent` for a machine that never joins, or `join`.
+    /// `absent` for a machine that never joins, `join`, or `restart` for one that joins and whose
+    /// agent is started again whenever it exits.
     pub fn set_mode(&self, mode: &str) {
         // A command may read it meanwhile.
         fs::write(self.path("new-mode"), mode).unwrap();

@@ -27,6 +27,7 @@ pub mod site;
 pub mod sockets;
 pub mod sound;
 pub mod spawned;
+pub mod state;
 pub mod video;
 pub mod wait;
 pub mod websocket;

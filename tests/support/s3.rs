@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::SocketAddr,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Stdio,
@@ -19,7 +19,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-use super::{python::python, wait::until};
+use super::{python::python, sockets::free_address, wait::until};
 
 pub const BUCKET: &str = "berth-test";
 /// Precedes the keys of all blobs.
@@ -129,14 +129,6 @@ pub fn config(settings: &BlobSettings) -> S3Config {
         BlobConfig::S3(config) => *config,
         BlobConfig::Directory => panic!("no bucket"),
     }
-}
-
-/// Returns a random loopback address with a free port, which no other test is likely to take.
-fn free_address() -> SocketAddr {
-    let random = *uuid::Uuid::new_v4().as_bytes();
-    let ip = Ipv4Addr::new(127, random[0], random[1], random[2].clamp(1, 254));
-    let listener = TcpListener::bind((ip, 0)).unwrap();
-    listener.local_addr().unwrap()
 }
 
 /// Starts the service, which ends with the test.

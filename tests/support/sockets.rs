@@ -1,6 +1,10 @@
-//! The sockets of a process, read from /proc.
+//! The sockets of a process, read from /proc, and free addresses.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+};
 
 /// The state of a listening TCP socket, and the flag of a listening Unix socket (`man 5 proc`).
 const TCP_LISTEN: &str = "0A";
@@ -48,4 +52,12 @@ fn inodes(pid: u32) -> BTreeSet<String> {
         Some(link.strip_suffix(']')?.to_owned())
     };
     links.filter_map(inode).collect()
+}
+
+/// Returns a random loopback address with a free port, which no other test is likely to take.
+pub fn free_address() -> SocketAddr {
+    let random = *uuid::Uuid::new_v4().as_bytes();
+    let ip = Ipv4Addr::new(127, random[0], random[1], random[2].clamp(1, 254));
+    let listener = TcpListener::bind((ip, 0)).unwrap();
+    listener.local_addr().unwrap()
 }

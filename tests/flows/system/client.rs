@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     history::{Operation, Outcome, Recorder},
-    installation::{CLIENT_PROCESS_VARIABLE, Server},
+    installation::{CLIENT_PROCESS_VARIABLE, Installation, Server},
     observe::{Markers, observe},
 };
 use crate::support::random::Random;
@@ -22,8 +22,8 @@ use crate::support::random::Random;
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(150);
 /// The interval between two calls of a client.
 const CALL_INTERVAL: Duration = Duration::from_millis(150);
-/// The most intervals that a client waits after the limit was reached, so that those that have a
-/// session are not slowed down by those that have none.
+/// The most intervals that a client waits after it got no session, so that those that have one are
+/// not slowed down by those that have none.
 const MAX_PAUSE: usize = 12;
 /// The longest time after which a client leaves before the response.
 const MAX_PATIENCE_MILLIS: usize = 2000;
@@ -37,6 +37,7 @@ pub struct Client {
     random: Random,
     recorder: Recorder,
     servers: watch::Receiver<Vec<Server>>,
+    has_displays: bool,
     http: reqwest::Client,
     session: Option<Session>,
     /// The last session that this client has ended.
@@ -98,14 +99,15 @@ impl Client {
         number: usize,
         random: Random,
         recorder: Recorder,
-        servers: watch::Receiver<Vec<Server>>,
+        installation: &impl Installation,
     ) -> Client {
         let http = reqwest::Client::builder().timeout(CALL_TIMEOUT);
         Client {
             number,
             random,
             recorder,
-            servers,
+            servers: installation.servers(),
+            has_displays: installation.has_displays(),
             http: http.build().expect("a client"),
             session: None,
             ended: None,
@@ -141,8 +143,8 @@ impl Client {
     async fn create(&mut self) {
         self.created += 1;
         let name = format!("client-{}-{}", self.number, self.created);
-        // Each fourth session of a client is on a screen, and each fourth runs a program: so the
-        // processes of both exist soon.
+        // Each fourth session of a client is on a screen if there are any, and each fourth runs a
+        // program: so the processes of both exist soon.
         let variant = (self.number + self.created) % 4;
         let is_deleted = !self.random.one_in(8);
         let idle_timeout = match is_deleted {
@@ -151,7 +153,7 @@ impl Client {
         };
         let properties = json!({
             "name": name,
-            "headless": variant != 0,
+            "headless": variant != 0 || !self.has_displays,
             "timeout_seconds": idle_timeout.as_secs(),
         });
         let request = self.request(Method::POST, "/browsers").await;
@@ -175,10 +177,11 @@ impl Client {
             self.run_program(session).await;
         }
         self.session = found;
-        match outcome {
-            Outcome::Unknown => self.find(name).await,
-            Outcome::Refused(_) => self.pause = self.random.below(MAX_PAUSE),
-            _ => {}
+        if outcome == Outcome::Unknown {
+            self.find(name).await;
+        }
+        if self.session.is_none() {
+            self.pause = self.random.below(MAX_PAUSE);
         }
     }
 
@@ -204,18 +207,40 @@ impl Client {
             Some(ended) if self.random.one_in(2) => {
                 self.use_once(&ended).await;
             }
-            _ => self.list().await,
+            _ => {
+                self.list().await;
+            }
         }
     }
 
-    pub async fn list(&mut self) {
+    /// Lists the sessions. Returns their names.
+    pub async fn list(&mut self) -> Vec<String> {
         let request = self.request(Method::GET, "/browsers?limit=100").await;
+        let mut names = Vec::new();
         self.call(Operation::List, request, None, |browsers| {
-            let browsers = browsers.as_array().expect("a list").iter();
-            let ids = browsers.map(|browser| text(&browser["session_id"]));
+            let browsers = browsers.as_array().expect("a list");
+            names.extend(browsers.iter().map(|browser| text(&browser["name"])));
+            let ids = browsers.iter().map(|browser| text(&browser["session_id"]));
             Outcome::Listed(ids.collect::<BTreeSet<String>>())
         })
         .await;
+        names
+    }
+
+    /// Ends all sessions, also those that no client knows.
+    pub async fn end_all(&mut self) {
+        loop {
+            let names = self.list().await;
+            if names.is_empty() {
+                return;
+            }
+            for name in names {
+                self.find(name).await;
+                if let Some(session) = self.session.take() {
+                    self.delete(session).await;
+                }
+            }
+        }
     }
 
     /// Uses or ends the session. Keeps it unless it has ended.
@@ -275,7 +300,7 @@ impl Client {
     async fn run_program(&mut self, session: &Session) -> Outcome {
         let program = json!({
             "command": "sleep", "args": ["600"],
-            "env": {CLIENT_PROCESS_VARIABLE: self.server().await.state_dir},
+            "env": {CLIENT_PROCESS_VARIABLE: self.server().await.directory},
         });
         self.send(session, Method::POST, "/process/spawn", program)
             .await

@@ -6,8 +6,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    checker::Rules,
     history::{ProcessKind, Recorder},
-    installation::Installation,
+    installation::{Installation, kill_process},
 };
 use crate::support::random::Random;
 
@@ -24,27 +25,34 @@ const ROUND: [(ProcessKind, usize); 8] = [
     (ProcessKind::ScriptWorker, 1),
     (ProcessKind::ClientProcess, 1),
 ];
-/// Control, whose end may end all sessions, is killed in the first of so many rounds.
+/// Control is killed in the first of so many rounds, if all sessions end with it.
 const ROUNDS_PER_CONTROL: usize = 4;
-/// The longest time after which the first start of control after a kill is killed, too.
-const MAX_START_MILLIS: usize = 1000;
 
 pub struct Killer {
     random: Random,
     recorder: Recorder,
+    rules: Rules,
 }
 
 impl Killer {
-    pub fn new(random: Random, recorder: Recorder) -> Killer {
-        Killer { random, recorder }
+    pub fn new(random: Random, recorder: Recorder, rules: Rules) -> Killer {
+        Killer {
+            random,
+            recorder,
+            rules,
+        }
     }
 
     /// Kills processes until `time_is_over`, but at least those of one round.
-    pub async fn run(mut self, installation: &mut Installation, time_is_over: &CancellationToken) {
+    pub async fn run(
+        mut self,
+        installation: &mut impl Installation,
+        time_is_over: &CancellationToken,
+    ) {
         let mut ticks = interval(KILL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for number in 0.. {
-            let mut round = self.round(number % ROUNDS_PER_CONTROL == 0);
+            let mut round = self.round(number, installation.has_displays());
             while let Some(kind) = round.pop_front() {
                 if number > 0 && time_is_over.is_cancelled() {
                     return;
@@ -57,19 +65,24 @@ impl Killer {
                 };
                 match kind {
                     ProcessKind::Control => {
-                        let limit = self.random.below(MAX_START_MILLIS) as u64;
-                        let limit = Duration::from_millis(limit);
-                        installation.kill_control(limit, &self.recorder).await;
+                        let random = &mut self.random;
+                        installation.kill_control(random, &self.recorder).await;
                     }
-                    _ => installation.kill(kind, &process, &self.recorder).await,
+                    _ => kill_process(kind, &process, &self.recorder).await,
                 }
             }
         }
     }
 
-    fn round(&mut self, kills_control: bool) -> VecDeque<ProcessKind> {
+    fn round(&mut self, number: usize, has_displays: bool) -> VecDeque<ProcessKind> {
         let kinds = ROUND.into_iter();
-        let kinds = kinds.filter(|(kind, _)| kills_control || *kind != ProcessKind::Control);
+        let kinds = kinds.filter(|(kind, _)| match kind {
+            ProcessKind::Control if self.rules.sessions_end_with_control => {
+                number.is_multiple_of(ROUNDS_PER_CONTROL)
+            }
+            ProcessKind::Display => has_displays,
+            _ => true,
+        });
         let mut round: Vec<ProcessKind> = kinds
             .flat_map(|(kind, count)| std::iter::repeat_n(kind, count))
             .collect();

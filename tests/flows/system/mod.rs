@@ -16,6 +16,7 @@ mod history;
 mod installation;
 mod killer;
 mod observe;
+mod postgres;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +31,7 @@ use self::{
     checker::{Rules, Run, Violation},
     client::Client,
     history::{Operation, Outcome, Recorder},
-    installation::Installation,
+    installation::{Installation, LocalInstallation},
     killer::Killer,
 };
 use crate::support::random::{Random, setting};
@@ -52,23 +53,38 @@ const AGENT_RESTARTS: usize = 8;
 
 #[tokio::test]
 async fn clients_database_hosts_and_processes_agree_after_random_kills() {
+    let max_sessions = max_sessions();
+    let installation = LocalInstallation::start(max_sessions + 1, max_sessions).await;
+    let rules = Rules {
+        max_sessions,
+        sessions_end_with_control: true,
+        agent_restarts: AGENT_RESTARTS,
+    };
+    run(installation, rules).await;
+}
+
+fn max_sessions() -> usize {
+    let clients = setting(CLIENTS_VARIABLE, CLIENTS);
+    (clients / 2).clamp(MIN_SESSIONS, MAX_SESSIONS)
+}
+
+/// Runs clients and the killer, and checks what remains.
+async fn run(mut installation: impl Installation, rules: Rules) {
     let clients = setting(CLIENTS_VARIABLE, CLIENTS);
     let seconds = setting(SECONDS_VARIABLE, SECONDS);
     let seed = setting(SEED_VARIABLE, SEED);
     println!("{SEED_VARIABLE}={seed} {CLIENTS_VARIABLE}={clients} {SECONDS_VARIABLE}={seconds}");
-    let max_sessions = (clients / 2).clamp(MIN_SESSIONS, MAX_SESSIONS);
-    let mut installation = Installation::start(max_sessions + 1, max_sessions).await;
     let recorder = Recorder::new();
     let new_client = |number| {
         let random = Random::new(seed, number);
-        Client::new(number, random, recorder.clone(), installation.servers())
+        Client::new(number, random, recorder.clone(), &installation)
     };
     let stop = CancellationToken::new();
     let running: Vec<_> = (0..clients)
         .map(|number| tokio::spawn(new_client(number).run(stop.clone())))
         .collect();
     let mut auditor = new_client(clients);
-    let killer = Killer::new(Random::new(seed, clients + 1), recorder.clone());
+    let killer = Killer::new(Random::new(seed, clients + 1), recorder.clone(), rules);
     let time_is_over = CancellationToken::new();
     let timer = async {
         let mut ticks = interval(Duration::from_secs(seconds));
@@ -81,6 +97,9 @@ async fn clients_database_hosts_and_processes_agree_after_random_kills() {
     for client in join_all(running).await {
         client.expect("a client that did not panic");
     }
+    if !rules.sessions_end_with_control {
+        auditor.end_all().await;
+    }
     installation.assert_hosts_agree().await;
     auditor.list().await;
 
@@ -92,11 +111,7 @@ async fn clients_database_hosts_and_processes_agree_after_random_kills() {
         kills: recorder.kills(),
         stopped,
         records,
-        rules: Rules {
-            max_sessions,
-            sessions_end_with_control: true,
-            agent_restarts: AGENT_RESTARTS,
-        },
+        rules,
     };
     print_figures(&run);
     let violations = checker::check(&run);

@@ -1,0 +1,202 @@
+//! The processes under test. A further kind of process is another [`ProcessKind`] that can be found
+//! here; a further control process is another [`Server`].
+//!
+//! | module | job |
+//! |---|---|
+//! | `local` | one control process with its local fleet |
+//! | `registered` | several control processes with launched hosts |
+//! | `balancer` | an address at which a control process answers |
+
+mod balancer;
+mod local;
+mod registered;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    process::Stdio,
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use sea_orm::QueryResult;
+use serde_json::json;
+use tokio::{process::Command, sync::watch, time::timeout};
+
+use super::{
+    checker::SessionRecord,
+    history::{Kill, ProcessKind, Recorder, Tenancy},
+};
+use crate::support::{
+    dev::{Dev, State},
+    processes::{self, Process},
+    random::Random,
+    wait::until,
+};
+
+pub use local::LocalInstallation;
+pub use registered::RegisteredInstallation;
+
+/// The variable that names the directory of the installation in programs of clients, by which they
+/// are found.
+pub const CLIENT_PROCESS_VARIABLE: &str = "SYSTEM_TEST";
+/// The longest time after which the first start of control after a kill is killed, too.
+const MAX_START_MILLIS: usize = 1000;
+
+/// A control process that clients can reach.
+#[derive(Clone)]
+pub struct Server {
+    pub base_url: String,
+    pub api_key: String,
+    /// The directory that all processes of the installation name, except for control.
+    pub directory: PathBuf,
+}
+
+pub trait Installation {
+    /// Returns the control processes that clients can reach, whenever they change.
+    fn servers(&self) -> watch::Receiver<Vec<Server>>;
+
+    /// Returns the directory that the command line or the environment of each process names.
+    fn directory(&self) -> PathBuf;
+
+    /// Returns whether sessions may have a display.
+    fn has_displays(&self) -> bool;
+
+    /// Returns the log of all control processes.
+    fn log(&self) -> String;
+
+    /// Kills a random control process and records that. Starts it again twice; the first start is
+    /// killed in the middle of the recovery or before any of it.
+    async fn kill_control(&mut self, random: &mut Random, recorder: &Recorder);
+
+    /// Waits until the database, the processes and the directories name the same hosts, and the
+    /// hosts and the list the same sessions.
+    async fn assert_hosts_agree(&self);
+
+    /// Stops control; asserts that no process is left. Returns the records of all sessions.
+    async fn finish(self, recorder: &Recorder) -> Vec<SessionRecord>;
+
+    /// Returns the running processes of a kind.
+    fn processes(&self, kind: ProcessKind) -> Vec<Process> {
+        let found = processes::naming(&self.directory()).into_iter();
+        found
+            .filter(|process| is_of_kind(&process.command, kind))
+            .collect()
+    }
+}
+
+/// Kills a process and records that.
+pub async fn kill_process(kind: ProcessKind, process: &Process, recorder: &Recorder) {
+    let sent = recorder.now();
+    // Fails if it has just exited by itself.
+    let _ = kill(Pid::from_raw(process.pid.cast_signed()), Signal::SIGKILL);
+    until("the end of a killed process", async || {
+        (!processes::is_alive(process.pid)).then_some(())
+    })
+    .await;
+    recorder.kill(Kill {
+        kind,
+        host: host_of(&process.command),
+        sent,
+        done: recorder.now(),
+    });
+}
+
+/// Kills a control process and records that. Returns its state directory.
+async fn kill_control_process(control: Dev, recorder: &Recorder) -> State {
+    let sent = recorder.now();
+    let state = control.kill().await;
+    recorder.kill(Kill {
+        kind: ProcessKind::Control,
+        host: None,
+        sent,
+        done: recorder.now(),
+    });
+    state
+}
+
+/// Starts control and kills it after a random time, in which it must not exit.
+async fn interrupt_start(command: std::process::Command, random: &mut Random) {
+    let limit = Duration::from_millis(random.below(MAX_START_MILLIS) as u64);
+    let mut start = Command::from(command);
+    start.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut start = start.spawn().unwrap();
+    let exited = timeout(limit, start.wait()).await;
+    assert!(exited.is_err(), "control does not start: {exited:?}");
+    start.kill().await.unwrap();
+}
+
+/// Returns the records of all sessions. `directories` are the directories of hosts that are not
+/// named as the hosts.
+async fn session_records(
+    state: &State,
+    recorder: &Recorder,
+    directories: &BTreeMap<String, String>,
+) -> Vec<SessionRecord> {
+    let query = "SELECT id, name, state, end_reason, deleted_at, host_id, host_generation \
+                 FROM browsers";
+    let rows = state.rows(query).await.into_iter();
+    rows.map(|row| {
+        let number = |column: &str| row.try_get::<Option<i64>>("", column).unwrap();
+        SessionRecord {
+            id: text(&row, "id").expect("an id"),
+            name: text(&row, "name"),
+            state: text(&row, "state").expect("a state"),
+            end_reason: text(&row, "end_reason"),
+            ended: number("deleted_at").map(|millis| recorder.time_of(millis)),
+            tenancy: text(&row, "host_id").map(|host| Tenancy {
+                host: directories.get(&host).cloned().unwrap_or(host),
+                generation: number("host_generation").map_or(0, i64::cast_unsigned),
+            }),
+        }
+    })
+    .collect()
+}
+
+/// Sets the limit of sessions of the only project.
+async fn limit_sessions(control: &Dev, max_sessions: usize) {
+    let limits = json!({"max_concurrent_sessions": max_sessions});
+    let path = "/org/projects/default/limits";
+    let changed = control.patch(path, limits).await;
+    assert_eq!(changed.status, 200, "{}", changed.body);
+}
+
+/// Returns the ids of the sessions that control lists.
+async fn listed_sessions(control: &Dev) -> BTreeSet<String> {
+    let listed = control.get("/browsers?limit=100").await.body;
+    let listed = listed.as_array().unwrap().iter();
+    let ids = listed.filter_map(|browser| browser["session_id"].as_str());
+    ids.map(str::to_owned).collect()
+}
+
+fn text(row: &QueryResult, column: &str) -> Option<String> {
+    row.try_get("", column).unwrap()
+}
+
+fn is_of_kind(command: &str, kind: ProcessKind) -> bool {
+    let runs_chromium = command.contains("--user-data-dir=");
+    match kind {
+        ProcessKind::Control => command.contains(" dev "),
+        // A machine is a shell that starts it.
+        ProcessKind::Agent => command.contains(" agent ") && !command.starts_with("sh "),
+        ProcessKind::Chromium => runs_chromium && !command.contains("--type="),
+        ProcessKind::Display => command.contains("Xvfb "),
+        ProcessKind::ChromiumHelper => {
+            command.contains("--type=") && !command.contains("--type=renderer")
+        }
+        ProcessKind::Renderer => command.contains("--type=renderer"),
+        ProcessKind::ScriptWorker => command.contains("berth-script"),
+        ProcessKind::ClientProcess => command.starts_with("sleep 600"),
+    }
+}
+
+/// Returns the host whose directory a command line names: of a launched host, that of the machine.
+pub fn host_of(command: &str) -> Option<String> {
+    let mut places = ["/hosts/", "/machines/"].into_iter();
+    let (_, after) = places.find_map(|place| command.split_once(place))?;
+    let end = after.find(['/', ' ']).unwrap_or(after.len());
+    Some(after[..end].to_owned())
+}
