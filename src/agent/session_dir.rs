@@ -10,6 +10,15 @@ use crate::{
     system::files::remove::{remove_all, remove_or_warn},
 };
 
+const USER_DATA: &str = "user-data";
+const CACHE: &str = "cache";
+const DOWNLOADS: &str = "downloads";
+const HOME: &str = "home";
+const CLIENT_HOME: &str = "client-home";
+/// The directories that file operations of clients reach. The agent trusts the others, and opens
+/// nothing through links in these.
+pub(super) const CLIENT_DIRECTORIES: [&str; 5] = [USER_DATA, CACHE, DOWNLOADS, HOME, CLIENT_HOME];
+
 /// The paths inside the directory of a session. Creating this value does not access the directory;
 /// use `SessionDir::prepare` for that.
 #[derive(Clone, Debug)]
@@ -30,7 +39,7 @@ impl SessionDir {
 
     /// Chromium's profile.
     pub fn user_data(&self) -> PathBuf {
-        self.root.join("user-data")
+        self.root.join(USER_DATA)
     }
 
     /// The profile that is being replaced, during the replacement.
@@ -70,7 +79,7 @@ impl SessionDir {
     /// Chromium's disk cache. It is outside the profile, so that an archive of the profile is
     /// small.
     pub fn cache(&self) -> PathBuf {
-        self.root.join("cache")
+        self.root.join(CACHE)
     }
 
     /// The scratch directories of scripts.
@@ -79,7 +88,7 @@ impl SessionDir {
     }
 
     pub fn downloads(&self) -> PathBuf {
-        self.root.join("downloads")
+        self.root.join(DOWNLOADS)
     }
 
     /// Recordings of the screen.
@@ -105,7 +114,7 @@ impl SessionDir {
 
     /// Chromium's home directory.
     pub fn home(&self) -> PathBuf {
-        self.root.join("home")
+        self.root.join(HOME)
     }
 
     /// Chromium's temporary files.
@@ -167,7 +176,7 @@ impl SessionDir {
 
 /// Returns the home directory of client programs in the directory of a session.
 pub(super) fn client_home_in(session: &Path) -> PathBuf {
-    session.join("client-home")
+    session.join(CLIENT_HOME)
 }
 
 pub(super) fn create_directory(path: &Path, mode: u32) -> io::Result<()> {

@@ -14,14 +14,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::session_dir::{SessionDir, create_directory};
+use super::session_dir::{CLIENT_DIRECTORIES, SessionDir, create_directory};
 use crate::{
     state_dir::{FileLock, LockError, PASSABLE_DIRECTORY, PRIVATE_DIRECTORY, replace_private_file},
-    system::media::recorder,
+    system::{files::protected::ProtectedLayout, media::recorder},
 };
 
 /// The directory of all sessions.
 const SESSIONS: &str = "sessions";
+/// The memory of the machine, in which are the agent's keys.
+const KERNEL_MEMORY: &str = "/proc/kcore";
 /// The parts of the only session of earlier versions, which were in the state directory itself.
 const EARLIER_LAYOUT: [&str; 5] = ["user-data", "user-data.old", "cache", "downloads", "home"];
 
@@ -166,6 +168,26 @@ impl StateDir {
             }
         }
         Ok(ended)
+    }
+
+    /// Returns what file operations of a session must not reach: everything but the directories of
+    /// `session` that clients use.
+    pub(super) fn protected(&self, session: &SessionDir) -> ProtectedLayout {
+        let memory = PathBuf::from(KERNEL_MEMORY);
+        // Containers have a device in its place.
+        let memory = Some(memory).filter(|memory| memory.is_file());
+        ProtectedLayout {
+            passages: vec![
+                self.root.clone(),
+                self.sessions(),
+                session.root().to_owned(),
+            ],
+            closed: [self.run(), self.replays()]
+                .into_iter()
+                .chain(memory)
+                .collect(),
+            open: &CLIENT_DIRECTORIES,
+        }
     }
 
     fn sessions(&self) -> PathBuf {

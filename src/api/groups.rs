@@ -62,7 +62,7 @@ pub const ALL: [Group; 19] = [
     Group {
         name: FILES,
         description: "Read, write, transfer and watch files beside the browser. Paths are \
-            absolute.",
+            absolute. The files of the agent itself are 403.",
     },
     Group {
         name: PROCESSES,

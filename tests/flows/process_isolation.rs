@@ -2,7 +2,10 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, symlink},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{MetadataExt, symlink},
+    },
     path::Path,
 };
 
@@ -290,12 +293,10 @@ async fn changed_file_outside_the_directories_of_the_session_taints() {
         "/dev/shm/file",
         &format!("/proc/{}/cwd/file", process.pid),
     ];
-    // The last one is a directory of the session in a namespace that is not.
     let foreign = [
         format!("{path}/file"),
         "/tmp/.X11-unix/berth-test".to_owned(),
         "/tmp/link/file".to_owned(),
-        format!("/proc/{}/root/tmp/file", std::process::id()),
     ];
     let mut generation = 1;
     for file in own {
@@ -401,6 +402,43 @@ async fn link_in_place_of_a_mount_point_leads_nowhere_after_a_restart() {
 }
 
 #[tokio::test]
+async fn links_of_processes_lead_to_files_that_the_session_sees() {
+    let Some(agent) = agent().await else { return };
+    assert_eq!(
+        write(&agent, "/tmp/file", "inside").await,
+        StatusCode::CREATED
+    );
+    let program = shell(&agent, "cd /tmp && exec sleep 1000").await;
+    for name in ["cwd/file", "root/tmp/file"] {
+        let path = format!("/fs/read_file?path=/proc/{}/{name}", program.pid);
+        until("the directory of the program", async || {
+            let (status, text) = agent.answer(agent.get(&path)).await;
+            (status == StatusCode::OK && text == "inside").then_some(())
+        })
+        .await;
+    }
+    // This test has another `/tmp`, like the programs of another session.
+    let outside = tempfile::NamedTempFile::new_in("/tmp").unwrap();
+    let own = format!("/proc/{}", std::process::id());
+    for (path, expected) in [
+        (
+            format!("{own}/fd/{}", outside.as_file().as_raw_fd()),
+            StatusCode::FORBIDDEN,
+        ),
+        (
+            format!("{own}/root{}", outside.path().display()),
+            StatusCode::NOT_FOUND,
+        ),
+    ] {
+        let request = agent.get(&format!("/fs/read_file?path={path}"));
+        let (status, answer) = agent.answer(request).await;
+        assert_eq!(status, expected, "{path}: {answer}");
+    }
+    assert_eq!(tainted_by(&agent).await, json!([]));
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn required_isolation_that_is_impossible_is_an_error() {
     if !Uid::effective().is_root() {
         return;
@@ -469,6 +507,9 @@ async fn files_that_the_agent_trusts_are_not_the_sessions() {
     }
     assert_eq!(tainted_by(&agent).await, json!([]));
     let status = write(&agent, session.join("run/browser.new"), "{}").await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    assert_eq!(tainted_by(&agent).await, json!([]));
+    let status = write(&agent, session.join("home/new"), "text").await;
     assert!(status.is_success(), "{status}");
     assert_eq!(tainted_by(&agent).await, json!(["file"]));
     agent.stop().await;

@@ -10,7 +10,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    files::{FileError, open_directory},
+    files::{FileError, open_tree},
     temp_files::TempFileJournal,
     unzip::{UnzipError, unzip},
 };
@@ -99,14 +99,15 @@ impl Archives {
     /// directory is opened.
     ///
     /// # Errors
-    /// If it is not a readable directory, or the archive limit is reached.
+    /// If it is not a readable directory, files of the agent are below it, or the archive limit is
+    /// reached.
     pub fn download(
         &self,
         path: &Path,
         format: ArchiveFormat,
     ) -> Result<ArchiveChunks, ArchiveError> {
         let permit = self.try_acquire_permit()?;
-        let directory = open_directory(&self.root, path)?.open_readable();
+        let directory = open_tree(&self.root, path)?.open_readable();
         let directory = directory.map_err(FileError::from)?;
         let source = ArchiveSource::from_directory(directory).map_err(FileError::from)?;
         let directory = path.to_owned();

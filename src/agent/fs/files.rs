@@ -56,6 +56,10 @@ pub enum FileError {
     ForeignLink,
     #[error("is another user's file in a sticky directory")]
     ForeignFile,
+    #[error("is part of the agent's own files, or contains them")]
+    Protected,
+    #[error("leads through a link of `/proc` to what no path leads to")]
+    NoPath,
     #[error("is the root directory")]
     RootDirectory,
     #[error("is inside the directory to be moved")]
@@ -114,6 +118,8 @@ impl From<ResolveError> for FileError {
         match error {
             ResolveError::Io(error) => error.into(),
             ResolveError::ForeignLink => FileError::ForeignLink,
+            ResolveError::Protected => FileError::Protected,
+            ResolveError::NoPath => FileError::NoPath,
         }
     }
 }
@@ -130,18 +136,36 @@ pub(super) fn open_directory(
     Ok(existing.into_directory()?)
 }
 
+/// Opens the directory at `path` like [`open_directory`], to read everything below it.
+///
+/// # Errors
+/// If there is no such directory, or files of the agent are below it.
+pub(super) fn open_tree(root: &RootDirectory, path: &Path) -> Result<DirectoryHandle, FileError> {
+    let existing = resolve(root, path, LastLink::Follow)?.existing()?;
+    match existing.is_above_protected {
+        true => Err(FileError::Protected),
+        false => Ok(existing.into_directory()?),
+    }
+}
+
 /// Returns the directory of an entry and its name there, by which it can be removed or renamed.
 ///
 /// # Errors
-/// If `path`, which led to the entry, does not name it: `/`, or a path that ends in `..`.
+/// If `path`, which led to the entry, does not name it: `/`, or a path that ends in `..`. If files
+/// of the agent would be moved with it, or it is one of the directories that the agent has created
+/// for the session.
 pub(super) fn place_of(
     path: &Path,
     existing: ExistingEntry,
 ) -> Result<(DirectoryHandle, OsString), FileError> {
-    existing.place.ok_or_else(|| match path.parent() {
+    let place = existing.place.ok_or_else(|| match path.parent() {
         Some(_) => FileError::InvalidEnding("`..`"),
         None => FileError::RootDirectory,
-    })
+    })?;
+    match existing.is_fixed {
+        true => Err(FileError::Protected),
+        false => Ok(place),
+    }
 }
 
 /// A regular file that is open for reading.

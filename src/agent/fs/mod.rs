@@ -24,7 +24,8 @@
 //!
 //! A path is resolved once, to descriptors ([`crate::system::files::resolve`]). From then on an
 //! operation works relative to them and follows no symbolic link, so that a user who may rename
-//! entries of a directory cannot direct an operation elsewhere while it runs.
+//! entries of a directory cannot direct an operation elsewhere while it runs. No path leads to the
+//! agent's own files ([`crate::system::files::protected`]).
 //!
 //! `Watches` owns its table of watches, and runs one task per watch that ends it when it has had no
 //! reader for too long, or when the agent shuts down.

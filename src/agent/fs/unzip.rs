@@ -24,6 +24,7 @@ use super::{
 use crate::system::files::{
     archive::unpack::{self, UnpackError, UnpackLimits},
     directory::DirectoryHandle,
+    protected::ProtectedTree,
     resolve::{LastLink, ResolvedPath, resolve},
     root::RootDirectory,
 };
@@ -77,7 +78,8 @@ pub fn unzip(
         .map_err(FileError::from)?;
     let into = unpacked.open_readable().map_err(FileError::from)?;
     unpack::unpack_zip(archive, into, limits, shutdown)?;
-    check_mergeable(staged, directory, Path::new(""))?;
+    let protected = access.root().protected();
+    check_mergeable(staged, directory, Path::new(""), protected)?;
     let given = access.give_tree(staged, directory);
     given.map_err(FileError::from)?;
     Ok(merge(staged, directory)?)
@@ -101,11 +103,12 @@ fn resolve_destination(
 }
 
 /// Checks that every entry below `from` can be moved to `to`. `relative` is the path of both below
-/// their roots, for error messages.
+/// their roots, for error messages. Nothing is moved into a protected tree.
 fn check_mergeable(
     from: &DirectoryHandle,
     to: &DirectoryHandle,
     relative: &Path,
+    protected: Option<&ProtectedTree>,
 ) -> Result<(), UnzipError> {
     let device = from.metadata().map_err(FileError::from)?.dev();
     let mut adds_names = false;
@@ -120,6 +123,9 @@ fn check_mergeable(
         let unpacked = open_if_directory(from, &name)?;
         match (unpacked, existing) {
             (Some(unpacked), Some(existing)) if existing.is_dir() => {
+                if protected.is_some_and(|tree| tree.is_edge(&existing)) {
+                    return Err(FileError::Protected.into());
+                }
                 if existing.dev() != device {
                     return Err(UnzipError::OtherFileSystem(display_path));
                 }
@@ -128,7 +134,7 @@ fn check_mergeable(
                 unpacked.set_mode(0o700).map_err(FileError::from)?;
                 let existing =
                     open_if_directory(to, &name)?.ok_or(UnzipError::NotADirectory(display_path))?;
-                check_mergeable(&unpacked, &existing, &relative)?;
+                check_mergeable(&unpacked, &existing, &relative, protected)?;
             }
             (Some(_), Some(_)) => return Err(UnzipError::NotADirectory(display_path)),
             (None, Some(existing)) if existing.is_dir() => {

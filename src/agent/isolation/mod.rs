@@ -30,7 +30,7 @@ use super::{
     settings::{Config, ProtectionMode},
 };
 use crate::system::{
-    files::root::RootDirectory,
+    files::{protected::ProtectedTree, root::RootDirectory},
     process::{
         confinement::Confinement,
         mount_namespace::{MountNamespace, MountNamespaces},
@@ -176,10 +176,10 @@ impl Isolation {
 }
 
 /// Returns the taints of the session, which also taint the machine, and how file operations reach
-/// its files.
+/// its files and no others of the agent.
 ///
 /// # Errors
-/// If the record of the taints cannot be read.
+/// If the record of the taints cannot be read, or the agent's directories cannot be opened.
 pub(super) fn file_access(
     config: &Config,
     isolation: Option<&Isolation>,
@@ -194,6 +194,9 @@ pub(super) fn file_access(
         }
         None => (RootDirectory::default(), None, taints),
     };
+    let layout = config.state_dir.protected(&config.session_dir);
+    let protected = ProtectedTree::find(&layout, &root)?;
+    let root = root.protecting(protected);
     Ok((taints.clone(), FileAccess::new(root, user, taints)))
 }
 

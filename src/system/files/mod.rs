@@ -8,12 +8,14 @@
 //! - [`resolve`]: paths to descriptors, under the rule for links in sticky directories.
 //! - [`directory`]: open directories whose entries are reached by descriptor.
 //! - [`owner`]: changing the owner of trees.
+//! - [`protected`]: directories that paths of clients do not lead to.
 //! - [`remove`]: removal despite restrictive permissions.
 //! - [`virtual_fs`]: recognising file systems such as `/proc`.
 
 pub mod archive;
 pub mod directory;
 pub mod owner;
+pub mod protected;
 pub mod remove;
 pub mod resolve;
 pub mod root;

@@ -7,10 +7,14 @@
 //! Symbolic links are followed under the kernel's rule `fs.protected_symlinks` (proc(5)), whether
 //! or not the machine has it enabled: in a sticky directory that everyone may write to, such as
 //! `/tmp`, only links of this process's user and of the directory's owner are followed.
+//!
+//! A link of `/proc` leads wherever a process is or has a file, past every directory. It is
+//! followed by the path of its target, which has to lead to the same file or directory. So every
+//! result was reached name by name, and no path leads into a [protected tree](super::protected).
 
 use std::{
-    ffi::OsString,
-    fs::{File, Metadata},
+    ffi::{OsStr, OsString},
+    fs::{self, File, Metadata},
     io,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Component, Path},
@@ -26,7 +30,11 @@ use nix::{
     unistd::Uid,
 };
 
-use super::{directory::DirectoryHandle, root::RootDirectory};
+use super::{
+    directory::{DirectoryHandle, descriptor_path},
+    protected::Zone,
+    root::RootDirectory,
+};
 
 /// The limit on symbolic links in the resolution of a path, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -56,6 +64,11 @@ pub struct ExistingEntry {
     /// The entry's directory and its name there. `None` for the root directory, a path that ends in
     /// `..`, and where a link of `/proc` leads.
     pub place: Option<(DirectoryHandle, OsString)>,
+    /// Whether the entry is a directory above a protected tree.
+    pub is_above_protected: bool,
+    /// Whether the entry must stay at its place: it is above a protected tree, or the place is in
+    /// one.
+    pub is_fixed: bool,
 }
 
 /// An entry that does not exist.
@@ -78,6 +91,10 @@ pub enum ResolveError {
     Io(#[from] io::Error),
     #[error("leads through another user's symbolic link in a sticky directory")]
     ForeignLink,
+    #[error("leads to a protected directory")]
+    Protected,
+    #[error("leads through a link of `/proc` to what no path leads to")]
+    NoPath,
 }
 
 impl From<Errno> for ResolveError {
@@ -90,22 +107,13 @@ impl From<Errno> for ResolveError {
 ///
 /// # Errors
 /// If a directory on the way is not one or may not be searched, a link may not be followed, there
-/// are more than 40 links, or `..` follows a missing name.
+/// are more than 40 links, `..` follows a missing name, or the path leads to a protected directory.
 pub fn resolve(
     root: &RootDirectory,
     path: &Path,
     last_link: LastLink,
 ) -> Result<ResolvedPath, ResolveError> {
-    let mut walk = PathWalk {
-        root,
-        directory: root.open()?,
-        pending: Vec::new(),
-        must_be_directory: ends_as_directory(path),
-        links: 0,
-        names_after_link: usize::MAX,
-    };
-    walk.push(path);
-    walk.run(last_link)
+    PathWalk::start(root, path)?.run(last_link)
 }
 
 impl ResolvedPath {
@@ -150,6 +158,7 @@ fn ends_as_directory(path: &Path) -> bool {
 struct PathWalk<'a> {
     root: &'a RootDirectory,
     directory: DirectoryHandle,
+    zone: Zone,
     /// The names to be resolved, the next one last.
     pending: Vec<OsString>,
     must_be_directory: bool,
@@ -158,7 +167,21 @@ struct PathWalk<'a> {
     names_after_link: usize,
 }
 
-impl PathWalk<'_> {
+impl<'a> PathWalk<'a> {
+    fn start(root: &'a RootDirectory, path: &Path) -> io::Result<Self> {
+        let mut walk = PathWalk {
+            root,
+            directory: root.open()?,
+            zone: Zone::Open,
+            pending: Vec::new(),
+            must_be_directory: ends_as_directory(path),
+            links: 0,
+            names_after_link: usize::MAX,
+        };
+        walk.push(path);
+        Ok(walk)
+    }
+
     fn push(&mut self, path: &Path) {
         let names = path.components().filter_map(|component| match component {
             Component::Normal(name) => Some(name.to_owned()),
@@ -182,25 +205,38 @@ impl PathWalk<'_> {
                 opened => opened?,
             };
             let metadata = entry.metadata()?;
+            let zone = self.zone_of(&name, &metadata)?;
             let is_kept = is_last && last_link == LastLink::Keep && !self.must_be_directory;
             if metadata.is_symlink() && !is_kept {
                 match self.follow(&name, &entry, &metadata)? {
-                    Some(target) if is_last => return self.existing(target, None),
-                    Some(target) => self.directory = DirectoryHandle::from_entry(target),
+                    Some(target) if is_last => return self.existing(target, None, Zone::Open),
+                    Some(target) => self.enter(target, Zone::Open),
                     None => {}
                 }
             } else if is_last && name != ".." {
-                return self.existing(entry, Some(name));
+                return self.existing(entry, Some(name), zone);
             } else if metadata.is_dir() {
-                self.directory = DirectoryHandle::from_entry(entry);
+                self.enter(entry, zone);
             } else {
                 return Err(Errno::ENOTDIR.into());
             }
         }
-        Ok(ResolvedPath::Existing(ExistingEntry {
-            entry: self.directory.into_entry(),
-            place: None,
-        }))
+        let (directory, zone) = (self.directory.try_clone()?, self.zone);
+        self.existing(directory.into_entry(), None, zone)
+    }
+
+    /// Returns the zone of an entry of the current directory.
+    fn zone_of(&self, name: &OsStr, entry: &Metadata) -> Result<Zone, ResolveError> {
+        let entered = match self.root.protected() {
+            Some(protected) => protected.enter(self.zone, name, entry),
+            None => Some(Zone::Open),
+        };
+        entered.ok_or(ResolveError::Protected)
+    }
+
+    fn enter(&mut self, directory: File, zone: Zone) {
+        self.directory = DirectoryHandle::from_entry(directory);
+        self.zone = zone;
     }
 
     fn open(&self, name: &OsString, flags: OFlag) -> Result<File, Errno> {
@@ -221,7 +257,7 @@ impl PathWalk<'_> {
             return Err(Errno::ELOOP.into());
         }
         if fstatfs(&self.directory)?.filesystem_type() == PROC_SUPER_MAGIC {
-            return Ok(Some(self.open(name, OFlag::empty())?));
+            return self.follow_process_link(name).map(Some);
         }
         if is_foreign(metadata.uid(), &self.directory.metadata()?) {
             return Err(ResolveError::ForeignLink);
@@ -230,6 +266,7 @@ impl PathWalk<'_> {
         let target = Path::new(&target);
         if target.is_absolute() {
             self.directory = self.root.open()?;
+            self.zone = Zone::Open;
         }
         self.must_be_directory |= self.pending.is_empty() && ends_as_directory(target);
         self.names_after_link = self.names_after_link.min(self.pending.len());
@@ -237,17 +274,56 @@ impl PathWalk<'_> {
         Ok(None)
     }
 
-    fn existing(self, entry: File, name: Option<OsString>) -> Result<ResolvedPath, ResolveError> {
-        if self.must_be_directory && !entry.metadata()?.is_dir() {
+    /// Returns the target of a link of `/proc`, as its path leads to it.
+    fn follow_process_link(&self, name: &OsString) -> Result<File, ResolveError> {
+        let target = self.open(name, OFlag::empty())?;
+        let path = fs::read_link(descriptor_path(&target))?;
+        if !path.is_absolute() {
+            return Err(ResolveError::NoPath);
+        }
+        let mut walk = PathWalk::start(self.root, &path)?;
+        // The path of an open file has no links.
+        walk.links = MAX_LINKS;
+        let entry = match walk.run(LastLink::Keep) {
+            Ok(ResolvedPath::Existing(existing)) => existing.entry,
+            Err(ResolveError::Protected) => return Err(ResolveError::Protected),
+            Ok(ResolvedPath::Missing(_)) | Err(_) => return Err(ResolveError::NoPath),
+        };
+        let (found, expected) = (entry.metadata()?, target.metadata()?);
+        match (found.dev(), found.ino()) == (expected.dev(), expected.ino()) {
+            true => Ok(entry),
+            false => Err(ResolveError::NoPath),
+        }
+    }
+
+    /// Returns an entry in this zone.
+    fn existing(
+        self,
+        entry: File,
+        name: Option<OsString>,
+        zone: Zone,
+    ) -> Result<ResolvedPath, ResolveError> {
+        if zone != Zone::Open {
+            return Err(ResolveError::Protected);
+        }
+        let metadata = entry.metadata()?;
+        if self.must_be_directory && !metadata.is_dir() {
             return Err(Errno::ENOTDIR.into());
         }
+        let protected = self.root.protected();
+        let is_above_protected = protected.is_some_and(|tree| tree.lies_below(&metadata));
         Ok(ResolvedPath::Existing(ExistingEntry {
             entry,
+            is_above_protected,
+            is_fixed: is_above_protected || self.zone != Zone::Open,
             place: name.map(|name| (self.directory, name)),
         }))
     }
 
     fn missing(mut self, first: OsString) -> Result<ResolvedPath, ResolveError> {
+        if self.zone != Zone::Open {
+            return Err(ResolveError::Protected);
+        }
         let is_link_target = self.pending.len() >= self.names_after_link;
         self.pending.reverse();
         if first == ".." || self.pending.iter().any(|name| name == "..") {

@@ -23,6 +23,8 @@ pub(super) enum Step {
     Tab(&'static str, &'static str),
     /// Writes a file into a directory of the session.
     WriteFile(&'static str),
+    /// Writes a file into a directory of the session that clients do not reach.
+    WriteOwnFile(&'static str),
     /// Looks for that file in the directories of all sessions.
     FindFile(&'static str),
     /// Looks for a text in files of all sessions: their directory and the start of their name.
@@ -46,6 +48,14 @@ const fn file(name: &'static str, directory: &'static str) -> Place {
     Place {
         name,
         plant: Step::WriteFile(directory),
+        probe: Step::FindFile(directory),
+    }
+}
+
+const fn own(name: &'static str, directory: &'static str) -> Place {
+    Place {
+        name,
+        plant: Step::WriteOwnFile(directory),
         probe: Step::FindFile(directory),
     }
 }
@@ -266,11 +276,11 @@ pub(super) const FILES: &[Place] = &[
     file("file in user-data", "user-data"),
     file("file in cache", "cache"),
     file(DOWNLOADS, "downloads"),
-    file("file in scratch", "scratch"),
+    own("file in scratch", "scratch"),
     file("file in home", "home"),
     file("file in home/tmp", "home/tmp"),
-    file("file in work", "work"),
-    file("file in run", "run"),
+    own("file in work", "work"),
+    own("file in run", "run"),
 ];
 
 /// The directories of client processes that have some of their own.

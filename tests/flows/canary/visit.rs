@@ -165,6 +165,10 @@ impl<'a> Visit<'a> {
                 self.write_file(directory).await;
                 true
             }
+            Step::WriteOwnFile(directory) => {
+                fs::write(self.directory(directory).join(FILE), "a file").unwrap();
+                true
+            }
             Step::FindFile(directory) => {
                 let directories = self.directories(directory).into_iter();
                 directories

@@ -22,7 +22,7 @@ use crate::{
     responses(
         (status = 201, body = Done),
         (status = 400, body = ErrorBody, description = "The path is not absolute, or the mode is invalid"),
-        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 403, body = ErrorBody, description = "Permission denied, or the directory would be among the agent's own files"),
         (status = 409, body = ErrorBody, description = "The path or one of its parents is a file"),
     )
 )]

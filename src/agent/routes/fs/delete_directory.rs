@@ -21,7 +21,7 @@ use axum::extract::State;
     responses(
         (status = 200, body = Done),
         (status = 400, body = ErrorBody, description = "The path is not absolute, ends in `..`, is not a directory, or is the root"),
-        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 403, body = ErrorBody, description = "Permission denied, or the directory is or contains the agent's own files, or is one that the agent has created for the session"),
         (status = 404, body = ErrorBody, description = "The directory does not exist"),
     )
 )]

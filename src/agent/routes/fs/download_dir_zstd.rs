@@ -32,7 +32,7 @@ use crate::{
     responses(
         (status = 200, body = inline(Binary), content_type = "application/zstd", headers(("Content-Disposition" = String, description = "A file name for the archive"))),
         (status = 400, body = ErrorBody, description = "The path is not absolute, is not a directory or is on a virtual file system, or `compression_level` is invalid"),
-        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 403, body = ErrorBody, description = "Permission denied, or the directory is or contains the agent's own files"),
         (status = 404, body = ErrorBody, description = "The directory does not exist"),
         (status = 429, body = ErrorBody, description = "4 archives are already being made or unpacked"),
     )

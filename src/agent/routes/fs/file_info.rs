@@ -25,7 +25,7 @@ use crate::{
     responses(
         (status = 200, body = FileInfo),
         (status = 400, body = ErrorBody, description = "The path is not absolute"),
-        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 403, body = ErrorBody, description = "Permission denied, or the file is the agent's own"),
         (status = 404, body = ErrorBody, description = "The path does not exist"),
     )
 )]

@@ -26,7 +26,7 @@ use crate::{
     responses(
         (status = 200, body = Vec<FileInfo>),
         (status = 400, body = ErrorBody, description = "The path is not absolute or not a directory, or the directory has too many entries"),
-        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 403, body = ErrorBody, description = "Permission denied, or the directory is the agent's own"),
         (status = 404, body = ErrorBody, description = "The directory does not exist"),
     )
 )]

@@ -44,6 +44,7 @@ impl From<StartWatchError> for ApiError {
             }
             StartWatchError::Watch(error) => match error {
                 WatchError::NotFound => ApiError::not_found(message),
+                WatchError::Protected => file_error("path", FileError::Protected),
                 WatchError::NotADirectory | WatchError::PermissionDenied => {
                     ApiError::bad_field("path", error.to_string())
                 }
@@ -117,7 +118,9 @@ pub(super) fn file_error(field: &str, error: FileError) -> ApiError {
         FileError::PermissionDenied
         | FileError::ReadOnly
         | FileError::ForeignLink
-        | FileError::ForeignFile => ApiError::forbidden(message),
+        | FileError::ForeignFile
+        | FileError::Protected
+        | FileError::NoPath => ApiError::forbidden(message),
         FileError::NoSpace => ApiError::payload_too_large(message),
         FileError::NotRegular
         | FileError::NotADirectory

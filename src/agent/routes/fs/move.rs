@@ -24,7 +24,7 @@ use crate::{
     responses(
         (status = 200, body = Done),
         (status = 400, body = ErrorBody, description = "A path is not absolute, a directory would move into itself, or the destination has another type"),
-        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 403, body = ErrorBody, description = "Permission denied, or a path leads to the agent's own files or above them, or to a directory that the agent has created for the session"),
         (status = 404, body = ErrorBody, description = "The source or the directory of the destination does not exist"),
         (status = 409, body = ErrorBody, description = "The destination is a directory that is not empty"),
         (status = 429, body = ErrorBody, description = "4 moves to another file system are in progress"),

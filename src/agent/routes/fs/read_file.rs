@@ -33,7 +33,7 @@ const CHUNK_SIZE: usize = 256 << 10;
     responses(
         (status = 200, body = inline(Binary), content_type = "application/octet-stream", headers(("Content-Length" = u64, description = "The size of the file; absent on virtual file systems"))),
         (status = 400, body = ErrorBody, description = "The path is not absolute or not a regular file"),
-        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 403, body = ErrorBody, description = "Permission denied, or the file is the agent's own"),
         (status = 404, body = ErrorBody, description = "The file does not exist"),
         (status = 429, body = ErrorBody, description = "16 files on virtual file systems are being read"),
     )

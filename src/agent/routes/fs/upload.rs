@@ -41,7 +41,7 @@ use crate::{
     responses(
         (status = 201, body = Done),
         (status = 400, body = ErrorBody, description = "A part is missing, duplicate or not an absolute path, or a destination is not a regular file or is below another one"),
-        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 403, body = ErrorBody, description = "Permission denied, or a destination is among the agent's own files"),
         (status = 404, body = ErrorBody, description = "The directory cannot be created: a dangling link leads there, or its file system has no files"),
         (status = 408, body = ErrorBody, description = "The body made no progress for 30 s"),
         (status = 413, body = ErrorBody, description = "A file exceeds 64 GiB, or the space on the disk"),

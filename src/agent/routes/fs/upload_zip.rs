@@ -54,7 +54,7 @@ const DUPLICATE: &str = "is duplicate";
     responses(
         (status = 201, body = Done),
         (status = 400, body = ErrorBody, description = "A part is missing or duplicate, the archive is invalid, the path is not absolute, or a file is in the way"),
-        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 403, body = ErrorBody, description = "Permission denied, or the destination is among the agent's own files"),
         (status = 404, body = ErrorBody, description = "A part of the path is a dangling link, or lies where no directory can be created"),
         (status = 408, body = ErrorBody, description = "The body made no progress for 30 s"),
         (status = 413, body = ErrorBody, description = "The content of the archive exceeds a limit, or the space on the disk"),

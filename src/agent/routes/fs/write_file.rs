@@ -28,7 +28,7 @@ use crate::{
     responses(
         (status = 201, body = Done),
         (status = 400, body = ErrorBody, description = "The path is not absolute or not a regular file, or the mode is invalid"),
-        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 403, body = ErrorBody, description = "Permission denied, or the file is among the agent's own"),
         (status = 404, body = ErrorBody, description = "The directory does not exist; the message names the first one that is missing"),
         (status = 408, body = ErrorBody, description = "The body made no progress for 30 s"),
         (status = 413, body = ErrorBody, description = "The body exceeds 64 GiB, or the space on the disk"),

@@ -46,7 +46,7 @@ use crate::{
     responses(
         (status = 200, body = LogEvent, content_type = "text/event-stream"),
         (status = 400, body = ErrorBody, description = "A parameter is missing, unknown or of the other source, or the path is not absolute or not of a regular file"),
-        (status = 403, body = ErrorBody, description = "Permission denied"),
+        (status = 403, body = ErrorBody, description = "Permission denied, or the file is the agent's own"),
         (status = 404, body = ErrorBody, description = "The file (with `follow`: its directory) does not exist"),
         (status = 429, body = ErrorBody, description = "64 logs are being read, or the system's limit of inotify watches is reached"),
     )

@@ -38,7 +38,10 @@ mod state;
 use dispatch::Shared;
 use state::{OnChange, WatchState};
 
-use super::root::RootDirectory;
+use super::{
+    resolve::{LastLink, ResolveError, resolve},
+    root::RootDirectory,
+};
 
 /// The limit on directories below the roots of recursive watches. A directory that is part of two
 /// watches counts twice.
@@ -91,6 +94,8 @@ pub enum WatchError {
     NotADirectory,
     #[error("permission denied")]
     PermissionDenied,
+    #[error("is protected, or contains a protected directory")]
+    Protected,
     #[error("limit of watched subdirectories reached ({MAX_NESTED})")]
     LimitReached,
     #[error("the system's limit of inotify watches is reached")]
@@ -163,7 +168,8 @@ impl Watcher {
 
     /// Watches the directory `path`; with `recursive`, also those below it, except virtual file
     /// systems that are mounted there. The dispatch thread calls `on_change` until the watch is
-    /// dropped or [`Change::RootGone`].
+    /// dropped or [`Change::RootGone`]. A directory above a protected tree is not watched with
+    /// `recursive`.
     ///
     /// Blocks while it lists the directories.
     ///
@@ -175,12 +181,14 @@ impl Watcher {
         recursive: bool,
         on_change: impl FnMut(Change) + Send + 'static,
     ) -> Result<Watch, WatchError> {
-        if !self.root.metadata(path)?.is_dir() {
-            return Err(WatchError::NotADirectory);
+        let existing = resolve(&self.root, path, LastLink::Follow)?.existing()?;
+        if recursive && existing.is_above_protected {
+            return Err(WatchError::Protected);
         }
         // inotify identifies directories by inode. With two paths for the same one, its events
         // would be reported under only one of them, so the canonical path is watched.
-        let root = self.root.reach(&self.root.canonicalize(path)?);
+        let canonical = existing.into_directory()?.path()?;
+        let root = self.root.reach(&canonical);
         fs::read_dir(&root)?;
         let on_change = report_below(path.to_owned(), root.clone(), on_change);
         // Registered before anything is watched for it, so that no event is lost.
@@ -236,6 +244,16 @@ impl From<io::Error> for WatchError {
             // The limit of inotify instances: this process stays far below that of descriptors.
             _ if error.raw_os_error() == Some(nix::libc::EMFILE) => WatchError::SystemLimit,
             _ => WatchError::Other(error.to_string()),
+        }
+    }
+}
+
+impl From<ResolveError> for WatchError {
+    fn from(error: ResolveError) -> Self {
+        match error {
+            ResolveError::Io(error) => error.into(),
+            ResolveError::Protected => WatchError::Protected,
+            ResolveError::ForeignLink | ResolveError::NoPath => WatchError::PermissionDenied,
         }
     }
 }

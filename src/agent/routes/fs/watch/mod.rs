@@ -40,6 +40,7 @@ pub(crate) mod events;
     responses(
         (status = 201, body = WatchResponse),
         (status = 400, body = ErrorBody, description = "The path is not absolute, or not a readable directory"),
+        (status = 403, body = ErrorBody, description = "The directory is the agent's own, or with `recursive` contains the agent's own files"),
         (status = 404, body = ErrorBody, description = "The directory does not exist"),
         (status = 429, body = ErrorBody, description = "64 directories or 65,536 subdirectories are watched, or the system's limit of inotify watches is reached"),
         (status = 503, body = ErrorBody, description = "The agent is stopping"),
