@@ -2,19 +2,19 @@
 //! dumps, and copies of the cookies for the display and the sound server.
 
 use std::{
-    ffi::OsString,
-    fs::{DirBuilder, File, OpenOptions},
+    ffi::{OsStr, OsString},
+    fs::{DirBuilder, File},
     io::{self, Read},
-    os::{
-        fd::AsRawFd,
-        unix::fs::{DirBuilderExt, OpenOptionsExt},
-    },
+    os::{fd::AsRawFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
 };
 
 use tokio::process::Command;
 
-use crate::system::{files::remove::remove_all, process::child};
+use crate::system::{
+    files::{directory::DirectoryHandle, remove::remove_all},
+    process::child,
+};
 
 /// The suffix that Chromium appends for the socket that finds a running instance.
 const SOCKET_SUFFIX: &str = "/org.chromium.Chromium.XXXXXX/SingletonSocket";
@@ -54,13 +54,13 @@ impl TemporaryDir {
             command.env("TMPDIR", &self.path);
             return Ok(command);
         }
-        let directory = File::open(&self.path)?;
+        let directory = DirectoryHandle::open_path(&self.path)?.open_readable()?;
         let mut command = Command::new(SHELL);
         let descriptor = directory.as_raw_fd().to_string();
         command
             .args(["-c", SHORT_NAME_SCRIPT, &descriptor])
             .arg(program);
-        child::inherit(&mut command, directory.into());
+        child::inherit(&mut command, directory);
         Ok(command)
     }
 
@@ -70,11 +70,11 @@ impl TemporaryDir {
         File::open(cookie)?
             .take(MAX_COOKIE)
             .read_to_end(&mut content)?;
-        let copy = self.path.join(name);
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        io::Write::write_all(&mut options.open(&copy)?, &content)?;
-        Ok(copy.into())
+        // Clients can replace the directory by a link.
+        let directory = DirectoryHandle::open_path(&self.path)?;
+        let mut copy = directory.create_file(OsStr::new(name))?;
+        io::Write::write_all(&mut copy, &content)?;
+        Ok(self.path.join(name).into())
     }
 }
 
