@@ -241,7 +241,10 @@ impl Store {
             .col_expr(host::Column::State, Expr::value(state_text(State::Leased)))
             .col_expr(host::Column::SessionId, Expr::value(session.as_str()))
             .col_expr(host::Column::ChangedAt, Expr::value(to_millis(now)))
-            .filter(Expr::col(host::Column::Id).in_subquery(candidate))
+            // Not IN: PostgreSQL may then search once for each row, and find several hosts.
+            .filter(
+                Expr::col(host::Column::Id).eq(Expr::SubQuery(None, Box::new(candidate.into()))),
+            )
             .filter(host::Column::State.eq(state_text(State::Ready)))
             .exec(&self.db)
             .await?;

@@ -108,6 +108,33 @@ async fn change_of_a_host_that_has_changed_does_nothing() {
 }
 
 #[tokio::test]
+async fn claim_takes_one_host_with_any_plan_of_the_query() {
+    let database = TestDatabase::create();
+    if let Some(postgres) = &database.postgres {
+        // The planner prefers these while a table is small.
+        let plans = ["hashjoin", "mergejoin", "hashagg", "sort", "material"];
+        let role = &postgres.name;
+        let disable = plans.map(|plan| format!("ALTER ROLE {role} SET enable_{plan} = off"));
+        postgres.execute_as_superuser(&disable).await;
+    }
+    let store = database.open().await;
+    let now = Utc::now();
+    // The one that is claimed first is found first, too.
+    for seconds in 0..3 {
+        ready(&store, ON_SCREEN, now - TimeDelta::seconds(seconds)).await;
+    }
+    for left in [2, 1, 0] {
+        let session = BrowserId::generate();
+        let claimed = store.claim_host(Fleet::Local, ON_SCREEN, Viewport::default(), &session, now);
+        assert!(claimed.await.unwrap().is_some());
+        let ready = store.hosts_of(Fleet::Local).await.unwrap().into_iter();
+        let ready = ready.filter(|host| host.life.state == State::Ready);
+        assert_eq!(ready.count(), left);
+    }
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn host_is_settled_until_it_changes() {
     let database = TestDatabase::create();
     let store = database.open().await;
