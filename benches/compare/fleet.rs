@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use berth::system::identity::{HostKey, TokenAudience};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 use sqlx::{Connection, SqliteConnection};
@@ -12,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::{
     figures::{Figures, Samples},
-    fixtures::{Dev, Http, Result, cpu_seconds, resident_mib},
+    fixtures::{Dev, Http, Result, SimulatedHost, cpu_seconds, resident_mib},
 };
 
 const HOSTS: usize = 1000;
@@ -23,11 +22,6 @@ const AT_ONCE: usize = 16;
 const INTERVAL: Duration = Duration::from_secs(10);
 /// The time over which the CPU time is measured.
 const WINDOW: Duration = Duration::from_secs(10);
-
-struct SimulatedHost {
-    key: HostKey,
-    path: String,
-}
 
 pub async fn measure(figures: &mut Figures) -> Result<()> {
     let state = TempDir::new()?;
@@ -121,7 +115,9 @@ async fn register_hosts(http: &Http) -> Result<(Vec<SimulatedHost>, Samples)> {
     let clients = numbers.chunks(HOSTS.div_ceil(AT_ONCE)).map(async |chunk| {
         let mut registered = Vec::new();
         for number in chunk {
-            registered.push(register(http, token, *number).await?);
+            // Nothing connects to it, because the host never reports that it is ready.
+            let address = format!("10.1.{}.{}:10001", number / 250, number % 250 + 1);
+            registered.push(SimulatedHost::register(http, token, &address).await?);
         }
         Result::Ok(registered)
     });
@@ -134,28 +130,6 @@ async fn register_hosts(http: &Http) -> Result<(Vec<SimulatedHost>, Samples)> {
     Ok((hosts, times))
 }
 
-async fn register(http: &Http, token: &str, number: usize) -> Result<(SimulatedHost, Duration)> {
-    let key = HostKey::generate()?;
-    let request = json!({
-        // Nothing connects to it, because the host never reports that it is ready.
-        "address": format!("10.1.{}.{}:10001", number / 250, number % 250 + 1),
-        "boot_id": "first",
-        "certificate_request": key.certificate_request()?,
-        "capabilities": {
-            "display": true,
-            "max_viewport": { "width": 3840, "height": 2160 },
-            "engine": "chromium",
-            "memory_bytes": 4_294_967_296_u64,
-        },
-        "version": "0.1.0",
-    });
-    let start = Instant::now();
-    let answer = http.post_as(token, "/fleet/hosts", &request).await?;
-    let id = answer["host_id"].as_str().ok_or("no host id")?;
-    let path = format!("/fleet/hosts/{id}/heartbeat");
-    Ok((SimulatedHost { key, path }, start.elapsed()))
-}
-
 /// Sends a heartbeat of each host, [`AT_ONCE`] at once.
 async fn send_heartbeats(http: &Http, hosts: &[SimulatedHost], times: &mut Samples) -> Result<()> {
     let clients = hosts
@@ -163,7 +137,7 @@ async fn send_heartbeats(http: &Http, hosts: &[SimulatedHost], times: &mut Sampl
         .map(async |chunk| {
             let mut times = Vec::new();
             for host in chunk {
-                times.push(send_heartbeat(http, host).await?);
+                times.push(host.send_heartbeat(http, false).await?);
             }
             Result::Ok(times)
         });
@@ -173,21 +147,13 @@ async fn send_heartbeats(http: &Http, hosts: &[SimulatedHost], times: &mut Sampl
     Ok(())
 }
 
-async fn send_heartbeat(http: &Http, host: &SimulatedHost) -> Result<Duration> {
-    let token = host.key.token(TokenAudience::Heartbeat)?;
-    let report = json!({ "boot_id": "first", "generation": 1, "ready": false });
-    let start = Instant::now();
-    http.post_as(&token, &host.path, &report).await?;
-    Ok(start.elapsed())
-}
-
 /// Sends a heartbeat of each host, evenly over the interval of heartbeats.
 async fn send_steadily(http: &Http, hosts: &[SimulatedHost]) -> Result<()> {
     let mut ticks = interval(INTERVAL / u32::try_from(hosts.len())?);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     for host in hosts {
         ticks.tick().await;
-        send_heartbeat(http, host).await?;
+        host.send_heartbeat(http, false).await?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@
 
 mod archive;
 mod cdp;
+mod create;
 mod execute;
 mod figures;
 mod fixtures;
@@ -30,10 +31,11 @@ use figures::Figures;
 use fixtures::{Agent, Dev, Result, Site};
 
 /// The sections in the order they are measured, and the names that select them.
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 13] = [
     "execute",
     "start",
     "session",
+    "create",
     "proxy",
     "cdp",
     "fleet",
@@ -101,6 +103,7 @@ async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
                 dev.stop().await?;
             }
             "session" => session::measure(figures).await?,
+            "create" => create::measure(figures, &agent).await?,
             "fleet" => fleet::measure(figures).await?,
             "cdp" => cdp::measure(figures, &agent).await?,
             "watch" => watch::measure(figures, &agent).await?,
