@@ -38,7 +38,12 @@ pub(super) fn spawn(
             shutdown.spawn(launches.reconcile(leadership.clone()));
         }
         None => {
-            shutdown.spawn(warn_of_unmanaged_launches(control.store.clone()));
+            let warning = warn_of_unmanaged_launches(
+                control.store.clone(),
+                leadership.clone(),
+                shutdown.clone(),
+            );
+            shutdown.spawn(warning);
         }
     }
     shutdown.spawn(hosts.clone().reconcile(leadership.clone()));

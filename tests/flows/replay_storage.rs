@@ -447,6 +447,29 @@ async fn recording_without_final_file_is_recovered_from_partial_file() {
 }
 
 #[tokio::test]
+async fn recording_of_an_ended_session_whose_file_is_gone_is_lost() {
+    let (control, agent) = (ControlPlane::start().await, FakeAgent::default());
+    let client = agent.start().await;
+    let (gone, kept) = (
+        agent.add_recording(&content(1)),
+        agent.add_recording(&content(2)),
+    );
+    agent.finish(&gone);
+    agent.with(|state| state.hides_files = true);
+    let collect = || {
+        let (project, browser) = (&control.project, &control.browser);
+        control.replays.collect_ended(project, browser, &client)
+    };
+    assert!(!collect().await.unwrap());
+    assert!(!agent.has(&gone));
+    assert_eq!(control.row(&gone).await.state, ReplayState::Lost);
+    agent.finish(&kept);
+    agent.with(|state| state.hides_files = false);
+    assert!(collect().await.unwrap());
+    assert_eq!(control.content(&kept).await, content(2));
+}
+
+#[tokio::test]
 async fn recording_stays_on_agent_until_it_is_stored() {
     let (control, agent) = (ControlPlane::start().await, FakeAgent::default());
     let client = agent.start().await;

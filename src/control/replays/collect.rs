@@ -86,13 +86,21 @@ impl Replays {
         let mut is_done = true;
         let listed = match client.list().await {
             // The agent does not know the session.
-            Err(AgentError::Rejected { status, .. }) if status == StatusCode::NOT_FOUND => {
-                Vec::new()
-            }
+            Err(error) if is_not_found(&error) => Vec::new(),
             listed => listed?,
         };
         for replay in listed {
-            is_done &= self.collect_one(project, browser, client, &replay).await?;
+            is_done &= match self.collect_one(project, browser, client, &replay).await {
+                // Its file was deleted, and there is no other.
+                Err(TransferError::Agent(error)) if is_not_found(&error) => {
+                    let id = &replay.replay_id;
+                    tracing::warn!(%browser, replay = %id, "the agent has lost a recording");
+                    self.mark_lost(id).await?;
+                    client.discard(id).await?;
+                    true
+                }
+                collected => collected?,
+            };
         }
         if is_done {
             self.settle_missing(browser).await?;
@@ -146,4 +154,8 @@ impl Replays {
         tracing::info!(%browser, replay = %id, size, "replay stored");
         Ok(())
     }
+}
+
+fn is_not_found(error: &AgentError) -> bool {
+    matches!(error, AgentError::Rejected { status, .. } if *status == StatusCode::NOT_FOUND)
 }

@@ -271,16 +271,20 @@ impl Store {
         Ok(self.count_hosts_in(expected, fits).await? > 0)
     }
 
-    /// Returns the number of hosts that are free for such a session, or about to be.
+    /// Returns the number of hosts that are free for such a session, or about to be, as they have
+    /// been starting or recycled only since `since` or later.
     pub async fn count_free_hosts(
         &self,
         fleet: Fleet,
         mode: HostMode,
         viewport: Viewport,
+        since: DateTime<Utc>,
     ) -> Result<u64, StoreError> {
-        let free = [State::Starting, State::Ready, State::Recycling];
         let fits = fits(fleet, mode, viewport);
-        self.count_hosts_in(free, fits).await
+        let is_new = host::Column::ChangedAt.gte(to_millis(since));
+        let soon = [State::Starting, State::Recycling];
+        let soon = self.count_hosts_in(soon, fits.clone().add(is_new)).await?;
+        Ok(soon + self.count_hosts_in([State::Ready], fits).await?)
     }
 
     async fn count_hosts_in<const N: usize>(

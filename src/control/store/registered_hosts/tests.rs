@@ -242,7 +242,15 @@ async fn ready_host_is_leased_for_its_mode_and_up_to_its_viewport() {
     let (fleet, fitting) = (Fleet::Registered, Viewport::default());
     assert_eq!(store.count_usable_hosts(fleet).await.unwrap(), 1);
     assert!(!store.expects_host(fleet, ON_SCREEN, fitting).await.unwrap());
+    // A host that has been starting for long may never be ready.
+    for (age, free) in [(1, 1), (-1, 0)] {
+        let since = Utc::now() - TimeDelta::minutes(age);
+        let counted = store.count_free_hosts(fleet, ON_SCREEN, fitting, since);
+        assert_eq!(counted.await.unwrap(), free);
+    }
     ready(&store, &row).await;
+    let counted = store.count_free_hosts(fleet, ON_SCREEN, fitting, Utc::now());
+    assert_eq!(counted.await.unwrap(), 1);
     let wide = Viewport {
         width: 1921,
         ..fitting

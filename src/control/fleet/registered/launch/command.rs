@@ -53,6 +53,8 @@ pub(super) enum CommandError {
     Output(io::Error),
     #[error("the output of the command is not one line with the id of the machine: {0}")]
     EngineId(#[from] InvalidEngineId),
+    #[error("the output of the command contains the join token")]
+    Token,
     #[error("the server is shutting down")]
     Shutdown,
 }
@@ -79,12 +81,20 @@ impl LaunchCommands {
             .env("BERTH_LAUNCH_CONTROL_URL", &self.control_url)
             .env("BERTH_LAUNCH_HEADLESS", mode.headless.to_string())
             .env("BERTH_LAUNCH_KIOSK_MODE", mode.kiosk_mode.to_string())
-            .env("BERTH_LAUNCH_VIEWPORT", viewport.to_string());
+            .env("BERTH_LAUNCH_VIEWPORT", viewport.to_string())
+            .env(
+                "BERTH_LAUNCH_SECONDS",
+                self.config.command_timeout.as_secs().to_string(),
+            );
         let stdin = token_input(token).map_err(CommandError::Spawn)?;
-        let log = log_parser("launch command", &row.id, Some(token.clone()));
-        let (child, stdout) = spawn(command, stdin.into(), log).await?;
+        let name = "launch command";
+        let log = log_parser(name, &row.id, Some(token.clone()));
+        let (child, stdout) = spawn(name, command, stdin.into(), log).await?;
         let output = self.complete(child, read_output(stdout)).await?;
         let text = String::from_utf8_lossy(&output);
+        if text.contains(token.expose_secret()) {
+            return Err(CommandError::Token);
+        }
         let line = text.strip_suffix('\n').unwrap_or(&text);
         Ok(line.strip_suffix('\r').unwrap_or(line).parse()?)
     }
@@ -95,8 +105,9 @@ impl LaunchCommands {
         if let Some(engine_id) = &row.life.engine_id {
             command.env("BERTH_LAUNCH_ENGINE_ID", engine_id.as_str());
         }
-        let log = log_parser("destroy command", &row.id, None);
-        let (child, stdout) = spawn(command, Stdio::null(), log).await?;
+        let name = "destroy command";
+        let log = log_parser(name, &row.id, None);
+        let (child, stdout) = spawn(name, command, Stdio::null(), log).await?;
         self.complete(child, discard_output(stdout)).await
     }
 
@@ -135,12 +146,12 @@ fn command(program: &Path, launch: &LaunchId) -> Command {
 }
 
 async fn spawn(
+    name: &'static str,
     command: Command,
     stdin: Stdio,
     log: LogParser,
 ) -> Result<(Child, Option<ChildStdout>), CommandError> {
     let (inherited, stdout) = (Inherited::Helper, Stdout::Pipe);
-    let name = "launch command";
     Child::spawn_with_stdin_and_log_parser(name, command, inherited, stdin, stdout, log)
         .await
         .map_err(CommandError::Spawn)

@@ -30,6 +30,7 @@ use super::{
 use crate::{
     api::ids::LaunchId,
     control::{
+        processes::Leadership,
         secret_token,
         store::{Fleet, HostLaunchRow, Store, StoreError},
     },
@@ -49,6 +50,11 @@ pub use engine_id::EngineId;
 use reconciler::Work;
 pub use settings::{LaunchConfig, LaunchSettings};
 use state::{Event, ImpossibleLaunchEvent, LaunchLife, State};
+
+/// The time in which a host that starts or is recycled counts as free soon.
+const FREE_TIMEOUT: TimeDelta = TimeDelta::minutes(2);
+/// Between two warnings of launched hosts that nothing destroys.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// Why an event was not applied to a launch.
 #[derive(Debug, thiserror::Error)]
@@ -131,7 +137,8 @@ impl HostLaunches {
         } = &*self.inner;
         let options = &demand.options;
         let (mode, viewport) = (options.mode, options.viewport);
-        let free = store.count_free_hosts(Fleet::Registered, mode, viewport);
+        let since = Utc::now() - FREE_TIMEOUT;
+        let free = store.count_free_hosts(Fleet::Registered, mode, viewport, since);
         let free = usize::try_from(free.await?).unwrap_or(usize::MAX);
         let rows = store.list_host_launches().await?;
         let missing = missing(demand, free, &rows, Utc::now());
@@ -167,15 +174,21 @@ impl HostLaunches {
     }
 }
 
-/// Warns of launched hosts that this process does not manage, because it has no commands.
-pub async fn warn_of_unmanaged_launches(store: Store) {
-    match store.list_host_launches().await {
-        Ok(rows) if rows.is_empty() => {}
-        Ok(rows) => tracing::warn!(
-            launches = rows.len(),
-            "launched hosts are not destroyed without --launch-command and --destroy-command"
-        ),
-        Err(error) => tracing::error!(%error, "cannot look for launched hosts"),
+/// Warns of launched hosts that nothing destroys, because the process that leads is this one and
+/// has no commands, until shutdown.
+pub async fn warn_of_unmanaged_launches(store: Store, leadership: Leadership, shutdown: Shutdown) {
+    loop {
+        match store.list_host_launches().await {
+            Ok(rows) if rows.is_empty() || !leadership.leads() => {}
+            Ok(rows) => tracing::warn!(
+                launches = rows.len(),
+                "launched hosts are not destroyed without --launch-command and --destroy-command"
+            ),
+            Err(error) => tracing::error!(%error, "cannot look for launched hosts"),
+        }
+        if !shutdown.sleep(WARNING_INTERVAL).await {
+            return;
+        }
     }
 }
 
@@ -188,8 +201,8 @@ pub(super) fn accepts(row: &HostLaunchRow, presented: &str, now: DateTime<Utc>) 
     is_open && is_valid && row.life.host.is_none()
 }
 
-/// Returns how many hosts are missing. A launch answers a browser until its host joins, and a fast
-/// one as long as that browser is counted.
+/// Returns how many hosts are missing. A launch counts as a host until its own one joins, and for
+/// as long as its browser may still be counted.
 fn missing(demand: &ModeDemand, free: usize, rows: &[HostLaunchRow], now: DateTime<Utc>) -> usize {
     let is_answer = |row: &&HostLaunchRow| {
         let is_kept = !matches!(row.life.state, State::Destroying | State::Gone);
@@ -200,13 +213,12 @@ fn missing(demand: &ModeDemand, free: usize, rows: &[HostLaunchRow], now: DateTi
     demand.count.saturating_sub(free.saturating_add(answers))
 }
 
-/// Returns the slots that have no launch.
+/// Returns the slots that have no launch, as many as machines are permitted.
 fn free_slots(rows: &[HostLaunchRow], limit: u32) -> Vec<u32> {
     let taken: BTreeSet<u32> = rows.iter().filter_map(|row| row.slot).collect();
-    // A restored row has no slot, but a machine.
-    let restored = rows.iter().filter(|row| row.slot.is_none()).count();
     let mut free: Vec<u32> = (0..limit).filter(|slot| !taken.contains(slot)).collect();
-    free.truncate(free.len().saturating_sub(restored));
+    // A row that was restored has no slot, and one of a higher limit has a slot beyond this one.
+    free.truncate((limit as usize).saturating_sub(rows.len()));
     free
 }
 

@@ -53,8 +53,8 @@ const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::fro
 const REQUEST_TIMEOUT: TimeDelta = TimeDelta::seconds(60);
 /// The time beyond the deadline of a launch command in which its process records its end.
 const RECORD_GRACE_PERIOD: TimeDelta = TimeDelta::seconds(10);
-/// The time in which a retiring host must end its session.
-const RETIRE_TIMEOUT: TimeDelta = TimeDelta::minutes(5);
+/// The time in which a retiring host must end its session, and have its recordings fetched.
+const RETIRE_TIMEOUT: TimeDelta = TimeDelta::hours(1);
 
 /// The commands that this process runs, and when it repeats those that have failed.
 #[derive(Default)]
@@ -101,10 +101,14 @@ impl Work {
 
     fn end_launch(&mut self, id: &LaunchId, is_success: bool) {
         self.launching.remove(id);
-        self.launch_retry = match is_success {
-            true => None,
-            false => Some(Retry::after(self.launch_retry.take())),
-        };
+        match is_success {
+            true => self.launch_retry = None,
+            // Several that failed at once are one failure.
+            false if self.launch_retry.as_ref().is_none_or(Retry::is_due) => {
+                self.launch_retry = Some(Retry::after(self.launch_retry.take()));
+            }
+            false => {}
+        }
     }
 
     fn end_destroy(&mut self, id: &LaunchId, is_success: bool) {
@@ -118,15 +122,13 @@ impl Work {
 }
 
 impl HostLaunches {
-    /// Runs until shutdown, which kills the commands, whenever this process leads.
+    /// Runs until shutdown, which kills the commands.
     pub async fn reconcile(self, leadership: Leadership) {
         let Inner {
             changed, shutdown, ..
         } = &*self.inner;
         loop {
-            if leadership.leads()
-                && let Err(error) = self.pass().await
-            {
+            if let Err(error) = self.pass(leadership.leads()).await {
                 tracing::error!(%error, "cannot reconcile launched hosts");
             }
             tokio::select! {
@@ -137,7 +139,8 @@ impl HostLaunches {
         }
     }
 
-    async fn pass(&self) -> Result<(), StoreError> {
+    /// Updates the metric, and does what the rows require if this process leads.
+    async fn pass(&self, leads: bool) -> Result<(), StoreError> {
         let store = &self.inner.store;
         // Before the hosts: one that joins meanwhile would seem to be gone.
         let launches = store.list_host_launches().await?;
@@ -145,7 +148,7 @@ impl HostLaunches {
             let found = launches.iter().filter(|row| row.life.state == state);
             gauge!("berth_host_launches", "state" => state.as_str()).set(found.count() as f64);
         }
-        if launches.is_empty() {
+        if launches.is_empty() || !leads {
             return Ok(());
         }
         let hosts = store.hosts_of(Fleet::Registered).await?;

@@ -79,7 +79,8 @@ fn launches_never_exceed_the_limit() {
     assert_eq!(free_slots(&[], 3), [0, 1, 2]);
     assert_eq!(free_slots(&rows, 5), [0, 2, 4]);
     // The limit was lowered.
-    assert_eq!(free_slots(&rows, 1), [0]);
+    assert_eq!(free_slots(&rows, 1), [0; 0]);
+    assert_eq!(free_slots(&rows, 3), [0]);
     let restored = [row(None, State::Destroying, 0)];
     assert_eq!(free_slots(&restored, 3), [0, 1]);
     assert_eq!(free_slots(&restored, 1), [0; 0]);
@@ -196,6 +197,7 @@ async fn output_that_is_not_one_bounded_id_fails_the_launch() {
         ("yes", "longer than 1024 bytes"),
         ("exit 3", "exit status: 3"),
         ("echo i-1; exit 1", "exit status: 1"),
+        ("cat", "contains the join token"),
         ("kill -9 $$", "signal: 9"),
     ] {
         let error = Commands::new(script, LONG).launch().await.unwrap_err();
