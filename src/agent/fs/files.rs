@@ -349,7 +349,8 @@ pub fn delete_file(access: &FileAccess, path: &Path) -> Result<(), FileError> {
 /// Sets permissions, and optionally owner and group.
 ///
 /// # Errors
-/// If there is no such file, user or group, or it is not permitted.
+/// If there is no such file, user or group, it is not permitted, or files of the agent are below
+/// it: others could move these then.
 pub fn set_permissions(
     access: &FileAccess,
     path: &Path,
@@ -361,6 +362,9 @@ pub fn set_permissions(
     let group = group.map(group_id).transpose()?;
     // One handle, so that every change applies to the same file.
     let existing = resolve(access.root(), path, LastLink::Follow)?.existing()?;
+    if existing.is_above_protected {
+        return Err(FileError::Protected);
+    }
     access.note_change(&existing.entry);
     let handle_path = descriptor_path(&existing.entry);
     if owner.is_some() || group.is_some() {

@@ -327,10 +327,15 @@ async fn directory_above_the_agents_is_neither_moved_nor_removed_nor_read_as_a_w
         let body = json!({"path": path});
         let moved = json!({"src_path": path, "dest_path": fixture.outside("moved")});
         let replaced = json!({"src_path": fixture.outside.path(), "dest_path": path});
+        let writable = json!({"path": path, "mode": "777"});
         let requests = [
             ("delete", agent.put("/fs/delete_directory").json(&body)),
             ("move", agent.put("/fs/move").json(&moved)),
             ("replace", agent.put("/fs/move").json(&replaced)),
+            (
+                "mode",
+                agent.put("/fs/set_file_permissions").json(&writable),
+            ),
             ("unzip", fixture.unzip(path, "state/run/file")),
             ("unzip", fixture.unzip(path, "state/sessions/1/run/file")),
         ];
