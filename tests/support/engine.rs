@@ -134,6 +134,13 @@ impl TestEngine {
         .await
     }
 
+    /// Kills the processes of all machines.
+    pub fn kill_machines(&self) {
+        for group in self.machines().iter().filter_map(|machine| group(machine)) {
+            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        }
+    }
+
     /// Waits until `count` machines were destroyed and none is left.
     pub async fn has_destroyed(&self, count: usize) {
         until("no machine", async || {
@@ -146,9 +153,7 @@ impl TestEngine {
 
 impl Drop for TestEngine {
     fn drop(&mut self) {
-        for group in self.machines().iter().filter_map(|machine| group(machine)) {
-            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-        }
+        self.kill_machines();
     }
 }
 

@@ -211,10 +211,10 @@ impl Installation for RegisteredInstallation {
         let machine = |row| Some((text(row, "id")?, machine_of(&text(row, "labels"))));
         let machines = hosts.iter().filter_map(machine).collect();
         let records = session_records(&state, recorder, &machines).await;
-        let directory = self.directory();
-        drop(self);
+        self.engine.kill_machines();
         until("no process of a machine", async || {
-            processes::naming(&directory).is_empty().then_some(())
+            let left = processes::naming(&self.directory());
+            left.is_empty().then_some(())
         })
         .await;
         records
