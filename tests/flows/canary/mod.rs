@@ -135,7 +135,7 @@ async fn file_that_cannot_be_removed_is_found_and_named_in_the_receipt() {
     let places: Vec<_> = FILES.iter().collect();
     let mut first = Visit::start(&agent, &fixture, 1).await;
     // A mount point stays, and so does what is mounted there.
-    let _mount = Mount::at(&first.directory("work"));
+    let mount = Mount::at(&first.directory("work"));
     plant(&mut first, &places).await;
     let receipt = end(&agent).await;
     let file = first.directory("work").join("canary-file");
@@ -145,6 +145,8 @@ async fn file_that_cannot_be_removed_is_found_and_named_in_the_receipt() {
     let mut second = Visit::start(&agent, &fixture, 2).await;
     let found = second.found(&places).await;
     assert_eq!(found, ["file in work"]);
+    // The directory of the agent is removed with it.
+    drop(mount);
     agent.stop().await;
 }
 
