@@ -20,7 +20,7 @@ use axum::extract::State;
     responses(
         (status = 200, body = Done),
         (status = 400, body = ErrorBody, description = "The path is not absolute, the mode is invalid, or the user or group does not exist"),
-        (status = 403, body = ErrorBody, description = "Permission denied, or the file is the agent's own"),
+        (status = 403, body = ErrorBody, description = "Permission denied, or the file is or contains the agent's own files"),
         (status = 404, body = ErrorBody, description = "The file does not exist"),
     )
 )]
