@@ -80,12 +80,8 @@ impl Browsers {
         self.attach_all(&active).await;
         let (unfinished, live) = self.unfinished().await?;
         // Otherwise the locks of this process are lost, as perhaps those of the others.
-        if !self
-            .inner
-            .store
-            .process()
-            .is_some_and(|own| live.contains(&own))
-        {
+        let own = self.inner.store.process();
+        if own.is_none_or(|own| !live.contains(&own)) {
             return Ok(None);
         }
         match last_live {

@@ -54,6 +54,12 @@ pub enum AgentError {
 }
 
 impl AgentError {
+    /// Returns whether the agent does not know what was asked for.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, AgentError::Rejected { status, .. } if *status == StatusCode::NOT_FOUND)
+    }
+
     /// Renames the fields in the error details to their names in the client's request.
     fn with_field_names(mut self, name: impl Fn(&str) -> String) -> Self {
         if let AgentError::Rejected { error, .. } = &mut self {
@@ -229,7 +235,7 @@ impl AgentClient {
     ) -> Result<(), AgentError> {
         let request = (Method::DELETE, path, None);
         match self.call(agent, request, timeout).await {
-            Err(AgentError::Rejected { status, .. }) if status == StatusCode::NOT_FOUND => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
             result => result,
         }
     }

@@ -1,7 +1,5 @@
 //! Fetches recordings from a running agent.
 
-use http::StatusCode;
-
 use super::{Replays, TransferError, reported_end, state::Event, state::State};
 use crate::{
     api::{
@@ -9,7 +7,7 @@ use crate::{
         replays::{Replay, ReplayStatus},
     },
     control::{
-        fleet::{AgentError, RecordingDownload, ReplayClient},
+        fleet::{RecordingDownload, ReplayClient},
         store::ReplayEnd,
     },
 };
@@ -86,13 +84,13 @@ impl Replays {
         let mut is_done = true;
         let listed = match client.list().await {
             // The agent does not know the session.
-            Err(error) if is_not_found(&error) => Vec::new(),
+            Err(error) if error.is_not_found() => Vec::new(),
             listed => listed?,
         };
         for replay in listed {
             is_done &= match self.collect_one(project, browser, client, &replay).await {
                 // Its file was deleted, and there is no other.
-                Err(TransferError::Agent(error)) if is_not_found(&error) => {
+                Err(TransferError::Agent(error)) if error.is_not_found() => {
                     let id = &replay.replay_id;
                     tracing::warn!(%browser, replay = %id, "the agent has lost a recording");
                     self.mark_lost(id).await?;
@@ -154,8 +152,4 @@ impl Replays {
         tracing::info!(%browser, replay = %id, size, "replay stored");
         Ok(())
     }
-}
-
-fn is_not_found(error: &AgentError) -> bool {
-    matches!(error, AgentError::Rejected { status, .. } if *status == StatusCode::NOT_FOUND)
 }

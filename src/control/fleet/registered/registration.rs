@@ -19,8 +19,8 @@ use crate::{
         ids::{HostId, LaunchId},
     },
     control::store::{
-        HostLaunchRow, HostMachine, HostMode, JoinTokenRow, NewRegisteredHost, RegisteredHostRow,
-        StoreError, UniqueConstraint,
+        HostLaunchRow, HostMachine, JoinTokenRow, NewRegisteredHost, RegisteredHostRow, StoreError,
+        UniqueConstraint,
     },
     system::identity::{CertificateRequest, HostPublicKey, IssuedCertificate, TokenAudience},
 };
@@ -141,10 +141,7 @@ impl RegisteredHosts {
     ) -> Result<HostId, FleetError> {
         let address = machine.address;
         let found = self.store.find_host_launch(launch).await?;
-        let mode = HostMode {
-            headless: !machine.capabilities.display,
-            kiosk_mode: machine.capabilities.kiosk_mode,
-        };
+        let mode = machine.mode();
         if let Some(row) = found.filter(|row| row.options.mode != mode) {
             let requested = row.options.mode;
             tracing::warn!(%launch, ?requested, ?mode, "launched host has another mode");

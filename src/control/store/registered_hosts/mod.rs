@@ -15,7 +15,7 @@ use super::{
     Fleet, Hint, Store, StoreError, corrupt,
     entity::host,
     from_millis,
-    hosts::{STATES, fleet_text, life_of, state_text, to_generation_column, unchanged},
+    hosts::{HostMode, STATES, fleet_text, life_of, state_text, to_generation_column, unchanged},
     join_tokens::{labels_text, parse_labels, take_join_token_use},
     to_millis,
 };
@@ -48,6 +48,17 @@ pub struct HostMachine {
     pub boot_id: String,
     pub version: String,
     pub capabilities: HostCapabilities,
+}
+
+impl HostMachine {
+    /// Returns the mode of the sessions that the host can run.
+    #[must_use]
+    pub fn mode(&self) -> HostMode {
+        HostMode {
+            headless: !self.capabilities.display,
+            kiosk_mode: self.capabilities.kiosk_mode,
+        }
+    }
 }
 
 /// The values of a new row.
@@ -205,7 +216,7 @@ impl Store {
         .col_expr(host::Column::HeartbeatAt, later_heartbeat(now));
         if *machine != row.machine {
             let address = machine.address.to_string();
-            let capabilities = &machine.capabilities;
+            let (mode, capabilities) = (machine.mode(), &machine.capabilities);
             let text = capabilities_text(capabilities);
             let max = capabilities.max_viewport;
             change = change
@@ -213,11 +224,8 @@ impl Store {
                 .col_expr(host::Column::BootId, Expr::value(&machine.boot_id))
                 .col_expr(host::Column::Version, Expr::value(&machine.version))
                 .col_expr(host::Column::Capabilities, Expr::value(text))
-                .col_expr(host::Column::Headless, Expr::value(!capabilities.display))
-                .col_expr(
-                    host::Column::KioskMode,
-                    Expr::value(capabilities.kiosk_mode),
-                )
+                .col_expr(host::Column::Headless, Expr::value(mode.headless))
+                .col_expr(host::Column::KioskMode, Expr::value(mode.kiosk_mode))
                 .col_expr(host::Column::MaxWidth, Expr::value(to_side(max.width)))
                 .col_expr(host::Column::MaxHeight, Expr::value(to_side(max.height)));
         }
@@ -270,6 +278,7 @@ pub(super) async fn insert_registered_host(
     now: DateTime<Utc>,
 ) -> Result<RegisteredHostRow, StoreError> {
     let life = HostLife::starting(None);
+    let mode = new.machine.mode();
     let row = host::Model {
         id: id.to_string(),
         fleet: fleet_text(Fleet::Registered).to_owned(),
@@ -277,8 +286,8 @@ pub(super) async fn insert_registered_host(
         generation: to_generation_column(life.generation)?,
         session_id: None,
         draining: life.is_draining,
-        headless: !new.machine.capabilities.display,
-        kiosk_mode: new.machine.capabilities.kiosk_mode,
+        headless: mode.headless,
+        kiosk_mode: mode.kiosk_mode,
         max_width: Some(to_side(new.machine.capabilities.max_viewport.width)),
         max_height: Some(to_side(new.machine.capabilities.max_viewport.height)),
         address: Some(new.machine.address.to_string()),
