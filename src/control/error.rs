@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr};
 
 use super::{
-    blobs::{BlobError, OpenS3Error},
+    blobs::{BlobError, OpenS3Error, SharedDirectoryError},
     fleet::registered::AuthorityError,
     replays::ReplayError,
     settings::SettingsError,
@@ -34,6 +34,8 @@ pub enum ControlError {
     FleetAuthority(#[from] AuthorityError),
     #[error("cannot open the blob store: {0}")]
     OpenDirectory(io::Error),
+    #[error("cannot open the blob store {0}")]
+    OpenShared(#[from] SharedDirectoryError),
     #[error("cannot open the blob store {0}")]
     OpenBucket(#[from] OpenS3Error),
     #[error("cannot use the {0}")]

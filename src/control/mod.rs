@@ -197,7 +197,7 @@ pub async fn open_store(
 
 /// Returns the directory of the replays if it contains any.
 fn local_replays(state_dir: &StateDir) -> Option<String> {
-    let replays = state_dir.blobs().join(replays::BLOB_PREFIX);
+    let replays = state_dir.blobs().join(replays::BLOBS.prefix);
     let has_any = fs::read_dir(&replays).is_ok_and(|mut entries| entries.next().is_some());
     has_any.then(|| replays.display().to_string())
 }
@@ -207,19 +207,18 @@ async fn open_blobs(
     state_dir: &StateDir,
     config: &BlobConfig,
 ) -> Result<(BlobStore, Option<String>), ControlError> {
-    match config {
-        BlobConfig::Directory => {
-            let blobs = BlobStore::open_local(&state_dir.blobs(), replays::is_blob_key);
+    let blobs = match config {
+        BlobConfig::StateDir => {
+            let blobs = BlobStore::open_directory(&state_dir.blobs(), replays::BLOBS);
             let blobs = blobs.map_err(ControlError::OpenDirectory)?;
-            Ok((blobs, local_replays(state_dir)))
+            return Ok((blobs, local_replays(state_dir)));
         }
-        BlobConfig::S3(config) => {
-            let blobs = BlobStore::open_s3(config, state_dir.uploads()).await?;
-            let has_any = blobs.has_any(replays::BLOB_PREFIX).await?;
-            let place = has_any.then(|| blobs.to_string());
-            Ok((blobs, place))
-        }
-    }
+        BlobConfig::Shared(directory) => BlobStore::open_shared(directory, replays::BLOBS)?,
+        BlobConfig::S3(config) => BlobStore::open_s3(config, state_dir.uploads()).await?,
+    };
+    let has_any = blobs.has_any(replays::BLOBS).await?;
+    let place = has_any.then(|| blobs.to_string());
+    Ok((blobs, place))
 }
 
 /// Returns the OpenAPI document of control. It includes the session routes of `agent`, which are
@@ -251,6 +250,7 @@ pub async fn start(
         &store,
         &config,
         &state_dir,
+        &blobs,
         (&secret, &authority),
         &shutdown,
     );
@@ -266,7 +266,6 @@ pub async fn start(
     let browsers = browsers(&store, &hosts, &replays, &shutdown);
     recover(&browsers, &membership.leadership, &replays).await?;
     let projects = Projects::new(store.clone(), browsers.clone(), shutdown.clone());
-    let metrics_token = config.metrics_token.as_ref();
     let proxy = Proxy::new(&shutdown, connections::idle_per_agent(&config));
     let control = Control {
         services: Arc::new(Services {
@@ -277,7 +276,7 @@ pub async fn start(
             tokens: SessionTokens::new(&secret),
             audit: AuditLog::start(store.clone()),
             limits: CallerLimits::new(config.caller_quota),
-            metrics_token: metrics_token.map(|token| StaticToken::new(Some(token))),
+            metrics_token: metrics_token(&config),
             projects,
             store,
             browsers,
@@ -422,6 +421,11 @@ impl Started {
             ))
         }
     }
+}
+
+fn metrics_token(config: &Config) -> Option<StaticToken> {
+    let token = config.metrics_token.as_ref();
+    token.map(|token| StaticToken::new(Some(token)))
 }
 
 fn router(control: &Control, agent: OpenApi, config: &Config, metrics: Metrics) -> Router {

@@ -13,7 +13,7 @@ use tokio::{sync::watch, task::JoinHandle};
 
 use super::{
     ControlError,
-    blobs::settings::BlobConfig,
+    blobs::BlobStore,
     settings::{Config, DatabaseConfig},
     state_dir::StateDir,
     store::{Displaced, Fleet, HintChannel, NewProcess, ProcessLock, Store},
@@ -55,10 +55,11 @@ pub(super) async fn join(
     store: &Store,
     config: &Config,
     state_dir: &StateDir,
+    blobs: &BlobStore,
     secrets: (&SecretSlice<u8>, &Authority),
     shutdown: &Shutdown,
 ) -> Result<(Store, Membership), ControlError> {
-    let process = new_process(config, state_dir, secrets)?;
+    let process = new_process(config, state_dir, blobs, secrets)?;
     let DatabaseConfig::Postgres(database) = &config.database else {
         let membership = Membership {
             leadership: Leadership::always(),
@@ -80,21 +81,20 @@ pub(super) async fn join(
 fn new_process(
     config: &Config,
     state_dir: &StateDir,
+    blobs: &BlobStore,
     (session_secret, authority): (&SecretSlice<u8>, &Authority),
 ) -> Result<NewProcess, ControlError> {
     let host = nix::unistd::gethostname().unwrap_or_default();
     let is_exclusive = config.host_fleet == Fleet::Local;
     let id = state_dir.id()?;
-    let blobs = match &config.blobs {
-        BlobConfig::Directory => format!("directory {id}"),
-        BlobConfig::S3(config) => config.to_string(),
-    };
-    let has_files = is_exclusive || matches!(config.blobs, BlobConfig::Directory);
+    let shared_blobs = blobs.shared_id();
+    let has_files = is_exclusive || shared_blobs.is_none();
+    let blob_store = shared_blobs.unwrap_or_else(|| format!("directory {id}"));
     let mut common = Sha256::new();
     for part in [
         session_secret.expose_secret(),
         authority.certificate().as_bytes(),
-        blobs.as_bytes(),
+        blob_store.as_bytes(),
     ] {
         common.update(Sha256::digest(part));
     }

@@ -1,7 +1,8 @@
 //! The blob store, in a directory and in a bucket of an S3-compatible service.
 
 use std::{
-    fs, io,
+    fs::{self, Permissions},
+    io,
     ops::Range,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -13,9 +14,10 @@ use std::{
 };
 
 use berth::control::blobs::{
-    BlobError, BlobStore, OpenS3Error, PutError, PutLimits, settings::BlobSettings,
+    BlobError, BlobKeys, BlobStore, OpenS3Error, PutError, PutLimits, settings::BlobSettings,
 };
 use bytes::Bytes;
+use chrono::Utc;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
@@ -28,6 +30,11 @@ use crate::support::{
 const LIMITS: PutLimits = PutLimits {
     bytes: 256 << 20,
     time: Duration::from_secs(60),
+};
+
+const KEYS: BlobKeys = BlobKeys {
+    prefix: "a",
+    includes: |_| true,
 };
 
 /// A store, and where its files are.
@@ -45,7 +52,7 @@ impl TestStore {
         let uploads = tempfile::tempdir().unwrap();
         let files = uploads.path().join("blobs");
         TestStore {
-            blobs: BlobStore::open_local(&files, |_| true).unwrap(),
+            blobs: BlobStore::open_directory(&files, KEYS).unwrap(),
             files,
             uploads,
             server: None,
@@ -110,7 +117,7 @@ fn chunks(count: usize) -> impl Stream<Item = io::Result<Bytes>> {
 async fn blob_is_stored_completely_and_read_in_ranges() {
     for store in both().await {
         let blobs = &store.blobs;
-        assert!(!blobs.has_any("a").await.unwrap());
+        assert!(!blobs.has_any(KEYS).await.unwrap());
         let stored = blobs.put("a/one", chunks(19), LIMITS).await;
         assert_eq!(stored.unwrap(), 19 << 20);
         assert_eq!(blobs.size("a/one").await.unwrap(), Some(19 << 20));
@@ -131,7 +138,7 @@ async fn blob_is_stored_completely_and_read_in_ranges() {
         assert_eq!(blobs.put("b", chunks(0), LIMITS).await.unwrap(), 0);
         assert_eq!(blobs.size("b").await.unwrap(), Some(0));
         assert_eq!(blobs.list("a").await.unwrap(), ["a/one"]);
-        assert!(blobs.has_any("a").await.unwrap());
+        assert!(blobs.has_any(KEYS).await.unwrap());
         for (age, expected) in [(-60, &["a/one"][..]), (60, &[])] {
             let before = chrono::Utc::now() - chrono::TimeDelta::seconds(age);
             let found = blobs.list_older_than("a", before).await;
@@ -356,4 +363,31 @@ async fn unusable_bucket_is_an_error_with_the_reason() {
     let (error, text) = fails(&server.settings()).await;
     assert!(matches!(error, OpenS3Error::Failed { .. }), "{text}");
     assert!(text.contains("onnection refused"), "{text}");
+}
+
+#[tokio::test]
+async fn shared_directory_that_is_not_mounted_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let private = Permissions::from_mode(0o700);
+    fs::set_permissions(directory.path(), private).unwrap();
+    let blobs = BlobStore::open_shared(directory.path(), KEYS).unwrap();
+    blobs.put("a/one", chunks(1), LIMITS).await.unwrap();
+    // As if the file system were unmounted.
+    fs::remove_file(directory.path().join(".berth-id")).unwrap();
+    fs::remove_file(directory.path().join("a/one")).unwrap();
+    let errors = [
+        blobs.size("a/one").await.err(),
+        blobs.get("a/one", 0..3).await.err(),
+        blobs.remove("a/one").await.err(),
+        blobs.list("a").await.err(),
+        blobs.list_older_than("a", Utc::now()).await.err(),
+        blobs.has_any(KEYS).await.err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, Some(BlobError::Remote(_))), "{error:?}");
+    }
+    let refused = blobs.put("a/two", chunks(1), LIMITS).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("mounted"), "{refused}");
+    assert_eq!(names(&directory.path().join("a")), Vec::<String>::new());
 }

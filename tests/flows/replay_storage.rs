@@ -29,7 +29,7 @@ use berth::{
         fleet::{AgentAccess, AgentClient, AgentEndpoint, ReplayClient},
         purge::{ClockReading, Purge, Retention, SUSPENSION},
         replays::{
-            MAX_REPLAYS_PER_BROWSER, QuotaExceeded, ReplayQuota, Replays, is_blob_key,
+            BLOBS, MAX_REPLAYS_PER_BROWSER, QuotaExceeded, ReplayQuota, Replays,
             state::State as ReplayState,
         },
         store::{NewBrowserRow, ReplayRow, StateFilter, Store},
@@ -324,7 +324,7 @@ fn service(
     room: u64,
     shutdown: &Shutdown,
 ) -> Replays {
-    let blobs = BlobStore::open_local(&directory.path().join("blobs"), is_blob_key).unwrap();
+    let blobs = BlobStore::open_directory(&directory.path().join("blobs"), BLOBS).unwrap();
     let orphans = directory.path().join("orphans");
     let quota = ReplayQuota {
         total_bytes: room,

@@ -127,7 +127,7 @@ impl S3Server {
 pub fn config(settings: &BlobSettings) -> S3Config {
     match settings.check().unwrap() {
         BlobConfig::S3(config) => *config,
-        BlobConfig::Directory => panic!("no bucket"),
+        BlobConfig::StateDir | BlobConfig::Shared(_) => panic!("no bucket"),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Storage for files that outlive their browsers, behind the interface of an object store: a local
-//! directory ([`local`]), or a bucket of an S3-compatible service ([`s3`]).
+//! Storage for files that outlive their browsers, behind the interface of an object store: a
+//! directory ([`directory`]), or a bucket of an S3-compatible service ([`s3`]).
 
-mod local;
+mod directory;
 mod s3;
 pub mod settings;
 
@@ -27,6 +27,8 @@ use tokio::{
 };
 use tokio_util::io::ReaderStream;
 
+pub use directory::SharedDirectoryError;
+use directory::{Directory, Incomplete};
 use s3::upload::{MAX_UPLOAD_BYTES, PART_BYTES, S3Uploads};
 pub use s3::{OpenS3Error, S3Config};
 
@@ -43,7 +45,8 @@ pub enum BlobError {
     NotFound,
     #[error("blob store: {0}")]
     Local(object_store::Error),
-    /// The service cannot be reached, or refuses a request.
+    /// The service cannot be reached, or refuses a request. Or the file system of a shared
+    /// directory is not mounted.
     #[error("blob store: {0}")]
     Remote(object_store::Error),
 }
@@ -69,6 +72,21 @@ pub struct PutLimits {
     pub time: Duration,
 }
 
+/// The keys of a kind of blobs.
+#[derive(Debug, Clone, Copy)]
+pub struct BlobKeys {
+    /// The first segment, which all of them have in common. A second one follows.
+    pub prefix: &'static str,
+    /// Whether a key is one of them.
+    pub includes: fn(&str) -> bool,
+}
+
+/// A blob that is being stored.
+enum Upload {
+    Directory(Incomplete),
+    Bucket(WriteMultipart),
+}
+
 /// The blob store. Clones share it.
 #[derive(Clone)]
 pub struct BlobStore {
@@ -79,7 +97,7 @@ pub struct BlobStore {
 /// The place of the blobs.
 #[derive(Clone)]
 enum Place {
-    Directory(PathBuf),
+    Directory(Directory),
     Bucket(S3Uploads),
 }
 
@@ -87,7 +105,7 @@ enum Place {
 impl fmt::Display for BlobStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Directory(directory) => directory.display().fmt(f),
+            Place::Directory(directory) => directory.path().display().fmt(f),
             Place::Bucket(uploads) => uploads.store_name().fmt(f),
         }
     }
@@ -100,14 +118,32 @@ impl fmt::Debug for BlobStore {
 }
 
 impl BlobStore {
-    /// Opens a store in a local directory, creating it if it is missing.
+    /// Opens a store in a directory that no other process uses, creating it if it is missing.
     ///
-    /// Removes files that a killed process left incomplete, so no other process may use the
-    /// directory. Other files than those of blobs whose key is `is_own` stay.
-    pub fn open_local(directory: &Path, is_own: fn(&str) -> bool) -> io::Result<BlobStore> {
+    /// Removes files of blobs with such keys that a killed process left incomplete.
+    pub fn open_directory(directory: &Path, keys: BlobKeys) -> io::Result<BlobStore> {
+        Self::in_directory(Directory::open(directory, keys)?)
+    }
+
+    /// Opens a store in an existing directory, which several processes may use.
+    ///
+    /// Removes files of blobs with such keys that a killed process left incomplete a day ago or
+    /// earlier, and does so again in [`BlobStore::abort_interrupted_uploads`].
+    pub fn open_shared(
+        directory: &Path,
+        keys: BlobKeys,
+    ) -> Result<BlobStore, SharedDirectoryError> {
+        let shared = Directory::open_shared(directory, keys)?;
+        Self::in_directory(shared).map_err(|source| SharedDirectoryError::Io {
+            path: directory.display().to_string(),
+            source,
+        })
+    }
+
+    fn in_directory(directory: Directory) -> io::Result<BlobStore> {
         Ok(BlobStore {
-            store: Arc::new(local::open(directory, is_own)?),
-            place: Place::Directory(directory.to_owned()),
+            store: Arc::new(directory.store()?),
+            place: Place::Directory(directory),
         })
     }
 
@@ -125,6 +161,15 @@ impl BlobStore {
         })
     }
 
+    /// Identifies the store among those that processes can share. `None` if it is a directory that
+    /// no other process uses.
+    pub fn shared_id(&self) -> Option<String> {
+        match &self.place {
+            Place::Directory(directory) => Some(format!("directory {}", directory.id()?)),
+            Place::Bucket(uploads) => Some(uploads.store_name().to_owned()),
+        }
+    }
+
     /// Stores `content` under `key`, replacing an existing blob, and returns its size. Readers see
     /// the old blob or the complete new one.
     pub async fn put<E>(
@@ -135,7 +180,7 @@ impl BlobStore {
     ) -> Result<u64, PutError<E>> {
         let deadline = Instant::now() + limits.time;
         let max_bytes = limits.bytes.min(self.max_blob_bytes());
-        let mut upload = self.start_upload(key).await?;
+        let mut upload = self.begin_upload(key).await?;
         let mut content = std::pin::pin!(content);
         let mut size = 0;
         // The deadline covers the content, not the store's own writes.
@@ -149,24 +194,15 @@ impl BlobStore {
                 }
                 Ok(Some(Ok(chunk))) => {
                     size += chunk.len() as u64;
-                    let ready = upload.wait_for_capacity(MAX_PENDING_PARTS).await;
-                    ready
-                        .map(|()| upload.put(chunk))
-                        .map_err(|error| self.error(error).into())
+                    self.write(&mut upload, chunk).await.map_err(Into::into)
                 }
             };
             if let Err(error) = written {
-                if let Err(error) = upload.abort().await {
-                    tracing::warn!(key, %error, "cannot abort upload; its parts are removed later");
-                }
+                abort(upload, key).await;
                 return Err(error);
             }
         }
-        upload.finish().await.map_err(|error| self.error(error))?;
-        if let Place::Directory(directory) = &self.place {
-            let changed = local::make_private(directory, key).await;
-            changed.map_err(to_local_error)?;
-        }
+        self.complete(upload).await?;
         Ok(size)
     }
 
@@ -178,28 +214,51 @@ impl BlobStore {
         }
     }
 
-    async fn start_upload(&self, key: &str) -> Result<WriteMultipart, BlobError> {
-        let key = Key::from(key);
+    async fn begin_upload(&self, key: &str) -> Result<Upload, BlobError> {
         match &self.place {
-            Place::Directory(_) => {
-                let upload = self.store.put_multipart(&key).await;
-                let upload = upload.map_err(|error| self.error(error))?;
-                Ok(WriteMultipart::new(upload))
+            Place::Directory(directory) => {
+                let incomplete = directory.create(key).await.map_err(to_local_error)?;
+                Ok(Upload::Directory(incomplete))
             }
             Place::Bucket(uploads) => {
-                let upload = uploads.start(&key).await;
+                let upload = uploads.start(&Key::from(key)).await;
                 let upload = Box::new(upload.map_err(|error| self.error(error))?);
-                Ok(WriteMultipart::new_with_chunk_size(upload, PART_BYTES))
+                let upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+                Ok(Upload::Bucket(upload))
             }
+        }
+    }
+
+    async fn write(&self, upload: &mut Upload, chunk: Bytes) -> Result<(), BlobError> {
+        match upload {
+            Upload::Directory(incomplete) => {
+                incomplete.write(&chunk).await.map_err(to_local_error)?;
+            }
+            Upload::Bucket(parts) => {
+                let ready = parts.wait_for_capacity(MAX_PENDING_PARTS).await;
+                ready.map_err(|error| self.error(error))?;
+                parts.put(chunk);
+            }
+        }
+        Ok(())
+    }
+
+    async fn complete(&self, upload: Upload) -> Result<(), BlobError> {
+        match upload {
+            Upload::Directory(incomplete) => incomplete.complete().await.map_err(to_local_error),
+            Upload::Bucket(parts) => match parts.finish().await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(self.error(error)),
+            },
         }
     }
 
     /// Removes the parts of uploads that were interrupted. What cannot be removed is logged, and
     /// removed by a later call.
     pub async fn abort_interrupted_uploads(&self) {
-        // Those of a directory are removed when it is opened.
-        if let Place::Bucket(uploads) = &self.place {
-            uploads.abort_interrupted().await;
+        match &self.place {
+            Place::Directory(directory) => directory.remove_interrupted().await,
+            Place::Bucket(uploads) => uploads.abort_interrupted().await,
         }
     }
 
@@ -219,7 +278,8 @@ impl BlobStore {
             ..GetOptions::default()
         };
         let found = self.store.get_opts(&Key::from(key), options).await;
-        Ok(match found.map_err(|error| self.error(error))?.payload {
+        let found = self.found(found).await?.ok_or(BlobError::NotFound)?;
+        Ok(match found.payload {
             // The store's own stream reads small chunks.
             GetResultPayload::File(file, _) => {
                 use tokio::io::AsyncSeekExt;
@@ -234,32 +294,39 @@ impl BlobStore {
 
     /// Returns the size of a blob, or `None` if it does not exist.
     pub async fn size(&self, key: &str) -> Result<Option<u64>, BlobError> {
-        match self.store.head(&Key::from(key)).await {
-            Ok(found) => Ok(Some(found.size)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(self.error(error)),
-        }
+        let found = self.store.head(&Key::from(key)).await;
+        Ok(self.found(found).await?.map(|found| found.size))
     }
 
     /// Removes a blob. Succeeds if it does not exist.
     pub async fn remove(&self, key: &str) -> Result<(), BlobError> {
-        match self.store.delete(&Key::from(key)).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(self.error(error)),
-        }
+        let removed = self.store.delete(&Key::from(key)).await;
+        self.found(removed).await?;
+        Ok(())
     }
 
-    /// Returns whether there is a blob below `prefix`.
-    pub async fn has_any(&self, prefix: &str) -> Result<bool, BlobError> {
-        let first = self.store.list(Some(&Key::from(prefix))).try_next().await;
-        Ok(first.map_err(|error| self.error(error))?.is_some())
+    /// Returns whether there is a blob with such a key.
+    pub async fn has_any(&self, keys: BlobKeys) -> Result<bool, BlobError> {
+        let mut found = self.store.list(Some(&Key::from(keys.prefix)));
+        while let Some(found) = found.try_next().await.map_err(|error| self.error(error))? {
+            if (keys.includes)(found.location.as_ref()) {
+                return Ok(true);
+            }
+        }
+        self.check_mounted().await?;
+        Ok(false)
     }
 
     /// Lists the keys of all blobs below `prefix`.
     pub async fn list(&self, prefix: &str) -> Result<Vec<String>, BlobError> {
         let found = self.store.list(Some(&Key::from(prefix)));
         let keys = found.map_ok(|found| found.location.to_string());
-        keys.try_collect().await.map_err(|error| self.error(error))
+        let keys = keys
+            .try_collect()
+            .await
+            .map_err(|error| self.error(error))?;
+        self.check_mounted().await?;
+        Ok(keys)
     }
 
     /// Lists the keys of the blobs below `prefix` that were stored before `before`.
@@ -275,7 +342,35 @@ impl BlobStore {
                 keys.push(found.location.to_string());
             }
         }
+        self.check_mounted().await?;
         Ok(keys)
+    }
+
+    /// Returns what was found, or `None`.
+    async fn found<T>(
+        &self,
+        result: Result<T, object_store::Error>,
+    ) -> Result<Option<T>, BlobError> {
+        match result {
+            Ok(found) => Ok(Some(found)),
+            Err(object_store::Error::NotFound { .. }) => {
+                self.check_mounted().await?;
+                Ok(None)
+            }
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// Fails if the file system of a shared directory is not mounted, where nothing is found.
+    async fn check_mounted(&self) -> Result<(), BlobError> {
+        let Place::Directory(directory) = &self.place else {
+            return Ok(());
+        };
+        let checked = directory.check_mounted().await;
+        checked.map_err(|error| {
+            metrics::counter!("berth_blob_store_failures_total").increment(1);
+            BlobError::Remote(generic(error))
+        })
     }
 
     fn error(&self, error: object_store::Error) -> BlobError {
@@ -290,9 +385,24 @@ impl BlobStore {
     }
 }
 
+async fn abort(upload: Upload, key: &str) {
+    match upload {
+        Upload::Directory(incomplete) => incomplete.remove().await,
+        Upload::Bucket(parts) => {
+            if let Err(error) = parts.abort().await {
+                tracing::warn!(key, %error, "cannot abort upload; its parts are removed later");
+            }
+        }
+    }
+}
+
 fn to_local_error(error: io::Error) -> BlobError {
-    BlobError::Local(object_store::Error::Generic {
+    BlobError::Local(generic(error))
+}
+
+fn generic(error: io::Error) -> object_store::Error {
+    object_store::Error::Generic {
         store: "local",
         source: error.into(),
-    })
+    }
 }

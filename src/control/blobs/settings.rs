@@ -1,6 +1,6 @@
 //! The settings of the blob store, and their validated form.
 
-use std::path::PathBuf;
+use std::{os::unix::ffi::OsStrExt, path::PathBuf};
 
 use object_store::path::Path as Key;
 use url::{Host, Url};
@@ -26,7 +26,8 @@ const MAX_PREFIX: usize = 512;
 #[derive(Debug, Clone, clap::Args)]
 pub struct BlobSettings {
     /// S3-compatible bucket for replays, s3://BUCKET/PREFIX; its access key is in the variables
-    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY [default: a directory in the state directory]
+    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. Or a directory that several control processes
+    /// share, file:///DIRECTORY [default: a directory in the state directory]
     #[arg(long, env = "BERTH_BLOB_STORE", value_name = "URL")]
     pub blob_store: Option<String>,
 
@@ -62,7 +63,9 @@ pub enum Addressing {
 #[derive(Debug, Clone)]
 pub enum BlobConfig {
     /// A directory in the state directory.
-    Directory,
+    StateDir,
+    /// A directory that several processes may share.
+    Shared(PathBuf),
     S3(Box<S3Config>),
 }
 
@@ -70,7 +73,7 @@ pub enum BlobConfig {
 /// could belong to a password.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BlobSettingsError {
-    #[error("--blob-store must be s3://BUCKET or s3://BUCKET/PREFIX")]
+    #[error("--blob-store must be s3://BUCKET, s3://BUCKET/PREFIX or file:///DIRECTORY")]
     Store,
     #[error(
         "--blob-store: the bucket must be 3 to 63 lower-case letters, digits, `.` or `-`, and begin and end with a letter or digit"
@@ -98,20 +101,26 @@ pub enum BlobSettingsError {
         "the bucket needs an access key: set {ACCESS_KEY_ID} and {SECRET_ACCESS_KEY}, or --blob-credentials-file"
     )]
     NoAccessKey,
-    #[error("--{0} needs --blob-store")]
+    #[error("--{0} needs a bucket as --blob-store")]
     NoStore(&'static str),
 }
 
 impl BlobSettings {
     /// Validates the settings without connecting.
     pub fn check(&self) -> Result<BlobConfig, BlobSettingsError> {
-        let Some(store) = &self.blob_store else {
-            return match self.first_of_bucket() {
-                Some(option) => Err(BlobSettingsError::NoStore(option)),
-                None => Ok(BlobConfig::Directory),
-            };
+        let directory = match &self.blob_store {
+            None => BlobConfig::StateDir,
+            Some(store) if store.starts_with("s3://") => return self.check_bucket(store),
+            Some(store) => BlobConfig::Shared(parse_directory(store)?),
         };
-        let (bucket, prefix) = parse_store(store)?;
+        match self.first_of_bucket() {
+            Some(option) => Err(BlobSettingsError::NoStore(option)),
+            None => Ok(directory),
+        }
+    }
+
+    fn check_bucket(&self, store: &str) -> Result<BlobConfig, BlobSettingsError> {
+        let (bucket, prefix) = parse_bucket(store)?;
         let region = self.blob_region.as_deref().unwrap_or(DEFAULT_REGION);
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if region.is_empty() || region.len() > MAX_REGION || !region.bytes().all(is_part) {
@@ -202,8 +211,21 @@ impl BlobSettings {
     }
 }
 
+/// Parses `file:///DIRECTORY`.
+fn parse_directory(text: &str) -> Result<PathBuf, BlobSettingsError> {
+    // A relative path would be taken for an absolute one.
+    let url = match text.starts_with("file:///") {
+        true => Url::parse(text).ok(),
+        false => None,
+    };
+    let url = url.filter(|url| url.query().is_none() && url.fragment().is_none());
+    let path = url.and_then(|url| url.to_file_path().ok());
+    path.filter(|path| path.parent().is_some() && !path.as_os_str().as_bytes().contains(&0))
+        .ok_or(BlobSettingsError::Store)
+}
+
 /// Parses `s3://BUCKET/PREFIX`.
-fn parse_store(text: &str) -> Result<(String, Key), BlobSettingsError> {
+fn parse_bucket(text: &str) -> Result<(String, Key), BlobSettingsError> {
     let rest = text.strip_prefix("s3://").ok_or(BlobSettingsError::Store)?;
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

@@ -28,7 +28,7 @@ use futures::{Stream, stream::BoxStream};
 use tokio::sync::Semaphore;
 
 use super::{
-    blobs::{BlobError, BlobStore, PutError, PutLimits},
+    blobs::{BlobError, BlobKeys, BlobStore, PutError, PutLimits},
     fleet::AgentError,
     keyed_mutex::KeyedMutex,
     store::{ReplayEnd, ReplayRow, Store, StoreError},
@@ -52,8 +52,11 @@ const BASE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 pub const MAX_REPLAYS_PER_BROWSER: usize = 1000;
 /// The number of expired replays that are read from the database at once.
 const PURGE_BATCH: u64 = 256;
-/// The prefix of the files' keys in the blob store.
-pub(super) const BLOB_PREFIX: &str = "replays";
+/// The keys of the files in the blob store.
+pub const BLOBS: BlobKeys = BlobKeys {
+    prefix: "replays",
+    includes: |key| replay_id(key).is_some_and(|id| blob_key(&id) == key),
+};
 
 /// Why a replay is not available.
 #[derive(Debug, thiserror::Error)]
@@ -297,7 +300,7 @@ impl Replays {
             store.stored_replays().await?.iter().map(blob_key).collect();
         expected.sort_unstable();
         let (count, mut unrecorded) = (expected.len(), 0_u64);
-        for blob in blobs.list(BLOB_PREFIX).await? {
+        for blob in blobs.list(BLOBS.prefix).await? {
             match expected.binary_search(&blob) {
                 Ok(position) => {
                     expected.remove(position);
@@ -319,6 +322,10 @@ impl Replays {
             return Err(ReplayError::WrongBlobStore { blobs, count });
         }
         for missing in expected {
+            // A network file system may list what it had a minute ago.
+            if blobs.size(&missing).await?.is_some() {
+                continue;
+            }
             tracing::error!(blob = missing, "the file of a stored replay is missing");
             if let Some(id) = replay_id(&missing) {
                 self.mark_lost(&id).await?;
@@ -345,7 +352,7 @@ impl Replays {
     async fn delete_unrecorded(&self, before: DateTime<Utc>) -> Result<u64, ReplayError> {
         let blobs = &self.inner.blobs;
         let mut count = 0;
-        for blob in blobs.list_older_than(BLOB_PREFIX, before).await? {
+        for blob in blobs.list_older_than(BLOBS.prefix, before).await? {
             if replay_id(&blob).is_some() && !self.has_row(&blob).await? {
                 blobs.remove(&blob).await?;
                 count += 1;
@@ -460,12 +467,7 @@ impl Replays {
 }
 
 fn blob_key(id: &ReplayId) -> String {
-    format!("{BLOB_PREFIX}/{id}.mp4")
-}
-
-/// Returns whether a blob with this key is the file of a replay.
-pub fn is_blob_key(key: &str) -> bool {
-    replay_id(key).is_some_and(|id| blob_key(&id) == key)
+    format!("{}/{id}.mp4", BLOBS.prefix)
 }
 
 fn replay_id(blob_key: &str) -> Option<ReplayId> {

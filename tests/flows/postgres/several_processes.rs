@@ -1,9 +1,16 @@
-//! Several control processes with one database, one bucket and one fleet of registered hosts.
+//! Several control processes with one database, one blob store and one fleet of registered hosts.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
 
 use futures::{SinkExt, StreamExt};
 use nix::sys::signal::Signal;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite::Message};
 
@@ -18,23 +25,30 @@ use crate::support::{
 };
 
 /// Two processes. The first one leads.
-struct Processes {
-    _s3: S3Server,
+pub(super) struct Processes {
+    pub(super) s3: Option<S3Server>,
     /// The settings of further ones.
-    variables: Vec<(&'static str, String)>,
-    leader: Dev,
-    other: Dev,
+    pub(super) variables: Vec<(&'static str, String)>,
+    pub(super) leader: Dev,
+    pub(super) other: Dev,
 }
 
 impl Processes {
-    async fn start() -> Processes {
+    pub(super) async fn start() -> Processes {
         let s3 = S3Server::start().await;
+        let mut processes = Self::with_blobs(s3.variables()).await;
+        processes.s3 = Some(s3);
+        processes
+    }
+
+    /// Starts them with the settings of their blob store.
+    async fn with_blobs(blobs: Vec<(&'static str, String)>) -> Processes {
         let state = State::with(Some(PostgresDatabase::required()));
-        let leader = Dev::start_with_variables(state, &FLEET, s3.variables()).await;
-        let variables = [s3.variables(), control_variables(&leader)].concat();
+        let leader = Dev::start_with_variables(state, &FLEET, blobs.clone()).await;
+        let variables = [blobs, control_variables(&leader)].concat();
         let other = leader.beside(&FLEET, variables.clone()).await;
         Processes {
-            _s3: s3,
+            s3: None,
             variables,
             leader,
             other,
@@ -47,7 +61,7 @@ impl Processes {
     }
 }
 
-fn path(browser: &Value) -> String {
+pub(super) fn path(browser: &Value) -> String {
     format!("/browsers/{}", browser["session_id"].as_str().unwrap())
 }
 
@@ -62,14 +76,14 @@ fn cdp_url_at(dev: &Dev, browser: &Value) -> String {
 type DevTools = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// Connects with the token of the browser's own URL.
-async fn connect(dev: &Dev, browser: &Value) -> DevTools {
+pub(super) async fn connect(dev: &Dev, browser: &Value) -> DevTools {
     let url = cdp_url_at(dev, browser);
     let (client, _) = in_time("a handshake", connect_async(url)).await.unwrap();
     client
 }
 
 /// Calls a method of DevTools.
-async fn call(client: &mut DevTools) {
+pub(super) async fn call(client: &mut DevTools) {
     let command = json!({"id": 1, "method": "Browser.getVersion"}).to_string();
     client.send(Message::text(command)).await.unwrap();
     let answer = in_time("an answer", client.next()).await.unwrap().unwrap();
@@ -129,7 +143,7 @@ async fn each_process_serves_each_browser() {
 #[tokio::test]
 async fn another_process_continues_when_the_leader_is_killed() {
     let Processes {
-        _s3,
+        s3: _s3,
         variables,
         leader,
         other,
@@ -287,4 +301,56 @@ async fn process_with_other_settings_is_refused() {
         assert!(refused.stderr.contains(expected), "{}", refused.stderr);
     }
     leader.finish().await;
+}
+
+/// Returns the settings of a blob store in a directory.
+fn in_directory(directory: &Path) -> Vec<(&'static str, String)> {
+    let url = format!("file://{}", directory.display());
+    vec![("BERTH_BLOB_STORE", url)]
+}
+
+/// Returns a directory that control accepts as shared.
+fn private_directory() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let private = Permissions::from_mode(0o700);
+    fs::set_permissions(directory.path(), private).unwrap();
+    directory
+}
+
+#[tokio::test]
+async fn processes_share_a_directory_for_replays() {
+    let (blobs, other_blobs) = (private_directory(), private_directory());
+    let processes = Processes::with_blobs(in_directory(blobs.path())).await;
+    let Processes { leader, other, .. } = &processes;
+    let (agent, host) = join(leader, Start::on_screen()).await;
+    let browser = other.post("/browsers", json!({})).await.body;
+    let replays = format!("{}/replays", path(&browser));
+    let started = other.post(&replays, json!({})).await;
+    assert_eq!(started.status, StatusCode::CREATED, "{}", started.body);
+    assert_eq!(other.delete(&path(&browser)).await.status, 204);
+    host_is(leader, &host, "ready").await;
+    let replay = format!("{replays}/{}", started.body["replay_id"].as_str().unwrap());
+    for dev in [leader, other] {
+        let video = until("the file", async || {
+            let video = dev.request(Method::GET, &replay).send().await.unwrap();
+            (video.status() == StatusCode::OK).then_some(video)
+        })
+        .await;
+        assert!(!video.bytes().await.unwrap().is_empty());
+    }
+    let mut elsewhere = berth(&["control", "--fleet", "registered"]);
+    elsewhere.args(["--listen", "127.0.0.1:0", "--state-dir"]);
+    elsewhere.arg(other.state_dir().join("third"));
+    elsewhere.envs(leader.variables());
+    elsewhere.envs(control_variables(leader));
+    elsewhere.envs(in_directory(other_blobs.path()));
+    let refused = print(elsewhere).await;
+    assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("with other settings"),
+        "{}",
+        refused.stderr
+    );
+    agent.stop().await;
+    processes.finish().await;
 }

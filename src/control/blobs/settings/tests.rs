@@ -1,6 +1,7 @@
 use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
+    path::Path,
 };
 
 use super::*;
@@ -40,7 +41,7 @@ fn s3(settings: &BlobSettings) -> S3Config {
 
 #[test]
 fn store_names_a_bucket_and_a_prefix() {
-    assert!(matches!(none().check(), Ok(BlobConfig::Directory)));
+    assert!(matches!(none().check(), Ok(BlobConfig::StateDir)));
     let (_directory, settings) = with_key("s3://replays-1/of/berth/");
     let config = s3(&settings);
     assert_eq!(
@@ -75,6 +76,42 @@ fn store_names_a_bucket_and_a_prefix() {
         );
         assert!(!error.to_string().contains("canary"), "{error}");
     }
+}
+
+#[test]
+fn store_names_a_directory() {
+    let settings = |store: &str| BlobSettings {
+        blob_store: Some(store.to_owned()),
+        ..none()
+    };
+    for (store, path) in [
+        ("file:///mnt/replays", "/mnt/replays"),
+        ("file:///mnt/a%20b", "/mnt/a b"),
+    ] {
+        let found = settings(store).check().unwrap();
+        assert!(
+            matches!(&found, BlobConfig::Shared(found) if found == Path::new(path)),
+            "{found:?}"
+        );
+    }
+    for store in [
+        "",
+        "/mnt/replays",
+        "file:///",
+        "file:replays",
+        "file:/replays",
+        "file://other/replays",
+        "file:///replays?canary",
+        "file:///replays#canary",
+        "file:///replays%00",
+    ] {
+        let error = settings(store).check().unwrap_err();
+        assert_eq!(error, BlobSettingsError::Store, "{store}");
+    }
+    let mut with_region = settings("file:///mnt/replays");
+    with_region.blob_region = Some("eu-west-1".to_owned());
+    let expected = BlobSettingsError::NoStore("blob-region");
+    assert_eq!(with_region.check().unwrap_err(), expected);
 }
 
 #[test]
