@@ -1,6 +1,7 @@
 //! Control on PostgreSQL: what differs from SQLite. All other tests of control run on both.
 
 mod several_processes;
+mod upgrade;
 
 use std::{fs, process::Stdio};
 

@@ -13,6 +13,8 @@ use sqlx::{Connection, postgres::PgConnection};
 
 mod config;
 mod hints;
+#[cfg(test)]
+mod migration_tests;
 mod process_lock;
 #[cfg(test)]
 mod process_tests;
