@@ -20,6 +20,9 @@ use super::requests::wrong_fields;
 pub use super::state::State;
 use super::wait::until;
 
+/// The program under test.
+pub const BERTH: &str = env!("CARGO_BIN_EXE_berth");
+
 pub struct Dev {
     pub base_url: String,
     pub api_key: String,
@@ -74,7 +77,7 @@ impl Dev {
     pub async fn with_open_files(limit: u32) -> Dev {
         let state = State::new();
         let inner = command(&state.path(), &[]);
-        let mut shell = without_settings("sh");
+        let mut shell = without_settings(Path::new("sh"));
         let script = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
         shell.arg("-c").arg(script).arg(inner.get_program());
         shell.args(inner.get_args()).envs(state.variables());
@@ -91,7 +94,8 @@ impl Dev {
         (dev, stderr)
     }
 
-    async fn run(state: State, command: Command) -> Dev {
+    /// Runs the command of a server with the state directory.
+    pub async fn run(state: State, command: Command) -> Dev {
         let log = fs::File::create(state.log()).unwrap();
         Dev::spawn(state, command, log.into()).await
     }
@@ -328,7 +332,13 @@ impl Drop for Dev {
 
 /// Returns the command of `berth dev`, on a free port unless the options name one.
 pub fn command(state_dir: &Path, options: &[&str]) -> Command {
-    let mut command = berth(&["dev", "--state-dir"]);
+    command_of(Path::new(BERTH), state_dir, options)
+}
+
+/// Returns the same command of another build of the program.
+pub fn command_of(program: &Path, state_dir: &Path, options: &[&str]) -> Command {
+    let mut command = without_settings(program);
+    command.args(["dev", "--state-dir"]);
     command.arg(state_dir).args(options);
     if !options.contains(&"--listen") {
         command.args(["--listen", "127.0.0.1:0"]);
@@ -338,13 +348,13 @@ pub fn command(state_dir: &Path, options: &[&str]) -> Command {
 
 /// Returns a command of the program, without Berth's settings in its environment.
 pub fn berth(arguments: &[&str]) -> Command {
-    let mut command = without_settings(env!("CARGO_BIN_EXE_berth"));
+    let mut command = without_settings(Path::new(BERTH));
     command.args(arguments);
     command
 }
 
 /// Returns a command without Berth's settings in its environment.
-fn without_settings(program: &str) -> Command {
+fn without_settings(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null());
     let is_setting = |name: &str| name.starts_with("BERTH_") || name.starts_with("AWS_");

@@ -22,7 +22,7 @@ use nix::{
 };
 use tempfile::TempDir;
 
-use super::wait::until;
+use super::{dev::BERTH, wait::until};
 
 const LAUNCH: &str = r#"#!/bin/sh
 cd "@ENGINE@" || exit 1
@@ -76,6 +76,11 @@ pub struct TestEngine {
 impl TestEngine {
     /// Returns an engine whose machines join.
     pub fn new() -> TestEngine {
+        TestEngine::with_agents(Path::new(BERTH))
+    }
+
+    /// Returns such an engine with the agent of another build.
+    pub fn with_agents(program: &Path) -> TestEngine {
         let directory = TempDir::with_prefix("berth-engine-").unwrap();
         let engine = TestEngine { directory };
         fs::create_dir(engine.path("machines")).unwrap();
@@ -83,7 +88,7 @@ impl TestEngine {
         let place = engine.directory.path().to_str().unwrap();
         for (name, script) in [("launch", LAUNCH), ("destroy", DESTROY)] {
             let script = script.replace("@ENGINE@", place);
-            let script = script.replace("@BERTH@", env!("CARGO_BIN_EXE_berth"));
+            let script = script.replace("@BERTH@", program.to_str().unwrap());
             fs::write(engine.path(name), script).unwrap();
             fs::set_permissions(engine.path(name), fs::Permissions::from_mode(0o755)).unwrap();
         }

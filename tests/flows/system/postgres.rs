@@ -1,12 +1,20 @@
 //! Several control processes on PostgreSQL, any of which is killed. Sessions survive that, and the
 //! end of any process of their host.
 
+use std::path::PathBuf;
+
 use super::{Rules, installation::RegisteredInstallation, max_sessions, run};
+
+/// An older build of the program, with which the test is a rolling upgrade.
+const OLDER_VARIABLE: &str = "BERTH_TEST_SYSTEM_OLDER";
 
 #[tokio::test]
 async fn clients_of_several_control_processes_lose_nothing_after_random_kills() {
     let max_sessions = max_sessions();
-    let installation = RegisteredInstallation::start(max_sessions + 1, max_sessions).await;
+    let older = std::env::var_os(OLDER_VARIABLE)
+        .map(|path| PathBuf::from(path).canonicalize().expect(OLDER_VARIABLE));
+    let hosts = max_sessions + 1;
+    let installation = RegisteredInstallation::start(hosts, max_sessions, older.as_deref()).await;
     let rules = Rules {
         max_sessions,
         sessions_end_with_control: false,

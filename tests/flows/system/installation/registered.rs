@@ -6,6 +6,7 @@ use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use serde_json::Value;
@@ -21,7 +22,7 @@ use crate::{
         history::{ProcessKind, Recorder},
     },
     support::{
-        dev::{Dev, State, command},
+        dev::{BERTH, Dev, State, command_of},
         engine::TestEngine,
         fleet_agent::control_variables,
         postgres::PostgresDatabase,
@@ -51,9 +52,15 @@ pub struct RegisteredInstallation {
 }
 
 impl RegisteredInstallation {
-    /// Starts control with up to `hosts` hosts, for `max_sessions` sessions.
-    pub async fn start(hosts: usize, max_sessions: usize) -> RegisteredInstallation {
-        let (s3, engine) = (S3Server::start().await, TestEngine::new());
+    /// Starts control with up to `hosts` hosts, for `max_sessions` sessions. With an `older` build,
+    /// the agents stay of that build, and each control process until it is killed.
+    pub async fn start(
+        hosts: usize,
+        max_sessions: usize,
+        older: Option<&Path>,
+    ) -> RegisteredInstallation {
+        let program = older.unwrap_or(Path::new(BERTH));
+        let (s3, engine) = (S3Server::start().await, TestEngine::with_agents(program));
         engine.set_mode("restart");
         let servers = watch::channel(Vec::new()).0;
         let url = balance(servers.subscribe()).await;
@@ -78,36 +85,39 @@ impl RegisteredInstallation {
             log: String::new(),
         };
         let database = State::with(Some(PostgresDatabase::required()));
-        installation.add(database).await;
+        installation.add(program, database).await;
         limit_sessions(installation.first(), max_sessions).await;
         let secrets = control_variables(installation.first());
         installation.variables.extend(secrets);
         while installation.controls.len() < CONTROLS {
             let beside = installation.first().state_beside();
-            installation.add(beside).await;
+            installation.add(program, beside).await;
         }
         installation.publish();
         installation
     }
 
     /// Starts the next control process.
-    async fn add(&mut self, state: State) {
-        let control = self.run(self.controls.len(), state).await;
+    async fn add(&mut self, program: &Path, state: State) {
+        let control = self.run(self.controls.len(), program, state).await;
         self.controls.push(Some(control));
     }
 
     /// Starts the control process with this number, at its own address.
-    async fn run(&self, number: usize, state: State) -> Dev {
-        let options = self.options_of(number);
-        let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        let mut control = Dev::start_with_variables(state, &options, self.variables.clone()).await;
+    async fn run(&self, number: usize, program: &Path, state: State) -> Dev {
+        let command = self.command(number, program, &state);
+        let mut control = Dev::run(state, command).await;
         control.base_url = format!("http://{}", self.addresses[number]);
         control
     }
 
-    fn options_of(&self, number: usize) -> Vec<String> {
+    fn command(&self, number: usize, program: &Path, state: &State) -> Command {
         let address = self.addresses[number].to_string();
-        [self.options.clone(), vec!["--listen".to_owned(), address]].concat()
+        let options = self.options.iter().map(String::as_str);
+        let options: Vec<&str> = options.chain(["--listen", &address]).collect();
+        let mut command = command_of(program, &state.path(), &options);
+        command.envs(state.variables()).envs(self.variables.clone());
+        command
     }
 
     /// Makes the processes that run known to clients and agents.
@@ -164,13 +174,10 @@ impl Installation for RegisteredInstallation {
         self.publish();
         let state = kill_control_process(control, recorder).await;
         self.log += &fs::read_to_string(state.log()).unwrap();
-        let options = self.options_of(number);
-        let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        let mut command = command(&state.path(), &options);
-        command.envs(state.variables());
-        command.envs(self.variables.clone());
+        let program = Path::new(BERTH);
+        let command = self.command(number, program, &state);
         interrupt_start(command, random).await;
-        self.controls[number] = Some(self.run(number, state).await);
+        self.controls[number] = Some(self.run(number, program, state).await);
         self.publish();
     }
 
