@@ -159,7 +159,7 @@ impl Hosts {
     ) -> Result<Lease, HostLeaseError> {
         let deadline = Instant::now() + RECYCLE_WAIT_TIMEOUT;
         loop {
-            if let Some(lease) = self.claim(session, &launch).await? {
+            if let Some(lease) = self.claim(session, &launch, deadline).await? {
                 return Ok(lease);
             }
             let local = &self.inner.local.fleet;
@@ -212,17 +212,20 @@ impl Hosts {
         }
     }
 
-    /// Leases a ready host to the session. Returns `None` if there is none that responds.
+    /// Leases a ready host to the session. Returns `None` if there is none that responds, or if no
+    /// registered host that was tried until the deadline does.
     async fn claim(
         &self,
         session: &BrowserId,
         launch: &LaunchOptions,
+        deadline: Instant,
     ) -> Result<Option<Lease>, StoreError> {
         let Inner { store, fleet, .. } = &*self.inner;
         let (mode, viewport) = (launch.mode, launch.viewport);
-        while let Some(row) = store
-            .claim_host(*fleet, mode, viewport, session, Utc::now())
-            .await?
+        while (*fleet == Fleet::Local || Instant::now() < deadline)
+            && let Some(row) = store
+                .claim_host(*fleet, mode, viewport, session, Utc::now())
+                .await?
         {
             let lease = match fleet {
                 Fleet::Local => self.begin_local(&row, session).await?,

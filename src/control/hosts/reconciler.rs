@@ -45,7 +45,8 @@ use crate::{
 const PASS_INTERVAL: Duration = Duration::from_secs(2);
 /// The delay of a pass after a change, in which others join it.
 const HINT_DELAY: Duration = Duration::from_millis(20);
-/// The most hosts at which sessions are ended at once.
+/// The most hosts at which sessions are ended at once. A pass continues after the last host that
+/// had its turn, so that hosts that do not respond hold up no others for long.
 const MAX_SETTLING: usize = 64;
 /// The time for which a host is recycled. Then it is retired.
 const RECYCLE_TIMEOUT: TimeDelta = TimeDelta::minutes(5);
@@ -80,8 +81,9 @@ impl Hosts {
             shutdown,
             ..
         } = &*self.inner;
+        let mut last = None;
         loop {
-            if let Err(error) = self.pass(leadership.leads()).await {
+            if let Err(error) = self.pass(leadership.leads(), &mut last).await {
                 tracing::error!(%error, "cannot reconcile registered hosts");
             }
             tokio::select! {
@@ -92,7 +94,9 @@ impl Hosts {
         }
     }
 
-    async fn pass(&self, leads: bool) -> Result<(), StoreError> {
+    /// Makes all hosts what their rows say. `last` is the one that last had its turn to have its
+    /// session ended.
+    async fn pass(&self, leads: bool, last: &mut Option<HostId>) -> Result<(), StoreError> {
         let Inner { store, handles, .. } = &*self.inner;
         // Before the rows, which are at least as new then.
         let sessions = handles.sessions();
@@ -109,33 +113,42 @@ impl Hosts {
             self.release_abandoned(before).await?;
         }
         let mut live = None;
-        for row in rows.iter().filter(|row| is_ending(row)) {
-            if row.process == store.process() {
-                self.begin_settling(row);
+        let mut ending: Vec<&HostRow> = rows.iter().filter(|row| is_ending(row)).collect();
+        // They are sorted by id.
+        let next = ending.partition_point(|row| last.as_ref().is_some_and(|last| row.id <= *last));
+        ending.rotate_left(next);
+        for row in ending {
+            let has_started = if row.process == store.process() {
+                self.begin_settling(row)
             } else if leads {
                 // Empty if the locks of this process are lost, as perhaps those of the others.
                 let live = match &mut live {
                     Some(live) => live,
                     None => live.insert(store.live_processes().await?),
                 };
-                self.adopt(row, live).await?;
+                self.adopt(row, live).await?
+            } else {
+                false
+            };
+            if has_started {
+                *last = Some(row.id.clone());
             }
         }
         Ok(())
     }
 
-    /// Ends the session of a host whose process has died.
+    /// Ends the session of a host whose process has died. Returns whether that has started.
     async fn adopt(
         &self,
         row: &HostRow,
         live: &HashSet<ControlProcessId>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let is_dead = row.process.is_none_or(|process| !live.contains(&process));
-        if is_dead && self.inner.store.adopt_host(row).await? {
-            tracing::info!(host = %row.id, "continues what a process that died did at a host");
-            self.begin_settling(row);
+        if !is_dead || !self.inner.store.adopt_host(row).await? {
+            return Ok(false);
         }
-        Ok(())
+        tracing::info!(host = %row.id, "continues what a process that died did at a host");
+        Ok(self.begin_settling(row))
     }
 
     /// Ends the sessions of this process that their hosts have lost, and forgets the hosts that it
@@ -200,19 +213,21 @@ impl Hosts {
         }
     }
 
-    /// Ends the session of a recycling or retiring host in the background.
-    fn begin_settling(&self, row: &HostRow) {
+    /// Ends the session of a recycling or retiring host in the background. Returns false if that is
+    /// in progress, or has to wait for others.
+    fn begin_settling(&self, row: &HostRow) -> bool {
         let handles = &self.inner.handles;
         if handles.settling() >= MAX_SETTLING {
-            return;
+            return false;
         }
         let Some(guard) = handles.settle(&row.id) else {
-            return;
+            return false;
         };
         let this = self.clone();
         self.inner.shutdown.spawn(async move {
             this.settle(guard).await;
         });
+        true
     }
 
     /// Ends what a recycling or retiring host has of its last session. Returns when that has ended
