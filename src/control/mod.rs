@@ -430,6 +430,7 @@ fn metrics_token(config: &Config) -> Option<StaticToken> {
 
 fn router(control: &Control, agent: OpenApi, config: &Config, metrics: Metrics) -> Router {
     let app = App {
+        is_behind_control: false,
         info: routes::API_INFO,
         open: routes::open().with_state(control.clone()),
         guarded: routes::guarded(agent).with_state(control.clone()),

@@ -26,6 +26,8 @@ pub struct App {
     pub info: ApiInfo,
     pub open: OpenApiRouter,
     pub guarded: OpenApiRouter,
+    /// Set if control forwards requests to the server, which it logs itself.
+    pub is_behind_control: bool,
 }
 
 impl App {
@@ -42,6 +44,7 @@ impl App {
     /// Builds the router. `guard` protects every guarded route and `/metrics`.
     pub fn router(self, metrics: Metrics, guard: impl FnOnce(Router) -> Router) -> Router {
         let document = self.document();
+        let is_behind_control = self.is_behind_control;
         let (open, _) = self.open.split_for_parts();
         let (guarded, _) = self.guarded.split_for_parts();
         let guarded =
@@ -58,7 +61,9 @@ impl App {
             .route("/", get(|| async { Redirect::temporary("/docs/") }))
             .fallback(|| async { ApiError::not_found("no such route") })
             .layer(from_fn(reject_ambiguous_host))
-            .layer(from_fn(record_request))
+            .layer(from_fn(move |request, next| {
+                record_request(request, next, is_behind_control)
+            }))
     }
 }
 
@@ -119,6 +124,7 @@ mod tests {
 
     fn app() -> Router {
         let app = App {
+            is_behind_control: false,
             info: ApiInfo {
                 title: "test",
                 description: "",

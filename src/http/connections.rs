@@ -18,7 +18,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -308,19 +311,26 @@ impl ConnectionPermit {
     }
 }
 
-/// Marks the response to a request that has authenticated.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Authenticated;
+/// Whether a request has authenticated. Clones share that.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Authentication(Arc<AtomicBool>);
+
+impl Authentication {
+    pub(super) fn has_succeeded(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Middleware behind the guard: moves the connection of a request to the authenticated class, and
-/// marks the response with [`Authenticated`].
+/// records that the request has authenticated.
 pub(super) async fn keep_authenticated(request: Request, next: Next) -> ApiResult<Response> {
     if let Some(permit) = request.extensions().get::<ConnectionPermit>() {
         permit.authenticate(request.extensions().get::<LinkId>())?;
     }
-    let mut response = next.run(request).await;
-    response.extensions_mut().insert(Authenticated);
-    Ok(response)
+    if let Some(authentication) = request.extensions().get::<Authentication>() {
+        authentication.0.store(true, Ordering::Relaxed);
+    }
+    Ok(next.run(request).await)
 }
 
 impl Drop for Slot {

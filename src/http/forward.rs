@@ -1,4 +1,5 @@
-//! Hop-by-hop headers, which a proxy must not forward (RFC 9110, section 7.6.1).
+//! Hop-by-hop headers, which a proxy must not forward (RFC 9110, section 7.6.1), and `Via`, which
+//! names it (section 7.6.3).
 
 use http::{
     HeaderValue,
@@ -21,6 +22,20 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
+
+/// The part of `Via` that stands for control.
+const VIA_CONTROL: &str = "1.1 berth";
+
+/// Adds control to the proxies that forwarded the request.
+pub fn add_via_control(headers: &mut HeaderMap) {
+    headers.append(header::VIA, HeaderValue::from_static(VIA_CONTROL));
+}
+
+/// Returns whether control was the last proxy that forwarded the request.
+pub fn is_via_control(headers: &HeaderMap) -> bool {
+    let last = headers.get_all(header::VIA).iter().next_back();
+    last.is_some_and(|value| value == VIA_CONTROL)
+}
 
 /// Removes hop-by-hop headers, including those that `Connection` lists.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {

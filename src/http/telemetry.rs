@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tracing::Instrument;
 
 use super::{
-    ApiError, REQUEST_ID, RequestId, connections::Authenticated, error::normalize_error,
+    ApiError, REQUEST_ID, RequestId, connections::Authentication, error::normalize_error, forward,
     trace_context::TraceContext,
 };
 use crate::{rate_limit::RateLimit, request_scope::RequestScope};
@@ -39,7 +39,11 @@ struct LineLimit {
 /// Records each request; the outermost middleware.
 ///
 /// Logs and metrics carry the route's pattern, never the path's values or the query.
-pub(super) async fn record_request(mut request: Request, next: Next) -> Response {
+pub(super) async fn record_request(
+    mut request: Request,
+    next: Next,
+    is_behind_control: bool,
+) -> Response {
     let started_at = Instant::now();
     let id = RequestId::of(&request);
     let method = method_label(request.method());
@@ -49,7 +53,10 @@ pub(super) async fn record_request(mut request: Request, next: Next) -> Response
         .map_or_else(|| "unmatched".to_owned(), |path| path.as_str().to_owned());
     request.headers_mut().insert(REQUEST_ID, id.header());
     let trace = TraceContext::enter(request.headers_mut());
+    let is_via_control = is_behind_control && forward::is_via_control(request.headers());
     request.extensions_mut().insert(id.clone());
+    let authentication = Authentication::default();
+    request.extensions_mut().insert(authentication.clone());
 
     let scope = RequestScope {
         request_id: id.as_str().to_owned(),
@@ -62,27 +69,25 @@ pub(super) async fn record_request(mut request: Request, next: Next) -> Response
         method,
         route
     );
+    let mut cancellation = Cancellation {
+        span: span.clone(),
+        started_at,
+        authentication: authentication.clone(),
+        is_via_control,
+        is_armed: true,
+    };
     let handle = async {
-        let (response, is_authenticated) =
-            match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-                Ok(response) => {
-                    let is_authenticated = response.extensions().get::<Authenticated>().is_some();
-                    (normalize_error(response), is_authenticated)
-                }
-                Err(panic) => {
-                    let error = ApiError::internal(panic_message(&*panic));
-                    (error.into_response(), false)
-                }
-            };
+        let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+            Ok(response) => normalize_error(response),
+            Err(panic) => ApiError::internal(panic_message(&*panic)).into_response(),
+        };
+        cancellation.is_armed = false;
         let (status, elapsed) = (response.status().as_u16(), started_at.elapsed());
-        log_completion(status, elapsed, is_authenticated);
-        metrics::histogram!(
-            "berth_http_request_seconds",
-            "method" => method,
-            "route" => route.clone(),
-            "status" => status.to_string()
-        )
-        .record(elapsed);
+        match authentication.has_succeeded() {
+            true => log_completion(status, elapsed, is_via_control),
+            false => log_unauthenticated(status, elapsed),
+        }
+        record_duration(method, route.clone(), status, elapsed);
         response
     };
     let mut response = scope.run(handle).instrument(span).await;
@@ -94,26 +99,70 @@ pub(super) async fn record_request(mut request: Request, next: Next) -> Response
     response
 }
 
-/// Logs a completed request. Lines of requests that have not authenticated are limited, because
-/// anyone can send any number of such requests.
-fn log_completion(status: u16, elapsed: Duration, is_authenticated: bool) {
-    if !is_authenticated {
-        match UNAUTHENTICATED_LINES.lock().next_line(Instant::now()) {
-            Some(0) => {}
-            Some(suppressed) => {
-                tracing::info!(
-                    suppressed,
-                    "lines of requests without a credential suppressed"
-                );
-            }
-            None => return,
+fn record_duration(method: &'static str, route: String, status: u16, elapsed: Duration) {
+    metrics::histogram!(
+        "berth_http_request_seconds",
+        "method" => method,
+        "route" => route,
+        "status" => status.to_string()
+    )
+    .record(elapsed);
+}
+
+/// Logs a completed request. One that control has forwarded has a line in the log of control.
+fn log_completion(status: u16, elapsed: Duration, is_via_control: bool) {
+    let duration_us = elapsed.as_micros() as u64;
+    match is_via_control && status < 500 {
+        true => tracing::debug!(status, duration_us, "request completed"),
+        false => tracing::info!(status, duration_us, "request completed"),
+    }
+}
+
+/// Logs a completed request that has not authenticated. These lines are limited, because anyone can
+/// send any number of such requests.
+fn log_unauthenticated(status: u16, elapsed: Duration) {
+    if permit_line() {
+        log_completion(status, elapsed, false);
+    }
+}
+
+/// Returns whether a line that anyone can cause is to be logged, after one that says how many were
+/// not.
+fn permit_line() -> bool {
+    let suppressed = UNAUTHENTICATED_LINES.lock().next_line(Instant::now());
+    if let Some(suppressed @ 1..) = suppressed {
+        tracing::info!(
+            suppressed,
+            "lines of requests without a credential suppressed"
+        );
+    }
+    suppressed.is_some()
+}
+
+/// Logs a request that is dropped before it has completed: its client has disconnected, or the
+/// server has closed the connection.
+struct Cancellation {
+    span: tracing::Span,
+    started_at: Instant,
+    authentication: Authentication,
+    is_via_control: bool,
+    is_armed: bool,
+}
+
+impl Drop for Cancellation {
+    fn drop(&mut self) {
+        if !self.is_armed {
+            return;
+        }
+        let _entered = self.span.enter();
+        let is_authenticated = self.authentication.has_succeeded();
+        let duration_us = self.started_at.elapsed().as_micros() as u64;
+        if is_authenticated && self.is_via_control {
+            tracing::debug!(duration_us, "request dropped before its response");
+        } else if is_authenticated || permit_line() {
+            tracing::info!(duration_us, "request dropped before its response");
         }
     }
-    tracing::info!(
-        status,
-        duration_us = elapsed.as_micros() as u64,
-        "request completed"
-    );
 }
 
 impl LineLimit {

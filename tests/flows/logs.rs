@@ -1,7 +1,7 @@
 //! Logs of a browser's host, through the control plane, and of the control plane itself.
 
 use std::{
-    fs::OpenOptions,
+    fs::{self, OpenOptions},
     io::{self, PipeWriter, Write},
     net::SocketAddr,
     process::Stdio,
@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use crate::support::{
+    agent::Start,
     dev::{Answer, Dev, berth},
     events::Events,
     wait::{in_time, until},
@@ -167,4 +168,84 @@ async fn log_is_followed_through_control() {
     dev.delete(&format!("/browsers/{id}")).await;
     while events.next().await.is_some() {}
     dev.finish().await;
+}
+
+#[tokio::test]
+async fn forwarded_request_has_one_line() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    let id = browser["session_id"].as_str().unwrap();
+    let execute = format!("/browsers/{id}/automation/execute");
+    // A client that says that control has forwarded its request is not believed.
+    let requests = [("one-1", "1.0 other"), ("one-2", "1.1 berth")];
+    for (request, via) in requests {
+        let response = dev
+            .request(Method::GET, &execute)
+            .header("x-request-id", request)
+            .header("via", via);
+        assert_eq!(response.send().await.unwrap().status(), 405);
+    }
+    let state = dev.finish().await;
+    let log = fs::read_to_string(state.log()).unwrap();
+    for (request, _) in requests {
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(request)).collect();
+        assert_eq!(lines.len(), 1, "{lines:#?}");
+        assert!(lines[0].contains("request completed"), "{lines:#?}");
+        assert!(!lines[0].contains("berth_agent"), "{lines:#?}");
+    }
+    // Requests of control itself have one at the agent.
+    let is_own = |line: &&str| line.contains("berth_agent") && line.contains("request completed");
+    assert!(log.lines().any(|line| is_own(&line)), "{log}");
+}
+
+#[tokio::test]
+async fn request_of_a_client_that_disconnects_has_a_line() {
+    let dev = Dev::start().await;
+    let browser = dev.browser(json!({})).await;
+    let id = browser["session_id"].as_str().unwrap();
+    let directory = TempDir::new().unwrap();
+    let started = directory.path().join("started");
+    let line = format!("touch {}; exec sleep 1000", started.display());
+    let request = dev
+        .request(Method::POST, &format!("/browsers/{id}/process/exec"))
+        .header("x-request-id", "gone-1")
+        .json(&json!({"command": "sh", "args": ["-c", line]}));
+    let client = tokio::spawn(request.send());
+    until("the program", async || started.exists().then_some(())).await;
+    client.abort();
+    until("the line", async || {
+        let log = dev.log();
+        let is_line = |line: &str| {
+            line.contains("gone-1") && line.contains("request dropped before its response")
+        };
+        log.lines().any(is_line).then_some(())
+    })
+    .await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn agent_logs_requests_unless_control_does() {
+    for (start, is_logged) in [
+        (Start::without_browser().logging("info"), true),
+        (
+            Start::without_browser()
+                .logging("info")
+                .with(["--behind-control"]),
+            false,
+        ),
+    ] {
+        let agent = start.listening().await;
+        for (id, via) in [("one-1", "1.1 berth"), ("one-2", "1.1 other")] {
+            let request = agent.get("/process/none/status");
+            let request = request.header("x-request-id", id).header("via", via);
+            assert_eq!(request.send().await.unwrap().status(), 404);
+        }
+        let log = until("the last line", async || {
+            Some(agent.log()).filter(|log| log.contains("one-2"))
+        })
+        .await;
+        assert_eq!(log.contains("one-1"), is_logged, "{log}");
+        agent.stop().await;
+    }
 }

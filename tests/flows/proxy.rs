@@ -227,6 +227,7 @@ async fn agent_receives_its_token_and_no_credentials_of_the_client() {
     assert_eq!(header(&head, "x-forwarded-proto"), ["https"]);
     assert_eq!(header(&head, "x-forwarded-host"), ["public.example"]);
     assert_eq!(header(&head, "x-kept"), ["yes", "twice"]);
+    assert_eq!(header(&head, "via"), ["1.1 berth"]);
 
     agent
         .send("HTTP/1.1 418 Teapot\r\nConnection: X-Inner\r\nX-Inner: 1\r\nX-Outer: a\r\nX-Outer: b\r\nContent-Length: 3\r\n\r\ntea")

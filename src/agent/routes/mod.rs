@@ -168,6 +168,7 @@ fn process_routes() -> OpenApiRouter<Agent> {
 /// Returns the routes with their state.
 pub(crate) fn app(agent: &Agent) -> App {
     App {
+        is_behind_control: agent.config.is_behind_control,
         info: API_INFO,
         open: open().with_state(agent.clone()),
         guarded: guarded(|routes| {

@@ -18,6 +18,8 @@ pub struct Config {
     pub listen: SocketAddr,
     pub json: bool,
     pub token: Option<SecretString>,
+    /// Whether control logs the requests that it forwards.
+    pub is_behind_control: bool,
     /// The control server at which the agent registers itself, if it does.
     pub control: Option<ControlConfig>,
     pub state_dir: StateDir,

@@ -69,6 +69,11 @@ pub struct Settings {
     #[arg(long, env = "BERTH_AGENT_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
+    /// Leave the log lines of forwarded requests to control, which passes this option to agents
+    /// that it starts; follows from --control-url
+    #[arg(long, env = "BERTH_AGENT_BEHIND_CONTROL")]
+    pub behind_control: bool,
+
     #[command(flatten)]
     pub control: ControlSettings,
 
@@ -371,6 +376,7 @@ impl Settings {
             // The fields with `?` come last, so that an early return hides no error.
             json: self.json,
             token,
+            is_behind_control: self.behind_control || control.is_some(),
             control,
             spare: self.spare,
             headless: self.headless,

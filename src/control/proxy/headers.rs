@@ -52,6 +52,7 @@ pub(super) fn for_agent(parts: &Parts, target: &ProxyTarget) -> HeaderMap {
     headers
         .entry(FORWARDED_PROTO)
         .or_insert(HeaderValue::from_static("http"));
+    forward::add_via_control(&mut headers);
     if let Some(generation) = target.agent.generation {
         headers.insert(GENERATION, generation.into());
     }

@@ -67,7 +67,7 @@ impl AgentCommand {
         let mut command = Command::new(&self.program);
         command
             .arg("agent")
-            .args(["--listen=127.0.0.1:0", "--json"])
+            .args(["--listen=127.0.0.1:0", "--json", "--behind-control"])
             .arg("--token-file")
             .arg(&self.token_file)
             .arg("--state-dir")
