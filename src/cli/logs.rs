@@ -36,6 +36,12 @@ const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
 
 /// The most lines that wait to be written to standard error.
 const MAX_QUEUED_LINES: usize = 4096;
+/// The pause after lines were written. Those of the meantime are written at once, and no thread is
+/// woken for each.
+const BATCH_INTERVAL: Duration = Duration::from_millis(1);
+/// The most bytes that are written at once, unless a line has more. A pipe does not mix them with
+/// those of another program.
+const BATCH_BYTES: usize = 4096;
 /// The longest wait at the exit for standard error to be read.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two reports of dropped lines.
@@ -199,10 +205,41 @@ impl StderrLog {
             .lossy(true)
             .buffered_lines_limit(MAX_QUEUED_LINES)
             .thread_name("log")
-            .finish(io::stderr());
+            .finish(Batches(Vec::with_capacity(BATCH_BYTES)));
         let dropped = writer.error_counter();
         let worker = Some(worker);
         (writer, StderrLog { worker, dropped })
+    }
+}
+
+/// Writes queued lines at once. Those that cannot be written are lost: nobody reads them. The
+/// thread flushes when there are no more.
+struct Batches(Vec<u8>);
+
+impl Batches {
+    fn write_out(&mut self) {
+        let _ = io::stderr().write_all(&self.0);
+        self.0.clear();
+    }
+}
+
+impl Write for Batches {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.0.len() + line.len() > BATCH_BYTES {
+            self.write_out();
+        }
+        self.0.extend_from_slice(line);
+        Ok(line.len())
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "on the thread of the log, which runs no tasks"
+    )]
+    fn flush(&mut self) -> io::Result<()> {
+        self.write_out();
+        thread::sleep(BATCH_INTERVAL);
+        Ok(())
     }
 }
 

@@ -1,7 +1,8 @@
 //! W3C Trace Context: the trace that a request belongs to, across servers.
 
-use std::fmt::Write;
+use std::cell::RefCell;
 
+use fastrand::Rng;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -23,7 +24,7 @@ impl TraceContext {
     /// Starts a span in the caller's trace, or in a new trace if the caller names no valid one, and
     /// rewrites the headers accordingly.
     pub(super) fn enter(headers: &mut HeaderMap) -> Self {
-        let span_id = random_hex::<8>();
+        let span_id = format!("{:016x}", random(|random| random.u64(1..)));
         let context = match parse(headers) {
             Some((trace_id, sampled)) => Self {
                 trace_id,
@@ -34,7 +35,7 @@ impl TraceContext {
                 // `tracestate` is meaningless without a valid `traceparent`.
                 headers.remove(TRACESTATE);
                 Self {
-                    trace_id: random_hex::<16>(),
+                    trace_id: format!("{:032x}", random(|random| random.u128(1..))),
                     span_id,
                     sampled: false,
                 }
@@ -84,17 +85,18 @@ fn hex(text: &str, len: usize) -> Option<&str> {
     (text.len() == len && text.bytes().all(is_digit)).then_some(text)
 }
 
-#[expect(
-    clippy::expect_used,
-    reason = "getrandom fails only on systems without a random source"
-)]
-fn random_hex<const N: usize>() -> String {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the system has a random source");
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+thread_local! {
+    static RANDOM: RefCell<Rng> = RefCell::new(Rng::with_seed(seed()));
+}
+
+/// Calls a generator that makes no system call. An id need not be a secret.
+fn random<T>(generate: impl FnOnce(&mut Rng) -> T) -> T {
+    RANDOM.with_borrow_mut(generate)
+}
+
+/// Returns a seed that differs on machines that were started alike.
+fn seed() -> u64 {
+    getrandom::u64().unwrap_or_else(|_| fastrand::u64(..))
 }
 
 #[cfg(test)]
