@@ -212,8 +212,8 @@ impl StderrLog {
     }
 }
 
-/// Writes queued lines at once. Those that cannot be written are lost: nobody reads them. The
-/// thread flushes when there are no more.
+/// Writes queued lines at once. The thread flushes when there are no more. Lines that cannot be
+/// written are dropped: an error would keep the thread from ending.
 struct Batches(Vec<u8>);
 
 impl Batches {

@@ -430,10 +430,10 @@ fn metrics_token(config: &Config) -> Option<StaticToken> {
 
 fn router(control: &Control, agent: OpenApi, config: &Config, metrics: Metrics) -> Router {
     let app = App {
-        is_behind_control: false,
         info: routes::API_INFO,
         open: routes::open().with_state(control.clone()),
         guarded: routes::guarded(agent).with_state(control.clone()),
+        is_behind_control: false,
     };
     let proxies = config.trusted_proxies.clone();
     let guard = Guard {

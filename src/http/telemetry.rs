@@ -72,7 +72,7 @@ pub(super) async fn record_request(
     let mut cancellation = Cancellation {
         span: span.clone(),
         started_at,
-        authentication: authentication.clone(),
+        authentication,
         is_via_control,
         is_armed: true,
     };
@@ -83,11 +83,11 @@ pub(super) async fn record_request(
         };
         cancellation.is_armed = false;
         let (status, elapsed) = (response.status().as_u16(), started_at.elapsed());
-        match authentication.has_succeeded() {
+        match cancellation.authentication.has_succeeded() {
             true => log_completion(status, elapsed, is_via_control),
             false => log_unauthenticated(status, elapsed),
         }
-        record_duration(method, route.clone(), status, elapsed);
+        record_duration(method, route, status, elapsed);
         response
     };
     let mut response = scope.run(handle).instrument(span).await;

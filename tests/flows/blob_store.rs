@@ -1,8 +1,7 @@
 //! The blob store, in a directory and in a bucket of an S3-compatible service.
 
 use std::{
-    fs::{self, Permissions},
-    io,
+    fs, io,
     ops::Range,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -24,6 +23,7 @@ use tempfile::TempDir;
 
 use crate::support::{
     s3::{S3Server, SECRET_ACCESS_KEY, config},
+    state::private_directory,
     wait::{in_time, until},
 };
 
@@ -367,9 +367,7 @@ async fn unusable_bucket_is_an_error_with_the_reason() {
 
 #[tokio::test]
 async fn shared_directory_that_is_not_mounted_is_an_error() {
-    let directory = tempfile::tempdir().unwrap();
-    let private = Permissions::from_mode(0o700);
-    fs::set_permissions(directory.path(), private).unwrap();
+    let directory = private_directory();
     let blobs = BlobStore::open_shared(directory.path(), KEYS).unwrap();
     blobs.put("a/one", chunks(1), LIMITS).await.unwrap();
     // As if the file system were unmounted.

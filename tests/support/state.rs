@@ -1,11 +1,20 @@
 //! The state directory and the database of a server.
 
-use std::{path::PathBuf, process::Command, sync::Arc};
+use std::{
+    fs::Permissions, os::unix::fs::PermissionsExt, path::PathBuf, process::Command, sync::Arc,
+};
 
 use sea_orm::{ConnectionTrait, DatabaseConnection, QueryResult, Statement};
 use tempfile::TempDir;
 
 use super::{dev::berth, postgres::PostgresDatabase};
+
+/// Returns a directory that control accepts as a shared blob store.
+pub fn private_directory() -> TempDir {
+    let mut private = tempfile::Builder::new();
+    private.permissions(Permissions::from_mode(0o700));
+    private.tempdir().unwrap()
+}
 
 /// A state directory and a database, which can be passed on to a second start.
 pub struct State {

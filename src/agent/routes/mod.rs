@@ -168,7 +168,6 @@ fn process_routes() -> OpenApiRouter<Agent> {
 /// Returns the routes with their state.
 pub(crate) fn app(agent: &Agent) -> App {
     App {
-        is_behind_control: agent.config.is_behind_control,
         info: API_INFO,
         open: open().with_state(agent.clone()),
         guarded: guarded(|routes| {
@@ -178,6 +177,7 @@ pub(crate) fn app(agent: &Agent) -> App {
             ))
         })
         .with_state(agent.clone()),
+        is_behind_control: agent.config.is_behind_control,
     }
 }
 

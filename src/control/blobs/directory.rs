@@ -125,7 +125,6 @@ impl Directory {
 
     /// Begins to write a blob.
     pub(super) async fn create(&self, key: &str) -> io::Result<Incomplete> {
-        self.check_mounted().await?;
         let (root, target) = (self.path.clone(), self.path.join(key));
         let creating = spawn_blocking(move || {
             let parent = target.parent().unwrap_or(&root);
@@ -291,7 +290,7 @@ fn create_id(directory: &Path, file: &Path) -> io::Result<()> {
     }
 }
 
-fn io_error(path: &Path, source: io::Error) -> SharedDirectoryError {
+pub(super) fn io_error(path: &Path, source: io::Error) -> SharedDirectoryError {
     let path = name(path);
     SharedDirectoryError::Io { path, source }
 }

@@ -17,8 +17,8 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
 use object_store::{
-    GetOptions, GetResultPayload, ObjectStore, ObjectStoreExt, WriteMultipart, path::Path as Key,
-    prefix::PrefixStore,
+    GetOptions, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt, WriteMultipart,
+    path::Path as Key, prefix::PrefixStore,
 };
 use tokio::{
     fs::File,
@@ -129,15 +129,9 @@ impl BlobStore {
     ///
     /// Removes files of blobs with such keys that a killed process left incomplete a day ago or
     /// earlier, and does so again in [`BlobStore::abort_interrupted_uploads`].
-    pub fn open_shared(
-        directory: &Path,
-        keys: BlobKeys,
-    ) -> Result<BlobStore, SharedDirectoryError> {
-        let shared = Directory::open_shared(directory, keys)?;
-        Self::in_directory(shared).map_err(|source| SharedDirectoryError::Io {
-            path: directory.display().to_string(),
-            source,
-        })
+    pub fn open_shared(path: &Path, keys: BlobKeys) -> Result<BlobStore, SharedDirectoryError> {
+        let shared = Directory::open_shared(path, keys)?;
+        Self::in_directory(shared).map_err(|source| directory::io_error(path, source))
     }
 
     fn in_directory(directory: Directory) -> io::Result<BlobStore> {
@@ -217,6 +211,7 @@ impl BlobStore {
     async fn begin_upload(&self, key: &str) -> Result<Upload, BlobError> {
         match &self.place {
             Place::Directory(directory) => {
+                self.check_mounted().await?;
                 let incomplete = directory.create(key).await.map_err(to_local_error)?;
                 Ok(Upload::Directory(incomplete))
             }
@@ -319,14 +314,7 @@ impl BlobStore {
 
     /// Lists the keys of all blobs below `prefix`.
     pub async fn list(&self, prefix: &str) -> Result<Vec<String>, BlobError> {
-        let found = self.store.list(Some(&Key::from(prefix)));
-        let keys = found.map_ok(|found| found.location.to_string());
-        let keys = keys
-            .try_collect()
-            .await
-            .map_err(|error| self.error(error))?;
-        self.check_mounted().await?;
-        Ok(keys)
+        self.list_where(prefix, |_| true).await
     }
 
     /// Lists the keys of the blobs below `prefix` that were stored before `before`.
@@ -335,10 +323,19 @@ impl BlobStore {
         prefix: &str,
         before: DateTime<Utc>,
     ) -> Result<Vec<String>, BlobError> {
+        self.list_where(prefix, |found| found.last_modified < before)
+            .await
+    }
+
+    async fn list_where(
+        &self,
+        prefix: &str,
+        is_listed: impl Fn(&ObjectMeta) -> bool,
+    ) -> Result<Vec<String>, BlobError> {
         let mut found = self.store.list(Some(&Key::from(prefix)));
         let mut keys = Vec::new();
         while let Some(found) = found.try_next().await.map_err(|error| self.error(error))? {
-            if found.last_modified < before {
+            if is_listed(&found) {
                 keys.push(found.location.to_string());
             }
         }

@@ -110,8 +110,10 @@ impl BlobSettings {
     pub fn check(&self) -> Result<BlobConfig, BlobSettingsError> {
         let directory = match &self.blob_store {
             None => BlobConfig::StateDir,
-            Some(store) if store.starts_with("s3://") => return self.check_bucket(store),
-            Some(store) => BlobConfig::Shared(parse_directory(store)?),
+            Some(store) => match store.strip_prefix("s3://") {
+                Some(place) => return self.check_bucket(place),
+                None => BlobConfig::Shared(parse_directory(store)?),
+            },
         };
         match self.first_of_bucket() {
             Some(option) => Err(BlobSettingsError::NoStore(option)),
@@ -119,8 +121,8 @@ impl BlobSettings {
         }
     }
 
-    fn check_bucket(&self, store: &str) -> Result<BlobConfig, BlobSettingsError> {
-        let (bucket, prefix) = parse_bucket(store)?;
+    fn check_bucket(&self, place: &str) -> Result<BlobConfig, BlobSettingsError> {
+        let (bucket, prefix) = parse_bucket(place)?;
         let region = self.blob_region.as_deref().unwrap_or(DEFAULT_REGION);
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if region.is_empty() || region.len() > MAX_REGION || !region.bytes().all(is_part) {
@@ -214,20 +216,22 @@ impl BlobSettings {
 /// Parses `file:///DIRECTORY`.
 fn parse_directory(text: &str) -> Result<PathBuf, BlobSettingsError> {
     // A relative path would be taken for an absolute one.
-    let url = match text.starts_with("file:///") {
-        true => Url::parse(text).ok(),
-        false => None,
-    };
-    let url = url.filter(|url| url.query().is_none() && url.fragment().is_none());
-    let path = url.and_then(|url| url.to_file_path().ok());
-    path.filter(|path| path.parent().is_some() && !path.as_os_str().as_bytes().contains(&0))
-        .ok_or(BlobSettingsError::Store)
+    if !text.starts_with("file:///") {
+        return Err(BlobSettingsError::Store);
+    }
+    let url = Url::parse(text).map_err(|_| BlobSettingsError::Store)?;
+    let path = url.to_file_path().map_err(|()| BlobSettingsError::Store)?;
+    let is_bare = url.query().is_none() && url.fragment().is_none();
+    let is_usable = path.parent().is_some() && !path.as_os_str().as_bytes().contains(&0);
+    match is_bare && is_usable {
+        true => Ok(path),
+        false => Err(BlobSettingsError::Store),
+    }
 }
 
-/// Parses `s3://BUCKET/PREFIX`.
-fn parse_bucket(text: &str) -> Result<(String, Key), BlobSettingsError> {
-    let rest = text.strip_prefix("s3://").ok_or(BlobSettingsError::Store)?;
-    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+/// Parses `BUCKET/PREFIX`.
+fn parse_bucket(place: &str) -> Result<(String, Key), BlobSettingsError> {
+    let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
     let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_part = |byte: u8| is_alphanumeric(byte) || matches!(byte, b'.' | b'-');
     let has_valid_ends = [bucket.bytes().next(), bucket.bytes().last()]

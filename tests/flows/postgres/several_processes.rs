@@ -1,16 +1,11 @@
 //! Several control processes with one database, one blob store and one fleet of registered hosts.
 
-use std::{
-    fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
-    path::Path,
-};
+use std::{path::Path, process::Command};
 
 use futures::{SinkExt, StreamExt};
 use nix::sys::signal::Signal;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite::Message};
 
@@ -21,6 +16,7 @@ use crate::support::{
     postgres::PostgresDatabase,
     processes,
     s3::S3Server,
+    state::private_directory,
     wait::{in_time, until},
 };
 
@@ -90,6 +86,23 @@ pub(super) async fn call(client: &mut DevTools) {
     assert!(answer.to_text().unwrap().contains("product"), "{answer}");
 }
 
+/// Waits until a process that did not lead leads.
+pub(super) async fn begins_to_lead(dev: &Dev) {
+    until("another leader", async || {
+        let log = dev.log();
+        log.contains("this control process leads now").then_some(())
+    })
+    .await;
+}
+
+/// Returns the command of a further process with the database of `dev` and a new state directory.
+pub(super) fn further(dev: &Dev, fleet: &str, state_dir: &Path) -> Command {
+    let mut command = berth(&["control", "--fleet", fleet]);
+    command.args(["--listen", "127.0.0.1:0", "--state-dir"]);
+    command.arg(state_dir).envs(dev.variables());
+    command
+}
+
 async fn count(dev: &Dev, query: &str) -> i64 {
     let rows = dev.rows(query).await;
     rows[0].try_get_by_index(0).unwrap()
@@ -155,11 +168,7 @@ async fn another_process_continues_when_the_leader_is_killed() {
     // Its state directory has the secrets of all.
     let _state = leader.kill().await;
     call(&mut client).await;
-    until("another leader", async || {
-        let log = other.log();
-        log.contains("this control process leads now").then_some(())
-    })
-    .await;
+    begins_to_lead(&other).await;
     call(&mut client).await;
     let found = other.get(&path(&browser)).await;
     assert_eq!(found.status, StatusCode::OK, "{}", found.body);
@@ -278,12 +287,7 @@ async fn process_with_other_settings_is_refused() {
     let state = State::with(Some(PostgresDatabase::required()));
     let leader = Dev::start_with_variables(state, &FLEET, s3.variables()).await;
     let other = tempfile::tempdir().unwrap();
-    let control = |fleet| {
-        let mut command = berth(&["control", "--fleet", fleet]);
-        command.args(["--listen", "127.0.0.1:0", "--state-dir"]);
-        command.arg(other.path()).envs(leader.variables());
-        command
-    };
+    let control = |fleet| further(&leader, fleet, other.path());
     let mut without_secrets = control("registered");
     without_secrets.envs(s3.variables());
     let mut without_bucket = control("registered");
@@ -309,14 +313,6 @@ fn in_directory(directory: &Path) -> Vec<(&'static str, String)> {
     vec![("BERTH_BLOB_STORE", url)]
 }
 
-/// Returns a directory that control accepts as shared.
-fn private_directory() -> TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    let private = Permissions::from_mode(0o700);
-    fs::set_permissions(directory.path(), private).unwrap();
-    directory
-}
-
 #[tokio::test]
 async fn processes_share_a_directory_for_replays() {
     let (blobs, other_blobs) = (private_directory(), private_directory());
@@ -338,10 +334,7 @@ async fn processes_share_a_directory_for_replays() {
         .await;
         assert!(!video.bytes().await.unwrap().is_empty());
     }
-    let mut elsewhere = berth(&["control", "--fleet", "registered"]);
-    elsewhere.args(["--listen", "127.0.0.1:0", "--state-dir"]);
-    elsewhere.arg(other.state_dir().join("third"));
-    elsewhere.envs(leader.variables());
+    let mut elsewhere = further(leader, "registered", &other.state_dir().join("third"));
     elsewhere.envs(control_variables(leader));
     elsewhere.envs(in_directory(other_blobs.path()));
     let refused = print(elsewhere).await;

@@ -3,10 +3,10 @@
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::several_processes::{Processes, call, connect, path};
+use super::several_processes::{Processes, begins_to_lead, call, connect, further, path};
 use crate::support::{
     agent::Start,
-    dev::{Dev, berth, print},
+    dev::{Dev, print},
     fleet_agent::{host_is, join},
     wait::until,
 };
@@ -78,26 +78,13 @@ async fn processes_continue_after_the_migration_of_a_newer_one() {
     for dev in [&leader, &other] {
         use_database(dev, &host).await;
     }
-    let mut third = berth(&[
-        "control",
-        "--fleet",
-        "registered",
-        "--listen",
-        "127.0.0.1:0",
-    ]);
-    third
-        .arg("--state-dir")
-        .arg(other.state_dir().join("third"));
-    third.envs(leader.variables()).envs(variables);
+    let mut third = further(&leader, "registered", &other.state_dir().join("third"));
+    third.envs(variables);
     let refused = print(third).await;
     assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("m9999_added"), "{}", refused.stderr);
     let _state = leader.kill().await;
-    until("another leader", async || {
-        let log = other.log();
-        log.contains("this control process leads now").then_some(())
-    })
-    .await;
+    begins_to_lead(&other).await;
     use_database(&other, &host).await;
     let log = other.log();
     let is_error = |line: &&str| line.contains(" ERROR ") && !line.contains("berth_agent");
