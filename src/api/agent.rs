@@ -18,6 +18,17 @@ pub struct Health {
     pub uptime_seconds: u64,
     pub chromium: ChromiumStatus,
     pub display: DisplayStatus,
+    /// The memory of the machine. Absent if it cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryStatus>,
+}
+
+/// The memory of the machine.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
+pub struct MemoryStatus {
+    pub total_bytes: u64,
+    /// The part that programs can use without swapping.
+    pub available_bytes: u64,
 }
 
 /// The state of the browser process.

@@ -33,6 +33,11 @@ pub enum SpareState {
 pub struct EndSession {
     /// The number of the session. Another one than the current session is not ended.
     pub generation: u64,
+    /// Whether to respond when nothing of the session is left (the default), or already when no
+    /// request reaches it any more.
+    #[deserr(default)]
+    #[schema(default = true)]
+    pub wait: Option<bool>,
 }
 
 /// The end of a session: what ended with it, and what is left of it.

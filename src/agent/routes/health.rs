@@ -11,10 +11,11 @@ use crate::{
         chromium::{Chromium, DisplayStatus},
     },
     api::{
-        agent::{self, Health},
+        agent::{self, Health, MemoryStatus},
         groups,
     },
     http::Json,
+    system::process::memory::MachineMemory,
 };
 
 /// The services that the health of the agent is read from.
@@ -60,5 +61,9 @@ pub(crate) async fn health(State(status): State<AgentStatus>) -> Json<Health> {
             pid,
             viewport: status.viewport,
         },
+        memory: MachineMemory::read().ok().map(|memory| MemoryStatus {
+            total_bytes: memory.total,
+            available_bytes: memory.available,
+        }),
     })
 }

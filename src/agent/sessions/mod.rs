@@ -30,7 +30,10 @@ use std::{
 };
 
 use parking_lot::RwLock;
-use tokio::{sync::Mutex, task::spawn_blocking};
+use tokio::{
+    sync::{Mutex, oneshot},
+    task::{JoinHandle, spawn_blocking},
+};
 
 pub use self::{machine_taint::MachineTaint, taints::Taints};
 use super::{
@@ -184,23 +187,50 @@ impl Sessions {
     /// # Errors
     /// Fails if another session is current. If the next session does not start, the agent ends.
     pub async fn end(&self, generation: u64) -> Result<SessionReceipt, EndError> {
+        let (refused, _) = oneshot::channel();
+        let ending = self.spawn_end(generation, refused);
+        ending.await.map_err(|_| EndError::ShuttingDown)?
+    }
+
+    /// Does the same as [`Self::end`], but returns as soon as no request reaches the session any
+    /// more. A later call of [`Self::end`] waits for the receipt.
+    pub async fn begin_end(&self, generation: u64) -> Result<(), EndError> {
+        let (refused, is_refused) = oneshot::channel();
+        let ending = self.spawn_end(generation, refused);
+        match is_refused.await {
+            Ok(()) => Ok(()),
+            // It has ended before, or does not end.
+            Err(_) => ending.await.map_err(|_| EndError::ShuttingDown)?.map(drop),
+        }
+    }
+
+    /// Ends a session in the background. Sends to `refused` when no request reaches it any more.
+    fn spawn_end(
+        &self,
+        generation: u64,
+        refused: oneshot::Sender<()>,
+    ) -> JoinHandle<Result<SessionReceipt, EndError>> {
         let this = self.clone();
-        let ending = self.inner.shutdown.spawn(async move {
-            let mut spare = this.inner.spare.lock().await;
-            this.end_current(generation, &mut spare).await
-        });
-        let receipt = ending.await.map_err(|_| EndError::ShuttingDown)??;
-        let preparing = self.clone();
-        self.inner
-            .shutdown
-            .spawn(async move { preparing.prepare_spare().await });
-        Ok(receipt)
+        self.inner.shutdown.spawn(async move {
+            let ended = {
+                let mut spare = this.inner.spare.lock().await;
+                this.end_current(generation, &mut spare, refused).await
+            };
+            if ended.is_ok() {
+                let preparing = this.clone();
+                this.inner
+                    .shutdown
+                    .spawn(async move { preparing.prepare_spare().await });
+            }
+            ended
+        })
     }
 
     async fn end_current(
         &self,
         generation: u64,
         spare: &mut Option<ServedAgent>,
+        refused: oneshot::Sender<()>,
     ) -> Result<SessionReceipt, EndError> {
         let ended = self.current().agent;
         let current = ended.session.generation;
@@ -232,6 +262,8 @@ impl Sessions {
         self.inner.own_log.hide_past();
         let terminated = receipt::running(&ended);
         ended.session.shutdown.discard();
+        // The caller may have left.
+        let _ = refused.send(());
         let has_ended = ended.session.shutdown.drain(END_TIMEOUT).await;
         let found = receipt::inspect(&ended, has_ended).await;
         if !found.remaining.is_empty() {

@@ -39,6 +39,7 @@ pub mod confinement;
 pub mod dedicated_uid;
 pub mod environment;
 pub mod freeze;
+pub mod memory;
 pub mod mount_namespace;
 pub mod open_files;
 pub mod pty;

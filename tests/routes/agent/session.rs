@@ -288,3 +288,33 @@ async fn killed_agent_continues_its_session_and_removes_the_spare() {
     spare_is_ready(&agent).await;
     agent.stop().await;
 }
+
+#[tokio::test]
+async fn end_without_a_wait_refuses_the_session_and_its_receipt_follows() {
+    let agent = Start::headless().ready().await;
+    let request = json!({"generation": 1, "wait": false});
+    let ending = agent
+        .answer(agent.post("/session/end").json(&request))
+        .await;
+    assert_eq!(
+        ending,
+        (StatusCode::ACCEPTED, Value::Null),
+        "{}",
+        agent.log()
+    );
+    let stale = agent.get("/health").header("berth-generation", 1);
+    assert_eq!(agent.answer(stale).await.0, StatusCode::GONE);
+    let repeated = agent
+        .answer(agent.post("/session/end").json(&request))
+        .await;
+    assert_eq!(repeated.0, StatusCode::ACCEPTED);
+    assert_eq!(receipt(&agent).await["next_generation"], 2);
+    let (status, _) = agent
+        .answer(
+            agent
+                .post("/session/end")
+                .json(&json!({"generation": 9, "wait": false})),
+        )
+        .await;
+    assert_eq!(status, StatusCode::GONE);
+}

@@ -1,6 +1,10 @@
 //! `POST /session/end`.
 
-use axum::extract::State;
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
 
 use super::TAG;
 use crate::{
@@ -19,7 +23,8 @@ use crate::{
 /// Requests in progress are interrupted, and WebSockets closed with 4004. Returns a receipt of what
 /// ended and of what was found afterwards; if that is not `clean`, the host should be replaced.
 ///
-/// Repeating the request for the session that ended last returns its receipt again.
+/// Repeating the request for the session that ended last returns its receipt again. With
+/// `"wait": false` the response comes as soon as no request reaches the session any more.
 #[utoipa::path(
     post,
     path = "/session/end",
@@ -28,6 +33,7 @@ use crate::{
     request_body(content = EndSession, example = json!({"generation": 1})),
     responses(
         (status = 200, body = SessionReceipt),
+        (status = 202, description = "The session is ending (with `\"wait\": false`)"),
         (status = 410, body = ErrorBody, description = "Another session is the current one"),
         (status = 503, body = ErrorBody, description = "The agent is shutting down"),
     )
@@ -35,6 +41,11 @@ use crate::{
 pub(crate) async fn end(
     State(sessions): State<Sessions>,
     Json(request): Json<EndSession>,
-) -> ApiResult<Json<SessionReceipt>> {
-    Ok(Json(sessions.end(request.generation).await?))
+) -> ApiResult<Response> {
+    if request.wait.unwrap_or(true) {
+        let receipt = sessions.end(request.generation).await?;
+        return Ok(Json(receipt).into_response());
+    }
+    sessions.begin_end(request.generation).await?;
+    Ok(StatusCode::ACCEPTED.into_response())
 }
