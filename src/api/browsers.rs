@@ -11,7 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     field::{self, Unsupported},
-    ids::BrowserId,
+    ids::{BrowserId, PoolId},
     name::Name,
     paging::{Page, SearchText},
     start_url::StartUrl,
@@ -53,6 +53,17 @@ pub struct Browser {
     /// The time when the browser ended. Absent while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
+    /// The pool that the browser was acquired from. Absent if it was created.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<BrowserPool>,
+}
+
+/// The pool that a browser was acquired from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BrowserPool {
+    pub id: PoolId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// The properties of a new browser.

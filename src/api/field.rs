@@ -250,6 +250,26 @@ impl<E: DeserializeError> Deserr<E> for Flag {
 /// The error about an [`Unsupported`] field.
 pub(crate) const UNSUPPORTED: &str = "is not supported by this build";
 
+/// A whole number from `MIN` to `MAX`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WholeNumber<const MIN: u32, const MAX: u32>(u32);
+
+impl<const MIN: u32, const MAX: u32> WholeNumber<MIN, MAX> {
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl<E: DeserializeError, const MIN: u32, const MAX: u32> Deserr<E> for WholeNumber<MIN, MAX> {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        whole_number(value, location, MIN..=MAX).map(WholeNumber)
+    }
+}
+
 /// A field of the contract that this build does not support: accepted only if null, false or empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unsupported;

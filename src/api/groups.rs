@@ -9,6 +9,7 @@ pub struct Group {
 }
 
 pub const BROWSERS: &str = "Browsers";
+pub const POOLS: &str = "Pools";
 pub const AUTOMATION: &str = "Automation";
 pub const DEVTOOLS: &str = "DevTools";
 pub const COMPUTER: &str = "Input and screen";
@@ -29,11 +30,16 @@ pub const AUDIT_LOG: &str = "Audit log";
 pub const SERVER: &str = "Server";
 
 /// All groups. A server's document lists those that it has an operation of.
-pub const ALL: [Group; 19] = [
+pub const ALL: [Group; 20] = [
     Group {
         name: BROWSERS,
         description: "A browser is a Chromium with its own profile, display and files, run by an \
             agent. It lives until it is deleted, or until its timeout passes without use.",
+    },
+    Group {
+        name: POOLS,
+        description: "A pool starts browsers ahead of time. A client acquires one, which is then a \
+            browser like any other, and releases it.",
     },
     Group {
         name: AUTOMATION,

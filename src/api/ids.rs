@@ -92,6 +92,10 @@ id!(
     BrowserId, "brw_"
 );
 id!(
+    /// The id of a pool of browsers.
+    PoolId, "pool_"
+);
+id!(
     /// The id of a host, which browser sessions run on.
     HostId, "host_"
 );

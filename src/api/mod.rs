@@ -26,6 +26,7 @@ pub mod live;
 pub mod logs;
 pub mod name;
 pub mod paging;
+pub mod pools;
 pub mod process;
 pub mod projects;
 pub mod replays;

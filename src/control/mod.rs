@@ -54,6 +54,7 @@ pub mod key_create;
 mod keyed_mutex;
 pub mod keys;
 mod notices;
+pub mod pools;
 pub mod processes;
 pub mod projects;
 pub mod proxy;
@@ -79,6 +80,7 @@ use fleet::{
 };
 use hosts::{HostSources, Hosts};
 use keys::ApiKeys;
+use pools::Pools;
 use processes::{Leadership, ProcessLockTask};
 use projects::Projects;
 use proxy::Proxy;
@@ -112,6 +114,7 @@ pub struct Services {
     pub registered_hosts: RegisteredHosts,
     pub projects: Projects,
     pub browsers: Browsers,
+    pub pools: Pools,
     pub replays: Replays,
     pub tokens: SessionTokens,
     pub proxy: Proxy,
@@ -152,6 +155,7 @@ extract_services! {
     registered_hosts: RegisteredHosts,
     projects: Projects,
     browsers: Browsers,
+    pools: Pools,
     replays: Replays,
     tokens: SessionTokens,
     proxy: Proxy,
@@ -269,6 +273,7 @@ pub async fn start(
     let proxy = Proxy::new(&shutdown, connections::idle_per_agent(&config));
     let control = Control {
         services: Arc::new(Services {
+            pools: pools(&store, &hosts, &browsers, &shutdown),
             proxy: proxy.with_registered_hosts(registered_hosts.tls().clone()),
             registered_hosts,
             join_tokens,
@@ -319,6 +324,11 @@ fn hosts(
 fn browsers(store: &Store, hosts: &Hosts, replays: &Replays, shutdown: &Shutdown) -> Browsers {
     let (hosts, replays) = (hosts.clone(), replays.clone());
     Browsers::new(store.clone(), hosts, replays, shutdown.clone())
+}
+
+fn pools(store: &Store, hosts: &Hosts, browsers: &Browsers, shutdown: &Shutdown) -> Pools {
+    let (hosts, browsers) = (hosts.clone(), browsers.clone());
+    Pools::new(store.clone(), hosts, browsers, shutdown.clone())
 }
 
 /// Continues or closes what an earlier run left unfinished.

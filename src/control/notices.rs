@@ -6,6 +6,7 @@ use super::{
     browsers::Browsers,
     hosts::Hosts,
     keys::ApiKeys,
+    pools::Pools,
     projects::Projects,
     store::{Hint, HintChannel, Notice},
 };
@@ -16,6 +17,7 @@ pub(super) struct Listeners {
     pub(super) keys: ApiKeys,
     pub(super) projects: Projects,
     pub(super) browsers: Browsers,
+    pub(super) pools: Pools,
     pub(super) hosts: Hosts,
     pub(super) shutdown: Shutdown,
 }
@@ -39,6 +41,7 @@ impl Listeners {
                     }
                 });
             }
+            Notice::Hint(Hint::Pool(id)) => self.pools.notice_change(&id),
             Notice::Missed => {
                 self.forget_access();
                 self.hosts.notice_change();

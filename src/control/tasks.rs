@@ -47,13 +47,16 @@ pub(super) fn spawn(
         }
     }
     shutdown.spawn(hosts.clone().reconcile(leadership.clone()));
-    shutdown.spawn(control.browsers.clone().follow(leadership));
+    shutdown.spawn(control.browsers.clone().follow(leadership.clone()));
+    shutdown.spawn(control.pools.clone().reconcile(leadership));
+    shutdown.spawn(control.pools.clone().dispatch());
     shutdown.spawn(control.browsers.clone().record_use());
     if let Some(hints) = hints {
         let listeners = Listeners {
             keys: control.keys.clone(),
             projects: control.projects.clone(),
             browsers: control.browsers.clone(),
+            pools: control.pools.clone(),
             hosts,
             shutdown: shutdown.clone(),
         };

@@ -24,6 +24,8 @@ mod local_users;
 mod logs;
 mod memory;
 mod openapi;
+mod pool_queue;
+mod pools;
 mod postgres;
 mod process_isolation;
 mod processes;

@@ -346,6 +346,7 @@ async fn browser_of(store: &Store, project: &ProjectId) -> BrowserId {
         start_url: None,
         tags: BTreeMap::new(),
         idempotency: None,
+        pool: None,
     };
     store.create_browser(row, Utc::now()).await.unwrap();
     id

@@ -23,6 +23,7 @@ pub mod s3;
 pub mod screen;
 pub mod script_worker;
 pub mod scripts;
+pub mod simulated_agent;
 pub mod site;
 pub mod sockets;
 pub mod sound;

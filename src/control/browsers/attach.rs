@@ -228,8 +228,11 @@ impl Browsers {
             row.id,
             row.project_id,
             lease,
-            Duration::from_secs(row.timeout_seconds.into()),
-            idle.to_std().unwrap_or_default(),
+            row.pool.map(|pool| pool.id),
+            (
+                Duration::from_secs(row.timeout_seconds.into()),
+                idle.to_std().unwrap_or_default(),
+            ),
         ));
         tracing::debug!(browser = %browser.id(), host = %host, "browser attached");
         self.make_visible(&browser);

@@ -20,6 +20,7 @@ use crate::{
     api::ids::{BrowserId, ProjectId},
     control::{
         fleet::LaunchOptions,
+        keyed_mutex::KeyedMutexGuard,
         store::{BrowserRow, Creation, HostMode, NewBrowserRow},
     },
     request_scope::inherit,
@@ -27,6 +28,11 @@ use crate::{
 
 /// The time in which a repeated request with the same `Idempotency-Key` returns the first browser.
 const IDEMPOTENCY_WINDOW: TimeDelta = TimeDelta::minutes(10);
+
+/// Keeps requests with the same idempotency key waiting until it is dropped.
+pub struct CreationLock {
+    _guard: KeyedMutexGuard<(ProjectId, String)>,
+}
 
 impl Browsers {
     /// Creates a browser and returns when its DevTools respond. Dropping the future undoes it.
@@ -37,10 +43,7 @@ impl Browsers {
         creation: Option<Creation>,
     ) -> Result<BrowserRow, BrowserError> {
         let key_lock = match &creation {
-            Some(creation) => {
-                let key = (project.clone(), creation.key.clone());
-                Some(self.inner.creation_locks.lock(key).await)
-            }
+            Some(creation) => Some(self.lock_creation(project, creation).await),
             None => None,
         };
         if let Some(creation) = &creation
@@ -61,8 +64,17 @@ impl Browsers {
         created
     }
 
+    /// Waits for requests with the same idempotency key that are in progress. Returns the lock that
+    /// keeps others waiting.
+    pub async fn lock_creation(&self, project: &ProjectId, creation: &Creation) -> CreationLock {
+        let key = (project.clone(), creation.key.clone());
+        CreationLock {
+            _guard: self.inner.creation_locks.lock(key).await,
+        }
+    }
+
     /// Finds the browser that an earlier request with the same idempotency key created.
-    async fn find_repeated(
+    pub async fn find_repeated(
         &self,
         project: &ProjectId,
         creation: &Creation,
@@ -107,14 +119,8 @@ impl Browsers {
 
     /// Leases a host to the browser. A failure leaves only the row, which is deleted.
     async fn lease_host(&self, row: &BrowserRow) -> Result<Arc<BrowserHandle>, BrowserError> {
-        let launch = LaunchOptions {
-            mode: HostMode {
-                headless: row.headless,
-                kiosk_mode: row.kiosk_mode,
-            },
-            viewport: row.viewport,
-        };
-        let lease = match self.inner.hosts.lease(&row.id, launch).await {
+        let leasing = self.inner.hosts.lease(&row.id, launch_options(row), None);
+        let lease = match leasing.await {
             Ok(lease) => lease,
             Err(error) => {
                 self.record_end(row.id.clone(), Action::DeleteRow).await;
@@ -126,6 +132,7 @@ impl Browsers {
             row.id.clone(),
             row.project_id.clone(),
             lease,
+            None,
             idle_timeout,
         )))
     }
@@ -155,24 +162,14 @@ impl Browsers {
         browser: &BrowserHandle,
         row: &BrowserRow,
     ) -> Result<(), BrowserError> {
-        let lease = browser.lease();
-        self.inner.hosts.wait_ready(lease).await?;
-        // A host that is used again begins with the viewport of its first session.
-        if lease.viewport() != row.viewport {
-            lease.set_viewport(row.viewport).await?;
-            if row.headless {
-                // Only a restart changes the screen that pages see.
-                lease.restart_browser().await?;
-            }
-        }
-        if let Some(url) = &row.start_url {
-            lease.set_start_url(url).await?;
-        }
-        Ok(())
+        let start_url = row.start_url.as_deref();
+        let launch = launch_options(row);
+        let hosts = &self.inner.hosts;
+        Ok(hosts.set_up(browser.lease(), &launch, start_url).await?)
     }
 
     /// Makes a ready browser visible to clients. Discards it if that cannot be recorded.
-    async fn publish(&self, browser: &Arc<BrowserHandle>) -> Result<(), BrowserError> {
+    pub(super) async fn publish(&self, browser: &Arc<BrowserHandle>) -> Result<(), BrowserError> {
         self.apply(browser, Event::Ready).await?;
         // Until the browser has its handle, no other is made from the row.
         let lock = self.inner.attach_locks.lock(browser.id().clone()).await;
@@ -196,7 +193,7 @@ impl Browsers {
 
     /// Ends a browser that was published after the shutdown or the archiving of its project had
     /// listed all active browsers, or after its client had disconnected.
-    async fn end_if_obsolete(
+    pub(super) async fn end_if_obsolete(
         &self,
         browser: &Arc<BrowserHandle>,
         abandoned: &CancellationToken,
@@ -217,6 +214,16 @@ impl Browsers {
     }
 }
 
+fn launch_options(row: &BrowserRow) -> LaunchOptions {
+    LaunchOptions {
+        mode: HostMode {
+            headless: row.headless,
+            kiosk_mode: row.kiosk_mode,
+        },
+        viewport: row.viewport,
+    }
+}
+
 fn new_row(project: ProjectId, new: NewBrowser, creation: Option<Creation>) -> NewBrowserRow {
     NewBrowserRow {
         id: BrowserId::generate(),
@@ -229,5 +236,6 @@ fn new_row(project: ProjectId, new: NewBrowser, creation: Option<Creation>) -> N
         start_url: new.start_url,
         tags: new.tags,
         idempotency: creation,
+        pool: None,
     }
 }

@@ -26,26 +26,35 @@ impl Browsers {
         browser: &Arc<BrowserHandle>,
         reason: EndReason,
     ) -> Result<(), BrowserError> {
-        if !browser.survives_control() {
-            return self.apply(browser, Event::End(reason)).await;
-        }
-        let (event, actions) = {
-            let _lock = browser.lock_end().await;
-            if !browser.is_visible() {
-                return Err(BrowserError::NotFound);
-            }
-            let (store, id) = (&self.inner.store, browser.id());
-            let event = match store.withdraw_browser(id, reason, Utc::now()).await? {
-                true => Event::Withdrawn(reason),
-                false => self.event_of_ended(id, reason).await?,
-            };
-            (event, begin(browser, event)?)
-        };
+        let (event, actions) = self.begin_end(browser, reason).await?;
         self.run_actions(browser, actions).await;
         match event {
             Event::EndedElsewhere => Err(BrowserError::NotFound),
             _ => Ok(()),
         }
+    }
+
+    /// Begins to end a browser. Returns the event and the actions that follow. Returns `NotFound`
+    /// if it has ended before.
+    pub(super) async fn begin_end(
+        &self,
+        browser: &Arc<BrowserHandle>,
+        reason: EndReason,
+    ) -> Result<(Event, Actions), BrowserError> {
+        if !browser.survives_control() {
+            let event = Event::End(reason);
+            return Ok((event, begin(browser, event)?));
+        }
+        let _lock = browser.lock_end().await;
+        if !browser.is_visible() {
+            return Err(BrowserError::NotFound);
+        }
+        let (store, id) = (&self.inner.store, browser.id());
+        let event = match store.withdraw_browser(id, reason, Utc::now()).await? {
+            true => Event::Withdrawn(reason),
+            false => self.event_of_ended(id, reason).await?,
+        };
+        Ok((event, begin(browser, event)?))
     }
 
     /// Returns the event of a visible browser whose row says that it ends. This process itself has

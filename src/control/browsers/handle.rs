@@ -1,6 +1,12 @@
 //! A browser that has a host, and the only place where its state changes.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
@@ -13,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::state::{Actions, EndReason, Event, Rejected, State};
 use crate::{
-    api::ids::{BrowserId, ProjectId},
+    api::ids::{BrowserId, PoolId, ProjectId},
     control::{activity::Activity, fleet::Lease, store::Fleet},
 };
 
@@ -25,6 +31,10 @@ pub(super) struct BrowserHandle {
     id: BrowserId,
     project: ProjectId,
     lease: Lease,
+    /// The pool that the browser was leased from.
+    pool: Option<PoolId>,
+    /// Whether the host ends with the browser, because the client wants that.
+    retires_host: AtomicBool,
     idle_timeout: Duration,
     activity: Arc<Activity>,
     ended: CancellationToken,
@@ -59,12 +69,15 @@ impl BrowserHandle {
         id: BrowserId,
         project: ProjectId,
         lease: Lease,
+        pool: Option<PoolId>,
         idle_timeout: Duration,
     ) -> BrowserHandle {
         BrowserHandle {
             id,
             project,
             lease,
+            pool,
+            retires_host: AtomicBool::new(false),
             idle_timeout,
             activity: Arc::new(Activity::new()),
             ended: CancellationToken::new(),
@@ -80,18 +93,19 @@ impl BrowserHandle {
         }
     }
 
-    /// Returns an active browser of another process, which has been idle for some time.
+    /// Returns an active browser of another process, with its idle timeout and the time that it has
+    /// been idle for.
     pub(super) fn resumed(
         id: BrowserId,
         project: ProjectId,
         lease: Lease,
-        idle_timeout: Duration,
-        idle: Duration,
+        pool: Option<PoolId>,
+        (idle_timeout, idle): (Duration, Duration),
     ) -> BrowserHandle {
         BrowserHandle {
             activity: Arc::new(Activity::idle_since(idle)),
             state: Mutex::new(State::Active),
-            ..BrowserHandle::new(id, project, lease, idle_timeout)
+            ..BrowserHandle::new(id, project, lease, pool, idle_timeout)
         }
     }
 
@@ -155,6 +169,21 @@ impl BrowserHandle {
         &self.lease
     }
 
+    /// Returns the pool that the browser was leased from.
+    pub(super) fn pool(&self) -> Option<&PoolId> {
+        self.pool.as_ref()
+    }
+
+    /// Makes the host end with the browser.
+    pub(super) fn retire_host(&self) {
+        self.retires_host.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the host ends with the browser, because the client wants that.
+    pub(super) fn retires_host(&self) -> bool {
+        self.retires_host.load(Ordering::Relaxed)
+    }
+
     pub(super) fn activity(&self) -> &Arc<Activity> {
         &self.activity
     }
@@ -180,6 +209,11 @@ impl BrowserHandle {
             *self.state(),
             State::Deleting(EndReason::Deleted | EndReason::Idle)
         )
+    }
+
+    /// Returns whether no client has seen the browser, and none will.
+    pub(super) fn is_discarded(&self) -> bool {
+        *self.state() == State::Discarded
     }
 
     /// Returns why the browser ends, or has ended. `None` if it does not, or at another process.
@@ -268,7 +302,7 @@ mod tests {
         let (host, _controller) = Host::new(HostId::generate(), address, access, client);
         let lease = Lease::new(Arc::new(host), 1, true, Viewport::default());
         let (id, project) = (BrowserId::generate(), ProjectId::generate());
-        BrowserHandle::new(id, project, lease, Duration::from_secs(10))
+        BrowserHandle::new(id, project, lease, None, Duration::from_secs(10))
     }
 
     #[test]

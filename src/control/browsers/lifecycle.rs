@@ -13,7 +13,7 @@ use super::{
 use crate::{
     api::ids::{BrowserId, ProjectId},
     backoff::Backoff,
-    control::store::StoreError,
+    control::{hosts::AfterSession, store::StoreError},
     request_scope::inherit,
 };
 
@@ -93,15 +93,28 @@ impl Browsers {
         }
     }
 
-    /// Ends the session at its host. The host is reused if it has served its client in order and
-    /// has no recording any more; those that could not be fetched are taken from its directory.
+    /// Ends the session at its host.
     async fn release_host(&self, browser: &Arc<BrowserHandle>) {
-        let has_served = browser.ends_in_order();
-        let reuse = has_served && !self.has_open_replays(browser).await;
+        let after = self.use_after(browser).await;
         let hosts = &self.inner.hosts;
-        let left_recordings = hosts.release(browser.lease(), browser.id(), reuse).await;
+        let left_recordings = hosts.release(browser.lease(), browser.id(), after).await;
         if left_recordings {
             self.take_over_replays(browser).await;
+        }
+    }
+
+    /// Returns the use of the host after a browser. A local one is used again if it has served its
+    /// client in order and has no recording any more; those that could not be fetched are taken
+    /// from its directory.
+    async fn use_after(&self, browser: &Arc<BrowserHandle>) -> AfterSession {
+        let is_usable = browser.survives_control()
+            // Nothing has used it.
+            || browser.pool().is_some() && browser.is_discarded()
+            || browser.ends_in_order() && !self.has_open_replays(browser).await;
+        match browser.pool() {
+            _ if !is_usable || browser.retires_host() => AfterSession::Retire,
+            Some(_) => AfterSession::Return,
+            None => AfterSession::Recycle,
         }
     }
 

@@ -8,6 +8,7 @@
 //! - [`ending`]: ends browsers of which other control processes may know, too.
 //! - [`attach`]: continues browsers that this process did not create; finishes what others left.
 //! - [`usage`]: records which browsers are in use.
+//! - [`pooled`]: hands over browsers of pools, and takes them back.
 //! - [`replays`]: fetches recordings from the agent of an active browser.
 //!
 //! The database holds what clients may list, and what another process needs to continue browsers on
@@ -37,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     activity::Activity,
     fleet::{AgentEndpoint, AgentError, Host, HostError, HostStartError, ReplayClient},
-    hosts::{HostLeaseError, Hosts},
+    hosts::{HostLeaseError, Hosts, SetUpError},
     keyed_mutex::KeyedMutex,
     replays::Replays,
     store::{
@@ -58,12 +59,15 @@ mod create;
 mod ending;
 mod handle;
 mod lifecycle;
+mod pooled;
 mod replays;
 pub mod state;
 mod update;
 mod usage;
 
+pub use create::CreationLock;
 use handle::BrowserHandle;
+pub use pooled::HandOverError;
 pub use replays::KnownBrowser;
 pub use update::BrowserChange;
 
@@ -105,6 +109,8 @@ pub enum BrowserError {
     Agent(#[from] AgentError),
     #[error(transparent)]
     Store(StoreError),
+    #[error("the browser is not leased from that pool")]
+    NotLeased,
     #[error("background task failed: {0}")]
     Task(#[from] tokio::task::JoinError),
 }
@@ -129,6 +135,15 @@ impl From<CreateBrowserError> for BrowserError {
             CreateBrowserError::ProjectInactive => BrowserError::ProjectInactive,
             CreateBrowserError::LimitReached(limit) => BrowserError::ProjectLimitReached(limit),
             CreateBrowserError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<SetUpError> for BrowserError {
+    fn from(error: SetUpError) -> Self {
+        match error {
+            SetUpError::Host(error) => error.into(),
+            SetUpError::Agent(error) => error.into(),
         }
     }
 }

@@ -143,6 +143,14 @@ impl State {
         self == State::Active
     }
 
+    /// Returns whether a client has ended the browser.
+    pub fn is_ended_by_client(self) -> bool {
+        matches!(
+            self,
+            State::Deleting(EndReason::Deleted) | State::Deleted(EndReason::Deleted)
+        )
+    }
+
     /// Returns whether no event changes the state any more.
     pub fn is_final(self) -> bool {
         matches!(self, State::Deleted(_) | State::Discarded | State::Detached)

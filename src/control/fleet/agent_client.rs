@@ -191,15 +191,35 @@ impl AgentClient {
         parse(&response)
     }
 
+    /// Makes the session of a generation end, and returns when no request reaches it any more.
+    pub async fn refuse_session(
+        &self,
+        agent: &AgentEndpoint,
+        generation: u64,
+        timeout: Duration,
+    ) -> Result<(), AgentError> {
+        let body = json!({ "generation": generation, "wait": false });
+        let request = (Method::POST, "/session/end", Some(body));
+        self.call(agent, request, timeout).await
+    }
+
+    /// Returns the status of the agent.
+    pub async fn health(
+        &self,
+        agent: &AgentEndpoint,
+        timeout: Duration,
+    ) -> Result<Health, AgentError> {
+        let response = self.exchange(agent, (Method::GET, "/health", None), timeout);
+        parse(&response.await?)
+    }
+
     /// Returns the size of the display.
     pub async fn viewport(
         &self,
         agent: &AgentEndpoint,
         timeout: Duration,
     ) -> Result<Viewport, AgentError> {
-        let request = (Method::GET, "/health", None);
-        let response = self.exchange(agent, request, timeout).await?;
-        Ok(parse::<Health>(&response)?.display.viewport)
+        Ok(self.health(agent, timeout).await?.display.viewport)
     }
 
     /// Lists the recordings below `path`, which is that of the current session's or of an ended

@@ -174,6 +174,16 @@ impl Host {
         ended.await
     }
 
+    /// Makes the session of a generation end, and returns when no request reaches it any more.
+    /// [`Self::end_session`] waits for its end.
+    pub async fn refuse_session(&self, generation: u64) -> Result<(), AgentError> {
+        let agent = self.agent(None, END_SESSION_TIMEOUT).await?;
+        let refused = self
+            .client
+            .refuse_session(&agent, generation, END_SESSION_TIMEOUT);
+        refused.await
+    }
+
     /// Returns the endpoint of the agent for requests of one session, or of none, waiting up to
     /// `timeout` while the agent is being restarted.
     pub(in crate::control) async fn endpoint(

@@ -63,6 +63,11 @@ impl Lease {
         Ok(ReplayClient::new(self.host.client().clone(), endpoint))
     }
 
+    /// Makes the session end at the host, and returns when no request reaches it any more.
+    pub async fn refuse(&self) -> Result<(), AgentError> {
+        self.host.refuse_session(self.generation).await
+    }
+
     /// Returns the current viewport.
     pub fn viewport(&self) -> Viewport {
         *self.viewport.lock()

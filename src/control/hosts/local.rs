@@ -14,12 +14,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ApplyError, HostLeaseError, Hosts, Inner, RESPONSE_TIMEOUT,
+    AfterSession, ApplyError, HostLeaseError, Hosts, Inner, RESPONSE_TIMEOUT,
     state::{Action, Event, HostLife, State},
 };
 use crate::{
     api::{
-        ids::{BrowserId, HostId},
+        ids::{BrowserId, HostId, PoolId},
         viewport::Viewport,
     },
     backoff::Backoff,
@@ -87,6 +87,18 @@ impl LocalHosts {
         running.get(id).map(|entry| entry.running.host.clone())
     }
 
+    /// Names the session of a host anew. Returns the host, or `None` if it is not running.
+    pub(super) fn rename_session(&self, id: &HostId, session: &BrowserId) -> Option<Arc<Host>> {
+        let running = self.running.lock().get(id)?.running.clone();
+        match running.session.set(session) {
+            Ok(()) => Some(running.host),
+            Err(error) => {
+                tracing::error!(host = %id, %error, "cannot record the session of a host");
+                None
+            }
+        }
+    }
+
     /// Counts a host as idle from now on. Returns false if there are enough.
     pub(super) fn reserve_idle(&self, id: &HostId) -> bool {
         let permit = self.idle_permits.clone().try_acquire_owned();
@@ -140,16 +152,22 @@ impl Hosts {
         self.inner.local.stop_all().await;
     }
 
-    /// Ends a session at a local host, which is recycled if `reuse` is set, and stopped otherwise.
-    /// Returns whether it is recycled.
+    /// Ends a session at a local host. Returns whether the host is recycled; otherwise it is
+    /// stopped.
     pub(super) async fn release_local(
         &self,
         host: &Arc<Host>,
         session: &BrowserId,
-        reuse: bool,
+        after: AfterSession,
     ) -> bool {
-        let reuse = reuse && !self.inner.shutdown.is_requested();
-        if !(reuse && self.inner.local.reserve_idle(host.id())) {
+        let stays = match after {
+            _ if self.inner.shutdown.is_requested() => false,
+            AfterSession::Retire => false,
+            AfterSession::Recycle => self.inner.local.reserve_idle(host.id()),
+            // The size of its pool is the bound.
+            AfterSession::Return => true,
+        };
+        if !stays {
             self.step(host.clone(), Event::Drain).await;
         }
         let release = Event::Release(session.clone());
@@ -182,7 +200,7 @@ impl Hosts {
             (_, Err(error)) => error.to_string(),
         };
         tracing::warn!(host = %row.id, error, "stopping a host that is not usable");
-        self.release(&lease, session, false).await;
+        self.release(&lease, session, AfterSession::Retire).await;
         Ok(None)
     }
 
@@ -191,12 +209,13 @@ impl Hosts {
         &self,
         session: &BrowserId,
         launch: LaunchOptions,
+        pool: Option<&PoolId>,
         permit: HostPermit,
     ) -> Result<Lease, HostLeaseError> {
         let Inner { store, local, .. } = &*self.inner;
         let id = HostId::generate();
         let life = HostLife::starting(Some(session.clone()));
-        let added = store.add_host(&id, Fleet::Local, launch.mode, &life, Utc::now());
+        let added = store.add_host(&id, Fleet::Local, launch.mode, &life, pool, Utc::now());
         added.await?;
         let viewport = launch.viewport;
         let (host, record) = match local.fleet.start(&id, session, launch, permit).await {
@@ -218,7 +237,7 @@ impl Hosts {
     }
 
     /// Stops a host that waits for a session of another mode, or waits for one that will soon be
-    /// ready. Returns false if all hosts run sessions.
+    /// ready. Returns false if all hosts run sessions or are reserved for pools.
     pub(super) async fn make_room(&self) -> Result<bool, StoreError> {
         let changed = self.inner.changed.notified();
         tokio::pin!(changed);
@@ -226,7 +245,8 @@ impl Hosts {
         let rows = self.inner.store.hosts_of(Fleet::Local).await?;
         // The row of a host that has ended may not be deleted yet.
         let running = |state| {
-            let mut rows = rows.iter().filter(move |row| row.life.state == state);
+            let is_free = move |row: &&HostRow| row.life.state == state && row.pool.is_none();
+            let mut rows = rows.iter().filter(is_free);
             rows.find_map(|row| self.inner.local.get(&row.id))
         };
         if let Some(host) = running(State::Ready) {
@@ -244,7 +264,7 @@ impl Hosts {
     /// stopped: it must not run on in a state that is not recorded.
     ///
     /// Boxed, because it is called by the actions that it runs itself.
-    fn step(&self, host: Arc<Host>, event: Event) -> BoxFuture<'_, Option<State>> {
+    pub(super) fn step(&self, host: Arc<Host>, event: Event) -> BoxFuture<'_, Option<State>> {
         Box::pin(async move {
             match self.apply(host.id(), event).await {
                 Ok((life, actions)) => {

@@ -3,6 +3,7 @@
 //! - [`state`]: a host's life as a pure state machine.
 //! - [`local`]: the running hosts of this machine.
 //! - [`registered`]: the registered hosts that this process uses.
+//! - [`pooled`]: the use of hosts by pools.
 //! - [`reconciler`]: the task that makes registered hosts what their rows say.
 //!
 //! The row of a host has its state, and changes by a compare-and-set. Local hosts end with this
@@ -27,19 +28,21 @@ use super::{
     },
     replays::Replays,
     settings::StopDeadlines,
-    store::{Fleet, Store, StoreError},
+    store::{Fleet, HostRow, Store, StoreError},
 };
 use crate::{
-    api::ids::{BrowserId, HostId},
+    api::ids::{BrowserId, HostId, PoolId},
     shutdown::Shutdown,
 };
 
 mod local;
+mod pooled;
 mod reconciler;
 mod registered;
 pub mod state;
 
 use local::LocalHosts;
+pub use pooled::{CheckError, SetUpError};
 use registered::{HostHandles, RECYCLE_WAIT_TIMEOUT};
 use state::{Action, Event, HostLife, ImpossibleEvent};
 
@@ -59,6 +62,17 @@ pub enum HostLeaseError {
     Host(#[from] HostError),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// The use of a host after a session, unless something of the session is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterSession {
+    /// The host is replaced.
+    Retire,
+    /// The host is recycled for any other session.
+    Recycle,
+    /// The host is recycled for the pool that it is reserved for.
+    Return,
 }
 
 /// Why an event was not applied to a host.
@@ -151,27 +165,30 @@ impl Hosts {
     }
 
     /// Leases a host to a session: a ready one of its mode, or a new local one, which is still
-    /// starting. The caller must release it.
+    /// starting. Reserves the host for a pool if there is one. The caller must release it.
     pub async fn lease(
         &self,
         session: &BrowserId,
         launch: LaunchOptions,
+        pool: Option<&PoolId>,
     ) -> Result<Lease, HostLeaseError> {
         let deadline = Instant::now() + RECYCLE_WAIT_TIMEOUT;
         loop {
-            if let Some(lease) = self.claim(session, &launch, deadline).await? {
+            if let Some(lease) = self.claim(session, &launch, pool, deadline).await? {
                 return Ok(lease);
             }
             let local = &self.inner.local.fleet;
             match self.inner.fleet {
                 Fleet::Local => {
                     if let Some(permit) = local.try_reserve() {
-                        return self.start(session, launch, permit).await;
+                        return self.start(session, launch, pool, permit).await;
                     }
                     if !self.make_room().await? {
                         return Err(HostLeaseError::LimitReached(local.capacity()));
                     }
                 }
+                // The task that fills pools tries again, and records their demand.
+                Fleet::Registered if pool.is_some() => return Err(HostLeaseError::NoneReady),
                 Fleet::Registered => {
                     if !self.wait_for_host(&launch, deadline).await? {
                         self.inner.registered.demand().record(launch);
@@ -198,15 +215,14 @@ impl Hosts {
 
     /// Ends a session at its host, with all that it had. Returns whether its recordings are to be
     /// taken from the directory of the host, which is stopped then.
-    ///
-    /// A local host is recycled if `reuse` is set. A registered one is, unless that fails.
-    pub async fn release(&self, lease: &Lease, session: &BrowserId, reuse: bool) -> bool {
+    pub async fn release(&self, lease: &Lease, session: &BrowserId, after: AfterSession) -> bool {
         let host = lease.host();
         match host.fleet() {
-            Fleet::Local => !self.release_local(host, session, reuse).await,
+            Fleet::Local => !self.release_local(host, session, after).await,
             Fleet::Registered => {
                 let generation = lease.generation();
-                self.release_registered(host, generation, session).await;
+                self.release_registered(host, generation, session, after)
+                    .await;
                 false
             }
         }
@@ -218,14 +234,12 @@ impl Hosts {
         &self,
         session: &BrowserId,
         launch: &LaunchOptions,
+        pool: Option<&PoolId>,
         deadline: Instant,
     ) -> Result<Option<Lease>, StoreError> {
-        let Inner { store, fleet, .. } = &*self.inner;
-        let (mode, viewport) = (launch.mode, launch.viewport);
-        while (*fleet == Fleet::Local || Instant::now() < deadline)
-            && let Some(row) = store
-                .claim_host(*fleet, mode, viewport, session, Utc::now())
-                .await?
+        let fleet = self.inner.fleet;
+        while (fleet == Fleet::Local || Instant::now() < deadline)
+            && let Some(row) = self.claim_row(session, launch, pool).await?
         {
             let lease = match fleet {
                 Fleet::Local => self.begin_local(&row, session).await?,
@@ -236,6 +250,27 @@ impl Hosts {
             }
         }
         Ok(None)
+    }
+
+    async fn claim_row(
+        &self,
+        session: &BrowserId,
+        launch: &LaunchOptions,
+        pool: Option<&PoolId>,
+    ) -> Result<Option<HostRow>, StoreError> {
+        let Inner { store, fleet, .. } = &*self.inner;
+        let LaunchOptions { mode, viewport } = *launch;
+        match pool {
+            Some(pool) => {
+                let claiming =
+                    store.claim_host_for_pool(*fleet, mode, viewport, session, pool, Utc::now());
+                claiming.await
+            }
+            None => {
+                let claiming = store.claim_host(*fleet, mode, viewport, session, Utc::now());
+                claiming.await
+            }
+        }
     }
 
     /// Applies an event to the row of a host. Returns the host afterwards and the actions that

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    ApplyError, Hosts, Inner, RESPONSE_TIMEOUT,
+    AfterSession, ApplyError, Hosts, Inner, RESPONSE_TIMEOUT,
     state::{Event, State},
 };
 use crate::{
@@ -248,7 +248,13 @@ impl Hosts {
         host: &Host,
         generation: u64,
         session: &BrowserId,
+        after: AfterSession,
     ) {
+        if after == AfterSession::Retire
+            && let Err(error) = self.apply(host.id(), Event::Drain).await
+        {
+            tracing::warn!(host = %host.id(), %error, "a host is recycled instead of replaced");
+        }
         if let Some(guard) = self.end_tenancy(host, generation, session).await {
             self.settle(guard).await;
         }
@@ -288,8 +294,8 @@ impl Hosts {
         self.inner.handles.forget(lease.host().id(), session);
     }
 
-    /// Continues the session of another process at this generation of a registered host. Returns
-    /// `None` if the host has lost it.
+    /// Continues a session at this generation of a host: that of another process, or of an idle
+    /// browser of a pool. Returns `None` if the host has lost it.
     pub async fn resume(
         &self,
         session: &BrowserId,
@@ -297,6 +303,10 @@ impl Hosts {
         generation: u64,
         viewport: Viewport,
     ) -> Result<Option<Lease>, StoreError> {
+        if self.inner.fleet == Fleet::Local {
+            let host = self.inner.local.rename_session(host, session);
+            return Ok(host.map(|host| Lease::new(host, generation, false, viewport)));
+        }
         let row = self.inner.store.find_host(host).await?;
         let is_own = |row: &HostRow| {
             row.life.state == State::Leased

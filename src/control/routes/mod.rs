@@ -12,6 +12,7 @@ use crate::http::{ApiError, ApiInfo, SessionRoutes};
 mod audit_logs;
 pub mod auditing;
 pub mod auth;
+mod browser_pools;
 mod browsers;
 mod fleet;
 pub mod guard;
@@ -80,6 +81,7 @@ pub fn guarded(agent: OpenApi) -> OpenApiRouter<Control> {
     let mut router = OpenApiRouter::new()
         .merge(audit_logs::router())
         .merge(auth::router())
+        .merge(browser_pools::router())
         .merge(browsers::router(agent))
         .merge(fleet::router())
         .merge(org::router());

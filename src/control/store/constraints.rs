@@ -12,6 +12,7 @@ pub enum UniqueConstraint {
     DefaultProject,
     HostLaunchSlot,
     HostPublicKey,
+    PoolName,
     ProjectLiveName,
 }
 
@@ -19,7 +20,7 @@ pub enum UniqueConstraint {
 ///
 /// PostgreSQL names the constraint of a unique column `<table>_<column>_key`. The others have the
 /// name of their index in the migration.
-const CONSTRAINTS: [(UniqueConstraint, &str, &str); 7] = [
+const CONSTRAINTS: [(UniqueConstraint, &str, &str); 8] = [
     (
         UniqueConstraint::ApiKeyPublicPart,
         "api_keys_public_part_key",
@@ -49,6 +50,11 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 7] = [
         UniqueConstraint::HostPublicKey,
         "hosts_public_key",
         "hosts.public_key",
+    ),
+    (
+        UniqueConstraint::PoolName,
+        "pools_name",
+        "pools.project_id, pools.name",
     ),
     (
         UniqueConstraint::ProjectLiveName,

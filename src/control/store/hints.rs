@@ -8,7 +8,7 @@ use std::fmt;
 use tokio::sync::mpsc;
 
 use super::Store;
-use crate::api::ids::BrowserId;
+use crate::api::ids::{BrowserId, PoolId};
 
 /// The most hints that wait to be sent. Further ones are dropped.
 pub(super) const QUEUE: usize = 1024;
@@ -22,6 +22,8 @@ pub enum Hint {
     Hosts,
     /// A browser, which has ended.
     Browser(BrowserId),
+    /// A pool, which may have an available browser or another first waiter.
+    Pool(PoolId),
 }
 
 /// A message of another process, or about its loss.
@@ -38,6 +40,7 @@ impl fmt::Display for Hint {
             Hint::Access => f.write_str("access"),
             Hint::Hosts => f.write_str("hosts"),
             Hint::Browser(id) => write!(f, "browser {id}"),
+            Hint::Pool(id) => write!(f, "pool {id}"),
         }
     }
 }
@@ -49,6 +52,7 @@ impl Hint {
             None if text == "access" => Some(Hint::Access),
             None if text == "hosts" => Some(Hint::Hosts),
             Some(("browser", id)) => id.parse().ok().map(Hint::Browser),
+            Some(("pool", id)) => id.parse().ok().map(Hint::Pool),
             _ => None,
         }
     }
@@ -78,6 +82,7 @@ mod tests {
             Hint::Access,
             Hint::Hosts,
             Hint::Browser(BrowserId::generate()),
+            Hint::Pool(PoolId::generate()),
         ] {
             assert_eq!(Hint::parse(&hint.to_string()), Some(hint));
         }

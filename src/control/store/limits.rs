@@ -7,6 +7,7 @@ use sea_orm::{
 use super::{
     Store, StoreError, browsers, corrupt,
     entity::{browser, organization, project},
+    pools,
 };
 use crate::api::{
     ids::{OrganizationId, ProjectId},
@@ -117,6 +118,16 @@ impl Store {
         let live = browser::Entity::find().filter(browsers::is_live());
         Ok(live.count(&self.db).await?)
     }
+}
+
+/// Returns the number of browsers that a project has or that its pools may have: those that start
+/// or are active, and the size of each pool beyond its leased ones.
+pub(super) async fn sessions_in_use(
+    db: &impl ConnectionTrait,
+    project: &ProjectId,
+) -> Result<u64, StoreError> {
+    let live = browsers::count_live(db, project).await?;
+    Ok(live + pools::unleased(db, project).await?)
 }
 
 /// Returns the limit of browsers at once that applies to a project, if any.

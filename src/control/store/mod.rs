@@ -1,8 +1,8 @@
 //! The database of control. Only this module and its children use SQL.
 //!
 //! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`registered_hosts`],
-//!   [`host_launches`], [`join_tokens`], [`replays`], [`audit_logs`], [`purge_clock`]: the queries
-//!   on each table.
+//!   [`host_launches`], [`join_tokens`], [`pools`], [`replays`], [`audit_logs`], [`purge_clock`]:
+//!   the queries on each table.
 //! - [`processes`]: the control processes that serve from the database; [`hints`]: what they tell
 //!   each other.
 //! - [`search`]: conditions that search for a text.
@@ -40,6 +40,7 @@ mod join_tokens;
 mod limits;
 mod migration;
 mod open_error;
+mod pools;
 mod postgres;
 mod processes;
 mod projects;
@@ -59,7 +60,7 @@ pub use api_keys::{
 };
 pub use browsers::{
     ActiveBrowser, BrowserRow, Change, CreateBrowserError, Creation, Listing, NewBrowserRow,
-    StateFilter, UnfinishedBrowser,
+    PoolOrigin, StateFilter, UnfinishedBrowser,
 };
 pub use check::DatabaseReport;
 pub use constraints::UniqueConstraint;
@@ -70,6 +71,11 @@ pub use hosts::{Fleet, HostMode, HostRow};
 pub use join_tokens::{JoinTokenRow, NewJoinToken};
 pub use limits::{OrganizationRow, ProjectLimitsRow};
 pub use open_error::{OpenError, OpenFailure};
+pub use pools::{
+    Claim, DeletePoolOutcome, LeasedBrowser, PoolBrowserRow, PoolBrowserState, PoolCounts,
+    PoolHost, PoolLeaseError, PoolListing, PoolRow, PoolSettings, PoolSummary, PoolsOverview,
+    SavePoolError, WaiterTicket,
+};
 pub use postgres::{Displaced, HintChannel, PostgresConfig, ProcessLock, UrlError};
 pub use processes::{ControlProcessId, NewProcess, ProcessRow};
 pub use projects::{ProjectChange, ProjectListing, ProjectOutcome, ProjectRow};

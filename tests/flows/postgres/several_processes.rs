@@ -1,6 +1,6 @@
 //! Several control processes with one database, one blob store and one fleet of registered hosts.
 
-use std::{path::Path, process::Command};
+use std::{path::Path, process::Command, sync::Arc};
 
 use futures::{SinkExt, StreamExt};
 use nix::sys::signal::Signal;
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite::Message};
 
+use crate::flows::pool_queue;
 use crate::support::{
     agent::Start,
     dev::{Answer, Dev, State, berth, print},
@@ -346,4 +347,55 @@ async fn processes_share_a_directory_for_replays() {
     );
     agent.stop().await;
     processes.finish().await;
+}
+
+#[tokio::test]
+async fn clients_of_three_processes_wait_for_a_pool_in_one_order() {
+    let state = State::with(Some(PostgresDatabase::required()));
+    let s3 = S3Server::start().await;
+    let leader = Dev::start_with_variables(state, &pool_queue::OPTIONS, s3.variables()).await;
+    let variables = [s3.variables(), control_variables(&leader)].concat();
+    let mut devs = Vec::new();
+    for _ in 0..2 {
+        let other = leader.beside(&pool_queue::OPTIONS, variables.clone()).await;
+        devs.push(Arc::new(other));
+    }
+    devs.insert(0, Arc::new(leader));
+    pool_queue::clients_are_served_in_order(&devs).await;
+    for dev in devs.into_iter().rev() {
+        Arc::into_inner(dev).unwrap().finish().await;
+    }
+}
+
+#[tokio::test]
+async fn clients_of_a_killed_process_do_not_hold_up_those_behind_them() {
+    let processes = Processes::start().await;
+    let settings =
+        json!({"name": "n", "size": 1, "headless": true, "fill_rate_per_minute": 10_000});
+    processes.leader.post("/browser_pools", settings).await;
+    let acquire = |dev: &Dev| {
+        let request = dev.request(Method::POST, "/browser_pools/n/acquire");
+        request.json(&json!({"acquire_timeout_seconds": 120}))
+    };
+    // It also leads, and starts the browser.
+    let lost = tokio::spawn(acquire(&processes.leader).send());
+    let waiting_is = async |count: u64| {
+        until("a waiting client", async || {
+            let pool = processes.other.get("/browser_pools/n").await.body;
+            (pool["waiting_count"] == count).then_some(())
+        })
+        .await;
+    };
+    waiting_is(1).await;
+    let next = tokio::spawn(Answer::of(acquire(&processes.other)));
+    waiting_is(2).await;
+    let (_agent, _host) = join(&processes.other, Start::headless()).await;
+    processes.leader.kill().await;
+    assert!(lost.await.unwrap().is_err());
+    let served = next.await.unwrap();
+    assert_eq!(served.status, StatusCode::OK, "{}", served.body);
+    call(&mut connect(&processes.other, &served.body).await).await;
+    let pool = processes.other.get("/browser_pools/n").await.body;
+    assert_eq!(pool["waiting_count"], 0, "{pool}");
+    processes.other.finish().await;
 }

@@ -1,5 +1,6 @@
 mod audit_logs;
 mod auth;
+mod browser_pools;
 mod browsers;
 mod fleet;
 mod metrics;

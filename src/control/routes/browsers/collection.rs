@@ -1,6 +1,7 @@
 //! `/browsers`.
 
 use axum::extract::State;
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::{TAG, to_browser};
@@ -24,7 +25,7 @@ use crate::{
 };
 
 /// Size limit of a request to create a browser, in bytes.
-const BODY_LIMIT: usize = 6 << 20;
+pub(in crate::control::routes) const BODY_LIMIT: usize = 6 << 20;
 
 /// Create a browser
 ///
@@ -100,7 +101,10 @@ pub(crate) async fn list(
 
 /// Returns the idempotency key with a digest of the decoded request, so that requests that differ
 /// only in field order or explicit defaults are the same.
-fn creation(key: String, new: &NewBrowser) -> ApiResult<Creation> {
+pub(in crate::control::routes) fn creation(
+    key: String,
+    new: &impl Serialize,
+) -> ApiResult<Creation> {
     let canonical = serde_json::to_vec(new).map_err(ApiError::internal)?;
     Ok(Creation {
         key,

@@ -9,7 +9,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{PROJECT_ARCHIVED, auth::Principal, public_base_url::PublicBaseUrl};
 use crate::{
-    api::browsers::{Browser, BrowserStatus},
+    api::browsers::{Browser, BrowserPool, BrowserStatus},
     control::{
         Control,
         browsers::BrowserError,
@@ -26,9 +26,11 @@ mod json;
 mod replays;
 mod session;
 
+pub(super) use collection::{BODY_LIMIT, creation};
+
 const TAG: &str = crate::api::groups::BROWSERS;
 /// `Retry-After` if the browser limit is reached or a browser did not start.
-const START_RETRY_DELAY: Duration = Duration::from_secs(5);
+pub(super) const START_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// `Retry-After` if a browser or the server is restarting.
 const RESTART_RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -54,7 +56,7 @@ pub(crate) fn router(agent: OpenApi) -> OpenApiRouter<Control> {
 }
 
 /// Converts a row to its API representation, with URLs that contain session tokens.
-fn to_browser(
+pub(super) fn to_browser(
     row: BrowserRow,
     principal: &Principal,
     tokens: &SessionTokens,
@@ -81,6 +83,10 @@ fn to_browser(
         viewport: row.viewport,
         start_url: row.start_url,
         deleted_at: row.deleted_at.map(Into::into),
+        pool: row.pool.map(|pool| BrowserPool {
+            id: pool.id,
+            name: pool.name,
+        }),
     }
 }
 
@@ -124,6 +130,7 @@ impl From<BrowserError> for ApiError {
             BrowserError::ShuttingDown => {
                 ApiError::unavailable("the server is shutting down", RESTART_RETRY_DELAY)
             }
+            error @ BrowserError::NotLeased => ApiError::conflict(error.to_string()).permanent(),
             BrowserError::Abandoned => {
                 ApiError::unavailable("the request was cancelled", RESTART_RETRY_DELAY)
             }
@@ -150,7 +157,7 @@ impl From<BrowserError> for ApiError {
 }
 
 /// Converts the failure of a change. Clients may retry every change as it is.
-fn agent_error(cause: AgentError) -> ApiError {
+pub(super) fn agent_error(cause: AgentError) -> ApiError {
     match cause {
         AgentError::Rejected {
             status: StatusCode::BAD_REQUEST,

@@ -13,7 +13,7 @@ use sea_orm::{
 
 use super::{
     ACTIVE, BrowserRow, CREATING, Change, CreateBrowserError, DELETED, DELETING, NewBrowserRow,
-    count_live, end_reason_text, is_active, to_browser_row,
+    end_reason_text, is_active, to_browser_row,
 };
 use crate::{
     api::ids::{BrowserId, HostId},
@@ -23,7 +23,7 @@ use crate::{
             Hint, Store, StoreError, corrupt,
             entity::{browser, browser_tag},
             hosts::to_generation_column,
-            limits::session_limit,
+            limits::{session_limit, sessions_in_use},
             projects::lock_active_project,
             to_millis,
         },
@@ -44,9 +44,35 @@ impl Store {
         new: NewBrowserRow,
         now: DateTime<Utc>,
     ) -> Result<BrowserRow, CreateBrowserError> {
-        let row = browser::Model {
-            id: new.id.to_string(),
-            project_id: new.project_id.to_string(),
+        let (project_id, tags) = (new.project_id.clone(), new.tags.clone());
+        let row = self.new_browser_model(new, now)?;
+        let transaction = self.db.begin().await.map_err(StoreError::from)?;
+        // Until the commit, the project is neither archived nor deleted, and gets no other browser.
+        let project = lock_active_project(&transaction, &project_id).await?;
+        let project = project.ok_or(CreateBrowserError::ProjectInactive)?;
+        if let Some(limit) = session_limit(&transaction, &project).await?
+            && sessions_in_use(&transaction, &project_id).await? >= limit.into()
+        {
+            return Err(CreateBrowserError::LimitReached(limit));
+        }
+        insert_browser(&transaction, &row, &tags).await?;
+        transaction.commit().await.map_err(StoreError::from)?;
+        Ok(to_browser_row(row, tags)?)
+    }
+
+    /// Returns the row of a browser that is about to start.
+    pub(in crate::control::store) fn new_browser_model(
+        &self,
+        new: NewBrowserRow,
+        now: DateTime<Utc>,
+    ) -> Result<browser::Model, StoreError> {
+        let (pool_id, pool_name) = match new.pool {
+            Some(pool) => (Some(pool.id.into()), pool.name),
+            None => (None, None),
+        };
+        Ok(browser::Model {
+            id: new.id.into(),
+            project_id: new.project_id.into(),
             name: new.name.clone(),
             live_name: new.name,
             state: CREATING.to_owned(),
@@ -66,19 +92,9 @@ impl Store {
             host_generation: None,
             used_at: None,
             process_id: self.process_column(),
-        };
-        let transaction = self.db.begin().await.map_err(StoreError::from)?;
-        // Until the commit, the project is neither archived nor deleted, and gets no other browser.
-        let project = lock_active_project(&transaction, &new.project_id).await?;
-        let project = project.ok_or(CreateBrowserError::ProjectInactive)?;
-        if let Some(limit) = session_limit(&transaction, &project).await?
-            && count_live(&transaction, &new.project_id).await? >= limit.into()
-        {
-            return Err(CreateBrowserError::LimitReached(limit));
-        }
-        insert(&transaction, &row, &new.tags).await?;
-        transaction.commit().await.map_err(StoreError::from)?;
-        Ok(to_browser_row(row, new.tags)?)
+            pool_id,
+            pool_name,
+        })
     }
 
     /// Marks a browser as active on this generation of a host. Returns false if it is not being
@@ -291,7 +307,8 @@ fn to_column(value: u32) -> Result<i32, StoreError> {
     i32::try_from(value).map_err(|_| corrupt("viewport", value))
 }
 
-async fn insert(
+/// Inserts the row of a browser with its tags.
+pub(in crate::control::store) async fn insert_browser(
     db: &impl ConnectionTrait,
     row: &browser::Model,
     tags: &BTreeMap<String, String>,

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use super::{ControlProcessId, StoreError, corrupt, entity::browser, from_millis};
 use crate::{
     api::{
-        ids::{BrowserId, HostId, ProjectId},
+        ids::{BrowserId, HostId, PoolId, ProjectId},
         viewport::Viewport,
     },
     control::browsers::state::{EndReason, State},
@@ -20,6 +20,7 @@ mod queries;
 #[cfg(test)]
 mod tests;
 
+pub(super) use lifecycle::insert_browser;
 pub(super) use queries::{count_live, is_active, is_live};
 
 /// A row of the table of browsers, with the browser's tags.
@@ -37,6 +38,15 @@ pub struct BrowserRow {
     pub tags: BTreeMap<String, String>,
     pub created_at: DateTime<Utc>,
     pub deleted_at: Option<DateTime<Utc>>,
+    /// The pool that the browser was leased from.
+    pub pool: Option<PoolOrigin>,
+}
+
+/// A pool as its browsers know it, also when it is deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolOrigin {
+    pub id: PoolId,
+    pub name: Option<String>,
 }
 
 /// A browser with its host.
@@ -73,6 +83,7 @@ pub struct NewBrowserRow {
     pub start_url: Option<String>,
     pub tags: BTreeMap<String, String>,
     pub idempotency: Option<Creation>,
+    pub pool: Option<PoolOrigin>,
 }
 
 /// Why the row of a browser was not inserted.
@@ -151,7 +162,7 @@ fn parse_state(state: &str, reason: Option<&str>) -> Result<State, StoreError> {
     })
 }
 
-fn to_browser_row(
+pub(super) fn to_browser_row(
     row: browser::Model,
     tags: BTreeMap<String, String>,
 ) -> Result<BrowserRow, StoreError> {
@@ -177,7 +188,16 @@ fn to_browser_row(
         tags,
         created_at: from_millis(row.created_at)?,
         deleted_at: row.deleted_at.map(from_millis).transpose()?,
+        pool: to_pool_name(row.pool_id, row.pool_name)?,
     })
+}
+
+fn to_pool_name(
+    id: Option<String>,
+    name: Option<String>,
+) -> Result<Option<PoolOrigin>, StoreError> {
+    let id = id.map(|id| id.parse().map_err(|_| corrupt("pool id", id)));
+    Ok(id.transpose()?.map(|id| PoolOrigin { id, name }))
 }
 
 #[cfg(test)]
@@ -195,6 +215,7 @@ impl NewBrowserRow {
             start_url: None,
             tags: BTreeMap::new(),
             idempotency: None,
+            pool: None,
         }
     }
 }

@@ -35,6 +35,9 @@ pub struct Model {
     pub used_at: Option<i64>,
     /// The control process that creates or ends the browser.
     pub process_id: Option<i32>,
+    /// The pool that the browser was leased from, which may be deleted since, and its name.
+    pub pool_id: Option<String>,
+    pub pool_name: Option<String>,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

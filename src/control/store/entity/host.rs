@@ -43,6 +43,10 @@ pub struct Model {
     /// Whether the last session of a retiring host has ended at the agent, and control has all that
     /// is to be fetched from it.
     pub settled: bool,
+    /// The pool that the host is reserved for.
+    pub pool_id: Option<String>,
+    /// The number of times that the host was leased from a pool.
+    pub lease_count: i64,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

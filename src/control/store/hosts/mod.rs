@@ -8,8 +8,7 @@ use std::net::SocketAddr;
 use chrono::{DateTime, Utc};
 use sea_orm::{
     ActiveModelTrait, ColumnTrait, Condition, EntityTrait, ExprTrait, IntoActiveModel,
-    PaginatorTrait, QueryFilter, QueryOrder, QuerySelect, QueryTrait, UpdateMany,
-    sea_query::{Expr, LockBehavior, LockType},
+    PaginatorTrait, QueryFilter, QueryOrder, QuerySelect, QueryTrait, UpdateMany, sea_query::Expr,
 };
 
 use super::{
@@ -18,19 +17,23 @@ use super::{
     corrupt,
     entity::{browser, host},
     from_millis,
+    pools::is_pooled,
     processes::ControlProcessId,
     to_millis,
 };
 use crate::{
     api::{
-        ids::{BrowserId, HostId},
+        ids::{BrowserId, HostId, PoolId},
         viewport::Viewport,
     },
     control::hosts::state::{HostLife, State},
 };
 
+mod claim;
 #[cfg(test)]
 mod tests;
+
+use claim::fits;
 
 /// The fleet that a host belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -64,6 +67,8 @@ pub struct HostRow {
     /// Whether the last session of a retiring host has ended at the agent, and control has all that
     /// is to be fetched from it.
     pub is_settled: bool,
+    /// The pool that the host is reserved for.
+    pub pool: Option<PoolId>,
 }
 
 pub(super) fn fleet_text(fleet: Fleet) -> &'static str {
@@ -118,25 +123,29 @@ impl TryFrom<host::Model> for HostRow {
 
     fn try_from(row: host::Model) -> Result<Self, StoreError> {
         let address = row.address.as_deref().map(str::parse).transpose();
+        let pool = row.pool_id.as_deref();
+        let pool = pool.map(|id| id.parse().map_err(|_| corrupt("pool id", id)));
         Ok(HostRow {
             life: life_of(&row)?,
             address: address.map_err(|_| corrupt("host address", &row.id))?,
             changed_at: from_millis(row.changed_at)?,
             process: row.process_id.map(ControlProcessId),
             is_settled: row.settled,
+            pool: pool.transpose()?,
             id: row.id.parse().map_err(|_| corrupt("host id", &row.id))?,
         })
     }
 }
 
 impl Store {
-    /// Inserts the row of a host.
+    /// Inserts the row of a host, which is reserved for a pool if there is one.
     pub async fn add_host(
         &self,
         id: &HostId,
         fleet: Fleet,
         mode: HostMode,
         life: &HostLife,
+        pool: Option<&PoolId>,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
         let row = host::Model {
@@ -161,6 +170,8 @@ impl Store {
             changed_at: to_millis(now),
             process_id: self.process_column(),
             settled: false,
+            pool_id: pool.map(PoolId::to_string),
+            lease_count: 0,
         };
         let row = row.into_active_model().reset_all();
         host::Entity::insert(row)
@@ -213,49 +224,6 @@ impl Store {
             self.hint(Hint::Hosts);
         }
         Ok(is_changed)
-    }
-
-    /// Leases a ready host of the fleet and the mode, with room for the viewport, to a session: the
-    /// one that became ready last, whose memory is most likely not swapped out. Returns `None` if
-    /// there is none.
-    pub async fn claim_host(
-        &self,
-        fleet: Fleet,
-        mode: HostMode,
-        viewport: Viewport,
-        session: &BrowserId,
-        now: DateTime<Utc>,
-    ) -> Result<Option<HostRow>, StoreError> {
-        // On PostgreSQL several claims take several hosts and do not wait for each other. SQLite
-        // has a single writer and no such locks.
-        let candidate = host::Entity::find()
-            .select_only()
-            .column(host::Column::Id)
-            .filter(fits(fleet, mode, viewport))
-            .filter(host::Column::State.eq(state_text(State::Ready)))
-            .order_by_desc(host::Column::ChangedAt)
-            .limit(1)
-            .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
-            .into_query();
-        let claimed = host::Entity::update_many()
-            .col_expr(host::Column::State, Expr::value(state_text(State::Leased)))
-            .col_expr(host::Column::SessionId, Expr::value(session.as_str()))
-            .col_expr(host::Column::ChangedAt, Expr::value(to_millis(now)))
-            // Not IN: PostgreSQL may then search once for each row, and find several hosts.
-            .filter(
-                Expr::col(host::Column::Id).eq(Expr::SubQuery(None, Box::new(candidate.into()))),
-            )
-            .filter(host::Column::State.eq(state_text(State::Ready)))
-            .exec(&self.db)
-            .await?;
-        if claimed.rows_affected == 0 {
-            return Ok(None);
-        }
-        let row = host::Entity::find()
-            .filter(host::Column::SessionId.eq(session.as_str()))
-            .one(&self.db)
-            .await?;
-        row.map(HostRow::try_from).transpose()
     }
 
     /// Returns whether a session may soon get a host of the fleet and the mode, with room for the
@@ -319,6 +287,7 @@ impl Store {
             .filter(host::Column::Fleet.eq(fleet_text(Fleet::Registered)))
             .filter(host::Column::State.eq(state_text(State::Leased)))
             .filter(Expr::exists(in_use).not())
+            .filter(is_pooled().not())
             .all(&self.db)
             .await?;
         let rows = rows.into_iter().map(HostRow::try_from);
@@ -414,20 +383,6 @@ fn is_not_draining(fleet: Fleet) -> Condition {
     Condition::all()
         .add(host::Column::Fleet.eq(fleet_text(fleet)))
         .add(host::Column::Draining.eq(false))
-}
-
-/// Returns the condition that a host gets further sessions, of this mode and viewport.
-fn fits(fleet: Fleet, mode: HostMode, viewport: Viewport) -> Condition {
-    let has_room = |max: host::Column, side: u32| {
-        Condition::any()
-            .add(max.is_null())
-            .add(max.gte(i64::from(side)))
-    };
-    is_not_draining(fleet)
-        .add(host::Column::Headless.eq(mode.headless))
-        .add(host::Column::KioskMode.eq(mode.kiosk_mode))
-        .add(has_room(host::Column::MaxWidth, viewport.width))
-        .add(has_room(host::Column::MaxHeight, viewport.height))
 }
 
 /// Begins a change of the host that is still as `life`.

@@ -25,7 +25,7 @@ async fn ready(store: &Store, mode: HostMode, ready_at: DateTime<Utc>) -> HostId
     let id = HostId::generate();
     let starting = HostLife::starting(None);
     let (ready, _) = starting.apply(Event::Started { generation: 1 }).unwrap();
-    let added = store.add_host(&id, Fleet::Local, mode, &starting, ready_at);
+    let added = store.add_host(&id, Fleet::Local, mode, &starting, None, ready_at);
     added.await.unwrap();
     let changed = store.change_host(&id, &starting, &ready, ready_at).await;
     assert!(changed.unwrap());

@@ -12,7 +12,7 @@ use sea_orm::{
 use super::{
     Store, StoreError, browsers, corrupt,
     entity::{organization, project},
-    from_millis,
+    from_millis, pools,
     search::contains,
     to_millis,
 };
@@ -21,7 +21,7 @@ use crate::api::{ids::ProjectId, projects::ProjectStatus};
 #[cfg(test)]
 mod tests;
 
-const ACTIVE: &str = "active";
+pub(super) const ACTIVE: &str = "active";
 const ARCHIVED: &str = "archived";
 
 /// A row of the table of projects.
@@ -58,7 +58,7 @@ pub struct ProjectChange {
 pub enum ProjectOutcome<T> {
     Done(T),
     NotFound,
-    /// The project has browsers.
+    /// The project has browsers or pools.
     NotEmpty,
     /// No other project is active.
     LastActive,
@@ -238,8 +238,8 @@ impl Store {
         }
     }
 
-    /// Deletes a project that has no browsers: its row remains, its name becomes free. If it was
-    /// the default project, another one becomes it.
+    /// Deletes a project that has no browsers and no pools: its row remains, its name becomes free.
+    /// If it was the default project, another one becomes it.
     pub async fn delete_project(
         &self,
         id: &ProjectId,
@@ -251,7 +251,9 @@ impl Store {
         let Some(row) = find(&transaction, id).await? else {
             return Ok(ProjectOutcome::NotFound);
         };
-        if browsers::count_live(&transaction, id).await? > 0 {
+        if browsers::count_live(&transaction, id).await? > 0
+            || pools::count(&transaction, id).await? > 0
+        {
             return Ok(ProjectOutcome::NotEmpty);
         }
         if row.status == ACTIVE && !pass_on_default(&transaction, &row).await? {

@@ -302,6 +302,8 @@ pub(super) async fn insert_registered_host(
         // Nothing follows from its first state.
         process_id: None,
         settled: false,
+        pool_id: None,
+        lease_count: 0,
     };
     let insert = host::ActiveModel::from(row.clone()).reset_all();
     host::Entity::insert(insert)

@@ -1,0 +1,125 @@
+//! Hands over browsers of pools to clients, and takes them back.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    BrowserError, Browsers,
+    handle::BrowserHandle,
+    state::{Action, EndReason, Event, State},
+};
+use crate::{
+    api::ids::{PoolId, ProjectId},
+    control::{
+        fleet::{AgentError, Lease},
+        hosts::CheckError,
+        store::BrowserRow,
+    },
+    request_scope::inherit,
+};
+
+/// Why a browser of a pool was not handed over. Its row is deleted, and its host recycled.
+#[derive(Debug, thiserror::Error)]
+pub enum HandOverError {
+    /// Another browser of the pool may be usable.
+    #[error("the browser is not usable: {0}")]
+    Unusable(#[from] CheckError),
+    #[error("the agent rejected the start URL: {0}")]
+    StartUrl(AgentError),
+    #[error(transparent)]
+    Browser(#[from] BrowserError),
+}
+
+impl Browsers {
+    /// Makes a leased browser that is being created visible to its client, if it responds. Opens
+    /// `start_url` in it first.
+    pub async fn hand_over(
+        &self,
+        row: BrowserRow,
+        lease: Lease,
+        start_url: Option<&str>,
+        abandoned: &CancellationToken,
+    ) -> Result<BrowserRow, HandOverError> {
+        let browser = Arc::new(BrowserHandle::new(
+            row.id.clone(),
+            row.project_id.clone(),
+            lease,
+            row.pool.as_ref().map(|pool| pool.id.clone()),
+            Duration::from_secs(row.timeout_seconds.into()),
+        ));
+        let (event, error) = tokio::select! {
+            checked = self.check(&browser, start_url) => match checked {
+                Ok(()) => {
+                    self.publish(&browser).await?;
+                    self.end_if_obsolete(&browser, abandoned).await?;
+                    return Ok(BrowserRow { state: State::Active, ..row });
+                }
+                Err(error) => (Event::StartFailed, error),
+            },
+            () = abandoned.cancelled() => (Event::Abandoned, BrowserError::Abandoned.into()),
+            () = self.inner.shutdown.requested() => (Event::Abandoned, BrowserError::ShuttingDown.into()),
+        };
+        self.apply(&browser, event).await?;
+        Err(error)
+    }
+
+    async fn check(
+        &self,
+        browser: &BrowserHandle,
+        start_url: Option<&str>,
+    ) -> Result<(), HandOverError> {
+        self.inner.hosts.check(browser.lease()).await?;
+        if let Some(url) = start_url {
+            let opened = browser.lease().set_start_url(url).await;
+            opened.map_err(HandOverError::StartUrl)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a browser that was leased from a pool. Returns when its host refuses all requests for
+    /// it; the host is recycled in the background, or replaced without `reuse`. Completes even if
+    /// the client disconnects.
+    pub async fn release(
+        &self,
+        project: &ProjectId,
+        id_or_name: &str,
+        pool: &PoolId,
+        reuse: bool,
+    ) -> Result<(), BrowserError> {
+        let browser = self.find_active(project, id_or_name).await?;
+        if browser.pool() != Some(pool) {
+            return Err(BrowserError::NotLeased);
+        }
+        if !reuse {
+            browser.retire_host();
+        }
+        let this = self.clone();
+        let task = self
+            .inner
+            .shutdown
+            .spawn(inherit(async move { this.run_release(&browser).await }));
+        task.await?
+    }
+
+    async fn run_release(&self, browser: &Arc<BrowserHandle>) -> Result<(), BrowserError> {
+        let (event, actions) = self.begin_end(browser, EndReason::Deleted).await?;
+        let release = actions
+            .iter()
+            .position(|action| *action == Action::ReleaseHost);
+        let (before, rest) = actions.split_at(release.unwrap_or(actions.len()));
+        self.run_actions(browser, before).await;
+        if event == Event::EndedElsewhere {
+            return Err(BrowserError::NotFound);
+        }
+        if let Err(error) = browser.lease().refuse().await {
+            // It is unreachable for clients, too.
+            tracing::info!(browser = %browser.id(), %error, "the host does not end a session yet");
+        }
+        let (this, browser) = (self.clone(), browser.clone());
+        self.inner.shutdown.spawn(inherit(async move {
+            this.run_actions(&browser, rest).await;
+        }));
+        Ok(())
+    }
+}

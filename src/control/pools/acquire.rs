@@ -1,0 +1,337 @@
+//! Leases browsers of pools to clients.
+//!
+//! ```text
+//! acquire ──▶ nobody waits and one is idle ──────────────┐
+//!    │                                                   ▼
+//!    └──▶ ticket ──▶ the dispatcher serves the first ──▶ PendingLease ──▶ checked ──▶ published
+//!             │                                            │ not usable: the same ticket again
+//!             └── time is up, or the client has left       └ the client has left: idle again
+//! ```
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use chrono::Utc;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep_until, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    PoolError, Pools,
+    queue::{Granted, LocalWaiter},
+};
+use crate::{
+    api::ids::{BrowserId, PoolId, ProjectId},
+    control::{
+        browsers::HandOverError,
+        store::{
+            BrowserRow, Claim, Creation, LeasedBrowser, NewBrowserRow, PoolLeaseError, PoolOrigin,
+            PoolRow, WaiterTicket,
+        },
+    },
+    request_scope::inherit,
+};
+
+/// The properties of a lease. Those that are absent are the pool's.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct NewLease {
+    pub name: Option<String>,
+    pub tags: BTreeMap<String, String>,
+    pub start_url: Option<String>,
+}
+
+/// A browser that was leased and not handed over yet. Dropping it makes the browser available
+/// again.
+pub(super) struct PendingLease {
+    pools: Pools,
+    leased: Option<LeasedBrowser>,
+    ticket: Option<WaiterTicket>,
+}
+
+impl PendingLease {
+    pub(super) fn new(
+        pools: Pools,
+        leased: LeasedBrowser,
+        ticket: Option<WaiterTicket>,
+    ) -> PendingLease {
+        PendingLease {
+            pools,
+            leased: Some(leased),
+            ticket,
+        }
+    }
+}
+
+impl Drop for PendingLease {
+    fn drop(&mut self) {
+        if let Some(leased) = self.leased.take() {
+            let pools = self.pools.clone();
+            let returning = async move { pools.return_unused(leased).await };
+            self.pools.inner.shutdown.spawn(returning);
+        }
+    }
+}
+
+/// The place of a client in the queue. Dropping it leaves the queue.
+struct Place<'p> {
+    pools: &'p Pools,
+    pool: &'p PoolId,
+    ticket: WaiterTicket,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.pools.inner.queue.leave(self.pool, self.ticket);
+    }
+}
+
+impl Pools {
+    /// Leases a browser of a pool. Returns `None` if none is available for as long as the client
+    /// waits. Dropping the future undoes it.
+    pub async fn acquire(
+        &self,
+        project: &ProjectId,
+        id_or_name: &str,
+        wait: Duration,
+        lease: NewLease,
+        creation: Option<Creation>,
+    ) -> Result<Option<BrowserRow>, PoolError> {
+        let deadline = Instant::now() + wait;
+        let pool = self.get(project, id_or_name).await?;
+        let browsers = &self.inner.browsers;
+        let _lock = match &creation {
+            Some(creation) => {
+                let locking = browsers.lock_creation(project, creation);
+                match timeout_at(deadline, locking).await {
+                    Ok(lock) => Some(lock),
+                    Err(_) => return Ok(None),
+                }
+            }
+            None => None,
+        };
+        if let Some(creation) = &creation
+            && let Some(row) = browsers.find_repeated(project, creation).await?
+        {
+            return Ok(Some(row));
+        }
+        if let Some(name) = &lease.name
+            && self
+                .inner
+                .store
+                .find_live_name(project, name)
+                .await?
+                .is_some()
+        {
+            return Err(PoolError::NameTaken);
+        }
+        let start_url = lease.start_url.clone();
+        let new_row = Arc::new(move |pool: &PoolRow| new_row(pool, &lease, creation.as_ref()));
+        self.acquire_until(&pool.id, new_row, start_url, deadline)
+            .await
+    }
+
+    async fn acquire_until(
+        &self,
+        pool: &PoolId,
+        new_row: Arc<impl Fn(&PoolRow) -> NewBrowserRow + Send + Sync + 'static>,
+        start_url: Option<String>,
+        deadline: Instant,
+    ) -> Result<Option<BrowserRow>, PoolError> {
+        let mut ticket = None;
+        loop {
+            let pending = match ticket {
+                None => self.lease_at_once(pool, &*new_row).await?,
+                Some(_) => None,
+            };
+            let pending = match pending {
+                Some(pending) => pending,
+                None => {
+                    let new_row = new_row.clone();
+                    let waiter = move |pool: &PoolRow| new_row(pool);
+                    match self.wait(pool, ticket, Box::new(waiter), deadline).await? {
+                        Some(pending) => pending,
+                        None => return Ok(None),
+                    }
+                }
+            };
+            ticket = pending.ticket;
+            match self.hand_over(pending, start_url.clone()).await {
+                Err(PoolError::HandOver(HandOverError::Unusable(error))) => {
+                    tracing::warn!(%pool, %error, "a browser of a pool is not handed over");
+                }
+                handed_over => return handed_over.map(Some),
+            }
+        }
+    }
+
+    /// Leases an idle browser if nobody waits.
+    async fn lease_at_once(
+        &self,
+        pool: &PoolId,
+        new_row: impl Fn(&PoolRow) -> NewBrowserRow,
+    ) -> Result<Option<PendingLease>, PoolError> {
+        let store = &self.inner.store;
+        let leasing = store.lease_pool_browser(pool, Claim::NoWaiters, new_row, Utc::now());
+        match leasing.await {
+            Ok(leased) => {
+                self.inner.changed.notify_one();
+                Ok(Some(PendingLease::new(self.clone(), leased, None)))
+            }
+            Err(PoolLeaseError::NoneAvailable) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits for a browser. A client that was served before has its ticket already.
+    async fn wait(
+        &self,
+        pool: &PoolId,
+        ticket: Option<WaiterTicket>,
+        new_row: Box<dyn Fn(&PoolRow) -> NewBrowserRow + Send + Sync>,
+        deadline: Instant,
+    ) -> Result<Option<PendingLease>, PoolError> {
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+        let store = &self.inner.store;
+        let ticket = match ticket {
+            Some(ticket) => {
+                store.restore_waiter(pool, ticket).await?;
+                ticket
+            }
+            None => self.add_waiter(pool).await?,
+        };
+        let (sender, mut receiver) = oneshot::channel::<Granted>();
+        let waiter = LocalWaiter { new_row, sender };
+        self.inner.queue.add(pool, ticket, waiter);
+        let place = Place {
+            pools: self,
+            pool,
+            ticket,
+        };
+        let granted = tokio::select! {
+            granted = &mut receiver => granted,
+            () = sleep_until(deadline) => match self.inner.queue.leave(pool, ticket) {
+                true => return Ok(None),
+                // It is being served, or was just not.
+                false => receiver.await,
+            },
+            () = self.inner.shutdown.requested() => return Err(PoolError::ShuttingDown),
+        };
+        drop(place);
+        match granted {
+            Ok(granted) => granted.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Adds a client to those that wait. Removes it again if the client leaves meanwhile.
+    async fn add_waiter(&self, pool: &PoolId) -> Result<WaiterTicket, PoolError> {
+        let (this, pool) = (self.clone(), pool.clone());
+        let (sender, receiver) = oneshot::channel();
+        self.inner.shutdown.spawn(async move {
+            let added = this.inner.store.add_waiter(&pool).await;
+            if let Err(Ok(ticket)) = sender.send(added) {
+                this.inner.queue.retry_left(pool, vec![ticket]);
+                this.inner.queue.changed().notify_one();
+            }
+        });
+        let added = receiver.await.map_err(|_| PoolError::ShuttingDown)?;
+        Ok(added?)
+    }
+
+    /// Hands a browser over. Completes or undoes it even if the client disconnects.
+    async fn hand_over(
+        &self,
+        pending: PendingLease,
+        start_url: Option<String>,
+    ) -> Result<BrowserRow, PoolError> {
+        let abandoned = CancellationToken::new();
+        let abandon_on_drop = abandoned.clone().drop_guard();
+        let this = self.clone();
+        let task = self.inner.shutdown.spawn(inherit(async move {
+            this.run_hand_over(pending, start_url, &abandoned).await
+        }));
+        let handed_over = task.await?;
+        abandon_on_drop.disarm();
+        handed_over
+    }
+
+    async fn run_hand_over(
+        &self,
+        mut pending: PendingLease,
+        start_url: Option<String>,
+        abandoned: &CancellationToken,
+    ) -> Result<BrowserRow, PoolError> {
+        if abandoned.is_cancelled() {
+            return Err(PoolError::Abandoned);
+        }
+        let Some(leased) = pending.leased.take() else {
+            return Err(PoolError::Abandoned);
+        };
+        let LeasedBrowser {
+            row,
+            host,
+            generation,
+            ..
+        } = leased;
+        let (hosts, browsers) = (&self.inner.hosts, &self.inner.browsers);
+        let lease = hosts.resume(&row.id, &host, generation, row.viewport);
+        let Some(lease) = lease.await? else {
+            self.inner.store.delete_creating_browser(&row.id).await?;
+            let lost = crate::control::fleet::HostError::Gone;
+            return Err(HandOverError::Unusable(lost.into()).into());
+        };
+        let handing_over = browsers.hand_over(row, lease, start_url.as_deref(), abandoned);
+        let handed_over = handing_over.await;
+        // There is room for another one, if this one was not usable.
+        self.inner.changed.notify_one();
+        Ok(handed_over?)
+    }
+
+    /// Makes a browser available again whose client has left before it got it.
+    async fn return_unused(&self, leased: LeasedBrowser) {
+        let store = &self.inner.store;
+        let Some(pool) = leased.row.pool.as_ref().map(|pool| &pool.id) else {
+            return;
+        };
+        match store.return_pool_browser(&leased, Utc::now()).await {
+            Ok(true) => self.inner.queue.serve(pool),
+            Ok(false) => {
+                // Its host has lost it.
+                let deleted = store.delete_creating_browser(&leased.row.id).await;
+                if let Err(error) = deleted {
+                    tracing::error!(browser = %leased.row.id, %error, "cannot delete the row of a browser");
+                }
+            }
+            // The row of the browser is deleted, and its host released, when this process ends or
+            // the creation has lasted too long.
+            Err(error) => {
+                tracing::error!(browser = %leased.row.id, %error, "cannot return a browser to its pool");
+            }
+        }
+        self.inner.changed.notify_one();
+    }
+}
+
+fn new_row(pool: &PoolRow, lease: &NewLease, creation: Option<&Creation>) -> NewBrowserRow {
+    let settings = &pool.settings;
+    let config = &settings.config;
+    NewBrowserRow {
+        id: BrowserId::generate(),
+        project_id: pool.project_id.clone(),
+        name: lease.name.clone(),
+        headless: config.headless,
+        kiosk_mode: config.kiosk_mode,
+        timeout_seconds: settings.timeout_seconds,
+        viewport: config.viewport,
+        start_url: lease.start_url.clone().or_else(|| config.start_url.clone()),
+        tags: lease.tags.clone(),
+        idempotency: creation.cloned(),
+        pool: Some(PoolOrigin {
+            id: pool.id.clone(),
+            name: settings.name.clone(),
+        }),
+    }
+}

@@ -1,0 +1,153 @@
+//! The task that serves the clients of this process which wait for browsers of pools.
+//!
+//! Each process serves its own clients, and only when one of them is the first of all. Whatever
+//! makes a browser available or a client leave is a hint to all processes; what is missed is found
+//! by polling.
+
+use std::time::Duration;
+
+use chrono::Utc;
+use futures::{StreamExt, stream};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::{PoolError, Pools, acquire::PendingLease};
+use crate::{
+    api::ids::PoolId,
+    control::store::{Claim, PoolLeaseError, StoreError, WaiterTicket},
+};
+
+/// Between two looks for pools that can be served, unless there is a hint.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// The most pools that are served at once.
+const MAX_CONCURRENT: usize = 8;
+
+impl Pools {
+    /// Serves clients until shutdown.
+    pub async fn dispatch(self) {
+        let shutdown = self.inner.shutdown.clone();
+        let mut poll = interval(POLL_INTERVAL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = self.inner.queue.changed().notified() => {}
+                _ = poll.tick() => self.find_to_serve().await,
+                () = shutdown.requested() => return,
+            }
+            self.remove_left().await;
+            let pools = self.inner.queue.take_to_serve();
+            stream::iter(pools)
+                .for_each_concurrent(MAX_CONCURRENT, |pool| {
+                    let this = self.clone();
+                    async move {
+                        if let Err(error) = this.serve_waiters(&pool).await {
+                            tracing::warn!(%pool, %error, "cannot serve the clients of a pool yet");
+                        }
+                    }
+                })
+                .await;
+        }
+    }
+
+    /// Has the pools of another process's hint be served.
+    pub fn notice_change(&self, pool: &PoolId) {
+        self.inner.queue.serve(pool);
+        self.inner.changed.notify_one();
+    }
+
+    async fn find_to_serve(&self) {
+        let Pools { inner } = self;
+        if inner.queue.is_empty() {
+            return;
+        }
+        match inner.store.pools_to_serve().await {
+            Ok(pools) => pools.iter().for_each(|pool| inner.queue.serve(pool)),
+            Err(error) => tracing::warn!(%error, "cannot look for available browsers of pools"),
+        }
+    }
+
+    /// Removes the tickets of clients that do not wait any more.
+    async fn remove_left(&self) {
+        let Pools { inner } = self;
+        for (pool, tickets) in inner.queue.take_left() {
+            match inner.store.remove_waiters(&pool, &tickets).await {
+                // Another one may be the first now.
+                Ok(()) => inner.queue.serve(&pool),
+                Err(error) => {
+                    tracing::warn!(%pool, %error, "cannot remove waiting clients yet");
+                    inner.queue.retry_left(pool, tickets);
+                }
+            }
+        }
+    }
+
+    /// Leases available browsers to clients of this process, as long as one of them is the first.
+    async fn serve_waiters(&self, pool: &PoolId) -> Result<(), StoreError> {
+        let Pools { inner } = self;
+        while inner.queue.is_waited_for(pool) {
+            let Some(first) = inner.store.first_waiter(pool).await? else {
+                return self.find_missing(pool).await;
+            };
+            if first.process != inner.store.process() {
+                return Ok(());
+            }
+            if !self.serve_first(pool, first.ticket).await? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Leases an available browser to the client with a ticket, which is the first of all. Returns
+    /// whether the next one may be served.
+    async fn serve_first(&self, pool: &PoolId, ticket: WaiterTicket) -> Result<bool, StoreError> {
+        let Pools { inner } = self;
+        let Some(waiter) = inner.queue.take(pool, ticket) else {
+            // It has left, or its request is over.
+            inner.store.remove_waiters(pool, &[ticket]).await?;
+            return Ok(true);
+        };
+        let claim = Claim::First(ticket);
+        let leasing = inner
+            .store
+            .lease_pool_browser(pool, claim, &waiter.new_row, Utc::now());
+        let granted = match leasing.await {
+            Ok(leased) => {
+                inner.changed.notify_one();
+                Ok(PendingLease::new(self.clone(), leased, Some(ticket)))
+            }
+            Err(PoolLeaseError::NoneAvailable) => {
+                inner.queue.put_back(pool, ticket, waiter);
+                return Ok(false);
+            }
+            Err(PoolLeaseError::NoPool) => Err(PoolError::NotFound),
+            Err(PoolLeaseError::Store(error @ StoreError::UniqueViolation(_))) => {
+                inner.store.remove_waiters(pool, &[ticket]).await?;
+                Err(error.into())
+            }
+            Err(PoolLeaseError::Store(error)) => {
+                inner.queue.put_back(pool, ticket, waiter);
+                return Err(error);
+            }
+        };
+        // A client that has left meanwhile drops what it got.
+        let _ = waiter.sender.send(granted);
+        Ok(true)
+    }
+
+    /// Finds out why the clients of this process have no tickets.
+    async fn find_missing(&self, pool: &PoolId) -> Result<(), StoreError> {
+        let Pools { inner } = self;
+        if inner.store.find_any_pool(pool).await?.is_none() {
+            for waiter in inner.queue.take_all(pool) {
+                let _ = waiter.sender.send(Err(PoolError::NotFound));
+            }
+            return Ok(());
+        }
+        // Another process took this one for dead.
+        for ticket in inner.queue.tickets(pool) {
+            inner.store.restore_waiter(pool, ticket).await?;
+        }
+        inner.queue.serve(pool);
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! Starts a browser for a pool, and ends one that no client has.
+
+use chrono::Utc;
+
+use super::Pools;
+use crate::{
+    api::{ids::BrowserId, viewport::Viewport},
+    control::{
+        fleet::Lease,
+        hosts::{AfterSession, HostLeaseError, SetUpError},
+        store::{Fleet, Hint, PoolBrowserRow, PoolRow, StoreError},
+    },
+};
+
+/// Why a browser was not started for a pool. Nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FillError {
+    /// Not the fault of the pool: all hosts are in use.
+    #[error("no host is free")]
+    NoHost,
+    #[error(transparent)]
+    Lease(HostLeaseError),
+    #[error(transparent)]
+    SetUp(#[from] SetUpError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the server is shutting down")]
+    ShuttingDown,
+}
+
+impl From<HostLeaseError> for FillError {
+    fn from(error: HostLeaseError) -> Self {
+        match error {
+            HostLeaseError::LimitReached(_) | HostLeaseError::NoneReady => FillError::NoHost,
+            other => FillError::Lease(other),
+        }
+    }
+}
+
+impl Pools {
+    /// Starts a browser for a pool and makes it available.
+    pub(super) async fn fill(&self, pool: &PoolRow) -> Result<(), FillError> {
+        let store = &self.inner.store;
+        let id = BrowserId::generate();
+        store.add_pool_browser(&id, pool, Utc::now()).await?;
+        let filled = self.fill_as(&id, pool).await;
+        match &filled {
+            Ok(()) => {
+                self.inner.queue.serve(&pool.id);
+                store.hint(Hint::Pool(pool.id.clone()));
+            }
+            Err(_) => {
+                store.remove_pool_browser(&id).await?;
+            }
+        }
+        filled
+    }
+
+    async fn fill_as(&self, id: &BrowserId, pool: &PoolRow) -> Result<(), FillError> {
+        let hosts = &self.inner.hosts;
+        let config = &pool.settings.config;
+        let launch = config.launch_options();
+        let lease = hosts.lease(id, launch.clone(), Some(&pool.id)).await?;
+        let set_up = tokio::select! {
+            set_up = hosts.set_up(&lease, &launch, config.start_url.as_deref()) => {
+                set_up.map_err(FillError::from)
+            }
+            () = self.inner.shutdown.requested() => Err(FillError::ShuttingDown),
+        };
+        let made_idle = match set_up {
+            Ok(()) => self.make_idle(id, &lease).await,
+            Err(error) => Err(error),
+        };
+        if made_idle.is_err() {
+            let after = match hosts.fleet() {
+                Fleet::Local => AfterSession::Retire,
+                Fleet::Registered => AfterSession::Return,
+            };
+            hosts.release(&lease, id, after).await;
+        }
+        made_idle
+    }
+
+    async fn make_idle(&self, id: &BrowserId, lease: &Lease) -> Result<(), FillError> {
+        let (host, generation) = (lease.host().id(), lease.generation());
+        let store = &self.inner.store;
+        let is_idle = store.set_pool_browser_idle(id, host, generation, Utc::now());
+        match is_idle.await? {
+            true => Ok(()),
+            // Another process took this one for dead, and ends the browser.
+            false => Err(FillError::ShuttingDown),
+        }
+    }
+
+    /// Ends browsers that are discarded, in the background.
+    pub(super) fn end_discarded(&self, browsers: Vec<PoolBrowserRow>, retires_host: bool) {
+        for browser in browsers {
+            let this = self.clone();
+            self.inner.shutdown.spawn(async move {
+                if let Err(error) = this.end_one(&browser, retires_host).await {
+                    // The reconciler tries again.
+                    tracing::error!(browser = %browser.id, %error, "cannot end an idle browser of a pool yet");
+                }
+                this.inner.changed.notify_one();
+            });
+        }
+    }
+
+    async fn end_one(
+        &self,
+        browser: &PoolBrowserRow,
+        retires_host: bool,
+    ) -> Result<(), StoreError> {
+        let hosts = &self.inner.hosts;
+        match &browser.host {
+            Some((host, generation)) => {
+                let lease = hosts.resume(&browser.id, host, *generation, Viewport::default());
+                if let Some(lease) = lease.await? {
+                    let after = match retires_host {
+                        true => AfterSession::Retire,
+                        false => AfterSession::Return,
+                    };
+                    hosts.release(&lease, &browser.id, after).await;
+                }
+            }
+            // Its process has died while it was started.
+            None => hosts.release_of(&browser.id).await?,
+        }
+        self.inner.store.remove_pool_browser(&browser.id).await?;
+        Ok(())
+    }
+}

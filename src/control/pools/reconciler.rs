@@ -1,0 +1,302 @@
+//! The task that gives each pool as many browsers as it is to have.
+//!
+//! The process that leads runs it. What it does follows from the rows, so that another process
+//! continues at any time; only the fill rates and the delays after failures are in memory.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    thread::available_parallelism,
+    time::Duration,
+};
+
+use chrono::{TimeDelta, Utc};
+use parking_lot::Mutex;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep},
+};
+
+use super::{
+    Pools,
+    fill::FillError,
+    fill_rate::FillRate,
+    plan::{Plan, deleted, plan},
+};
+use crate::{
+    api::ids::PoolId,
+    backoff::Backoff,
+    control::{
+        processes::Leadership,
+        store::{
+            ControlProcessId, Fleet, PoolBrowserRow, PoolBrowserState, PoolRow, PoolSummary,
+            PoolsOverview, StoreError,
+        },
+    },
+};
+
+/// Between two passes, unless a change is known earlier.
+const PASS_INTERVAL: Duration = Duration::from_secs(1);
+/// The delay of a pass after a change, in which others join it.
+const HINT_DELAY: Duration = Duration::from_millis(10);
+/// The first and the longest delay after a failed start.
+const FAILURE_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The delay after which a host is looked for again.
+const NO_HOST_DELAY: Duration = Duration::from_secs(1);
+/// Between two records of the hosts that a pool lacks: an autoscaler counts each one once.
+const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
+/// The most browsers that are started on registered hosts at once.
+const MAX_REGISTERED_FILLS: usize = 32;
+/// The time after which the end of a browser is tried again.
+const DISCARD_TIMEOUT: TimeDelta = TimeDelta::minutes(2);
+
+/// The memory of the reconciler about a pool.
+struct FillState {
+    rate: FillRate,
+    failures: Backoff,
+    retry_at: Option<Instant>,
+    demand_recorded_at: Option<Instant>,
+}
+
+impl FillState {
+    fn new(now: Instant) -> FillState {
+        FillState {
+            rate: FillRate::new(now),
+            failures: Backoff::new(FAILURE_DELAY.0, FAILURE_DELAY.1),
+            retry_at: None,
+            demand_recorded_at: None,
+        }
+    }
+}
+
+/// The reconciler, as far as its tasks use it.
+#[derive(Clone)]
+struct Reconciler {
+    pools: Pools,
+    states: Arc<Mutex<HashMap<PoolId, FillState>>>,
+    /// Has a permit for each browser that may start.
+    starts: Arc<Semaphore>,
+}
+
+impl Pools {
+    /// Fills pools, whenever this process leads, until shutdown.
+    pub async fn reconcile(self, leadership: Leadership) {
+        let max_starts = match self.inner.hosts.fleet() {
+            Fleet::Local => available_parallelism().map_or(1, usize::from),
+            Fleet::Registered => MAX_REGISTERED_FILLS,
+        };
+        let shutdown = self.inner.shutdown.clone();
+        let hosts = self.inner.hosts.clone();
+        let reconciler = Reconciler {
+            starts: Arc::new(Semaphore::new(max_starts)),
+            states: Arc::default(),
+            pools: self,
+        };
+        loop {
+            let host_changed = hosts.changed().notified();
+            tokio::pin!(host_changed);
+            host_changed.as_mut().enable();
+            if leadership.leads() {
+                if let Err(error) = reconciler.pass().await {
+                    tracing::error!(%error, "cannot fill pools");
+                }
+            } else {
+                reconciler.states.lock().clear();
+            }
+            tokio::select! {
+                () = reconciler.pools.inner.changed.notified() => sleep(HINT_DELAY).await,
+                () = host_changed => sleep(HINT_DELAY).await,
+                () = sleep(PASS_INTERVAL) => {}
+                () = shutdown.requested() => return,
+            }
+        }
+    }
+}
+
+impl Reconciler {
+    async fn pass(&self) -> Result<(), StoreError> {
+        let store = &self.pools.inner.store;
+        let overview = store.pools_overview().await?;
+        self.finish_abandoned(&overview).await?;
+        let PoolsOverview {
+            mut pools,
+            hosts,
+            browsers,
+            waited_for,
+        } = overview;
+        let known: HashSet<PoolId> = pools.iter().map(|pool| pool.id.clone()).collect();
+        self.states.lock().retain(|id, _| known.contains(id));
+        let left: HashSet<&PoolId> = hosts.keys().chain(browsers.keys()).collect();
+        pools.extend(
+            left.into_iter()
+                .filter(|id| !known.contains(id))
+                .map(deleted),
+        );
+        // Those that clients wait for are filled first.
+        pools.sort_by_key(|pool| !waited_for.contains(&pool.id));
+        let now = Utc::now();
+        for pool in &pools {
+            let hosts = hosts.get(&pool.id).map_or(&[][..], Vec::as_slice);
+            let browsers = browsers.get(&pool.id).map_or(&[][..], Vec::as_slice);
+            let plan = plan(pool, hosts, browsers, now);
+            if plan != Plan::default() {
+                self.execute(pool, plan).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn execute(&self, pool: &PoolSummary, plan: Plan) -> Result<(), StoreError> {
+        let inner = &self.pools.inner;
+        for id in &plan.forget {
+            inner.store.remove_pool_browser(id).await?;
+        }
+        for discard in &plan.discard {
+            let discarding =
+                inner
+                    .store
+                    .discard_pool_browsers(&pool.id, Some(&discard.id), Utc::now());
+            // Empty if a client has it now.
+            let discarded = discarding.await?;
+            self.pools.end_discarded(discarded, discard.retires_host);
+        }
+        for host in &plan.unreserve {
+            inner.hosts.unreserve(host, &pool.id).await?;
+        }
+        for host in &plan.retire {
+            inner.hosts.retire_after_session(host).await?;
+        }
+        if plan.adopt + plan.add > 0 {
+            self.start(pool, plan.adopt, plan.add).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts browsers: on hosts that are reserved already, and on further ones at the pool's rate.
+    async fn start(&self, pool: &PoolSummary, adopt: usize, add: usize) -> Result<(), StoreError> {
+        let count = {
+            let now = Instant::now();
+            let mut states = self.states.lock();
+            let state = states
+                .entry(pool.id.clone())
+                .or_insert_with(|| FillState::new(now));
+            if state.retry_at.is_some_and(|at| now < at) {
+                return Ok(());
+            }
+            let permits = self.starts.available_permits().saturating_sub(adopt);
+            let percent = pool.fill_rate_per_minute;
+            adopt + state.rate.take(add.min(permits), pool.size, percent, now)
+        };
+        if count == 0 {
+            return Ok(());
+        }
+        let Some(row) = self.pools.inner.store.find_any_pool(&pool.id).await? else {
+            return Ok(());
+        };
+        let row = Arc::new(row);
+        for index in 0..count {
+            let Ok(permit) = self.starts.clone().try_acquire_owned() else {
+                let not_started = (count - index).min(count - adopt.min(count));
+                self.with_state(&pool.id, |state| state.rate.give_back(not_started));
+                return Ok(());
+            };
+            let (this, row) = (self.clone(), row.clone());
+            let is_added = index >= adopt;
+            self.pools.inner.shutdown.spawn(async move {
+                this.start_one(&row, is_added, add).await;
+                drop(permit);
+                this.pools.inner.changed.notify_one();
+            });
+        }
+        Ok(())
+    }
+
+    async fn start_one(&self, pool: &PoolRow, is_added: bool, missing: usize) {
+        let filled = self.pools.fill(pool).await;
+        let now = Instant::now();
+        match filled {
+            Ok(()) => {
+                metrics::counter!("berth_pool_fills_total").increment(1);
+                self.with_state(&pool.id, |state| {
+                    state.failures = Backoff::new(FAILURE_DELAY.0, FAILURE_DELAY.1);
+                    state.retry_at = None;
+                });
+            }
+            Err(FillError::ShuttingDown) => {}
+            Err(FillError::NoHost) => {
+                let mut is_due = false;
+                self.with_state(&pool.id, |state| {
+                    state.retry_at = Some(now + NO_HOST_DELAY);
+                    if is_added {
+                        state.rate.give_back(1);
+                    }
+                    is_due = state
+                        .demand_recorded_at
+                        .is_none_or(|at| now.duration_since(at) >= DEMAND_INTERVAL);
+                    if is_due {
+                        state.demand_recorded_at = Some(now);
+                    }
+                });
+                if is_due && self.pools.inner.hosts.fleet() == Fleet::Registered {
+                    let launch = pool.settings.config.launch_options();
+                    self.pools.inner.hosts.record_demand(&launch, missing);
+                }
+            }
+            Err(error) => {
+                metrics::counter!("berth_pool_fill_failures_total").increment(1);
+                tracing::error!(pool = %pool.id, %error, "cannot start a browser of a pool");
+                self.with_state(&pool.id, |state| {
+                    state.retry_at = Some(now + state.failures.next_delay());
+                });
+            }
+        }
+    }
+
+    fn with_state(&self, pool: &PoolId, change: impl FnOnce(&mut FillState)) {
+        if let Some(state) = self.states.lock().get_mut(pool) {
+            change(state);
+        }
+    }
+
+    /// Finishes what processes have left that died: browsers that they were starting or ending, and
+    /// the places of their clients.
+    async fn finish_abandoned(&self, overview: &PoolsOverview) -> Result<(), StoreError> {
+        let inner = &self.pools.inner;
+        let now = Utc::now();
+        let is_unfinished = |browser: &&PoolBrowserRow| match browser.state {
+            PoolBrowserState::Idle => false,
+            PoolBrowserState::Filling => browser.process != inner.store.process(),
+            PoolBrowserState::Discarding => {
+                browser.process != inner.store.process()
+                    || now - browser.changed_at > DISCARD_TIMEOUT
+            }
+        };
+        let unfinished: Vec<&PoolBrowserRow> = overview
+            .browsers
+            .values()
+            .flatten()
+            .filter(is_unfinished)
+            .collect();
+        if unfinished.is_empty() && overview.waited_for.is_empty() {
+            return Ok(());
+        }
+        let live = inner.store.live_processes().await?;
+        // Otherwise the locks of this process are lost, as perhaps those of the others.
+        let Some(own) = inner.store.process().filter(|own| live.contains(own)) else {
+            return Ok(());
+        };
+        for pool in inner.store.remove_lost_waiters(&live).await? {
+            inner.queue.serve(&pool);
+        }
+        let is_left = |process: Option<ControlProcessId>| {
+            process.is_none_or(|process| process == own || !live.contains(&process))
+        };
+        for browser in unfinished {
+            if is_left(browser.process) && inner.store.adopt_pool_browser(browser, now).await? {
+                tracing::info!(browser = %browser.id, "ends a browser of a pool that a process has left");
+                self.pools.end_discarded(vec![browser.clone()], false);
+            }
+        }
+        Ok(())
+    }
+}

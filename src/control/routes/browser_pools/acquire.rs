@@ -1,0 +1,86 @@
+//! `/browser_pools/{id_or_name}/acquire`.
+
+use std::time::Duration;
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+
+use super::TAG;
+use crate::{
+    api::{
+        ErrorBody,
+        browsers::Browser,
+        pools::{AcquireBrowser, DEFAULT_ACQUIRE_TIMEOUT_SECONDS},
+    },
+    control::{
+        pools::{NewLease, Pools},
+        routes::{
+            auth::Principal,
+            browsers::{BODY_LIMIT, to_browser},
+            idempotency::IdempotencyKey,
+            public_base_url::PublicBaseUrl,
+        },
+        session_token::SessionTokens,
+    },
+    http::{ApiResult, Json, LargeJson, Path},
+};
+
+/// Acquire a browser
+///
+/// Responds as soon as a browser of the pool is available, and with 204 if that takes longer than
+/// `acquire_timeout_seconds`; repeat the request then. Clients are served in the order of their
+/// requests. One that disconnects gets no browser.
+///
+/// The browser is a new session with the pool's `timeout_seconds` as its idle timeout. It was
+/// checked to respond. Release it when you are done; it ends like any other browser if it is not
+/// used.
+///
+/// With an `idempotency-key`, a request that is repeated within 10 minutes returns the browser of
+/// the first one.
+#[utoipa::path(
+    post,
+    path = "/browser_pools/{id_or_name}/acquire",
+    operation_id = "acquire_browser",
+    tag = TAG,
+    params(
+        ("id_or_name" = String, Path, description = "The id or name of the pool", example = "checkout"),
+        ("idempotency-key" = Option<String>, Header, description = "Makes the request safe to repeat for 10 minutes", example = "7c9e6679-7425-40de-944b-e07fc1f90ae7"),
+    ),
+    request_body(content = AcquireBrowser, example = json!({"acquire_timeout_seconds": 10, "tags": {"team": "qa"}})),
+    responses(
+        (status = 200, body = Browser),
+        (status = 204, description = "No browser was available in time"),
+        (status = 409, body = ErrorBody, description = "The name is taken, or the idempotency key was used for a different request or one that is still in progress"),
+        (status = 502, body = ErrorBody, description = "The browser rejected the start URL"),
+        (status = 503, body = ErrorBody, description = "The server is shutting down, or its disk is full"),
+    )
+)]
+pub(crate) async fn acquire(
+    State(pools): State<Pools>,
+    State(tokens): State<SessionTokens>,
+    principal: Principal,
+    base_url: PublicBaseUrl,
+    IdempotencyKey(key): IdempotencyKey,
+    Path(id_or_name): Path<String>,
+    LargeJson(request): LargeJson<AcquireBrowser, BODY_LIMIT>,
+) -> ApiResult<Response> {
+    let wait = request.acquire_timeout_seconds.map(|wait| wait.get());
+    let wait = wait.unwrap_or(DEFAULT_ACQUIRE_TIMEOUT_SECONDS);
+    let lease = NewLease {
+        name: request.name.map(Into::into),
+        tags: request.tags.unwrap_or_default().into_inner(),
+        start_url: request.start_url.map(Into::into),
+    };
+    let creation = key
+        .map(|key| super::super::browsers::creation(key, &(&id_or_name, &lease)))
+        .transpose()?;
+    let wait = Duration::from_secs(wait.into());
+    let acquiring = pools.acquire(&principal.project, &id_or_name, wait, lease, creation);
+    Ok(match acquiring.await? {
+        Some(row) => Json(to_browser(row, &principal, &tokens, &base_url)).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
+}

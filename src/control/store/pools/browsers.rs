@@ -1,0 +1,470 @@
+//! The browsers of pools that no client has.
+//!
+//! A row names the session of its host. When a client leases the browser, its row is replaced by
+//! one of the table of browsers in the same transaction, and the session gets that id: what a
+//! client gets was never named before.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use sea_orm::{
+    ActiveModelTrait, ColumnTrait, DatabaseTransaction, EntityTrait, ExprTrait, IntoActiveModel,
+    QueryFilter, QueryOrder, QuerySelect, QueryTrait, Select,
+    sea_query::{Expr, LockBehavior, LockType},
+};
+
+use super::{PoolRow, WaiterTicket, leased, waiters};
+use crate::{
+    api::ids::{BrowserId, HostId, PoolId},
+    control::{
+        hosts::state::State,
+        store::{
+            BrowserRow, ControlProcessId, Hint, NewBrowserRow, Store, StoreError, corrupt,
+            entity::{browser, host, pool, pool_browser, pool_waiter},
+            from_millis,
+            hosts::{state_text, to_generation_column},
+            to_millis,
+        },
+    },
+};
+
+/// The state of a browser of a pool that no client has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolBrowserState {
+    /// The browser is being started.
+    Filling,
+    /// The browser can be leased.
+    Idle,
+    /// The browser is being ended.
+    Discarding,
+}
+
+/// A browser of a pool that no client has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolBrowserRow {
+    /// The session of its host.
+    pub id: BrowserId,
+    pub pool: PoolId,
+    pub state: PoolBrowserState,
+    pub config_hash: String,
+    /// Its host with the generation, once it has one.
+    pub host: Option<(HostId, u64)>,
+    /// The process that starts or discards it.
+    pub process: Option<ControlProcessId>,
+    pub changed_at: DateTime<Utc>,
+}
+
+/// A browser that a client has just got.
+#[derive(Debug, Clone)]
+pub struct LeasedBrowser {
+    pub row: BrowserRow,
+    pub host: HostId,
+    pub generation: u64,
+    pub config_hash: String,
+}
+
+/// The right of a client to the next idle browser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// No client waits.
+    NoWaiters,
+    /// The client has waited longer than all others.
+    First(WaiterTicket),
+}
+
+/// Why no browser was leased.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolLeaseError {
+    #[error("no pool with that id or name")]
+    NoPool,
+    /// None is idle, or others wait.
+    #[error("no browser of the pool is available")]
+    NoneAvailable,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn text(state: PoolBrowserState) -> &'static str {
+    match state {
+        PoolBrowserState::Filling => "filling",
+        PoolBrowserState::Idle => "idle",
+        PoolBrowserState::Discarding => "discarding",
+    }
+}
+
+impl TryFrom<pool_browser::Model> for PoolBrowserRow {
+    type Error = StoreError;
+
+    fn try_from(row: pool_browser::Model) -> Result<Self, StoreError> {
+        let states = [
+            PoolBrowserState::Filling,
+            PoolBrowserState::Idle,
+            PoolBrowserState::Discarding,
+        ];
+        let state = states.into_iter().find(|state| text(*state) == row.state);
+        let host = row.host_id.zip(row.host_generation);
+        let host = host.map(|(id, generation)| {
+            let generation = u64::try_from(generation);
+            Ok::<_, StoreError>((
+                id.parse().map_err(|_| corrupt("host id", id))?,
+                generation.map_err(|_| corrupt("generation", &row.id))?,
+            ))
+        });
+        Ok(PoolBrowserRow {
+            state: state.ok_or_else(|| corrupt("pool browser state", &row.state))?,
+            pool: row
+                .pool_id
+                .parse()
+                .map_err(|_| corrupt("pool id", &row.pool_id))?,
+            config_hash: row.config_hash,
+            host: host.transpose()?,
+            process: row.process_id.map(ControlProcessId),
+            changed_at: from_millis(row.changed_at)?,
+            id: row.id.parse().map_err(|_| corrupt("browser id", &row.id))?,
+        })
+    }
+}
+
+impl Store {
+    /// Adds a browser that is about to be started for a pool.
+    pub async fn add_pool_browser(
+        &self,
+        id: &BrowserId,
+        pool: &PoolRow,
+        now: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        let row = pool_browser::Model {
+            id: id.to_string(),
+            pool_id: pool.id.to_string(),
+            state: text(PoolBrowserState::Filling).to_owned(),
+            config_hash: pool.settings.config.hash(),
+            host_id: None,
+            host_generation: None,
+            process_id: self.process_column(),
+            changed_at: to_millis(now),
+        };
+        let row = row.into_active_model().reset_all();
+        pool_browser::Entity::insert(row)
+            .exec_without_returning(&self.db)
+            .await?;
+        Ok(())
+    }
+
+    /// Makes a browser that was started available. Returns false if it is to be discarded.
+    pub async fn set_pool_browser_idle(
+        &self,
+        id: &BrowserId,
+        host: &HostId,
+        generation: u64,
+        now: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        let generation = to_generation_column(generation)?;
+        let changed = pool_browser::Entity::update_many()
+            .col_expr(
+                pool_browser::Column::State,
+                Expr::value(text(PoolBrowserState::Idle)),
+            )
+            .col_expr(pool_browser::Column::HostId, Expr::value(host.as_str()))
+            .col_expr(
+                pool_browser::Column::HostGeneration,
+                Expr::value(generation),
+            )
+            .col_expr(pool_browser::Column::ChangedAt, Expr::value(to_millis(now)))
+            .filter(pool_browser::Column::Id.eq(id.as_str()))
+            .filter(is_in(PoolBrowserState::Filling))
+            .exec(&self.db)
+            .await?;
+        Ok(changed.rows_affected > 0)
+    }
+
+    /// Makes this process discard idle browsers of a pool: one, or all. Returns them.
+    pub async fn discard_pool_browsers(
+        &self,
+        pool: &PoolId,
+        only: Option<&BrowserId>,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<PoolBrowserRow>, StoreError> {
+        let transaction = self.begin_write().await?;
+        let mut idle = pool_browser::Entity::find()
+            .filter(pool_browser::Column::PoolId.eq(pool.as_str()))
+            .filter(is_in(PoolBrowserState::Idle))
+            // Waits for a lease in progress, which removes the row.
+            .lock(LockType::Update);
+        if let Some(id) = only {
+            idle = idle.filter(pool_browser::Column::Id.eq(id.as_str()));
+        }
+        let idle = idle.all(&transaction).await?;
+        let ids = idle.iter().map(|row| row.id.clone());
+        pool_browser::Entity::update_many()
+            .col_expr(
+                pool_browser::Column::State,
+                Expr::value(text(PoolBrowserState::Discarding)),
+            )
+            .col_expr(
+                pool_browser::Column::ProcessId,
+                Expr::value(self.process_column()),
+            )
+            .col_expr(pool_browser::Column::ChangedAt, Expr::value(to_millis(now)))
+            .filter(pool_browser::Column::Id.is_in(ids))
+            .exec(&transaction)
+            .await?;
+        transaction.commit().await?;
+        idle.into_iter().map(PoolBrowserRow::try_from).collect()
+    }
+
+    /// Makes this process finish what another one did with a browser. Returns false if it did so.
+    pub async fn adopt_pool_browser(
+        &self,
+        row: &PoolBrowserRow,
+        now: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        let process = match row.process {
+            Some(process) => pool_browser::Column::ProcessId.eq(process.0),
+            None => pool_browser::Column::ProcessId.is_null(),
+        };
+        let adopted = pool_browser::Entity::update_many()
+            .col_expr(
+                pool_browser::Column::State,
+                Expr::value(text(PoolBrowserState::Discarding)),
+            )
+            .col_expr(
+                pool_browser::Column::ProcessId,
+                Expr::value(self.process_column()),
+            )
+            .col_expr(pool_browser::Column::ChangedAt, Expr::value(to_millis(now)))
+            .filter(pool_browser::Column::Id.eq(row.id.as_str()))
+            .filter(is_in(row.state))
+            .filter(process)
+            .exec(&self.db)
+            .await?;
+        Ok(adopted.rows_affected > 0)
+    }
+
+    /// Removes the row of a browser that has ended. Returns false if there is none.
+    pub async fn remove_pool_browser(&self, id: &BrowserId) -> Result<bool, StoreError> {
+        let removed = pool_browser::Entity::delete_by_id(id.as_str());
+        Ok(removed.exec(&self.db).await?.rows_affected > 0)
+    }
+
+    /// Leases an idle browser of the pool's present configuration: the one that has been idle for
+    /// the longest time. `new_row` returns the browser of the client, which is being created.
+    pub async fn lease_pool_browser(
+        &self,
+        pool: &PoolId,
+        claim: Claim,
+        new_row: impl Fn(&PoolRow) -> NewBrowserRow,
+        now: DateTime<Utc>,
+    ) -> Result<LeasedBrowser, PoolLeaseError> {
+        loop {
+            let transaction = self.begin_write().await?;
+            // Until the commit, the pool is neither changed nor deleted.
+            let found = pool::Entity::find_by_id(pool.as_str())
+                .lock(LockType::Share)
+                .one(&transaction)
+                .await
+                .map_err(StoreError::from)?;
+            let found: PoolRow = found.ok_or(PoolLeaseError::NoPool)?.try_into()?;
+            if claim == Claim::NoWaiters && waiters::has_any(&transaction, pool).await? {
+                return Err(PoolLeaseError::NoneAvailable);
+            }
+            let candidate = next_idle(&transaction, &found).await?;
+            let candidate = candidate.ok_or(PoolLeaseError::NoneAvailable)?;
+            let new = new_row(&found);
+            if !self.lease(&transaction, &candidate, &new, now).await? {
+                // Its host has lost it.
+                drop(transaction);
+                self.remove_pool_browser(&candidate.id).await?;
+                continue;
+            }
+            let tags = new.tags.clone();
+            let model = self.new_browser_model(new, now)?;
+            leased::insert_browser(&transaction, &model, &tags).await?;
+            if let Claim::First(ticket) = claim {
+                waiters::remove(&transaction, &[ticket]).await?;
+            }
+            transaction.commit().await.map_err(StoreError::from)?;
+            let (host, generation) = candidate.host.ok_or_else(|| corrupt("host", "NULL"))?;
+            return Ok(LeasedBrowser {
+                row: leased::to_browser_row(model, tags)?,
+                host,
+                generation,
+                config_hash: candidate.config_hash,
+            });
+        }
+    }
+
+    /// Replaces the row of an idle browser, and names its session anew at its host. Returns false
+    /// if the host does not run it.
+    async fn lease(
+        &self,
+        transaction: &DatabaseTransaction,
+        idle: &PoolBrowserRow,
+        new: &NewBrowserRow,
+        now: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        pool_browser::Entity::delete_by_id(idle.id.as_str())
+            .exec(transaction)
+            .await?;
+        rename_session(transaction, &idle.id, &new.id, 1, now).await
+    }
+
+    /// Makes a browser available again that was leased to a client which never got it. Nothing has
+    /// used it. Returns false if its host has lost it.
+    pub async fn return_pool_browser(
+        &self,
+        leased: &LeasedBrowser,
+        now: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        let Some(pool) = &leased.row.pool else {
+            return Ok(false);
+        };
+        let id = BrowserId::generate();
+        let transaction = self.begin_write().await?;
+        browser::Entity::delete_by_id(leased.row.id.as_str())
+            .exec(&transaction)
+            .await?;
+        if !rename_session(&transaction, &leased.row.id, &id, -1, now).await? {
+            return Ok(false);
+        }
+        let row = pool_browser::Model {
+            id: id.to_string(),
+            pool_id: pool.id.to_string(),
+            state: text(PoolBrowserState::Idle).to_owned(),
+            config_hash: leased.config_hash.clone(),
+            host_id: Some(leased.host.to_string()),
+            host_generation: Some(to_generation_column(leased.generation)?),
+            process_id: self.process_column(),
+            changed_at: to_millis(now),
+        };
+        let row = row.into_active_model().reset_all();
+        pool_browser::Entity::insert(row)
+            .exec_without_returning(&transaction)
+            .await?;
+        transaction.commit().await?;
+        self.hint(Hint::Pool(pool.id.clone()));
+        Ok(true)
+    }
+
+    /// Returns the pools that have both available browsers and waiters.
+    pub async fn pools_to_serve(&self) -> Result<Vec<PoolId>, StoreError> {
+        let has_waiters = pool_waiter::Entity::find()
+            .select_only()
+            .column(pool_waiter::Column::Ticket)
+            .filter(
+                Expr::col((pool_waiter::Entity, pool_waiter::Column::PoolId))
+                    .equals((pool_browser::Entity, pool_browser::Column::PoolId)),
+            )
+            .into_query();
+        let pools: Vec<String> = available()
+            .select_only()
+            .column(pool_browser::Column::PoolId)
+            .distinct()
+            .filter(Expr::exists(has_waiters))
+            .into_tuple()
+            .all(&self.db)
+            .await?;
+        let parse = |id: String| id.parse().map_err(|_| corrupt("pool id", id));
+        pools.into_iter().map(parse).collect()
+    }
+
+    /// Returns the browsers that no client has, by pool.
+    pub(super) async fn pool_browsers(
+        &self,
+    ) -> Result<HashMap<PoolId, Vec<PoolBrowserRow>>, StoreError> {
+        let rows = pool_browser::Entity::find()
+            .order_by_asc(pool_browser::Column::ChangedAt)
+            .all(&self.db)
+            .await?;
+        let mut browsers: HashMap<PoolId, Vec<PoolBrowserRow>> = HashMap::new();
+        for row in rows {
+            let row = PoolBrowserRow::try_from(row)?;
+            browsers.entry(row.pool.clone()).or_default().push(row);
+        }
+        Ok(browsers)
+    }
+}
+
+/// Gives the session of a leased host another id. Returns false if no host runs it.
+async fn rename_session(
+    transaction: &DatabaseTransaction,
+    from: &BrowserId,
+    to: &BrowserId,
+    leases: i64,
+    now: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    let lease_count = Expr::col(host::Column::LeaseCount).add(leases);
+    let renamed = host::Entity::update_many()
+        .col_expr(host::Column::SessionId, Expr::value(to.as_str()))
+        .col_expr(host::Column::LeaseCount, lease_count)
+        .col_expr(host::Column::ChangedAt, Expr::value(to_millis(now)))
+        .filter(host::Column::SessionId.eq(from.as_str()))
+        .filter(host::Column::State.eq(state_text(State::Leased)))
+        .exec(transaction)
+        .await?;
+    Ok(renamed.rows_affected > 0)
+}
+
+async fn next_idle(
+    transaction: &DatabaseTransaction,
+    pool: &PoolRow,
+) -> Result<Option<PoolBrowserRow>, StoreError> {
+    let row = pool_browser::Entity::find()
+        .filter(pool_browser::Column::PoolId.eq(pool.id.as_str()))
+        .filter(is_in(PoolBrowserState::Idle))
+        .filter(pool_browser::Column::ConfigHash.eq(pool.settings.config.hash()))
+        .order_by_asc(pool_browser::Column::ChangedAt)
+        .order_by_asc(pool_browser::Column::Id)
+        .limit(1)
+        // On PostgreSQL several leases take several browsers and do not wait for each other.
+        .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
+        .one(transaction)
+        .await?;
+    row.map(PoolBrowserRow::try_from).transpose()
+}
+
+/// Returns the query of the browsers that can be leased: those of the present configuration of
+/// their pool whose hosts run them.
+pub(super) fn available() -> Select<pool_browser::Entity> {
+    let is_run = host::Entity::find()
+        .select_only()
+        .column(host::Column::Id)
+        .filter(
+            Expr::col((host::Entity, host::Column::SessionId))
+                .equals((pool_browser::Entity, pool_browser::Column::Id)),
+        )
+        .filter(host::Column::State.eq(state_text(State::Leased)))
+        .into_query();
+    let is_current = pool::Entity::find()
+        .select_only()
+        .column(pool::Column::Id)
+        .filter(
+            Expr::col((pool::Entity, pool::Column::Id))
+                .equals((pool_browser::Entity, pool_browser::Column::PoolId)),
+        )
+        .filter(
+            Expr::col((pool::Entity, pool::Column::ConfigHash))
+                .equals((pool_browser::Entity, pool_browser::Column::ConfigHash)),
+        )
+        .into_query();
+    pool_browser::Entity::find()
+        .filter(is_in(PoolBrowserState::Idle))
+        .filter(Expr::exists(is_run))
+        .filter(Expr::exists(is_current))
+}
+
+fn is_in(state: PoolBrowserState) -> Expr {
+    pool_browser::Column::State.eq(text(state))
+}
+
+/// Returns the condition that the session of a host is a browser of a pool that no client has.
+pub(in crate::control::store) fn is_pooled() -> Expr {
+    let pooled = pool_browser::Entity::find()
+        .select_only()
+        .column(pool_browser::Column::Id)
+        .filter(
+            Expr::col((pool_browser::Entity, pool_browser::Column::Id))
+                .equals((host::Entity, host::Column::SessionId)),
+        )
+        .into_query();
+    Expr::exists(pooled)
+}

@@ -1,0 +1,197 @@
+//! Many clients that wait for few browsers of a pool. The hosts are simulated.
+
+use std::{
+    collections::HashSet,
+    env,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::future::join_all;
+use parking_lot::Mutex;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::support::{
+    dev::{Answer, Dev},
+    processes,
+    simulated_agent::SimulatedAgent,
+    wait::until,
+};
+
+/// The options of control. Simulated hosts report once, which suffices for the longest run.
+pub(super) const OPTIONS: [&str; 6] = [
+    "--fleet",
+    "registered",
+    "--agents",
+    "0",
+    "--heartbeat-seconds",
+    "300",
+];
+/// The number of browsers.
+const BROWSERS: usize = 2;
+const POOL: &str = "/browser_pools/n";
+
+/// Returns the number of clients: `BERTH_TEST_POOL_WAITERS`, or 60.
+fn clients() -> usize {
+    let count = env::var("BERTH_TEST_POOL_WAITERS");
+    count.map_or(60, |count| count.parse().unwrap())
+}
+
+async fn acquire(dev: &Dev, seconds: u64) -> Answer {
+    let request = dev.request(Method::POST, &format!("{POOL}/acquire"));
+    let body = json!({"acquire_timeout_seconds": seconds});
+    Answer::of(request.json(&body).timeout(Duration::from_secs(400))).await
+}
+
+async fn release(dev: &Dev, browser: &Value) {
+    let request = json!({"session_id": browser["session_id"]});
+    let released = dev.post(&format!("{POOL}/release"), request).await;
+    assert_eq!(released.status, StatusCode::NO_CONTENT, "{}", released.body);
+}
+
+async fn waiting_is(dev: &Dev, count: usize) {
+    until("the number of waiting clients", async || {
+        let pool = dev.get(POOL).await.body;
+        (pool["waiting_count"] == count).then_some(())
+    })
+    .await;
+}
+
+/// A client that waits, uses the browser for no time, and releases it.
+fn wait_and_release(
+    dev: &Arc<Dev>,
+    index: usize,
+    served: &Arc<Mutex<Vec<(usize, String)>>>,
+) -> JoinHandle<()> {
+    let (dev, served) = (dev.clone(), served.clone());
+    tokio::spawn(async move {
+        let answer = acquire(&dev, 300).await;
+        assert_eq!(answer.status, StatusCode::OK, "{index}: {}", answer.body);
+        let session = answer.body["session_id"].as_str().unwrap().to_owned();
+        served.lock().push((index, session));
+        release(&dev, &answer.body).await;
+    })
+}
+
+/// Has clients of all processes wait, some of which leave and some of which have little time.
+pub(super) async fn clients_are_served_in_order(devs: &[Arc<Dev>]) {
+    let dev = &devs[0];
+    let mut hosts = Vec::new();
+    for _ in 0..BROWSERS {
+        hosts.push(SimulatedAgent::join(dev).await);
+    }
+    let settings = json!({"name": "n", "size": BROWSERS, "fill_rate_per_minute": 10_000});
+    let created = dev.post("/browser_pools", settings).await;
+    assert_eq!(created.status, StatusCode::CREATED, "{}", created.body);
+    let mut held = Vec::new();
+    for _ in 0..BROWSERS {
+        let answer = acquire(dev, 60).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+        held.push(answer.body);
+    }
+    let memory = || {
+        let of_each = devs
+            .iter()
+            .map(|dev| processes::resident_kib(dev.pid().as_raw() as u32));
+        of_each.sum::<u64>()
+    };
+    let before = memory();
+
+    // In the order of their indexes, at one process after the other.
+    let count = clients();
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for index in 0..count {
+        let dev = &devs[index % devs.len()];
+        waiting.push((index, wait_and_release(dev, index, &served)));
+        waiting_is(dev, index + 1).await;
+    }
+    let while_waiting = memory();
+    let late = expire(devs, count / 5).await;
+    let (leaving, staying): (Vec<_>, Vec<_>) =
+        waiting.into_iter().partition(|(index, _)| index % 5 == 2);
+    for (_, client) in &leaving {
+        client.abort();
+    }
+    waiting_is(dev, staying.len()).await;
+
+    let start = Instant::now();
+    for browser in &held {
+        release(dev, browser).await;
+    }
+    let expected: Vec<usize> = staying.iter().map(|(index, _)| *index).collect();
+    for client in join_all(staying.into_iter().map(|(_, client)| client)).await {
+        client.unwrap();
+    }
+    let elapsed = start.elapsed();
+    check(dev, &expected, &served.lock(), leaving.len()).await;
+    println!(
+        "{count} clients, {} processes: {} served in {elapsed:?}, {} left, the latest of {} expired \
+         {late:?} late; memory {before} KiB before, {while_waiting} KiB while all waited, {} KiB after",
+        devs.len(),
+        expected.len(),
+        leaving.len(),
+        count / 5,
+        memory(),
+    );
+}
+
+/// Has clients wait for a second, behind all others. Returns by how much the latest one was late.
+async fn expire(devs: &[Arc<Dev>], count: usize) -> Duration {
+    let limit = Duration::from_secs(1);
+    let waiting = (0..count).map(async |index| {
+        let start = Instant::now();
+        let answer = acquire(&devs[index % devs.len()], limit.as_secs()).await;
+        assert_eq!(answer.status, StatusCode::NO_CONTENT, "{}", answer.body);
+        start.elapsed() - limit
+    });
+    join_all(waiting).await.into_iter().max().unwrap()
+}
+
+/// Checks that exactly the clients that stayed were served, each once, in their order.
+async fn check(dev: &Dev, expected: &[usize], served: &[(usize, String)], left: usize) {
+    let sessions: HashSet<&String> = served.iter().map(|(_, session)| session).collect();
+    assert_eq!(sessions.len(), expected.len(), "{left} have left");
+    // Clients that are served at the same time may finish in any order.
+    for (position, (index, _)) in served.iter().enumerate() {
+        let place = expected.iter().position(|other| other == index).unwrap();
+        assert!(place.abs_diff(position) <= BROWSERS, "{served:?}");
+    }
+    let rows = dev.rows("SELECT count(*) FROM browsers").await;
+    let created: i64 = rows[0].try_get_by_index(0).unwrap();
+    assert_eq!(created as usize, expected.len() + BROWSERS);
+    until("all browsers to be available again", async || {
+        let pool = dev.get(POOL).await.body;
+        let counts = (
+            &pool["available_count"],
+            &pool["acquired_count"],
+            &pool["waiting_count"],
+        );
+        (counts == (&BROWSERS.into(), &0.into(), &0.into())).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn clients_of_one_process_are_served_in_order() {
+    let dev = Arc::new(Dev::with(&OPTIONS).await);
+    clients_are_served_in_order(std::slice::from_ref(&dev)).await;
+    Arc::into_inner(dev).unwrap().finish().await;
+}
+
+#[tokio::test]
+async fn waiting_client_of_a_deleted_pool_is_refused_at_once() {
+    let dev = Arc::new(Dev::with(&OPTIONS).await);
+    let settings = json!({"name": "n", "size": 1});
+    dev.post("/browser_pools", settings).await;
+    let waiting = {
+        let dev = dev.clone();
+        tokio::spawn(async move { acquire(&dev, 300).await })
+    };
+    waiting_is(&dev, 1).await;
+    dev.delete(POOL).await;
+    waiting.await.unwrap().assert_error(404, "not_found");
+    Arc::into_inner(dev).unwrap().finish().await;
+}
