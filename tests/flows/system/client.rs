@@ -1,6 +1,8 @@
 //! A client that creates, uses and ends sessions at random, and sometimes leaves in the middle of a
 //! request.
 
+mod pool;
+
 use std::{collections::BTreeSet, time::Duration};
 
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -56,6 +58,8 @@ pub struct Session {
     pub markers: Markers,
     /// Whether the client deletes it, instead of leaving it to its idle timeout.
     is_deleted: bool,
+    /// Whether it was acquired from the pool.
+    is_pooled: bool,
 }
 
 /// Why a request has no usable response.
@@ -128,6 +132,8 @@ impl Client {
             }
             match self.session.take() {
                 None if self.random.one_in(4) => self.look_around().await,
+                None if self.random.one_in(8) => self.disturb_pool().await,
+                None if self.random.one_in(2) => self.acquire().await,
                 None => self.create().await,
                 Some(session) => self.use_session(session).await,
             }
@@ -141,8 +147,7 @@ impl Client {
 
     /// Creates a session.
     async fn create(&mut self) {
-        self.created += 1;
-        let name = format!("client-{}-{}", self.number, self.created);
+        let name = self.new_name();
         // Each fourth session of a client is on a screen if there are any, and each fourth runs a
         // program: so the processes of both exist soon.
         let variant = (self.number + self.created) % 4;
@@ -183,6 +188,12 @@ impl Client {
         if self.session.is_none() {
             self.pause = self.random.below(MAX_PAUSE);
         }
+    }
+
+    /// Returns the name of the next session.
+    fn new_name(&mut self) -> String {
+        self.created += 1;
+        format!("client-{}-{}", self.number, self.created)
     }
 
     /// Looks up the session of a creation without a definite outcome. Its end may be under way.
@@ -254,6 +265,7 @@ impl Client {
             }
             // It stays in the list until its idle timeout.
             _ if !session.is_deleted => return,
+            14 | 15 if session.is_pooled => return self.release(session).await,
             _ => return self.delete(session).await,
         };
         match outcome {
@@ -395,6 +407,7 @@ impl Session {
             devtools: devtools[path..].to_owned(),
             markers: Markers::default(),
             is_deleted,
+            is_pooled: false,
             id,
         }
     }

@@ -100,6 +100,7 @@ async fn run(mut installation: impl Installation, rules: Rules) {
     if !rules.sessions_end_with_control {
         auditor.end_all().await;
     }
+    auditor.empty_pool().await;
     installation.assert_hosts_agree().await;
     auditor.list().await;
 
