@@ -27,6 +27,7 @@ pub mod logs;
 pub mod name;
 pub mod paging;
 pub mod process;
+pub mod profiles;
 pub mod projects;
 pub mod replays;
 pub mod screenshot;

@@ -27,6 +27,7 @@ mod openapi;
 mod postgres;
 mod process_isolation;
 mod processes;
+mod profiles;
 mod proxy;
 mod readme;
 mod registered_agents;

@@ -92,7 +92,11 @@ impl Browsers {
             return Err(BrowserError::ShuttingDown);
         }
         let started = Instant::now();
-        let row = new_row(project, new, creation);
+        let profile = self.find_profile(&project, &new).await?;
+        let row = NewBrowserRow {
+            profile,
+            ..new_row(project, new, creation)
+        };
         let row = store.create_browser(row, Utc::now()).await?;
         let browser = self.lease_host(&row).await?;
         self.prepare(&browser, &row, abandoned).await?;
@@ -157,6 +161,9 @@ impl Browsers {
     ) -> Result<(), BrowserError> {
         let lease = browser.lease();
         self.inner.hosts.wait_ready(lease).await?;
+        if let Some(profile) = &row.profile {
+            self.load_profile(lease, profile).await?;
+        }
         // A host that is used again begins with the viewport of its first session.
         if lease.viewport() != row.viewport {
             lease.set_viewport(row.viewport).await?;
@@ -228,6 +235,7 @@ fn new_row(project: ProjectId, new: NewBrowser, creation: Option<Creation>) -> N
         viewport: new.viewport,
         start_url: new.start_url,
         tags: new.tags,
+        profile: None,
         idempotency: creation,
     }
 }

@@ -8,6 +8,7 @@
 //! - [`ending`]: ends browsers of which other control processes may know, too.
 //! - [`attach`]: continues browsers that this process did not create; finishes what others left.
 //! - [`usage`]: records which browsers are in use.
+//! - [`profiles`]: loads and saves the profiles of browsers.
 //! - [`replays`]: fetches recordings from the agent of an active browser.
 //!
 //! The database holds what clients may list, and what another process needs to continue browsers on
@@ -20,8 +21,8 @@
 //!        row (database) ◀── lifecycle ◀── events ◀── BrowserHandle ◀──────────┘
 //!                               │                        ▲
 //!                               └── actions:             ├── DELETE /browsers/{id}
-//!                                   save replays,        ├── idle timeout
-//!                                   release host         └── host gone or lost, shutdown (local)
+//!                                   save profile,        ├── idle timeout
+//!                                   save replays,        └── host gone or lost, shutdown (local)
 //! ```
 
 use std::{
@@ -39,6 +40,7 @@ use super::{
     fleet::{AgentEndpoint, AgentError, Host, HostError, HostStartError, ReplayClient},
     hosts::{HostLeaseError, Hosts},
     keyed_mutex::KeyedMutex,
+    profiles::Profiles,
     replays::Replays,
     store::{
         BrowserRow, CreateBrowserError, Fleet, Listing, StateFilter, Store, StoreError,
@@ -48,6 +50,7 @@ use super::{
 use crate::{
     api::{
         ids::{BrowserId, ProjectId},
+        profiles::ProfileSelection,
         viewport::Viewport,
     },
     shutdown::Shutdown,
@@ -58,12 +61,14 @@ mod create;
 mod ending;
 mod handle;
 mod lifecycle;
+mod profiles;
 mod replays;
 pub mod state;
 mod update;
 mod usage;
 
 use handle::BrowserHandle;
+pub use profiles::BrowserProfileError;
 pub use replays::KnownBrowser;
 pub use update::BrowserChange;
 
@@ -93,6 +98,8 @@ pub enum BrowserError {
     ShuttingDown,
     #[error("the client cancelled the request")]
     Abandoned,
+    #[error(transparent)]
+    Profile(#[from] BrowserProfileError),
     #[error("no host is ready")]
     NoHostReady,
     #[error("cannot start the agent: {0}")]
@@ -128,6 +135,8 @@ impl From<CreateBrowserError> for BrowserError {
         match error {
             CreateBrowserError::ProjectInactive => BrowserError::ProjectInactive,
             CreateBrowserError::LimitReached(limit) => BrowserError::ProjectLimitReached(limit),
+            CreateBrowserError::ProfileNotFound => BrowserProfileError::NotFound.into(),
+            CreateBrowserError::ProfileInUse => BrowserProfileError::InUse.into(),
             CreateBrowserError::Store(error) => error.into(),
         }
     }
@@ -155,6 +164,7 @@ pub struct NewBrowser {
     pub viewport: Viewport,
     pub start_url: Option<String>,
     pub tags: BTreeMap<String, String>,
+    pub profile: Option<ProfileSelection>,
 }
 
 /// An active browser whose agent is reachable, as the proxy and the replay routes use it.
@@ -189,11 +199,14 @@ struct Inner {
     store: Store,
     hosts: Hosts,
     replays: Replays,
+    profiles: Profiles,
     shutdown: Shutdown,
     /// The active browsers.
     active: Mutex<HashMap<BrowserId, Arc<BrowserHandle>>>,
     /// Serializes the attempts to make the handle of a browser.
     attach_locks: KeyedMutex<BrowserId>,
+    /// The ending browsers of processes that died, which this one ends.
+    adopted: Mutex<HashSet<BrowserId>>,
     /// Notified when a browser is used again of which no use was recorded for a while.
     used: Notify,
     /// Serializes creations with the same project and idempotency key.
@@ -201,14 +214,22 @@ struct Inner {
 }
 
 impl Browsers {
-    pub fn new(store: Store, hosts: Hosts, replays: Replays, shutdown: Shutdown) -> Browsers {
+    pub fn new(
+        store: Store,
+        hosts: Hosts,
+        replays: Replays,
+        profiles: Profiles,
+        shutdown: Shutdown,
+    ) -> Browsers {
         Browsers {
             inner: Arc::new(Inner {
                 store,
                 hosts,
                 replays,
+                profiles,
                 shutdown,
                 active: Mutex::default(),
+                adopted: Mutex::default(),
                 attach_locks: KeyedMutex::default(),
                 used: Notify::new(),
                 creation_locks: KeyedMutex::default(),

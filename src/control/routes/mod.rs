@@ -20,6 +20,7 @@ mod idempotency;
 mod limiting;
 mod org;
 mod paged;
+mod profiles;
 pub mod public_base_url;
 pub mod sunset;
 
@@ -82,7 +83,8 @@ pub fn guarded(agent: OpenApi) -> OpenApiRouter<Control> {
         .merge(auth::router())
         .merge(browsers::router(agent))
         .merge(fleet::router())
-        .merge(org::router());
+        .merge(org::router())
+        .merge(profiles::router());
     sunset::document(router.get_openapi_mut());
     router
 }

@@ -9,9 +9,12 @@ pub enum UniqueConstraint {
     ApiKeyPublicPart,
     BrowserIdempotencyKey,
     BrowserLiveName,
+    BrowserSavedProfile,
     DefaultProject,
     HostLaunchSlot,
     HostPublicKey,
+    ProfileLiveName,
+    ProfileSave,
     ProjectLiveName,
 }
 
@@ -19,7 +22,7 @@ pub enum UniqueConstraint {
 ///
 /// PostgreSQL names the constraint of a unique column `<table>_<column>_key`. The others have the
 /// name of their index in the migration.
-const CONSTRAINTS: [(UniqueConstraint, &str, &str); 7] = [
+const CONSTRAINTS: [(UniqueConstraint, &str, &str); 10] = [
     (
         UniqueConstraint::ApiKeyPublicPart,
         "api_keys_public_part_key",
@@ -36,6 +39,11 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 7] = [
         "browsers.project_id, browsers.live_name",
     ),
     (
+        UniqueConstraint::BrowserSavedProfile,
+        "browsers_saved_profile",
+        "browsers.saved_profile_id",
+    ),
+    (
         UniqueConstraint::DefaultProject,
         "projects_default_marker_key",
         "projects.default_marker",
@@ -49,6 +57,16 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 7] = [
         UniqueConstraint::HostPublicKey,
         "hosts_public_key",
         "hosts.public_key",
+    ),
+    (
+        UniqueConstraint::ProfileLiveName,
+        "profiles_live_name",
+        "profiles.project_id, profiles.live_name",
+    ),
+    (
+        UniqueConstraint::ProfileSave,
+        "profile_operations_saving_profile_id_key",
+        "profile_operations.saving_profile_id",
     ),
     (
         UniqueConstraint::ProjectLiveName,

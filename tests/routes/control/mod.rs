@@ -4,3 +4,4 @@ mod browsers;
 mod fleet;
 mod metrics;
 mod org;
+mod profiles;

@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::{ControlProcessId, StoreError, corrupt, entity::browser, from_millis};
+use super::{
+    ControlProcessId, StoreError, UniqueConstraint, corrupt, entity::browser, from_millis,
+};
 use crate::{
     api::{
-        ids::{BrowserId, HostId, ProjectId},
+        ids::{BrowserId, HostId, ProfileId, ProjectId},
         viewport::Viewport,
     },
     control::browsers::state::{EndReason, State},
@@ -35,8 +37,19 @@ pub struct BrowserRow {
     pub viewport: Viewport,
     pub start_url: Option<String>,
     pub tags: BTreeMap<String, String>,
+    pub profile: Option<BrowserProfileRow>,
     pub created_at: DateTime<Utc>,
     pub deleted_at: Option<DateTime<Utc>>,
+}
+
+/// The profile of a browser.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrowserProfileRow {
+    pub id: ProfileId,
+    /// `None` if it has none, or was not read.
+    pub name: Option<String>,
+    /// Whether the profile is saved when the browser ends.
+    pub save_changes: bool,
 }
 
 /// A browser with its host.
@@ -57,6 +70,8 @@ pub struct UnfinishedBrowser {
     pub is_creating: bool,
     /// The process that does that.
     pub process: Option<ControlProcessId>,
+    /// Whether it is to save its profile.
+    pub saves_profile: bool,
     pub since: DateTime<Utc>,
 }
 
@@ -72,6 +87,7 @@ pub struct NewBrowserRow {
     pub viewport: Viewport,
     pub start_url: Option<String>,
     pub tags: BTreeMap<String, String>,
+    pub profile: Option<BrowserProfileRow>,
     pub idempotency: Option<Creation>,
 }
 
@@ -82,8 +98,23 @@ pub enum CreateBrowserError {
     ProjectInactive,
     #[error("the browser limit of the project is reached ({0})")]
     LimitReached(u32),
+    #[error("the profile does not exist")]
+    ProfileNotFound,
+    #[error("the profile is in use")]
+    ProfileInUse,
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for CreateBrowserError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::UniqueViolation(UniqueConstraint::BrowserSavedProfile) => {
+                CreateBrowserError::ProfileInUse
+            }
+            other => CreateBrowserError::Store(other),
+        }
+    }
 }
 
 /// The idempotency key and the digest of the request that created a browser.
@@ -156,7 +187,15 @@ fn to_browser_row(
     tags: BTreeMap<String, String>,
 ) -> Result<BrowserRow, StoreError> {
     let pixels = |value: i32| u32::try_from(value).map_err(|_| corrupt("viewport", value));
+    let profile = row.profile_id.map(|id| -> Result<_, StoreError> {
+        Ok(BrowserProfileRow {
+            id: id.parse().map_err(|_| corrupt("profile id", id))?,
+            name: None,
+            save_changes: row.save_changes,
+        })
+    });
     Ok(BrowserRow {
+        profile: profile.transpose()?,
         state: parse_state(&row.state, row.end_reason.as_deref())?,
         id: row.id.parse().map_err(|_| corrupt("browser id", &row.id))?,
         project_id: row
@@ -194,6 +233,7 @@ impl NewBrowserRow {
             viewport: Viewport::default(),
             start_url: None,
             tags: BTreeMap::new(),
+            profile: None,
             idempotency: None,
         }
     }

@@ -35,6 +35,12 @@ pub struct Model {
     pub used_at: Option<i64>,
     /// The control process that creates or ends the browser.
     pub process_id: Option<i32>,
+    /// The profile that the browser starts with.
+    pub profile_id: Option<String>,
+    /// Whether the profile gets a new version when the browser ends.
+    pub save_changes: bool,
+    /// The profile that only this browser may save, until it has ended. Unique.
+    pub saved_profile_id: Option<String>,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

@@ -25,6 +25,7 @@ mod m0011_browser_use;
 mod m0012_control_processes;
 mod m0013_host_launches;
 mod m0014_settled_hosts;
+mod m0016_profiles;
 
 pub(crate) struct Migrator;
 
@@ -46,6 +47,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0012_control_processes::Migration),
             Box::new(m0013_host_launches::Migration),
             Box::new(m0014_settled_hosts::Migration),
+            Box::new(m0016_profiles::Migration),
         ]
     }
 }
