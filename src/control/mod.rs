@@ -55,6 +55,7 @@ mod keyed_mutex;
 pub mod keys;
 mod notices;
 pub mod processes;
+pub mod profiles;
 pub mod projects;
 pub mod proxy;
 pub mod purge;
