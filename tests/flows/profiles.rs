@@ -38,6 +38,10 @@ async fn login_is_present_in_the_next_browser() {
     end(&dev, &first).await;
     let shop = found(&dev, "shop").await;
     assert_eq!(shop["version"], 1, "{}", dev.log());
+    let versions = dev.get("/profiles/shop/versions").await.body;
+    assert_eq!(versions[0]["cookies"], json!({"site.test": 1}));
+    assert_eq!(versions[0]["origins"], json!(["http://site.test"]));
+    assert!(versions[0]["chromium_version"].is_string(), "{versions}");
     assert!(shop["last_used_at"].is_string(), "{shop}");
 
     // Without `save_changes` the profile stays as it is.
@@ -113,6 +117,8 @@ async fn running_browser_is_saved_under_load_without_disconnecting_its_clients()
         let before = run(&dev, &writer, WRITTEN).await;
         let receipt = saved(&dev, &writer, json!({"name": "shop"})).await;
         assert_eq!(receipt["version"], number);
+        assert_eq!(receipt["cookies"], json!({"load.test": 1}), "{}", dev.log());
+        assert_eq!(receipt["origins"], json!(["https://load.test"]));
         let reader = dev.browser(with_profile("shop", false)).await;
         let after = run(&dev, &reader, RESTORED).await;
         for store in ["cookie", "database"] {
