@@ -27,18 +27,23 @@ use tokio::{
 };
 
 use super::{
-    chromium::{Chromium, LeaseError, LeaseMode, NotReady, PROCESS_FILES},
+    chromium::{Chromium, LeaseError, LeaseMode, NotReady},
     session_dir::SessionDir,
 };
 use crate::{
     api::fs::CompressionLevel,
     shutdown::Shutdown,
-    system::files::{
-        archive::{
-            self, ArchiveFormat, ArchiveSource, OpenSourceError, SkippedEntries,
-            unpack::{UnpackError, UnpackLimits, UploadSender, unpack_tar_zstd, upload_channel},
+    system::{
+        files::{
+            archive::{
+                self, ArchiveFormat, ArchiveSource, OpenSourceError, SkippedEntries,
+                unpack::{
+                    UnpackError, UnpackLimits, UploadSender, unpack_tar_zstd, upload_channel,
+                },
+            },
+            remove::remove_or_warn,
         },
-        remove::remove_or_warn,
+        profile::is_process_file,
     },
 };
 
@@ -304,9 +309,4 @@ fn log_failure(archived: &io::Result<SkippedEntries>) {
     if let Err(error) = archived {
         tracing::warn!(%error, "user data not archived");
     }
-}
-
-/// Returns whether a path in the profile belongs to the running process and not to the profile.
-fn is_process_file(path: &Path) -> bool {
-    PROCESS_FILES.iter().any(|name| path == Path::new(name))
 }

@@ -14,6 +14,7 @@ use super::{
     ids::{BrowserId, PoolId},
     name::Name,
     paging::{Page, SearchText},
+    profiles::{BrowserProfile, ProfileSelection, ProfileSelectionFields},
     start_url::StartUrl,
     time::Timestamp,
     viewport::{Viewport, ViewportRequest},
@@ -50,6 +51,9 @@ pub struct Browser {
     pub viewport: Viewport,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_url: Option<String>,
+    /// The profile that the browser started with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<BrowserProfile>,
     /// The time when the browser ended. Absent while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
@@ -96,10 +100,10 @@ pub struct CreateBrowser {
     #[deserr(default)]
     #[schema(default = false)]
     pub kiosk_mode: Option<bool>,
-    /// Not supported by this build.
+    /// Profile to start with.
     #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub profile: Unsupported,
+    #[schema(inline, value_type = Option<ProfileSelectionFields>)]
+    pub profile: Option<ProfileSelection>,
     /// Not supported by this build.
     #[deserr(default)]
     #[schema(value_type = Option<bool>)]

@@ -21,6 +21,7 @@ pub const LOGS: &str = "Logs";
 pub const CHROMIUM: &str = "Chromium";
 pub const DISPLAY: &str = "Display";
 pub const USER_DATA: &str = "User data";
+pub const PROFILES: &str = "Profiles";
 pub const SESSION: &str = "Session";
 pub const PROJECTS: &str = "Projects";
 pub const API_KEYS: &str = "API keys";
@@ -30,7 +31,7 @@ pub const AUDIT_LOG: &str = "Audit log";
 pub const SERVER: &str = "Server";
 
 /// All groups. A server's document lists those that it has an operation of.
-pub const ALL: [Group; 20] = [
+pub const ALL: [Group; 21] = [
     Group {
         name: BROWSERS,
         description: "A browser is a Chromium with its own profile, display and files, run by an \
@@ -90,6 +91,12 @@ pub const ALL: [Group; 20] = [
     Group {
         name: USER_DATA,
         description: "Archive and restore the complete Chromium profile.",
+    },
+    Group {
+        name: PROFILES,
+        description: "A profile is a stored user-data directory: cookies, storage, logins. A browser \
+            can start with it, and be saved to it, while it runs or when it ends. Each save is a \
+            new version; a profile can return to an earlier one.",
     },
     Group {
         name: SESSION,

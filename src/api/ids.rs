@@ -116,6 +116,10 @@ id!(
     AuditLogId, "log_"
 );
 id!(
+    /// The id of a profile.
+    ProfileId, "prof_"
+);
+id!(
     /// The id of a watch.
     WatchId, "watch_"
 );

@@ -28,6 +28,7 @@ pub mod name;
 pub mod paging;
 pub mod pools;
 pub mod process;
+pub mod profiles;
 pub mod projects;
 pub mod replays;
 pub mod screenshot;

@@ -10,6 +10,7 @@ use super::{
     ids::{BrowserId, PoolId},
     name::Name,
     paging::{Limit, Offset, Page, SearchText},
+    profiles::{ProfileSelection, ProfileSelectionFields},
     start_url::StartUrl,
     time::Timestamp,
     viewport::{Viewport, ViewportRequest},
@@ -262,10 +263,11 @@ pub struct AcquireBrowser {
     #[deserr(default)]
     #[schema(value_type = Option<String>)]
     pub start_url: Option<StartUrl>,
-    /// Not supported by this build.
+    /// The profile that the browser starts with. It is loaded before the browser is handed over, which
+    /// takes about a second.
     #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub profile: Unsupported,
+    #[schema(value_type = Option<ProfileSelectionFields>)]
+    pub profile: Option<ProfileSelection>,
 }
 
 /// The browser to release.

@@ -27,9 +27,9 @@ pub enum ControlError {
     #[error(transparent)]
     Displaced(#[from] Displaced),
     #[error(
-        "the database {database} is empty, but {replays} contains replays; restore the database from a backup, or move them away to start without them"
+        "the database {database} is empty, but {blobs} contains replays or profiles; restore the database from a backup, or move them away to start without them"
     )]
-    DatabaseLost { database: String, replays: String },
+    DatabaseLost { database: String, blobs: String },
     #[error(transparent)]
     FleetAuthority(#[from] AuthorityError),
     #[error("cannot open the blob store: {0}")]

@@ -6,10 +6,11 @@ use secrecy::SecretString;
 use super::{
     ControlError,
     keys::{ApiKeys, KeyError},
-    local_replays, open_store, secret_token,
+    open_store, secret_token,
     settings::{DatabaseSettings, SettingsError, StateSettings},
     state_dir::StateDir,
     store::{ApiKeyRow, ProjectRow, Store, StoreError},
+    stored_files::local_blobs,
 };
 use crate::{
     api::{api_keys::Days, name},
@@ -62,7 +63,7 @@ pub async fn create(options: &KeyCreate) -> Result<CreatedKey, KeyCreateError> {
     let database = options.database.check().map_err(SettingsError::from);
     let database = database.map_err(ControlError::Settings)?;
     let state_dir = StateDir::open(&path).map_err(ControlError::StateDir)?;
-    let store = open_store(&state_dir, &database, local_replays(&state_dir)).await?;
+    let store = open_store(&state_dir, &database, local_blobs(&state_dir)).await?;
     let created = create_in(&store, options).await;
     store.close().await?;
     created

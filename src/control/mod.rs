@@ -24,7 +24,7 @@
 //!
 //! Handlers take the services they use from [`Control`], through axum's `FromRef`.
 
-use std::{fs, net::SocketAddr, ops::Deref, sync::Arc, time::Duration};
+use std::{net::SocketAddr, ops::Deref, sync::Arc, time::Duration};
 
 use axum::{Router, extract::FromRef, middleware::from_fn_with_state};
 use chrono::Utc;
@@ -56,6 +56,7 @@ pub mod keys;
 mod notices;
 pub mod pools;
 pub mod processes;
+pub mod profiles;
 pub mod projects;
 pub mod proxy;
 pub mod purge;
@@ -66,11 +67,11 @@ pub mod session_token;
 pub mod settings;
 pub mod state_dir;
 pub mod store;
+mod stored_files;
 mod tasks;
 pub mod trusted_proxies;
 
 use audit::AuditLog;
-use blobs::{BlobStore, settings::BlobConfig};
 use browsers::Browsers;
 use caller_limits::CallerLimits;
 pub use error::ControlError;
@@ -82,6 +83,7 @@ use hosts::{HostSources, Hosts};
 use keys::ApiKeys;
 use pools::Pools;
 use processes::{Leadership, ProcessLockTask};
+use profiles::Profiles;
 use projects::Projects;
 use proxy::Proxy;
 use replays::Replays;
@@ -94,6 +96,7 @@ use session_token::SessionTokens;
 use settings::{Config, DatabaseConfig, FleetConfig, Settings};
 use state_dir::StateDir;
 use store::Store;
+use stored_files::{open_blobs, stored_files};
 
 /// The name with which the default project is created: that of requests that do not name one.
 pub const DEFAULT_PROJECT: &str = "default";
@@ -116,6 +119,7 @@ pub struct Services {
     pub browsers: Browsers,
     pub pools: Pools,
     pub replays: Replays,
+    pub profiles: Profiles,
     pub tokens: SessionTokens,
     pub proxy: Proxy,
     pub audit: AuditLog,
@@ -157,6 +161,7 @@ extract_services! {
     browsers: Browsers,
     pools: Pools,
     replays: Replays,
+    profiles: Profiles,
     tokens: SessionTokens,
     proxy: Proxy,
     audit: AuditLog,
@@ -178,51 +183,25 @@ pub struct Started {
 }
 
 /// Opens and migrates the database. Creates the default project on first use. Refuses an empty
-/// database beside the replays of an earlier one, of which `replays` is the place.
+/// database beside the blobs of an earlier one, of which `blobs` is the place.
 pub async fn open_store(
     state_dir: &StateDir,
     database: &DatabaseConfig,
-    replays: Option<String>,
+    blobs: Option<String>,
 ) -> Result<Store, ControlError> {
     let (store, _) = database::migrate_store(state_dir, database).await?;
     let unused = state_dir.database();
     if matches!(database, DatabaseConfig::Postgres(_)) && unused.exists() {
         tracing::warn!(file = %unused.display(), "not used: control uses PostgreSQL");
     }
-    if let Some(replays) = replays
+    if let Some(blobs) = blobs
         && store.is_empty().await?
     {
         let database = store.name().to_owned();
-        return Err(ControlError::DatabaseLost { database, replays });
+        return Err(ControlError::DatabaseLost { database, blobs });
     }
     store.default_project(DEFAULT_PROJECT, Utc::now()).await?;
     Ok(store)
-}
-
-/// Returns the directory of the replays if it contains any.
-fn local_replays(state_dir: &StateDir) -> Option<String> {
-    let replays = state_dir.blobs().join(replays::BLOBS.prefix);
-    let has_any = fs::read_dir(&replays).is_ok_and(|mut entries| entries.next().is_some());
-    has_any.then(|| replays.display().to_string())
-}
-
-/// Opens the blob store. Returns with it the place of its replays if it contains any.
-async fn open_blobs(
-    state_dir: &StateDir,
-    config: &BlobConfig,
-) -> Result<(BlobStore, Option<String>), ControlError> {
-    let blobs = match config {
-        BlobConfig::StateDir => {
-            let blobs = BlobStore::open_directory(&state_dir.blobs(), replays::BLOBS);
-            let blobs = blobs.map_err(ControlError::OpenDirectory)?;
-            return Ok((blobs, local_replays(state_dir)));
-        }
-        BlobConfig::Shared(directory) => BlobStore::open_shared(directory, replays::BLOBS)?,
-        BlobConfig::S3(config) => BlobStore::open_s3(config, state_dir.uploads()).await?,
-    };
-    let has_any = blobs.has_any(replays::BLOBS).await?;
-    let place = has_any.then(|| blobs.to_string());
-    Ok((blobs, place))
 }
 
 /// Returns the OpenAPI document of control. It includes the session routes of `agent`, which are
@@ -246,8 +225,8 @@ pub async fn start(
     let state_dir = StateDir::open(&config.state_dir)?;
     let lock = state_dir.lock()?;
     let (listener, address) = bind(config.listen).await?;
-    let (blobs, stored_replays) = open_blobs(&state_dir, &config.blobs).await?;
-    let store = open_store(&state_dir, &config.database, stored_replays).await?;
+    let (blobs, place) = open_blobs(&state_dir, &config.blobs).await?;
+    let store = open_store(&state_dir, &config.database, place).await?;
     let secret = session_token::secret(config.session_secret.as_ref(), &state_dir)?;
     let authority = config.registered_fleet.open_authority(&state_dir)?;
     let joined = processes::join(
@@ -262,13 +241,11 @@ pub async fn start(
     let keys = ApiKeys::new(store.clone(), shutdown.clone());
     let join_tokens = JoinTokens::new(store.clone(), keys.clone());
     let registered_hosts = registered_hosts(&config, authority, &join_tokens, &store)?;
-    let orphaned = state_dir.orphaned_recordings();
-    let quota = config.replay_quota;
-    let replays = Replays::new(store.clone(), blobs, orphaned, quota, shutdown.clone());
+    let (replays, profiles) = stored_files(&config, &state_dir, &store, blobs, &shutdown)?;
     let fleets = (&config, &registered_hosts);
     let hosts = hosts(fleets, &state_dir, &store, &replays, &shutdown);
-    let browsers = browsers(&store, &hosts, &replays, &shutdown);
-    recover(&browsers, &membership.leadership, &replays).await?;
+    let browsers = browsers(&store, &hosts, (&replays, &profiles), &shutdown);
+    recover(&browsers, &membership.leadership, (&replays, &profiles)).await?;
     let projects = Projects::new(store.clone(), browsers.clone(), shutdown.clone());
     let proxy = Proxy::new(&shutdown, connections::idle_per_agent(&config));
     let control = Control {
@@ -286,6 +263,7 @@ pub async fn start(
             store,
             browsers,
             replays,
+            profiles,
             public_url: config.public_url.clone(),
             address,
             shutdown: shutdown.clone(),
@@ -321,9 +299,19 @@ fn hosts(
     Hosts::new(store.clone(), sources, replays.clone(), shutdown.clone())
 }
 
-fn browsers(store: &Store, hosts: &Hosts, replays: &Replays, shutdown: &Shutdown) -> Browsers {
-    let (hosts, replays) = (hosts.clone(), replays.clone());
-    Browsers::new(store.clone(), hosts, replays, shutdown.clone())
+fn browsers(
+    store: &Store,
+    hosts: &Hosts,
+    (replays, profiles): (&Replays, &Profiles),
+    shutdown: &Shutdown,
+) -> Browsers {
+    Browsers::new(
+        store.clone(),
+        hosts.clone(),
+        replays.clone(),
+        profiles.clone(),
+        shutdown.clone(),
+    )
 }
 
 fn pools(store: &Store, hosts: &Hosts, browsers: &Browsers, shutdown: &Shutdown) -> Pools {
@@ -335,8 +323,9 @@ fn pools(store: &Store, hosts: &Hosts, browsers: &Browsers, shutdown: &Shutdown)
 async fn recover(
     browsers: &Browsers,
     leadership: &Leadership,
-    replays: &Replays,
+    (replays, profiles): (&Replays, &Profiles),
 ) -> Result<(), ControlError> {
+    profiles.recover(leadership).await?;
     let gone = browsers.recover(leadership).await?;
     replays.recover().await?;
     if gone > 0 {

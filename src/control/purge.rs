@@ -35,8 +35,8 @@ pub struct ClockReading {
 /// The retention periods.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
-    /// The retention period of the rows of ended browsers, deleted keys, join tokens that have
-    /// expired or are used up, and registered hosts that are gone or lost.
+    /// The retention period of the rows of ended browsers, deleted keys, deleted profiles, join
+    /// tokens that have expired or are used up, and registered hosts that are gone or lost.
     pub records: Duration,
     /// The retention period of finished replays.
     pub replays: Duration,
@@ -113,6 +113,7 @@ impl Purge {
         let before = clock.wall - self.retention.records;
         report("ended browsers", self.store.purge_browsers(before).await);
         report("deleted API keys", self.store.purge_api_keys(before).await);
+        report("deleted profiles", self.store.purge_profiles(before).await);
         let purged = self.store.purge_join_tokens(before).await;
         report("expired and used-up join tokens", purged);
         let purged = self.store.purge_registered_hosts(before).await;

@@ -9,6 +9,7 @@ use super::{
     blobs::settings::{BlobConfig, BlobSettings, BlobSettingsError},
     caller_limits::CallerQuota,
     fleet::registered::{RegisteredFleetConfig, RegisteredFleetSettings},
+    profiles::ProfileLimits,
     purge::Retention,
     replays::ReplayQuota,
     session_token::SECRET_BYTES,
@@ -87,6 +88,14 @@ pub struct Settings {
     /// (1–16777216) [default: no limit of its own]
     #[arg(long, env = "BERTH_PROJECT_REPLAYS_MB", value_parser = clap::value_parser!(u64).range(1..=16_777_216), value_name = "MIB")]
     pub project_replays_mb: Option<u64>,
+
+    /// Maximum number of versions of a profile; older ones are deleted (1–1000)
+    #[arg(long, env = "BERTH_PROFILE_VERSIONS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    pub profile_versions: u32,
+
+    /// Maximum size of a profile's archive in MiB (1–1048576)
+    #[arg(long, env = "BERTH_PROFILE_MB", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1_048_576), value_name = "MIB")]
+    pub profile_mb: u64,
 
     /// Average number of requests of an API key per second (1–1000000)
     #[arg(long, env = "BERTH_REQUESTS_PER_SECOND", default_value = "10000", value_parser = requests_per_second, value_name = "N")]
@@ -192,6 +201,7 @@ pub struct Config {
     pub retention: Retention,
     pub trusted_proxies: TrustedProxies,
     pub replay_quota: ReplayQuota,
+    pub profile_limits: ProfileLimits,
     pub caller_quota: CallerQuota,
     /// The token that is valid for the metrics only.
     pub metrics_token: Option<SecretString>,
@@ -320,6 +330,10 @@ impl Settings {
             replay_quota: ReplayQuota {
                 total_bytes: self.replays_mb << 20,
                 project_bytes: self.project_replays_mb.map(|size| size << 20),
+            },
+            profile_limits: ProfileLimits {
+                versions: self.profile_versions,
+                archive_bytes: self.profile_mb << 20,
             },
             caller_quota: CallerQuota {
                 requests_per_second: self.requests_per_second,

@@ -167,6 +167,20 @@ impl StateDir {
         self.root.join("left-replays")
     }
 
+    /// Returns the empty directory of archives of profiles that are being received. Removes what a
+    /// killed process has left there. The caller must hold the lock.
+    pub(crate) fn clear_profile_spool(&self) -> Result<PathBuf, StateDirError> {
+        let directory = self.root.join("profile-spool");
+        match fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(io_error(&directory, error));
+            }
+            _ => {}
+        }
+        create_private(&directory)?;
+        Ok(directory)
+    }
+
     /// Locks the directory for this process.
     pub(crate) fn lock(&self) -> Result<FileLock, StateDirError> {
         let path = self.root.join(LOCK);

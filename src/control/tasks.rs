@@ -29,6 +29,9 @@ pub(super) fn spawn(
         config.retention,
     );
     shutdown.spawn(purge.run(leadership.clone(), shutdown.clone()));
+    let profiles = &control.profiles;
+    shutdown.spawn(profiles.clone().maintain(leadership.clone()));
+    shutdown.spawn(profiles.clone().collect(leadership.clone()));
     shutdown.spawn(control.projects.clone().end_archived());
     let expiry = HostExpiry::new(&control.registered_hosts);
     shutdown.spawn(expiry.run(shutdown.clone()));

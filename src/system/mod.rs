@@ -6,6 +6,7 @@
 //! cdp/      Chromium's DevTools endpoint
 //! media/    the encoder of recordings, JPEG images, the sound server
 //! files/    archives, directory watches, removal of directory trees
+//! profile/  Chromium's files in a user-data directory
 //! identity/ keys, certificates and tokens of the hosts of a fleet
 //! script/   script worker processes and their protocol
 //! sync/     wake-ups between threads that block on descriptors
@@ -18,6 +19,7 @@ pub mod files;
 pub mod identity;
 pub mod media;
 pub mod process;
+pub mod profile;
 pub mod script;
 pub mod sync;
 pub mod x11;

@@ -52,7 +52,7 @@ impl TestStore {
         let uploads = tempfile::tempdir().unwrap();
         let files = uploads.path().join("blobs");
         TestStore {
-            blobs: BlobStore::open_directory(&files, KEYS).unwrap(),
+            blobs: BlobStore::open_directory(&files, &[KEYS]).unwrap(),
             files,
             uploads,
             server: None,
@@ -368,7 +368,7 @@ async fn unusable_bucket_is_an_error_with_the_reason() {
 #[tokio::test]
 async fn shared_directory_that_is_not_mounted_is_an_error() {
     let directory = private_directory();
-    let blobs = BlobStore::open_shared(directory.path(), KEYS).unwrap();
+    let blobs = BlobStore::open_shared(directory.path(), &[KEYS]).unwrap();
     blobs.put("a/one", chunks(1), LIMITS).await.unwrap();
     // As if the file system were unmounted.
     fs::remove_file(directory.path().join(".berth-id")).unwrap();

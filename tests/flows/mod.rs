@@ -29,6 +29,7 @@ mod pools;
 mod postgres;
 mod process_isolation;
 mod processes;
+mod profiles;
 mod proxy;
 mod readme;
 mod registered_agents;

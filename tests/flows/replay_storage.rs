@@ -324,7 +324,7 @@ fn service(
     room: u64,
     shutdown: &Shutdown,
 ) -> Replays {
-    let blobs = BlobStore::open_directory(&directory.path().join("blobs"), BLOBS).unwrap();
+    let blobs = BlobStore::open_directory(&directory.path().join("blobs"), &[BLOBS]).unwrap();
     let orphans = directory.path().join("orphans");
     let quota = ReplayQuota {
         total_bytes: room,
@@ -345,6 +345,7 @@ async fn browser_of(store: &Store, project: &ProjectId) -> BrowserId {
         viewport: Viewport::default(),
         start_url: None,
         tags: BTreeMap::new(),
+        profile: None,
         idempotency: None,
         pool: None,
     };

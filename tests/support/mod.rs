@@ -14,6 +14,7 @@ pub mod page;
 pub mod painter;
 pub mod postgres;
 pub mod processes;
+pub mod profiles;
 pub mod python;
 pub mod random;
 pub mod recorder;

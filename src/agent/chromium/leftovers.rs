@@ -16,17 +16,8 @@ use crate::system::{
     },
     process::child::signal_group,
     process::stat::ProcStat,
+    profile::PROCESS_FILES,
 };
-
-/// The files in a profile that belong to the running process. The first three prevent two Chromiums
-/// on one profile. The agent's lock of the state directory is stronger, and a lock that names
-/// another host (a restored archive, a renamed machine) would stop Chromium from ever starting.
-pub(in crate::agent) const PROCESS_FILES: [&str; 4] = [
-    "SingletonLock",
-    "SingletonCookie",
-    "SingletonSocket",
-    "DevToolsActivePort",
-];
 
 /// The files below the profile that Chromium must be able to parse.
 const PREFERENCES: [&str; 3] = [
@@ -35,7 +26,9 @@ const PREFERENCES: [&str; 3] = [
     "Default/Secure Preferences",
 ];
 
-/// Removes the process files of a Chromium that has crashed.
+/// Removes the process files of a Chromium that has crashed. The agent's lock of the state
+/// directory is stronger than Chromium's, and a lock that names another host (a restored archive, a
+/// renamed machine) would stop Chromium from ever starting.
 pub(super) fn clear_profile(user_data: &Path) -> io::Result<()> {
     for name in PROCESS_FILES {
         remove_all(&user_data.join(name))?;

@@ -51,7 +51,6 @@ pub use self::identity::IdentityError;
 use self::tabs::TabOrder;
 pub(super) use self::{
     identity::{Identity, missing_capabilities, needed_paths},
-    leftovers::PROCESS_FILES,
     supervisor::start,
 };
 

@@ -49,7 +49,7 @@ pub enum SharedDirectoryError {
 #[derive(Debug, Clone)]
 pub(super) struct Directory {
     path: PathBuf,
-    keys: BlobKeys,
+    kinds: &'static [BlobKeys],
     /// Identifies a shared directory.
     id: Option<String>,
 }
@@ -63,12 +63,12 @@ pub(super) struct Incomplete {
 
 impl Directory {
     /// Opens a directory that no other process uses, creating it if it is missing. Removes
-    /// incomplete files of blobs with such keys.
-    pub(super) fn open(path: &Path, keys: BlobKeys) -> io::Result<Self> {
+    /// incomplete files of blobs of these kinds.
+    pub(super) fn open(path: &Path, kinds: &'static [BlobKeys]) -> io::Result<Self> {
         create_private(path)?;
         let directory = Self {
             path: path.to_owned(),
-            keys,
+            kinds,
             id: None,
         };
         directory.remove_incomplete(None)?;
@@ -79,7 +79,10 @@ impl Directory {
 
     /// Opens a directory that other processes may use. It must exist: it is missing if a file
     /// system is not mounted.
-    pub(super) fn open_shared(path: &Path, keys: BlobKeys) -> Result<Self, SharedDirectoryError> {
+    pub(super) fn open_shared(
+        path: &Path,
+        kinds: &'static [BlobKeys],
+    ) -> Result<Self, SharedDirectoryError> {
         let failed = |source| io_error(path, source);
         let found = fs::metadata(path).map_err(failed)?;
         if !found.is_dir() {
@@ -93,19 +96,21 @@ impl Directory {
         }
         let directory = Self {
             path: path.to_owned(),
-            keys,
+            kinds,
             id: Some(shared_id(path)?),
         };
-        directory.create_prefix().map_err(failed)?;
+        directory.create_prefixes().map_err(failed)?;
         let removed = directory.remove_incomplete(Some(INTERRUPTED_AFTER));
         removed.map_err(failed)?;
         Ok(directory)
     }
 
-    /// Creates the directory of the blobs. It survives a power failure, also if another process was
-    /// killed between the two steps.
-    fn create_prefix(&self) -> io::Result<()> {
-        create_private(&self.path.join(self.keys.prefix))?;
+    /// Creates the directories of the blobs. They survive a power failure, also if another process
+    /// was killed between the two steps.
+    fn create_prefixes(&self) -> io::Result<()> {
+        for keys in self.kinds {
+            create_private(&self.path.join(keys.prefix))?;
+        }
         File::open(&self.path)?.sync_all()
     }
 
@@ -183,7 +188,8 @@ impl Directory {
     /// Removes incomplete files of that age, or all.
     fn remove_incomplete(&self, age: Option<Duration>) -> io::Result<()> {
         let until = age.map(|age| SystemTime::now() - age);
-        remove_incomplete(&self.path, self.keys, until)
+        let mut kinds = self.kinds.iter();
+        kinds.try_for_each(|keys| remove_incomplete(&self.path, *keys, until))
     }
 }
 

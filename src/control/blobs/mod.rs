@@ -120,17 +120,20 @@ impl fmt::Debug for BlobStore {
 impl BlobStore {
     /// Opens a store in a directory that no other process uses, creating it if it is missing.
     ///
-    /// Removes files of blobs with such keys that a killed process left incomplete.
-    pub fn open_directory(directory: &Path, keys: BlobKeys) -> io::Result<BlobStore> {
-        Self::in_directory(Directory::open(directory, keys)?)
+    /// Removes files of blobs of these kinds that a killed process left incomplete.
+    pub fn open_directory(directory: &Path, kinds: &'static [BlobKeys]) -> io::Result<BlobStore> {
+        Self::in_directory(Directory::open(directory, kinds)?)
     }
 
     /// Opens a store in an existing directory, which several processes may use.
     ///
-    /// Removes files of blobs with such keys that a killed process left incomplete a day ago or
+    /// Removes files of blobs of these kinds that a killed process left incomplete a day ago or
     /// earlier, and does so again in [`BlobStore::abort_interrupted_uploads`].
-    pub fn open_shared(path: &Path, keys: BlobKeys) -> Result<BlobStore, SharedDirectoryError> {
-        let shared = Directory::open_shared(path, keys)?;
+    pub fn open_shared(
+        path: &Path,
+        kinds: &'static [BlobKeys],
+    ) -> Result<BlobStore, SharedDirectoryError> {
+        let shared = Directory::open_shared(path, kinds)?;
         Self::in_directory(shared).map_err(|source| directory::io_error(path, source))
     }
 

@@ -134,10 +134,15 @@ impl Browsers {
             id,
             is_creating,
             process,
+            saves_profile,
             since,
         } in unfinished
         {
             if process.is_some_and(is_alive) && *since > before {
+                continue;
+            }
+            if *saves_profile && !is_creating {
+                self.adopt_ending_save(id, *process).await?;
                 continue;
             }
             let is_finished = match is_creating {

@@ -104,7 +104,11 @@ impl Browsers {
             return Err(BrowserError::ShuttingDown);
         }
         let started = Instant::now();
-        let row = new_row(project, new, creation);
+        let profile = self.find_profile(&project, new.profile.as_ref()).await?;
+        let row = NewBrowserRow {
+            profile,
+            ..new_row(project, new, creation)
+        };
         let row = store.create_browser(row, Utc::now()).await?;
         let browser = self.lease_host(&row).await?;
         self.prepare(&browser, &row, abandoned).await?;
@@ -162,10 +166,14 @@ impl Browsers {
         browser: &BrowserHandle,
         row: &BrowserRow,
     ) -> Result<(), BrowserError> {
-        let start_url = row.start_url.as_deref();
-        let launch = launch_options(row);
+        let lease = browser.lease();
         let hosts = &self.inner.hosts;
-        Ok(hosts.set_up(browser.lease(), &launch, start_url).await?)
+        hosts.wait_ready(lease).await?;
+        if let Some(profile) = &row.profile {
+            self.load_profile(lease, profile).await?;
+        }
+        let (launch, start_url) = (launch_options(row), row.start_url.as_deref());
+        Ok(hosts.set_up(lease, &launch, start_url).await?)
     }
 
     /// Makes a ready browser visible to clients. Discards it if that cannot be recorded.
@@ -235,6 +243,7 @@ fn new_row(project: ProjectId, new: NewBrowser, creation: Option<Creation>) -> N
         viewport: new.viewport,
         start_url: new.start_url,
         tags: new.tags,
+        profile: None,
         idempotency: creation,
         pool: None,
     }

@@ -82,6 +82,7 @@ impl Browsers {
                 Action::MakeVisible => self.make_visible(browser),
                 Action::Hide => self.hide(browser),
                 Action::SaveReplays => self.save_replays(browser).await,
+                Action::SaveProfile => self.save_ending_profile(browser).await,
                 Action::ReleaseHost => {
                     self.release_host(browser).await;
                     pending.extend(browser.apply(Event::HostReleased).unwrap_or_default());
@@ -191,9 +192,11 @@ impl Browsers {
                 store.delete_creating_browser(id).await?;
                 Ok(())
             }
-            Action::MakeVisible | Action::Hide | Action::SaveReplays | Action::ReleaseHost => {
-                Ok(())
-            }
+            Action::MakeVisible
+            | Action::Hide
+            | Action::SaveProfile
+            | Action::SaveReplays
+            | Action::ReleaseHost => Ok(()),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! - [`attach`]: continues browsers that this process did not create; finishes what others left.
 //! - [`usage`]: records which browsers are in use.
 //! - [`pooled`]: hands over browsers of pools, and takes them back.
+//! - [`profiles`]: loads and saves the profiles of browsers.
 //! - [`replays`]: fetches recordings from the agent of an active browser.
 //!
 //! The database holds what clients may list, and what another process needs to continue browsers on
@@ -21,8 +22,8 @@
 //!        row (database) ◀── lifecycle ◀── events ◀── BrowserHandle ◀──────────┘
 //!                               │                        ▲
 //!                               └── actions:             ├── DELETE /browsers/{id}
-//!                                   save replays,        ├── idle timeout
-//!                                   release host         └── host gone or lost, shutdown (local)
+//!                                   save profile,        ├── idle timeout
+//!                                   save replays,        └── host gone or lost, shutdown (local)
 //! ```
 
 use std::{
@@ -40,6 +41,7 @@ use super::{
     fleet::{AgentEndpoint, AgentError, Host, HostError, HostStartError, ReplayClient},
     hosts::{HostLeaseError, Hosts, SetUpError},
     keyed_mutex::KeyedMutex,
+    profiles::Profiles,
     replays::Replays,
     store::{
         BrowserRow, CreateBrowserError, Fleet, Listing, StateFilter, Store, StoreError,
@@ -49,6 +51,7 @@ use super::{
 use crate::{
     api::{
         ids::{BrowserId, ProjectId},
+        profiles::ProfileSelection,
         viewport::Viewport,
     },
     shutdown::Shutdown,
@@ -60,6 +63,7 @@ mod ending;
 mod handle;
 mod lifecycle;
 mod pooled;
+mod profiles;
 mod replays;
 pub mod state;
 mod update;
@@ -68,6 +72,7 @@ mod usage;
 pub use create::CreationLock;
 use handle::BrowserHandle;
 pub use pooled::HandOverError;
+pub use profiles::BrowserProfileError;
 pub use replays::KnownBrowser;
 pub use update::BrowserChange;
 
@@ -97,6 +102,8 @@ pub enum BrowserError {
     ShuttingDown,
     #[error("the client cancelled the request")]
     Abandoned,
+    #[error(transparent)]
+    Profile(#[from] BrowserProfileError),
     #[error("no host is ready")]
     NoHostReady,
     #[error("cannot start the agent: {0}")]
@@ -134,6 +141,8 @@ impl From<CreateBrowserError> for BrowserError {
         match error {
             CreateBrowserError::ProjectInactive => BrowserError::ProjectInactive,
             CreateBrowserError::LimitReached(limit) => BrowserError::ProjectLimitReached(limit),
+            CreateBrowserError::ProfileNotFound => BrowserProfileError::NotFound.into(),
+            CreateBrowserError::ProfileInUse => BrowserProfileError::InUse.into(),
             CreateBrowserError::Store(error) => error.into(),
         }
     }
@@ -170,6 +179,7 @@ pub struct NewBrowser {
     pub viewport: Viewport,
     pub start_url: Option<String>,
     pub tags: BTreeMap<String, String>,
+    pub profile: Option<ProfileSelection>,
 }
 
 /// An active browser whose agent is reachable, as the proxy and the replay routes use it.
@@ -204,11 +214,14 @@ struct Inner {
     store: Store,
     hosts: Hosts,
     replays: Replays,
+    profiles: Profiles,
     shutdown: Shutdown,
     /// The active browsers.
     active: Mutex<HashMap<BrowserId, Arc<BrowserHandle>>>,
     /// Serializes the attempts to make the handle of a browser.
     attach_locks: KeyedMutex<BrowserId>,
+    /// The ending browsers of processes that died, which this one ends.
+    adopted: Mutex<HashSet<BrowserId>>,
     /// Notified when a browser is used again of which no use was recorded for a while.
     used: Notify,
     /// Serializes creations with the same project and idempotency key.
@@ -216,14 +229,22 @@ struct Inner {
 }
 
 impl Browsers {
-    pub fn new(store: Store, hosts: Hosts, replays: Replays, shutdown: Shutdown) -> Browsers {
+    pub fn new(
+        store: Store,
+        hosts: Hosts,
+        replays: Replays,
+        profiles: Profiles,
+        shutdown: Shutdown,
+    ) -> Browsers {
         Browsers {
             inner: Arc::new(Inner {
                 store,
                 hosts,
                 replays,
+                profiles,
                 shutdown,
                 active: Mutex::default(),
+                adopted: Mutex::default(),
                 attach_locks: KeyedMutex::default(),
                 used: Notify::new(),
                 creation_locks: KeyedMutex::default(),

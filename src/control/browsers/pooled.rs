@@ -32,8 +32,8 @@ pub enum HandOverError {
 }
 
 impl Browsers {
-    /// Makes a leased browser that is being created visible to its client, if it responds. Opens
-    /// `start_url` in it first.
+    /// Makes a leased browser that is being created visible to its client, if it responds. Loads its
+    /// profile and opens `start_url` in it first.
     pub async fn hand_over(
         &self,
         row: BrowserRow,
@@ -49,7 +49,7 @@ impl Browsers {
             Duration::from_secs(row.timeout_seconds.into()),
         ));
         let (event, error) = tokio::select! {
-            checked = self.check(&browser, start_url) => match checked {
+            checked = self.check(&browser, &row, start_url) => match checked {
                 Ok(()) => {
                     self.publish(&browser).await?;
                     self.end_if_obsolete(&browser, abandoned).await?;
@@ -67,9 +67,13 @@ impl Browsers {
     async fn check(
         &self,
         browser: &BrowserHandle,
+        row: &BrowserRow,
         start_url: Option<&str>,
     ) -> Result<(), HandOverError> {
         self.inner.hosts.check(browser.lease()).await?;
+        if let Some(profile) = &row.profile {
+            self.load_profile(browser.lease(), profile).await?;
+        }
         if let Some(url) = start_url {
             let opened = browser.lease().set_start_url(url).await;
             opened.map_err(HandOverError::StartUrl)?;

@@ -73,6 +73,8 @@ pub enum Action {
     Hide,
     /// Record why the browser ended.
     Withdraw(EndReason),
+    /// Save the profile, if the browser is to save one, within a time limit.
+    SaveProfile,
     /// Fetch the agent's recordings, within a time limit.
     SaveReplays,
     /// End the session at its host, which removes its data, then apply [`Event::HostReleased`].
@@ -97,7 +99,9 @@ pub struct Rejected {
 impl State {
     /// Returns the state after `event` and the actions that follow.
     pub fn apply(self, event: Event) -> Result<(State, Actions), Rejected> {
-        use Action::{CloseRow, DeleteRow, Hide, MakeVisible, ReleaseHost, SaveReplays, Withdraw};
+        use Action::{
+            CloseRow, DeleteRow, Hide, MakeVisible, ReleaseHost, SaveProfile, SaveReplays, Withdraw,
+        };
         use EndReason::{Deleted, Gone, Idle};
         Ok(match (self, event) {
             (State::Creating, Event::Ready) => (State::Publishing, &[]),
@@ -111,17 +115,25 @@ impl State {
             (State::Active, Event::End(reason)) => (
                 State::Deleting(reason),
                 match reason {
-                    Deleted => &[Hide, Withdraw(Deleted), SaveReplays, ReleaseHost],
-                    Idle => &[Hide, Withdraw(Idle), SaveReplays, ReleaseHost],
-                    // There is no agent to fetch from, or no time.
-                    Gone => &[Hide, Withdraw(Gone), ReleaseHost],
+                    // Recordings first: to save the profile, the browser is closed.
+                    Deleted => &[
+                        Hide,
+                        Withdraw(Deleted),
+                        SaveReplays,
+                        SaveProfile,
+                        ReleaseHost,
+                    ],
+                    Idle => &[Hide, Withdraw(Idle), SaveReplays, SaveProfile, ReleaseHost],
+                    // There is no agent to fetch from, or no time. A profile that cannot be saved
+                    // any more is released.
+                    Gone => &[Hide, Withdraw(Gone), SaveProfile, ReleaseHost],
                 },
             ),
             (State::Active, Event::Withdrawn(reason)) => (
                 State::Deleting(reason),
                 match reason {
-                    Deleted | Idle => &[Hide, SaveReplays, ReleaseHost],
-                    Gone => &[Hide, ReleaseHost],
+                    Deleted | Idle => &[Hide, SaveReplays, SaveProfile, ReleaseHost],
+                    Gone => &[Hide, SaveProfile, ReleaseHost],
                 },
             ),
             (State::Active, Event::EndedElsewhere) => (State::Detached, &[Hide]),
@@ -197,6 +209,7 @@ mod tests {
                 Action::Hide,
                 Action::Withdraw(EndReason::Deleted),
                 Action::SaveReplays,
+                Action::SaveProfile,
                 Action::ReleaseHost
             ]
         );
@@ -244,7 +257,9 @@ mod tests {
                                 Action::MakeVisible => published += 1,
                                 Action::Hide => hidden += 1,
                                 Action::Withdraw(_) => withdrawn += 1,
-                                Action::SaveReplays => prop_assert_eq!(stops, 0),
+                                Action::SaveReplays | Action::SaveProfile => {
+                                    prop_assert_eq!(stops, 0);
+                                }
                                 Action::ReleaseHost => stops += 1,
                                 Action::CloseRow(reason) => {
                                     prop_assert_eq!(after, State::Deleted(*reason));

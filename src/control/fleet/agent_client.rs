@@ -1,12 +1,16 @@
 //! An HTTP client for control's own requests to agents.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use futures::{StreamExt, stream::BoxStream};
-use http::{HeaderName, Method, Request, Response, StatusCode, header, uri::Scheme};
-use http_body_util::{BodyDataStream, BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use http::{
+    HeaderName, Method, Request, Response, StatusCode, header, request::Builder, uri::Scheme,
+};
+use http_body_util::{
+    BodyDataStream, BodyExt, Full, Limited, StreamBody, combinators::UnsyncBoxBody,
+};
+use hyper::body::{Frame, Incoming};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use rustls::ClientConfig;
 use secrecy::{ExposeSecret, SecretString};
@@ -106,10 +110,13 @@ impl AgentEndpoint {
 /// An HTTP client for all agents. Clones share its connections.
 #[derive(Clone)]
 pub struct AgentClient {
-    plain: Client<HttpConnector, Full<Bytes>>,
+    plain: Client<HttpConnector, RequestBody>,
     /// Absent in a client for agents on this machine.
-    tls: Option<Client<HostConnector, Full<Bytes>>>,
+    tls: Option<Client<HostConnector, RequestBody>>,
 }
+
+/// The body of a request to an agent.
+type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
 
 impl Default for AgentClient {
     fn default() -> Self {
@@ -281,6 +288,40 @@ impl AgentClient {
         Err(AgentError::InvalidResponse(reason))
     }
 
+    /// Returns the archive of the browser's user data, of the running browser if `live` is set.
+    /// `timeout` bounds only the wait for the head of the response.
+    pub async fn archive_user_data(
+        &self,
+        agent: &AgentEndpoint,
+        live: bool,
+        timeout: Duration,
+    ) -> Result<BoxStream<'static, Result<Bytes, AgentError>>, AgentError> {
+        let path = format!("/user_data?live={live}");
+        let sent = self.send(agent, (Method::GET, &path, None));
+        let response = within(timeout, sent).await?;
+        let status = response.status();
+        if status == StatusCode::OK {
+            return Ok(chunks(response.into_body()));
+        }
+        within(timeout, read_body(response)).await?;
+        let reason = format!("{status} without an archive");
+        Err(AgentError::InvalidResponse(reason))
+    }
+
+    /// Replaces the browser's user data by the content of an archive.
+    pub async fn restore_user_data(
+        &self,
+        agent: &AgentEndpoint,
+        archive: BoxStream<'static, io::Result<Bytes>>,
+        timeout: Duration,
+    ) -> Result<(), AgentError> {
+        let body = RequestBody::new(StreamBody::new(archive.map_ok(Frame::data)));
+        let request = request_builder(agent, &Method::PUT, "/user_data")
+            .header(header::CONTENT_TYPE, "application/zstd");
+        let response = async { read_body(self.send_body(agent, request, body).await?).await };
+        within(timeout, response).await.map(|_| ())
+    }
+
     async fn call(
         &self,
         agent: &AgentEndpoint,
@@ -305,28 +346,24 @@ impl AgentClient {
         agent: &AgentEndpoint,
         (method, path, body): (Method, &str, Option<Value>),
     ) -> Result<Response<Incoming>, AgentError> {
-        let (scheme, authority) = agent.origin();
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("{scheme}://{authority}{path}"));
-        if let AgentAccess::Token(token) = &agent.access {
-            let token = token.expose_secret();
-            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
-        }
-        if let Some(generation) = agent.generation {
-            request = request.header(GENERATION, generation);
-        }
-        if let Some(scope) = RequestScope::current() {
-            request = request
-                .header("x-request-id", scope.request_id)
-                .header("traceparent", scope.traceparent);
-        }
+        let mut request = request_builder(agent, &method, path);
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let body = Full::from(body).map_err(|never| match never {});
+        let body = RequestBody::new(body);
+        self.send_body(agent, request, body).await
+    }
+
+    async fn send_body(
+        &self,
+        agent: &AgentEndpoint,
+        request: Builder,
+        body: RequestBody,
+    ) -> Result<Response<Incoming>, AgentError> {
         let request = request
-            .body(Full::from(body))
+            .body(body)
             .map_err(|error| AgentError::Unreachable(error.to_string()))?;
         let response = match (&self.tls, &agent.access) {
             (Some(client), AgentAccess::Certificate(_)) => client.request(request).await,
@@ -335,6 +372,27 @@ impl AgentClient {
         };
         response.map_err(|error| AgentError::Unreachable(error_chain(&error)))
     }
+}
+
+/// Returns a request without a body.
+fn request_builder(agent: &AgentEndpoint, method: &Method, path: &str) -> Builder {
+    let (scheme, authority) = agent.origin();
+    let mut request = Request::builder()
+        .method(method)
+        .uri(format!("{scheme}://{authority}{path}"));
+    if let AgentAccess::Token(token) = &agent.access {
+        let token = token.expose_secret();
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    if let Some(generation) = agent.generation {
+        request = request.header(GENERATION, generation);
+    }
+    if let Some(scope) = RequestScope::current() {
+        request = request
+            .header("x-request-id", scope.request_id)
+            .header("traceparent", scope.traceparent);
+    }
+    request
 }
 
 fn parse<T: DeserializeOwned>(response: &[u8]) -> Result<T, AgentError> {

@@ -226,6 +226,11 @@ impl Host {
         let _ = state.wait_for(|state| *state == HostState::Gone).await;
     }
 
+    /// Returns whether the host is gone.
+    pub fn is_gone(&self) -> bool {
+        *self.state.borrow() == HostState::Gone
+    }
+
     /// Returns the token that is cancelled when the data of the gone host is removed and its
     /// recordings are saved.
     pub fn data_removed(&self) -> &CancellationToken {

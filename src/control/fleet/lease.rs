@@ -1,7 +1,9 @@
 //! A session's right to a host, through which it uses the host's agent.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use futures::stream::BoxStream;
 use parking_lot::Mutex;
 
 use super::{
@@ -14,6 +16,12 @@ use crate::api::viewport::Viewport;
 /// The longest wait for an agent that is being restarted before a change of the viewport or the
 /// start URL, and again for its response to the change.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The longest wait for the head of an archive, and for a restoration whatever its size: the agent
+/// waits for Chromium, and copies its user data.
+const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(180);
+/// The lowest rate of a restoration in bytes of the archive per second.
+const MIN_RESTORE_RATE: u64 = 2 << 20;
 
 /// A session's right to a host. Each request names the session, so that the agent rejects it once
 /// the session has ended.
@@ -94,6 +102,37 @@ impl Lease {
         let client = self.host.client();
         let agent = self.agent().await?;
         client.set_start_url(&agent, url, CALL_TIMEOUT).await
+    }
+
+    /// Waits until the browser responds.
+    pub async fn wait_ready(&self, timeout: Duration) -> Result<(), HostError> {
+        self.host.wait_ready(self.generation, timeout).await
+    }
+
+    /// Returns an archive of the browser's user data. Without `live`, the browser is closed for
+    /// it, and started again.
+    pub async fn archive_user_data(
+        &self,
+        live: bool,
+    ) -> Result<BoxStream<'static, Result<Bytes, AgentError>>, AgentError> {
+        let client = self.host.client();
+        let agent = self.agent().await?;
+        client
+            .archive_user_data(&agent, live, ARCHIVE_TIMEOUT)
+            .await
+    }
+
+    /// Replaces the browser's user data by the content of an archive of this size. The browser is
+    /// started again, and may not respond yet.
+    pub async fn restore_user_data(
+        &self,
+        archive: BoxStream<'static, io::Result<Bytes>>,
+        size: u64,
+    ) -> Result<(), AgentError> {
+        let client = self.host.client();
+        let agent = self.agent().await?;
+        let timeout = ARCHIVE_TIMEOUT + Duration::from_secs(size / MIN_RESTORE_RATE);
+        client.restore_user_data(&agent, archive, timeout).await
     }
 
     async fn agent(&self) -> Result<AgentEndpoint, AgentError> {

@@ -22,7 +22,10 @@ use super::{
     queue::{Granted, LocalWaiter},
 };
 use crate::{
-    api::ids::{BrowserId, PoolId, ProjectId},
+    api::{
+        ids::{BrowserId, PoolId, ProjectId},
+        profiles::ProfileSelection,
+    },
     control::{
         browsers::HandOverError,
         store::{
@@ -39,6 +42,7 @@ pub struct NewLease {
     pub name: Option<String>,
     pub tags: BTreeMap<String, String>,
     pub start_url: Option<String>,
+    pub profile: Option<ProfileSelection>,
 }
 
 /// A browser that was leased and not handed over yet. Dropping it makes the browser available
@@ -125,8 +129,13 @@ impl Pools {
         {
             return Err(PoolError::NameTaken);
         }
+        let profile = browsers.find_profile(project, lease.profile.as_ref());
+        let profile = profile.await?;
         let start_url = lease.start_url.clone();
-        let new_row = Arc::new(move |pool: &PoolRow| new_row(pool, &lease, creation.as_ref()));
+        let new_row = Arc::new(move |pool: &PoolRow| NewBrowserRow {
+            profile: profile.clone(),
+            ..new_row(pool, &lease, creation.as_ref())
+        });
         self.acquire_until(&pool.id, new_row, start_url, deadline)
             .await
     }
@@ -328,6 +337,7 @@ fn new_row(pool: &PoolRow, lease: &NewLease, creation: Option<&Creation>) -> New
         viewport: config.viewport,
         start_url: lease.start_url.clone().or_else(|| config.start_url.clone()),
         tags: lease.tags.clone(),
+        profile: None,
         idempotency: creation.cloned(),
         pool: Some(PoolOrigin {
             id: pool.id.clone(),

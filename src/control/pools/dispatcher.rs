@@ -120,7 +120,10 @@ impl Pools {
                 return Ok(false);
             }
             Err(PoolLeaseError::NoPool) => Err(PoolError::NotFound),
-            Err(PoolLeaseError::Store(error @ StoreError::UniqueViolation(_))) => {
+            Err(
+                error @ (PoolLeaseError::Profile(_)
+                | PoolLeaseError::Store(StoreError::UniqueViolation(_))),
+            ) => {
                 inner.store.remove_waiters(pool, &[ticket]).await?;
                 Err(error.into())
             }

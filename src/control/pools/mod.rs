@@ -139,6 +139,7 @@ impl From<PoolLeaseError> for PoolError {
         match error {
             // Its callers wait instead.
             PoolLeaseError::NoPool | PoolLeaseError::NoneAvailable => PoolError::NotFound,
+            PoolLeaseError::Profile(error) => BrowserError::from(error).into(),
             PoolLeaseError::Store(error) => error.into(),
         }
     }

@@ -40,7 +40,7 @@ pub enum ProjectError {
     Archived,
     #[error("another project has that name")]
     NameTaken,
-    #[error("the project has active browsers")]
+    #[error("the project has active browsers or profiles")]
     NotEmpty,
     #[error("the last active project cannot be archived or deleted")]
     LastActive,

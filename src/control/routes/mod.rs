@@ -21,6 +21,7 @@ mod idempotency;
 mod limiting;
 mod org;
 mod paged;
+mod profiles;
 pub mod public_base_url;
 pub mod sunset;
 
@@ -84,7 +85,8 @@ pub fn guarded(agent: OpenApi) -> OpenApiRouter<Control> {
         .merge(browser_pools::router())
         .merge(browsers::router(agent))
         .merge(fleet::router())
-        .merge(org::router());
+        .merge(org::router())
+        .merge(profiles::router());
     sunset::document(router.get_openapi_mut());
     router
 }

@@ -9,10 +9,13 @@ pub enum UniqueConstraint {
     ApiKeyPublicPart,
     BrowserIdempotencyKey,
     BrowserLiveName,
+    BrowserSavedProfile,
     DefaultProject,
     HostLaunchSlot,
     HostPublicKey,
     PoolName,
+    ProfileLiveName,
+    ProfileSave,
     ProjectLiveName,
 }
 
@@ -20,7 +23,7 @@ pub enum UniqueConstraint {
 ///
 /// PostgreSQL names the constraint of a unique column `<table>_<column>_key`. The others have the
 /// name of their index in the migration.
-const CONSTRAINTS: [(UniqueConstraint, &str, &str); 8] = [
+const CONSTRAINTS: [(UniqueConstraint, &str, &str); 11] = [
     (
         UniqueConstraint::ApiKeyPublicPart,
         "api_keys_public_part_key",
@@ -35,6 +38,11 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 8] = [
         UniqueConstraint::BrowserLiveName,
         "browsers_live_name",
         "browsers.project_id, browsers.live_name",
+    ),
+    (
+        UniqueConstraint::BrowserSavedProfile,
+        "browsers_saved_profile",
+        "browsers.saved_profile_id",
     ),
     (
         UniqueConstraint::DefaultProject,
@@ -55,6 +63,16 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 8] = [
         UniqueConstraint::PoolName,
         "pools_name",
         "pools.project_id, pools.name",
+    ),
+    (
+        UniqueConstraint::ProfileLiveName,
+        "profiles_live_name",
+        "profiles.project_id, profiles.live_name",
+    ),
+    (
+        UniqueConstraint::ProfileSave,
+        "profile_operations_saving_profile_id_key",
+        "profile_operations.saving_profile_id",
     ),
     (
         UniqueConstraint::ProjectLiveName,

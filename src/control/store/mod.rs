@@ -1,8 +1,8 @@
 //! The database of control. Only this module and its children use SQL.
 //!
 //! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`registered_hosts`],
-//!   [`host_launches`], [`join_tokens`], [`pools`], [`replays`], [`audit_logs`], [`purge_clock`]:
-//!   the queries on each table.
+//!   [`host_launches`], [`join_tokens`], [`pools`], [`replays`], [`profiles`], [`audit_logs`],
+//!   [`purge_clock`]: the queries on each table.
 //! - [`processes`]: the control processes that serve from the database; [`hints`]: what they tell
 //!   each other.
 //! - [`search`]: conditions that search for a text.
@@ -43,6 +43,7 @@ mod open_error;
 mod pools;
 mod postgres;
 mod processes;
+mod profiles;
 mod projects;
 mod purge_clock;
 mod registered_hosts;
@@ -59,8 +60,8 @@ pub use api_keys::{
     KeyStatusFilter, NewApiKey,
 };
 pub use browsers::{
-    ActiveBrowser, BrowserRow, Change, CreateBrowserError, Creation, Listing, NewBrowserRow,
-    PoolOrigin, StateFilter, UnfinishedBrowser,
+    ActiveBrowser, BrowserProfileRow, BrowserRow, Change, CreateBrowserError, Creation, Listing,
+    NewBrowserRow, PoolOrigin, StateFilter, UnfinishedBrowser,
 };
 pub use check::DatabaseReport;
 pub use constraints::UniqueConstraint;
@@ -78,6 +79,11 @@ pub use pools::{
 };
 pub use postgres::{Displaced, HintChannel, PostgresConfig, ProcessLock, UrlError};
 pub use processes::{ControlProcessId, NewProcess, ProcessRow};
+pub use profiles::{
+    BeginSave, BlobRemoval, CreateProfileError, DeleteProfileOutcome, NewProfileVersion,
+    ProfileListing, ProfileLoad, ProfileRow, ProfileSave, ProfileVersionRow, PublishedVersion,
+    RestoreOutcome, SaveSource,
+};
 pub use projects::{ProjectChange, ProjectListing, ProjectOutcome, ProjectRow};
 pub use purge_clock::PurgeClock;
 pub use registered_hosts::{HostMachine, NewRegisteredHost, RegisteredHostRow};
@@ -192,7 +198,8 @@ impl Store {
         &self.name
     }
 
-    /// Returns whether there are no keys, browsers and replays, as in a new database.
+    /// Returns whether there are no keys, browsers, replays and profiles with content, as in a new
+    /// database.
     pub async fn is_empty(&self) -> Result<bool, StoreError> {
         Ok(entity::api_key::Entity::find()
             .one(&self.db)
@@ -205,7 +212,8 @@ impl Store {
             && entity::replay::Entity::find()
                 .one(&self.db)
                 .await?
-                .is_none())
+                .is_none()
+            && !self.has_profile_versions().await?)
     }
 
     /// Makes what was written before survive a power failure. PostgreSQL does that at each commit.

@@ -5,3 +5,4 @@ mod browsers;
 mod fleet;
 mod metrics;
 mod org;
+mod profiles;

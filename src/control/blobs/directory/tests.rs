@@ -15,7 +15,7 @@ const KEYS: BlobKeys = BlobKeys {
 fn open_removes_incomplete_files() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().join("blobs");
-    Directory::open(&directory, KEYS).unwrap();
+    Directory::open(&directory, &[KEYS]).unwrap();
     for name in ["a", "other"] {
         fs::create_dir(directory.join(name)).unwrap();
     }
@@ -27,7 +27,7 @@ fn open_removes_incomplete_files() {
     fs::write(directory.join("a/two#1"), "half").unwrap();
     let link = directory.join("a/link#1");
     std::os::unix::fs::symlink(&others[0], &link).unwrap();
-    Directory::open(&directory, KEYS).unwrap();
+    Directory::open(&directory, &[KEYS]).unwrap();
     assert!(!directory.join("a/two#1").exists());
     for path in others.iter().chain([&link]) {
         assert!(path.exists(), "{}", path.display());
@@ -47,14 +47,14 @@ fn set_mode(path: &Path, mode: u32) {
 #[tokio::test]
 async fn shared_directory_keeps_files_that_another_process_may_be_writing() {
     let directory = private();
-    Directory::open_shared(directory.path(), KEYS).unwrap();
+    Directory::open_shared(directory.path(), &[KEYS]).unwrap();
     let path = |name: &str| directory.path().join(name);
     for (name, minutes) in [("a/new#1", 0), ("a/day#1", 23 * 60), ("a/old#1", 25 * 60)] {
         let file = fs::File::create(path(name)).unwrap();
         let changed = SystemTime::now() - Duration::from_secs(minutes * 60);
         file.set_modified(changed).unwrap();
     }
-    let shared = Directory::open_shared(directory.path(), KEYS).unwrap();
+    let shared = Directory::open_shared(directory.path(), &[KEYS]).unwrap();
     let left = ["a/new#1", "a/day#1", "a/old#1"].map(|name| path(name).exists());
     assert_eq!(left, [true, true, false]);
     let file = fs::File::options().write(true).open(path("a/new#1"));
@@ -69,7 +69,7 @@ async fn shared_directory_keeps_files_that_another_process_may_be_writing() {
 fn shared_directory_must_exist_and_be_private() {
     let directory = private();
     let open = |path: &Path| {
-        let error = Directory::open_shared(path, KEYS).err().unwrap();
+        let error = Directory::open_shared(path, &[KEYS]).err().unwrap();
         error.to_string()
     };
     let missing = open(&directory.path().join("missing"));
@@ -106,7 +106,7 @@ fn shared_directory_has_one_id() {
 #[tokio::test]
 async fn blob_is_visible_when_it_is_complete_and_private() {
     let directory = private();
-    let shared = Directory::open_shared(directory.path(), KEYS).unwrap();
+    let shared = Directory::open_shared(directory.path(), &[KEYS]).unwrap();
     let names = || {
         let entries = fs::read_dir(directory.path().join("a")).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -140,7 +140,7 @@ async fn blob_is_visible_when_it_is_complete_and_private() {
 #[tokio::test]
 async fn failed_blob_leaves_nothing() {
     let directory = private();
-    let shared = Directory::open_shared(directory.path(), KEYS).unwrap();
+    let shared = Directory::open_shared(directory.path(), &[KEYS]).unwrap();
     // A file cannot replace a directory.
     fs::create_dir_all(directory.path().join("a/blob")).unwrap();
     let blob = shared.create("a/blob").await.unwrap();

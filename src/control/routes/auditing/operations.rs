@@ -29,7 +29,7 @@ const UNRECORDED: [&str; 17] = [
 
 /// Operations that read what is worth protecting, or that open a connection through which a browser
 /// or a program is controlled.
-const RECORDED_READS: [&str; 11] = [
+const RECORDED_READS: [&str; 12] = [
     "attach_process",
     "connect_browser_devtools",
     "connect_devtools",
@@ -38,6 +38,7 @@ const RECORDED_READS: [&str; 11] = [
     "connect_tab_devtools",
     "download_dir_zip",
     "download_dir_zstd",
+    "download_profile",
     "download_replay",
     "export_audit_logs",
     "list_audit_logs",

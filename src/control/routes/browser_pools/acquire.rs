@@ -53,7 +53,7 @@ use crate::{
     responses(
         (status = 200, body = Browser),
         (status = 204, description = "No browser was available in time"),
-        (status = 409, body = ErrorBody, description = "The name is taken, or the idempotency key was used for a different request or one that is still in progress"),
+        (status = 409, body = ErrorBody, description = "The name is taken, something else saves the profile (`profile_in_use`), or the idempotency key was used for a different request or one that is still in progress"),
         (status = 502, body = ErrorBody, description = "The browser rejected the start URL"),
         (status = 503, body = ErrorBody, description = "The server is shutting down, or its disk is full"),
     )
@@ -73,6 +73,7 @@ pub(crate) async fn acquire(
         name: request.name.map(Into::into),
         tags: request.tags.unwrap_or_default().into_inner(),
         start_url: request.start_url.map(Into::into),
+        profile: request.profile,
     };
     let creation = key
         .map(|key| super::super::browsers::creation(key, &(&id_or_name, &lease)))

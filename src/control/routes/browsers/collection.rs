@@ -43,7 +43,8 @@ pub(in crate::control::routes) const BODY_LIMIT: usize = 6 << 20;
     request_body(content = CreateBrowser, example = json!({"name": "checkout-test", "timeout_seconds": 600, "viewport": {"width": 1280, "height": 800}, "start_url": "https://example.com", "tags": {"team": "qa"}})),
     responses(
         (status = 201, body = Browser),
-        (status = 409, body = ErrorBody, description = "The name is taken, or the idempotency key was used for a different request or one that is still in progress"),
+        (status = 404, body = ErrorBody, description = "The profile does not exist"),
+        (status = 409, body = ErrorBody, description = "The name is taken, something else saves the profile (`profile_in_use`), or the idempotency key was used for a different request or one that is still in progress"),
         (status = 429, body = ErrorBody, description = "The limit of browsers of the server or of the project is reached"),
         (status = 503, body = ErrorBody, description = "The browser did not start, or no registered host is ready for it; nothing is left behind"),
     )
@@ -125,6 +126,7 @@ impl From<CreateBrowser> for NewBrowser {
                 .map_or(default, |requested| requested.resolve(default.refresh_rate)),
             start_url: request.start_url.map(Into::into),
             tags: request.tags.unwrap_or_default().into_inner(),
+            profile: request.profile,
         }
     }
 }

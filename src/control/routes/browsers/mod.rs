@@ -7,13 +7,19 @@ use http::StatusCode;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{PROJECT_ARCHIVED, auth::Principal, public_base_url::PublicBaseUrl};
+use super::{
+    PROJECT_ARCHIVED, auth::Principal, profiles::PROFILE_IN_USE, public_base_url::PublicBaseUrl,
+};
 use crate::{
-    api::browsers::{Browser, BrowserPool, BrowserStatus},
+    api::{
+        browsers::{Browser, BrowserPool, BrowserStatus},
+        profiles::BrowserProfile,
+    },
     control::{
         Control,
-        browsers::BrowserError,
+        browsers::{BrowserError, BrowserProfileError},
         fleet::AgentError,
+        profiles::{ProfileError, inspection::InspectError},
         session_token::{Scope, SessionTokens},
         store::{BrowserRow, StateFilter},
     },
@@ -23,6 +29,7 @@ use crate::{
 mod collection;
 mod item;
 mod json;
+mod profiles;
 mod replays;
 mod session;
 
@@ -38,6 +45,7 @@ pub(crate) fn router(agent: OpenApi) -> OpenApiRouter<Control> {
     let mut router = OpenApiRouter::new()
         .routes(routes!(collection::create, collection::list))
         .routes(routes!(item::get, item::update, item::delete))
+        .routes(routes!(profiles::save))
         .routes(routes!(json::version::version))
         .routes(routes!(json::version::version_slash))
         .routes(routes!(json::list::list))
@@ -82,6 +90,11 @@ pub(super) fn to_browser(
         tags: row.tags,
         viewport: row.viewport,
         start_url: row.start_url,
+        profile: row.profile.map(|profile| BrowserProfile {
+            id: profile.id,
+            name: profile.name,
+            save_changes: profile.save_changes,
+        }),
         deleted_at: row.deleted_at.map(Into::into),
         pool: row.pool.map(|pool| BrowserPool {
             id: pool.id,
@@ -134,6 +147,7 @@ impl From<BrowserError> for ApiError {
             BrowserError::Abandoned => {
                 ApiError::unavailable("the request was cancelled", RESTART_RETRY_DELAY)
             }
+            BrowserError::Profile(cause) => profile_error(cause),
             error @ BrowserError::NoHostReady => {
                 ApiError::unavailable(error.to_string(), START_RETRY_DELAY)
             }
@@ -171,6 +185,32 @@ pub(super) fn agent_error(cause: AgentError) -> ApiError {
             tracing::warn!(%cause, "agent failed to apply change");
             ApiError::unavailable("the browser does not respond", RESTART_RETRY_DELAY)
         }
+    }
+}
+
+/// Converts the failure of a load or a save of a profile.
+fn profile_error(error: BrowserProfileError) -> ApiError {
+    match error {
+        error @ BrowserProfileError::NotFound => {
+            ApiError::not_found(error.to_string()).detail("profile", "does not exist")
+        }
+        error @ BrowserProfileError::InUse => ApiError::conflict(error.to_string())
+            .code(PROFILE_IN_USE)
+            .detail("profile.save_changes", "something else saves the profile")
+            .permanent(),
+        BrowserProfileError::Load(ProfileError::Restore(cause)) => {
+            tracing::error!(%cause, "cannot restore the profile of a browser");
+            start_failed("the profile could not be restored")
+        }
+        BrowserProfileError::Load(cause) => cause.into(),
+        // Not the fault of the client, which has not sent the archive.
+        BrowserProfileError::Save(ProfileError::Inspect(cause))
+            if !matches!(cause, InspectError::Io(_)) =>
+        {
+            tracing::warn!(%cause, "the archive of a browser cannot be used");
+            ApiError::bad_gateway("the user data of the browser cannot be used")
+        }
+        BrowserProfileError::Save(cause) => cause.into(),
     }
 }
 

@@ -6,24 +6,25 @@ use chrono::{DateTime, Utc};
 use sea_orm::{
     ActiveModelTrait,
     ActiveValue::Set,
-    ColumnTrait, Condition, ConnectionTrait, DbErr, EntityTrait, QueryFilter, TransactionTrait,
-    UpdateMany,
+    ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, DbErr, EntityTrait, QueryFilter,
+    TransactionTrait, UpdateMany,
     sea_query::{Expr, Func},
 };
 
 use super::{
-    ACTIVE, BrowserRow, CREATING, Change, CreateBrowserError, DELETED, DELETING, NewBrowserRow,
-    end_reason_text, is_active, to_browser_row,
+    ACTIVE, BrowserProfileRow, BrowserRow, CREATING, Change, CreateBrowserError, DELETED, DELETING,
+    NewBrowserRow, end_reason_text, is_active, to_browser_row,
 };
 use crate::{
-    api::ids::{BrowserId, HostId},
+    api::ids::{BrowserId, HostId, ProjectId},
     control::{
         browsers::state::EndReason,
         store::{
-            Hint, Store, StoreError, corrupt,
+            ControlProcessId, Hint, Store, StoreError, corrupt,
             entity::{browser, browser_tag},
             hosts::to_generation_column,
             limits::{session_limit, sessions_in_use},
+            profiles::{is_being_saved, lock_profile},
             projects::lock_active_project,
             to_millis,
         },
@@ -45,6 +46,7 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<BrowserRow, CreateBrowserError> {
         let (project_id, tags) = (new.project_id.clone(), new.tags.clone());
+        let profile = new.profile.clone();
         let row = self.new_browser_model(new, now)?;
         let transaction = self.db.begin().await.map_err(StoreError::from)?;
         // Until the commit, the project is neither archived nor deleted, and gets no other browser.
@@ -55,9 +57,15 @@ impl Store {
         {
             return Err(CreateBrowserError::LimitReached(limit));
         }
+        if let Some(profile) = &profile {
+            reserve_profile(&transaction, &project_id, profile).await?;
+        }
         insert_browser(&transaction, &row, &tags).await?;
         transaction.commit().await.map_err(StoreError::from)?;
-        Ok(to_browser_row(row, tags)?)
+        Ok(BrowserRow {
+            profile,
+            ..to_browser_row(row, tags)?
+        })
     }
 
     /// Returns the row of a browser that is about to start.
@@ -70,7 +78,11 @@ impl Store {
             Some(pool) => (Some(pool.id.into()), pool.name),
             None => (None, None),
         };
+        let saved = new.profile.as_ref().filter(|profile| profile.save_changes);
         Ok(browser::Model {
+            profile_id: new.profile.as_ref().map(|profile| profile.id.to_string()),
+            save_changes: saved.is_some(),
+            saved_profile_id: saved.map(|profile| profile.id.to_string()),
             id: new.id.into(),
             project_id: new.project_id.into(),
             name: new.name.clone(),
@@ -198,6 +210,29 @@ impl Store {
         Ok(is_withdrawn)
     }
 
+    /// Makes this process the one that ends a browser, unless that is no longer `process`.
+    pub async fn adopt_ending_browser(
+        &self,
+        id: &BrowserId,
+        process: Option<ControlProcessId>,
+    ) -> Result<bool, StoreError> {
+        let is_same = match process {
+            Some(process) => browser::Column::ProcessId.eq(process.0),
+            None => browser::Column::ProcessId.is_null(),
+        };
+        let adopted = browser::Entity::update_many()
+            .col_expr(
+                browser::Column::ProcessId,
+                Expr::value(self.process_column()),
+            )
+            .filter(browser::Column::Id.eq(id.to_string()))
+            .filter(browser::Column::State.eq(DELETING))
+            .filter(is_same)
+            .exec(&self.db)
+            .await?;
+        Ok(adopted.rows_affected > 0)
+    }
+
     /// Marks a browser as deleted, once its host is stopped. If [`Self::withdraw_browser`] has
     /// recorded the reason and the time, they stay.
     ///
@@ -218,6 +253,7 @@ impl Store {
                 or(browser::Column::EndReason, reason).into(),
             )
             .col_expr(browser::Column::LiveName, Expr::value(None::<String>))
+            .col_expr(browser::Column::SavedProfileId, Expr::value(None::<String>))
             .col_expr(
                 browser::Column::DeletedAt,
                 or(browser::Column::DeletedAt, now).into(),
@@ -275,6 +311,34 @@ impl Store {
         transaction.commit().await?;
         self.with_tags(row).await
     }
+}
+
+/// Locks the profile of a browser that is about to start until the end of the transaction. If the
+/// browser is to save it, nothing else may.
+pub(in crate::control::store) async fn reserve_profile(
+    transaction: &DatabaseTransaction,
+    project: &ProjectId,
+    profile: &BrowserProfileRow,
+) -> Result<(), CreateBrowserError> {
+    let row = lock_profile(transaction, &profile.id).await?;
+    if row.is_none_or(|row| row.project_id != project.as_str()) {
+        return Err(CreateBrowserError::ProfileNotFound);
+    }
+    if !profile.save_changes {
+        return Ok(());
+    }
+    if is_being_saved(transaction, &profile.id).await? {
+        return Err(CreateBrowserError::ProfileInUse);
+    }
+    // A program that knows no profiles may have closed the row of a browser.
+    browser::Entity::update_many()
+        .col_expr(browser::Column::SavedProfileId, Expr::value(None::<String>))
+        .filter(browser::Column::SavedProfileId.eq(profile.id.as_str()))
+        .filter(browser::Column::State.eq(DELETED))
+        .exec(transaction)
+        .await
+        .map_err(StoreError::from)?;
+    Ok(())
 }
 
 /// Builds the statement that changes the columns of an active browser.

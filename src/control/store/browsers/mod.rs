@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::{ControlProcessId, StoreError, corrupt, entity::browser, from_millis};
+use super::{
+    ControlProcessId, StoreError, UniqueConstraint, corrupt, entity::browser, from_millis,
+};
 use crate::{
     api::{
-        ids::{BrowserId, HostId, PoolId, ProjectId},
+        ids::{BrowserId, HostId, PoolId, ProfileId, ProjectId},
         viewport::Viewport,
     },
     control::browsers::state::{EndReason, State},
@@ -20,7 +22,7 @@ mod queries;
 #[cfg(test)]
 mod tests;
 
-pub(super) use lifecycle::insert_browser;
+pub(super) use lifecycle::{insert_browser, reserve_profile};
 pub(super) use queries::{count_live, is_active, is_live};
 
 /// A row of the table of browsers, with the browser's tags.
@@ -36,6 +38,7 @@ pub struct BrowserRow {
     pub viewport: Viewport,
     pub start_url: Option<String>,
     pub tags: BTreeMap<String, String>,
+    pub profile: Option<BrowserProfileRow>,
     pub created_at: DateTime<Utc>,
     pub deleted_at: Option<DateTime<Utc>>,
     /// The pool that the browser was leased from.
@@ -47,6 +50,16 @@ pub struct BrowserRow {
 pub struct PoolOrigin {
     pub id: PoolId,
     pub name: Option<String>,
+}
+
+/// The profile of a browser.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrowserProfileRow {
+    pub id: ProfileId,
+    /// `None` if it has none, or was not read.
+    pub name: Option<String>,
+    /// Whether the profile is saved when the browser ends.
+    pub save_changes: bool,
 }
 
 /// A browser with its host.
@@ -67,6 +80,8 @@ pub struct UnfinishedBrowser {
     pub is_creating: bool,
     /// The process that does that.
     pub process: Option<ControlProcessId>,
+    /// Whether it is to save its profile.
+    pub saves_profile: bool,
     pub since: DateTime<Utc>,
 }
 
@@ -82,6 +97,7 @@ pub struct NewBrowserRow {
     pub viewport: Viewport,
     pub start_url: Option<String>,
     pub tags: BTreeMap<String, String>,
+    pub profile: Option<BrowserProfileRow>,
     pub idempotency: Option<Creation>,
     pub pool: Option<PoolOrigin>,
 }
@@ -93,8 +109,23 @@ pub enum CreateBrowserError {
     ProjectInactive,
     #[error("the browser limit of the project is reached ({0})")]
     LimitReached(u32),
+    #[error("the profile does not exist")]
+    ProfileNotFound,
+    #[error("the profile is in use")]
+    ProfileInUse,
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for CreateBrowserError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::UniqueViolation(UniqueConstraint::BrowserSavedProfile) => {
+                CreateBrowserError::ProfileInUse
+            }
+            other => CreateBrowserError::Store(other),
+        }
+    }
 }
 
 /// The idempotency key and the digest of the request that created a browser.
@@ -167,7 +198,15 @@ pub(super) fn to_browser_row(
     tags: BTreeMap<String, String>,
 ) -> Result<BrowserRow, StoreError> {
     let pixels = |value: i32| u32::try_from(value).map_err(|_| corrupt("viewport", value));
+    let profile = row.profile_id.map(|id| -> Result<_, StoreError> {
+        Ok(BrowserProfileRow {
+            id: id.parse().map_err(|_| corrupt("profile id", id))?,
+            name: None,
+            save_changes: row.save_changes,
+        })
+    });
     Ok(BrowserRow {
+        profile: profile.transpose()?,
         state: parse_state(&row.state, row.end_reason.as_deref())?,
         id: row.id.parse().map_err(|_| corrupt("browser id", &row.id))?,
         project_id: row
@@ -214,6 +253,7 @@ impl NewBrowserRow {
             viewport: Viewport::default(),
             start_url: None,
             tags: BTreeMap::new(),
+            profile: None,
             idempotency: None,
             pool: None,
         }

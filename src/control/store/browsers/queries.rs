@@ -13,10 +13,10 @@ use super::{
     UnfinishedBrowser, to_browser_row,
 };
 use crate::{
-    api::ids::{BrowserId, HostId, ProjectId},
+    api::ids::{BrowserId, HostId, ProfileId, ProjectId},
     control::store::{
         ControlProcessId, Store, StoreError, corrupt,
-        entity::{browser, browser_tag},
+        entity::{browser, browser_tag, profile},
         from_millis,
         hosts::to_generation_column,
         search::contains,
@@ -35,6 +35,7 @@ impl Store {
             Ok(UnfinishedBrowser {
                 is_creating: row.state == CREATING,
                 process: row.process_id.map(ControlProcessId),
+                saves_profile: row.saved_profile_id.is_some(),
                 since: from_millis(row.deleted_at.unwrap_or(row.created_at))?,
                 id: row.id.parse().map_err(|_| corrupt("browser id", &row.id))?,
             })
@@ -81,6 +82,28 @@ impl Store {
             .one(&self.db)
             .await?;
         row.map(to_active).transpose()
+    }
+
+    /// Finds a browser that is ending with its host. Its tags are not read.
+    pub async fn find_ending_browser(
+        &self,
+        id: &BrowserId,
+    ) -> Result<Option<ActiveBrowser>, StoreError> {
+        let row = browser::Entity::find_by_id(id.to_string())
+            .filter(browser::Column::State.eq(DELETING))
+            .one(&self.db)
+            .await?;
+        row.map(to_active).transpose()
+    }
+
+    /// Returns the profile that a browser has the exclusive right to save.
+    pub async fn saved_profile_of(&self, id: &BrowserId) -> Result<Option<ProfileId>, StoreError> {
+        let row = browser::Entity::find_by_id(id.to_string())
+            .one(&self.db)
+            .await?;
+        let profile = row.and_then(|row| row.saved_profile_id);
+        let parse = |id: String| id.parse().map_err(|_| corrupt("profile id", id));
+        profile.map(parse).transpose()
     }
 
     /// Returns the browser that has, or had, this generation of a host, with its project.
@@ -210,15 +233,18 @@ impl Store {
         let mut tags = self
             .tags_of(rows.iter().map(|row| row.id.clone()).collect())
             .await?;
-        rows.into_iter()
+        let mut rows = rows
+            .into_iter()
             .map(|row| {
                 let tags = tags.remove(&row.id).unwrap_or_default();
                 to_browser_row(row, tags)
             })
-            .collect()
+            .collect::<Result<Vec<_>, _>>()?;
+        self.add_profile_names(&mut rows).await?;
+        Ok(rows)
     }
 
-    /// Adds the tags to a row.
+    /// Adds the tags and the name of the profile to a row.
     pub(super) async fn with_tags(
         &self,
         row: Option<browser::Model>,
@@ -226,7 +252,35 @@ impl Store {
         let Some(row) = row else { return Ok(None) };
         let mut tags = self.tags_of(vec![row.id.clone()]).await?;
         let tags = tags.remove(&row.id).unwrap_or_default();
-        to_browser_row(row, tags).map(Some)
+        let mut row = [to_browser_row(row, tags)?];
+        self.add_profile_names(&mut row).await?;
+        let [row] = row;
+        Ok(Some(row))
+    }
+
+    /// Adds the names of the profiles to rows.
+    async fn add_profile_names(&self, rows: &mut [BrowserRow]) -> Result<(), StoreError> {
+        let ids: Vec<String> = rows
+            .iter()
+            .filter_map(|row| row.profile.as_ref())
+            .map(|profile| profile.id.to_string())
+            .collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let found: Vec<(String, Option<String>)> = profile::Entity::find()
+            .select_only()
+            .column(profile::Column::Id)
+            .column(profile::Column::Name)
+            .filter(profile::Column::Id.is_in(ids))
+            .into_tuple()
+            .all(&self.db)
+            .await?;
+        let names: HashMap<String, Option<String>> = found.into_iter().collect();
+        for profile in rows.iter_mut().filter_map(|row| row.profile.as_mut()) {
+            profile.name = names.get(profile.id.as_str()).cloned().flatten();
+        }
+        Ok(())
     }
 
     async fn tags_of(

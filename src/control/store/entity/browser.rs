@@ -38,6 +38,12 @@ pub struct Model {
     /// The pool that the browser was leased from, which may be deleted since, and its name.
     pub pool_id: Option<String>,
     pub pool_name: Option<String>,
+    /// The profile that the browser starts with.
+    pub profile_id: Option<String>,
+    /// Whether the profile gets a new version when the browser ends.
+    pub save_changes: bool,
+    /// The profile that only this browser may save, until it has ended. Unique.
+    pub saved_profile_id: Option<String>,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

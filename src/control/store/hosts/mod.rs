@@ -273,7 +273,10 @@ impl Store {
         &self,
         before: DateTime<Utc>,
     ) -> Result<Vec<(HostId, BrowserId)>, StoreError> {
-        let is_in_use = is_live().or(browser::Column::DeletedAt.gte(to_millis(before)));
+        let is_in_use = is_live()
+            .or(browser::Column::DeletedAt.gte(to_millis(before)))
+            // Its host still has the profile that is being saved.
+            .or(browser::Column::SavedProfileId.is_not_null());
         let in_use = browser::Entity::find()
             .select_only()
             .column(browser::Column::Id)

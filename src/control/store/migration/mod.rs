@@ -26,6 +26,7 @@ mod m0012_control_processes;
 mod m0013_host_launches;
 mod m0014_settled_hosts;
 mod m0015_pools;
+mod m0016_profiles;
 
 pub(crate) struct Migrator;
 
@@ -48,6 +49,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0013_host_launches::Migration),
             Box::new(m0014_settled_hosts::Migration),
             Box::new(m0015_pools::Migration),
+            Box::new(m0016_profiles::Migration),
         ]
     }
 }

@@ -19,7 +19,8 @@ use crate::{
     control::{
         hosts::state::State,
         store::{
-            BrowserRow, ControlProcessId, Hint, NewBrowserRow, Store, StoreError, corrupt,
+            BrowserRow, ControlProcessId, CreateBrowserError, Hint, NewBrowserRow, Store,
+            StoreError, corrupt,
             entity::{browser, host, pool, pool_browser, pool_waiter},
             from_millis,
             hosts::{state_text, to_generation_column},
@@ -80,6 +81,9 @@ pub enum PoolLeaseError {
     /// None is idle, or others wait.
     #[error("no browser of the pool is available")]
     NoneAvailable,
+    /// The profile that the browser is to start with cannot be used.
+    #[error(transparent)]
+    Profile(CreateBrowserError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -276,7 +280,11 @@ impl Store {
                 self.remove_pool_browser(&candidate.id).await?;
                 continue;
             }
-            let tags = new.tags.clone();
+            let (tags, profile) = (new.tags.clone(), new.profile.clone());
+            if let Some(profile) = &profile {
+                let reserved = leased::reserve_profile(&transaction, &new.project_id, profile);
+                reserved.await.map_err(PoolLeaseError::Profile)?;
+            }
             let model = self.new_browser_model(new, now)?;
             leased::insert_browser(&transaction, &model, &tags).await?;
             if let Claim::First(ticket) = claim {
@@ -285,7 +293,10 @@ impl Store {
             transaction.commit().await.map_err(StoreError::from)?;
             let (host, generation) = candidate.host.ok_or_else(|| corrupt("host", "NULL"))?;
             return Ok(LeasedBrowser {
-                row: leased::to_browser_row(model, tags)?,
+                row: BrowserRow {
+                    profile,
+                    ..leased::to_browser_row(model, tags)?
+                },
                 host,
                 generation,
                 config_hash: candidate.config_hash,

@@ -13,6 +13,7 @@ use super::{
     Store, StoreError, browsers, corrupt,
     entity::{organization, project},
     from_millis, pools,
+    profiles::count_profiles,
     search::contains,
     to_millis,
 };
@@ -58,7 +59,7 @@ pub struct ProjectChange {
 pub enum ProjectOutcome<T> {
     Done(T),
     NotFound,
-    /// The project has browsers or pools.
+    /// The project has browsers, pools or profiles.
     NotEmpty,
     /// No other project is active.
     LastActive,
@@ -238,8 +239,8 @@ impl Store {
         }
     }
 
-    /// Deletes a project that has no browsers and no pools: its row remains, its name becomes free.
-    /// If it was the default project, another one becomes it.
+    /// Deletes a project that has no browsers, pools or profiles: its row remains, its name becomes
+    /// free. If it was the default project, another one becomes it.
     pub async fn delete_project(
         &self,
         id: &ProjectId,
@@ -251,9 +252,10 @@ impl Store {
         let Some(row) = find(&transaction, id).await? else {
             return Ok(ProjectOutcome::NotFound);
         };
-        if browsers::count_live(&transaction, id).await? > 0
-            || pools::count(&transaction, id).await? > 0
-        {
+        let is_empty = browsers::count_live(&transaction, id).await? == 0
+            && pools::count(&transaction, id).await? == 0
+            && count_profiles(&transaction, id).await? == 0;
+        if !is_empty {
             return Ok(ProjectOutcome::NotEmpty);
         }
         if row.status == ACTIVE && !pass_on_default(&transaction, &row).await? {

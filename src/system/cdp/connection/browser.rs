@@ -32,7 +32,7 @@ use serde_json::json;
 use tokio::time;
 
 use super::{Cdp, CdpError};
-use crate::system::cdp::tab::Tab;
+use crate::system::{cdp::tab::Tab, profile::FLUSH_DOMAIN};
 
 /// Chromium's version.
 #[derive(Clone, Debug)]
@@ -335,7 +335,7 @@ impl Cdp {
         let soon = now.unwrap_or_default().as_secs_f64() + 60.0;
         let cookies = (1..=CHANGES).map(|change| {
             let mut cookie = CookieParam::new("berth-flush", change.to_string());
-            cookie.domain = Some("flush.berth.invalid".to_owned());
+            cookie.domain = Some(FLUSH_DOMAIN.to_owned());
             cookie.path = Some("/".to_owned());
             let long_ago = 1.0;
             let expires = if change < CHANGES { soon } else { long_ago };

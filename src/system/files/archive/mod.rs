@@ -13,7 +13,7 @@
 
 use std::{
     fmt,
-    io::{self, Write},
+    io::{self, Read, Write},
     os::fd::OwnedFd,
     panic::{self, AssertUnwindSafe},
     path::Path,
@@ -27,6 +27,7 @@ use nix::{
     sys::stat::Mode,
 };
 use tokio::sync::mpsc;
+use zstd::Decoder;
 
 use crate::{api::fs::CompressionLevel, system::files::virtual_fs::is_virtual};
 
@@ -184,13 +185,35 @@ pub fn stream_spooled(
     Ok(reader)
 }
 
+/// Decompresses an archive on a dedicated thread, at the pace at which the chunks are received. If
+/// that fails, the last chunk is an error. Must be called within a tokio runtime.
+///
+/// # Errors
+/// If no thread can be started.
+pub fn decompress(
+    input: impl Read + Send + 'static,
+) -> io::Result<mpsc::Receiver<io::Result<Bytes>>> {
+    let (mut chunks, receiver) = ChunkSender::new();
+    let send_error = chunks.error_sender();
+    spawn_archive_thread(move || {
+        let decompressed = catch_panic(|| {
+            io::copy(&mut Decoder::new(input)?, &mut chunks)?;
+            chunks.flush()
+        });
+        if let Err(error) = decompressed {
+            send_error(error);
+        }
+    })?;
+    Ok(receiver)
+}
+
 fn spawn_archive_thread(archive: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = thread::Builder::new().name("archive".into());
     thread.spawn(archive).map(|_| ())
 }
 
 /// Turns a panic into an error, so that the archive's reader gets one.
-fn catch_panic(archive: impl FnOnce() -> io::Result<SkippedEntries>) -> io::Result<SkippedEntries> {
+fn catch_panic<T>(archive: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let result = panic::catch_unwind(AssertUnwindSafe(archive));
     result.unwrap_or_else(|_| Err(io::Error::other("the archive thread panicked")))
 }

@@ -70,13 +70,20 @@ async fn invalid_create_request_names_each_invalid_field() {
             json!({"headless": 1, "timeout_seconds": 1, "name": "", "start_url": ""}),
             &["headless", "name", "start_url", "timeout_seconds"],
         ),
+        (json!({"profile": "x"}), &["profile"]),
+        (json!({"profile": {}}), &["profile.id"]),
+        (json!({"profile": {"id": "x"}}), &["profile.id"]),
+        (
+            json!({"profile": {"name": "a b", "save_changes": 1}}),
+            &["profile.name", "profile.save_changes"],
+        ),
     ] {
         let response = dev.post("/browsers", body.clone()).await;
         response.assert_error(400, "bad_request");
         assert_eq!(response.bad_fields(), fields, "{body}");
     }
     let unsupported = json!({
-        "profile": {"id": "x"}, "stealth": true, "proxy": {"id": "x"}, "extensions": [{}],
+        "stealth": true, "proxy": {"id": "x"}, "extensions": [{}],
         "network": {"allow": []}, "proxy_id": "x", "chrome_policy": {"URLBlocklist": ["*"]},
     });
     for (field, value) in unsupported.as_object().unwrap() {

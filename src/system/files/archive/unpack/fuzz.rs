@@ -2,17 +2,20 @@
 
 use std::{
     fs::{self, File},
-    io::{Seek, Write},
+    io::{self, Read, Seek, Write},
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
 use proptest::{prelude::*, sample::Index};
-use tar::{EntryType, Header};
+use tar::EntryType;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use super::{UnpackError, UnpackLimits, raw_zip::ZipEntry, unpack_tar_zstd, unpack_zip};
+use super::{
+    EntryVisitor, UnpackError, UnpackLimits, check_tar_zstd, raw_tar::TarEntry, raw_zip::ZipEntry,
+    unpack_tar_zstd, unpack_zip,
+};
 
 pub(crate) const LIMITS: UnpackLimits = UnpackLimits {
     bytes: 64 << 10,
@@ -186,54 +189,22 @@ impl HostileArchive {
                 located(&entry.name, visible),
                 located(&entry.target, visible),
             );
-            if name.len() > NAME_BYTES {
-                append_long(&mut archive, EntryType::GNULongName, &name);
-            }
-            if is_link && target.len() > NAME_BYTES {
-                append_long(&mut archive, EntryType::GNULongLink, &target);
-            }
-            let mut header = header(kind, &name);
             let content = if is_link { &[][..] } else { &entry.content };
-            let size = content.len() as u64;
-            header.set_size(entry.claimed_size.map_or(size, u64::from));
-            header.set_mode(entry.permissions);
-            if is_link {
-                let length = target.len().min(NAME_BYTES);
-                let field = &mut header.as_old_mut().linkname;
-                field[..length].copy_from_slice(&target.as_bytes()[..length]);
-            }
-            append(&mut archive, header, content);
+            archive.push(TarEntry {
+                kind,
+                name: name.into_bytes(),
+                target: if is_link {
+                    target.into_bytes()
+                } else {
+                    Vec::new()
+                },
+                mode: entry.permissions,
+                content: content.to_vec(),
+                claimed_size: entry.claimed_size.map(u64::from),
+            });
         }
-        archive.extend([0; 2 * BLOCK_BYTES]);
-        archive
+        TarEntry::archive(&archive)
     }
-}
-
-const BLOCK_BYTES: usize = 512;
-/// The length of a header's fields for names.
-const NAME_BYTES: usize = 100;
-
-fn header(kind: EntryType, name: &str) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    let length = name.len().min(NAME_BYTES);
-    header.as_old_mut().name[..length].copy_from_slice(&name.as_bytes()[..length]);
-    header.set_mtime(1);
-    header
-}
-
-/// Appends a name that is too long for the header of the entry after it.
-fn append_long(archive: &mut Vec<u8>, kind: EntryType, name: &str) {
-    let mut header = header(kind, "long");
-    header.set_size(name.len() as u64);
-    append(archive, header, name.as_bytes());
-}
-
-fn append(archive: &mut Vec<u8>, mut header: Header, content: &[u8]) {
-    header.set_cksum();
-    archive.extend(header.as_bytes());
-    archive.extend(content);
-    archive.resize(archive.len().next_multiple_of(BLOCK_BYTES), 0);
 }
 
 fn located(path: &str, visible: &Path) -> String {
@@ -362,4 +333,40 @@ proptest! {
         let result = unpack_tar_zstd(&bytes[..], &surrounded.destination(), LIMITS, &stop, |_| false);
         surrounded.check(&result);
     }
+
+    #[test]
+    fn check_agrees_with_unpacking(
+        archive in hostile_archive(),
+        tar_damage in damage(),
+        zstd_damage in damage(),
+    ) {
+        let surrounded = Surrounded::new();
+        let mut bytes = archive.tar(surrounded.visible());
+        tar_damage.apply(&mut bytes);
+        let mut bytes = zstd::encode_all(&bytes[..], 1).unwrap();
+        zstd_damage.apply(&mut bytes);
+        let stop = CancellationToken::new();
+        let into = surrounded.destination();
+        let unpacked = unpack_tar_zstd(&bytes[..], &into, LIMITS, &stop, |_| false);
+        let mut sizes = SizeVisitor(0);
+        let checked = check_tar_zstd(&bytes[..], LIMITS, |_| false, &mut sizes);
+        let checked_error = checked.as_ref().err().map(ToString::to_string);
+        prop_assert_eq!(checked_error, unpacked.err().map(|error| error.to_string()));
+        if let Ok(summary) = checked {
+            prop_assert_eq!(summary.bytes, sizes.0);
+            prop_assert!(summary.entries > 0);
+        }
+    }
+}
+
+/// Adds the sizes of the files.
+struct SizeVisitor(u64);
+
+impl EntryVisitor for SizeVisitor {
+    fn visit_file(&mut self, _: &Path, content: &mut dyn Read) -> io::Result<()> {
+        self.0 += io::copy(content, &mut io::sink())?;
+        Ok(())
+    }
+
+    fn visit_link(&mut self, _: &Path) {}
 }

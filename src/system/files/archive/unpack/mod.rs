@@ -7,19 +7,23 @@
 //! ```text
 //! tar.zst: UploadSender ─► UploadReader ─► zstd ─► ReadAhead ─► tar ─► StagingDirectory
 //!                          (async to blocking)     (own thread)
+//!                                                      └► EntryTree: only checks (check_tar_zstd)
 //! zip:     file ─► zip ─► StagingDirectory
 //! ```
 //!
 //! A [`meter`] counts compressed and uncompressed bytes along the way and enforces the limits.
 
-use std::{io, sync::Arc};
+use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
 use parking_lot::Mutex;
 
 mod entry_path;
+mod entry_tree;
 #[cfg(test)]
 pub(crate) mod fuzz;
 mod meter;
+#[cfg(test)]
+pub(crate) mod raw_tar;
 #[cfg(test)]
 pub(crate) mod raw_zip;
 mod read_ahead;
@@ -29,7 +33,8 @@ mod upload_channel;
 mod zip;
 mod zip_directory;
 
-pub use tar_zstd::unpack as unpack_tar_zstd;
+pub use entry_tree::{ArchiveSummary, EntryVisitor};
+pub use tar_zstd::{check as check_tar_zstd, unpack as unpack_tar_zstd};
 pub use upload_channel::{UploadReader, UploadSender, upload_channel};
 pub use zip::unpack as unpack_zip;
 
@@ -73,6 +78,10 @@ impl UnpackError {
         let name: String = name.chars().take(200).collect();
         UnpackError::Invalid(format!("its entry `{}` {message}", name.escape_debug()))
     }
+}
+
+fn path_of(name: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(name))
 }
 
 /// The first error of the readers below an archive reader. It is stored here because the archive

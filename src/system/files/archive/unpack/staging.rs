@@ -296,6 +296,6 @@ fn create_error(path: &Path, error: Errno) -> UnpackError {
     UnpackError::entry(&path.to_string_lossy(), message)
 }
 
-fn outside_link(path: &Path) -> UnpackError {
+pub(super) fn outside_link(path: &Path) -> UnpackError {
     UnpackError::entry(&path.to_string_lossy(), "is a link that leads outside")
 }

@@ -1,10 +1,8 @@
-//! Unpacking tar archives compressed with zstd, while they are received.
+//! Reading tar archives compressed with zstd, while they are received: unpacking and checking them.
 
 use std::{
     cell::RefCell,
-    ffi::OsStr,
     io::{self, Read},
-    os::unix::ffi::OsStrExt,
     path::Path,
     rc::Rc,
     thread,
@@ -16,7 +14,9 @@ use zstd::Decoder;
 
 use super::{
     RootCause, UnpackError, UnpackLimits,
+    entry_tree::{ArchiveSummary, EntryTree, EntryVisitor},
     meter::{CountingReader, Meter, PackedBytes},
+    path_of,
     read_ahead::ReadAhead,
     staging::{Attributes, StagingDirectory},
 };
@@ -28,6 +28,55 @@ const MAX_PADDING_BYTES: u64 = 1 << 20;
 /// The length of the end marker, two blocks of zeros. An archive without it was cut between two
 /// entries.
 const END_MARKER_BYTES: u64 = 1024;
+
+/// The receiver of the entries of an archive, in their order.
+pub(super) trait TarDestination {
+    fn add_directory(&mut self, name: &[u8], attributes: Attributes) -> Result<(), UnpackError>;
+
+    /// Reads the content to its end. `map_error` converts its errors.
+    fn add_file(
+        &mut self,
+        name: &[u8],
+        attributes: Attributes,
+        content: &mut impl Read,
+        map_error: impl Fn(&io::Error) -> UnpackError,
+    ) -> Result<(), UnpackError>;
+
+    fn add_symlink(&mut self, name: &[u8], target: &[u8]) -> Result<(), UnpackError>;
+
+    fn add_hard_link(&mut self, name: &[u8], target: &[u8]) -> Result<(), UnpackError>;
+
+    fn is_empty(&self) -> bool;
+}
+
+impl TarDestination for StagingDirectory {
+    fn add_directory(&mut self, name: &[u8], attributes: Attributes) -> Result<(), UnpackError> {
+        StagingDirectory::add_directory(self, name, attributes)
+    }
+
+    fn add_file(
+        &mut self,
+        name: &[u8],
+        attributes: Attributes,
+        content: &mut impl Read,
+        map_error: impl Fn(&io::Error) -> UnpackError,
+    ) -> Result<(), UnpackError> {
+        // `MeteredReader` already counts the content.
+        StagingDirectory::add_file(self, name, attributes, content, map_error, |_| Ok(()))
+    }
+
+    fn add_symlink(&mut self, name: &[u8], target: &[u8]) -> Result<(), UnpackError> {
+        StagingDirectory::add_symlink(self, name, target)
+    }
+
+    fn add_hard_link(&mut self, name: &[u8], target: &[u8]) -> Result<(), UnpackError> {
+        StagingDirectory::add_hard_link(self, name, target)
+    }
+
+    fn is_empty(&self) -> bool {
+        StagingDirectory::is_empty(self)
+    }
+}
 
 /// Unpacks an archive into an existing, empty directory, without the entries that `is_excluded`
 /// accepts. After an error, the content of the directory is undefined.
@@ -41,6 +90,35 @@ pub fn unpack(
     shutdown: &CancellationToken,
     is_excluded: fn(&Path) -> bool,
 ) -> Result<(), UnpackError> {
+    let open = |meter| StagingDirectory::open(into, meter);
+    read_tar(input, limits, shutdown, is_excluded, open)?.finish()
+}
+
+/// Reads an archive to its end and rejects what [`unpack`] rejects, without writing anything.
+/// `visitor` gets the files and links, without the entries that `is_excluded` accepts.
+///
+/// # Errors
+/// If the archive is malformed, incomplete or exceeds a limit, or the visitor fails.
+pub fn check(
+    input: impl Read + Send,
+    limits: UnpackLimits,
+    is_excluded: fn(&Path) -> bool,
+    visitor: &mut impl EntryVisitor,
+) -> Result<ArchiveSummary, UnpackError> {
+    let never = CancellationToken::new();
+    read_tar(input, limits, &never, is_excluded, |meter| {
+        Ok(EntryTree::new(meter, visitor))
+    })?
+    .finish()
+}
+
+fn read_tar<D: TarDestination>(
+    input: impl Read + Send,
+    limits: UnpackLimits,
+    shutdown: &CancellationToken,
+    is_excluded: fn(&Path) -> bool,
+    open: impl FnOnce(Meter) -> Result<D, UnpackError>,
+) -> Result<D, UnpackError> {
     let (packed, cause) = (PackedBytes::default(), RootCause::default());
     let input = CountingReader::new(input, packed.clone(), cause.clone());
     let map_error = |error: &io::Error| cause.of(error);
@@ -54,14 +132,15 @@ pub fn unpack(
             allowance: MAX_HEADER_BYTES,
             trailing_zeros: 0,
         };
-        let staging = StagingDirectory::open(into, meter)?;
-        unpack_tar(reader, staging, is_excluded, &map_error)
+        let mut destination = open(meter)?;
+        read_entries(reader, &mut destination, is_excluded, &map_error)?;
+        Ok(destination)
     })
 }
 
-fn unpack_tar(
+fn read_entries(
     reader: MeteredReader<impl Read>,
-    mut staging: StagingDirectory,
+    destination: &mut impl TarDestination,
     is_excluded: fn(&Path) -> bool,
     map_error: &impl Fn(&io::Error) -> UnpackError,
 ) -> Result<(), UnpackError> {
@@ -71,25 +150,46 @@ fn unpack_tar(
         reader.set_allowance(u64::MAX);
         let mut entry = entry.map_err(|error| map_error(&error))?;
         let name = entry.path_bytes().into_owned();
-        let path = Path::new(OsStr::from_bytes(&name));
+        let path = path_of(&name);
         if !is_excluded(path.strip_prefix(".").unwrap_or(path)) {
-            unpack_entry(&mut staging, &name, &mut entry, map_error)?;
+            add_entry(destination, &name, &mut entry, map_error)?;
         }
-        reader.set_allowance(MAX_HEADER_BYTES);
+        // Before the allowance of the headers, which does not cover content.
+        io::copy(&mut entry, &mut io::sink()).map_err(|error| map_error(&error))?;
+        reader.start_headers();
     }
-    if staging.is_empty() {
+    if destination.is_empty() {
         return Err(UnpackError::invalid("is empty"));
     }
     reader.set_allowance(MAX_PADDING_BYTES);
-    io::copy(&mut reader.clone(), &mut io::sink()).map_err(|error| map_error(&error))?;
+    read_padding(&mut reader.clone(), map_error)?;
     if reader.0.borrow().trailing_zeros < END_MARKER_BYTES {
         return Err(UnpackError::invalid("has no end marker"));
     }
-    staging.finish()
+    Ok(())
 }
 
-fn unpack_entry(
-    staging: &mut StagingDirectory,
+/// Reads what follows the first block of the end marker, which must be zeros.
+fn read_padding(
+    reader: &mut impl Read,
+    map_error: &impl Fn(&io::Error) -> UnpackError,
+) -> Result<(), UnpackError> {
+    let mut buffer = [0; 8 << 10];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) if buffer[..count].iter().any(|byte| *byte != 0) => {
+                return Err(UnpackError::invalid("has data after its end"));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(map_error(&error)),
+        }
+    }
+}
+
+fn add_entry(
+    destination: &mut impl TarDestination,
     name: &[u8],
     entry: &mut Entry<'_, impl Read>,
     map_error: &impl Fn(&io::Error) -> UnpackError,
@@ -109,13 +209,12 @@ fn unpack_entry(
         return Err(invalid("is a sparse file, which is not supported"));
     }
     match entry.header().entry_type() {
-        EntryType::Directory => staging.add_directory(name, attributes),
+        EntryType::Directory => destination.add_directory(name, attributes),
         EntryType::Regular | EntryType::Continuous => {
-            // `MeteredReader` already counts the content.
-            staging.add_file(name, attributes, entry, map_error, |_| Ok(()))
+            destination.add_file(name, attributes, entry, map_error)
         }
-        EntryType::Symlink => staging.add_symlink(name, &target()?),
-        EntryType::Link => staging.add_hard_link(name, &target()?),
+        EntryType::Symlink => destination.add_symlink(name, &target()?),
+        EntryType::Link => destination.add_hard_link(name, &target()?),
         // Metadata of the archive, such as a comment.
         EntryType::XGlobalHeader => Ok(()),
         _ => Err(invalid("is not a file, directory or link")),
@@ -171,12 +270,20 @@ impl<R: Read> Read for MeteredReader<R> {
     }
 }
 
-/// A handle on the reader that the tar reader and [`unpack_tar`] share.
+/// A handle on the reader that the tar reader and [`read_entries`] share.
 struct SharedReader<R>(Rc<RefCell<MeteredReader<R>>>);
 
 impl<R> SharedReader<R> {
     fn set_allowance(&self, bytes: u64) {
         self.0.borrow_mut().allowance = bytes;
+    }
+
+    /// Prepares for the headers of an entry, or the end marker. Zeros at the end of the content
+    /// before it are not a part of the marker.
+    fn start_headers(&self) {
+        let mut reader = self.0.borrow_mut();
+        reader.allowance = MAX_HEADER_BYTES;
+        reader.trailing_zeros = 0;
     }
 }
 

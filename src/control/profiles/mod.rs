@@ -1,0 +1,394 @@
+//! The profile service: stored user-data directories that browsers start with.
+//!
+//! - [`save`]: receives an archive, stores it, inspects what was stored, and publishes it as a new
+//!   version.
+//! - [`load`]: restores the current version in a browser.
+//! - [`spool`]: receives an archive into a private file.
+//! - [`inspection`]: reads an archive and lists what it contains.
+//! - [`operation`]: saves and loads in progress.
+//! - [`collection`]: removes archives that no version has.
+//!
+//! ```text
+//! agent, or upload ──▶ spool file ──▶ blob store ──▶ read again: digest, inspection ──▶ version
+//!                      (SHA-256)      (its key)                                       (receipt)
+//! version ──▶ blob store ──▶ agent of a new browser
+//! ```
+
+use std::{collections::HashSet, io, ops::Range, path::PathBuf, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use chrono::Utc;
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio_util::io::{StreamReader, SyncIoBridge};
+
+use super::{
+    blobs::{BlobError, BlobKeys, BlobStore},
+    fleet::AgentError,
+    store::{
+        CreateProfileError, DeleteProfileOutcome, ProfileListing, ProfileRow, ProfileVersionRow,
+        RestoreOutcome, Store, StoreError, UniqueConstraint,
+    },
+};
+use crate::{
+    api::{
+        ids::{ProfileId, ProjectId},
+        profiles::{ProfileName, ProfileRef},
+    },
+    shutdown::Shutdown,
+    system::files::archive::decompress,
+};
+
+mod collection;
+pub mod inspection;
+mod load;
+mod operation;
+mod save;
+mod spool;
+#[cfg(test)]
+mod tests;
+
+use inspection::InspectError;
+
+/// The most browsers, and the most uploads, that are saved at once. Others wait. Uploads have their
+/// own limit, because a client may send slowly.
+const MAX_SAVES: usize = 4;
+/// The keys of the archives in the blob store.
+pub const BLOBS: BlobKeys = BlobKeys {
+    prefix: "profiles",
+    includes: |key| digest_of(key).is_some(),
+};
+
+/// Why an operation on a profile failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    #[error("no profile with that id or name")]
+    NotFound,
+    #[error("another profile of the project has that name")]
+    NameTaken,
+    #[error("the project is archived or deleted")]
+    ProjectInactive,
+    #[error("the profile is in use")]
+    InUse,
+    #[error("the profile has no version yet")]
+    Empty,
+    #[error("no version of the profile with that number")]
+    VersionNotFound,
+    #[error("another version of the profile was published since the save began")]
+    Superseded,
+    #[error("cannot receive the archive: {0}")]
+    Source(#[from] SourceError),
+    #[error("the archive has more than {0} bytes")]
+    TooLarge(u64),
+    #[error("the archive was not received within {0:?}")]
+    Timeout(Duration),
+    #[error("the archive cannot be used: {0}")]
+    Inspect(#[from] InspectError),
+    #[error("the stored archive differs from what was received")]
+    Corrupt,
+    #[error("cannot restore the archive: {0}")]
+    Restore(AgentError),
+    #[error("an archive with the same content is being removed")]
+    BeingRemoved,
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    #[error(transparent)]
+    Store(StoreError),
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+    #[error("cannot write the archive: {0}")]
+    Io(#[from] io::Error),
+    #[error("background task failed: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// Why an archive ended before it was complete.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    #[error("the body is incomplete")]
+    Incomplete,
+    #[error("received nothing for {0:?}")]
+    IdleTimeout(Duration),
+}
+
+impl ProfileError {
+    /// Returns the reason for clients. The log has the complete one, which may name addresses and
+    /// directories.
+    #[must_use]
+    pub fn public_reason(&self) -> String {
+        match self {
+            ProfileError::Source(SourceError::Agent(_)) => {
+                "the browser did not provide its user data".to_owned()
+            }
+            ProfileError::Inspect(InspectError::Io(_))
+            | ProfileError::Corrupt
+            | ProfileError::Restore(_)
+            | ProfileError::Store(_)
+            | ProfileError::Blob(_)
+            | ProfileError::Io(_)
+            | ProfileError::Task(_) => "the server could not store the profile".to_owned(),
+            error => error.to_string(),
+        }
+    }
+}
+
+impl From<StoreError> for ProfileError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::UniqueViolation(UniqueConstraint::ProfileLiveName) => {
+                ProfileError::NameTaken
+            }
+            StoreError::UniqueViolation(UniqueConstraint::ProfileSave) => ProfileError::InUse,
+            other => ProfileError::Store(other),
+        }
+    }
+}
+
+impl From<CreateProfileError> for ProfileError {
+    fn from(error: CreateProfileError) -> Self {
+        match error {
+            CreateProfileError::ProjectInactive => ProfileError::ProjectInactive,
+            CreateProfileError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// The limits of profiles.
+#[derive(Debug, Clone, Copy)]
+pub struct ProfileLimits {
+    /// The most versions of a profile. Older ones are deleted.
+    pub versions: u32,
+    /// The most bytes of an archive.
+    pub archive_bytes: u64,
+}
+
+/// The profile service. Clones share its state.
+#[derive(Clone)]
+pub struct Profiles {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    blobs: BlobStore,
+    /// The directory of the files into which archives are received.
+    spool: PathBuf,
+    limits: ProfileLimits,
+    shutdown: Shutdown,
+    browser_saves: Semaphore,
+    uploads: Semaphore,
+    /// The saves, the loads and the removed archives on which this process works.
+    active: Mutex<HashSet<String>>,
+}
+
+impl Profiles {
+    pub fn new(
+        store: Store,
+        blobs: BlobStore,
+        spool: PathBuf,
+        limits: ProfileLimits,
+        shutdown: Shutdown,
+    ) -> Profiles {
+        Profiles {
+            inner: Arc::new(Inner {
+                store,
+                blobs,
+                spool,
+                limits,
+                shutdown,
+                browser_saves: Semaphore::new(MAX_SAVES),
+                uploads: Semaphore::new(MAX_SAVES),
+                active: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Creates a profile without content.
+    pub async fn create(
+        &self,
+        project: &ProjectId,
+        name: Option<&ProfileName>,
+    ) -> Result<ProfileRow, ProfileError> {
+        let name = name.map(ProfileName::as_str);
+        let store = &self.inner.store;
+        Ok(store.create_profile(project, name, Utc::now()).await?)
+    }
+
+    /// Finds a profile by its id or its name.
+    pub async fn get(
+        &self,
+        project: &ProjectId,
+        id_or_name: &str,
+    ) -> Result<ProfileRow, ProfileError> {
+        match parse_reference(id_or_name) {
+            Some(reference) => self.find(project, &reference).await,
+            None => Err(ProfileError::NotFound),
+        }
+    }
+
+    /// Finds a profile by its id or its name.
+    pub async fn find(
+        &self,
+        project: &ProjectId,
+        reference: &ProfileRef,
+    ) -> Result<ProfileRow, ProfileError> {
+        let store = &self.inner.store;
+        let found = match reference {
+            ProfileRef::Id(id) => store.find_profile(project, id).await?,
+            ProfileRef::Name(name) => store.find_profile_named(project, name.as_str()).await?,
+        };
+        found.ok_or(ProfileError::NotFound)
+    }
+
+    /// Finds a profile by its id or its name, and creates one that has the name if there is none.
+    pub async fn find_or_create(
+        &self,
+        project: &ProjectId,
+        reference: &ProfileRef,
+    ) -> Result<ProfileRow, ProfileError> {
+        let found = self.find(project, reference).await;
+        let (Err(ProfileError::NotFound), ProfileRef::Name(name)) = (&found, reference) else {
+            return found;
+        };
+        match self.create(project, Some(name)).await {
+            // Another request was faster.
+            Err(ProfileError::NameTaken) => self.find(project, reference).await,
+            created => created,
+        }
+    }
+
+    /// Lists profiles, newest first, with one more than the limit if there are more.
+    pub async fn list(
+        &self,
+        project: &ProjectId,
+        listing: &ProfileListing,
+    ) -> Result<Vec<ProfileRow>, ProfileError> {
+        Ok(self.inner.store.list_profiles(project, listing).await?)
+    }
+
+    /// Changes the name of a profile.
+    pub async fn rename(
+        &self,
+        project: &ProjectId,
+        id_or_name: &str,
+        name: Option<&ProfileName>,
+    ) -> Result<ProfileRow, ProfileError> {
+        let row = self.get(project, id_or_name).await?;
+        let Some(name) = name else {
+            return Ok(row);
+        };
+        let store = &self.inner.store;
+        let renamed = store.rename_profile(project, &row.id, name.as_str(), Utc::now());
+        renamed.await?.ok_or(ProfileError::NotFound)
+    }
+
+    /// Deletes a profile with its versions.
+    pub async fn delete(&self, project: &ProjectId, id_or_name: &str) -> Result<(), ProfileError> {
+        let row = self.get(project, id_or_name).await?;
+        let store = &self.inner.store;
+        match store.delete_profile(project, &row.id, Utc::now()).await? {
+            DeleteProfileOutcome::Deleted(blobs) => {
+                self.remove_in_background(blobs);
+                Ok(())
+            }
+            DeleteProfileOutcome::NotFound => Err(ProfileError::NotFound),
+            DeleteProfileOutcome::InUse => Err(ProfileError::InUse),
+        }
+    }
+
+    /// Returns a page of the versions of a profile, newest first, with one more than the limit if
+    /// there are more.
+    pub async fn versions(
+        &self,
+        profile: &ProfileRow,
+        offset: u64,
+        limit: u64,
+    ) -> Result<Vec<ProfileVersionRow>, ProfileError> {
+        let store = &self.inner.store;
+        let versions = store.list_profile_versions(&profile.id, offset, limit);
+        Ok(versions.await?)
+    }
+
+    /// Publishes a new version with the archive of an earlier one.
+    pub async fn restore(
+        &self,
+        project: &ProjectId,
+        id_or_name: &str,
+        version: u64,
+    ) -> Result<ProfileVersionRow, ProfileError> {
+        let row = self.get(project, id_or_name).await?;
+        let Inner { store, limits, .. } = &*self.inner;
+        let kept = limits.versions;
+        let restored = store.restore_profile_version(&row.id, version, kept, Utc::now());
+        match restored.await? {
+            RestoreOutcome::Published {
+                version,
+                retired_blobs,
+            } => {
+                self.remove_in_background(retired_blobs);
+                Ok(*version)
+            }
+            RestoreOutcome::NotFound => Err(ProfileError::NotFound),
+            RestoreOutcome::VersionNotFound => Err(ProfileError::VersionNotFound),
+            RestoreOutcome::InUse => Err(ProfileError::InUse),
+        }
+    }
+
+    /// Returns the current version of a profile.
+    pub async fn current_version(&self, id: &ProfileId) -> Result<ProfileVersionRow, ProfileError> {
+        let current = self.inner.store.find_current_profile_version(id).await?;
+        current.ok_or(ProfileError::Empty)
+    }
+
+    /// Reads a range of a version's archive.
+    pub async fn read(
+        &self,
+        version: &ProfileVersionRow,
+        range: Range<u64>,
+    ) -> Result<BoxStream<'static, io::Result<Bytes>>, ProfileError> {
+        Ok(self
+            .inner
+            .blobs
+            .get(&blob_key(&version.blob), range)
+            .await?)
+    }
+
+    /// Reads the decompressed archive of a version.
+    pub async fn read_decompressed(
+        &self,
+        version: &ProfileVersionRow,
+    ) -> Result<BoxStream<'static, io::Result<Bytes>>, ProfileError> {
+        let stored = self.read(version, 0..version.size_bytes).await?;
+        let stored = SyncIoBridge::new(StreamReader::new(stored));
+        let mut chunks = decompress(stored)?;
+        Ok(stream::poll_fn(move |context| chunks.poll_recv(context)).boxed())
+    }
+}
+
+/// Parses an id or a name.
+fn parse_reference(text: &str) -> Option<ProfileRef> {
+    match text.parse() {
+        Ok(id) => Some(ProfileRef::Id(id)),
+        Err(_) => ProfileName::parse(text.to_owned())
+            .ok()
+            .map(ProfileRef::Name),
+    }
+}
+
+/// Returns the key of an archive with that SHA-256.
+fn blob_key(digest: &str) -> String {
+    format!("{}/{digest}", BLOBS.prefix)
+}
+
+/// Returns the SHA-256 of the archive with that key. `None` for other keys.
+fn digest_of(blob_key: &str) -> Option<&str> {
+    let digest = blob_key.strip_prefix(BLOBS.prefix)?.strip_prefix('/')?;
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    (digest.len() == 64 && digest.bytes().all(is_digit)).then_some(digest)
+}

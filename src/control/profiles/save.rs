@@ -1,0 +1,320 @@
+//! Saves browsers and uploads as new versions.
+//!
+//! Nothing is visible before the last step. An archive that is stored but not published is removed.
+
+use std::{
+    io::{self, Read},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use chrono::Utc;
+use futures::{Stream, TryStreamExt};
+use sha2::{Digest, Sha256};
+use tokio::{fs::File, task::spawn_blocking};
+use tokio_util::io::{ReaderStream, StreamReader, SyncIoBridge};
+
+use super::{
+    ProfileError, Profiles, SourceError, blob_key,
+    inspection::{InspectLimits, Inspection, inspect},
+    operation::Operation,
+    spool::{ReceiveLimits, SpooledArchive, hex, receive},
+};
+use crate::{
+    api::{
+        ids::{BrowserId, ProfileId},
+        profiles::{ArchiveContent, ProfileReceipt},
+    },
+    control::{
+        blobs::{PutError, PutLimits},
+        fleet::Lease,
+        store::{BeginSave, NewProfileVersion, ProfileSave, PublishedVersion, SaveSource},
+    },
+    request_scope::inherit,
+};
+
+/// The lowest rate at which an archive may arrive, or be stored, in bytes per second.
+const MIN_TRANSFER_RATE: u64 = 2 << 20;
+/// The time that each of these has in addition, whatever its size.
+const BASE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The bytes that are read from a file at once.
+const CHUNK: usize = 256 << 10;
+
+/// The limits of an archive's content, which are those of an agent that restores it.
+const INSPECT_LIMITS: InspectLimits = InspectLimits {
+    unpacked_bytes: 16 << 30,
+    ratio: 200,
+};
+
+/// A save that is in progress.
+pub(super) struct PendingSave {
+    save: ProfileSave,
+    operation: Operation,
+}
+
+impl Profiles {
+    /// Saves a browser that goes on as a new version of a profile.
+    pub async fn save_browser(
+        &self,
+        profile: &ProfileId,
+        browser: &BrowserId,
+        lease: &Lease,
+    ) -> Result<ProfileReceipt, ProfileError> {
+        let started = Instant::now();
+        let pending = self.begin(profile, SaveSource::Browser(browser)).await?;
+        let saving = self.archive_and_save(pending, lease, true);
+        observe(self.unless_stopping(saving).await, started)
+    }
+
+    /// Closes a browser that ends and saves it as a new version of the profile that it has the
+    /// exclusive right to save.
+    pub async fn save_ending_browser(
+        &self,
+        profile: &ProfileId,
+        browser: &BrowserId,
+        lease: &Lease,
+    ) -> Result<ProfileReceipt, ProfileError> {
+        let started = Instant::now();
+        let source = SaveSource::EndingBrowser(browser);
+        let pending = self.begin(profile, source).await?;
+        observe(self.archive_and_save(pending, lease, false).await, started)
+    }
+
+    /// Saves an archive from a client as a new version of a profile. Once it is received, this
+    /// completes even if the client disconnects.
+    pub async fn upload(
+        &self,
+        profile: &ProfileId,
+        content: impl Stream<Item = Result<Bytes, SourceError>>,
+    ) -> Result<ProfileReceipt, ProfileError> {
+        let started = Instant::now();
+        let pending = self.begin(profile, SaveSource::Upload).await?;
+        let saving = async {
+            let _permit = self.inner.uploads.acquire().await;
+            self.save(pending, content).await
+        };
+        observe(self.unless_stopping(saving).await, started)
+    }
+
+    async fn archive_and_save(
+        &self,
+        pending: PendingSave,
+        lease: &Lease,
+        live: bool,
+    ) -> Result<ProfileReceipt, ProfileError> {
+        let _permit = self.inner.browser_saves.acquire().await;
+        let archive = lease.archive_user_data(live).await;
+        let archive = archive.map_err(SourceError::from)?;
+        self.save(pending, archive.map_err(SourceError::from)).await
+    }
+
+    /// Runs a save until the server shuts down.
+    async fn unless_stopping<T>(
+        &self,
+        saving: impl Future<Output = Result<T, ProfileError>>,
+    ) -> Result<T, ProfileError> {
+        tokio::select! {
+            saved = saving => saved,
+            () = self.inner.shutdown.requested() => Err(ProfileError::ShuttingDown),
+        }
+    }
+
+    async fn begin(
+        &self,
+        profile: &ProfileId,
+        source: SaveSource<'_>,
+    ) -> Result<PendingSave, ProfileError> {
+        let operation = self.new_operation();
+        let id = operation.id().to_owned();
+        let store = &self.inner.store;
+        let begun = store.begin_profile_save(id, profile, source, Utc::now());
+        let save = match begun.await? {
+            BeginSave::Started(save) => save,
+            BeginSave::NotFound => {
+                operation.set_ended();
+                return Err(ProfileError::NotFound);
+            }
+            BeginSave::InUse => {
+                operation.set_ended();
+                return Err(ProfileError::InUse);
+            }
+        };
+        Ok(PendingSave { save, operation })
+    }
+
+    /// Receives an archive and publishes it.
+    async fn save(
+        &self,
+        pending: PendingSave,
+        content: impl Stream<Item = Result<Bytes, SourceError>>,
+    ) -> Result<ProfileReceipt, ProfileError> {
+        let bytes = self.inner.limits.archive_bytes;
+        let limits = ReceiveLimits {
+            bytes,
+            time: transfer_timeout(bytes),
+        };
+        match receive(&self.inner.spool, content, limits).await {
+            Ok(archive) => {
+                let this = self.clone();
+                let task = async move { this.store_archive(pending, archive).await };
+                let saved = self.inner.shutdown.spawn(inherit(task)).await;
+                saved.map_err(ProfileError::from).flatten()
+            }
+            Err(error) => {
+                pending.operation.end().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Stores an archive, reads it again, and publishes it.
+    async fn store_archive(
+        self,
+        pending: PendingSave,
+        archive: SpooledArchive,
+    ) -> Result<ProfileReceipt, ProfileError> {
+        let PendingSave { save, operation } = pending;
+        let (size, digest) = (archive.size, archive.digest.clone());
+        let published = self.try_store_archive(&save, archive).await;
+        match published {
+            Ok((published, content)) => {
+                operation.set_ended();
+                self.remove_in_background(published.retired_blobs);
+                let (profile, version) = (save.profile_id, published.number);
+                tracing::info!(%profile, version, size, "profile saved");
+                Ok(ProfileReceipt {
+                    profile_id: profile,
+                    version,
+                    size_bytes: size,
+                    content,
+                })
+            }
+            Err(error) => {
+                operation.end().await;
+                self.remove_in_background(vec![digest]);
+                Err(error)
+            }
+        }
+    }
+
+    async fn try_store_archive(
+        &self,
+        save: &ProfileSave,
+        archive: SpooledArchive,
+    ) -> Result<(PublishedVersion, ArchiveContent), ProfileError> {
+        let Self { inner } = self;
+        let SpooledArchive { file, size, digest } = archive;
+        if !inner.store.set_save_blob(save, &digest).await? {
+            return Err(ProfileError::Superseded);
+        }
+        if inner.store.is_blob_being_removed(&digest).await? {
+            return Err(ProfileError::BeingRemoved);
+        }
+        let content = ReaderStream::with_capacity(File::from_std(file), CHUNK);
+        let limits = PutLimits {
+            bytes: size,
+            time: transfer_timeout(size),
+        };
+        let stored = inner.blobs.put(&blob_key(&digest), content, limits).await;
+        stored.map_err(put_error)?;
+        let inspection = self.inspect_stored(&digest, size).await?;
+        let new = NewProfileVersion {
+            blob: digest,
+            size_bytes: size,
+            content: ArchiveContent {
+                cookies: inspection.cookies,
+                origins: inspection.origins,
+                skipped: inspection.skipped,
+            },
+            chromium_version: inspection.chromium_version,
+        };
+        let content = new.content.clone();
+        Ok((self.publish(save, new).await?, content))
+    }
+
+    /// Reads a stored archive to its end, compares its digest, and returns what it contains.
+    async fn inspect_stored(&self, digest: &str, size: u64) -> Result<Inspection, ProfileError> {
+        let stored = self.inner.blobs.get(&blob_key(digest), 0..size).await?;
+        let stored = SyncIoBridge::new(StreamReader::new(stored));
+        let work = tempfile::tempdir_in(&self.inner.spool)?;
+        let digest = digest.to_owned();
+        let inspecting = spawn_blocking(move || {
+            let mut reader = DigestReader {
+                input: stored,
+                hasher: Sha256::new(),
+            };
+            let inspected = inspect(&mut reader, work.path(), INSPECT_LIMITS, None);
+            // An archive that is not what was received is not the client's fault.
+            io::copy(&mut reader, &mut io::sink())?;
+            match hex(&reader.hasher.finalize()) == digest {
+                true => Ok(inspected?),
+                false => Err(ProfileError::Corrupt),
+            }
+        });
+        inspecting.await?
+    }
+
+    async fn publish(
+        &self,
+        save: &ProfileSave,
+        new: NewProfileVersion,
+    ) -> Result<PublishedVersion, ProfileError> {
+        let Self { inner } = self;
+        let (store, kept) = (&inner.store, inner.limits.versions);
+        let (blob, number) = (new.blob.clone(), save.base_version + 1);
+        let error = match store
+            .publish_profile_version(save, new, kept, Utc::now())
+            .await
+        {
+            Ok(published) => return published.ok_or(ProfileError::Superseded),
+            Err(error) => error,
+        };
+        // The answer of the database may have been lost.
+        let found = store.find_profile_version(&save.profile_id, number).await;
+        match found {
+            Ok(Some(version)) if version.blob == blob => Ok(PublishedVersion {
+                number,
+                retired_blobs: Vec::new(),
+            }),
+            _ => Err(error.into()),
+        }
+    }
+}
+
+/// A reader that computes the digest of what was read.
+struct DigestReader<R> {
+    input: R,
+    hasher: Sha256,
+}
+
+impl<R: Read> Read for DigestReader<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(into)?;
+        self.hasher.update(&into[..count]);
+        Ok(count)
+    }
+}
+
+/// Counts a save.
+fn observe(
+    saved: Result<ProfileReceipt, ProfileError>,
+    started: Instant,
+) -> Result<ProfileReceipt, ProfileError> {
+    let outcome = if saved.is_ok() { "saved" } else { "failed" };
+    metrics::counter!("berth_profile_saves_total", "outcome" => outcome).increment(1);
+    metrics::histogram!("berth_profile_save_seconds").record(started.elapsed());
+    saved
+}
+
+fn transfer_timeout(bytes: u64) -> Duration {
+    BASE_TRANSFER_TIMEOUT + Duration::from_secs(bytes / MIN_TRANSFER_RATE)
+}
+
+fn put_error(error: PutError<io::Error>) -> ProfileError {
+    match error {
+        PutError::Blob(error) => error.into(),
+        PutError::Source(error) => error.into(),
+        PutError::TooLong(bytes) => ProfileError::TooLarge(bytes),
+        PutError::Timeout(time) => ProfileError::Timeout(time),
+    }
+}

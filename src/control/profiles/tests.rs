@@ -1,0 +1,202 @@
+//! Tests of the profile service without browsers.
+
+use std::path::Path;
+
+use chrono::TimeDelta;
+use futures::stream;
+use tempfile::TempDir;
+
+use super::*;
+use crate::control::{
+    blobs::PutLimits,
+    store::{BeginSave, NewProcess, NewProfileVersion, SaveSource, test_database::TestDatabase},
+};
+
+const LIMITS: ProfileLimits = ProfileLimits {
+    versions: 1,
+    archive_bytes: 1000,
+};
+
+struct Fixture {
+    profiles: Profiles,
+    project: ProjectId,
+    directory: TempDir,
+    _database: TestDatabase,
+}
+
+impl Fixture {
+    async fn new() -> Fixture {
+        let (database, directory) = (TestDatabase::create(), tempfile::tempdir().unwrap());
+        let store = database.open().await;
+        let project = store.default_project("default", Utc::now()).await.unwrap();
+        let store = store.begin_process(NewProcess::sample("a")).await.unwrap();
+        Fixture {
+            profiles: service(&store, directory.path()),
+            project: project.id,
+            directory,
+            _database: database,
+        }
+    }
+
+    fn store(&self) -> &Store {
+        &self.profiles.inner.store
+    }
+
+    /// Stores an archive, which the service does not inspect, and returns its digest.
+    async fn put(&self, digit: char) -> String {
+        let digest: String = std::iter::repeat_n(digit, 64).collect();
+        let limits = PutLimits {
+            bytes: 1,
+            time: Duration::from_secs(60),
+        };
+        let content = stream::iter([Ok::<_, io::Error>(Bytes::from_static(b"x"))]);
+        let blobs = &self.profiles.inner.blobs;
+        blobs
+            .put(&blob_key(&digest), content, limits)
+            .await
+            .unwrap();
+        digest
+    }
+
+    async fn publish(&self, profile: &ProfileId, blob: &str) {
+        let store = self.store();
+        let id = ulid::Ulid::generate().to_string();
+        let begun = store.begin_profile_save(id, profile, SaveSource::Upload, Utc::now());
+        let BeginSave::Started(save) = begun.await.unwrap() else {
+            panic!("not started");
+        };
+        let new = NewProfileVersion {
+            blob: blob.to_owned(),
+            size_bytes: 1,
+            content: Default::default(),
+            chromium_version: None,
+        };
+        let published = store.publish_profile_version(&save, new, 1, Utc::now());
+        published.await.unwrap().unwrap();
+    }
+
+    async fn stored(&self) -> Vec<String> {
+        let mut stored = self.profiles.inner.blobs.list(BLOBS.prefix).await.unwrap();
+        stored.sort_unstable();
+        stored
+    }
+}
+
+fn service(store: &Store, directory: &Path) -> Profiles {
+    let blobs = BlobStore::open_directory(&directory.join("blobs"), &[BLOBS]).unwrap();
+    let spool = directory.join("spool");
+    std::fs::create_dir_all(&spool).unwrap();
+    Profiles::new(store.clone(), blobs, spool, LIMITS, Shutdown::new())
+}
+
+#[test]
+fn only_digests_are_keys_of_archives() {
+    let digest = "0f".repeat(32);
+    assert_eq!(digest_of(&blob_key(&digest)), Some(digest.as_str()));
+    for other in [
+        format!("replays/{digest}"),
+        format!("profiles/{}", digest.to_uppercase()),
+        format!("profiles/{digest}0"),
+        format!("profiles/a/{digest}"),
+        "profiles/".to_owned(),
+    ] {
+        assert_eq!(digest_of(&other), None, "{other}");
+    }
+}
+
+#[tokio::test]
+async fn archives_without_a_version_are_collected() {
+    let fixture = Fixture::new().await;
+    let profile = fixture.profiles.create(&fixture.project, None).await;
+    let profile = profile.unwrap().id;
+    let (current, unused) = (fixture.put('a').await, fixture.put('b').await);
+    fixture.publish(&profile, &current).await;
+    let (before, after) = (
+        Utc::now() - TimeDelta::hours(1),
+        Utc::now() + TimeDelta::hours(1),
+    );
+    let collect = async |time| fixture.profiles.collect_older_than(time).await.unwrap();
+    assert_eq!(collect(before).await, 0);
+    assert_eq!(collect(after).await, 1);
+    assert_eq!(fixture.stored().await, [blob_key(&current)]);
+    assert!(!fixture.profiles.remove(&current).await.unwrap());
+    assert!(fixture.profiles.remove(&unused).await.unwrap());
+    let deleted = fixture.profiles.delete(&fixture.project, profile.as_str());
+    deleted.await.unwrap();
+    // The deletion removes its archive in the background.
+    assert!(
+        fixture
+            .profiles
+            .inner
+            .shutdown
+            .drain(Duration::from_secs(60))
+            .await
+    );
+    assert_eq!(fixture.stored().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn archive_of_a_save_or_load_in_progress_is_not_collected() {
+    let fixture = Fixture::new().await;
+    let (store, project) = (fixture.store(), &fixture.project);
+    let profile = fixture.profiles.create(project, None).await.unwrap().id;
+    let (loaded, next) = (fixture.put('a').await, fixture.put('b').await);
+    fixture.publish(&profile, &loaded).await;
+    let load = store.begin_profile_load("load".to_owned(), &profile, Utc::now());
+    load.await.unwrap().unwrap();
+    fixture.publish(&profile, &next).await;
+    let saved = fixture.put('c').await;
+    let begun =
+        store.begin_profile_save("save".to_owned(), &profile, SaveSource::Upload, Utc::now());
+    let BeginSave::Started(save) = begun.await.unwrap() else {
+        panic!("not started");
+    };
+    assert!(store.set_save_blob(&save, &saved).await.unwrap());
+    let later = Utc::now() + TimeDelta::hours(1);
+    let collect = async || fixture.profiles.collect_older_than(later).await.unwrap();
+    assert_eq!(collect().await, 0);
+    for operation in ["load", "save"] {
+        store.end_profile_operation(operation).await.unwrap();
+        assert_eq!(collect().await, 1, "{operation}");
+    }
+    assert_eq!(fixture.stored().await, [blob_key(&next)]);
+}
+
+#[tokio::test]
+async fn next_start_ends_operations_and_finishes_removals() {
+    let fixture = Fixture::new().await;
+    let (store, project) = (fixture.store(), &fixture.project);
+    let profile = fixture.profiles.create(project, None).await.unwrap().id;
+    let blob = fixture.put('a').await;
+    let begun =
+        store.begin_profile_save("save".to_owned(), &profile, SaveSource::Upload, Utc::now());
+    begun.await.unwrap();
+    assert!(store.begin_blob_removal(&blob, Utc::now()).await.unwrap());
+    let next = store.begin_process(NewProcess::sample("b")).await.unwrap();
+    let next = service(&next, fixture.directory.path());
+    let live = next.inner.store.process().into_iter().collect();
+    next.end_operations(&live).await.unwrap();
+    assert_eq!(store.profile_operations().await.unwrap(), []);
+    assert_eq!(store.blob_removals().await.unwrap(), []);
+    assert_eq!(fixture.stored().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn upload_beyond_the_limit_is_rejected_and_ends_the_save() {
+    let fixture = Fixture::new().await;
+    let profile = fixture.profiles.create(&fixture.project, None).await;
+    let profile = profile.unwrap().id;
+    let chunk = Bytes::from_static(&[0; 600]);
+    let content = stream::iter([Ok(chunk.clone()), Ok(chunk)]);
+    let refused = fixture.profiles.upload(&profile, content).await;
+    assert!(matches!(refused, Err(ProfileError::TooLarge(1000))));
+    let content = stream::iter([Err(SourceError::Incomplete)]);
+    let refused = fixture.profiles.upload(&profile, content).await;
+    assert!(matches!(
+        refused,
+        Err(ProfileError::Source(SourceError::Incomplete))
+    ));
+    assert_eq!(fixture.store().profile_operations().await.unwrap(), []);
+    let spool = std::fs::read_dir(fixture.directory.path().join("spool"));
+    assert_eq!(spool.unwrap().count(), 0);
+}

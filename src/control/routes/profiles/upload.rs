@@ -1,0 +1,49 @@
+//! `/profiles/{id_or_name}/upload`.
+
+use axum::extract::State;
+use futures::TryStreamExt;
+
+use super::TAG;
+use crate::{
+    api::{Binary, ErrorBody, profiles::ProfileReceipt},
+    control::{
+        profiles::{Profiles, SourceError},
+        routes::auth::Principal,
+    },
+    http::{ApiResult, BodyError, Json, Path, RawBody},
+};
+
+/// Upload a profile
+///
+/// The body is an archive as `GET /profiles/{id_or_name}/download` returns it. It becomes the new
+/// current version once it was stored, read again and inspected; an archive that cannot be used
+/// changes nothing.
+#[utoipa::path(
+    put,
+    path = "/profiles/{id_or_name}/upload",
+    operation_id = "upload_profile",
+    tag = TAG,
+    params(("id_or_name" = String, Path, description = "The id or name of the profile", example = "shop-login")),
+    request_body(content = inline(Binary), content_type = "application/octet-stream", description = "A tar archive, compressed with zstd"),
+    responses(
+        (status = 200, body = ProfileReceipt),
+        (status = 400, body = ErrorBody, description = "The archive is invalid or incomplete"),
+        (status = 408, body = ErrorBody, description = "The body made no progress for 30 s, or took too long"),
+        (status = 409, body = ErrorBody, description = "A browser is going to save the profile, or it is being saved (`profile_in_use`)"),
+        (status = 413, body = ErrorBody, description = "The archive, or its content, is too large"),
+        (status = 503, body = ErrorBody, description = "The storage of profiles is not available"),
+    )
+)]
+pub(crate) async fn upload(
+    State(profiles): State<Profiles>,
+    principal: Principal,
+    Path(id_or_name): Path<String>,
+    body: RawBody,
+) -> ApiResult<Json<ProfileReceipt>> {
+    let profile = profiles.get(&principal.project, &id_or_name).await?;
+    let archive = body.map_err(|error| match error {
+        BodyError::Incomplete => SourceError::Incomplete,
+        BodyError::IdleTimeout(timeout) => SourceError::IdleTimeout(timeout),
+    });
+    Ok(Json(profiles.upload(&profile.id, archive).await?))
+}

@@ -1,0 +1,397 @@
+//! The tables of profiles, their versions, and the operations on them.
+//!
+//! [`saves`] publishes versions, [`loads`] reads them, [`blobs`] decides which archives are still
+//! needed.
+//!
+//! A transaction that changes a profile, or makes a browser the one that saves it, locks the row of
+//! the profile first. So of two that want to save it, one is refused.
+
+use chrono::{DateTime, Utc};
+use sea_orm::{
+    ActiveModelTrait, ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait,
+    PaginatorTrait, QueryFilter, QueryOrder, QuerySelect, Select, TransactionTrait,
+    sea_query::Expr,
+};
+
+use super::{
+    Store, StoreError, browsers, corrupt,
+    entity::{browser, profile, profile_operation, profile_version},
+    from_millis,
+    projects::lock_active_project,
+    search::contains,
+    to_millis,
+};
+use crate::api::{
+    ids::{ProfileId, ProjectId},
+    profiles::ArchiveContent,
+};
+
+mod blobs;
+mod loads;
+mod saves;
+#[cfg(test)]
+mod tests;
+
+pub use blobs::BlobRemoval;
+pub use loads::ProfileLoad;
+pub use saves::{
+    BeginSave, NewProfileVersion, ProfileSave, PublishedVersion, RestoreOutcome, SaveSource,
+};
+
+/// A row of the table of profiles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileRow {
+    pub id: ProfileId,
+    pub project_id: ProjectId,
+    pub name: Option<String>,
+    /// The number of the current version, 0 before the first one.
+    pub version: u64,
+    pub size_bytes: Option<u64>,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+    pub last_used_at: Option<DateTime<Utc>>,
+    /// Why the last save failed, and when.
+    pub save_failure: Option<(String, DateTime<Utc>)>,
+}
+
+/// A row of the table of versions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileVersionRow {
+    pub profile_id: ProfileId,
+    pub number: u64,
+    /// The SHA-256 of the archive.
+    pub blob: String,
+    pub size_bytes: u64,
+    pub content: ArchiveContent,
+    pub chromium_version: Option<String>,
+    pub restored_from: Option<u64>,
+    pub created_at: DateTime<Utc>,
+}
+
+/// A page of the list of profiles, with its filters.
+#[derive(Debug, Clone, Default)]
+pub struct ProfileListing {
+    pub name: Option<String>,
+    /// Searched in the id and the name, ignoring case.
+    pub query: Option<String>,
+    pub offset: u64,
+    pub limit: u64,
+}
+
+/// Why the row of a profile was not inserted.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateProfileError {
+    #[error("the project is archived or deleted")]
+    ProjectInactive,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The result of deleting a profile. Except for `Deleted`, nothing was changed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum DeleteProfileOutcome {
+    /// Has the archives of its versions, which other profiles may have, too.
+    Deleted(Vec<String>),
+    NotFound,
+    /// A browser has the profile, or it is being saved or loaded.
+    InUse,
+}
+
+impl TryFrom<profile::Model> for ProfileRow {
+    type Error = StoreError;
+
+    fn try_from(row: profile::Model) -> Result<Self, StoreError> {
+        let failed_at = row.save_failed_at.map(from_millis).transpose()?;
+        Ok(ProfileRow {
+            id: row.id.parse().map_err(|_| corrupt("profile id", &row.id))?,
+            project_id: row
+                .project_id
+                .parse()
+                .map_err(|_| corrupt("project id", &row.project_id))?,
+            name: row.name,
+            version: natural(row.version)?,
+            size_bytes: row.size_bytes.map(natural).transpose()?,
+            created_at: from_millis(row.created_at)?,
+            updated_at: from_millis(row.updated_at)?,
+            last_used_at: row.last_used_at.map(from_millis).transpose()?,
+            save_failure: row.save_error.zip(failed_at),
+        })
+    }
+}
+
+impl TryFrom<profile_version::Model> for ProfileVersionRow {
+    type Error = StoreError;
+
+    fn try_from(row: profile_version::Model) -> Result<Self, StoreError> {
+        let content = serde_json::from_str(&row.receipt);
+        Ok(ProfileVersionRow {
+            profile_id: row
+                .profile_id
+                .parse()
+                .map_err(|_| corrupt("profile id", &row.profile_id))?,
+            number: natural(row.number)?,
+            size_bytes: natural(row.size_bytes)?,
+            content: content.map_err(|_| corrupt("receipt", row.number))?,
+            chromium_version: row.chromium_version,
+            restored_from: row.restored_from.map(natural).transpose()?,
+            created_at: from_millis(row.created_at)?,
+            blob: row.blob,
+        })
+    }
+}
+
+impl Store {
+    /// Creates a profile, if its project is active. The name must be unique among the project's
+    /// profiles that are not deleted.
+    pub async fn create_profile(
+        &self,
+        project: &ProjectId,
+        name: Option<&str>,
+        now: DateTime<Utc>,
+    ) -> Result<ProfileRow, CreateProfileError> {
+        let row = profile::Model {
+            id: ProfileId::generate().to_string(),
+            project_id: project.to_string(),
+            name: name.map(str::to_owned),
+            live_name: name.map(str::to_owned),
+            version: 0,
+            size_bytes: None,
+            created_at: to_millis(now),
+            updated_at: to_millis(now),
+            last_used_at: None,
+            deleted_at: None,
+            save_error: None,
+            save_failed_at: None,
+        };
+        let transaction = self.db.begin().await.map_err(StoreError::from)?;
+        // Until the commit, the project is neither archived nor deleted.
+        let active = lock_active_project(&transaction, project).await?;
+        active.ok_or(CreateProfileError::ProjectInactive)?;
+        let insert = profile::ActiveModel::from(row.clone()).reset_all();
+        profile::Entity::insert(insert)
+            .exec_without_returning(&transaction)
+            .await
+            .map_err(StoreError::from)?;
+        transaction.commit().await.map_err(StoreError::from)?;
+        Ok(row.try_into()?)
+    }
+
+    /// Finds a profile of `project` that is not deleted by its id.
+    pub async fn find_profile(
+        &self,
+        project: &ProjectId,
+        id: &ProfileId,
+    ) -> Result<Option<ProfileRow>, StoreError> {
+        let found = undeleted(project).filter(profile::Column::Id.eq(id.as_str()));
+        let found = found.one(&self.db).await?;
+        found.map(TryInto::try_into).transpose()
+    }
+
+    /// Finds a profile of `project` that is not deleted by its name.
+    pub async fn find_profile_named(
+        &self,
+        project: &ProjectId,
+        name: &str,
+    ) -> Result<Option<ProfileRow>, StoreError> {
+        let found = undeleted(project).filter(profile::Column::LiveName.eq(name));
+        let found = found.one(&self.db).await?;
+        found.map(TryInto::try_into).transpose()
+    }
+
+    /// Lists profiles that are not deleted, newest first, with one row more than the limit if there
+    /// are more.
+    pub async fn list_profiles(
+        &self,
+        project: &ProjectId,
+        listing: &ProfileListing,
+    ) -> Result<Vec<ProfileRow>, StoreError> {
+        let mut query = undeleted(project);
+        if let Some(name) = &listing.name {
+            query = query.filter(profile::Column::LiveName.eq(name));
+        }
+        if let Some(text) = &listing.query {
+            let columns = [profile::Column::Id, profile::Column::Name];
+            query = query.filter(contains(text, &columns));
+        }
+        let rows = query
+            .order_by_desc(profile::Column::Id)
+            .offset(listing.offset)
+            .limit(listing.limit + 1)
+            .all(&self.db)
+            .await?;
+        rows.into_iter().map(TryInto::try_into).collect()
+    }
+
+    /// Changes the name of a profile. Returns `None` if it does not exist.
+    pub async fn rename_profile(
+        &self,
+        project: &ProjectId,
+        id: &ProfileId,
+        name: &str,
+        now: DateTime<Utc>,
+    ) -> Result<Option<ProfileRow>, StoreError> {
+        profile::Entity::update_many()
+            .col_expr(profile::Column::Name, Expr::value(name))
+            .col_expr(profile::Column::LiveName, Expr::value(name))
+            .col_expr(profile::Column::UpdatedAt, Expr::value(to_millis(now)))
+            .filter(profile::Column::Id.eq(id.as_str()))
+            .filter(profile::Column::ProjectId.eq(project.as_str()))
+            .filter(profile::Column::DeletedAt.is_null())
+            .exec(&self.db)
+            .await?;
+        self.find_profile(project, id).await
+    }
+
+    /// Deletes a profile that is not in use, with its versions. Its row remains, its name becomes
+    /// free.
+    pub async fn delete_profile(
+        &self,
+        project: &ProjectId,
+        id: &ProfileId,
+        now: DateTime<Utc>,
+    ) -> Result<DeleteProfileOutcome, StoreError> {
+        let transaction = self.db.begin().await?;
+        let row = lock_profile(&transaction, id).await?;
+        if row.is_none_or(|row| row.project_id != project.as_str()) {
+            return Ok(DeleteProfileOutcome::NotFound);
+        }
+        let operations = profile_operation::Entity::find()
+            .filter(profile_operation::Column::ProfileId.eq(id.as_str()))
+            .count(&transaction);
+        if operations.await? > 0 || has_browser(&transaction, id).await? {
+            return Ok(DeleteProfileOutcome::InUse);
+        }
+        let of_profile = profile_version::Column::ProfileId.eq(id.as_str());
+        let blobs: Vec<String> = profile_version::Entity::find()
+            .select_only()
+            .column(profile_version::Column::Blob)
+            .distinct()
+            .filter(of_profile.clone())
+            .into_tuple()
+            .all(&transaction)
+            .await?;
+        profile_version::Entity::delete_many()
+            .filter(of_profile)
+            .exec(&transaction)
+            .await?;
+        profile::Entity::update_many()
+            .col_expr(profile::Column::LiveName, Expr::value(None::<String>))
+            .col_expr(profile::Column::DeletedAt, Expr::value(to_millis(now)))
+            .col_expr(profile::Column::UpdatedAt, Expr::value(to_millis(now)))
+            .filter(profile::Column::Id.eq(id.as_str()))
+            .exec(&transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(DeleteProfileOutcome::Deleted(blobs))
+    }
+
+    /// Deletes the rows of profiles that were deleted before `before`. Returns how many.
+    pub async fn purge_profiles(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        let purged = profile::Entity::delete_many()
+            .filter(profile::Column::DeletedAt.lt(to_millis(before)))
+            .exec(&self.db)
+            .await?;
+        Ok(purged.rows_affected)
+    }
+
+    /// Returns a page of the versions of a profile, newest first, with one row more than the limit
+    /// if there are more.
+    pub async fn list_profile_versions(
+        &self,
+        id: &ProfileId,
+        offset: u64,
+        limit: u64,
+    ) -> Result<Vec<ProfileVersionRow>, StoreError> {
+        let rows = profile_version::Entity::find()
+            .filter(profile_version::Column::ProfileId.eq(id.as_str()))
+            .order_by_desc(profile_version::Column::Number)
+            .offset(offset)
+            .limit(limit + 1)
+            .all(&self.db)
+            .await?;
+        rows.into_iter().map(TryInto::try_into).collect()
+    }
+
+    /// Records why a save failed.
+    pub async fn record_save_failure(
+        &self,
+        id: &ProfileId,
+        reason: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        profile::Entity::update_many()
+            .col_expr(profile::Column::SaveError, Expr::value(reason))
+            .col_expr(profile::Column::SaveFailedAt, Expr::value(to_millis(now)))
+            .filter(profile::Column::Id.eq(id.as_str()))
+            .filter(profile::Column::DeletedAt.is_null())
+            .exec(&self.db)
+            .await?;
+        Ok(())
+    }
+}
+
+fn undeleted(project: &ProjectId) -> Select<profile::Entity> {
+    profile::Entity::find()
+        .filter(profile::Column::ProjectId.eq(project.as_str()))
+        .filter(profile::Column::DeletedAt.is_null())
+}
+
+/// Returns the number of profiles of a project that are not deleted.
+pub(super) async fn count_profiles(
+    db: &impl ConnectionTrait,
+    project: &ProjectId,
+) -> Result<u64, StoreError> {
+    Ok(undeleted(project).count(db).await?)
+}
+
+/// Locks a profile until the end of the transaction. Returns its row, if it is not deleted.
+pub(super) async fn lock_profile(
+    transaction: &DatabaseTransaction,
+    id: &ProfileId,
+) -> Result<Option<profile::Model>, StoreError> {
+    // An update without effect locks the row, or the database, unlike a query.
+    profile::Entity::update_many()
+        .col_expr(
+            profile::Column::UpdatedAt,
+            Expr::col(profile::Column::UpdatedAt),
+        )
+        .filter(profile::Column::Id.eq(id.as_str()))
+        .exec(transaction)
+        .await?;
+    let row = profile::Entity::find_by_id(id.as_str())
+        .filter(profile::Column::DeletedAt.is_null())
+        .one(transaction)
+        .await?;
+    Ok(row)
+}
+
+/// Returns whether a save of the profile is in progress.
+pub(super) async fn is_being_saved(
+    db: &impl ConnectionTrait,
+    id: &ProfileId,
+) -> Result<bool, StoreError> {
+    let saves = profile_operation::Entity::find()
+        .filter(profile_operation::Column::SavingProfileId.eq(id.as_str()))
+        .count(db);
+    Ok(saves.await? > 0)
+}
+
+/// Returns whether a browser has the profile, or will save it.
+async fn has_browser(db: &impl ConnectionTrait, id: &ProfileId) -> Result<bool, StoreError> {
+    let has_it = Condition::all()
+        .add(browser::Column::ProfileId.eq(id.as_str()))
+        .add(browsers::is_live());
+    let has_or_saves = Condition::any()
+        .add(has_it)
+        .add(browser::Column::SavedProfileId.eq(id.as_str()));
+    let found = browser::Entity::find().filter(has_or_saves).count(db);
+    Ok(found.await? > 0)
+}
+
+fn natural(value: i64) -> Result<u64, StoreError> {
+    u64::try_from(value).map_err(|_| corrupt("profile", value))
+}
+
+fn to_column(value: u64) -> Result<i64, StoreError> {
+    i64::try_from(value).map_err(|_| corrupt("profile", value))
+}

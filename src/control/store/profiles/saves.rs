@@ -1,0 +1,327 @@
+//! Publishes versions of profiles.
+//!
+//! A save has a row from its beginning to its end, which names the version that it replaces. The
+//! version is published by a transaction that removes this row and changes the number of the
+//! current version from that one. So of two saves that run at once, whatever the reason, one
+//! publishes.
+
+use chrono::{DateTime, Utc};
+use sea_orm::{
+    ActiveModelTrait, ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait,
+    PaginatorTrait, QueryFilter, QuerySelect, TransactionTrait, sea_query::Expr,
+};
+
+use super::{ProfileVersionRow, is_being_saved, lock_profile, natural, to_column};
+use crate::{
+    api::{
+        ids::{BrowserId, ProfileId},
+        profiles::ArchiveContent,
+    },
+    control::store::{
+        Store, StoreError, corrupt,
+        entity::{browser, profile, profile_operation, profile_version},
+        to_millis,
+    },
+};
+
+/// The source of a new version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SaveSource<'a> {
+    /// A browser that ends, and has the exclusive right to save the profile.
+    EndingBrowser(&'a BrowserId),
+    /// A browser that goes on. No other one may have the exclusive right to save the profile.
+    Browser(&'a BrowserId),
+    /// A client. No browser may have that right.
+    Upload,
+}
+
+/// A save in progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileSave {
+    pub id: String,
+    pub profile_id: ProfileId,
+    /// The current version when the save began.
+    pub base_version: u64,
+}
+
+/// The result of beginning a save. Except for `Started`, nothing was changed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum BeginSave {
+    Started(ProfileSave),
+    NotFound,
+    /// Another save is in progress, or a browser has the exclusive right to save.
+    InUse,
+}
+
+/// The values of a new version.
+#[derive(Debug, Clone)]
+pub struct NewProfileVersion {
+    /// The SHA-256 of the archive.
+    pub blob: String,
+    pub size_bytes: u64,
+    pub content: ArchiveContent,
+    pub chromium_version: Option<String>,
+}
+
+/// A version that was published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedVersion {
+    pub number: u64,
+    /// The archives of the versions that were deleted because there were too many.
+    pub retired_blobs: Vec<String>,
+}
+
+/// The result of restoring a version. Except for `Published`, nothing was changed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum RestoreOutcome {
+    Published {
+        version: Box<ProfileVersionRow>,
+        retired_blobs: Vec<String>,
+    },
+    NotFound,
+    VersionNotFound,
+    InUse,
+}
+
+impl Store {
+    /// Begins a save with a new id, which must be published or ended.
+    pub async fn begin_profile_save(
+        &self,
+        id: String,
+        profile: &ProfileId,
+        source: SaveSource<'_>,
+        now: DateTime<Utc>,
+    ) -> Result<BeginSave, StoreError> {
+        let transaction = self.db.begin().await?;
+        let Some(row) = lock_profile(&transaction, profile).await? else {
+            return Ok(BeginSave::NotFound);
+        };
+        let may_save = match source {
+            SaveSource::EndingBrowser(browser) => {
+                count_exclusive(
+                    &transaction,
+                    profile,
+                    browser::Column::Id.eq(browser.as_str()),
+                )
+                .await?
+                    > 0
+            }
+            SaveSource::Browser(browser) => {
+                let is_other = browser::Column::Id.ne(browser.as_str());
+                count_exclusive(&transaction, profile, is_other).await? == 0
+            }
+            SaveSource::Upload => !has_exclusive(&transaction, profile).await?,
+        };
+        if !may_save || is_being_saved(&transaction, profile).await? {
+            return Ok(BeginSave::InUse);
+        }
+        let operation = profile_operation::Model {
+            id,
+            profile_id: profile.to_string(),
+            saving_profile_id: Some(profile.to_string()),
+            base_version: row.version,
+            blob: None,
+            process_id: self.process_column(),
+            started_at: to_millis(now),
+        };
+        let insert = profile_operation::ActiveModel::from(operation.clone()).reset_all();
+        profile_operation::Entity::insert(insert)
+            .exec_without_returning(&transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(BeginSave::Started(ProfileSave {
+            id: operation.id,
+            profile_id: profile.clone(),
+            base_version: natural(operation.base_version)?,
+        }))
+    }
+
+    /// Publishes the version of a save, which ends with it, and deletes all but the newest `kept`
+    /// versions. Returns `None`, and changes nothing, if the save was ended, or another version was
+    /// published since it began.
+    pub async fn publish_profile_version(
+        &self,
+        save: &ProfileSave,
+        new: NewProfileVersion,
+        kept: u32,
+        now: DateTime<Utc>,
+    ) -> Result<Option<PublishedVersion>, StoreError> {
+        let transaction = self.db.begin().await?;
+        if lock_profile(&transaction, &save.profile_id)
+            .await?
+            .is_none()
+        {
+            return Ok(None);
+        }
+        let ended = profile_operation::Entity::delete_by_id(&save.id)
+            .exec(&transaction)
+            .await?;
+        if ended.rows_affected == 0 {
+            return Ok(None);
+        }
+        let row = version_row(&save.profile_id, save.base_version + 1, &new, now)?;
+        let is_published = publish(&transaction, &row, save.base_version).await?;
+        if !is_published {
+            return Ok(None);
+        }
+        let retired_blobs = retire(&transaction, &row, kept).await?;
+        transaction.commit().await?;
+        Ok(Some(PublishedVersion {
+            number: natural(row.number)?,
+            retired_blobs,
+        }))
+    }
+
+    /// Finds a version of a profile.
+    pub async fn find_profile_version(
+        &self,
+        profile: &ProfileId,
+        number: u64,
+    ) -> Result<Option<ProfileVersionRow>, StoreError> {
+        let Ok(number) = i64::try_from(number) else {
+            return Ok(None);
+        };
+        let found = profile_version::Entity::find_by_id((profile.to_string(), number))
+            .one(&self.db)
+            .await?;
+        found.map(TryInto::try_into).transpose()
+    }
+
+    /// Publishes a new version with the archive of an earlier one.
+    pub async fn restore_profile_version(
+        &self,
+        profile: &ProfileId,
+        number: u64,
+        kept: u32,
+        now: DateTime<Utc>,
+    ) -> Result<RestoreOutcome, StoreError> {
+        let transaction = self.db.begin().await?;
+        let Some(current) = lock_profile(&transaction, profile).await? else {
+            return Ok(RestoreOutcome::NotFound);
+        };
+        let Ok(number) = i64::try_from(number) else {
+            return Ok(RestoreOutcome::VersionNotFound);
+        };
+        let found = profile_version::Entity::find_by_id((profile.to_string(), number))
+            .one(&transaction)
+            .await?;
+        let Some(restored) = found else {
+            return Ok(RestoreOutcome::VersionNotFound);
+        };
+        if has_exclusive(&transaction, profile).await?
+            || is_being_saved(&transaction, profile).await?
+        {
+            return Ok(RestoreOutcome::InUse);
+        }
+        let row = profile_version::Model {
+            number: current.version + 1,
+            restored_from: Some(number),
+            created_at: to_millis(now),
+            ..restored
+        };
+        // The profile is locked, so that its version has not changed.
+        publish(&transaction, &row, natural(current.version)?).await?;
+        let retired_blobs = retire(&transaction, &row, kept).await?;
+        transaction.commit().await?;
+        Ok(RestoreOutcome::Published {
+            version: Box::new(row.try_into()?),
+            retired_blobs,
+        })
+    }
+
+    /// Takes the exclusive right to save its profile from a browser.
+    pub async fn release_saved_profile(&self, browser: &BrowserId) -> Result<(), StoreError> {
+        browser::Entity::update_many()
+            .col_expr(browser::Column::SavedProfileId, Expr::value(None::<String>))
+            .filter(browser::Column::Id.eq(browser.as_str()))
+            .exec(&self.db)
+            .await?;
+        Ok(())
+    }
+}
+
+/// Returns the number of browsers with the exclusive right to save a profile that meet a condition.
+async fn count_exclusive(
+    db: &impl ConnectionTrait,
+    profile: &ProfileId,
+    condition: Expr,
+) -> Result<u64, StoreError> {
+    let found = browser::Entity::find()
+        .filter(browser::Column::SavedProfileId.eq(profile.as_str()))
+        .filter(condition);
+    Ok(found.count(db).await?)
+}
+
+async fn has_exclusive(db: &impl ConnectionTrait, profile: &ProfileId) -> Result<bool, StoreError> {
+    let any = browser::Column::Id.is_not_null();
+    Ok(count_exclusive(db, profile, any).await? > 0)
+}
+
+fn version_row(
+    profile: &ProfileId,
+    number: u64,
+    new: &NewProfileVersion,
+    now: DateTime<Utc>,
+) -> Result<profile_version::Model, StoreError> {
+    let receipt = serde_json::to_string(&new.content);
+    Ok(profile_version::Model {
+        profile_id: profile.to_string(),
+        number: to_column(number)?,
+        blob: new.blob.clone(),
+        size_bytes: to_column(new.size_bytes)?,
+        receipt: receipt.map_err(|error| corrupt("receipt", error))?,
+        chromium_version: new.chromium_version.clone(),
+        restored_from: None,
+        created_at: to_millis(now),
+    })
+}
+
+/// Makes a new version the current one. Returns false if another one than `base` is.
+async fn publish(
+    transaction: &DatabaseTransaction,
+    row: &profile_version::Model,
+    base: u64,
+) -> Result<bool, StoreError> {
+    let changed = profile::Entity::update_many()
+        .col_expr(profile::Column::Version, Expr::value(row.number))
+        .col_expr(profile::Column::SizeBytes, Expr::value(row.size_bytes))
+        .col_expr(profile::Column::UpdatedAt, Expr::value(row.created_at))
+        .col_expr(profile::Column::SaveError, Expr::value(None::<String>))
+        .col_expr(profile::Column::SaveFailedAt, Expr::value(None::<i64>))
+        .filter(profile::Column::Id.eq(&row.profile_id))
+        .filter(profile::Column::Version.eq(to_column(base)?))
+        .exec(transaction)
+        .await?;
+    if changed.rows_affected == 0 {
+        return Ok(false);
+    }
+    let insert = profile_version::ActiveModel::from(row.clone()).reset_all();
+    profile_version::Entity::insert(insert)
+        .exec_without_returning(transaction)
+        .await?;
+    Ok(true)
+}
+
+/// Deletes all but the newest `kept` versions. Returns their archives.
+async fn retire(
+    transaction: &DatabaseTransaction,
+    newest: &profile_version::Model,
+    kept: u32,
+) -> Result<Vec<String>, StoreError> {
+    let is_retired = Condition::all()
+        .add(profile_version::Column::ProfileId.eq(&newest.profile_id))
+        .add(profile_version::Column::Number.lte(newest.number - i64::from(kept.max(1))));
+    let blobs: Vec<String> = profile_version::Entity::find()
+        .select_only()
+        .column(profile_version::Column::Blob)
+        .distinct()
+        .filter(is_retired.clone())
+        .into_tuple()
+        .all(transaction)
+        .await?;
+    profile_version::Entity::delete_many()
+        .filter(is_retired)
+        .exec(transaction)
+        .await?;
+    Ok(blobs)
+}

@@ -1,0 +1,33 @@
+//! Chromium's files in a user-data directory: their names, and reading what they contain from
+//! copies that may be damaged or hostile.
+//!
+//! - [`leveldb`]: keys of LevelDB databases.
+//! - [`origin`]: origins in names of directories and in keys.
+//! - [`cache_index`]: the storage key of a cache storage.
+//! - [`database`]: cookies and storage buckets in SQLite databases.
+
+pub mod cache_index;
+mod coding;
+pub mod database;
+pub mod leveldb;
+pub mod origin;
+
+use std::path::Path;
+
+/// The files that belong to the running process and not to the profile. The first three prevent two
+/// Chromiums on one profile.
+pub const PROCESS_FILES: [&str; 4] = [
+    "SingletonLock",
+    "SingletonCookie",
+    "SingletonSocket",
+    "DevToolsActivePort",
+];
+
+/// The domain of the cookie whose changes make Chromium write its cookies. No host has it.
+pub const FLUSH_DOMAIN: &str = "flush.berth.invalid";
+
+/// Returns whether a path in a user-data directory belongs to the running process.
+#[must_use]
+pub fn is_process_file(path: &Path) -> bool {
+    PROCESS_FILES.iter().any(|name| path == Path::new(name))
+}

@@ -1,0 +1,336 @@
+//! Profiles: logins that outlive their browsers.
+
+use std::env;
+
+use futures::{SinkExt, StreamExt, future::join};
+use nix::sys::signal::{Signal, kill};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tokio_tungstenite::{connect_async, tungstenite::Message};
+
+use crate::support::{
+    agent::Start,
+    dev::Dev,
+    fleet_agent::{control_variables, fleet_control, host_is, join as join_fleet},
+    profiles::{
+        download, end, found, log_in, logged_in, login_of, path, profile, run, save, saved,
+    },
+    wait::{in_time, until},
+};
+
+/// The saves of a browser under write load: 20 unless the variable has another number.
+const SAVES: &str = "BERTH_TEST_PROFILE_SAVES";
+
+fn with_profile(name: &str, save_changes: bool) -> Value {
+    json!({"profile": {"name": name, "save_changes": save_changes}})
+}
+
+#[tokio::test]
+async fn login_is_present_in_the_next_browser() {
+    let dev = Dev::start().await;
+    let id = profile(&dev, "shop").await;
+    let first = dev.browser(with_profile("shop", true)).await;
+    assert_eq!(
+        first["profile"],
+        json!({"id": id, "name": "shop", "save_changes": true})
+    );
+    log_in(&dev, &first, "one").await;
+    end(&dev, &first).await;
+    let shop = found(&dev, "shop").await;
+    assert_eq!(shop["version"], 1, "{}", dev.log());
+    let versions = dev.get("/profiles/shop/versions").await.body;
+    assert_eq!(versions[0]["cookies"], json!({"site.test": 1}));
+    assert_eq!(versions[0]["origins"], json!(["http://site.test"]));
+    assert!(versions[0]["chromium_version"].is_string(), "{versions}");
+    assert!(shop["last_used_at"].is_string(), "{shop}");
+
+    // Without `save_changes` the profile stays as it is.
+    let reader = dev.browser(with_profile("shop", false)).await;
+    assert_eq!(login_of(&dev, &reader).await, logged_in("one"));
+    let listed = dev.get("/browsers").await.body;
+    assert_eq!(listed[0]["profile"], reader["profile"]);
+    log_in(&dev, &reader, "two").await;
+    end(&dev, &reader).await;
+    assert_eq!(found(&dev, "shop").await["version"], 1);
+    let again = dev.browser(with_profile("shop", true)).await;
+    assert_eq!(login_of(&dev, &again).await, logged_in("one"));
+    end(&dev, &again).await;
+    assert_eq!(found(&dev, "shop").await["version"], 2);
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn profile_has_one_writer() {
+    let dev = Dev::start().await;
+    let id = profile(&dev, "shop").await;
+    let writer = dev.browser(with_profile("shop", true)).await;
+    let second = dev.post("/browsers", with_profile("shop", true)).await;
+    second.assert_error(409, "profile_in_use");
+    assert_eq!(second.header("x-should-retry"), "false");
+    let other = dev.browser(with_profile("shop", false)).await;
+    for refused in [
+        save(&dev, &other, json!({"name": "shop"})).await,
+        dev.delete("/profiles/shop").await,
+        crate::support::profiles::upload(&dev, "shop", "x").await,
+    ] {
+        refused.assert_error(409, "profile_in_use");
+    }
+    // The writer itself may save while it runs.
+    log_in(&dev, &writer, "one").await;
+    let receipt = saved(&dev, &writer, json!({"profile_id": id})).await;
+    assert_eq!(receipt["version"], 1);
+    let restored = dev
+        .post("/profiles/shop/versions/1/restore", json!({}))
+        .await;
+    restored.assert_error(409, "profile_in_use");
+    end(&dev, &writer).await;
+    assert_eq!(found(&dev, "shop").await["version"], 2);
+    let receipt = saved(&dev, &other, json!({"name": "shop"})).await;
+    assert_eq!(receipt["version"], 3);
+    let (one, two) = join(
+        save(&dev, &other, json!({"name": "shop"})),
+        save(&dev, &other, json!({"name": "shop"})),
+    )
+    .await;
+    let mut statuses = [one.status.as_u16(), two.status.as_u16()];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [201, 409], "{} {}", one.body, two.body);
+    assert_eq!(found(&dev, "shop").await["version"], 4);
+    end(&dev, &other).await;
+    let deleted = dev.delete("/profiles/shop").await;
+    assert_eq!(deleted.status, StatusCode::NO_CONTENT);
+    dev.finish().await;
+}
+
+/// Saves the browser again and again while pages write, and compares each version with what was
+/// there before the save.
+#[tokio::test]
+async fn running_browser_is_saved_under_load_without_disconnecting_its_clients() {
+    let dev = Dev::start().await;
+    let saves: usize = env::var(SAVES).map_or(20, |count| count.parse().unwrap());
+    let writer = dev.browser(json!({"timeout_seconds": 600})).await;
+    let (mut devtools, _) = connect_async(writer["cdp_ws_url"].as_str().unwrap())
+        .await
+        .unwrap();
+    run(&dev, &writer, WRITE_LOAD).await;
+    for number in 1..=saves {
+        let before = run(&dev, &writer, WRITTEN).await;
+        let receipt = saved(&dev, &writer, json!({"name": "shop"})).await;
+        assert_eq!(receipt["version"], number);
+        assert_eq!(receipt["cookies"], json!({"load.test": 1}), "{}", dev.log());
+        assert_eq!(receipt["origins"], json!(["https://load.test"]));
+        let reader = dev.browser(with_profile("shop", false)).await;
+        let after = run(&dev, &reader, RESTORED).await;
+        for store in ["cookie", "database"] {
+            let (before, after) = (before[store].as_u64(), after[store].as_u64());
+            assert!(
+                before.is_some() && after >= before,
+                "{store}: {before:?} {after:?}"
+            );
+        }
+        assert_eq!(after["worker"], true, "{after}");
+        end(&dev, &reader).await;
+    }
+    // The connection is the same, and so is the browser.
+    let command = json!({"id": 1, "method": "Browser.getVersion"}).to_string();
+    devtools.send(Message::text(command)).await.unwrap();
+    let answer = in_time("an answer", devtools.next())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(answer.to_text().unwrap().contains("product"), "{answer}");
+    let status = dev.get(&format!("{}/chromium", path(&writer))).await;
+    assert!(status.body["restarts"] == 0 || status.status == StatusCode::NOT_FOUND);
+    end(&dev, &writer).await;
+    dev.finish().await;
+}
+
+/// Opens a page that writes a number to a cookie and to a database, one after the other, and has a
+/// service worker.
+const WRITE_LOAD: &str = "
+    await context.route('https://load.test/**', route => {
+        const isWorker = route.request().url().endsWith('worker.js');
+        return route.fulfill(isWorker
+            ? {contentType: 'text/javascript', body: 'addEventListener(\"fetch\", () => {})'}
+            : {contentType: 'text/html', body: '<!doctype html><title>load</title>'});
+    });
+    await page.goto('https://load.test/');
+    await page.evaluate(async () => {
+        const registration = await navigator.serviceWorker.register('/worker.js');
+        await navigator.serviceWorker.ready;
+        const database = await new Promise((resolve, reject) => {
+            const request = indexedDB.open('load', 1);
+            request.onupgradeneeded = () => request.result.createObjectStore('store');
+            request.onsuccess = () => resolve(request.result);
+            request.onerror = () => reject(request.error);
+        });
+        globalThis.written = {cookie: 0, database: 0};
+        const write = number => {
+            document.cookie = `load=${number}; max-age=99999; path=/`;
+            written.cookie = number;
+            const change = database.transaction('store', 'readwrite', {durability: 'strict'});
+            change.objectStore('store').put(number, 'load');
+            change.objectStore('store').put('x'.repeat(4096), `filler-${number % 500}`);
+            change.oncomplete = () => { written.database = number; write(number + 1); };
+        };
+        write(1);
+    });";
+/// Returns the numbers that were written completely.
+const WRITTEN: &str =
+    "const page = context.pages().find(page => page.url() === 'https://load.test/');
+    return await page.evaluate(() => ({...written}));";
+/// Returns the numbers in the restored profile.
+const RESTORED: &str = "
+    await context.route('https://load.test/**', route => route.fulfill({
+        contentType: 'text/html', body: '<!doctype html><title>load</title>',
+    }));
+    await page.goto('https://load.test/');
+    return await page.evaluate(async () => {
+        const registration = await navigator.serviceWorker.getRegistration();
+        const database = await new Promise((resolve, reject) => {
+            const request = indexedDB.open('load', 1);
+            request.onsuccess = () => resolve(request.result);
+            request.onerror = () => reject(request.error);
+        });
+        const stored = await new Promise((resolve, reject) => {
+            const request = database.transaction('store').objectStore('store').get('load');
+            request.onsuccess = () => resolve(request.result);
+            request.onerror = () => reject(request.error);
+        });
+        const cookie = Number(document.cookie.match(/load=([0-9]*)/)?.[1]);
+        return {cookie, database: stored, worker: registration !== undefined};
+    });";
+
+#[tokio::test]
+async fn login_is_present_on_another_registered_host() {
+    let dev = fleet_control().await;
+    let (first_agent, first_host) = join_fleet(&dev, Start::headless()).await;
+    profile(&dev, "shop").await;
+    let first = dev.browser(with_profile("shop", true)).await;
+    log_in(&dev, &first, "one").await;
+    end(&dev, &first).await;
+    assert_eq!(found(&dev, "shop").await["version"], 1, "{}", dev.log());
+    host_is(&dev, &first_host, "ready").await;
+    let drained = format!("/fleet/hosts/{}/drain", first_host["id"].as_str().unwrap());
+    dev.post(&drained, json!({})).await;
+    let (second_agent, second_host) = join_fleet(&dev, Start::headless()).await;
+    let second = dev.browser(with_profile("shop", false)).await;
+    let leased = host_is(&dev, &second_host, "leased").await;
+    assert_eq!(leased["session_id"], second["session_id"]);
+    assert_eq!(login_of(&dev, &second).await, logged_in("one"));
+    end(&dev, &second).await;
+    first_agent.stop().await;
+    second_agent.stop().await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn killed_agent_leaves_the_previous_version() {
+    let dev = Dev::start().await;
+    profile(&dev, "shop").await;
+    let first = dev.browser(with_profile("shop", true)).await;
+    log_in(&dev, &first, "one").await;
+    end(&dev, &first).await;
+    let archive = download(&dev, "shop").await;
+    let second = dev.browser(with_profile("shop", true)).await;
+    log_in(&dev, &second, "two").await;
+    // While it is saved: the first byte of the archive comes after Chromium has closed.
+    let agents = dev.descendants_with(" agent ");
+    let killing = async {
+        until("the save", async || {
+            let operations = dev.rows("SELECT id FROM profile_operations").await;
+            (!operations.is_empty()).then_some(())
+        })
+        .await;
+        for agent in agents {
+            let _ = kill(agent, Signal::SIGKILL);
+        }
+    };
+    let path = path(&second);
+    let (deleted, ()) = join(dev.delete(&path), killing).await;
+    assert_eq!(deleted.status, StatusCode::NO_CONTENT, "{}", deleted.body);
+    let shop = found(&dev, "shop").await;
+    // The agent is started again, and the browser may have been saved then.
+    if shop["version"] == 1 {
+        assert_eq!(download(&dev, "shop").await, archive);
+        assert!(shop["last_save_error"]["message"].is_string(), "{shop}");
+    } else {
+        assert_eq!(shop["version"], 2, "{shop}");
+    }
+    // The profile can be written again.
+    let third = dev.browser(with_profile("shop", true)).await;
+    let login = login_of(&dev, &third).await;
+    assert!(
+        [logged_in("one"), logged_in("two")].contains(&login),
+        "{login:?}"
+    );
+    end(&dev, &third).await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn killed_control_leaves_the_previous_version_and_no_lock() {
+    let dev = Dev::start().await;
+    profile(&dev, "shop").await;
+    let first = dev.browser(with_profile("shop", true)).await;
+    log_in(&dev, &first, "one").await;
+    end(&dev, &first).await;
+    let archive = download(&dev, "shop").await;
+    let second = dev.browser(with_profile("shop", true)).await;
+    let path = path(&second);
+    let deleting = tokio::spawn(dev.request(reqwest::Method::DELETE, &path).send());
+    until("the save", async || {
+        let operations = dev.rows("SELECT id FROM profile_operations").await;
+        (!operations.is_empty()).then_some(())
+    })
+    .await;
+    let state = dev.crash().await;
+    assert!(deleting.await.unwrap().is_err());
+    let dev = Dev::start_in(state, &[]).await;
+    let shop = found(&dev, "shop").await;
+    assert_eq!(shop["version"], 1, "{shop}");
+    assert_eq!(download(&dev, "shop").await, archive);
+    let third = dev.browser(with_profile("shop", true)).await;
+    assert_eq!(login_of(&dev, &third).await, logged_in("one"));
+    end(&dev, &third).await;
+    assert_eq!(found(&dev, "shop").await["version"], 2);
+    dev.finish().await;
+}
+
+/// The process that ends the browser dies while it saves the profile; another one finishes that.
+#[tokio::test]
+async fn save_of_a_killed_process_is_finished_by_another_one() {
+    let dev = fleet_control().await;
+    if dev.postgres().is_none() {
+        // SQLite has one process.
+        dev.finish().await;
+        return;
+    }
+    let (agent, host) = join_fleet(&dev, Start::headless()).await;
+    let variables = control_variables(&dev);
+    let other = dev
+        .beside(&crate::support::fleet_agent::FLEET, variables)
+        .await;
+    profile(&dev, "shop").await;
+    let browser = dev.browser(with_profile("shop", true)).await;
+    log_in(&dev, &browser, "one").await;
+    let path = path(&browser);
+    let deleting = tokio::spawn(other.request(reqwest::Method::DELETE, &path).send());
+    until("the save", async || {
+        let operations = dev.rows("SELECT id FROM profile_operations").await;
+        (!operations.is_empty()).then_some(())
+    })
+    .await;
+    other.kill().await;
+    assert!(deleting.await.unwrap().is_err());
+    until("the save by the other process", async || {
+        (found(&dev, "shop").await["version"] == 1).then_some(())
+    })
+    .await;
+    host_is(&dev, &host, "ready").await;
+    let next = dev.browser(with_profile("shop", true)).await;
+    assert_eq!(login_of(&dev, &next).await, logged_in("one"));
+    end(&dev, &next).await;
+    agent.stop().await;
+    dev.finish().await;
+}

@@ -1,0 +1,6 @@
+//! `/profiles`.
+
+mod archive;
+mod bad_input;
+mod collection;
+mod item;
