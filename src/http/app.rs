@@ -56,9 +56,12 @@ impl App {
                     }),
                 )
                 .route_layer(from_fn(keep_authenticated));
-        open.merge(guard(guarded))
+        let mut router = open.merge(guard(guarded));
+        if !document.paths.paths.contains_key("/") {
+            router = router.route("/", get(|| async { Redirect::temporary("/docs/") }));
+        }
+        router
             .merge(docs::router(document))
-            .route("/", get(|| async { Redirect::temporary("/docs/") }))
             .fallback(|| async { ApiError::not_found("no such route") })
             .layer(from_fn(reject_ambiguous_host))
             .layer(from_fn(move |request, next| {

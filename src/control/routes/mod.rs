@@ -13,6 +13,7 @@ mod audit_logs;
 pub mod auditing;
 pub mod auth;
 mod browsers;
+mod console;
 mod fleet;
 pub mod guard;
 mod health;
@@ -71,7 +72,9 @@ impl From<StoreError> for ApiError {
 
 /// Returns the routes that need no credential.
 pub fn open() -> OpenApiRouter<Control> {
-    OpenApiRouter::new().routes(routes!(health::health))
+    OpenApiRouter::new()
+        .routes(routes!(health::health))
+        .merge(console::router())
 }
 
 /// Returns the routes that need a credential. `agent` is the OpenAPI document of the routes that
