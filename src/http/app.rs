@@ -281,6 +281,13 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn root_leads_to_the_reference_if_the_server_has_no_page_there() {
+        let (response, _) = send(Request::get("/").body(Body::empty()).unwrap()).await;
+        assert_eq!(response.status(), StatusCode::TEMPORARY_REDIRECT);
+        assert_eq!(response.headers()["location"], "/docs/");
+    }
+
+    #[tokio::test]
     async fn unknown_method_is_labelled_other() {
         send(request("BREW", "/nowhere").body(Body::empty()).unwrap()).await;
         let (_, metrics) = send(request("GET", "/metrics").body(Body::empty()).unwrap()).await;

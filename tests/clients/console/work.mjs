@@ -39,7 +39,7 @@ async function useBrowsers(page) {
   await other.getByText('team=<b>qa</b>').waitFor();
   assert.equal(screenshots.length, 2);
   await other.getByRole('button', { name: 'Refresh screen' }).click();
-  await page.waitForFunction(() => document.activeElement.dataset.key?.startsWith('screen-'));
+  await announced(page, 'The screen is up to date.');
   assert.equal(screenshots.length, 3);
   const live = other.getByRole('link', { name: 'Live view' });
   assert.match(await live.getAttribute('href'), new RegExp(`^http://.*/browsers/${id}/live\\?jwt=`));
@@ -68,6 +68,17 @@ async function useBrowsers(page) {
   await page.getByLabel('Id or name').fill('nothing like this');
   await page.keyboard.press('Enter');
   await page.getByText('No browser matches the filters.').waitFor();
+}
+
+/** An open console does not keep a browser alive: neither its list nor its own page, which are updated. */
+async function watchIdleBrowser(page) {
+  for (const isOwnPage of [false, true]) {
+    const { session_id: id } = await api('POST', 'browsers', { name: 'idle', headless: true, timeout_seconds: 10 });
+    await visit(page, isOwnPage ? `#/browsers/${id}` : '#/browsers');
+    await page.getByRole('img', { name: 'Screen of idle' }).waitFor();
+    if (isOwnPage) await page.locator('.facts').getByText('ended', { exact: true }).waitFor();
+    else await page.getByText('idle', { exact: true }).waitFor({ state: 'detached' });
+  }
 }
 
 async function useProjects(page) {
@@ -130,7 +141,7 @@ async function useKeys(page) {
   assert.match(secret, /^berth_/);
   await inDialog(page, 'Close');
   const row = page.getByRole('row').filter({ hasText: 'ci' }).filter({ hasText: 'default' });
-  await row.getByText('in 89 days').waitFor();
+  await row.getByText('in 90 days').waitFor();
   assert.ok(!(await page.content()).includes(secret), 'the key is shown only once');
   await row.getByRole('button', { name: 'Delete' }).click();
   await inDialog(page, 'Delete key');
@@ -177,6 +188,7 @@ await run(async open => {
   await rejectWrongKey(page);
   await signIn(page);
   await useBrowsers(page);
+  await watchIdleBrowser(page);
   await useProjects(page);
   await useKeys(page);
   await useAuditLog(page);

@@ -53,7 +53,7 @@ export function path(...segments) {
  * Sends a request and returns its response. `project` sends the selected project along.
  * Throws an ApiError, or the reason of `signal`.
  */
-export async function send(method, target, { query = {}, body, project = false, signal, key = session.key } = {}) {
+export async function send(method, target, { query = {}, body, project = false, signal, key = session.key, timeout = REQUEST_TIMEOUT } = {}) {
   const url = new URL(target, BASE);
   for (const [name, value] of Object.entries(query)) {
     if (value !== undefined && value !== '') url.searchParams.set(name, value);
@@ -61,18 +61,18 @@ export async function send(method, target, { query = {}, body, project = false, 
   const headers = new Headers({ Authorization: `Bearer ${key}` });
   if (body !== undefined) headers.set('Content-Type', 'application/json');
   if (project && session.isOrganizationWide) headers.set('X-Project-Id', session.project);
-  const timeout = AbortSignal.timeout(REQUEST_TIMEOUT);
+  const deadline = AbortSignal.timeout(timeout);
   let response;
   try {
     response = await fetch(url, {
       method, headers,
       body: body === undefined ? undefined : JSON.stringify(body),
-      signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+      signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
       cache: 'no-store', credentials: 'omit', redirect: 'error',
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    const message = timeout.aborted ? 'the server did not respond in time' : 'the server cannot be reached';
+    const message = deadline.aborted ? 'the server did not respond in time' : 'the server cannot be reached';
     throw new ApiError(0, { code: 'no_response', message });
   }
   if (response.ok) return response;

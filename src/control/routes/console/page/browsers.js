@@ -1,18 +1,20 @@
 // The browsers of a project, and one browser with its screen and replays.
 
-import { call, path, send } from './api.js';
+import { ApiError, call, list as fetchPage, path, send } from './api.js';
 import { confirmAction, formDialog, secretDialog } from './dialogs.js';
-import { announce, badge, button, bytes, duration, errorPanel, facts, h, heading, loading, pageLink, time } from './dom.js';
-import { filters, href, list, table } from './list.js';
+import { announce, badge, button, bytes, duration, facts, h, heading, pageLink, time } from './dom.js';
+import { detail, filters, href, list, table } from './list.js';
 
 const THUMBNAIL_WIDTH = 480;
 const MAX_THUMBNAILS = 100;
 const MAX_SCREENSHOTS_AT_ONCE = 3;
 
 // A screenshot counts as use of its browser. It is therefore taken once, when the browser is first
-// seen, and again only when the user asks for it, so that an open console keeps no browser alive.
+// seen, and again only when the user requests it, so that an open console keeps no browser alive.
 const thumbnails = new Map();
 const queue = [];
+/** The thumbnails that are being taken, by the id of the browser. */
+const pending = new Map();
 let active = 0;
 
 export function browsers(view) {
@@ -27,7 +29,7 @@ function browserList(view) {
     query: view.query,
     project: true,
     live: true,
-    render: items => h('ul', { class: 'cards' }, items.map(item => card(view, item, reload))),
+    render: items => h('ul', { class: 'cards' }, items.map(item => card(item, reload))),
     empty: status === 'active' && !view.query.query
       ? ['No browsers are running', 'A browser appears here while it runs.', button('New browser', () => create(), { kind: 'primary' })]
       : ['No browsers found', 'No browser matches the filters.'],
@@ -50,10 +52,10 @@ function isActive(item) {
   return !item.deleted_at;
 }
 
-function card(view, item, reload) {
+function card(item, reload) {
   const name = title(item);
   return h('li', { class: 'card' },
-    screen(view, item),
+    screen(item),
     h('div', { class: 'card-body' },
       h('div', { class: 'row' },
         h('h2', { class: item.name ? '' : 'mono' }, h('a', { href: href('browsers', item.session_id), 'data-key': `open-${item.session_id}` }, name)),
@@ -64,7 +66,7 @@ function card(view, item, reload) {
       tags(item),
       h('div', { class: 'actions' },
         isActive(item) && item.browser_live_view_url && pageLink('Live view', item.browser_live_view_url, `of ${name}`),
-        isActive(item) && button('Refresh screen', event => refresh(view, item, event), { key: `screen-${item.session_id}`, hint: `of ${name}` }),
+        isActive(item) && button('Refresh screen', () => refresh(item), { key: `screen-${item.session_id}`, hint: `of ${name}` }),
         isActive(item) && button('Delete', () => remove(item, reload), { kind: 'danger', key: `delete-${item.session_id}`, hint: name }))));
 }
 
@@ -73,8 +75,8 @@ function tags(item) {
   return entries.length > 0 && h('p', { class: 'tags' }, entries.map(([key, value]) => h('span', { class: 'tag' }, value ? `${key}=${value}` : key)));
 }
 
-/** Returns the thumbnail of a browser's screen, which is loaded when it is scrolled into view. */
-function screen(view, item) {
+/** Returns the thumbnail of a browser's screen, which is taken when it is scrolled into view. */
+function screen(item) {
   const { width, height } = item.viewport;
   const frame = h('div', { class: 'screen', 'data-screen': item.session_id });
   frame.style.aspectRatio = `${width} / ${height}`;
@@ -83,55 +85,57 @@ function screen(view, item) {
   else if (!isActive(item)) frame.append(h('span', { class: 'muted' }, 'Ended'));
   else {
     frame.append(h('span', { class: 'muted' }, 'Loading screen…'));
-    const observer = new IntersectionObserver(entries => {
-      if (!entries.some(entry => entry.isIntersecting)) return;
-      observer.disconnect();
-      takeThumbnail(view, item);
-    });
-    observer.observe(frame);
-    view.signal.addEventListener('abort', () => observer.disconnect());
+    frames.set(frame, item);
+    visibility.observe(frame);
   }
   return frame;
 }
 
 function show(frame, item, { url }) {
-  const image = url ? h('img', { src: url, alt: `Screen of ${title(item)}` }) : h('span', { class: 'muted' }, 'No screen');
-  frame.replaceChildren(image);
+  frame.replaceChildren(url ? h('img', { src: url, alt: `Screen of ${title(item)}` }) : h('span', { class: 'muted' }, 'No screen'));
 }
 
-function update(item) {
-  for (const frame of document.querySelectorAll(`[data-screen="${CSS.escape(item.session_id)}"]`)) {
-    show(frame, item, thumbnails.get(item.session_id));
+function shownFrames(id) {
+  return [...document.querySelectorAll(`[data-screen="${CSS.escape(id)}"]`)];
+}
+
+const frames = new WeakMap();
+const visibility = new IntersectionObserver(entries => {
+  for (const { target } of entries.filter(entry => entry.isIntersecting)) {
+    visibility.unobserve(target);
+    takeThumbnail(frames.get(target));
   }
-}
+});
 
-/** Takes a thumbnail in turn, while the page is visible. Returns when it is shown. */
-function takeThumbnail(view, item) {
-  return new Promise(resolve => {
-    queue.push({ view, item, resolve });
+/** Takes a thumbnail in its turn, unless its frame is gone by then. Returns whether it is shown. */
+function takeThumbnail(item) {
+  const id = item.session_id;
+  if (!pending.has(id)) {
+    pending.set(id, new Promise(resolve => { queue.push({ item, resolve }); }).finally(() => pending.delete(id)));
     takeNext();
-  });
+  }
+  return pending.get(id);
 }
 
 async function takeNext() {
-  if (active >= MAX_SCREENSHOTS_AT_ONCE || document.hidden) return;
-  const next = queue.shift();
-  if (!next) return;
+  if (active >= MAX_SCREENSHOTS_AT_ONCE || document.hidden || queue.length === 0) return;
   active += 1;
-  const { view, item, resolve } = next;
+  const { item, resolve } = queue.shift();
   const id = item.session_id;
-  try {
-    if (view.signal.aborted) return;
-    const response = await send('POST', `browsers/${path(id)}/computer/screenshot`, { project: true, signal: view.signal });
-    remember(id, await scale(await response.blob()));
-  } catch {
-    if (!view.signal.aborted && !thumbnails.has(id)) remember(id, null);
-  } finally {
-    active -= 1;
-    update(item);
-    resolve();
-    takeNext();
+  let isTaken = false;
+  if (shownFrames(id).length > 0) {
+    try {
+      const response = await send('POST', `browsers/${path(id)}/computer/screenshot`, { project: true });
+      remember(id, await scale(await response.blob()));
+      isTaken = true;
+    } catch {
+      if (!thumbnails.has(id)) remember(id, null);
+    }
+    shownFrames(id).forEach(frame => show(frame, item, thumbnails.get(id)));
   }
+  active -= 1;
+  resolve(isTaken);
+  takeNext();
 }
 
 document.addEventListener('visibilitychange', () => {
@@ -159,12 +163,9 @@ async function scale(blob) {
   return URL.createObjectURL(scaled);
 }
 
-async function refresh(view, item, event) {
-  const control = event.currentTarget;
-  control.disabled = true;
-  await takeThumbnail(view, item);
-  control.disabled = false;
-  control.focus();
+async function refresh(item) {
+  const isTaken = await takeThumbnail(item);
+  announce(isTaken ? 'The screen is up to date.' : 'The browser has no screen now.');
 }
 
 async function createBrowser(view, reload) {
@@ -196,18 +197,17 @@ async function remove(item, reload) {
   reload();
 }
 
+/** Reads the browser from the list, because reading it alone counts as use. */
+async function findBrowser(view) {
+  const query = { query: view.id, status: 'all', limit: 100 };
+  const { items } = await fetchPage('browsers', { query, project: true, signal: view.signal });
+  const item = items.find(({ session_id: id }) => id === view.id);
+  if (!item) throw new ApiError(404, { code: 'not_found', message: 'no browser with that id in this project' });
+  return item;
+}
+
 function browser(view) {
-  const content = h('div', { class: 'stack' }, loading());
-  const load = async () => {
-    try {
-      const item = await call('GET', `browsers/${path(view.id)}`, { query: { status: 'all' }, project: true, signal: view.signal });
-      content.replaceChildren(...details(view, item));
-    } catch (error) {
-      if (!view.signal.aborted) content.replaceChildren(heading(view.id), errorPanel(error, load));
-    }
-  };
-  load();
-  return [h('p', { class: 'back' }, h('a', { href: href('browsers') }, '← Browsers')), content];
+  return detail(view, 'Browsers', () => findBrowser(view), item => details(view, item));
 }
 
 function details(view, item) {
@@ -221,15 +221,15 @@ function details(view, item) {
   const actions = isActive(item) ? [
     item.browser_live_view_url && pageLink('Live view', item.browser_live_view_url),
     item.browser_live_view_read_only_url && pageLink('Read-only view', item.browser_live_view_read_only_url),
-    button('DevTools URL', secret),
-    button('Delete', () => remove(item, () => { location.hash = href('browsers'); }), { kind: 'danger' }),
+    button('DevTools URL', secret, { key: 'secret' }),
+    button('Delete', () => remove(item, () => { location.hash = href('browsers'); }), { kind: 'danger', key: 'delete' }),
   ] : [];
   return [
     heading(title(item), null, ...actions),
     h('div', { class: 'split' },
       h('div', { class: 'panel' },
-        screen(view, item),
-        isActive(item) && h('div', { class: 'actions' }, button('Refresh screen', event => refresh(view, item, event)))),
+        screen(item),
+        isActive(item) && h('div', { class: 'actions' }, button('Refresh screen', () => refresh(item), { key: 'screen' }))),
       h('div', { class: 'panel' }, facts([
         ['Status', badge(isActive(item) ? 'running' : 'ended')],
         ['Id', h('code', {}, item.session_id)],
@@ -248,6 +248,7 @@ function details(view, item) {
   ];
 }
 
+/** Returns the replays. They are read once, because that counts as use of the browser. */
 function replays(view, item) {
   const columns = [
     { title: 'Started', cell: replay => time(replay.started_at) },
@@ -260,7 +261,6 @@ function replays(view, item) {
   return list(view, {
     target: `browsers/${path(item.session_id)}/replays`,
     project: true,
-    live: isActive(item),
     render: items => table('Replays', columns, items),
     empty: ['No replays', 'Recordings of this browser appear here.'],
   }).element;

@@ -87,6 +87,7 @@ export function formDialog({ title, text, fields, label, action, done }) {
       } catch (error) {
         errors.replaceChildren(errorPanel(error));
         submit.disabled = false;
+        if (!form.contains(document.activeElement)) submit.focus();
       }
     };
     const form = h('form', { method: 'dialog', onsubmit }, fields.map(field => control(field, `form-${dialogs}`)), errors,

@@ -99,7 +99,7 @@ export function plural(count, one, many = `${one}s`) {
 function relativeTime(date) {
   const seconds = (date - Date.now()) / 1000;
   for (const [unit, length] of UNITS) {
-    if (Math.abs(seconds) >= length) return relative.format(Math.trunc(seconds / length), unit);
+    if (Math.abs(seconds) >= length) return relative.format(Math.round(seconds / length), unit);
   }
   return 'just now';
 }

@@ -2,7 +2,7 @@
 
 import { call, path } from './api.js';
 import { confirmAction } from './dialogs.js';
-import { announce, badge, button, h, heading, number, time } from './dom.js';
+import { badge, button, h, heading, number, time } from './dom.js';
 import { list, table } from './list.js';
 
 export function hosts(view) {
@@ -11,7 +11,7 @@ export function hosts(view) {
     { title: 'State', cell: item => h('span', { class: 'tags' }, badge(item.state), item.draining && badge('draining')) },
     { title: 'Browser', cell: item => [item.session_id ? h('code', {}, item.session_id) : '–', h('p', { class: 'small muted' }, `Generation ${number(item.generation)}`)] },
     { title: 'Labels', cell: item => labels(item) },
-    { title: 'Last heartbeat', cell: item => time(item.last_heartbeat_at) },
+    { title: 'Heartbeat', cell: item => time(item.last_heartbeat_at) },
     { title: 'Actions', kind: 'controls', cell: item => actions(item, reload) },
   ];
   const { element, reload } = list(view, {

@@ -2,7 +2,7 @@
 
 import { call, path, session } from './api.js';
 import { confirmAction, formDialog, secretDialog } from './dialogs.js';
-import { announce, badge, button, h, heading, time } from './dom.js';
+import { badge, button, h, heading, time } from './dom.js';
 import { filters, list, table } from './list.js';
 
 const MAX_DAYS = 3650;

@@ -1,7 +1,7 @@
 // Lists: loading, paging, filters, and updates while the page is visible.
 
 import { PAGE_SIZE, list as fetchPage } from './api.js';
-import { emptyState, errorPanel, h, loading } from './dom.js';
+import { emptyState, errorPanel, h, heading, loading } from './dom.js';
 
 const POLL_INTERVAL = 5000;
 
@@ -12,10 +12,14 @@ export function href(name, id, query = {}) {
   return `#/${[name, id].filter(Boolean).map(encodeURIComponent).join('/')}${search && `?${search}`}`;
 }
 
-/** Runs `task` at an interval until the signal, except while the page is hidden or a dialog is open. */
-export function poll(task, signal) {
-  const run = () => {
-    if (!document.hidden && !document.querySelector('dialog[open]')) task();
+/** Runs `task` at an interval until the signal, except while it runs, the page is hidden or a dialog is open. */
+function poll(task, signal) {
+  let isRunning = false;
+  const run = async () => {
+    if (isRunning || document.hidden || document.querySelector('dialog[open]')) return;
+    isRunning = true;
+    await task();
+    isRunning = false;
   };
   const timer = setInterval(run, POLL_INTERVAL);
   signal.addEventListener('abort', () => clearInterval(timer));
@@ -23,7 +27,7 @@ export function poll(task, signal) {
 }
 
 /** Replaces the children of an element. The focus stays on the control with the same key, or goes to the view. */
-export function replace(element, ...children) {
+function replace(element, ...children) {
   const focused = element.contains(document.activeElement) ? document.activeElement : null;
   element.replaceChildren(...children);
   if (!focused) return;
@@ -43,37 +47,61 @@ export function table(label, columns, items) {
 }
 
 /**
+ * Returns an element with the result of `fetch`, and a function that loads it again. `render` returns
+ * the children of a result. With `live`, it is updated while the page is visible.
+ */
+function loader(view, { fetch, render, renderError, live, kind }) {
+  const body = h('div', { class: kind, 'aria-busy': 'true' }, loading());
+  const stale = h('p', { class: 'small muted' });
+  let [shown, latest] = ['', 0];
+  const load = async ({ isQuiet = false } = {}) => {
+    const turn = latest += 1;
+    let children;
+    let content = '';
+    let warning = '';
+    try {
+      const result = await fetch();
+      // Tokens in URLs differ in each response.
+      content = JSON.stringify(result, (name, value) => (name.endsWith('_url') ? undefined : value));
+      if (content !== shown) children = render(result, load);
+    } catch (error) {
+      if (isQuiet) [content, warning] = [shown, `Not up to date: ${error.message}.`];
+      else children = renderError(error, () => load());
+    }
+    if (view.signal.aborted || turn !== latest) return;
+    shown = content;
+    stale.textContent = warning;
+    if (children) replace(body, ...children.flat());
+    body.removeAttribute('aria-busy');
+  };
+  load();
+  if (live) poll(() => load({ isQuiet: true }), view.signal);
+  return { element: h('div', {}, body, stale), reload: () => load() };
+}
+
+/** Returns the page of one resource, with a link to the list that it is in. */
+export function detail(view, title, fetch, render) {
+  const renderError = (error, retry) => [heading(view.id), errorPanel(error, retry)];
+  const { element } = loader(view, { fetch, render, renderError, live: true, kind: 'stack' });
+  return [h('p', { class: 'back' }, h('a', { href: href(view.name) }, `← ${title}`)), element];
+}
+
+/**
  * Returns the list at `target` and a function that reloads it. `render` converts the items of a
  * page into an element. With `live`, the list is updated while the page is visible.
  */
 export function list(view, { target, query = {}, project = false, render, empty, feature, live = false, pager = offsetPager }) {
-  const body = h('div', { class: 'list', 'aria-busy': 'true' }, loading());
-  const pages = h('div', { class: 'pager' });
-  let shown;
-  const load = async ({ isQuiet = false } = {}) => {
-    try {
-      const page = await fetchPage(target, { query: { limit: PAGE_SIZE, ...query }, project, signal: view.signal });
-      // Tokens in URLs differ in each response.
-      const content = JSON.stringify(page, (name, value) => (name.endsWith('_url') ? undefined : value));
-      if (content !== shown) {
-        replace(body, page.items.length > 0 ? render(page.items) : emptyState(...empty));
-        pages.replaceChildren(...pager(view, page));
-        shown = content;
-      }
-    } catch (error) {
-      if (view.signal.aborted || isQuiet) return;
-      shown = undefined;
-      pages.replaceChildren();
-      body.replaceChildren(error.isUnknownRoute
-        ? emptyState(`No ${feature} here`, `This server does not support ${feature}.`)
-        : errorPanel(error, () => load()));
-    } finally {
-      body.removeAttribute('aria-busy');
-    }
-  };
-  load();
-  if (live) poll(() => load({ isQuiet: true }), view.signal);
-  return { element: h('div', {}, body, pages), reload: load };
+  const isFirstPage = !view.query.offset;
+  return loader(view, {
+    live,
+    kind: 'list',
+    fetch: () => fetchPage(target, { query: { limit: PAGE_SIZE, ...query }, project, signal: view.signal }),
+    render: page => [
+      page.items.length > 0 ? render(page.items) : emptyState(...(isFirstPage ? empty : ['Nothing on this page', 'The entries before may have changed.'])),
+      h('div', { class: 'pager' }, pager(view, page)),
+    ],
+    renderError: (error, retry) => [error.isUnknownRoute ? emptyState(`No ${feature} here`, `This server does not support ${feature}.`) : errorPanel(error, retry)],
+  });
 }
 
 /** Returns the links to the pages before and after, for lists with an offset. */

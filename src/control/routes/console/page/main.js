@@ -37,6 +37,7 @@ function readHash() {
 
 function showView({ isFirst = false } = {}) {
   current.abort();
+  for (const dialog of document.querySelectorAll('dialog[open]')) dialog.close();
   current = new AbortController();
   const view = { ...readHash(), signal: current.signal, selectProject, refreshProjects: loadProjects };
   document.title = `${TITLES[view.name]} – Berth`;

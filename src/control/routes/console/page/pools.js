@@ -2,8 +2,8 @@
 
 import { call, path } from './api.js';
 import { confirmAction, formDialog } from './dialogs.js';
-import { announce, button, duration, errorPanel, facts, h, heading, loading, number, plural, time } from './dom.js';
-import { filters, href, list, poll, replace, table } from './list.js';
+import { button, duration, facts, h, heading, number, plural, time } from './dom.js';
+import { detail, filters, href, list, table } from './list.js';
 
 export function pools(view) {
   return view.id ? pool(view) : poolList(view);
@@ -101,20 +101,8 @@ async function remove(item, reload) {
 }
 
 function pool(view) {
-  const content = h('div', { class: 'stack' }, loading());
-  let shown;
-  const load = async ({ isQuiet = false } = {}) => {
-    try {
-      const item = await call('GET', `browser_pools/${path(view.id)}`, { project: true, signal: view.signal });
-      if (JSON.stringify(item) !== shown) replace(content, ...details(item, load));
-      shown = JSON.stringify(item);
-    } catch (error) {
-      if (!view.signal.aborted && !isQuiet) content.replaceChildren(heading(view.id), errorPanel(error, () => load()));
-    }
-  };
-  load();
-  poll(() => load({ isQuiet: true }), view.signal);
-  return [h('p', { class: 'back' }, h('a', { href: href('pools') }, '← Pools')), content];
+  const fetch = () => call('GET', `browser_pools/${path(view.id)}`, { project: true, signal: view.signal });
+  return detail(view, 'Pools', fetch, details);
 }
 
 function details(item, reload) {

@@ -2,8 +2,10 @@
 
 import { call, path, send } from './api.js';
 import { confirmAction, formDialog } from './dialogs.js';
-import { announce, badge, button, bytes, errorPanel, facts, h, heading, loading, number, plural, time } from './dom.js';
-import { filters, href, list, table } from './list.js';
+import { announce, badge, button, bytes, facts, h, heading, number, plural, time } from './dom.js';
+import { detail, filters, href, list, table } from './list.js';
+
+const DOWNLOAD_TIMEOUT = 3_600_000;
 
 export function profiles(view) {
   return view.id ? profile(view) : profileList(view);
@@ -88,7 +90,7 @@ async function download(view, item, control) {
   control.disabled = true;
   announce(`Downloading ${bytes(item.size_bytes)}…`);
   try {
-    const response = await send('GET', `profiles/${path(item.id)}/download`, { project: true, signal: view.signal });
+    const response = await send('GET', `profiles/${path(item.id)}/download`, { project: true, signal: view.signal, timeout: DOWNLOAD_TIMEOUT });
     const url = URL.createObjectURL(await response.blob());
     h('a', { href: url, download: `${title(item)}.tar.zst` }).click();
     URL.revokeObjectURL(url);
@@ -100,19 +102,9 @@ async function download(view, item, control) {
 }
 
 function profile(view) {
-  const content = h('div', { class: 'stack' }, loading());
-  const load = async () => {
-    const options = { project: true, signal: view.signal };
-    try {
-      const item = await call('GET', `profiles/${path(view.id)}`, options);
-      const versions = await call('GET', `profiles/${path(view.id)}/versions`, options);
-      content.replaceChildren(...details(view, item, versions, load));
-    } catch (error) {
-      if (!view.signal.aborted) content.replaceChildren(heading(view.id), errorPanel(error, load));
-    }
-  };
-  load();
-  return [h('p', { class: 'back' }, h('a', { href: href('profiles') }, '← Profiles')), content];
+  const get = target => call('GET', target, { project: true, signal: view.signal });
+  const fetch = async () => [await get(`profiles/${path(view.id)}`), await get(`profiles/${path(view.id)}/versions`)];
+  return detail(view, 'Profiles', fetch, ([item, versions], reload) => details(view, item, versions, reload));
 }
 
 function details(view, item, versions, reload) {
@@ -143,7 +135,7 @@ function receipt(item, version, reload) {
   return h('li', { class: 'panel' },
     h('div', { class: 'row' },
       h('h3', {}, `Version ${version.version} `, version.is_current && badge('current')),
-      !version.is_current && button('Restore', () => restore(item, version, reload), { hint: `version ${version.version}` })),
+      !version.is_current && button('Restore', () => restore(item, version, reload), { key: `restore-${version.version}`, hint: `version ${version.version}` })),
     h('p', { class: 'small muted' }, 'Saved ', time(version.created_at), ` · ${bytes(version.size_bytes)}`),
     cookies.length + origins.length + skipped.length === 0 && h('p', { class: 'small' }, 'No cookies and no storage.'),
     part(`${plural(total, 'cookie')} of ${plural(cookies.length, 'domain')}`, cookies.map(([domain, count]) => `${domain} ${count}`)),
