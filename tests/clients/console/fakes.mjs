@@ -21,7 +21,10 @@ export function samplePools() {
 
 export function sampleProfiles() {
   return [
-    { id: 'prof_01kgc3v7e8r9t0w1x2y3z4a5b6', name: 'shop-login', created_at: ago(5000), updated_at: ago(30), last_used_at: ago(12), version: 2, size_bytes: 18_400_000 },
+    {
+      id: 'prof_01kgc3v7e8r9t0w1x2y3z4a5b6', name: 'shop-login', created_at: ago(5000), updated_at: ago(30), last_used_at: ago(12), version: 2, size_bytes: 18_400_000,
+      last_save_error: { message: 'the browser did not answer within 30 s', failed_at: ago(2) },
+    },
     { id: 'prof_01kgc3v7e8r9t0w1x2y3z4a5b9', name: 'unused', created_at: ago(50), updated_at: ago(50) },
   ];
 }
@@ -29,7 +32,7 @@ export function sampleProfiles() {
 export function sampleVersions() {
   return [
     {
-      version: 2, created_at: ago(30), size_bytes: 18_400_000, cookies: { '.example.com': 12, 'shop.example.com': 1 }, origins: ['https://shop.example.com'],
+      version: 2, created_at: ago(30), size_bytes: 18_400_000, sha256: '5e88'.repeat(16), chromium_version: '140.0.7339.185', cookies: { '.example.com': 12, 'shop.example.com': 1 }, origins: ['https://shop.example.com'],
       skipped: ['Default/Cache'], is_current: true,
     },
     { version: 1, created_at: ago(900), size_bytes: 17_400_000, cookies: { '.example.com': 1 }, origins: [], skipped: [], is_current: false },

@@ -60,6 +60,15 @@ await run(async open => {
   await announced(page, 'The project is created.');
   await page.getByRole('row').filter({ hasText: 'by-keyboard' }).waitFor();
 
+  // Arrow keys select another project, and the focus stays.
+  await tabTo(page, 'Project', { back: true });
+  for (const [arrow, project] of [['ArrowUp', 'by-keyboard'], ['ArrowDown', 'default']]) {
+    await page.keyboard.press(arrow);
+    await announced(page, `Project ${project} is selected.`);
+    await loaded(page);
+    await focusIsIn(page, '#project-select');
+  }
+
   // A destructive action starts at the harmless button.
   await tabTo(page, 'Delete by-keyboard');
   await page.keyboard.press('Enter');

@@ -64,7 +64,11 @@ async function useProfiles(page) {
     const profile = profiles.find(item => item.id === target);
     if (method === 'GET') return [200, action === 'versions' ? versions : profile ?? profiles];
     if (method === 'DELETE') return [409, { code: 'profile_in_use', message: 'the profile is in use', details: [{ code: 'session', message: 'brw_1' }], inner_error: null }];
-    if (action === 'versions') versions.forEach(version => { version.is_current = version.version === 1; });
+    if (action === 'versions') {
+      versions.forEach(version => { version.is_current = false; });
+      versions.unshift({ ...versions[1], version: 3, is_current: true, restored_from: 1 });
+      profile.version = 3;
+    }
     if (method === 'PATCH') profile.name = body.name;
     return [method === 'PATCH' ? 200 : 201, profile ?? { id: 'prof_01kgc3v7e8r9t0w1x2y3z4a5b7', ...body }];
   });
@@ -74,6 +78,7 @@ async function useProfiles(page) {
   await inDialog(page, 'Create');
   await announced(page, 'The profile is created.');
   await page.getByRole('link', { name: 'shop-login' }).click();
+  await page.getByText('The last save has failed.').waitFor();
   await page.getByText('13 cookies of 2 domains').click();
   await page.getByText('.example.com 12').waitFor();
   await page.getByText('1 origin with storage').waitFor();
@@ -83,6 +88,7 @@ async function useProfiles(page) {
   assert.equal((await download).suggestedFilename(), 'shop-login.tar.zst');
   await page.getByRole('button', { name: 'Restore version 1' }).click();
   await inDialog(page, 'Restore version');
+  await page.getByText('Restored from version 1').waitFor();
   await page.getByRole('button', { name: 'Restore version 2' }).waitFor();
   await page.getByRole('button', { name: 'Rename' }).click();
   await page.getByRole('dialog').getByLabel('Name').fill('renamed');

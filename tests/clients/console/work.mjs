@@ -53,6 +53,8 @@ async function useBrowsers(page) {
   assert.match(await play.getAttribute('href'), /\/view\?jwt=/);
   await page.getByRole('button', { name: 'DevTools URL' }).click();
   assert.match(await page.getByRole('dialog').getByLabel('DevTools URL').inputValue(), /^ws:.*\/cdp\?jwt=/);
+  await inDialog(page, 'Copy');
+  await page.getByRole('dialog').getByText(/^(Copied\.|Press Ctrl\+C to copy\.)$/).waitFor();
   await inDialog(page, 'Close');
 
   await page.getByRole('button', { name: 'Delete' }).click();
@@ -63,6 +65,7 @@ async function useBrowsers(page) {
   await announced(page, 'Browser second is deleted.');
   await page.waitForFunction(() => location.hash === '#/browsers');
   await page.getByLabel('Status').selectOption('deleted');
+  await page.getByRole('button', { name: 'Search' }).click();
   await page.waitForFunction(() => location.hash.includes('status=deleted'));
   await page.getByRole('link', { name: 'second', exact: true }).waitFor();
   await page.getByLabel('Id or name').fill('nothing like this');
@@ -166,10 +169,12 @@ async function useAuditLog(page) {
   await visit(page, '#/audit');
   const rows = page.getByRole('table', { name: 'Audit log' }).getByRole('row');
   await page.getByLabel('Method').selectOption('DELETE');
+  await page.getByRole('button', { name: 'Search' }).click();
   await page.getByText('delete_api_key').waitFor();
   await page.getByText('delete_project').first().waitFor();
   assert.equal(await page.getByText('create_project').count(), 0);
   await page.getByLabel('Method').selectOption('');
+  await page.getByRole('button', { name: 'Search' }).click();
   await page.getByRole('link', { name: 'Older' }).click();
   await page.getByRole('link', { name: 'Newest' }).waitFor();
   await loaded(page);

@@ -84,7 +84,8 @@ export async function send(method, target, { query = {}, body, project = false, 
 /** Sends a request and returns the decoded body, or null if there is none. */
 export async function call(method, target, options) {
   const response = await send(method, target, options);
-  return response.status === 204 ? null : response.json();
+  const text = await response.text();
+  return text === '' ? null : JSON.parse(text);
 }
 
 /** Returns one page of a list: its items, and the offset or the token of the next page. */

@@ -105,9 +105,10 @@ export function secretDialog({ title, text, label, value }) {
     input.select();
     // Outside of HTTPS and localhost there is no clipboard.
     const isCopied = await navigator.clipboard?.writeText(value).then(() => true, () => false) ?? document.execCommand('copy');
-    announce(isCopied ? 'Copied.' : 'Press Ctrl+C to copy.');
+    status.textContent = isCopied ? 'Copied.' : 'Press Ctrl+C to copy.';
   };
-  const dialog = open(title, [h('p', {}, text), input,
+  const status = h('p', { class: 'hint', role: 'status' });
+  const dialog = open(title, [h('p', {}, text), input, status,
     h('div', { class: 'actions' }, button('Close', () => dialog.close()), button('Copy', copy, { kind: 'primary' }))]);
   input.focus();
 }

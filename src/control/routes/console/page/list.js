@@ -120,14 +120,14 @@ function offsetPager(view, { items, next }) {
 /** Returns a form with the filters of a list, which are part of the hash. */
 export function filters(view, fields) {
   const onsubmit = event => {
-    event?.preventDefault();
+    event.preventDefault();
     const query = Object.fromEntries([...form.elements].filter(input => input.name).map(input => [input.name, input.value.trim()]));
     location.hash = href(view.name, view.id, query);
   };
   const field = ({ name, label, options, type = 'search', value = view.query[name] ?? '' }) => {
     const id = `filter-${name}`;
     const input = options
-      ? h('select', { id, name, onchange: () => onsubmit() }, options.map(([option, text]) => h('option', { value: option, selected: option === value }, text)))
+      ? h('select', { id, name }, options.map(([option, text]) => h('option', { value: option, selected: option === value }, text)))
       : h('input', { id, name, type, value, autocomplete: 'off', maxlength: type === 'search' && 255 });
     return h('div', { class: 'field' }, h('label', { for: id }, label), input);
   };

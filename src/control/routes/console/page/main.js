@@ -52,10 +52,10 @@ function showView({ isFirst = false } = {}) {
   } else {
     main.replaceChildren(...VIEWS[view.name](view).flat());
   }
-  if (!isFirst) {
-    window.scrollTo(0, 0);
-    main.focus({ preventScroll: true });
-  }
+  if (isFirst) return;
+  window.scrollTo(0, 0);
+  // Arrow keys change the selection step by step: it keeps the focus.
+  if (document.activeElement !== selection) main.focus({ preventScroll: true });
 }
 
 /** Selects the project that requests are about, and shows the list of the present view. */

@@ -118,6 +118,8 @@ function details(item, reload) {
       ['Idle timeout', timeout && duration(timeout)],
       ['Screen', viewport && `${config.headless ? 'Headless, ' : ''}${viewport.width} × ${viewport.height}`],
       ['Start URL', config.start_url],
+      ['Maximum age', config.max_age_seconds && duration(config.max_age_seconds)],
+      ['Maximum leases', config.max_leases && number(config.max_leases)],
       ['Profile', item.profile_id && h('a', { href: href('profiles', item.profile_id) }, config.profile?.name ?? item.profile_id)],
       ['Configuration', item.config_hash && h('code', {}, item.config_hash)],
     ])),

@@ -2,7 +2,7 @@
 
 import { call, path, send } from './api.js';
 import { confirmAction, formDialog } from './dialogs.js';
-import { announce, badge, button, bytes, facts, h, heading, number, plural, time } from './dom.js';
+import { announce, badge, button, bytes, capitalize, facts, h, heading, number, plural, time } from './dom.js';
 import { detail, filters, href, list, table } from './list.js';
 
 const DOWNLOAD_TIMEOUT = 3_600_000;
@@ -102,14 +102,23 @@ async function download(view, item, control) {
 }
 
 function profile(view) {
-  const get = target => call('GET', target, { project: true, signal: view.signal });
-  const fetch = async () => [await get(`profiles/${path(view.id)}`), await get(`profiles/${path(view.id)}/versions`)];
-  return detail(view, 'Profiles', fetch, ([item, versions], reload) => details(view, item, versions, reload));
+  const fetch = () => call('GET', `profiles/${path(view.id)}`, { project: true, signal: view.signal });
+  return detail(view, 'Profiles', fetch, (item, reload) => details(view, item, reload));
 }
 
-function details(view, item, versions, reload) {
+function details(view, item, reload) {
+  const { last_save_error: failure } = item;
+  const versions = list(view, {
+    target: `profiles/${path(item.id)}/versions`,
+    query: view.query,
+    project: true,
+    render: items => h('ol', { class: 'stack plain' }, items.map(version => receipt(item, version, reload))),
+    empty: ['No versions', 'The profile is empty: no browser has saved to it yet.'],
+  });
   return [
     heading(title(item), null, actions(view, item, reload, () => { location.hash = href('profiles'); })),
+    failure && h('div', { class: 'error' }, h('p', {}, h('strong', {}, 'The last save has failed. '), 'The versions are unchanged.'),
+      h('p', { class: 'small' }, capitalize(failure.message), ' · ', time(failure.failed_at))),
     h('div', { class: 'panel' }, facts([
       ['Id', h('code', {}, item.id)],
       ['Version', item.version ? number(item.version) : 'empty'],
@@ -118,10 +127,8 @@ function details(view, item, versions, reload) {
       ['Last used', item.last_used_at && time(item.last_used_at)],
     ])),
     h('h2', {}, 'Versions'),
-    versions.length > 0
-      ? h('ol', { class: 'stack plain' }, versions.map(version => receipt(item, version, reload)))
-      : h('p', { class: 'placeholder' }, 'The profile is empty: no browser has saved to it yet.'),
-  ];
+    versions.element,
+  ].filter(Boolean);
 }
 
 /** Returns a version with its receipt: what the stored archive was found to contain. */
@@ -136,7 +143,9 @@ function receipt(item, version, reload) {
     h('div', { class: 'row' },
       h('h3', {}, `Version ${version.version} `, version.is_current && badge('current')),
       !version.is_current && button('Restore', () => restore(item, version, reload), { key: `restore-${version.version}`, hint: `version ${version.version}` })),
-    h('p', { class: 'small muted' }, 'Saved ', time(version.created_at), ` · ${bytes(version.size_bytes)}`),
+    h('p', { class: 'small muted' }, 'Saved ', time(version.created_at), ` · ${bytes(version.size_bytes)}`,
+      version.chromium_version && ` · Chromium ${version.chromium_version}`, version.restored_from && ` · Restored from version ${version.restored_from}`),
+    version.sha256 && h('p', { class: 'small muted mono' }, `SHA-256 ${version.sha256}`),
     cookies.length + origins.length + skipped.length === 0 && h('p', { class: 'small' }, 'No cookies and no storage.'),
     part(`${plural(total, 'cookie')} of ${plural(cookies.length, 'domain')}`, cookies.map(([domain, count]) => `${domain} ${count}`)),
     part(`${plural(origins.length, 'origin')} with storage`, origins.map(text)),
@@ -146,7 +155,7 @@ function receipt(item, version, reload) {
 async function restore(item, { version }, reload) {
   const isDone = await confirmAction({
     title: `Restore version ${version}?`,
-    text: `Browsers that start with the profile ${title(item)} from now on get version ${version}. The other versions are kept.`,
+    text: `A new version with the content of version ${version} becomes the current one, with which browsers start from now on.`,
     label: 'Restore version',
     action: () => call('POST', `profiles/${path(item.id)}/versions/${path(String(version))}/restore`, { project: true }),
     done: `Version ${version} is restored.`,
