@@ -115,7 +115,7 @@ impl Announcement<'_> {
             } = self;
             writeln!(
                 out,
-                "Berth is ready.\n\n  Base URL  {base_url}\n  API key   {api_key}\n  Docs      {docs_url}\n\n\
+                "Berth is ready.\n\n  Base URL  {base_url}\n  API key   {api_key}\n  Console   {base_url}/\n  Docs      {docs_url}\n\n\
                  Create a browser:\n\n  curl -X POST {base_url}/browsers \\\n    -H 'Authorization: Bearer {api_key}' \\\n    \
                  -H 'Content-Type: application/json' \\\n    -d '{{\"timeout_seconds\": 600}}'\n"
             )?;

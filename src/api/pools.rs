@@ -263,10 +263,10 @@ pub struct AcquireBrowser {
     #[deserr(default)]
     #[schema(value_type = Option<String>)]
     pub start_url: Option<StartUrl>,
-    /// The profile that the browser starts with. It is loaded before the browser is handed over, which
-    /// takes about a second.
+    /// The profile that the browser starts with. It is loaded before the browser is handed over,
+    /// which takes about a second.
     #[deserr(default)]
-    #[schema(value_type = Option<ProfileSelectionFields>)]
+    #[schema(inline, value_type = Option<ProfileSelectionFields>)]
     pub profile: Option<ProfileSelection>,
 }
 

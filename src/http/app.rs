@@ -56,9 +56,12 @@ impl App {
                     }),
                 )
                 .route_layer(from_fn(keep_authenticated));
-        open.merge(guard(guarded))
+        let mut router = open.merge(guard(guarded));
+        if !document.paths.paths.contains_key("/") {
+            router = router.route("/", get(|| async { Redirect::temporary("/docs/") }));
+        }
+        router
             .merge(docs::router(document))
-            .route("/", get(|| async { Redirect::temporary("/docs/") }))
             .fallback(|| async { ApiError::not_found("no such route") })
             .layer(from_fn(reject_ambiguous_host))
             .layer(from_fn(move |request, next| {
@@ -275,6 +278,13 @@ mod tests {
         assert_eq!(response.status(), 416);
         assert_eq!(response.headers()["content-range"], "bytes */5");
         assert_eq!(body, "unchanged");
+    }
+
+    #[tokio::test]
+    async fn root_leads_to_the_reference_if_the_server_has_no_page_there() {
+        let (response, _) = send(Request::get("/").body(Body::empty()).unwrap()).await;
+        assert_eq!(response.status(), StatusCode::TEMPORARY_REDIRECT);
+        assert_eq!(response.headers()["location"], "/docs/");
     }
 
     #[tokio::test]

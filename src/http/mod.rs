@@ -75,7 +75,7 @@ pub use metrics::Metrics;
 pub use multipart::{Multipart, Part};
 pub use openapi::{ApiInfo, SessionRoutes, declare_errors, document};
 pub use page::HtmlPage;
-pub use ranges::RangeResponse;
+pub use ranges::{RangeResponse, is_not_modified};
 pub use request_id::{REQUEST_ID, RequestId};
 pub use serve::{serve, serve_tls};
 pub use sse::{LastEventId, SseEvent, follow_log, sse_response};

@@ -90,16 +90,25 @@ impl RangeResponse {
     }
 }
 
-fn evaluate(request: &HeaderMap, length: u64, etag: &HeaderValue) -> RangeOutcome {
-    let text = |name| request.get(name).and_then(|value| value.to_str().ok());
+/// Returns whether `If-None-Match` of the request says that the client has the representation with
+/// this strong entity tag.
+#[must_use]
+pub fn is_not_modified(request: &HeaderMap, etag: &HeaderValue) -> bool {
     let tag = etag.to_str().unwrap_or_default();
-    // If-None-Match uses the weak comparison.
-    let is_current = text(IF_NONE_MATCH).is_some_and(|tags| {
+    let tags = request.get(IF_NONE_MATCH);
+    let tags = tags.and_then(|value| value.to_str().ok());
+    // The weak comparison.
+    tags.is_some_and(|tags| {
         tags.split(',')
             .map(str::trim)
             .any(|other| other == "*" || other.strip_prefix("W/").unwrap_or(other) == tag)
-    });
-    if is_current {
+    })
+}
+
+fn evaluate(request: &HeaderMap, length: u64, etag: &HeaderValue) -> RangeOutcome {
+    let text = |name| request.get(name).and_then(|value| value.to_str().ok());
+    let tag = etag.to_str().unwrap_or_default();
+    if is_not_modified(request, etag) {
         return RangeOutcome::NotModified;
     }
     let Some(range) = text(RANGE) else {

@@ -63,6 +63,8 @@ fn route_module_matches_its_url() {
 /// `browsers/json/version`. Where a collection and its items are two paths, `collection.rs` and
 /// `item.rs` are in its directory.
 fn modules_of(path: &str) -> [String; 2] {
+    // The page of the console, whose other files are below `/console`.
+    let path = if path == "/" { "/console" } else { path };
     let segments = path
         .split('/')
         .filter(|part| !part.is_empty() && !part.starts_with('{'));

@@ -184,7 +184,13 @@ async fn start_prints_instructions() {
     kill(pid, Signal::SIGTERM).unwrap();
     let output = child.wait_with_output().await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    for part in ["http://127.0.0.1:", "berth_", "/docs/", "curl -X POST"] {
+    for part in [
+        "http://127.0.0.1:",
+        "berth_",
+        "Console",
+        "/docs/",
+        "curl -X POST",
+    ] {
         assert!(text.contains(part), "{text}");
     }
 }

@@ -9,6 +9,7 @@ mod chromium_user;
 mod clients;
 mod computer;
 mod connections;
+mod console;
 mod database;
 mod dev;
 mod devtools_policy;

@@ -14,6 +14,7 @@ pub mod auditing;
 pub mod auth;
 mod browser_pools;
 mod browsers;
+mod console;
 mod fleet;
 pub mod guard;
 mod health;
@@ -73,7 +74,9 @@ impl From<StoreError> for ApiError {
 
 /// Returns the routes that need no credential.
 pub fn open() -> OpenApiRouter<Control> {
-    OpenApiRouter::new().routes(routes!(health::health))
+    OpenApiRouter::new()
+        .routes(routes!(health::health))
+        .merge(console::router())
 }
 
 /// Returns the routes that need a credential. `agent` is the OpenAPI document of the routes that

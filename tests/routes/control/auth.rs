@@ -85,7 +85,13 @@ async fn request_without_valid_key_is_401() {
             );
         }
     }
-    for public in ["/health", "/openapi.json", "/docs/"] {
+    for public in [
+        "/",
+        "/console/main.js",
+        "/health",
+        "/openapi.json",
+        "/docs/",
+    ] {
         let response = dev.anonymous(Method::GET, public).send().await.unwrap();
         assert_eq!(response.status(), 200, "{public}");
     }

@@ -2,6 +2,7 @@ mod audit_logs;
 mod auth;
 mod browser_pools;
 mod browsers;
+mod console;
 mod fleet;
 mod metrics;
 mod org;
