@@ -19,6 +19,7 @@ mod files;
 mod hostile_scripts;
 mod hosts;
 mod launched_hosts;
+mod live_archives;
 mod live_view;
 mod local_users;
 mod logs;

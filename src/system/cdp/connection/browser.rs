@@ -328,13 +328,14 @@ impl Cdp {
 
     /// Makes Chromium write all cookies to disk. It does so every 30 s, and after 512 changes: this
     /// changes a cookie of an invalid domain more often than that. The last change expires it, and
-    /// it is gone from the disk a minute later.
-    pub async fn flush_cookies(&self) -> Result<(), CdpError> {
+    /// it is gone from the disk a minute later. `name` is the name of the cookie, which is on the
+    /// disk once all earlier changes are.
+    pub async fn flush_cookies(&self, name: &str) -> Result<(), CdpError> {
         const CHANGES: usize = 600;
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let soon = now.unwrap_or_default().as_secs_f64() + 60.0;
         let cookies = (1..=CHANGES).map(|change| {
-            let mut cookie = CookieParam::new("berth-flush", change.to_string());
+            let mut cookie = CookieParam::new(name, change.to_string());
             cookie.domain = Some(FLUSH_DOMAIN.to_owned());
             cookie.path = Some("/".to_owned());
             let long_ago = 1.0;
