@@ -28,6 +28,7 @@ mod openapi;
 mod postgres;
 mod process_isolation;
 mod processes;
+mod profile_import;
 mod proxy;
 mod readme;
 mod registered_agents;
