@@ -217,6 +217,8 @@ async fn live_archive_has_all_that_was_written_before_it() {
     }
     let status = source.ok(source.get("/chromium")).await;
     assert_eq!(status["pid"], running["pid"]);
+    // Each write of cookies was observed.
+    assert!(!source.log().contains("may lack cookies"));
     source.stop().await;
     other.stop().await;
 }

@@ -250,15 +250,17 @@ pub(super) async fn flush_cookies(
     // Without the directory there are no cookies.
     let mut watch = DirectoryWatch::new(&directory)?;
     // Other writes, such as that of the new database, do not have the cookie of this name.
-    let name = format!("flush-{}", Uuid::new_v4().simple());
-    devtools.cdp.flush_cookies(&name).await?;
+    let marker = format!("flush-{}", Uuid::new_v4().simple());
+    devtools.cdp.flush_cookies(&marker).await?;
     let written = async {
-        while !has_committed_cookie(&directory, &name).await {
+        while !has_committed_cookie(&directory, &marker).await {
             watch.changed().await?;
         }
         Ok::<_, io::Error>(())
     };
-    match time::timeout(COOKIE_FLUSH_TIMEOUT, written).await {
+    let written = time::timeout(COOKIE_FLUSH_TIMEOUT, written).await;
+    devtools.cdp.remove_flush_marker(&marker).await?;
+    match written {
         Ok(written) => Ok(written.map(|()| true)?),
         Err(_) => Ok(false),
     }
