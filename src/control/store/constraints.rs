@@ -9,12 +9,12 @@ pub enum UniqueConstraint {
     ApiKeyPublicPart,
     BrowserIdempotencyKey,
     BrowserLiveName,
-    BrowserSavedProfile,
     DefaultProject,
     HostLaunchSlot,
     HostPublicKey,
     ProfileLiveName,
     ProfileSave,
+    ProfileWriteLock,
     ProjectLiveName,
 }
 
@@ -37,11 +37,6 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 10] = [
         UniqueConstraint::BrowserLiveName,
         "browsers_live_name",
         "browsers.project_id, browsers.live_name",
-    ),
-    (
-        UniqueConstraint::BrowserSavedProfile,
-        "browsers_saved_profile",
-        "browsers.saved_profile_id",
     ),
     (
         UniqueConstraint::DefaultProject,
@@ -67,6 +62,11 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 10] = [
         UniqueConstraint::ProfileSave,
         "profile_operations_saving_profile_id_key",
         "profile_operations.saving_profile_id",
+    ),
+    (
+        UniqueConstraint::ProfileWriteLock,
+        "profile_write_locks_pkey",
+        "profile_write_locks.profile_id",
     ),
     (
         UniqueConstraint::ProjectLiveName,

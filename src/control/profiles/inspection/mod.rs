@@ -51,8 +51,8 @@ pub struct Inspection {
     /// The origins with stored data (local storage, IndexedDB, caches, service workers, files), in
     /// order. That of a page in a frame of another site names that site too.
     pub origins: Vec<String>,
-    /// The content that could not be read, or was not archived: a path or a kind of content, and the
-    /// reason.
+    /// The content that could not be read, or was not archived: a path or a kind of content, and
+    /// the reason.
     pub skipped: Vec<String>,
 }
 

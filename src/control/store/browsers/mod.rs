@@ -22,7 +22,7 @@ mod queries;
 #[cfg(test)]
 mod tests;
 
-pub(super) use queries::{count_live, is_active, is_live};
+pub(super) use queries::{count_live, has_not_ended, is_active, is_live};
 
 /// A row of the table of browsers, with the browser's tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub enum CreateBrowserError {
 impl From<StoreError> for CreateBrowserError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::UniqueViolation(UniqueConstraint::BrowserSavedProfile) => {
+            StoreError::UniqueViolation(UniqueConstraint::ProfileWriteLock) => {
                 CreateBrowserError::ProfileInUse
             }
             other => CreateBrowserError::Store(other),
