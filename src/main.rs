@@ -6,13 +6,13 @@ use berth::{
     agent::{self, logs::ProgramLog},
     cli::{
         CheckCommand, Cli, CliError, Command, DatabaseCommand, KeyCommand, LogGuard, LogSink,
-        ServerName, init_logging, print_error,
+        ProfileCommand, ServerName, init_logging, print_error,
     },
     control::{
         self,
         database::{self, Verdict},
     },
-    dev,
+    dev, profile_import,
     system::{
         process::{allocator, environment, open_files},
         x11::clipboard,
@@ -65,6 +65,12 @@ fn execute(cli: Cli, own_log: ProgramLog, guard: &LogGuard) -> Result<ExitCode, 
         Command::Agent(settings) => serve(agent::run(&settings, own_log), guard),
         Command::Control(settings) => serve(control::run(&settings, agent::document(), log), guard),
         Command::Dev(settings) => serve(dev::run(&settings, log), guard),
+        Command::Profile(ProfileCommand::Import(options)) => {
+            let config = options.check()?;
+            let imported = run(profile_import::import(config), guard)?;
+            println!("{imported}");
+            Ok(())
+        }
         Command::Key(KeyCommand::Create(options)) => {
             let creating = async move {
                 control::key_create::create(&options)

@@ -24,6 +24,7 @@ use tempfile::TempDir;
 use tokio::{
     sync::{Mutex, OwnedMutexGuard},
     task::spawn_blocking,
+    time::sleep,
 };
 
 use super::{
@@ -49,6 +50,9 @@ use crate::{
 
 /// The time that Chromium may take to be ready, if it is starting, and then to close or freeze.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// The time in which a change of local storage reaches the disk: a second, and the time of a write.
+const LOCAL_STORAGE_WRITE_DELAY: Duration = Duration::from_millis(1500);
 
 #[derive(Debug, thiserror::Error)]
 pub enum UserDataError {
@@ -174,6 +178,10 @@ impl UserData {
         lock: OwnedMutexGuard<()>,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, UserDataError> {
         let user_data = self.state.user_data();
+        sleep(LOCAL_STORAGE_WRITE_DELAY).await;
+        // Immediately before Chromium is stopped: a page that sets a cookie all the time makes
+        // Chromium write it, and a write may come between the deletion of its previous value and
+        // the new one.
         let flushed = self.chromium.flush_cookies(&user_data).await;
         if !flushed.map_err(LeaseError::from)? {
             tracing::warn!("the archive may lack cookies set within the last 30 s");

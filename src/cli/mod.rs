@@ -61,6 +61,9 @@ pub enum Command {
     Control(crate::control::settings::Settings),
     /// Run the control plane with browsers on this machine and a generated API key
     Dev(crate::dev::Settings),
+    /// Manage profiles
+    #[command(subcommand)]
+    Profile(ProfileCommand),
     /// Manage API keys
     #[command(subcommand)]
     Key(KeyCommand),
@@ -72,6 +75,12 @@ pub enum Command {
     Check(CheckCommand),
     /// Print the OpenAPI document of a server
     Openapi(OpenapiArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ProfileCommand {
+    /// Import a profile of Chrome or Chromium on this machine
+    Import(crate::profile_import::ImportOptions),
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, fs, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc, time::Duration};
 
+use memchr::memmem;
 use tokio::{process::Command, task::spawn_blocking, time};
 use uuid::Uuid;
 
@@ -68,7 +69,7 @@ const DISABLED_FEATURES: [&str; 9] = [
 
 /// Flags that disable background traffic, prompts that no user answers, and the throttling of tabs
 /// that are not in front.
-const FLAGS: [&str; 22] = [
+const FLAGS: [&str; 23] = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
@@ -91,6 +92,9 @@ const FLAGS: [&str; 22] = [
     "--disable-renderer-backgrounding",
     "--metrics-recording-only",
     "--no-pings",
+    // Local storage reaches the disk within a second. Otherwise a page that changes it all the time
+    // has it written once a minute, and an archive of the running browser lacks the changes since.
+    "--enable-aggressive-domstorage-flushing",
     // The profile must be readable on another machine, which lacks this machine's key ring.
     "--password-store=basic",
 ];
@@ -245,27 +249,31 @@ pub(super) async fn flush_cookies(
     let directory = user_data.join("Default");
     // Without the directory there are no cookies.
     let mut watch = DirectoryWatch::new(&directory)?;
-    let last_write = || {
-        let file = std::fs::metadata(directory.join("Cookies"));
-        file.and_then(|file| file.modified()).ok()
-    };
-    // The journal is empty after a completed transaction.
-    let is_committed = || {
-        std::fs::metadata(directory.join("Cookies-journal"))
-            .map_or(true, |journal| journal.len() == 0)
-    };
-    let before = last_write();
-    devtools.cdp.flush_cookies().await?;
+    // Other writes, such as that of the new database, do not have the cookie of this name.
+    let marker = format!("flush-{}", Uuid::new_v4().simple());
+    devtools.cdp.flush_cookies(&marker).await?;
     let written = async {
-        while last_write() == before || !is_committed() {
+        while !has_committed_cookie(&directory, &marker).await {
             watch.changed().await?;
         }
         Ok::<_, io::Error>(())
     };
-    match time::timeout(COOKIE_FLUSH_TIMEOUT, written).await {
+    let written = time::timeout(COOKIE_FLUSH_TIMEOUT, written).await;
+    devtools.cdp.remove_flush_marker(&marker).await?;
+    match written {
         Ok(written) => Ok(written.map(|()| true)?),
         Err(_) => Ok(false),
     }
+}
+
+/// Returns whether the database of cookies has a cookie, and no transaction is in progress.
+async fn has_committed_cookie(directory: &Path, name: &str) -> bool {
+    let database = tokio::fs::read(directory.join("Cookies")).await;
+    let has_cookie =
+        database.is_ok_and(|database| memmem::find(&database, name.as_bytes()).is_some());
+    // The journal is empty after a completed transaction.
+    let journal = std::fs::metadata(directory.join("Cookies-journal"));
+    has_cookie && journal.map_or(true, |journal| journal.len() == 0)
 }
 
 /// Waits until Chromium has closed its pipe and had the time to end, and returns the reason.

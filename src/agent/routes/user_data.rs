@@ -37,10 +37,10 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// restart. A slow download does not delay the start.
 ///
 /// With `live=true` Chromium keeps running: it is made to write its cookies, then all of its
-/// processes are stopped while the profile is copied, and the copy is archived. Local storage and
-/// databases of the last seconds may be missing, and a file that Chromium was writing is as after a
-/// power failure, from which Chromium recovers. Cookies are included, unless Chromium did not write
-/// them within 5 seconds, which is logged.
+/// processes are stopped while the profile is copied, and the copy is archived. It has the cookies,
+/// local storage and databases of the time of the request, and may have later changes. A file that
+/// Chromium was writing is as after a power failure, from which Chromium recovers. If Chromium does
+/// not write its cookies within 5 seconds, the latest may be missing, which is logged.
 #[utoipa::path(
     get,
     path = "/user_data",

@@ -97,6 +97,16 @@ pub fn bucket_storage_keys(database: &Path) -> Result<BTreeMap<i64, String>, Dat
     Ok(rows.into_iter().map(|(key, id)| (id, key)).collect())
 }
 
+/// Returns the number of saved passwords.
+///
+/// # Errors
+/// If it is not a readable database of saved passwords.
+pub fn count_logins(database: &Path) -> Result<u64, DatabaseError> {
+    let query = "SELECT '', count(*) FROM logins WHERE blacklisted_by_user = 0";
+    let rows = read(database, "logins", &["blacklisted_by_user"], query)?;
+    Ok(rows.first().map_or(0, |(_, count)| count.unsigned_abs()))
+}
+
 fn read(
     database: &Path,
     table: &'static str,

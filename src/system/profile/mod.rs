@@ -4,10 +4,13 @@
 //! - [`leveldb`]: keys of LevelDB databases.
 //! - [`origin`]: origins in names of directories and in keys.
 //! - [`cache_index`]: the storage key of a cache storage.
+//! - [`cookie_cipher`], [`cookie_rewrite`]: encrypting cookies for another machine.
 //! - [`database`]: cookies and storage buckets in SQLite databases.
 
 pub mod cache_index;
 mod coding;
+pub mod cookie_cipher;
+pub mod cookie_rewrite;
 pub mod database;
 pub mod leveldb;
 pub mod origin;

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    iter,
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -327,22 +328,38 @@ impl Cdp {
     }
 
     /// Makes Chromium write all cookies to disk. It does so every 30 s, and after 512 changes: this
-    /// changes a cookie of an invalid domain more often than that. The last change expires it, and
-    /// it is gone from the disk a minute later.
-    pub async fn flush_cookies(&self) -> Result<(), CdpError> {
+    /// changes a cookie of an invalid domain more often than that. The last change expires it.
+    ///
+    /// Before that, it sets a cookie with the name `marker`, which is on the disk once all earlier
+    /// changes are. It does not change that one: a write may come after the deletion of a previous
+    /// value and before the new one.
+    pub async fn flush_cookies(&self, marker: &str) -> Result<(), CdpError> {
         const CHANGES: usize = 600;
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let soon = now.unwrap_or_default().as_secs_f64() + 60.0;
-        let cookies = (1..=CHANGES).map(|change| {
-            let mut cookie = CookieParam::new("berth-flush", change.to_string());
-            cookie.domain = Some(FLUSH_DOMAIN.to_owned());
-            cookie.path = Some("/".to_owned());
-            let long_ago = 1.0;
-            let expires = if change < CHANGES { soon } else { long_ago };
-            cookie.expires = Some(TimeSinceEpoch::new(expires));
-            cookie
+        let changes = (1..=CHANGES).map(|change| {
+            let expires = if change < CHANGES { soon } else { LONG_AGO };
+            flush_cookie("berth-flush", change, expires)
         });
+        let cookies = iter::once(flush_cookie(marker, 0, soon)).chain(changes);
         let params = SetCookiesParams::new(cookies.collect());
         self.call(params, None).await.map(drop)
     }
+
+    /// Removes the marker of [`Self::flush_cookies`].
+    pub async fn remove_flush_marker(&self, marker: &str) -> Result<(), CdpError> {
+        let params = SetCookiesParams::new(vec![flush_cookie(marker, 0, LONG_AGO)]);
+        self.call(params, None).await.map(drop)
+    }
+}
+
+/// A time in seconds since 1970 that is over.
+const LONG_AGO: f64 = 1.0;
+
+fn flush_cookie(name: &str, value: usize, expires: f64) -> CookieParam {
+    let mut cookie = CookieParam::new(name, value.to_string());
+    cookie.domain = Some(FLUSH_DOMAIN.to_owned());
+    cookie.path = Some("/".to_owned());
+    cookie.expires = Some(TimeSinceEpoch::new(expires));
+    cookie
 }

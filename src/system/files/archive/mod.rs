@@ -129,6 +129,13 @@ impl ArchiveSource {
         self
     }
 
+    /// Leaves out the excluded paths. Other entries that cannot be archived are skipped.
+    #[must_use]
+    pub fn excluding(mut self, is_excluded: fn(&Path) -> bool) -> Self {
+        self.is_excluded = is_excluded;
+        self
+    }
+
     /// Leaves out the excluded paths, and makes every other entry that cannot be archived an error.
     #[must_use]
     pub fn strict_excluding(mut self, is_excluded: fn(&Path) -> bool) -> Self {

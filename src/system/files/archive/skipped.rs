@@ -22,6 +22,12 @@ struct SkippedEntry {
     reason: String,
 }
 
+impl SkippedEntry {
+    fn describe(&self) -> String {
+        format!("{}: {}", self.path.escape_debug(), self.reason)
+    }
+}
+
 impl SkippedEntries {
     pub(super) fn add(&mut self, path: &Path, reason: impl Into<String>) {
         if self.skipped.len() == MAX_LISTED {
@@ -41,8 +47,13 @@ impl SkippedEntries {
 
     /// Describes the first entry.
     pub(super) fn describe_first(&self) -> Option<String> {
-        let SkippedEntry { path, reason } = self.skipped.first()?;
-        Some(format!("{path}: {reason}"))
+        self.skipped.first().map(SkippedEntry::describe)
+    }
+
+    /// Describes the listed entries, and how many are not listed.
+    pub fn describe(&self) -> impl Iterator<Item = String> {
+        let more = (self.more > 0).then(|| format!("{} more entries", self.more));
+        self.skipped.iter().map(SkippedEntry::describe).chain(more)
     }
 
     #[must_use]
