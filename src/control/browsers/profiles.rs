@@ -131,7 +131,7 @@ impl Browsers {
             }
         }
         // Otherwise the right ends when the row is closed.
-        if let Err(error) = store.release_saved_profile(id).await {
+        if let Err(error) = store.release_write_lock(id).await {
             tracing::warn!(browser = %id, %error, "cannot release the profile of a browser yet");
         }
     }

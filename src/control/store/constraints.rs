@@ -9,13 +9,13 @@ pub enum UniqueConstraint {
     ApiKeyPublicPart,
     BrowserIdempotencyKey,
     BrowserLiveName,
-    BrowserSavedProfile,
     DefaultProject,
     HostLaunchSlot,
     HostPublicKey,
     PoolName,
     ProfileLiveName,
     ProfileSave,
+    ProfileWriteLock,
     ProjectLiveName,
 }
 
@@ -38,11 +38,6 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 11] = [
         UniqueConstraint::BrowserLiveName,
         "browsers_live_name",
         "browsers.project_id, browsers.live_name",
-    ),
-    (
-        UniqueConstraint::BrowserSavedProfile,
-        "browsers_saved_profile",
-        "browsers.saved_profile_id",
     ),
     (
         UniqueConstraint::DefaultProject,
@@ -73,6 +68,11 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 11] = [
         UniqueConstraint::ProfileSave,
         "profile_operations_saving_profile_id_key",
         "profile_operations.saving_profile_id",
+    ),
+    (
+        UniqueConstraint::ProfileWriteLock,
+        "profile_write_locks_pkey",
+        "profile_write_locks.profile_id",
     ),
     (
         UniqueConstraint::ProjectLiveName,

@@ -16,7 +16,7 @@ use super::{
     NewBrowserRow, end_reason_text, is_active, to_browser_row,
 };
 use crate::{
-    api::ids::{BrowserId, HostId, ProjectId},
+    api::ids::{BrowserId, HostId},
     control::{
         browsers::state::EndReason,
         store::{
@@ -24,7 +24,7 @@ use crate::{
             entity::{browser, browser_tag},
             hosts::to_generation_column,
             limits::{session_limit, sessions_in_use},
-            profiles::{is_being_saved, lock_profile},
+            profiles::{is_being_saved, lock_profile, set_write_lock, write_lock},
             projects::lock_active_project,
             to_millis,
         },
@@ -58,7 +58,7 @@ impl Store {
             return Err(CreateBrowserError::LimitReached(limit));
         }
         if let Some(profile) = &profile {
-            reserve_profile(&transaction, &project_id, profile).await?;
+            reserve_profile(&transaction, &row, profile).await?;
         }
         insert_browser(&transaction, &row, &tags).await?;
         transaction.commit().await.map_err(StoreError::from)?;
@@ -78,11 +78,10 @@ impl Store {
             Some(pool) => (Some(pool.id.into()), pool.name),
             None => (None, None),
         };
-        let saved = new.profile.as_ref().filter(|profile| profile.save_changes);
+        let profile = new.profile.as_ref();
         Ok(browser::Model {
-            profile_id: new.profile.as_ref().map(|profile| profile.id.to_string()),
-            save_changes: saved.is_some(),
-            saved_profile_id: saved.map(|profile| profile.id.to_string()),
+            profile_id: profile.map(|profile| profile.id.to_string()),
+            save_changes: profile.is_some_and(|profile| profile.save_changes),
             id: new.id.into(),
             project_id: new.project_id.into(),
             name: new.name.clone(),
@@ -253,7 +252,6 @@ impl Store {
                 or(browser::Column::EndReason, reason).into(),
             )
             .col_expr(browser::Column::LiveName, Expr::value(None::<String>))
-            .col_expr(browser::Column::SavedProfileId, Expr::value(None::<String>))
             .col_expr(
                 browser::Column::DeletedAt,
                 or(browser::Column::DeletedAt, now).into(),
@@ -262,7 +260,7 @@ impl Store {
             .filter(browser::Column::State.is_in([ACTIVE, DELETING]))
             .exec(&self.db)
             .await?;
-        Ok(())
+        self.release_write_lock(id).await
     }
 
     /// Deletes the row of a browser that is being created. Returns false if it is not.
@@ -272,7 +270,11 @@ impl Store {
             .filter(browser::Column::State.eq(CREATING))
             .exec(&self.db)
             .await?;
-        Ok(deleted.rows_affected > 0)
+        let is_deleted = deleted.rows_affected > 0;
+        if is_deleted {
+            self.release_write_lock(id).await?;
+        }
+        Ok(is_deleted)
     }
 
     /// Deletes the rows of browsers that ended before `before`. Returns how many.
@@ -314,31 +316,25 @@ impl Store {
 }
 
 /// Locks the profile of a browser that is about to start until the end of the transaction. If the
-/// browser is to save it, nothing else may.
+/// browser is to save it, it gets the exclusive right to do so.
 pub(in crate::control::store) async fn reserve_profile(
     transaction: &DatabaseTransaction,
-    project: &ProjectId,
+    browser: &browser::Model,
     profile: &BrowserProfileRow,
 ) -> Result<(), CreateBrowserError> {
     let row = lock_profile(transaction, &profile.id).await?;
-    if row.is_none_or(|row| row.project_id != project.as_str()) {
+    if row.is_none_or(|row| row.project_id != browser.project_id) {
         return Err(CreateBrowserError::ProfileNotFound);
     }
     if !profile.save_changes {
         return Ok(());
     }
-    if is_being_saved(transaction, &profile.id).await? {
-        return Err(CreateBrowserError::ProfileInUse);
+    let is_in_use = is_being_saved(transaction, &profile.id).await?
+        || write_lock(transaction, &profile.id).await?.is_some();
+    match is_in_use {
+        true => Err(CreateBrowserError::ProfileInUse),
+        false => Ok(set_write_lock(transaction, &profile.id, &browser.id).await?),
     }
-    // A program that knows no profiles may have closed the row of a browser.
-    browser::Entity::update_many()
-        .col_expr(browser::Column::SavedProfileId, Expr::value(None::<String>))
-        .filter(browser::Column::SavedProfileId.eq(profile.id.as_str()))
-        .filter(browser::Column::State.eq(DELETED))
-        .exec(transaction)
-        .await
-        .map_err(StoreError::from)?;
-    Ok(())
 }
 
 /// Builds the statement that changes the columns of an active browser.

@@ -23,7 +23,7 @@ mod queries;
 mod tests;
 
 pub(super) use lifecycle::{insert_browser, reserve_profile};
-pub(super) use queries::{count_live, is_active, is_live};
+pub(super) use queries::{count_live, has_not_ended, is_active, is_live};
 
 /// A row of the table of browsers, with the browser's tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,7 +120,7 @@ pub enum CreateBrowserError {
 impl From<StoreError> for CreateBrowserError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::UniqueViolation(UniqueConstraint::BrowserSavedProfile) => {
+            StoreError::UniqueViolation(UniqueConstraint::ProfileWriteLock) => {
                 CreateBrowserError::ProfileInUse
             }
             other => CreateBrowserError::Store(other),

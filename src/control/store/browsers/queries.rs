@@ -1,6 +1,6 @@
 //! Reads the rows of browsers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
@@ -13,7 +13,7 @@ use super::{
     UnfinishedBrowser, to_browser_row,
 };
 use crate::{
-    api::ids::{BrowserId, HostId, ProfileId, ProjectId},
+    api::ids::{BrowserId, HostId, ProjectId},
     control::store::{
         ControlProcessId, Store, StoreError, corrupt,
         entity::{browser, browser_tag, profile},
@@ -31,11 +31,15 @@ impl Store {
             .filter(browser::Column::State.is_in([CREATING, DELETING]))
             .all(&self.db)
             .await?;
+        let saving = match rows.is_empty() {
+            true => HashSet::new(),
+            false => self.browsers_with_write_lock().await?,
+        };
         let rows = rows.into_iter().map(|row| {
             Ok(UnfinishedBrowser {
                 is_creating: row.state == CREATING,
                 process: row.process_id.map(ControlProcessId),
-                saves_profile: row.saved_profile_id.is_some(),
+                saves_profile: saving.contains(&row.id),
                 since: from_millis(row.deleted_at.unwrap_or(row.created_at))?,
                 id: row.id.parse().map_err(|_| corrupt("browser id", &row.id))?,
             })
@@ -94,16 +98,6 @@ impl Store {
             .one(&self.db)
             .await?;
         row.map(to_active).transpose()
-    }
-
-    /// Returns the profile that a browser has the exclusive right to save.
-    pub async fn saved_profile_of(&self, id: &BrowserId) -> Result<Option<ProfileId>, StoreError> {
-        let row = browser::Entity::find_by_id(id.to_string())
-            .one(&self.db)
-            .await?;
-        let profile = row.and_then(|row| row.saved_profile_id);
-        let parse = |id: String| id.parse().map_err(|_| corrupt("profile id", id));
-        profile.map(parse).transpose()
     }
 
     /// Returns the browser that has, or had, this generation of a host, with its project.
@@ -334,6 +328,11 @@ pub(in crate::control::store) async fn count_live(
 /// Returns the condition that a browser is active.
 pub(in crate::control::store) fn is_active() -> Expr {
     browser::Column::State.eq(ACTIVE)
+}
+
+/// Returns the condition that a browser starts, is active or ends.
+pub(in crate::control::store) fn has_not_ended() -> Expr {
+    browser::Column::State.is_in([CREATING, ACTIVE, DELETING])
 }
 
 /// Returns the condition that a browser starts or is active.

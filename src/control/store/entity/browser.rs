@@ -42,8 +42,6 @@ pub struct Model {
     pub profile_id: Option<String>,
     /// Whether the profile gets a new version when the browser ends.
     pub save_changes: bool,
-    /// The profile that only this browser may save, until it has ended. Unique.
-    pub saved_profile_id: Option<String>,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

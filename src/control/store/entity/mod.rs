@@ -17,6 +17,7 @@ pub mod profile;
 pub mod profile_blob_removal;
 pub mod profile_operation;
 pub mod profile_version;
+pub mod profile_write_lock;
 pub mod project;
 pub mod purge_clock;
 pub mod replay;

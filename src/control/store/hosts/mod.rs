@@ -13,12 +13,13 @@ use sea_orm::{
 
 use super::{
     Hint, Store, StoreError,
-    browsers::is_live,
+    browsers::{has_not_ended, is_live},
     corrupt,
     entity::{browser, host},
     from_millis,
     pools::is_pooled,
     processes::ControlProcessId,
+    profiles::browsers_with_write_lock,
     to_millis,
 };
 use crate::{
@@ -276,7 +277,7 @@ impl Store {
         let is_in_use = is_live()
             .or(browser::Column::DeletedAt.gte(to_millis(before)))
             // Its host still has the profile that is being saved.
-            .or(browser::Column::SavedProfileId.is_not_null());
+            .or(has_not_ended().and(browser::Column::Id.in_subquery(browsers_with_write_lock())));
         let in_use = browser::Entity::find()
             .select_only()
             .column(browser::Column::Id)

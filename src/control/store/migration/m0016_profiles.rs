@@ -6,12 +6,6 @@ use sea_orm_migration::{prelude::*, schema::*};
 pub(crate) struct Migration;
 
 #[derive(DeriveIden)]
-enum Projects {
-    Table,
-    Id,
-}
-
-#[derive(DeriveIden)]
 enum Profiles {
     Table,
     Id,
@@ -66,7 +60,13 @@ enum Browsers {
     Table,
     ProfileId,
     SaveChanges,
-    SavedProfileId,
+}
+
+#[derive(DeriveIden)]
+enum ProfileWriteLocks {
+    Table,
+    ProfileId,
+    BrowserId,
 }
 
 #[async_trait::async_trait]
@@ -92,11 +92,16 @@ impl MigrationTrait for Migration {
             .col(big_integer(ProfileBlobRemovals::StartedAt))
             .to_owned();
         manager.create_table(removals).await?;
+        let locks = Table::create()
+            .table(ProfileWriteLocks::Table)
+            .col(text(ProfileWriteLocks::ProfileId).primary_key())
+            .col(text(ProfileWriteLocks::BrowserId).unique_key())
+            .to_owned();
+        manager.create_table(locks).await?;
         // SQLite adds one column at a time.
         for column in [
             text_null(Browsers::ProfileId),
             boolean(Browsers::SaveChanges).default(false).take(),
-            text_null(Browsers::SavedProfileId),
         ] {
             let table = Table::alter()
                 .table(Browsers::Table)
@@ -111,15 +116,12 @@ impl MigrationTrait for Migration {
     }
 
     async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for name in ["browsers_saved_profile", "browsers_by_profile"] {
-            let index = Index::drop().name(name).table(Browsers::Table).to_owned();
-            manager.drop_index(index).await?;
-        }
-        for column in [
-            Browsers::SavedProfileId,
-            Browsers::SaveChanges,
-            Browsers::ProfileId,
-        ] {
+        let index = Index::drop()
+            .name("browsers_by_profile")
+            .table(Browsers::Table)
+            .to_owned();
+        manager.drop_index(index).await?;
+        for column in [Browsers::SaveChanges, Browsers::ProfileId] {
             let table = Table::alter()
                 .table(Browsers::Table)
                 .drop_column(column)
@@ -127,6 +129,7 @@ impl MigrationTrait for Migration {
             manager.alter_table(table).await?;
         }
         for table in [
+            Table::drop().table(ProfileWriteLocks::Table).to_owned(),
             Table::drop().table(ProfileBlobRemovals::Table).to_owned(),
             Table::drop().table(ProfileOperations::Table).to_owned(),
             Table::drop().table(ProfileVersions::Table).to_owned(),
@@ -142,6 +145,7 @@ fn profiles() -> TableCreateStatement {
     Table::create()
         .table(Profiles::Table)
         .col(text(Profiles::Id).primary_key())
+        // No foreign key, which would be a rule for older programs.
         .col(text(Profiles::ProjectId))
         .col(text_null(Profiles::Name))
         .col(text_null(Profiles::LiveName))
@@ -153,12 +157,6 @@ fn profiles() -> TableCreateStatement {
         .col(big_integer_null(Profiles::DeletedAt))
         .col(text_null(Profiles::SaveError))
         .col(big_integer_null(Profiles::SaveFailedAt))
-        .foreign_key(
-            ForeignKey::create()
-                .from(Profiles::Table, Profiles::ProjectId)
-                .to(Projects::Table, Projects::Id)
-                .on_delete(ForeignKeyAction::Restrict),
-        )
         .to_owned()
 }
 
@@ -187,7 +185,7 @@ fn versions() -> TableCreateStatement {
         .to_owned()
 }
 
-fn indexes() -> [IndexCreateStatement; 6] {
+fn indexes() -> [IndexCreateStatement; 5] {
     [
         Index::create()
             .name("profiles_live_name")
@@ -211,12 +209,6 @@ fn indexes() -> [IndexCreateStatement; 6] {
             .name("profile_operations_by_blob")
             .table(ProfileOperations::Table)
             .col(ProfileOperations::Blob)
-            .to_owned(),
-        Index::create()
-            .name("browsers_saved_profile")
-            .table(Browsers::Table)
-            .col(Browsers::SavedProfileId)
-            .unique()
             .to_owned(),
         Index::create()
             .name("browsers_by_profile")

@@ -281,11 +281,11 @@ impl Store {
                 continue;
             }
             let (tags, profile) = (new.tags.clone(), new.profile.clone());
+            let model = self.new_browser_model(new, now)?;
             if let Some(profile) = &profile {
-                let reserved = leased::reserve_profile(&transaction, &new.project_id, profile);
+                let reserved = leased::reserve_profile(&transaction, &model, profile);
                 reserved.await.map_err(PoolLeaseError::Profile)?;
             }
-            let model = self.new_browser_model(new, now)?;
             leased::insert_browser(&transaction, &model, &tags).await?;
             if let Claim::First(ticket) = claim {
                 waiters::remove(&transaction, &[ticket]).await?;

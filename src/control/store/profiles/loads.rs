@@ -24,8 +24,8 @@ pub struct ProfileLoad {
 }
 
 impl Store {
-    /// Begins a load of the current version of a profile with a new id, and records that the profile
-    /// is used. Returns `None` if it has no version, or does not exist.
+    /// Begins a load of the current version of a profile, and records that the profile is used.
+    /// Returns `None` if it has no version, or does not exist. `operation_id` is a new id.
     pub async fn begin_profile_load(
         &self,
         operation_id: String,

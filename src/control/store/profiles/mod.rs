@@ -1,7 +1,7 @@
 //! The tables of profiles, their versions, and the operations on them.
 //!
 //! [`saves`] publishes versions, [`loads`] reads them, [`blobs`] decides which archives are still
-//! needed.
+//! needed, [`write_lock`] is the exclusive right of a browser to save a profile.
 //!
 //! A transaction that changes a profile, or makes a browser the one that saves it, locks the row of
 //! the profile first. So of two that want to save it, one is refused.
@@ -31,12 +31,14 @@ mod loads;
 mod saves;
 #[cfg(test)]
 mod tests;
+mod write_lock;
 
 pub use blobs::BlobRemoval;
 pub use loads::ProfileLoad;
 pub use saves::{
     BeginSave, NewProfileVersion, ProfileSave, PublishedVersion, RestoreOutcome, SaveSource,
 };
+pub(super) use write_lock::{browsers_with_write_lock, set_write_lock, write_lock};
 
 /// A row of the table of profiles.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -381,11 +383,8 @@ async fn has_browser(db: &impl ConnectionTrait, id: &ProfileId) -> Result<bool, 
     let has_it = Condition::all()
         .add(browser::Column::ProfileId.eq(id.as_str()))
         .add(browsers::is_live());
-    let has_or_saves = Condition::any()
-        .add(has_it)
-        .add(browser::Column::SavedProfileId.eq(id.as_str()));
-    let found = browser::Entity::find().filter(has_or_saves).count(db);
-    Ok(found.await? > 0)
+    let found = browser::Entity::find().filter(has_it).count(db);
+    Ok(found.await? > 0 || write_lock(db, id).await?.is_some())
 }
 
 fn natural(value: i64) -> Result<u64, StoreError> {

@@ -7,11 +7,11 @@
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait,
-    PaginatorTrait, QueryFilter, QuerySelect, TransactionTrait, sea_query::Expr,
+    ActiveModelTrait, ColumnTrait, Condition, DatabaseTransaction, EntityTrait, QueryFilter,
+    QuerySelect, TransactionTrait, sea_query::Expr,
 };
 
-use super::{ProfileVersionRow, is_being_saved, lock_profile, natural, to_column};
+use super::{ProfileVersionRow, is_being_saved, lock_profile, natural, to_column, write_lock};
 use crate::{
     api::{
         ids::{BrowserId, ProfileId},
@@ -19,7 +19,7 @@ use crate::{
     },
     control::store::{
         Store, StoreError, corrupt,
-        entity::{browser, profile, profile_operation, profile_version},
+        entity::{profile, profile_operation, profile_version},
         to_millis,
     },
 };
@@ -96,21 +96,11 @@ impl Store {
         let Some(row) = lock_profile(&transaction, profile).await? else {
             return Ok(BeginSave::NotFound);
         };
+        let lock = write_lock(&transaction, profile).await?;
         let may_save = match source {
-            SaveSource::EndingBrowser(browser) => {
-                count_exclusive(
-                    &transaction,
-                    profile,
-                    browser::Column::Id.eq(browser.as_str()),
-                )
-                .await?
-                    > 0
-            }
-            SaveSource::Browser(browser) => {
-                let is_other = browser::Column::Id.ne(browser.as_str());
-                count_exclusive(&transaction, profile, is_other).await? == 0
-            }
-            SaveSource::Upload => !has_exclusive(&transaction, profile).await?,
+            SaveSource::EndingBrowser(browser) => lock.as_deref() == Some(browser.as_str()),
+            SaveSource::Browser(browser) => lock.is_none_or(|lock| lock == browser.as_str()),
+            SaveSource::Upload => lock.is_none(),
         };
         if !may_save || is_being_saved(&transaction, profile).await? {
             return Ok(BeginSave::InUse);
@@ -208,9 +198,9 @@ impl Store {
         let Some(restored) = found else {
             return Ok(RestoreOutcome::VersionNotFound);
         };
-        if has_exclusive(&transaction, profile).await?
-            || is_being_saved(&transaction, profile).await?
-        {
+        let is_in_use = write_lock(&transaction, profile).await?.is_some()
+            || is_being_saved(&transaction, profile).await?;
+        if is_in_use {
             return Ok(RestoreOutcome::InUse);
         }
         let row = profile_version::Model {
@@ -228,33 +218,6 @@ impl Store {
             retired_blobs,
         })
     }
-
-    /// Takes the exclusive right to save its profile from a browser.
-    pub async fn release_saved_profile(&self, browser: &BrowserId) -> Result<(), StoreError> {
-        browser::Entity::update_many()
-            .col_expr(browser::Column::SavedProfileId, Expr::value(None::<String>))
-            .filter(browser::Column::Id.eq(browser.as_str()))
-            .exec(&self.db)
-            .await?;
-        Ok(())
-    }
-}
-
-/// Returns the number of browsers with the exclusive right to save a profile that meet a condition.
-async fn count_exclusive(
-    db: &impl ConnectionTrait,
-    profile: &ProfileId,
-    condition: Expr,
-) -> Result<u64, StoreError> {
-    let found = browser::Entity::find()
-        .filter(browser::Column::SavedProfileId.eq(profile.as_str()))
-        .filter(condition);
-    Ok(found.count(db).await?)
-}
-
-async fn has_exclusive(db: &impl ConnectionTrait, profile: &ProfileId) -> Result<bool, StoreError> {
-    let any = browser::Column::Id.is_not_null();
-    Ok(count_exclusive(db, profile, any).await? > 0)
 }
 
 fn version_row(
