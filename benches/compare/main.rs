@@ -19,6 +19,7 @@ mod figures;
 mod fixtures;
 mod fleet;
 mod input;
+mod pool;
 mod process;
 mod proxy;
 mod recording;
@@ -31,11 +32,12 @@ use figures::Figures;
 use fixtures::{Agent, Dev, Result, Site};
 
 /// The sections in the order they are measured, and the names that select them.
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "execute",
     "start",
     "session",
     "create",
+    "pool",
     "proxy",
     "cdp",
     "fleet",
@@ -104,6 +106,7 @@ async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
             }
             "session" => session::measure(figures).await?,
             "create" => create::measure(figures, &agent).await?,
+            "pool" => pool::measure(figures, &agent).await?,
             "fleet" => fleet::measure(figures).await?,
             "cdp" => cdp::measure(figures, &agent).await?,
             "watch" => watch::measure(figures, &agent).await?,

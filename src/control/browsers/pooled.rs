@@ -32,8 +32,8 @@ pub enum HandOverError {
 }
 
 impl Browsers {
-    /// Makes a leased browser that is being created visible to its client, if it responds. Loads its
-    /// profile and opens `start_url` in it first.
+    /// Makes a leased browser that is being created visible to its client, if it responds. Loads
+    /// its profile and opens `start_url` in it first.
     pub async fn hand_over(
         &self,
         row: BrowserRow,

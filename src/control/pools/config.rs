@@ -11,7 +11,8 @@ use crate::{
 /// The number of bytes of a digest that identify a configuration.
 const HASH_BYTES: usize = 16;
 
-/// The properties that the browsers of a pool are started with. Stored as JSON: a new field needs a default.
+/// The properties that the browsers of a pool are started with. Stored as JSON: a new field needs a
+/// default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolConfig {
     pub headless: bool,

@@ -35,8 +35,8 @@ impl Store {
             .await
     }
 
-    /// Leases a ready host to a session like [`Self::claim_host`], and reserves it for a pool. Hosts
-    /// that are reserved for the pool come first.
+    /// Leases a ready host to a session like [`Self::claim_host`], and reserves it for a pool.
+    /// Hosts that are reserved for the pool come first.
     pub async fn claim_host_for_pool(
         &self,
         fleet: Fleet,
