@@ -126,7 +126,8 @@ pub(super) async fn clients_are_served_in_order(devs: &[Arc<Dev>]) {
         client.unwrap();
     }
     let elapsed = start.elapsed();
-    check(dev, &expected, &served.lock(), leaving.len()).await;
+    let served = std::mem::take(&mut *served.lock());
+    check(dev, &expected, &served, leaving.len()).await;
     println!(
         "{count} clients, {} processes: {} served in {elapsed:?}, {} left, the latest of {} expired \
          {late:?} late; memory {before} KiB before, {while_waiting} KiB while all waited, {} KiB after",

@@ -15,7 +15,7 @@ use crate::{
     backoff::Backoff,
     control::{
         fleet::{AgentError, Lease},
-        profiles::{ProfileError, SourceError},
+        profiles::{ArchiveSourceError, ProfileError},
         store::{ActiveBrowser, BrowserProfileRow, ControlProcessId, StoreError},
     },
     request_scope::inherit,
@@ -240,9 +240,9 @@ impl Browsers {
 /// Returns the status with which the agent has refused to archive a browser.
 fn agent_status(error: &ProfileError) -> Option<StatusCode> {
     match error {
-        ProfileError::Source(SourceError::Agent(AgentError::Rejected { status, .. })) => {
-            Some(*status)
-        }
+        ProfileError::Source(ArchiveSourceError::Agent(AgentError::Rejected {
+            status, ..
+        })) => Some(*status),
         _ => None,
     }
 }

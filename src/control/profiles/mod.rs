@@ -81,7 +81,7 @@ pub enum ProfileError {
     #[error("another version of the profile was published since the save began")]
     Superseded,
     #[error("cannot receive the archive: {0}")]
-    Source(#[from] SourceError),
+    Source(#[from] ArchiveSourceError),
     #[error("the archive has more than {0} bytes")]
     TooLarge(u64),
     #[error("the archive was not received within {0:?}")]
@@ -108,7 +108,7 @@ pub enum ProfileError {
 
 /// Why an archive ended before it was complete.
 #[derive(Debug, thiserror::Error)]
-pub enum SourceError {
+pub enum ArchiveSourceError {
     #[error(transparent)]
     Agent(#[from] AgentError),
     #[error("the body is incomplete")]
@@ -123,7 +123,7 @@ impl ProfileError {
     #[must_use]
     pub fn public_reason(&self) -> String {
         match self {
-            ProfileError::Source(SourceError::Agent(_)) => {
+            ProfileError::Source(ArchiveSourceError::Agent(_)) => {
                 "the browser did not provide its user data".to_owned()
             }
             ProfileError::Inspect(InspectError::Io(_))

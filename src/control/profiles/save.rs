@@ -15,7 +15,7 @@ use tokio::{fs::File, task::spawn_blocking};
 use tokio_util::io::{ReaderStream, StreamReader, SyncIoBridge};
 
 use super::{
-    ProfileError, Profiles, SourceError, blob_key,
+    ArchiveSourceError, ProfileError, Profiles, blob_key,
     inspection::{InspectLimits, Inspection, inspect},
     operation::Operation,
     spool::{ReceiveLimits, SpooledArchive, hex, receive},
@@ -85,7 +85,7 @@ impl Profiles {
     pub async fn upload(
         &self,
         profile: &ProfileId,
-        content: impl Stream<Item = Result<Bytes, SourceError>>,
+        content: impl Stream<Item = Result<Bytes, ArchiveSourceError>>,
     ) -> Result<ProfileReceipt, ProfileError> {
         let started = Instant::now();
         let pending = self.begin(profile, SaveSource::Upload).await?;
@@ -104,8 +104,9 @@ impl Profiles {
     ) -> Result<ProfileReceipt, ProfileError> {
         let _permit = self.inner.browser_saves.acquire().await;
         let archive = lease.archive_user_data(live).await;
-        let archive = archive.map_err(SourceError::from)?;
-        self.save(pending, archive.map_err(SourceError::from)).await
+        let archive = archive.map_err(ArchiveSourceError::from)?;
+        self.save(pending, archive.map_err(ArchiveSourceError::from))
+            .await
     }
 
     /// Runs a save until the server shuts down.
@@ -146,7 +147,7 @@ impl Profiles {
     async fn save(
         &self,
         pending: PendingSave,
-        content: impl Stream<Item = Result<Bytes, SourceError>>,
+        content: impl Stream<Item = Result<Bytes, ArchiveSourceError>>,
     ) -> Result<ProfileReceipt, ProfileError> {
         let bytes = self.inner.limits.archive_bytes;
         let limits = ReceiveLimits {

@@ -10,7 +10,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{ProfileError, SourceError};
+use super::{ArchiveSourceError, ProfileError};
 
 /// The bytes that are written and hashed at once.
 const BATCH_BYTES: usize = 1 << 20;
@@ -33,7 +33,7 @@ pub(super) struct ReceiveLimits {
 /// Receives an archive into a file in `directory`.
 pub(super) async fn receive(
     directory: &Path,
-    content: impl Stream<Item = Result<Bytes, SourceError>>,
+    content: impl Stream<Item = Result<Bytes, ArchiveSourceError>>,
     limits: ReceiveLimits,
 ) -> Result<SpooledArchive, ProfileError> {
     let deadline = Instant::now() + limits.time;

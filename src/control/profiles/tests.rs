@@ -190,11 +190,11 @@ async fn upload_beyond_the_limit_is_rejected_and_ends_the_save() {
     let content = stream::iter([Ok(chunk.clone()), Ok(chunk)]);
     let refused = fixture.profiles.upload(&profile, content).await;
     assert!(matches!(refused, Err(ProfileError::TooLarge(1000))));
-    let content = stream::iter([Err(SourceError::Incomplete)]);
+    let content = stream::iter([Err(ArchiveSourceError::Incomplete)]);
     let refused = fixture.profiles.upload(&profile, content).await;
     assert!(matches!(
         refused,
-        Err(ProfileError::Source(SourceError::Incomplete))
+        Err(ProfileError::Source(ArchiveSourceError::Incomplete))
     ));
     assert_eq!(fixture.store().profile_operations().await.unwrap(), []);
     let spool = std::fs::read_dir(fixture.directory.path().join("spool"));

@@ -15,7 +15,7 @@ use crate::{
         Control,
         blobs::BlobError,
         fleet::AgentError,
-        profiles::{ProfileError, SourceError, inspection::InspectError},
+        profiles::{ArchiveSourceError, ProfileError, inspection::InspectError},
         store::{ProfileRow, ProfileVersionRow},
     },
     http::ApiError,
@@ -105,7 +105,7 @@ impl From<ProfileError> for ApiError {
             }
             error @ ProfileError::TooLarge(_) => ApiError::payload_too_large(error.to_string()),
             error @ ProfileError::Timeout(_) => ApiError::request_timeout(error.to_string()),
-            ProfileError::Source(error) => source_error(error),
+            ProfileError::Source(error) => receive_error(error),
             ProfileError::Inspect(InspectError::Io(cause)) => io_error(&cause),
             ProfileError::Inspect(error @ InspectError::TooLarge(_)) => {
                 ApiError::payload_too_large(format!("the archive {error}"))
@@ -137,15 +137,15 @@ impl From<ProfileError> for ApiError {
 }
 
 /// Returns the error for an archive that ended before it was complete.
-fn source_error(error: SourceError) -> ApiError {
+fn receive_error(error: ArchiveSourceError) -> ApiError {
     let cause = match error {
-        SourceError::Incomplete => {
+        ArchiveSourceError::Incomplete => {
             return ApiError::bad_request("the request body is incomplete");
         }
-        error @ SourceError::IdleTimeout(_) => {
+        error @ ArchiveSourceError::IdleTimeout(_) => {
             return ApiError::request_timeout(error.to_string());
         }
-        SourceError::Agent(cause) => cause,
+        ArchiveSourceError::Agent(cause) => cause,
     };
     tracing::warn!(%cause, "cannot archive a browser");
     match cause {

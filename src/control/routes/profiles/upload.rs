@@ -7,7 +7,7 @@ use super::TAG;
 use crate::{
     api::{Binary, ErrorBody, profiles::ProfileReceipt},
     control::{
-        profiles::{Profiles, SourceError},
+        profiles::{ArchiveSourceError, Profiles},
         routes::auth::Principal,
     },
     http::{ApiResult, BodyError, Json, Path, RawBody},
@@ -42,8 +42,8 @@ pub(crate) async fn upload(
 ) -> ApiResult<Json<ProfileReceipt>> {
     let profile = profiles.get(&principal.project, &id_or_name).await?;
     let archive = body.map_err(|error| match error {
-        BodyError::Incomplete => SourceError::Incomplete,
-        BodyError::IdleTimeout(timeout) => SourceError::IdleTimeout(timeout),
+        BodyError::Incomplete => ArchiveSourceError::Incomplete,
+        BodyError::IdleTimeout(timeout) => ArchiveSourceError::IdleTimeout(timeout),
     });
     Ok(Json(profiles.upload(&profile.id, archive).await?))
 }
