@@ -10,7 +10,7 @@ use super::{
     state::{Action, EndReason, Event, State},
 };
 use crate::{
-    api::ids::{PoolId, ProjectId},
+    api::ids::{BrowserId, PoolId, ProjectId},
     control::{
         fleet::{AgentError, Lease},
         hosts::CheckError,
@@ -53,6 +53,7 @@ impl Browsers {
                 Ok(()) => {
                     self.publish(&browser).await?;
                     self.end_if_obsolete(&browser, abandoned).await?;
+                    self.end_without_pool(&browser).await?;
                     return Ok(BrowserRow { state: State::Active, ..row });
                 }
                 Err(error) => (Event::StartFailed, error),
@@ -61,6 +62,21 @@ impl Browsers {
             () = self.inner.shutdown.requested() => (Event::Abandoned, BrowserError::ShuttingDown.into()),
         };
         self.apply(&browser, event).await?;
+        Err(error)
+    }
+
+    /// Ends a browser that was published after its pool was deleted with all browsers.
+    async fn end_without_pool(&self, browser: &Arc<BrowserHandle>) -> Result<(), BrowserError> {
+        let Some(pool) = browser.pool() else {
+            return Ok(());
+        };
+        let error = match self.inner.store.find_any_pool(pool).await {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => BrowserError::NotLeased,
+            Err(error) => error.into(),
+        };
+        // Refused if something else has ended it already, which is just as good.
+        let _ = self.end(browser, EndReason::Deleted).await;
         Err(error)
     }
 
@@ -79,6 +95,12 @@ impl Browsers {
             opened.map_err(HandOverError::StartUrl)?;
         }
         Ok(())
+    }
+
+    /// Deletes the row of a browser that is being created and has no host. Retries in the
+    /// background if the database fails.
+    pub async fn discard_row(&self, id: &BrowserId) {
+        self.record_end(id.clone(), Action::DeleteRow).await;
     }
 
     /// Ends a browser that was leased from a pool. Returns when its host refuses all requests for

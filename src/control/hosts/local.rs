@@ -87,16 +87,9 @@ impl LocalHosts {
         running.get(id).map(|entry| entry.running.host.clone())
     }
 
-    /// Names the session of a host anew. Returns the host, or `None` if it is not running.
-    pub(super) fn rename_session(&self, id: &HostId, session: &BrowserId) -> Option<Arc<Host>> {
-        let running = self.running.lock().get(id)?.running.clone();
-        match running.session.set(session) {
-            Ok(()) => Some(running.host),
-            Err(error) => {
-                tracing::error!(host = %id, %error, "cannot record the session of a host");
-                None
-            }
-        }
+    fn find(&self, id: &HostId) -> Option<LocalHost> {
+        let running = self.running.lock();
+        running.get(id).map(|entry| entry.running.clone())
     }
 
     /// Counts a host as idle from now on. Returns false if there are enough.
@@ -202,6 +195,22 @@ impl Hosts {
         tracing::warn!(host = %row.id, error, "stopping a host that is not usable");
         self.release(&lease, session, AfterSession::Retire).await;
         Ok(None)
+    }
+
+    /// Names the session of a local host anew. Returns the host, or `None` if it is not running. It
+    /// is stopped if the name cannot be recorded.
+    pub(super) fn rename_session(&self, id: &HostId, session: &BrowserId) -> Option<Arc<Host>> {
+        let LocalHost {
+            host,
+            session: record,
+            ..
+        } = self.inner.local.find(id)?;
+        let Err(error) = record.set(session) else {
+            return Some(host);
+        };
+        tracing::error!(host = %id, %error, "stopping a host whose session is not recorded");
+        self.inner.shutdown.spawn(async move { host.stop().await });
+        None
     }
 
     /// Starts a host for a session.

@@ -303,19 +303,17 @@ impl Hosts {
         generation: u64,
         viewport: Viewport,
     ) -> Result<Option<Lease>, StoreError> {
-        if self.inner.fleet == Fleet::Local {
-            let host = self.inner.local.rename_session(host, session);
-            return Ok(host.map(|host| Lease::new(host, generation, false, viewport)));
-        }
         let row = self.inner.store.find_host(host).await?;
         let is_own = |row: &HostRow| {
             row.life.state == State::Leased
                 && row.life.generation == generation
                 && row.life.session.as_ref() == Some(session)
         };
-        let host = row
-            .filter(is_own)
-            .and_then(|row| self.inner.handles.open(&row));
+        let row = row.filter(is_own);
+        let host = match self.inner.fleet {
+            Fleet::Local => row.and_then(|row| self.rename_session(&row.id, session)),
+            Fleet::Registered => row.and_then(|row| self.inner.handles.open(&row)),
+        };
         Ok(host.map(|host| Lease::new(host, generation, false, viewport)))
     }
 }

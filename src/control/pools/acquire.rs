@@ -26,8 +26,10 @@ use crate::{
         ids::{BrowserId, PoolId, ProjectId},
         profiles::ProfileSelection,
     },
+    backoff::Backoff,
     control::{
-        browsers::HandOverError,
+        browsers::{CreationLock, HandOverError},
+        fleet::HostError,
         store::{
             BrowserRow, Claim, Creation, LeasedBrowser, NewBrowserRow, PoolLeaseError, PoolOrigin,
             PoolRow, WaiterTicket,
@@ -35,6 +37,10 @@ use crate::{
     },
     request_scope::inherit,
 };
+
+/// The first and the longest delay before another attempt to make a browser available again.
+const RETURN_RETRY_DELAY: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_secs(10));
 
 /// The properties of a lease. Those that are absent are the pool's.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -104,7 +110,7 @@ impl Pools {
         let deadline = Instant::now() + wait;
         let pool = self.get(project, id_or_name).await?;
         let browsers = &self.inner.browsers;
-        let _lock = match &creation {
+        let lock = match &creation {
             Some(creation) => {
                 let locking = browsers.lock_creation(project, creation);
                 match timeout_at(deadline, locking).await {
@@ -136,7 +142,7 @@ impl Pools {
             profile: profile.clone(),
             ..new_row(pool, &lease, creation.as_ref())
         });
-        self.acquire_until(&pool.id, new_row, start_url, deadline)
+        self.acquire_until(&pool.id, new_row, (start_url, lock), deadline)
             .await
     }
 
@@ -144,11 +150,16 @@ impl Pools {
         &self,
         pool: &PoolId,
         new_row: Arc<impl Fn(&PoolRow) -> NewBrowserRow + Send + Sync + 'static>,
-        start_url: Option<String>,
+        (start_url, lock): (Option<String>, Option<CreationLock>),
         deadline: Instant,
     ) -> Result<Option<BrowserRow>, PoolError> {
+        let lock = Arc::new(lock);
         let mut ticket = None;
+        let mut is_first = true;
         loop {
+            if !std::mem::take(&mut is_first) && Instant::now() >= deadline {
+                return Ok(None);
+            }
             let pending = match ticket {
                 None => self.lease_at_once(pool, &*new_row).await?,
                 Some(_) => None,
@@ -165,7 +176,8 @@ impl Pools {
                 }
             };
             ticket = pending.ticket;
-            match self.hand_over(pending, start_url.clone()).await {
+            let handing_over = self.hand_over(pending, start_url.clone(), lock.clone());
+            match handing_over.await {
                 Err(PoolError::HandOver(HandOverError::Unusable(error))) => {
                     tracing::warn!(%pool, %error, "a browser of a pool is not handed over");
                 }
@@ -212,7 +224,11 @@ impl Pools {
             None => self.add_waiter(pool).await?,
         };
         let (sender, mut receiver) = oneshot::channel::<Granted>();
-        let waiter = LocalWaiter { new_row, sender };
+        let waiter = LocalWaiter {
+            new_row,
+            sender,
+            deadline,
+        };
         self.inner.queue.add(pool, ticket, waiter);
         let place = Place {
             pools: self,
@@ -255,11 +271,14 @@ impl Pools {
         &self,
         pending: PendingLease,
         start_url: Option<String>,
+        lock: Arc<Option<CreationLock>>,
     ) -> Result<BrowserRow, PoolError> {
         let abandoned = CancellationToken::new();
         let abandon_on_drop = abandoned.clone().drop_guard();
         let this = self.clone();
         let task = self.inner.shutdown.spawn(inherit(async move {
+            // A repeated request waits until this is over.
+            let _lock = lock;
             this.run_hand_over(pending, start_url, &abandoned).await
         }));
         let handed_over = task.await?;
@@ -276,21 +295,25 @@ impl Pools {
         if abandoned.is_cancelled() {
             return Err(PoolError::Abandoned);
         }
-        let Some(leased) = pending.leased.take() else {
+        let Some(leased) = &pending.leased else {
             return Err(PoolError::Abandoned);
         };
+        let (hosts, browsers) = (&self.inner.hosts, &self.inner.browsers);
         let LeasedBrowser {
             row,
             host,
             generation,
             ..
         } = leased;
-        let (hosts, browsers) = (&self.inner.hosts, &self.inner.browsers);
-        let lease = hosts.resume(&row.id, &host, generation, row.viewport);
-        let Some(lease) = lease.await? else {
-            self.inner.store.delete_creating_browser(&row.id).await?;
-            let lost = crate::control::fleet::HostError::Gone;
-            return Err(HandOverError::Unusable(lost.into()).into());
+        // If this fails, the browser is available again.
+        let lease = hosts.resume(&row.id, host, *generation, row.viewport);
+        let lease = lease.await?;
+        let Some(row) = pending.leased.take().map(|leased| leased.row) else {
+            return Err(PoolError::Abandoned);
+        };
+        let Some(lease) = lease else {
+            browsers.discard_row(&row.id).await;
+            return Err(HandOverError::Unusable(HostError::Gone.into()).into());
         };
         let handing_over = browsers.hand_over(row, lease, start_url.as_deref(), abandoned);
         let handed_over = handing_over.await;
@@ -301,24 +324,29 @@ impl Pools {
 
     /// Makes a browser available again whose client has left before it got it.
     async fn return_unused(&self, leased: LeasedBrowser) {
-        let store = &self.inner.store;
         let Some(pool) = leased.row.pool.as_ref().map(|pool| &pool.id) else {
             return;
         };
-        match store.return_pool_browser(&leased, Utc::now()).await {
-            Ok(true) => self.inner.queue.serve(pool),
-            Ok(false) => {
+        let mut delays = Backoff::new(RETURN_RETRY_DELAY.0, RETURN_RETRY_DELAY.1);
+        loop {
+            match self
+                .inner
+                .store
+                .return_pool_browser(&leased, Utc::now())
+                .await
+            {
+                Ok(true) => self.inner.queue.serve(pool),
                 // Its host has lost it.
-                let deleted = store.delete_creating_browser(&leased.row.id).await;
-                if let Err(error) = deleted {
-                    tracing::error!(browser = %leased.row.id, %error, "cannot delete the row of a browser");
+                Ok(false) => self.inner.browsers.discard_row(&leased.row.id).await,
+                Err(error) => {
+                    tracing::error!(browser = %leased.row.id, %error, "cannot return a browser to its pool; retrying");
+                    // Otherwise another process, or the next start, finishes it.
+                    if self.inner.shutdown.sleep(delays.next_delay()).await {
+                        continue;
+                    }
                 }
             }
-            // The row of the browser is deleted, and its host released, when this process ends or
-            // the creation has lasted too long.
-            Err(error) => {
-                tracing::error!(browser = %leased.row.id, %error, "cannot return a browser to its pool");
-            }
+            break;
         }
         self.inner.changed.notify_one();
     }

@@ -4,7 +4,7 @@
 //! makes a browser available or a client leave is a hint to all processes; what is missed is found
 //! by polling.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use chrono::Utc;
 use futures::{StreamExt, stream};
@@ -20,18 +20,40 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The most pools that are served at once.
 const MAX_CONCURRENT: usize = 8;
+/// The checks in a row in which a ticket must have no client before it is removed.
+const UNKNOWN_PASSES: u32 = 10;
+/// The number of polls of which one checks the tickets while no client waits.
+const IDLE_CHECK_PASSES: u32 = 8;
+
+/// The memory of the checks of tickets.
+#[derive(Default)]
+struct TicketCheck {
+    passes: u32,
+    /// The tickets without a client, with the number of checks in a row that found none.
+    unknown: HashMap<WaiterTicket, u32>,
+}
 
 impl Pools {
     /// Serves clients until shutdown.
     pub async fn dispatch(self) {
         let shutdown = self.inner.shutdown.clone();
+        let mut tickets = TicketCheck::default();
         let mut poll = interval(POLL_INTERVAL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = self.inner.queue.changed().notified() => {}
-                _ = poll.tick() => self.find_to_serve().await,
-                () = shutdown.requested() => return,
+                _ = poll.tick() => {
+                    self.check_tickets(&mut tickets).await;
+                    self.find_to_serve().await;
+                }
+                () = shutdown.requested() => {
+                    // Its clients are refused. Those of other processes are served without a wait.
+                    if let Err(error) = self.inner.store.remove_own_waiters().await {
+                        tracing::warn!(%error, "cannot remove waiting clients");
+                    }
+                    return;
+                }
             }
             self.remove_left().await;
             let pools = self.inner.queue.take_to_serve();
@@ -52,6 +74,47 @@ impl Pools {
     pub fn notice_change(&self, pool: &PoolId) {
         self.inner.queue.serve(pool);
         self.inner.changed.notify_one();
+    }
+
+    /// Restores the tickets of clients that have lost theirs, because another process took this one
+    /// for dead, and removes those without a client.
+    async fn check_tickets(&self, check: &mut TicketCheck) {
+        let Pools { inner } = self;
+        check.passes += 1;
+        if inner.queue.is_empty() && !check.passes.is_multiple_of(IDLE_CHECK_PASSES) {
+            return;
+        }
+        if let Err(error) = self.try_check_tickets(check).await {
+            tracing::warn!(%error, "cannot check the waiting clients");
+        }
+    }
+
+    async fn try_check_tickets(&self, check: &mut TicketCheck) -> Result<(), StoreError> {
+        let Pools { inner } = self;
+        let recorded = inner.store.own_waiters().await?;
+        let local = inner.queue.tickets();
+        for (ticket, pool) in &local {
+            if !recorded.contains_key(ticket) {
+                inner.store.restore_waiter(pool, *ticket).await?;
+                inner.queue.serve(pool);
+            }
+        }
+        let unknown = recorded
+            .into_iter()
+            .filter(|(ticket, _)| !local.contains_key(ticket));
+        let unknown: HashMap<WaiterTicket, PoolId> = unknown.collect();
+        // Those that are being added or served have no client for a moment.
+        check
+            .unknown
+            .retain(|ticket, _| unknown.contains_key(ticket));
+        for (ticket, pool) in unknown {
+            let count = check.unknown.entry(ticket).or_default();
+            *count += 1;
+            if *count >= UNKNOWN_PASSES {
+                inner.store.remove_waiters(&pool, &[ticket]).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn find_to_serve(&self) {
@@ -146,11 +209,7 @@ impl Pools {
             }
             return Ok(());
         }
-        // Another process took this one for dead.
-        for ticket in inner.queue.tickets(pool) {
-            inner.store.restore_waiter(pool, ticket).await?;
-        }
-        inner.queue.serve(pool);
+        // The next check of the tickets restores them.
         Ok(())
     }
 }

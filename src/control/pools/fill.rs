@@ -38,19 +38,25 @@ impl From<HostLeaseError> for FillError {
 }
 
 impl Pools {
-    /// Starts a browser for a pool and makes it available.
-    pub(super) async fn fill(&self, pool: &PoolRow) -> Result<(), FillError> {
-        let store = &self.inner.store;
+    /// Records that a browser is about to be started for a pool. [`Self::fill`] starts it.
+    pub(super) async fn begin_fill(&self, pool: &PoolRow) -> Result<BrowserId, StoreError> {
         let id = BrowserId::generate();
+        let store = &self.inner.store;
         store.add_pool_browser(&id, pool, Utc::now()).await?;
-        let filled = self.fill_as(&id, pool).await;
+        Ok(id)
+    }
+
+    /// Starts a browser for a pool and makes it available.
+    pub(super) async fn fill(&self, id: &BrowserId, pool: &PoolRow) -> Result<(), FillError> {
+        let store = &self.inner.store;
+        let filled = self.fill_as(id, pool).await;
         match &filled {
             Ok(()) => {
                 self.inner.queue.serve(&pool.id);
                 store.hint(Hint::Pool(pool.id.clone()));
             }
             Err(_) => {
-                store.remove_pool_browser(&id).await?;
+                store.remove_pool_browser(id).await?;
             }
         }
         filled

@@ -265,21 +265,35 @@ impl Pools {
         discard_all_idle: bool,
     ) -> Result<PoolRow, PoolError> {
         let pool = self.get(project, id_or_name).await?;
-        let change = |settings: &mut PoolSettings| change.apply(settings);
-        let changing = self.inner.store.change_pool(&pool.id, change, Utc::now());
-        let row = changing.await?;
-        if discard_all_idle {
-            self.discard_idle(&row.id).await?;
-        }
-        self.inner.changed.notify_one();
-        Ok(row)
+        let this = self.clone();
+        self.complete(async move {
+            let change = |settings: &mut PoolSettings| change.apply(settings);
+            let changing = this.inner.store.change_pool(&pool.id, change, Utc::now());
+            let row = changing.await?;
+            if discard_all_idle {
+                this.discard_idle(&row.id).await?;
+            }
+            this.inner.changed.notify_one();
+            Ok(row)
+        })
+        .await
+    }
+
+    /// Performs an operation that completes even if the client disconnects.
+    async fn complete<T: Send + 'static>(
+        &self,
+        operation: impl Future<Output = Result<T, PoolError>> + Send + 'static,
+    ) -> Result<T, PoolError> {
+        self.inner.shutdown.spawn(inherit(operation)).await?
     }
 
     /// Ends all idle browsers of a pool. Returns when none of them can be leased any more; they are
     /// ended and replaced in the background.
     pub async fn flush(&self, project: &ProjectId, id_or_name: &str) -> Result<(), PoolError> {
         let pool = self.get(project, id_or_name).await?;
-        self.discard_idle(&pool.id).await
+        let this = self.clone();
+        self.complete(async move { this.discard_idle(&pool.id).await })
+            .await
     }
 
     async fn discard_idle(&self, pool: &PoolId) -> Result<(), PoolError> {
@@ -301,21 +315,21 @@ impl Pools {
         force: bool,
     ) -> Result<(), PoolError> {
         let pool = self.get(project, id_or_name).await?;
-        let leased = match self.inner.store.delete_pool(&pool.id, force).await? {
-            DeletePoolOutcome::Deleted(leased) => leased,
-            DeletePoolOutcome::NotFound => return Err(PoolError::NotFound),
-            DeletePoolOutcome::Leased(count) => return Err(PoolError::Leased(count)),
-        };
-        tracing::info!(pool = %pool.id, "pool deleted");
-        self.inner.queue.serve(&pool.id);
-        self.inner.changed.notify_one();
-        let this = self.clone();
-        let project = project.clone();
-        let ending = self.inner.shutdown.spawn(inherit(async move {
+        let (this, project) = (self.clone(), project.clone());
+        self.complete(async move {
+            let leased = match this.inner.store.delete_pool(&pool.id, force).await? {
+                DeletePoolOutcome::Deleted(leased) => leased,
+                DeletePoolOutcome::NotFound => return Err(PoolError::NotFound),
+                DeletePoolOutcome::Leased(count) => return Err(PoolError::Leased(count)),
+            };
+            tracing::info!(pool = %pool.id, "pool deleted");
+            this.inner.queue.serve(&pool.id);
+            this.inner.changed.notify_one();
+            // Those that are being handed over end by themselves.
             this.end_leased(&project, leased).await;
-        }));
-        ending.await?;
-        Ok(())
+            Ok(())
+        })
+        .await
     }
 
     async fn end_leased(&self, project: &ProjectId, leased: Vec<BrowserId>) {

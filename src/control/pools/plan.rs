@@ -53,19 +53,22 @@ pub(super) fn plan(
     browsers: &[PoolBrowserRow],
     now: DateTime<Utc>,
 ) -> Plan {
-    let running: HashMap<&BrowserId, &PoolHost> = hosts
+    let with_session = hosts
         .iter()
-        .filter(|host| host.state == State::Leased)
-        .filter_map(|host| Some((host.session.as_ref()?, host)))
-        .collect();
+        .filter_map(|host| Some((host.session.as_ref()?, host)));
+    let reserved: HashMap<&BrowserId, &PoolHost> = with_session.collect();
+    let mut ending = 0;
     let mut plan = Plan::default();
     let mut idle: Vec<(&PoolBrowserRow, &PoolHost)> = Vec::new();
     let mut waiting_for_host = 0;
     for browser in browsers {
-        match (browser.state, running.get(&browser.id)) {
-            (PoolBrowserState::Idle, Some(host)) => idle.push((browser, host)),
-            (PoolBrowserState::Idle, None) => plan.forget.push(browser.id.clone()),
+        match (browser.state, reserved.get(&browser.id)) {
+            (PoolBrowserState::Idle, Some(host)) if host.state == State::Leased => {
+                idle.push((browser, host));
+            }
+            (PoolBrowserState::Idle, _) => plan.forget.push(browser.id.clone()),
             (PoolBrowserState::Filling, None) => waiting_for_host += 1,
+            (PoolBrowserState::Discarding, Some(host)) => ending += usize::from(!host.is_draining),
             (PoolBrowserState::Filling | PoolBrowserState::Discarding, _) => {}
         }
     }
@@ -80,7 +83,7 @@ pub(super) fn plan(
     let pooled: HashSet<&BrowserId> = browsers.iter().map(|browser| &browser.id).collect();
     let counted = plan.sort_hosts(pool, hosts, &pooled, now);
     plan.replace(pool, hosts, &current, now);
-    plan.balance(pool, &counted, &current, waiting_for_host);
+    plan.balance(pool, &counted, &current, (waiting_for_host, ending));
     plan
 }
 
@@ -112,7 +115,7 @@ impl Plan {
         counted
     }
 
-    /// Ends idle browsers on hosts that are to be replaced, if there are enough others.
+    /// Ends idle browsers on hosts that are to be replaced or drained, if there are enough others.
     fn replace(
         &mut self,
         pool: &PoolSummary,
@@ -132,7 +135,8 @@ impl Plan {
         if serving < pool.size as usize {
             return;
         }
-        let expiring = idle.iter().filter(|(_, host)| is_expiring(pool, host, now));
+        let is_replaced = |host: &PoolHost| host.is_draining || is_expiring(pool, host, now);
+        let expiring = idle.iter().filter(|(_, host)| is_replaced(host));
         let discard: Vec<Discard> = expiring
             .map(|(browser, _)| Discard {
                 id: browser.id.clone(),
@@ -152,7 +156,7 @@ impl Plan {
         pool: &PoolSummary,
         counted: &[&PoolHost],
         idle: &[(&PoolBrowserRow, &PoolHost)],
-        waiting_for_host: usize,
+        (waiting_for_host, ending): (usize, usize),
     ) {
         let size = pool.size as usize;
         let count = counted.len() + waiting_for_host;
@@ -168,7 +172,7 @@ impl Plan {
         self.unreserve.extend(unneeded);
         // They are given up when they are ready.
         surplus = surplus.saturating_sub(in_state(State::Recycling).count());
-        surplus = surplus.saturating_sub(self.discard.len());
+        surplus = surplus.saturating_sub(self.discard.len() + ending);
         let counted: HashSet<&HostId> = counted.iter().map(|host| &host.id).collect();
         let spare = idle.iter().filter(|(_, host)| counted.contains(&host.id));
         let discard: Vec<Discard> = spare

@@ -6,7 +6,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 
 use super::{PoolError, acquire::PendingLease};
 use crate::{
@@ -22,6 +25,14 @@ pub(super) struct LocalWaiter {
     /// Returns the row of the browser that the client gets.
     pub(super) new_row: Box<dyn Fn(&PoolRow) -> NewBrowserRow + Send + Sync>,
     pub(super) sender: oneshot::Sender<Granted>,
+    /// The time at which the client gives up.
+    pub(super) deadline: Instant,
+}
+
+impl LocalWaiter {
+    fn has_given_up(&self) -> bool {
+        self.sender.is_closed() || Instant::now() >= self.deadline
+    }
 }
 
 /// The clients of this process that wait.
@@ -60,7 +71,8 @@ impl WaitQueue {
     /// Puts a client back. It leaves if it has given up meanwhile.
     pub(super) fn put_back(&self, pool: &PoolId, ticket: WaiterTicket, waiter: LocalWaiter) {
         let mut state = self.state.lock();
-        if waiter.sender.is_closed() {
+        if waiter.has_given_up() {
+            // Its wait ends when the sender is dropped.
             state.left.entry(pool.clone()).or_default().push(ticket);
         } else {
             let waiting = state.waiting.entry(pool.clone()).or_default();
@@ -125,11 +137,15 @@ impl WaitQueue {
         self.state.lock().waiting.is_empty()
     }
 
-    /// Returns the tickets of the clients that wait for a pool.
-    pub(super) fn tickets(&self, pool: &PoolId) -> Vec<WaiterTicket> {
+    /// Returns the tickets of all clients that wait, with their pools.
+    pub(super) fn tickets(&self) -> HashMap<WaiterTicket, PoolId> {
         let state = self.state.lock();
-        let waiting = state.waiting.get(pool);
-        waiting.map_or_else(Vec::new, |waiting| waiting.keys().copied().collect())
+        let waiting = state.waiting.iter();
+        let tickets = waiting.flat_map(|(pool, waiting)| {
+            let tickets = waiting.keys().copied();
+            tickets.map(move |ticket| (ticket, pool.clone()))
+        });
+        tickets.collect()
     }
 
     /// Takes all clients that wait for a pool out of the queue.

@@ -24,7 +24,7 @@ use super::{
     plan::{Plan, deleted, plan},
 };
 use crate::{
-    api::ids::PoolId,
+    api::ids::{BrowserId, PoolId},
     backoff::Backoff,
     control::{
         processes::Leadership,
@@ -49,6 +49,8 @@ const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
 const MAX_REGISTERED_FILLS: usize = 32;
 /// The time after which the end of a browser is tried again.
 const DISCARD_TIMEOUT: TimeDelta = TimeDelta::minutes(2);
+/// The time after which a start counts as failed, although its process runs: longer than any takes.
+const FILL_TIMEOUT: TimeDelta = TimeDelta::minutes(10);
 
 /// The memory of the reconciler about a pool.
 struct FillState {
@@ -76,6 +78,8 @@ struct Reconciler {
     states: Arc<Mutex<HashMap<PoolId, FillState>>>,
     /// Has a permit for each browser that may start.
     starts: Arc<Semaphore>,
+    /// The processes that ran in the pass before.
+    last_live: Arc<Mutex<HashSet<ControlProcessId>>>,
 }
 
 impl Pools {
@@ -90,6 +94,7 @@ impl Pools {
         let reconciler = Reconciler {
             starts: Arc::new(Semaphore::new(max_starts)),
             states: Arc::default(),
+            last_live: Arc::default(),
             pools: self,
         };
         loop {
@@ -200,10 +205,12 @@ impl Reconciler {
                 self.with_state(&pool.id, |state| state.rate.give_back(not_started));
                 return Ok(());
             };
+            // Before the next pass, which counts it.
+            let id = self.pools.begin_fill(&row).await?;
             let (this, row) = (self.clone(), row.clone());
             let is_added = index >= adopt;
             self.pools.inner.shutdown.spawn(async move {
-                this.start_one(&row, is_added, add).await;
+                this.start_one(&id, &row, is_added, add).await;
                 drop(permit);
                 this.pools.inner.changed.notify_one();
             });
@@ -211,8 +218,8 @@ impl Reconciler {
         Ok(())
     }
 
-    async fn start_one(&self, pool: &PoolRow, is_added: bool, missing: usize) {
-        let filled = self.pools.fill(pool).await;
+    async fn start_one(&self, id: &BrowserId, pool: &PoolRow, is_added: bool, missing: usize) {
+        let filled = self.pools.fill(id, pool).await;
         let now = Instant::now();
         match filled {
             Ok(()) => {
@@ -246,7 +253,13 @@ impl Reconciler {
                 metrics::counter!("berth_pool_fill_failures_total").increment(1);
                 tracing::error!(pool = %pool.id, %error, "cannot start a browser of a pool");
                 self.with_state(&pool.id, |state| {
-                    state.retry_at = Some(now + state.failures.next_delay());
+                    if is_added {
+                        state.rate.give_back(1);
+                    }
+                    // Those that fail together count once.
+                    if state.retry_at.is_none_or(|at| at <= now) {
+                        state.retry_at = Some(now + state.failures.next_delay());
+                    }
                 });
             }
         }
@@ -265,7 +278,9 @@ impl Reconciler {
         let now = Utc::now();
         let is_unfinished = |browser: &&PoolBrowserRow| match browser.state {
             PoolBrowserState::Idle => false,
-            PoolBrowserState::Filling => browser.process != inner.store.process(),
+            PoolBrowserState::Filling => {
+                browser.process != inner.store.process() || now - browser.changed_at > FILL_TIMEOUT
+            }
             PoolBrowserState::Discarding => {
                 browser.process != inner.store.process()
                     || now - browser.changed_at > DISCARD_TIMEOUT
@@ -280,11 +295,14 @@ impl Reconciler {
         if unfinished.is_empty() && overview.waited_for.is_empty() {
             return Ok(());
         }
-        let live = inner.store.live_processes().await?;
+        let running = inner.store.live_processes().await?;
         // Otherwise the locks of this process are lost, as perhaps those of the others.
-        let Some(own) = inner.store.process().filter(|own| live.contains(own)) else {
+        let Some(own) = inner.store.process().filter(|own| running.contains(own)) else {
             return Ok(());
         };
+        // One that acquires its locks again is missing in a pass or two.
+        let before = std::mem::replace(&mut *self.last_live.lock(), running.clone());
+        let live: HashSet<ControlProcessId> = running.union(&before).copied().collect();
         for pool in inner.store.remove_lost_waiters(&live).await? {
             inner.queue.serve(&pool);
         }

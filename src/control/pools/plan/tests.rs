@@ -76,8 +76,7 @@ fn missing_browsers_are_added_and_those_that_start_are_counted() {
     let plan = plan_of(&pool(6), &hosts, &[idle, first, second]);
     // The idle one, the leased one, and two that start, of which one has a host already.
     let expected = Plan {
-        // The one whose host starts waits for a host as far as its row shows.
-        add: 1,
+        add: 2,
         ..Plan::default()
     };
     assert_eq!(plan, expected);
@@ -111,6 +110,52 @@ fn surplus_is_given_up_where_nothing_is_lost() {
     // One of them is already on its way.
     let all = [hosts, vec![host(State::Recycling, None)]].concat();
     assert_eq!(plan_of(&pool(2), &all, &browsers), Plan::default());
+}
+
+#[test]
+fn browser_that_starts_is_counted_once() {
+    let (idle, idle_host) = idle();
+    let filling = browser(PoolBrowserState::Filling);
+    let starting = host(State::Starting, Some(&filling.id));
+    let plan = plan_of(&pool(2), &[idle_host, starting], &[idle, filling]);
+    assert_eq!(plan, Plan::default());
+}
+
+#[test]
+fn browsers_that_end_already_are_not_ended_again() {
+    let mut browsers = Vec::new();
+    let mut hosts = Vec::new();
+    for state in [PoolBrowserState::Idle, PoolBrowserState::Discarding] {
+        for _ in 0..2 {
+            let browser = browser(state);
+            hosts.push(host(State::Leased, Some(&browser.id)));
+            browsers.push(browser);
+        }
+    }
+    assert_eq!(plan_of(&pool(2), &hosts, &browsers), Plan::default());
+}
+
+#[test]
+fn idle_browser_of_a_drained_host_is_replaced_once_another_one_serves() {
+    let (drained, mut drained_host) = idle();
+    drained_host.is_draining = true;
+    let alone = plan_of(
+        &pool(1),
+        std::slice::from_ref(&drained_host),
+        std::slice::from_ref(&drained),
+    );
+    assert_eq!((alone.add, alone.discard), (1, vec![]));
+    let (other, other_host) = idle();
+    let plan = plan_of(
+        &pool(1),
+        &[drained_host, other_host],
+        &[drained.clone(), other],
+    );
+    let expected = vec![Discard {
+        id: drained.id,
+        retires_host: true,
+    }];
+    assert_eq!((plan.add, plan.discard), (0, expected));
 }
 
 #[test]

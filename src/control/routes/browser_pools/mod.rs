@@ -46,7 +46,7 @@ fn to_pool(row: PoolRow, counts: PoolCounts) -> Pool {
         available_count: counts.available,
         acquired_count: counts.acquired,
         waiting_count: counts.waiting,
-        config_hash: config.hash(),
+        config_hash: row.config_hash,
         browser_pool_config: BrowserPoolConfig {
             size: settings.size,
             name: settings.name,

@@ -141,7 +141,7 @@ impl Store {
             id: id.to_string(),
             pool_id: pool.id.to_string(),
             state: text(PoolBrowserState::Filling).to_owned(),
-            config_hash: pool.settings.config.hash(),
+            config_hash: pool.config_hash.clone(),
             host_id: None,
             host_generation: None,
             process_id: self.process_column(),
@@ -284,7 +284,10 @@ impl Store {
             let model = self.new_browser_model(new, now)?;
             if let Some(profile) = &profile {
                 let reserved = leased::reserve_profile(&transaction, &model, profile);
-                reserved.await.map_err(PoolLeaseError::Profile)?;
+                reserved.await.map_err(|error| match error {
+                    CreateBrowserError::Store(error) => PoolLeaseError::Store(error),
+                    error => PoolLeaseError::Profile(error),
+                })?;
             }
             leased::insert_browser(&transaction, &model, &tags).await?;
             if let Claim::First(ticket) = claim {
@@ -422,7 +425,7 @@ async fn next_idle(
     let row = pool_browser::Entity::find()
         .filter(pool_browser::Column::PoolId.eq(pool.id.as_str()))
         .filter(is_in(PoolBrowserState::Idle))
-        .filter(pool_browser::Column::ConfigHash.eq(pool.settings.config.hash()))
+        .filter(pool_browser::Column::ConfigHash.eq(&pool.config_hash))
         .order_by_asc(pool_browser::Column::ChangedAt)
         .order_by_asc(pool_browser::Column::Id)
         .limit(1)

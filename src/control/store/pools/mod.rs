@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, ConnectionTrait, DatabaseTransaction, EntityTrait,
-    IntoActiveModel, QueryFilter, QueryOrder, QuerySelect, SqliteTransactionMode,
+    ActiveModelTrait, ColumnTrait, ConnectionTrait, DatabaseTransaction, DbBackend, EntityTrait,
+    IntoActiveModel, IsolationLevel, QueryFilter, QueryOrder, QuerySelect, SqliteTransactionMode,
     TransactionOptions, TransactionTrait, sea_query::Expr,
 };
 
@@ -43,6 +43,8 @@ pub struct PoolRow {
     pub id: PoolId,
     pub project_id: ProjectId,
     pub settings: PoolSettings,
+    /// Identifies the configuration, as the program that stored it has computed it.
+    pub config_hash: String,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
 }
@@ -124,6 +126,7 @@ impl TryFrom<pool::Model> for PoolRow {
                 max_leases: row.max_leases.map(number).transpose()?,
                 config: config.map_err(|_| corrupt("pool configuration", &row.id))?,
             },
+            config_hash: row.config_hash,
             id: row.id.parse().map_err(|_| corrupt("pool id", &row.id))?,
             project_id: row
                 .project_id
@@ -149,7 +152,7 @@ fn to_model(row: &PoolRow) -> Result<pool::Model, StoreError> {
         max_age_seconds: settings.max_age_seconds.map(Into::into),
         max_leases: settings.max_leases.map(Into::into),
         config: config.map_err(|error| corrupt("pool configuration", error))?,
-        config_hash: settings.config.hash(),
+        config_hash: row.config_hash.clone(),
         created_at: to_millis(row.created_at),
         updated_at: to_millis(row.updated_at),
     })
@@ -167,6 +170,7 @@ impl Store {
         let row = PoolRow {
             id: PoolId::generate(),
             project_id: project.clone(),
+            config_hash: settings.config.hash(),
             settings,
             created_at: now,
             updated_at: now,
@@ -253,6 +257,9 @@ impl Store {
         let mut row = before.clone();
         change(&mut row.settings);
         row.updated_at = now;
+        if row.settings.config != before.settings.config {
+            row.config_hash = row.settings.config.hash();
+        }
         let grows = row.settings.size > before.settings.size;
         let active = match grows {
             true => {
@@ -316,6 +323,8 @@ impl Store {
         pools: &[PoolId],
     ) -> Result<HashMap<PoolId, PoolCounts>, StoreError> {
         let ids = || pools.iter().map(PoolId::as_str);
+        // All counts are those of one moment.
+        let snapshot = self.begin_snapshot().await?;
         let available: Vec<(String, i64)> = browsers::available()
             .select_only()
             .column(pool_browser::Column::PoolId)
@@ -323,9 +332,9 @@ impl Store {
             .filter(pool_browser::Column::PoolId.is_in(ids()))
             .group_by(pool_browser::Column::PoolId)
             .into_tuple()
-            .all(&self.db)
+            .all(&snapshot)
             .await?;
-        let acquired = acquired_counts(&self.db, pools).await?;
+        let acquired = acquired_counts(&snapshot, pools).await?;
         let waiting: Vec<(String, i64)> = pool_waiter::Entity::find()
             .select_only()
             .column(pool_waiter::Column::PoolId)
@@ -333,8 +342,9 @@ impl Store {
             .filter(pool_waiter::Column::PoolId.is_in(ids()))
             .group_by(pool_waiter::Column::PoolId)
             .into_tuple()
-            .all(&self.db)
+            .all(&snapshot)
             .await?;
+        snapshot.commit().await?;
         let mut counts: HashMap<PoolId, PoolCounts> = HashMap::new();
         let mut add = |rows: Vec<(String, i64)>, set: fn(&mut PoolCounts, u64)| {
             for (id, count) in rows {
@@ -350,6 +360,19 @@ impl Store {
         add(acquired, |counts, count| counts.acquired = count)?;
         add(waiting, |counts, count| counts.waiting = count)?;
         Ok(counts)
+    }
+
+    /// Begins a transaction whose reads see one moment, as all transactions of SQLite do.
+    async fn begin_snapshot(&self) -> Result<DatabaseTransaction, StoreError> {
+        let isolation_level = match self.db.get_database_backend() {
+            DbBackend::Postgres => Some(IsolationLevel::RepeatableRead),
+            _ => None,
+        };
+        let options = TransactionOptions {
+            isolation_level,
+            ..TransactionOptions::default()
+        };
+        Ok(self.db.begin_with_options(options).await?)
     }
 
     /// Begins a transaction that writes. On SQLite one that begins with a read fails if another

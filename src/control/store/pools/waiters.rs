@@ -1,11 +1,11 @@
 //! The clients that wait for a browser of a pool, in the order in which they are served.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use sea_orm::{
     ActiveValue::{NotSet, Set},
     ColumnTrait, ConnectionTrait, EntityTrait, ExprTrait, QueryFilter, QueryOrder,
-    sea_query::OnConflict,
+    sea_query::{Expr, OnConflict},
 };
 
 use crate::{
@@ -59,6 +59,36 @@ impl Store {
             .exec_without_returning(&self.db)
             .await?;
         Ok(())
+    }
+
+    /// Returns the tickets of this process, with their pools.
+    pub async fn own_waiters(&self) -> Result<HashMap<WaiterTicket, PoolId>, StoreError> {
+        let rows = pool_waiter::Entity::find()
+            .filter(self.is_own_waiter())
+            .all(&self.db)
+            .await?;
+        let rows = rows.into_iter().map(|row| {
+            let pool = row.pool_id.parse();
+            let pool = pool.map_err(|_| corrupt("pool id", &row.pool_id))?;
+            Ok((WaiterTicket(row.ticket), pool))
+        });
+        rows.collect()
+    }
+
+    /// Removes all clients of this process.
+    pub async fn remove_own_waiters(&self) -> Result<(), StoreError> {
+        pool_waiter::Entity::delete_many()
+            .filter(self.is_own_waiter())
+            .exec(&self.db)
+            .await?;
+        Ok(())
+    }
+
+    fn is_own_waiter(&self) -> Expr {
+        match self.process_column() {
+            Some(process) => pool_waiter::Column::ProcessId.eq(process),
+            None => pool_waiter::Column::ProcessId.is_null(),
+        }
     }
 
     /// Returns the client that has waited longest for a browser of a pool.
