@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     activity::Activity,
     fleet::{AgentEndpoint, AgentError, Host, HostError, HostStartError, ReplayClient},
-    hosts::{HostLeaseError, Hosts, SetUpError},
+    hosts::{HostLeaseError, Hosts},
     keyed_mutex::KeyedMutex,
     profiles::Profiles,
     replays::Replays,
@@ -144,15 +144,6 @@ impl From<CreateBrowserError> for BrowserError {
             CreateBrowserError::ProfileNotFound => BrowserProfileError::NotFound.into(),
             CreateBrowserError::ProfileInUse => BrowserProfileError::InUse.into(),
             CreateBrowserError::Store(error) => error.into(),
-        }
-    }
-}
-
-impl From<SetUpError> for BrowserError {
-    fn from(error: SetUpError) -> Self {
-        match error {
-            SetUpError::Host(error) => error.into(),
-            SetUpError::Agent(error) => error.into(),
         }
     }
 }

@@ -42,7 +42,7 @@ mod registered;
 pub mod state;
 
 use local::LocalHosts;
-pub use pooled::{CheckError, SetUpError};
+pub use pooled::CheckError;
 use registered::{HostHandles, RECYCLE_WAIT_TIMEOUT};
 use state::{Action, Event, HostLife, ImpossibleEvent};
 

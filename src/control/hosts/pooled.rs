@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    ApplyError, HostLeaseError, Hosts, Inner,
+    ApplyError, Hosts, Inner,
     state::{Event, State},
 };
 use crate::{
@@ -33,15 +33,14 @@ pub enum CheckError {
 }
 
 impl Hosts {
-    /// Makes a leased host ready for the sessions of its lease: its browser responds, and its
-    /// screen and first page are as the session demands.
+    /// Makes the screen and the first page of a leased host, whose browser responds, as its session
+    /// demands.
     pub async fn set_up(
         &self,
         lease: &Lease,
         launch: &LaunchOptions,
         start_url: Option<&str>,
-    ) -> Result<(), SetUpError> {
-        self.wait_ready(lease).await?;
+    ) -> Result<(), AgentError> {
         // A host that is used again begins with the viewport of its first session.
         if lease.viewport() != launch.viewport {
             lease.set_viewport(launch.viewport).await?;
@@ -112,13 +111,4 @@ impl Hosts {
     pub fn changed(&self) -> &tokio::sync::Notify {
         &self.inner.changed
     }
-}
-
-/// Why a leased host is not as its session demands.
-#[derive(Debug, thiserror::Error)]
-pub enum SetUpError {
-    #[error(transparent)]
-    Host(#[from] HostLeaseError),
-    #[error(transparent)]
-    Agent(#[from] AgentError),
 }

@@ -2,12 +2,12 @@
 
 use chrono::Utc;
 
-use super::Pools;
+use super::{Pools, config::PoolConfig};
 use crate::{
     api::{ids::BrowserId, viewport::Viewport},
     control::{
-        fleet::Lease,
-        hosts::{AfterSession, HostLeaseError, SetUpError},
+        fleet::{AgentError, Lease},
+        hosts::{AfterSession, HostLeaseError},
         store::{Fleet, Hint, PoolBrowserRow, PoolRow, StoreError},
     },
 };
@@ -21,7 +21,7 @@ pub(super) enum FillError {
     #[error(transparent)]
     Lease(HostLeaseError),
     #[error(transparent)]
-    SetUp(#[from] SetUpError),
+    SetUp(#[from] AgentError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the server is shutting down")]
@@ -66,11 +66,9 @@ impl Pools {
         let hosts = &self.inner.hosts;
         let config = &pool.settings.config;
         let launch = config.launch_options();
-        let lease = hosts.lease(id, launch.clone(), Some(&pool.id)).await?;
+        let lease = hosts.lease(id, launch, Some(&pool.id)).await?;
         let set_up = tokio::select! {
-            set_up = hosts.set_up(&lease, &launch, config.start_url.as_deref()) => {
-                set_up.map_err(FillError::from)
-            }
+            set_up = self.set_up(&lease, config) => set_up,
             () = self.inner.shutdown.requested() => Err(FillError::ShuttingDown),
         };
         let made_idle = match set_up {
@@ -85,6 +83,13 @@ impl Pools {
             hosts.release(&lease, id, after).await;
         }
         made_idle
+    }
+
+    async fn set_up(&self, lease: &Lease, config: &PoolConfig) -> Result<(), FillError> {
+        let hosts = &self.inner.hosts;
+        hosts.wait_ready(lease).await?;
+        let (launch, start_url) = (config.launch_options(), config.start_url.as_deref());
+        Ok(hosts.set_up(lease, &launch, start_url).await?)
     }
 
     async fn make_idle(&self, id: &BrowserId, lease: &Lease) -> Result<(), FillError> {
