@@ -1,7 +1,7 @@
 //! The tables of profiles, their versions, and the operations on them.
 //!
 //! [`saves`] publishes versions, [`loads`] reads them, [`blobs`] decides which archives are still
-//! needed, [`write_lock`] is the exclusive right of a browser to save a profile.
+//! needed, [`mod@write_lock`] is the exclusive right of a browser to save a profile.
 //!
 //! A transaction that changes a profile, or makes a browser the one that saves it, locks the row of
 //! the profile first. So of two that want to save it, one is refused.
