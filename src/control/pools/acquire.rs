@@ -1,7 +1,7 @@
 //! Leases browsers of pools to clients.
 //!
 //! ```text
-//! acquire ──▶ nobody waits and one is idle ──────────────┐
+//! acquire ──▶ no one waits and one is idle ──────────────┐
 //!    │                                                   ▼
 //!    └──▶ ticket ──▶ the dispatcher serves the first ──▶ PendingLease ──▶ checked ──▶ published
 //!             │                                            │ not usable: the same ticket again
@@ -186,7 +186,7 @@ impl Pools {
         }
     }
 
-    /// Leases an idle browser if nobody waits.
+    /// Leases an idle browser if no client waits.
     async fn lease_at_once(
         &self,
         pool: &PoolId,
