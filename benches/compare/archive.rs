@@ -39,7 +39,11 @@ async fn profile(figures: &mut Figures, agent: &Agent, site: &Site) -> Result<()
     let request = agent.http.request(Method::PUT, "/chromium/start_url");
     let request = request.json(&json!({"url": site.url}));
     request.send().await?.error_for_status()?;
-    grow(&agent.session_dir().join("user-data/Default/Grown"))?;
+    grow(
+        &agent.session_dir().join("user-data/Default/Grown"),
+        TEXT_FILES,
+        NOISE_FILES,
+    )?;
     // The baseline gets a copy: tar would fail when a file changes.
     let scratch = TempDir::new()?;
     let (still, packed) = (scratch.path().join("still"), scratch.path().join("packed"));
@@ -93,7 +97,7 @@ async fn profile(figures: &mut Figures, agent: &Agent, site: &Site) -> Result<()
     Ok(())
 }
 
-async fn unpack(archive: &Path, into: &Path) -> Result<()> {
+pub async fn unpack(archive: &Path, into: &Path) -> Result<()> {
     fs::create_dir(into)?;
     let script = "zstd -q -d -c \"$1\" | tar -C \"$2\" -xf -";
     shell(script, &[archive, into]).await
@@ -151,7 +155,7 @@ async fn cp(from: &Path, to: &Path) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-async fn shell(script: &str, arguments: &[&Path]) -> Result<()> {
+pub async fn shell(script: &str, arguments: &[&Path]) -> Result<()> {
     let mut command = Command::new("sh");
     command
         .args(["-c", script, "sh"])
@@ -166,9 +170,10 @@ async fn shell(script: &str, arguments: &[&Path]) -> Result<()> {
     }
 }
 
-fn grow(directory: &Path) -> Result<()> {
+/// Fills a directory with files of 1 MiB.
+pub fn grow(directory: &Path, text_files: usize, noise_files: usize) -> Result<()> {
     fs::create_dir_all(directory)?;
-    for number in 0..TEXT_FILES {
+    for number in 0..text_files {
         let mut text = String::with_capacity(CHUNK);
         while text.len() < CHUNK {
             text.push_str(&format!(
@@ -178,7 +183,7 @@ fn grow(directory: &Path) -> Result<()> {
         }
         fs::write(directory.join(format!("text-{number}")), text)?;
     }
-    for (number, noise) in noise(NOISE_FILES * CHUNK).chunks(CHUNK).enumerate() {
+    for (number, noise) in noise(noise_files * CHUNK).chunks(CHUNK).enumerate() {
         fs::write(directory.join(format!("noise-{number}")), noise)?;
     }
     Ok(())
@@ -198,7 +203,7 @@ fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-fn size_of(directory: &Path) -> std::io::Result<u64> {
+pub fn size_of(directory: &Path) -> std::io::Result<u64> {
     let mut size = 0;
     let mut directories: Vec<PathBuf> = vec![directory.to_owned()];
     while let Some(directory) = directories.pop() {

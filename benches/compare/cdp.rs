@@ -23,10 +23,10 @@ const BURST: usize = 500;
 const ROUNDS: usize = 200;
 const READ_BUFFER: usize = 8 << 10;
 
-struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
+pub struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Client {
-    async fn connect(url: &str, token: Option<&str>) -> Result<Self> {
+    pub async fn connect(url: &str, token: Option<&str>) -> Result<Self> {
         let mut request = url.into_client_request()?;
         if let Some(token) = token {
             request
@@ -58,7 +58,7 @@ impl Client {
         }
     }
 
-    async fn round_trip(&mut self, id: usize) -> Result<Duration> {
+    pub async fn round_trip(&mut self, id: usize) -> Result<Duration> {
         let start = Instant::now();
         self.send(id).await?;
         self.response().await?;

@@ -21,6 +21,7 @@ mod fleet;
 mod input;
 mod pool;
 mod process;
+mod profile;
 mod proxy;
 mod recording;
 mod screen;
@@ -32,7 +33,7 @@ use figures::Figures;
 use fixtures::{Agent, Dev, Result, Site};
 
 /// The sections in the order they are measured, and the names that select them.
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "execute",
     "start",
     "session",
@@ -46,6 +47,7 @@ const SECTIONS: [&str; 14] = [
     "input",
     "screen",
     "recording",
+    "profile",
     "archive",
 ];
 
@@ -114,6 +116,7 @@ async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
             "input" => input::measure(figures, &agent).await?,
             "screen" => screen::measure(figures, &agent, &site).await?,
             "recording" => recording::measure(figures, &agent, &site).await?,
+            "profile" => profile::measure(figures, &agent).await?,
             _ => archive::measure(figures, &agent, &site).await?,
         }
     }

@@ -39,6 +39,11 @@ async fn pools_profiles_and_hosts_are_shown_and_changed() {
 }
 
 #[tokio::test]
+async fn leases_and_saves_of_other_clients_are_shown() {
+    run("leases_and_saves.mjs", &[]).await;
+}
+
+#[tokio::test]
 async fn keyboard_alone_reaches_everything() {
     run("keyboard.mjs", &[]).await;
 }

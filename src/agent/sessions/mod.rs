@@ -251,19 +251,23 @@ impl Sessions {
             .state_dir
             .record_generation(next_generation);
         recorded.map_err(AgentError::Io)?;
-        let next = match spare.take() {
-            Some(spare) => spare,
-            None => self.start_next(next_generation).await?,
-        };
         let replays = ended.replays.stored();
         self.inner.replays.add(generation, replays.clone());
-        *self.inner.current.write() = Some(next);
-        // The next session sees neither these lines nor those about the end.
-        self.inner.own_log.hide_past();
         let terminated = receipt::running(&ended);
+        let spare = spare.take();
+        if let Some(spare) = &spare {
+            *self.inner.current.write() = Some(spare.clone());
+        }
         ended.session.shutdown.discard();
         // The caller may have left.
         let _ = refused.send(());
+        if spare.is_none() {
+            // Until it has started, requests are refused as those of the session that ends.
+            let next = self.start_next(next_generation).await?;
+            *self.inner.current.write() = Some(next);
+        }
+        // The next session sees neither these lines nor those about the end.
+        self.inner.own_log.hide_past();
         let has_ended = ended.session.shutdown.drain(END_TIMEOUT).await;
         let found = receipt::inspect(&ended, has_ended).await;
         if !found.remaining.is_empty() {
