@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! archive          close Chromium ─► profile ─► spool file ─► client; Chromium restarts as soon as
-//!                                               the spool file is complete
+//!                                               the spool file is complete, or stays closed
 //! archive (live)   freeze Chromium ─► copy ─► unfreeze ─► archive of the copy ─► client
 //! restore          client ─► unpack beside the profile ─► close Chromium ─► swap by rename
 //! ```
@@ -130,34 +130,35 @@ impl UserData {
         }
     }
 
-    /// Archives the profile. Chromium is closed until the archive is complete, however slowly the
-    /// client reads it; with `live`, Chromium is frozen while the profile is copied instead.
+    /// Archives the profile. Chromium is kept from it in this way until the archive is complete,
+    /// however slowly the client reads it, or if it is frozen, until the profile is copied.
     ///
     /// # Errors
     /// If Chromium cannot be closed or frozen, or there is no disk space.
     pub async fn archive(
         &self,
         level: CompressionLevel,
-        live: bool,
+        mode: LeaseMode,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, UserDataError> {
         let lock = self.try_lock()?;
         // If the client disconnects, Chromium is released and the copy is removed all the same.
-        if live {
+        if mode == LeaseMode::Frozen {
             Ok(Either::Left(self.archive_frozen(level, lock).await?))
         } else {
-            Ok(Either::Right(self.archive_closed(level, lock).await?))
+            Ok(Either::Right(self.archive_closed(level, mode, lock).await?))
         }
     }
 
     async fn archive_closed(
         &self,
         level: CompressionLevel,
+        mode: LeaseMode,
         lock: OwnedMutexGuard<()>,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, UserDataError> {
         let reason = "its user data is archived";
         let held = self
             .chromium
-            .lease_profile(LeaseMode::Closed, reason, HOLD_TIMEOUT)
+            .lease_profile(mode, reason, HOLD_TIMEOUT)
             .await?;
         if !held.closed_cleanly {
             return Err(UserDataError::UncleanExit);

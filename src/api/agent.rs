@@ -108,6 +108,11 @@ pub struct UserDataQuery {
     #[deserr(default)]
     #[param(value_type = Option<bool>, default = false)]
     pub live: Option<Flag>,
+    /// Start Chromium again once the archive is made. With `false` it stays closed until a restart
+    /// or another use of the profile: for a session that is about to end. Not with `live`.
+    #[deserr(default)]
+    #[param(value_type = Option<bool>, default = true)]
+    pub restart: Option<Flag>,
     /// zstd level from 1 (fastest) to 19 (smallest), or `fastest` (1), `default` (3), `better` (9),
     /// `best` (19).
     #[deserr(default)]

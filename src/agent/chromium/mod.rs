@@ -197,6 +197,8 @@ enum Request {
 pub enum LeaseMode {
     /// Chromium is closed, and started again afterwards. Clients are held as on any restart.
     Closed,
+    /// Chromium is closed, and started again only when that is requested, or after another lease.
+    KeptClosed,
     /// All processes of Chromium are stopped, and continue afterwards.
     Frozen,
 }

@@ -8,7 +8,7 @@ use http::{HeaderValue, header};
 use super::fs::unpack_error;
 use crate::{
     agent::{
-        chromium::LeaseError,
+        chromium::{LeaseError, LeaseMode},
         user_data::{RestoreError, UserData, UserDataError},
     },
     api::{
@@ -34,7 +34,9 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
 ///
 /// By default Chromium is closed, which writes all that it holds in memory, and started again once
 /// the archive is made: its tabs are lost, and its clients wait or are disconnected as on a
-/// restart. A slow download does not delay the start.
+/// restart. A slow download does not delay the start. With `restart=false` it stays closed, and its
+/// clients wait, until `POST /chromium/restart`, another archive or a restoration; the end of the
+/// session does not wait for a start.
 ///
 /// With `live=true` Chromium keeps running: it is made to write its cookies, then all of its
 /// processes are stopped while the profile is copied, and the copy is archived. It has the cookies,
@@ -49,7 +51,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
     params(UserDataQuery),
     responses(
         (status = 200, body = inline(Binary), content_type = "application/zstd"),
-        (status = 400, body = ErrorBody, description = "`compression_level` is invalid"),
+        (status = 400, body = ErrorBody, description = "A parameter is invalid, or `restart` is false with `live`"),
         (status = 409, body = ErrorBody, description = "The profile is being archived or restored"),
         (status = 503, body = ErrorBody, description = "Chromium is not running or did not close in an orderly way, or the agent is stopping"),
     )
@@ -60,7 +62,16 @@ pub(crate) async fn archive(
 ) -> ApiResult<Response> {
     let level = query.compression_level.unwrap_or_default();
     let live = query.live.unwrap_or_default().0;
-    let chunks = user_data.archive(level, live).await?;
+    let mode = match query.restart.is_none_or(|restart| restart.0) {
+        true if live => LeaseMode::Frozen,
+        true => LeaseMode::Closed,
+        false if live => {
+            let message = "restart does not apply to a live archive, which needs no restart";
+            return Err(ApiError::bad_request(message));
+        }
+        false => LeaseMode::KeptClosed,
+    };
+    let chunks = user_data.archive(level, mode).await?;
     let mut response = Response::new(Body::from_stream(chunks));
     response.headers_mut().insert(
         header::CONTENT_TYPE,

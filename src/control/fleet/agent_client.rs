@@ -289,6 +289,7 @@ impl AgentClient {
     }
 
     /// Returns the archive of the browser's user data, of the running browser if `live` is set.
+    /// Otherwise it is closed, and stays so.
     /// `timeout` bounds only the wait for the head of the response.
     pub async fn archive_user_data(
         &self,
@@ -296,7 +297,7 @@ impl AgentClient {
         live: bool,
         timeout: Duration,
     ) -> Result<BoxStream<'static, Result<Bytes, AgentError>>, AgentError> {
-        let path = format!("/user_data?live={live}");
+        let path = format!("/user_data?live={live}&restart={live}");
         let sent = self.send(agent, (Method::GET, &path, None));
         let response = within(timeout, sent).await?;
         let status = response.status();

@@ -110,7 +110,7 @@ impl Lease {
     }
 
     /// Returns an archive of the browser's user data. Without `live`, the browser is closed for
-    /// it, and started again.
+    /// it, and stays so until its session ends.
     pub async fn archive_user_data(
         &self,
         live: bool,

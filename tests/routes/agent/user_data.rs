@@ -177,6 +177,36 @@ async fn live_archive_contains_cookie_set_just_before() {
 }
 
 #[tokio::test]
+async fn archive_without_a_restart_leaves_chromium_closed() {
+    let agent = Start::headless().ready().await;
+    // The second finds it closed.
+    for _ in 0..2 {
+        unpack_valid_profile(&archive(&agent, "?restart=false").await).await;
+        assert_eq!(
+            agent.ok(agent.get("/chromium")).await["state"],
+            "restarting"
+        );
+    }
+    let (status, response) = agent.answer(agent.get("/user_data?live=true")).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{response}");
+    let restarted = agent.ok(agent.post("/chromium/restart")).await;
+    assert_eq!(restarted["state"], "running", "{restarted}");
+
+    archive(&agent, "?restart=false").await;
+    unpack_valid_profile(&archive(&agent, "").await).await;
+    agent
+        .chromium_when("running", |status| status["state"] == "running")
+        .await;
+
+    archive(&agent, "?restart=false").await;
+    let end = agent.post("/session/end").json(&json!({"generation": 1}));
+    let receipt = agent.ok(end).await;
+    assert_eq!(receipt["clean"], true, "{receipt}");
+    assert_eq!(receipt["terminated"]["chromium"], false, "{receipt}");
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn archive_of_incomplete_profile_fails() {
     let agent = Start::headless().ready().await;
     let odd = agent.session_dir().join("user-data/odd");
@@ -321,7 +351,12 @@ async fn invalid_archive_changes_nothing() {
         }
         assert_eq!(work_entries(&agent), 0, "{case}");
     }
-    for query in ["?live=yes", "?compression_level=20"] {
+    for query in [
+        "?live=yes",
+        "?compression_level=20",
+        "?restart=2",
+        "?live=true&restart=false",
+    ] {
         let (status, response) = agent.answer(agent.get(&format!("/user_data{query}"))).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{response}");
     }

@@ -94,13 +94,16 @@ impl Supervisor {
             // The requester has gone.
             Request::Lease { reply, .. } if reply.is_closed() => {}
             Request::Lease {
-                mode: LeaseMode::Closed,
+                mode: mode @ (LeaseMode::Closed | LeaseMode::KeptClosed),
                 reason,
                 reply,
             } => {
                 self.publish_restarting(&reason);
                 let closed_cleanly = process.close_patiently().await;
                 self.grant_lease(reply, closed_cleanly).await;
+                if mode == LeaseMode::KeptClosed {
+                    self.stay_closed(None, closed_cleanly).await;
+                }
                 return ControlFlow::Break(RunEnd::Requested(reason));
             }
             Request::Lease {

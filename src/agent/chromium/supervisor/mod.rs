@@ -20,6 +20,7 @@ mod restart_delay;
 mod start;
 
 use std::{
+    future,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -170,22 +171,25 @@ impl Supervisor {
             // A requested restart has no delay, not even zero: a lease that is granted during the
             // delay would report that Chromium has not closed cleanly.
             let Some(delay) = delay else { continue };
-            tokio::select! {
-                biased;
-                () = shutdown.requested() => return,
-                () = self.wait_before_restart(delay) => {}
-            }
+            self.stay_closed(Some(delay), false).await;
         }
     }
 
-    /// Waits before the next start, and handles requests. A request to restart ends the wait.
-    async fn wait_before_restart(&mut self, delay: Duration) {
-        let sleep = time::sleep(delay);
-        tokio::pin!(sleep);
+    /// Handles requests while Chromium is closed: for some time, or until one has it started.
+    async fn stay_closed(&mut self, time: Option<Duration>, closed_cleanly: bool) {
+        let shutdown = self.shutdown.clone();
+        let ended = async move {
+            match time {
+                Some(time) => time::sleep(time).await,
+                None => future::pending().await,
+            }
+        };
+        tokio::pin!(ended);
         loop {
             tokio::select! {
                 biased;
-                () = &mut sleep => return,
+                () = shutdown.requested() => return,
+                () = &mut ended => return,
                 request = self.requests.recv() => match request {
                     None | Some(Request::Restart { .. }) => return,
                     Some(Request::StartUrl(url)) => self.set_start_url(url),
@@ -196,9 +200,11 @@ impl Supervisor {
                     Some(Request::Lease { mode: LeaseMode::Frozen, reply, .. }) => {
                         let _ = reply.send(Err(NotReady::Restarting.into()));
                     }
-                    Some(Request::Lease { mode: LeaseMode::Closed, reply, .. }) => {
-                        self.grant_lease(reply, false).await;
-                        return;
+                    Some(Request::Lease { mode, reply, .. }) => {
+                        self.grant_lease(reply, closed_cleanly).await;
+                        if mode == LeaseMode::Closed {
+                            return;
+                        }
                     }
                 },
             }
