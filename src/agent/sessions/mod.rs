@@ -32,7 +32,7 @@ use std::{
 use parking_lot::RwLock;
 use tokio::{
     sync::{Mutex, oneshot},
-    task::{JoinHandle, spawn_blocking},
+    task::{JoinHandle, spawn_blocking, yield_now},
 };
 
 pub use self::{machine_taint::MachineTaint, taints::Taints};
@@ -261,6 +261,8 @@ impl Sessions {
         ended.session.shutdown.discard();
         // The caller may have left.
         let _ = refused.send(());
+        // The caller is told before anything else is done here.
+        yield_now().await;
         if spare.is_none() {
             // Until it has started, requests are refused as those of the session that ends.
             let next = self.start_next(next_generation).await?;
