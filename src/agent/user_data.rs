@@ -6,6 +6,7 @@
 //! archive          close Chromium ─► profile ─► spool file ─► client; Chromium restarts as soon as
 //!                                               the spool file is complete, or stays closed
 //! archive (live)   freeze Chromium ─► copy ─► unfreeze ─► archive of the copy ─► client
+//!                  (again if the copy lacks a cookie)
 //! restore          client ─► unpack beside the profile ─► close Chromium ─► swap by rename
 //! ```
 
@@ -27,6 +28,8 @@ use tokio::{
     time::sleep,
 };
 
+mod copied_cookies;
+
 use super::{
     chromium::{Chromium, LeaseError, LeaseMode, NotReady},
     session_dir::SessionDir,
@@ -44,7 +47,7 @@ use crate::{
             },
             remove::remove_or_warn,
         },
-        profile::is_process_file,
+        profile::{database::CookieKey, is_process_file},
     },
 };
 
@@ -53,6 +56,10 @@ const HOLD_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The time in which a change of local storage reaches the disk: a second, and the time of a write.
 const LOCAL_STORAGE_WRITE_DELAY: Duration = Duration::from_millis(1500);
+
+/// The most copies of a running Chromium's profile that are made for an archive. About one in a
+/// hundred lacks a cookie while a page sets it all the time.
+const MAX_COPIES: u32 = 4;
 
 #[derive(Debug, thiserror::Error)]
 pub enum UserDataError {
@@ -178,11 +185,46 @@ impl UserData {
         level: CompressionLevel,
         lock: OwnedMutexGuard<()>,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, UserDataError> {
-        let user_data = self.state.user_data();
         sleep(LOCAL_STORAGE_WRITE_DELAY).await;
-        // Immediately before Chromium is stopped: a page that sets a cookie all the time makes
-        // Chromium write it, and a write may come between the deletion of its previous value and
-        // the new one.
+        let mut lock = lock;
+        let mut copies = 0;
+        let copy = loop {
+            let (copy, missing);
+            (copy, lock, missing) = self.copy_frozen(lock).await?;
+            copies += 1;
+            if missing.is_empty() {
+                break copy;
+            }
+            let missing = missing.len();
+            if copies == MAX_COPIES {
+                // A page may also delete cookies all the time.
+                tracing::info!(missing, "the archive lacks cookies that were there before");
+                break copy;
+            }
+            tracing::debug!(
+                missing,
+                "a copy of the profile lacks cookies, it is made again"
+            );
+        };
+        let source = open_source(copy.path())?;
+        let format = ArchiveFormat::TarZstd(level);
+        let mut chunks = archive::stream(source, format, move |written| {
+            log_failure(written);
+            drop((copy, lock));
+        })?;
+        Ok(stream::poll_fn(move |context| chunks.poll_recv(context)))
+    }
+
+    /// Copies the profile while Chromium is frozen. Returns the cookies that Chromium had before,
+    /// and the copy lacks.
+    async fn copy_frozen(
+        &self,
+        lock: OwnedMutexGuard<()>,
+    ) -> Result<(WorkDirectory, OwnedMutexGuard<()>, Vec<CookieKey>), UserDataError> {
+        let user_data = self.state.user_data();
+        let cookies = self.chromium.cookie_keys().await;
+        let cookies = cookies.map_err(LeaseError::from)?.unwrap_or_default();
+        // Immediately before Chromium is stopped.
         let flushed = self.chromium.flush_cookies(&user_data).await;
         if !flushed.map_err(LeaseError::from)? {
             tracing::warn!("the archive may lack cookies set within the last 30 s");
@@ -193,7 +235,7 @@ impl UserData {
             .lease_profile(LeaseMode::Frozen, reason, HOLD_TIMEOUT)
             .await?;
         let source = open_source(&user_data)?;
-        let copy = self.create_directory()?;
+        let (copy, work) = (self.create_directory()?, self.state.work());
         // The blocking task owns the lock and the copy, in case the client disconnects.
         let copying = spawn_blocking(move || {
             let copied = archive::copy(&source, copy.path());
@@ -201,19 +243,17 @@ impl UserData {
             // Before anything slow, such as the removal of an incomplete copy.
             drop(held);
             copied?;
-            match was_held {
-                true => Ok((copy, lock)),
-                false => Err(UserDataError::Lease(NotReady::Stopped.into())),
+            if !was_held {
+                return Err(UserDataError::Lease(NotReady::Stopped.into()));
             }
+            let missing = copied_cookies::find_missing(copy.path(), &cookies, &work);
+            let missing = missing.unwrap_or_else(|error| {
+                tracing::warn!(%error, "cannot read the cookies of a copied profile");
+                Vec::new()
+            });
+            Ok((copy, lock, missing))
         });
-        let (copy, lock) = copying.await.map_err(io::Error::other)??;
-        let source = open_source(copy.path())?;
-        let format = ArchiveFormat::TarZstd(level);
-        let mut chunks = archive::stream(source, format, move |written| {
-            log_failure(written);
-            drop((copy, lock));
-        })?;
-        Ok(stream::poll_fn(move |context| chunks.poll_recv(context)))
+        copying.await.map_err(io::Error::other)?
     }
 
     /// Prepares a restoration.

@@ -20,7 +20,7 @@
 //! | `leftovers` | traces of a crash: orphaned processes, profile locks, torn files |
 //! | `temporary` | Chromium's directory of temporary files |
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -34,6 +34,7 @@ use crate::{
             multiplexer::Multiplexer,
         },
         process::freeze::FreezeError,
+        profile::database::CookieKey,
         x11::server::DisplayAccess,
     },
 };
@@ -378,6 +379,15 @@ impl Chromium {
                 Ok(false)
             }
         }
+    }
+
+    /// Returns the cookies. `None` if Chromium does not return them.
+    pub async fn cookie_keys(&self) -> Result<Option<BTreeSet<CookieKey>>, NotReady> {
+        let devtools = self.ready(launch::CDP_CALL_TIMEOUT).await?;
+        let keys = devtools.cdp.cookie_keys().await;
+        Ok(keys
+            .inspect_err(|error| tracing::warn!(%error, "cannot list the cookies"))
+            .ok())
     }
 
     /// Waits until a Chromium later than `generation` answers.

@@ -5,7 +5,7 @@
 //! between two writes has a journal that must be rolled back first.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
@@ -52,6 +52,26 @@ pub enum DatabaseError {
     Io(#[from] io::Error),
 }
 
+/// A cookie without its value. The parts are those of its database, up to a length.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CookieKey {
+    pub domain: String,
+    pub path: String,
+    pub name: String,
+}
+
+impl CookieKey {
+    #[must_use]
+    pub fn new(domain: &str, path: &str, name: &str) -> CookieKey {
+        let part = |text: &str| text.chars().take(MAX_TEXT_BYTES as usize).collect();
+        CookieKey {
+            domain: part(domain),
+            path: part(path),
+            name: part(name),
+        }
+    }
+}
+
 /// The cookies of a database.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct CookieCounts {
@@ -82,6 +102,26 @@ pub fn count_cookies(database: &Path) -> Result<CookieCounts, DatabaseError> {
         .collect();
     let session = by_domain.remove("").unwrap_or_default();
     Ok(CookieCounts { by_domain, session })
+}
+
+/// Returns the cookies, without those that make Chromium write.
+///
+/// # Errors
+/// If it is not a readable database of cookies.
+pub fn cookie_keys(database: &Path) -> Result<BTreeSet<CookieKey>, DatabaseError> {
+    // A name may have a tab.
+    let query = format!(
+        "SELECT substr(host_key, 1, {MAX_TEXT_BYTES}) || char(9) || substr(path, 1, {MAX_TEXT_BYTES})
+             || char(9) || substr(name, 1, {MAX_TEXT_BYTES}), 0
+         FROM cookies WHERE host_key <> '{FLUSH_DOMAIN}' LIMIT {MAX_ROWS} + 1"
+    );
+    let rows = read(database, "cookies", &["host_key", "path", "name"], &query)?;
+    let keys = rows.iter().filter_map(|(text, _)| {
+        let mut parts = text.splitn(3, '\t');
+        let (domain, path, name) = (parts.next()?, parts.next()?, parts.next()?);
+        Some(CookieKey::new(domain, path, name))
+    });
+    Ok(keys.collect())
 }
 
 /// Returns the storage key of each storage bucket by the number that names its directory.
@@ -262,6 +302,27 @@ pub(crate) mod tests {
             ("other.example".to_owned(), 1),
         ];
         assert_eq!(counts.by_domain, expected.into());
+    }
+
+    #[test]
+    fn cookies_have_keys() {
+        let (_directory, path) = directory();
+        let long = "x".repeat(2000);
+        create(
+            &path,
+            &[
+                "CREATE TABLE cookies(host_key TEXT NOT NULL, path TEXT NOT NULL, name TEXT NOT NULL)",
+                &format!(
+                    "INSERT INTO cookies VALUES ('.example.com', '/', ''), ('a.example', '/p', '{long}'),
+                        ('{FLUSH_DOMAIN}', '/', 'flush')"
+                ),
+            ],
+        );
+        let expected = [
+            CookieKey::new(".example.com", "/", ""),
+            CookieKey::new("a.example", "/p", &long),
+        ];
+        assert_eq!(cookie_keys(&path).unwrap(), expected.into());
     }
 
     #[test]

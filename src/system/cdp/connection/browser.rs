@@ -1,6 +1,7 @@
 //! The agent's commands to Chromium.
 
 use std::{
+    collections::BTreeSet,
     future::Future,
     iter,
     path::Path,
@@ -19,7 +20,7 @@ use chromiumoxide::cdp::{
             BringToFrontParams, GetFrameTreeParams, NavigateParams, StartScreencastParams,
             StopScreencastParams,
         },
-        storage::SetCookiesParams,
+        storage::{GetCookiesParams, SetCookiesParams},
         target::{
             ActivateTargetParams, AttachToTargetParams, CreateBrowserContextParams,
             CreateTargetParams, DetachFromTargetParams, GetTargetsParams, SessionId, TargetId,
@@ -33,7 +34,10 @@ use serde_json::json;
 use tokio::time;
 
 use super::{Cdp, CdpError};
-use crate::system::{cdp::tab::Tab, profile::FLUSH_DOMAIN};
+use crate::system::{
+    cdp::tab::Tab,
+    profile::{FLUSH_DOMAIN, database::CookieKey},
+};
 
 /// Chromium's version.
 #[derive(Clone, Debug)]
@@ -325,6 +329,16 @@ impl Cdp {
             .call(CreateBrowserContextParams::default(), None)
             .await?;
         Ok(String::from(created.browser_context_id))
+    }
+
+    /// Returns the cookies of the default browser context.
+    pub async fn cookie_keys(&self) -> Result<BTreeSet<CookieKey>, CdpError> {
+        let found = self.call(GetCookiesParams::default(), None).await?;
+        let cookies = found.cookies.iter();
+        let keys = cookies
+            .filter(|cookie| cookie.domain != FLUSH_DOMAIN)
+            .map(|cookie| CookieKey::new(&cookie.domain, &cookie.path, &cookie.name));
+        Ok(keys.collect())
     }
 
     /// Makes Chromium write all cookies to disk. It does so every 30 s, and after 512 changes: this
