@@ -47,7 +47,7 @@ use crate::{
             },
             remove::remove_or_warn,
         },
-        profile::{database::CookieKey, is_process_file},
+        profile::{database::CookieId, is_process_file},
     },
 };
 
@@ -220,9 +220,9 @@ impl UserData {
     async fn copy_frozen(
         &self,
         lock: OwnedMutexGuard<()>,
-    ) -> Result<(WorkDirectory, OwnedMutexGuard<()>, Vec<CookieKey>), UserDataError> {
+    ) -> Result<(WorkDirectory, OwnedMutexGuard<()>, Vec<CookieId>), UserDataError> {
         let user_data = self.state.user_data();
-        let cookies = self.chromium.cookie_keys().await;
+        let cookies = self.chromium.cookie_ids().await;
         let cookies = cookies.map_err(LeaseError::from)?.unwrap_or_default();
         // Immediately before Chromium is stopped.
         let flushed = self.chromium.flush_cookies(&user_data).await;

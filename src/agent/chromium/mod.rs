@@ -34,7 +34,7 @@ use crate::{
             multiplexer::Multiplexer,
         },
         process::freeze::FreezeError,
-        profile::database::CookieKey,
+        profile::database::CookieId,
         x11::server::DisplayAccess,
     },
 };
@@ -382,9 +382,9 @@ impl Chromium {
     }
 
     /// Returns the cookies. `None` if Chromium does not return them.
-    pub async fn cookie_keys(&self) -> Result<Option<BTreeSet<CookieKey>>, NotReady> {
+    pub async fn cookie_ids(&self) -> Result<Option<BTreeSet<CookieId>>, NotReady> {
         let devtools = self.ready(launch::CDP_CALL_TIMEOUT).await?;
-        let keys = devtools.cdp.cookie_keys().await;
+        let keys = devtools.cdp.cookie_ids().await;
         Ok(keys
             .inspect_err(|error| tracing::warn!(%error, "cannot list the cookies"))
             .ok())

@@ -261,7 +261,7 @@ impl Sessions {
         ended.session.shutdown.discard();
         // The caller may have left.
         let _ = refused.send(());
-        // The caller is told before anything else is done here.
+        // The response goes out before anything else is done here.
         yield_now().await;
         if spare.is_none() {
             // Until it has started, requests are refused as those of the session that ends.

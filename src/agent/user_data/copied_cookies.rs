@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::system::profile::database::{COMPANION_SUFFIXES, CookieKey, cookie_keys};
+use crate::system::profile::database::{COMPANION_SUFFIXES, CookieId, cookie_ids};
 
 const DATABASE: &str = "Default/Cookies";
 
@@ -17,9 +17,9 @@ const DATABASE: &str = "Default/Cookies";
 /// copy of the database, which SQLite may change.
 pub(super) fn find_missing(
     profile: &Path,
-    expected: &BTreeSet<CookieKey>,
+    expected: &BTreeSet<CookieId>,
     work: &Path,
-) -> io::Result<Vec<CookieKey>> {
+) -> io::Result<Vec<CookieId>> {
     if expected.is_empty() {
         return Ok(Vec::new());
     }
@@ -33,7 +33,7 @@ pub(super) fn find_missing(
             _ => {}
         }
     }
-    let found = cookie_keys(&copy).map_err(io::Error::other)?;
+    let found = cookie_ids(&copy).map_err(io::Error::other)?;
     Ok(expected.difference(&found).cloned().collect())
 }
 

@@ -54,17 +54,17 @@ pub enum DatabaseError {
 
 /// A cookie without its value. The parts are those of its database, up to a length.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CookieKey {
+pub struct CookieId {
     pub domain: String,
     pub path: String,
     pub name: String,
 }
 
-impl CookieKey {
+impl CookieId {
     #[must_use]
-    pub fn new(domain: &str, path: &str, name: &str) -> CookieKey {
+    pub fn new(domain: &str, path: &str, name: &str) -> CookieId {
         let part = |text: &str| text.chars().take(MAX_TEXT_BYTES as usize).collect();
-        CookieKey {
+        CookieId {
             domain: part(domain),
             path: part(path),
             name: part(name),
@@ -108,7 +108,7 @@ pub fn count_cookies(database: &Path) -> Result<CookieCounts, DatabaseError> {
 ///
 /// # Errors
 /// If it is not a readable database of cookies.
-pub fn cookie_keys(database: &Path) -> Result<BTreeSet<CookieKey>, DatabaseError> {
+pub fn cookie_ids(database: &Path) -> Result<BTreeSet<CookieId>, DatabaseError> {
     // A name may have a tab.
     let query = format!(
         "SELECT substr(host_key, 1, {MAX_TEXT_BYTES}) || char(9) || substr(path, 1, {MAX_TEXT_BYTES})
@@ -119,7 +119,7 @@ pub fn cookie_keys(database: &Path) -> Result<BTreeSet<CookieKey>, DatabaseError
     let keys = rows.iter().filter_map(|(text, _)| {
         let mut parts = text.splitn(3, '\t');
         let (domain, path, name) = (parts.next()?, parts.next()?, parts.next()?);
-        Some(CookieKey::new(domain, path, name))
+        Some(CookieId::new(domain, path, name))
     });
     Ok(keys.collect())
 }
@@ -305,7 +305,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn cookies_have_keys() {
+    fn cookies_have_ids() {
         let (_directory, path) = directory();
         let long = "x".repeat(2000);
         create(
@@ -319,10 +319,10 @@ pub(crate) mod tests {
             ],
         );
         let expected = [
-            CookieKey::new(".example.com", "/", ""),
-            CookieKey::new("a.example", "/p", &long),
+            CookieId::new(".example.com", "/", ""),
+            CookieId::new("a.example", "/p", &long),
         ];
-        assert_eq!(cookie_keys(&path).unwrap(), expected.into());
+        assert_eq!(cookie_ids(&path).unwrap(), expected.into());
     }
 
     #[test]

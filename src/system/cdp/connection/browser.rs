@@ -36,7 +36,7 @@ use tokio::time;
 use super::{Cdp, CdpError};
 use crate::system::{
     cdp::tab::Tab,
-    profile::{FLUSH_DOMAIN, database::CookieKey},
+    profile::{FLUSH_DOMAIN, database::CookieId},
 };
 
 /// Chromium's version.
@@ -332,12 +332,12 @@ impl Cdp {
     }
 
     /// Returns the cookies of the default browser context.
-    pub async fn cookie_keys(&self) -> Result<BTreeSet<CookieKey>, CdpError> {
+    pub async fn cookie_ids(&self) -> Result<BTreeSet<CookieId>, CdpError> {
         let found = self.call(GetCookiesParams::default(), None).await?;
         let cookies = found.cookies.iter();
         let keys = cookies
             .filter(|cookie| cookie.domain != FLUSH_DOMAIN)
-            .map(|cookie| CookieKey::new(&cookie.domain, &cookie.path, &cookie.name));
+            .map(|cookie| CookieId::new(&cookie.domain, &cookie.path, &cookie.name));
         Ok(keys.collect())
     }
 
