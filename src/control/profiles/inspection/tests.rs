@@ -118,6 +118,26 @@ pub(super) fn full_profile() -> Vec<TarEntry> {
 }
 
 #[test]
+fn domains_with_cookies_are_limited_over_all_databases() {
+    let database = |name: &str, count: u32| {
+        let insert = format!(
+            "INSERT INTO cookies WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n \
+             LIMIT {count}) SELECT x || '.{name}', 'a', 1, 99999999999999999 FROM n"
+        );
+        database(&[COOKIES, &insert])
+    };
+    let inspection = inspect_entries(&[
+        TarEntry::file("Default/Cookies", database("a.example", 9_999)),
+        marker(),
+        TarEntry::file("Profile 1/Cookies", database("b.example", 2)),
+    ]);
+    let inspection = inspection.unwrap();
+    assert_eq!(inspection.cookies.len(), 10_000);
+    let expected = ["domains with cookies: only 10000 are listed"];
+    assert_eq!(inspection.skipped, expected);
+}
+
+#[test]
 fn cookies_and_origins_of_all_storages_are_found() {
     let entries = full_profile();
     let found = inspect_entries(&entries).unwrap();
