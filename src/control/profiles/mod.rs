@@ -54,8 +54,8 @@ mod tests;
 
 use inspection::InspectError;
 
-/// The most browsers, and the most uploads, that are saved at once. Others wait. Uploads have their
-/// own limit, because a client may send slowly.
+/// The most ending browsers, the most browsers that go on, and the most uploads that are saved at
+/// once. Others wait. Each has its own limit, so that none holds up the others.
 const MAX_SAVES: usize = 4;
 /// The keys of the archives in the blob store.
 pub const BLOBS: BlobKeys = BlobKeys {
@@ -181,7 +181,8 @@ struct Inner {
     spool: PathBuf,
     limits: ProfileLimits,
     shutdown: Shutdown,
-    browser_saves: Semaphore,
+    ending_saves: Semaphore,
+    live_saves: Semaphore,
     uploads: Semaphore,
     /// The saves, the loads and the removed archives on which this process works.
     active: Mutex<HashSet<String>>,
@@ -202,7 +203,8 @@ impl Profiles {
                 spool,
                 limits,
                 shutdown,
-                browser_saves: Semaphore::new(MAX_SAVES),
+                ending_saves: Semaphore::new(MAX_SAVES),
+                live_saves: Semaphore::new(MAX_SAVES),
                 uploads: Semaphore::new(MAX_SAVES),
                 active: Mutex::default(),
             }),

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use chrono::Utc;
 use futures::{Stream, TryStreamExt};
 use sha2::{Digest, Sha256};
-use tokio::{fs::File, task::spawn_blocking};
+use tokio::{fs::File, sync::SemaphorePermit, task::spawn_blocking};
 use tokio_util::io::{ReaderStream, StreamReader, SyncIoBridge};
 
 use super::{
@@ -62,12 +62,21 @@ impl Profiles {
     ) -> Result<ProfileReceipt, ProfileError> {
         let started = Instant::now();
         let pending = self.begin(profile, SaveSource::Browser(browser)).await?;
-        let saving = self.archive_and_save(pending, lease, true);
+        let saving = async {
+            let _permit = self.inner.live_saves.acquire().await;
+            self.archive_and_save(pending, lease, true).await
+        };
         observe(self.unless_stopping(saving).await, started)
     }
 
+    /// Waits until another ending browser may be saved.
+    pub async fn ending_save_permit(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.inner.ending_saves.acquire().await.ok()
+    }
+
     /// Closes a browser that ends and saves it as a new version of the profile that it has the
-    /// exclusive right to save.
+    /// exclusive right to save. The caller holds an [`Self::ending_save_permit`].
     pub async fn save_ending_browser(
         &self,
         profile: &ProfileId,
@@ -102,7 +111,6 @@ impl Profiles {
         lease: &Lease,
         live: bool,
     ) -> Result<ProfileReceipt, ProfileError> {
-        let _permit = self.inner.browser_saves.acquire().await;
         let archive = lease.archive_user_data(live).await;
         let archive = archive.map_err(ArchiveSourceError::from)?;
         self.save(pending, archive.map_err(ArchiveSourceError::from))
