@@ -1,4 +1,4 @@
-use std::fs;
+use std::{fs, io::Write};
 
 use tempfile::TempDir;
 
@@ -115,6 +115,19 @@ pub(super) fn full_profile() -> Vec<TarEntry> {
         &["ORIGIN:https_files.example_8443", "LAST_PATH"],
     ));
     entries
+}
+
+#[test]
+fn archive_that_needs_a_large_window_is_invalid() {
+    let tar = zstd::decode_all(&*TarEntry::packed(&[marker()])).unwrap();
+    let with_window = |log: u32| {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(log).unwrap();
+        encoder.write_all(&tar).unwrap();
+        inspect_bytes(&encoder.finish().unwrap(), LIMITS)
+    };
+    assert!(with_window(24).is_ok());
+    assert!(matches!(with_window(25), Err(InspectError::Invalid(_))));
 }
 
 #[test]
