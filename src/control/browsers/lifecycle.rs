@@ -76,8 +76,8 @@ impl Browsers {
         Ok(())
     }
 
-    /// Runs actions and those that follow from them. The remaining ones are left to the process that
-    /// saves the profile, if this one cannot.
+    /// Runs actions and those that follow from them. If another process is to save the profile, the
+    /// remaining ones are left to it.
     pub(super) async fn run_actions(&self, browser: &Arc<BrowserHandle>, actions: &[Action]) {
         let mut pending: VecDeque<Action> = actions.iter().copied().collect();
         while let Some(action) = pending.pop_front() {

@@ -96,7 +96,8 @@ pub fn unpack(
 }
 
 /// Reads an archive to its end and rejects what [`unpack`] rejects, and an archive that needs a
-/// larger window than `MAX_WINDOW_LOG`, without writing anything. `visitor` gets the files and links, without the entries that `is_excluded` accepts.
+/// larger window than `MAX_WINDOW_LOG`, without writing anything. `visitor` gets the files and
+/// links, without the entries that `is_excluded` accepts.
 ///
 /// # Errors
 /// If the archive is malformed, incomplete or exceeds a limit, or the visitor fails.
