@@ -155,7 +155,8 @@ async fn session_routes(dev: &Dev) -> Vec<(Method, String)> {
         let Some(route) = path.strip_prefix("/browsers/{id}/") else {
             continue;
         };
-        if route.starts_with("replays") {
+        // They are control's own.
+        if route.starts_with("replays") || route == "profiles" {
             continue;
         }
         // The value of a parameter does not matter to a session that has ended.

@@ -76,7 +76,7 @@ impl Pools {
         self.inner.changed.notify_one();
     }
 
-    /// Restores the tickets of clients that have lost theirs, because another process took this one
+    /// Restores lost tickets of clients that wait, because another process took this one
     /// for dead, and removes those without a client.
     async fn check_tickets(&self, check: &mut TicketCheck) {
         let Pools { inner } = self;
