@@ -54,9 +54,11 @@ mod tests;
 
 use inspection::InspectError;
 
-/// The most browsers, and the most uploads, that are saved at once. Others wait. Uploads have their
-/// own limit, because a client may send slowly.
+/// The most ending browsers, the most browsers that go on, and the most received uploads that are
+/// saved at once. Others wait. Each has its own limit, so that none holds up the others.
 const MAX_SAVES: usize = 4;
+/// The most archives that are decompressed for downloads at once.
+const MAX_DECOMPRESSED_DOWNLOADS: usize = 8;
 /// The keys of the archives in the blob store.
 pub const BLOBS: BlobKeys = BlobKeys {
     prefix: "profiles",
@@ -94,6 +96,8 @@ pub enum ProfileError {
     Restore(AgentError),
     #[error("an archive with the same content is being removed")]
     BeingRemoved,
+    #[error("too many {0} are in progress")]
+    Busy(&'static str),
     #[error("the server is shutting down")]
     ShuttingDown,
     #[error(transparent)]
@@ -181,8 +185,10 @@ struct Inner {
     spool: PathBuf,
     limits: ProfileLimits,
     shutdown: Shutdown,
-    browser_saves: Semaphore,
+    ending_saves: Semaphore,
+    live_saves: Semaphore,
     uploads: Semaphore,
+    decompressed_downloads: Arc<Semaphore>,
     /// The saves, the loads and the removed archives on which this process works.
     active: Mutex<HashSet<String>>,
 }
@@ -202,8 +208,10 @@ impl Profiles {
                 spool,
                 limits,
                 shutdown,
-                browser_saves: Semaphore::new(MAX_SAVES),
+                ending_saves: Semaphore::new(MAX_SAVES),
+                live_saves: Semaphore::new(MAX_SAVES),
                 uploads: Semaphore::new(MAX_SAVES),
+                decompressed_downloads: Arc::new(Semaphore::new(MAX_DECOMPRESSED_DOWNLOADS)),
                 active: Mutex::default(),
             }),
         }
@@ -364,10 +372,17 @@ impl Profiles {
         &self,
         version: &ProfileVersionRow,
     ) -> Result<BoxStream<'static, io::Result<Bytes>>, ProfileError> {
+        let permits = self.inner.decompressed_downloads.clone();
+        let permit = permits.try_acquire_owned();
+        let permit = permit.map_err(|_| ProfileError::Busy("decompressed downloads"))?;
         let stored = self.read(version, 0..version.size_bytes).await?;
         let stored = SyncIoBridge::new(StreamReader::new(stored));
         let mut chunks = decompress(stored)?;
-        Ok(stream::poll_fn(move |context| chunks.poll_recv(context)).boxed())
+        let chunks = stream::poll_fn(move |context| {
+            let _held = &permit;
+            chunks.poll_recv(context)
+        });
+        Ok(chunks.boxed())
     }
 }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use chrono::Utc;
 use futures::{Stream, TryStreamExt};
 use sha2::{Digest, Sha256};
-use tokio::{fs::File, task::spawn_blocking};
+use tokio::{fs::File, sync::SemaphorePermit, task::spawn_blocking, time::timeout};
 use tokio_util::io::{ReaderStream, StreamReader, SyncIoBridge};
 
 use super::{
@@ -37,6 +37,8 @@ use crate::{
 const MIN_TRANSFER_RATE: u64 = 2 << 20;
 /// The time that each of these has in addition, whatever its size.
 const BASE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest wait of an upload that was received for others that are being stored.
+const UPLOAD_WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes that are read from a file at once.
 const CHUNK: usize = 256 << 10;
 
@@ -62,12 +64,21 @@ impl Profiles {
     ) -> Result<ProfileReceipt, ProfileError> {
         let started = Instant::now();
         let pending = self.begin(profile, SaveSource::Browser(browser)).await?;
-        let saving = self.archive_and_save(pending, lease, true);
+        let saving = async {
+            let _permit = self.inner.live_saves.acquire().await;
+            self.archive_and_save(pending, lease, true).await
+        };
         observe(self.unless_stopping(saving).await, started)
     }
 
+    /// Waits until another ending browser may be saved.
+    pub async fn ending_save_permit(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.inner.ending_saves.acquire().await.ok()
+    }
+
     /// Closes a browser that ends and saves it as a new version of the profile that it has the
-    /// exclusive right to save.
+    /// exclusive right to save. The caller holds an [`Self::ending_save_permit`].
     pub async fn save_ending_browser(
         &self,
         profile: &ProfileId,
@@ -90,8 +101,11 @@ impl Profiles {
         let started = Instant::now();
         let pending = self.begin(profile, SaveSource::Upload).await?;
         let saving = async {
-            let _permit = self.inner.uploads.acquire().await;
-            self.save(pending, content).await
+            let (pending, archive) = self.receive(pending, content).await?;
+            let this = self.clone();
+            let task = async move { this.store_upload(pending, archive).await };
+            let saved = self.inner.shutdown.spawn(inherit(task)).await;
+            saved.map_err(ProfileError::from).flatten()
         };
         observe(self.unless_stopping(saving).await, started)
     }
@@ -102,7 +116,6 @@ impl Profiles {
         lease: &Lease,
         live: bool,
     ) -> Result<ProfileReceipt, ProfileError> {
-        let _permit = self.inner.browser_saves.acquire().await;
         let archive = lease.archive_user_data(live).await;
         let archive = archive.map_err(ArchiveSourceError::from)?;
         self.save(pending, archive.map_err(ArchiveSourceError::from))
@@ -149,18 +162,26 @@ impl Profiles {
         pending: PendingSave,
         content: impl Stream<Item = Result<Bytes, ArchiveSourceError>>,
     ) -> Result<ProfileReceipt, ProfileError> {
+        let (pending, archive) = self.receive(pending, content).await?;
+        let this = self.clone();
+        let task = async move { this.store_archive(pending, archive).await };
+        let saved = self.inner.shutdown.spawn(inherit(task)).await;
+        saved.map_err(ProfileError::from).flatten()
+    }
+
+    /// Receives an archive. A failure ends the save.
+    async fn receive(
+        &self,
+        pending: PendingSave,
+        content: impl Stream<Item = Result<Bytes, ArchiveSourceError>>,
+    ) -> Result<(PendingSave, SpooledArchive), ProfileError> {
         let bytes = self.inner.limits.archive_bytes;
         let limits = ReceiveLimits {
             bytes,
             time: transfer_timeout(bytes),
         };
         match receive(&self.inner.spool, content, limits).await {
-            Ok(archive) => {
-                let this = self.clone();
-                let task = async move { this.store_archive(pending, archive).await };
-                let saved = self.inner.shutdown.spawn(inherit(task)).await;
-                saved.map_err(ProfileError::from).flatten()
-            }
+            Ok(archive) => Ok((pending, archive)),
             Err(error) => {
                 pending.operation.end().await;
                 Err(error)
@@ -168,9 +189,32 @@ impl Profiles {
         }
     }
 
+    /// Stores and publishes an upload, when few enough are.
+    async fn store_upload(
+        &self,
+        pending: PendingSave,
+        archive: SpooledArchive,
+    ) -> Result<ProfileReceipt, ProfileError> {
+        match self.upload_permit().await {
+            Ok(_permit) => self.store_archive(pending, archive).await,
+            Err(error) => {
+                pending.operation.end().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn upload_permit(&self) -> Result<SemaphorePermit<'_>, ProfileError> {
+        let permit = timeout(UPLOAD_WAIT_TIMEOUT, self.inner.uploads.acquire());
+        match self.unless_stopping(async { Ok(permit.await) }).await? {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(ProfileError::Busy("uploads of profiles")),
+        }
+    }
+
     /// Stores an archive, reads it again, and publishes it.
     async fn store_archive(
-        self,
+        &self,
         pending: PendingSave,
         archive: SpooledArchive,
     ) -> Result<ProfileReceipt, ProfileError> {

@@ -200,3 +200,20 @@ async fn upload_beyond_the_limit_is_rejected_and_ends_the_save() {
     let spool = std::fs::read_dir(fixture.directory.path().join("spool"));
     assert_eq!(spool.unwrap().count(), 0);
 }
+
+#[tokio::test]
+async fn decompressed_downloads_are_limited_until_they_end() {
+    let fixture = Fixture::new().await;
+    let (profiles, project) = (&fixture.profiles, &fixture.project);
+    let profile = profiles.create(project, None).await.unwrap().id;
+    fixture.publish(&profile, &fixture.put('a').await).await;
+    let version = profiles.current_version(&profile).await.unwrap();
+    let mut downloads = Vec::new();
+    for _ in 0..MAX_DECOMPRESSED_DOWNLOADS {
+        downloads.push(profiles.read_decompressed(&version).await.unwrap());
+    }
+    let refused = profiles.read_decompressed(&version).await.err();
+    assert!(matches!(refused, Some(ProfileError::Busy(_))));
+    downloads.pop();
+    assert!(profiles.read_decompressed(&version).await.is_ok());
+}

@@ -1,4 +1,4 @@
-use std::fs;
+use std::{fs, io::Write};
 
 use tempfile::TempDir;
 
@@ -115,6 +115,39 @@ pub(super) fn full_profile() -> Vec<TarEntry> {
         &["ORIGIN:https_files.example_8443", "LAST_PATH"],
     ));
     entries
+}
+
+#[test]
+fn archive_that_needs_a_large_window_is_invalid() {
+    let tar = zstd::decode_all(&*TarEntry::packed(&[marker()])).unwrap();
+    let with_window = |log: u32| {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(log).unwrap();
+        encoder.write_all(&tar).unwrap();
+        inspect_bytes(&encoder.finish().unwrap(), LIMITS)
+    };
+    assert!(with_window(24).is_ok());
+    assert!(matches!(with_window(25), Err(InspectError::Invalid(_))));
+}
+
+#[test]
+fn domains_with_cookies_are_limited_over_all_databases() {
+    let database = |name: &str, count: u32| {
+        let insert = format!(
+            "INSERT INTO cookies WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n \
+             LIMIT {count}) SELECT x || '.{name}', 'a', 1, 99999999999999999 FROM n"
+        );
+        database(&[COOKIES, &insert])
+    };
+    let inspection = inspect_entries(&[
+        TarEntry::file("Default/Cookies", database("a.example", 9_999)),
+        marker(),
+        TarEntry::file("Profile 1/Cookies", database("b.example", 2)),
+    ]);
+    let inspection = inspection.unwrap();
+    assert_eq!(inspection.cookies.len(), 10_000);
+    let expected = ["domains with cookies: only 10000 are listed"];
+    assert_eq!(inspection.skipped, expected);
 }
 
 #[test]
