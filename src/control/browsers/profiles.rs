@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
+use http::StatusCode;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{BrowserError, Browsers, handle::BrowserHandle, state::EndReason};
@@ -13,8 +14,8 @@ use crate::{
     },
     backoff::Backoff,
     control::{
-        fleet::Lease,
-        profiles::{ProfileError, inspection::InspectError},
+        fleet::{AgentError, BrowserRun, Lease},
+        profiles::{ArchiveSourceError, ProfileError, inspection::InspectError},
         store::{ActiveBrowser, BrowserProfileRow, ControlProcessId, Fleet, StoreError},
     },
     request_scope::inherit,
@@ -32,7 +33,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// The first and the longest delay before another attempt.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// How the end of a browser goes on after its profile was to be saved.
+/// The continuation of the end of a browser after its profile was to be saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterSave {
     /// This process ends the session at the host and closes the row.
@@ -50,7 +51,9 @@ enum EndingSaveError {
     Timeout,
     #[error("the host of the browser was lost")]
     HostLost,
-    /// Another process ends the browser, or will when this one has stopped.
+    #[error("the browser was started again during the save")]
+    Restarted,
+    /// Another process ends the browser, or does so when this one has stopped.
     #[error("another process saves the browser")]
     Deferred,
 }
@@ -228,7 +231,9 @@ impl Browsers {
     }
 
     /// Saves the profile of an ending browser. Repeats that within [`SAVE_TIMEOUT`] after an error
-    /// that may pass, because nothing else has what is to be saved.
+    /// of this server, because nothing else has what is to be saved. The browser itself is archived
+    /// only if neither its agent nor Chromium has been started again since the beginning: what a
+    /// killed one has left on the disk is partly older.
     async fn save_with_retries(
         &self,
         profile: &ProfileId,
@@ -238,11 +243,18 @@ impl Browsers {
         let profiles = &self.inner.profiles;
         let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
         let mut remaining = SAVE_TIMEOUT;
+        let run = lease.browser_run().await.map_err(agent_error)?;
+        let mut save = profiles.save_ending_browser(profile, id, lease);
         loop {
             let permit = profiles.ending_save_permit().await;
             let started = Instant::now();
-            let saving = profiles.save_ending_browser(profile, id, lease);
-            let saved = timeout(remaining, saving).await;
+            let attempt = async {
+                if !save.has_archive() && !is_same_run(lease, run).await? {
+                    return Err(EndingSaveError::Restarted);
+                }
+                Ok(save.attempt().await?)
+            };
+            let saved = timeout(remaining, attempt).await;
             drop(permit);
             let error = match saved {
                 Ok(Ok(_)) => return Ok(()),
@@ -252,13 +264,13 @@ impl Browsers {
             if outlives_process(lease) && self.is_displaced(id).await {
                 return Err(EndingSaveError::Deferred);
             }
-            if lease.host().is_gone() {
+            if lease.host().is_gone() && !save.has_archive() {
                 return Err(EndingSaveError::HostLost);
             }
             let delay = delays.next_delay();
             remaining = remaining.saturating_sub(started.elapsed() + delay);
             if is_lasting(&error) || remaining.is_zero() {
-                return Err(error.into());
+                return Err(error);
             }
             tracing::info!(browser = %id, %error, "cannot save the profile of a browser yet");
             sleep(delay).await;
@@ -329,12 +341,37 @@ fn outlives_process(lease: &Lease) -> bool {
     lease.host().fleet() == Fleet::Registered
 }
 
-/// Returns whether another attempt to save a browser fails like this one.
-fn is_lasting(error: &ProfileError) -> bool {
+/// Returns whether the agent and Chromium are still those of a run.
+async fn is_same_run(lease: &Lease, run: BrowserRun) -> Result<bool, EndingSaveError> {
+    let current = lease.browser_run().await.map_err(agent_error)?;
+    Ok(current.is_same(run))
+}
+
+fn agent_error(error: AgentError) -> EndingSaveError {
+    ProfileError::from(ArchiveSourceError::from(error)).into()
+}
+
+/// Returns whether another attempt would fail or save something else, too.
+fn is_lasting(error: &EndingSaveError) -> bool {
+    let EndingSaveError::Profile(error) = error else {
+        return true;
+    };
     match error {
-        ProfileError::Inspect(InspectError::Io(_)) => false,
-        ProfileError::NotFound | ProfileError::TooLarge(_) | ProfileError::Inspect(_) => true,
-        _ => false,
+        // Something else archives the browser.
+        ProfileError::Source(ArchiveSourceError::Agent(AgentError::Rejected {
+            status, ..
+        })) => *status != StatusCode::CONFLICT,
+        ProfileError::Inspect(InspectError::Io(_))
+        | ProfileError::InUse
+        | ProfileError::Superseded
+        | ProfileError::Corrupt
+        | ProfileError::BeingRemoved
+        | ProfileError::Busy(_)
+        | ProfileError::Store(_)
+        | ProfileError::Blob(_)
+        | ProfileError::Io(_)
+        | ProfileError::Task(_) => false,
+        _ => true,
     }
 }
 
@@ -343,22 +380,42 @@ mod tests {
     use std::io;
 
     use super::*;
+    use crate::api::ErrorBody;
 
     #[test]
-    fn only_errors_of_the_content_and_of_a_missing_profile_are_lasting() {
+    fn only_errors_of_this_server_are_not_lasting() {
         let invalid = InspectError::Invalid("is empty".to_owned());
         let io = || io::Error::other("i/o error");
+        let agent = |error| ProfileError::from(ArchiveSourceError::Agent(error));
+        let rejected = |status| {
+            let error = Box::new(ErrorBody {
+                code: "unavailable".to_owned(),
+                message: "the agent is stopping".to_owned(),
+                details: Vec::new(),
+                inner_error: None,
+            });
+            agent(AgentError::Rejected { status, error })
+        };
+        let timeout = Duration::from_secs(1);
         for (error, expected) in [
             (ProfileError::NotFound, true),
             (ProfileError::TooLarge(1), true),
+            (ProfileError::Timeout(timeout), true),
             (ProfileError::Inspect(invalid), true),
             (ProfileError::Inspect(InspectError::Io(io())), false),
             (ProfileError::Io(io()), false),
             (ProfileError::InUse, false),
             (ProfileError::Superseded, false),
             (ProfileError::Corrupt, false),
+            (rejected(StatusCode::CONFLICT), false),
+            (rejected(StatusCode::SERVICE_UNAVAILABLE), true),
+            (agent(AgentError::Timeout(timeout)), true),
+            (agent(AgentError::Unreachable("closed".to_owned())), true),
+            (agent(AgentError::InvalidResponse("short".to_owned())), true),
         ] {
+            let error = EndingSaveError::from(error);
             assert_eq!(is_lasting(&error), expected, "{error}");
         }
+        assert!(is_lasting(&EndingSaveError::Restarted));
     }
 }

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use chrono::Utc;
 use futures::{Stream, TryStreamExt};
 use sha2::{Digest, Sha256};
-use tokio::{fs::File, sync::SemaphorePermit, task::spawn_blocking, time::timeout};
+use tokio::{
+    fs::File, io::AsyncSeekExt, sync::SemaphorePermit, task::spawn_blocking, time::timeout,
+};
 use tokio_util::io::{ReaderStream, StreamReader, SyncIoBridge};
 
 use super::{
@@ -54,6 +56,55 @@ pub(super) struct PendingSave {
     operation: Operation,
 }
 
+/// The save of an ending browser, which may be attempted several times. The browser is archived
+/// once: when its archive was received, only that one is stored.
+pub struct EndingSave<'a> {
+    profiles: Profiles,
+    profile: &'a ProfileId,
+    browser: &'a BrowserId,
+    lease: &'a Lease,
+    archive: Option<SpooledArchive>,
+}
+
+impl EndingSave<'_> {
+    /// Returns whether the archive was received, so that the browser is not needed any more.
+    pub fn has_archive(&self) -> bool {
+        self.archive.is_some()
+    }
+
+    /// Closes and archives the browser, if that was not done, and publishes the archive. The caller
+    /// holds a [`Profiles::ending_save_permit`].
+    pub async fn attempt(&mut self) -> Result<ProfileReceipt, ProfileError> {
+        let started = Instant::now();
+        observe(self.archive_and_store().await, started)
+    }
+
+    async fn archive_and_store(&mut self) -> Result<ProfileReceipt, ProfileError> {
+        let Self { profiles, .. } = self;
+        let source = SaveSource::EndingBrowser(self.browser);
+        let pending = profiles.begin(self.profile, source).await?;
+        let (pending, archive) = match &self.archive {
+            Some(archive) => (pending, archive.clone()),
+            None => {
+                let content = archive(self.lease, false).await?;
+                profiles.receive(pending, content).await?
+            }
+        };
+        self.archive = Some(archive.clone());
+        profiles.store_in_background(pending, archive).await
+    }
+}
+
+/// Returns the archive of a browser, of the running one if `live` is set.
+async fn archive(
+    lease: &Lease,
+    live: bool,
+) -> Result<impl Stream<Item = Result<Bytes, ArchiveSourceError>>, ProfileError> {
+    let archive = lease.archive_user_data(live).await;
+    let archive = archive.map_err(ArchiveSourceError::from)?;
+    Ok(archive.map_err(ArchiveSourceError::from))
+}
+
 impl Profiles {
     /// Saves a browser that goes on as a new version of a profile.
     pub async fn save_browser(
@@ -66,7 +117,7 @@ impl Profiles {
         let pending = self.begin(profile, SaveSource::Browser(browser)).await?;
         let saving = async {
             let _permit = self.inner.live_saves.acquire().await;
-            self.archive_and_save(pending, lease, true).await
+            self.save_live(pending, lease).await
         };
         observe(self.unless_stopping(saving).await, started)
     }
@@ -77,18 +128,21 @@ impl Profiles {
         self.inner.ending_saves.acquire().await.ok()
     }
 
-    /// Closes a browser that ends and saves it as a new version of the profile that it has the
-    /// exclusive right to save. The caller holds an [`Self::ending_save_permit`].
-    pub async fn save_ending_browser(
+    /// Returns the save of a browser that ends as a new version of the profile that it has the
+    /// exclusive right to save.
+    pub fn save_ending_browser<'a>(
         &self,
-        profile: &ProfileId,
-        browser: &BrowserId,
-        lease: &Lease,
-    ) -> Result<ProfileReceipt, ProfileError> {
-        let started = Instant::now();
-        let source = SaveSource::EndingBrowser(browser);
-        let pending = self.begin(profile, source).await?;
-        observe(self.archive_and_save(pending, lease, false).await, started)
+        profile: &'a ProfileId,
+        browser: &'a BrowserId,
+        lease: &'a Lease,
+    ) -> EndingSave<'a> {
+        EndingSave {
+            profiles: self.clone(),
+            profile,
+            browser,
+            lease,
+            archive: None,
+        }
     }
 
     /// Saves an archive from a client as a new version of a profile. Once it is received, this
@@ -110,16 +164,14 @@ impl Profiles {
         observe(self.unless_stopping(saving).await, started)
     }
 
-    async fn archive_and_save(
+    async fn save_live(
         &self,
         pending: PendingSave,
         lease: &Lease,
-        live: bool,
     ) -> Result<ProfileReceipt, ProfileError> {
-        let archive = lease.archive_user_data(live).await;
-        let archive = archive.map_err(ArchiveSourceError::from)?;
-        self.save(pending, archive.map_err(ArchiveSourceError::from))
-            .await
+        let content = archive(lease, true).await?;
+        let (pending, archive) = self.receive(pending, content).await?;
+        self.store_in_background(pending, archive).await
     }
 
     /// Runs a save until the server shuts down.
@@ -156,13 +208,12 @@ impl Profiles {
         Ok(PendingSave { save, operation })
     }
 
-    /// Receives an archive and publishes it.
-    async fn save(
+    /// Stores and publishes an archive, even if the caller goes away.
+    async fn store_in_background(
         &self,
         pending: PendingSave,
-        content: impl Stream<Item = Result<Bytes, ArchiveSourceError>>,
+        archive: SpooledArchive,
     ) -> Result<ProfileReceipt, ProfileError> {
-        let (pending, archive) = self.receive(pending, content).await?;
         let this = self.clone();
         let task = async move { this.store_archive(pending, archive).await };
         let saved = self.inner.shutdown.spawn(inherit(task)).await;
@@ -255,7 +306,9 @@ impl Profiles {
         if inner.store.is_blob_being_removed(&digest).await? {
             return Err(ProfileError::BeingRemoved);
         }
-        let content = ReaderStream::with_capacity(File::from_std(file), CHUNK);
+        let mut file = File::from_std(file.try_clone()?);
+        file.rewind().await?;
+        let content = ReaderStream::with_capacity(file, CHUNK);
         let limits = PutLimits {
             bytes: size,
             time: transfer_timeout(size),

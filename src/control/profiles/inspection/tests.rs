@@ -1,10 +1,10 @@
-use std::{fs, io::Write};
+use std::fs;
 
 use tempfile::TempDir;
 
 use super::*;
 use crate::system::{
-    files::archive::unpack::raw_tar::{EntryType, TarEntry, compressed},
+    files::archive::unpack::raw_tar::{EntryType, TarEntry, compressed, compressed_with_window},
     profile::{
         database::tests::{COOKIES, create},
         leveldb::writer,
@@ -119,13 +119,8 @@ pub(super) fn full_profile() -> Vec<TarEntry> {
 
 #[test]
 fn archive_that_needs_a_large_window_is_invalid() {
-    let tar = zstd::decode_all(&*TarEntry::packed(&[marker()])).unwrap();
-    let with_window = |log: u32| {
-        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
-        encoder.window_log(log).unwrap();
-        encoder.write_all(&tar).unwrap();
-        inspect_bytes(&encoder.finish().unwrap(), LIMITS)
-    };
+    let tar = TarEntry::archive(&[marker()]);
+    let with_window = |log: u32| inspect_bytes(&compressed_with_window(&tar, log), LIMITS);
     assert!(with_window(24).is_ok());
     assert!(matches!(with_window(25), Err(InspectError::Invalid(_))));
 }

@@ -193,7 +193,7 @@ pub fn stream_spooled(
 }
 
 /// The limit on the window of an archive that control reads, as a power of two in bytes: 16 MiB.
-/// Those of [`write()`] have windows of 8 MiB at most.
+/// The archives of [`write()`] have windows of 8 MiB at most.
 const MAX_WINDOW_LOG: u32 = 24;
 
 /// Decompresses an archive on a dedicated thread, at the pace at which the chunks are received. If
