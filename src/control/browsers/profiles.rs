@@ -365,7 +365,6 @@ fn is_lasting(error: &EndingSaveError) -> bool {
         | ProfileError::InUse
         | ProfileError::Superseded
         | ProfileError::Corrupt
-        | ProfileError::BeingRemoved
         | ProfileError::Busy(_)
         | ProfileError::Store(_)
         | ProfileError::Blob(_)

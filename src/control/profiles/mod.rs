@@ -25,6 +25,7 @@ use futures::{
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::io::{StreamReader, SyncIoBridge};
+use ulid::Ulid;
 
 use super::{
     blobs::{BlobError, BlobKeys, BlobStore},
@@ -62,7 +63,7 @@ const MAX_DECOMPRESSED_DOWNLOADS: usize = 8;
 /// The keys of the archives in the blob store.
 pub const BLOBS: BlobKeys = BlobKeys {
     prefix: "profiles",
-    includes: |key| digest_of(key).is_some(),
+    includes: |key| blob_of(key).is_some(),
 };
 
 /// Why an operation on a profile failed.
@@ -94,8 +95,6 @@ pub enum ProfileError {
     Corrupt,
     #[error("cannot restore the archive: {0}")]
     Restore(AgentError),
-    #[error("an archive with the same content is being removed")]
-    BeingRemoved,
     #[error("too many {0} are in progress")]
     Busy(&'static str),
     #[error("the server is shutting down")]
@@ -396,14 +395,27 @@ fn parse_reference(text: &str) -> Option<ProfileRef> {
     }
 }
 
-/// Returns the key of an archive with that SHA-256.
-fn blob_key(digest: &str) -> String {
-    format!("{}/{digest}", BLOBS.prefix)
+/// Returns the name of a new archive with that SHA-256. No other archive has the name, even if it
+/// has the same content, so that a delayed removal of an archive never reaches another one.
+fn new_blob(digest: &str) -> String {
+    format!("{digest}-{}", Ulid::generate())
 }
 
-/// Returns the SHA-256 of the archive with that key. `None` for other keys.
-fn digest_of(blob_key: &str) -> Option<&str> {
-    let digest = blob_key.strip_prefix(BLOBS.prefix)?.strip_prefix('/')?;
+/// Returns the key of the archive with that name in the blob store.
+fn blob_key(blob: &str) -> String {
+    format!("{}/{blob}", BLOBS.prefix)
+}
+
+/// Returns the name of the archive with that key. `None` for other keys.
+fn blob_of(blob_key: &str) -> Option<&str> {
+    let blob = blob_key.strip_prefix(BLOBS.prefix)?.strip_prefix('/')?;
+    // Earlier versions have stored archives without an id.
+    let (digest, id) = match blob.split_once('-') {
+        Some((digest, id)) => (digest, Some(id)),
+        None => (blob, None),
+    };
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    (digest.len() == 64 && digest.bytes().all(is_digit)).then_some(digest)
+    let is_digest = digest.len() == 64 && digest.bytes().all(is_digit);
+    let has_id = id.is_none_or(|id| id.parse::<Ulid>().is_ok_and(|ulid| ulid.to_string() == id));
+    (is_digest && has_id).then_some(blob)
 }

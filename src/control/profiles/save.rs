@@ -19,6 +19,7 @@ use tokio_util::io::{ReaderStream, StreamReader, SyncIoBridge};
 use super::{
     ArchiveSourceError, ProfileError, Profiles, blob_key,
     inspection::{InspectLimits, Inspection, inspect},
+    new_blob,
     operation::Operation,
     spool::{ReceiveLimits, SpooledArchive, hex, receive},
 };
@@ -270,8 +271,8 @@ impl Profiles {
         archive: SpooledArchive,
     ) -> Result<ProfileReceipt, ProfileError> {
         let PendingSave { save, operation } = pending;
-        let (size, digest) = (archive.size, archive.digest.clone());
-        let published = self.try_store_archive(&save, archive).await;
+        let (size, blob) = (archive.size, new_blob(&archive.digest));
+        let published = self.try_store_archive(&save, &blob, archive).await;
         match published {
             Ok((published, content)) => {
                 operation.set_ended();
@@ -287,7 +288,7 @@ impl Profiles {
             }
             Err(error) => {
                 operation.end().await;
-                self.remove_in_background(vec![digest]);
+                self.remove_in_background(vec![blob]);
                 Err(error)
             }
         }
@@ -296,15 +297,13 @@ impl Profiles {
     async fn try_store_archive(
         &self,
         save: &ProfileSave,
+        blob: &str,
         archive: SpooledArchive,
     ) -> Result<(PublishedVersion, ArchiveContent), ProfileError> {
         let Self { inner } = self;
         let SpooledArchive { file, size, digest } = archive;
-        if !inner.store.set_save_blob(save, &digest).await? {
+        if !inner.store.set_save_blob(save, blob).await? {
             return Err(ProfileError::Superseded);
-        }
-        if inner.store.is_blob_being_removed(&digest).await? {
-            return Err(ProfileError::BeingRemoved);
         }
         let mut file = File::from_std(file.try_clone()?);
         file.rewind().await?;
@@ -313,11 +312,11 @@ impl Profiles {
             bytes: size,
             time: transfer_timeout(size),
         };
-        let stored = inner.blobs.put(&blob_key(&digest), content, limits).await;
+        let stored = inner.blobs.put(&blob_key(blob), content, limits).await;
         stored.map_err(put_error)?;
-        let inspection = self.inspect_stored(&digest, size).await?;
+        let inspection = self.inspect_stored(blob, digest, size).await?;
         let new = NewProfileVersion {
-            blob: digest,
+            blob: blob.to_owned(),
             size_bytes: size,
             content: ArchiveContent {
                 cookies: inspection.cookies,
@@ -331,11 +330,15 @@ impl Profiles {
     }
 
     /// Reads a stored archive to its end, compares its digest, and returns what it contains.
-    async fn inspect_stored(&self, digest: &str, size: u64) -> Result<Inspection, ProfileError> {
-        let stored = self.inner.blobs.get(&blob_key(digest), 0..size).await?;
+    async fn inspect_stored(
+        &self,
+        blob: &str,
+        digest: String,
+        size: u64,
+    ) -> Result<Inspection, ProfileError> {
+        let stored = self.inner.blobs.get(&blob_key(blob), 0..size).await?;
         let stored = SyncIoBridge::new(StreamReader::new(stored));
         let work = tempfile::tempdir_in(&self.inner.spool)?;
-        let digest = digest.to_owned();
         let inspecting = spawn_blocking(move || {
             let mut reader = DigestReader {
                 input: stored,

@@ -68,7 +68,7 @@ fn to_version(row: ProfileVersionRow, current: u64) -> ProfileVersion {
         is_current: row.number == current,
         created_at: row.created_at.into(),
         size_bytes: row.size_bytes,
-        sha256: row.blob,
+        sha256: row.sha256().to_owned(),
         chromium_version: row.chromium_version,
         restored_from: row.restored_from,
         content: row.content,
@@ -116,7 +116,7 @@ impl From<ProfileError> for ApiError {
                 let message = "the profile could not be restored";
                 ApiError::unavailable(message, UNAVAILABLE_RETRY_DELAY)
             }
-            error @ (ProfileError::BeingRemoved | ProfileError::Busy(_)) => {
+            error @ ProfileError::Busy(_) => {
                 ApiError::unavailable(error.to_string(), SAVE_RETRY_DELAY)
             }
             error @ ProfileError::ShuttingDown => {
