@@ -8,6 +8,8 @@
 //! archive (live)   freeze Chromium ─► copy ─► unfreeze ─► archive of the copy ─► client
 //! restore          client ─► unpack beside the profile ─► close Chromium ─► swap by rename
 //! ```
+//!
+//! - [`session_cookies`]: the session cookies of a restored profile.
 
 use std::{
     fs::DirBuilder,
@@ -27,6 +29,8 @@ use tokio::{
     time::sleep,
 };
 
+mod session_cookies;
+
 use super::{
     chromium::{Chromium, LeaseError, LeaseMode, NotReady},
     session_dir::SessionDir,
@@ -39,7 +43,8 @@ use crate::{
             archive::{
                 self, ArchiveFormat, ArchiveSource, OpenSourceError, SkippedEntries,
                 unpack::{
-                    UnpackError, UnpackLimits, UploadSender, unpack_tar_zstd, upload_channel,
+                    UnpackError, UnpackLimits, UploadSender, unpack_tar_zstd,
+                    upload_channel,
                 },
             },
             remove::remove_or_warn,
@@ -258,6 +263,9 @@ impl Restore {
         let unpacking = spawn_blocking(move || {
             let limits = self.user_data.limits;
             unpack_tar_zstd(reader, &new, limits, &stop, is_process_file)?;
+            if !session_cookies::keep(&new)? {
+                tracing::warn!("the restored profile has no preferences that can be changed");
+            }
             Ok::<_, UserDataError>((self, new))
         });
         let forwarded = forward(chunks, sender).await;

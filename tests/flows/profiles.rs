@@ -69,6 +69,45 @@ async fn login_is_present_in_the_next_browser() {
     dev.finish().await;
 }
 
+/// Many sites keep a login in a cookie without an expiry.
+#[tokio::test]
+async fn session_cookie_is_present_in_the_next_browser_and_no_tab_is() {
+    const SET: &str = "
+        await page.route('http://site.test/**', route => route.fulfill({
+            contentType: 'text/html', body: '<!doctype html><title>site</title>',
+        }));
+        await page.goto('http://site.test/account');
+        await page.evaluate(() => { document.cookie = 'session=one; path=/'; });";
+    const FOUND: &str = "
+        const cookies = await context.cookies('http://site.test/');
+        return {
+            cookies: cookies.map(({name, value, expires}) => [name, value, expires]),
+            tabs: context.pages().map(page => page.url()).filter(url => url.includes('site.test')),
+        };";
+    let expected = json!({"cookies": [["session", "one", -1]], "tabs": []});
+    let dev = Dev::start().await;
+    profile(&dev, "shop").await;
+    let first = dev.browser(with_profile("shop", true)).await;
+    run(&dev, &first, SET).await;
+    end(&dev, &first).await;
+    let versions = dev.get("/profiles/shop/versions").await.body;
+    assert_eq!(versions[0]["cookies"], json!({"site.test": 1}));
+    assert_eq!(versions[0]["skipped"], json!([]));
+
+    let second = dev.browser(with_profile("shop", true)).await;
+    assert_eq!(run(&dev, &second, FOUND).await, expected);
+    run(&dev, &second, SET).await;
+    saved(&dev, &second, json!({"name": "shop"})).await;
+
+    // The archive of a running browser looks like that of a crashed one.
+    let third = dev.browser(with_profile("shop", false)).await;
+    assert_eq!(run(&dev, &third, FOUND).await, expected);
+    for browser in [&second, &third] {
+        end(&dev, browser).await;
+    }
+    dev.finish().await;
+}
+
 #[tokio::test]
 async fn profile_has_one_writer() {
     let dev = Dev::start().await;

@@ -75,6 +75,8 @@ pub(crate) async fn archive(
 /// then is Chromium closed, its profile replaced by a rename, and Chromium started again; an
 /// invalid archive changes nothing. Responds once the profile is in place, while Chromium comes up.
 ///
+/// Chromium keeps the session cookies of the profile, but opens no tab of it.
+///
 /// Limits are those of an uploaded archive: 250,000 entries, and 16 GiB or 200 times the size of
 /// the archive beyond 64 MiB.
 #[utoipa::path(

@@ -54,36 +54,25 @@ pub enum DatabaseError {
     Io(#[from] io::Error),
 }
 
-/// The cookies of a database.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct CookieCounts {
-    /// The number of cookies that have not expired, by their domain.
-    pub by_domain: BTreeMap<String, u64>,
-    /// The number of session cookies, which Chromium stores and deletes when it starts.
-    pub session: u64,
-}
-
-/// Returns the number of cookies of each domain.
+/// Returns the number of cookies that have not expired, by their domain. Session cookies have no
+/// expiry.
 ///
 /// # Errors
 /// If it is not a readable database of cookies.
-pub fn count_cookies(database: &Path) -> Result<CookieCounts, DatabaseError> {
-    // Times are in microseconds since 1601. The domain of a session cookie is of no interest.
+pub fn count_cookies(database: &Path) -> Result<BTreeMap<String, u64>, DatabaseError> {
+    // Times are in microseconds since 1601.
     let query = format!(
-        "SELECT CASE is_persistent WHEN 1 THEN substr(host_key, 1, {MAX_DOMAIN_CHARS}) ELSE '' END,
-             count(*) FROM cookies
+        "SELECT substr(host_key, 1, {MAX_DOMAIN_CHARS}), count(*) FROM cookies
          WHERE host_key <> '{FLUSH_DOMAIN}' AND host_key <> ''
              AND (is_persistent <> 1 OR expires_utc > (unixepoch() + 11644473600) * 1000000)
          GROUP BY 1 LIMIT {MAX_ROWS} + 1"
     );
     let columns = ["host_key", "is_persistent", "expires_utc"];
     let rows = read(database, "cookies", &columns, &query)?;
-    let mut by_domain: BTreeMap<String, u64> = rows
-        .into_iter()
+    let counts = rows.into_iter();
+    Ok(counts
         .map(|(domain, count)| (domain, count.unsigned_abs()))
-        .collect();
-    let session = by_domain.remove("").unwrap_or_default();
-    Ok(CookieCounts { by_domain, session })
+        .collect())
 }
 
 /// Returns the storage key of each storage bucket by the number that names its directory.
@@ -259,12 +248,11 @@ pub(crate) mod tests {
             ],
         );
         let counts = count_cookies(&path).unwrap();
-        assert_eq!(counts.session, 1);
         let expected = [
-            (".example.com".to_owned(), 1),
+            (".example.com".to_owned(), 2),
             ("other.example".to_owned(), 1),
         ];
-        assert_eq!(counts.by_domain, expected.into());
+        assert_eq!(counts, expected.into());
     }
 
     #[test]
@@ -274,7 +262,7 @@ pub(crate) mod tests {
             99999999999999999)";
         create(&path, &[COOKIES, insert]);
         let counts = count_cookies(&path).unwrap();
-        assert_eq!(counts.by_domain, [("x".repeat(255), 1)].into());
+        assert_eq!(counts, [("x".repeat(255), 1)].into());
     }
 
     #[test]

@@ -74,11 +74,10 @@ impl Databases {
     /// Returns the number of cookies of each domain in all profiles.
     pub(super) fn count_cookies(&self, skipped: &mut Skipped) -> BTreeMap<String, u64> {
         let mut total: BTreeMap<String, u64> = BTreeMap::new();
-        let (mut session, mut more_domains) = (0, false);
+        let mut more_domains = false;
         let is_cookies = |kind| kind != DatabaseKind::Buckets;
         self.query(is_cookies, database::count_cookies, skipped, |_, counts| {
-            session += counts.session;
-            for (domain, count) in counts.by_domain {
+            for (domain, count) in counts {
                 if let Some(known) = total.get_mut(&domain) {
                     *known += count;
                 } else if total.len() < MAX_DOMAINS {
@@ -91,10 +90,6 @@ impl Databases {
         if more_domains {
             let reason = format!("only {MAX_DOMAINS} are listed");
             skipped.add("domains with cookies", reason);
-        }
-        if session > 0 {
-            let reason = format!("{session} are stored, which Chromium deletes when it starts");
-            skipped.add("session cookies", reason);
         }
         total
     }

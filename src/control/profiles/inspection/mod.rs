@@ -46,7 +46,7 @@ pub struct Inspection {
     pub entries: u64,
     /// The total size of the files in bytes.
     pub unpacked_bytes: u64,
-    /// The number of cookies by their domain, without expired ones and session cookies.
+    /// The number of cookies by their domain, without expired ones.
     pub cookies: BTreeMap<String, u64>,
     /// The origins with stored data (local storage, IndexedDB, caches, service workers, files), in
     /// order. That of a page in a frame of another site names that site too.
