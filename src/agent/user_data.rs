@@ -43,7 +43,7 @@ use crate::{
             archive::{
                 self, ArchiveFormat, ArchiveSource, OpenSourceError, SkippedEntries,
                 unpack::{
-                    UnpackError, UnpackLimits, UploadSender, unpack_tar_zstd,
+                    UNLIMITED_RATIO, UnpackError, UnpackLimits, UploadSender, unpack_tar_zstd,
                     upload_channel,
                 },
             },
@@ -261,7 +261,12 @@ impl Restore {
         let stop = shutdown.token();
         // The blocking task owns the lock and the directory, in case the client disconnects.
         let unpacking = spawn_blocking(move || {
-            let limits = self.user_data.limits;
+            // A page can make its own profile very compressible, and it must be restorable all the
+            // same.
+            let limits = UnpackLimits {
+                ratio: UNLIMITED_RATIO,
+                ..self.user_data.limits
+            };
             unpack_tar_zstd(reader, &new, limits, &stop, is_process_file)?;
             if !session_cookies::keep(&new)? {
                 tracing::warn!("the restored profile has no preferences that can be changed");

@@ -77,8 +77,7 @@ pub(crate) async fn archive(
 ///
 /// Chromium keeps the session cookies of the profile, but opens no tab of it.
 ///
-/// Limits are those of an uploaded archive: 250,000 entries, and 16 GiB or 200 times the size of
-/// the archive beyond 64 MiB.
+/// Limits are 250,000 entries and 16 GiB of content.
 #[utoipa::path(
     put,
     path = "/user_data",

@@ -34,6 +34,7 @@ use crate::{
         store::{BeginSave, NewProfileVersion, ProfileSave, PublishedVersion, SaveSource},
     },
     request_scope::inherit,
+    system::files::archive::unpack::UNLIMITED_RATIO,
 };
 
 /// The lowest rate at which an archive may arrive, or be stored, in bytes per second.
@@ -45,16 +46,17 @@ const UPLOAD_WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes that are read from a file at once.
 const CHUNK: usize = 256 << 10;
 
-/// The limits of an archive's content, which are those of an agent that restores it.
-const INSPECT_LIMITS: InspectLimits = InspectLimits {
-    unpacked_bytes: 16 << 30,
-    ratio: 200,
-};
+/// The limit on an archive's content in bytes, which is that of an agent that restores it.
+const MAX_UNPACKED_BYTES: u64 = 16 << 30;
+/// The limit on the ratio of an uploaded archive's content to its size. A browser may well have a
+/// very compressible profile.
+const MAX_UPLOAD_RATIO: u64 = 200;
 
 /// A save that is in progress.
 pub(super) struct PendingSave {
     save: ProfileSave,
     operation: Operation,
+    limits: InspectLimits,
 }
 
 /// The save of an ending browser, which may be attempted several times. The browser is archived
@@ -186,7 +188,7 @@ impl Profiles {
         }
     }
 
-    async fn begin(
+    pub(super) async fn begin(
         &self,
         profile: &ProfileId,
         source: SaveSource<'_>,
@@ -206,11 +208,23 @@ impl Profiles {
                 return Err(ProfileError::InUse);
             }
         };
-        Ok(PendingSave { save, operation })
+        let ratio = match source {
+            SaveSource::Upload => MAX_UPLOAD_RATIO,
+            SaveSource::Browser(_) | SaveSource::EndingBrowser(_) => UNLIMITED_RATIO,
+        };
+        let limits = InspectLimits {
+            unpacked_bytes: MAX_UNPACKED_BYTES,
+            ratio,
+        };
+        Ok(PendingSave {
+            save,
+            operation,
+            limits,
+        })
     }
 
     /// Stores and publishes an archive, even if the caller goes away.
-    async fn store_in_background(
+    pub(super) async fn store_in_background(
         &self,
         pending: PendingSave,
         archive: SpooledArchive,
@@ -222,7 +236,7 @@ impl Profiles {
     }
 
     /// Receives an archive. A failure ends the save.
-    async fn receive(
+    pub(super) async fn receive(
         &self,
         pending: PendingSave,
         content: impl Stream<Item = Result<Bytes, ArchiveSourceError>>,
@@ -270,9 +284,13 @@ impl Profiles {
         pending: PendingSave,
         archive: SpooledArchive,
     ) -> Result<ProfileReceipt, ProfileError> {
-        let PendingSave { save, operation } = pending;
+        let PendingSave {
+            save,
+            operation,
+            limits,
+        } = pending;
         let (size, blob) = (archive.size, new_blob(&archive.digest));
-        let published = self.try_store_archive(&save, &blob, archive).await;
+        let published = self.try_store_archive(&save, &blob, archive, limits).await;
         match published {
             Ok((published, content)) => {
                 operation.set_ended();
@@ -299,6 +317,7 @@ impl Profiles {
         save: &ProfileSave,
         blob: &str,
         archive: SpooledArchive,
+        inspect_limits: InspectLimits,
     ) -> Result<(PublishedVersion, ArchiveContent), ProfileError> {
         let Self { inner } = self;
         let SpooledArchive { file, size, digest } = archive;
@@ -314,7 +333,9 @@ impl Profiles {
         };
         let stored = inner.blobs.put(&blob_key(blob), content, limits).await;
         stored.map_err(put_error)?;
-        let inspection = self.inspect_stored(blob, digest, size).await?;
+        let inspection = self
+            .inspect_stored(blob, digest, size, inspect_limits)
+            .await?;
         let new = NewProfileVersion {
             blob: blob.to_owned(),
             size_bytes: size,
@@ -335,6 +356,7 @@ impl Profiles {
         blob: &str,
         digest: String,
         size: u64,
+        limits: InspectLimits,
     ) -> Result<Inspection, ProfileError> {
         let stored = self.inner.blobs.get(&blob_key(blob), 0..size).await?;
         let stored = SyncIoBridge::new(StreamReader::new(stored));
@@ -344,7 +366,7 @@ impl Profiles {
                 input: stored,
                 hasher: Sha256::new(),
             };
-            let inspected = inspect(&mut reader, work.path(), INSPECT_LIMITS, None);
+            let inspected = inspect(&mut reader, work.path(), limits, None);
             // An archive that is not what was received is not the client's fault.
             io::copy(&mut reader, &mut io::sink())?;
             match hex(&reader.hasher.finalize()) == digest {

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
+    api::ids::BrowserId,
     control::{
         blobs::PutLimits,
         store::{
@@ -88,10 +89,14 @@ impl Fixture {
 }
 
 fn service(store: &Store, directory: &Path) -> Profiles {
+    service_with(store, directory, LIMITS)
+}
+
+fn service_with(store: &Store, directory: &Path, limits: ProfileLimits) -> Profiles {
     let blobs = BlobStore::open_directory(&directory.join("blobs"), &[BLOBS]).unwrap();
     let spool = directory.join("spool");
     std::fs::create_dir_all(&spool).unwrap();
-    Profiles::new(store.clone(), blobs, spool, LIMITS, Shutdown::new())
+    Profiles::new(store.clone(), blobs, spool, limits, Shutdown::new())
 }
 
 /// Returns an archive of a user-data directory.
@@ -235,6 +240,33 @@ async fn stalled_removal_does_not_remove_a_later_archive_with_the_same_content()
         assert_eq!(stored.concat(), archive());
     }
     assert_eq!(fixture.stored().await.len(), 2);
+}
+
+#[tokio::test]
+async fn very_compressible_archive_of_a_browser_is_saved_but_not_that_of_a_client() {
+    let fixture = Fixture::new().await;
+    let limits = ProfileLimits {
+        archive_bytes: 1 << 20,
+        ..LIMITS
+    };
+    let profiles = service_with(fixture.store(), fixture.directory.path(), limits);
+    let profile = profiles.create(&fixture.project, None).await.unwrap().id;
+    let zeros = TarEntry::file("Default/zeros", vec![0; 66 << 20]);
+    let archive = TarEntry::packed(&[TarEntry::file("Local State", "{}"), zeros]);
+    let content = || stream::iter([Ok(Bytes::from(archive.clone()))]);
+    let refused = profiles.upload(&profile, content()).await;
+    assert!(matches!(
+        refused,
+        Err(ProfileError::Inspect(InspectError::TooLarge(_)))
+    ));
+    let browser = BrowserId::generate();
+    let pending = profiles
+        .begin(&profile, SaveSource::Browser(&browser))
+        .await;
+    let received = profiles.receive(pending.unwrap(), content()).await;
+    let (pending, archive) = received.ok().unwrap();
+    let saved = profiles.store_in_background(pending, archive).await;
+    assert_eq!(saved.unwrap().version, 1);
 }
 
 #[tokio::test]
