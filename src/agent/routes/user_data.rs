@@ -13,7 +13,7 @@ use crate::{
     },
     api::{
         Binary, ErrorBody,
-        agent::{Done, UserDataQuery},
+        agent::{Done, NEWER_CHROMIUM, UserDataQuery},
         groups,
     },
     http::{ApiError, ApiResult, Json, Query, RawBody},
@@ -88,7 +88,7 @@ pub(crate) async fn archive(
         (status = 200, body = Done),
         (status = 400, body = ErrorBody, description = "The archive is invalid or incomplete"),
         (status = 408, body = ErrorBody, description = "The body made no progress for 30 s"),
-        (status = 409, body = ErrorBody, description = "The profile is being archived or restored"),
+        (status = 409, body = ErrorBody, description = "The profile is being archived or restored, or the archive is of a newer major version of Chromium (`newer_chromium`)"),
         (status = 413, body = ErrorBody, description = "The content of the archive exceeds a limit, or the space on the disk"),
         (status = 503, body = ErrorBody, description = "Chromium did not close"),
     )
@@ -110,6 +110,9 @@ impl From<UserDataError> for ApiError {
         let message = error.to_string();
         match error {
             UserDataError::Busy => ApiError::conflict(message),
+            UserDataError::NewerChromium { .. } => {
+                ApiError::conflict(message).code(NEWER_CHROMIUM).permanent()
+            }
             UserDataError::Lease(LeaseError::NotReady(error)) => error.into(),
             UserDataError::Lease(LeaseError::Freeze(_)) | UserDataError::UncleanExit => {
                 ApiError::unavailable(message, RETRY_DELAY)

@@ -290,6 +290,14 @@ async fn invalid_archive_changes_nothing() {
             400,
         ),
         (
+            "of a newer Chromium",
+            packed(&[
+                file("Default/Preferences", b"{}"),
+                file("Last Version", b"9999.0.0.0"),
+            ]),
+            409,
+        ),
+        (
             "device",
             packed(&[entry(EntryType::Char, "null", "", b"")]),
             400,
