@@ -9,6 +9,10 @@
 //!                  (again if the copy lacks a cookie)
 //! restore          client ─► unpack beside the profile ─► close Chromium ─► swap by rename
 //! ```
+//!
+//! - [`copied_cookies`]: the cookies in a copy of a running Chromium's profile.
+//! - [`profile_version`]: the version of the Chromium that used a restored profile.
+//! - [`session_cookies`]: the session cookies of a restored profile.
 
 use std::{
     fs::DirBuilder,
@@ -29,9 +33,11 @@ use tokio::{
 };
 
 mod copied_cookies;
+mod profile_version;
+mod session_cookies;
 
 use super::{
-    chromium::{Chromium, LeaseError, LeaseMode, NotReady},
+    chromium::{BrowserState, Chromium, LeaseError, LeaseMode, NotReady},
     session_dir::SessionDir,
 };
 use crate::{
@@ -42,7 +48,8 @@ use crate::{
             archive::{
                 self, ArchiveFormat, ArchiveSource, OpenSourceError, SkippedEntries,
                 unpack::{
-                    UnpackError, UnpackLimits, UploadSender, unpack_tar_zstd, upload_channel,
+                    UNLIMITED_RATIO, UnpackError, UnpackLimits, UploadSender, unpack_tar_zstd,
+                    upload_channel,
                 },
             },
             remove::remove_or_warn,
@@ -67,6 +74,8 @@ pub enum UserDataError {
     Busy,
     #[error(transparent)]
     Lease(#[from] LeaseError),
+    #[error("the profile is of Chromium {version}, newer than {running}, which runs here")]
+    NewerChromium { version: String, running: String },
     #[error("Chromium did not exit cleanly; its profile may be incomplete")]
     UncleanExit,
     #[error(transparent)]
@@ -269,6 +278,24 @@ impl UserData {
         })
     }
 
+    /// Rejects the profile of a newer Chromium, with which the one here does not start. A Chromium
+    /// that does not answer, perhaps because of its own profile, is not compared.
+    async fn check_version(&self, version: String) -> Result<(), UserDataError> {
+        if matches!(self.chromium.current(), BrowserState::Starting) {
+            // The restoration fails later, if Chromium does not start.
+            let _ = self.chromium.ready(HOLD_TIMEOUT).await;
+        }
+        match self.chromium.current().devtools() {
+            Some(devtools) if profile_version::is_newer(&version, &devtools.version.product) => {
+                Err(UserDataError::NewerChromium {
+                    version,
+                    running: devtools.version.product.clone(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn try_lock(&self) -> Result<OwnedMutexGuard<()>, UserDataError> {
         let lock = self.lock.clone().try_lock_owned();
         lock.map_err(|_| UserDataError::Busy)
@@ -297,14 +324,26 @@ impl Restore {
         let stop = shutdown.token();
         // The blocking task owns the lock and the directory, in case the client disconnects.
         let unpacking = spawn_blocking(move || {
-            let limits = self.user_data.limits;
+            // A page can make its own profile very compressible, and it must be restorable all the
+            // same.
+            let limits = UnpackLimits {
+                ratio: UNLIMITED_RATIO,
+                ..self.user_data.limits
+            };
             unpack_tar_zstd(reader, &new, limits, &stop, is_process_file)?;
-            Ok::<_, UserDataError>((self, new))
+            if !session_cookies::keep(&new)? {
+                tracing::warn!("the restored profile has no preferences that can be changed");
+            }
+            let version = profile_version::read(&new)?;
+            Ok::<_, UserDataError>((self, new, version))
         });
         let forwarded = forward(chunks, sender).await;
         let unpacked = unpacking.await.map_err(io::Error::other)?;
         forwarded.map_err(RestoreError::Body)?;
-        let (restore, new) = unpacked?;
+        let (restore, new, version) = unpacked?;
+        if let Some(version) = version {
+            restore.user_data.check_version(version).await?;
+        }
         // From here on the restoration completes even if the client disconnects.
         let replacing = shutdown.spawn(restore.replace_profile(new));
         Ok(replacing.await.map_err(io::Error::other)??)

@@ -63,6 +63,9 @@ pub struct ChromiumStatus {
     pub reason: Option<String>,
 }
 
+/// The error code of an archive whose profile a newer Chromium has used.
+pub const NEWER_CHROMIUM: &str = "newer_chromium";
+
 /// The state of the X display.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DisplayStatus {

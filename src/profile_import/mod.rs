@@ -16,11 +16,13 @@ use std::{
 };
 
 use secrecy::SecretString;
+use tempfile::TempDir;
 use tokio::{process::Command, task::spawn_blocking, time};
 
 use crate::{
     api::fs::CompressionLevel,
     control::profiles::inspection::{InspectError, InspectLimits, Inspection, inspect},
+    shutdown::Shutdown,
     system::{
         files::archive::{self, ArchiveFormat, ArchiveSource, OpenSourceError},
         profile::{
@@ -55,6 +57,8 @@ const LIMITS: InspectLimits = InspectLimits {
 /// user to unlock the key ring.
 const KEY_RING_PROGRAM: &str = "secret-tool";
 const KEY_RING_TIMEOUT: Duration = Duration::from_secs(60);
+/// The most attempts to remove a directory in which files are being created.
+const MAX_REMOVAL_ATTEMPTS: u32 = 100;
 /// The applications whose passwords are tried.
 const APPLICATIONS: [&str; 2] = ["chrome", "chromium"];
 
@@ -75,6 +79,10 @@ pub enum ImportError {
     Output { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Upload(#[from] ImportRequestError),
+    #[error("interrupted")]
+    Interrupted,
+    #[error("cannot handle signals: {0}")]
+    Signals(io::Error),
 }
 
 /// The archive, with what it has and lacks.
@@ -85,20 +93,60 @@ struct Packed {
     not_imported: NotImported,
 }
 
-/// Imports a profile.
+/// Imports a profile. SIGTERM and SIGINT end that; the copy of the profile is removed then, too.
 ///
 /// # Errors
-/// If the profile cannot be read, or control does not accept it.
+/// If the profile cannot be read, control does not accept it, or a signal arrives.
 pub async fn import(config: ImportConfig) -> Result<Imported, ImportError> {
     let source = Source::find(&config.directory, &config.profile_directory)?;
     if !config.live {
         source.check_not_running()?;
     }
+    let shutdown = Shutdown::on_signals().map_err(ImportError::Signals)?;
     let work = tempfile::Builder::new()
         .prefix("berth-import-")
         .tempdir()
         .map_err(ImportError::Copy)?;
-    let packed = pack(source, config.key_ring_password, work.path()).await?;
+    let imported = tokio::select! {
+        imported = import_in(work.path(), source, config) => Some(imported),
+        () = shutdown.requested() => None,
+    };
+    match imported {
+        Some(imported) => imported,
+        None => {
+            remove_in_use(work).map_err(ImportError::Copy)?;
+            Err(ImportError::Interrupted)
+        }
+    }
+}
+
+/// Removes a directory in which a thread may still create files, which fails from then on.
+fn remove_in_use(directory: TempDir) -> io::Result<()> {
+    let path = directory.keep();
+    // The thread knows the files by this path.
+    let removed = path.with_extension("removed");
+    fs::rename(&path, &removed)?;
+    let mut attempts = 1;
+    loop {
+        match fs::remove_dir_all(&removed) {
+            Err(error)
+                if error.kind() == io::ErrorKind::DirectoryNotEmpty
+                    && attempts < MAX_REMOVAL_ATTEMPTS =>
+            {
+                attempts += 1;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Imports a profile by way of a copy in `work`.
+async fn import_in(
+    work: &Path,
+    source: Source,
+    config: ImportConfig,
+) -> Result<Imported, ImportError> {
+    let packed = pack(source, config.key_ring_password, work).await?;
     let stored = match config.destination {
         Destination::File(path) => {
             write_output(packed.archive, path.clone()).await?;
@@ -242,4 +290,26 @@ async fn write_output(mut archive: File, path: PathBuf) -> Result<(), ImportErro
     });
     let written = writing.await.map_err(join_error)?;
     written.map_err(|source| ImportError::Output { path, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_in_use_is_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let work = TempDir::new_in(parent.path()).unwrap();
+        let path = work.path().join("user-data");
+        fs::create_dir(&path).unwrap();
+        let creating = std::thread::spawn(move || {
+            let mut number = 0;
+            while File::create_new(path.join(number.to_string())).is_ok() {
+                number += 1;
+            }
+        });
+        remove_in_use(work).unwrap();
+        creating.join().unwrap();
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
 }

@@ -10,11 +10,12 @@ use tokio_tungstenite::{connect_async, tungstenite::Message};
 
 use crate::support::{
     agent::Start,
-    dev::Dev,
+    dev::{Dev, State},
     fleet_agent::{fleet_control, fleet_control_again, host_is, join as join_fleet},
     profiles::{
         download, end, found, log_in, logged_in, login_of, path, profile, run, save, saved,
     },
+    s3::S3Server,
     wait::{in_time, until},
 };
 
@@ -65,6 +66,45 @@ async fn login_is_present_in_the_next_browser() {
     assert_eq!(login_of(&dev, &again).await, logged_in("one"));
     end(&dev, &again).await;
     assert_eq!(found(&dev, "shop").await["version"], 2);
+    dev.finish().await;
+}
+
+/// Many sites keep a login in a cookie without an expiry.
+#[tokio::test]
+async fn session_cookie_is_present_in_the_next_browser_and_no_tab_is() {
+    const SET: &str = "
+        await page.route('http://site.test/**', route => route.fulfill({
+            contentType: 'text/html', body: '<!doctype html><title>site</title>',
+        }));
+        await page.goto('http://site.test/account');
+        await page.evaluate(() => { document.cookie = 'session=one; path=/'; });";
+    const FOUND: &str = "
+        const cookies = await context.cookies('http://site.test/');
+        return {
+            cookies: cookies.map(({name, value, expires}) => [name, value, expires]),
+            tabs: context.pages().map(page => page.url()).filter(url => url.includes('site.test')),
+        };";
+    let expected = json!({"cookies": [["session", "one", -1]], "tabs": []});
+    let dev = Dev::start().await;
+    profile(&dev, "shop").await;
+    let first = dev.browser(with_profile("shop", true)).await;
+    run(&dev, &first, SET).await;
+    end(&dev, &first).await;
+    let versions = dev.get("/profiles/shop/versions").await.body;
+    assert_eq!(versions[0]["cookies"], json!({"site.test": 1}));
+    assert_eq!(versions[0]["skipped"], json!([]));
+
+    let second = dev.browser(with_profile("shop", true)).await;
+    assert_eq!(run(&dev, &second, FOUND).await, expected);
+    run(&dev, &second, SET).await;
+    saved(&dev, &second, json!({"name": "shop"})).await;
+
+    // The archive of a running browser looks like that of a crashed one.
+    let third = dev.browser(with_profile("shop", false)).await;
+    assert_eq!(run(&dev, &third, FOUND).await, expected);
+    for browser in [&second, &third] {
+        end(&dev, browser).await;
+    }
     dev.finish().await;
 }
 
@@ -258,22 +298,91 @@ async fn killed_agent_leaves_the_previous_version() {
     let path = path(&second);
     let (deleted, ()) = join(dev.delete(&path), killing).await;
     assert_eq!(deleted.status, StatusCode::NO_CONTENT, "{}", deleted.body);
+    // The agent is started again, but what its Chromium finds is not saved.
     let shop = found(&dev, "shop").await;
-    // The agent is started again, and the browser may have been saved then.
-    if shop["version"] == 1 {
+    let expected = if shop["version"] == 1 {
         assert_eq!(download(&dev, "shop").await, archive);
         assert!(shop["last_save_error"]["message"].is_string(), "{shop}");
+        "one"
     } else {
+        // The archive was complete before the kill.
         assert_eq!(shop["version"], 2, "{shop}");
-    }
+        "two"
+    };
     // The profile can be written again.
     let third = dev.browser(with_profile("shop", true)).await;
-    let login = login_of(&dev, &third).await;
-    assert!(
-        [logged_in("one"), logged_in("two")].contains(&login),
-        "{login:?}"
-    );
+    assert_eq!(login_of(&dev, &third).await, logged_in(expected));
     end(&dev, &third).await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn killed_blob_store_leaves_the_previous_version_until_the_save_is_repeated() {
+    let mut s3 = S3Server::start().await;
+    let dev = Dev::start_with_variables(State::new(), &[], s3.variables()).await;
+    profile(&dev, "shop").await;
+    let browser = dev.browser(with_profile("shop", true)).await;
+    log_in(&dev, &browser, "one").await;
+    saved(&dev, &browser, json!({"name": "shop"})).await;
+    let archive = download(&dev, "shop").await;
+    log_in(&dev, &browser, "two").await;
+
+    // A client may repeat the save of a browser that goes on.
+    let killing = async {
+        saving(&dev).await;
+        kill(s3.pid(), Signal::SIGKILL).unwrap();
+    };
+    let (refused, ()) = join(save(&dev, &browser, json!({"name": "shop"})), killing).await;
+    refused.assert_error(503, "unavailable");
+    s3.restart().await;
+    assert_eq!(found(&dev, "shop").await["version"], 1);
+    assert_eq!(download(&dev, "shop").await, archive);
+
+    // Control repeats that of a browser that ends, with the archive that it has.
+    let failing = async {
+        saving(&dev).await;
+        kill(s3.pid(), Signal::SIGKILL).unwrap();
+        until("another attempt", async || {
+            let log = dev.log();
+            log.contains("cannot save the profile of a browser yet")
+                .then_some(())
+        })
+        .await;
+        s3.restart().await;
+    };
+    let path = path(&browser);
+    let (deleted, ()) = join(dev.delete(&path), failing).await;
+    assert_eq!(deleted.status, StatusCode::NO_CONTENT, "{}", deleted.body);
+    assert_eq!(found(&dev, "shop").await["version"], 2, "{}", dev.log());
+    let reader = dev.browser(with_profile("shop", false)).await;
+    assert_eq!(login_of(&dev, &reader).await, logged_in("two"));
+    end(&dev, &reader).await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn second_of_two_browsers_that_save_one_profile_at_once_is_refused() {
+    let dev = Dev::start().await;
+    let (one, two) = (dev.browser(json!({})).await, dev.browser(json!({})).await);
+    profile(&dev, "shop").await;
+    for browser in [&one, &two] {
+        log_in(&dev, browser, "login").await;
+    }
+    let target = || json!({"name": "shop"});
+    let (first, second) = join(save(&dev, &one, target()), save(&dev, &two, target())).await;
+    let (created, refused) = match first.status {
+        StatusCode::CREATED => (first, second),
+        _ => (second, first),
+    };
+    assert_eq!(created.status, StatusCode::CREATED, "{}", created.body);
+    refused.assert_error(409, "profile_in_use");
+    assert_eq!(found(&dev, "shop").await["version"], 1);
+    // Afterwards each of them may.
+    for (version, browser) in [(2, &one), (3, &two)] {
+        let receipt = saved(&dev, browser, target()).await;
+        assert_eq!(receipt["version"], version);
+        end(&dev, browser).await;
+    }
     dev.finish().await;
 }
 

@@ -2,8 +2,12 @@
 //! profile, and torn files.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
-    io,
+    io::{
+        self,
+        ErrorKind::{NotADirectory, NotFound},
+    },
     path::{Path, PathBuf},
 };
 
@@ -19,6 +23,9 @@ use crate::system::{
     profile::PROCESS_FILES,
 };
 
+/// The profile that Chromium starts with, and its directory with the tabs of the last runs.
+const PROFILE: &str = "Default";
+const TABS: &str = "Sessions";
 /// The files below the profile that Chromium must be able to parse.
 const PREFERENCES: [&str; 3] = [
     "Local State",
@@ -26,14 +33,22 @@ const PREFERENCES: [&str; 3] = [
     "Default/Secure Preferences",
 ];
 
-/// Removes the process files of a Chromium that has crashed. The agent's lock of the state
+/// Removes the process files of a Chromium that has crashed, and the tabs of the last run, which a
+/// restored profile would open again. The agent's lock of the state
 /// directory is stronger than Chromium's, and a lock that names another host (a restored archive, a
 /// renamed machine) would stop Chromium from ever starting.
 pub(super) fn clear_profile(user_data: &Path) -> io::Result<()> {
     for name in PROCESS_FILES {
         remove_all(&user_data.join(name))?;
     }
-    Ok(())
+    // The profile belongs to Chromium's user, so no link in it is followed.
+    let profile =
+        DirectoryHandle::open_path(user_data).and_then(|directory| directory.open(PROFILE));
+    match profile {
+        Ok(profile) => profile.remove_all(OsStr::new(TABS)),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Moves preference files that do not parse aside, so that Chromium starts with its defaults.

@@ -13,7 +13,7 @@ use crate::{
     },
     api::{
         Binary, ErrorBody,
-        agent::{Done, UserDataQuery},
+        agent::{Done, NEWER_CHROMIUM, UserDataQuery},
         groups,
     },
     http::{ApiError, ApiResult, Json, Query, RawBody},
@@ -86,8 +86,9 @@ pub(crate) async fn archive(
 /// then is Chromium closed, its profile replaced by a rename, and Chromium started again; an
 /// invalid archive changes nothing. Responds once the profile is in place, while Chromium comes up.
 ///
-/// Limits are those of an uploaded archive: 250,000 entries, and 16 GiB or 200 times the size of
-/// the archive beyond 64 MiB.
+/// Chromium keeps the session cookies of the profile, but opens no tab of it.
+///
+/// Limits are 250,000 entries and 16 GiB of content.
 #[utoipa::path(
     put,
     path = "/user_data",
@@ -98,7 +99,7 @@ pub(crate) async fn archive(
         (status = 200, body = Done),
         (status = 400, body = ErrorBody, description = "The archive is invalid or incomplete"),
         (status = 408, body = ErrorBody, description = "The body made no progress for 30 s"),
-        (status = 409, body = ErrorBody, description = "The profile is being archived or restored"),
+        (status = 409, body = ErrorBody, description = "The profile is being archived or restored, or the archive is of a newer major version of Chromium (`newer_chromium`)"),
         (status = 413, body = ErrorBody, description = "The content of the archive exceeds a limit, or the space on the disk"),
         (status = 503, body = ErrorBody, description = "Chromium did not close"),
     )
@@ -120,6 +121,9 @@ impl From<UserDataError> for ApiError {
         let message = error.to_string();
         match error {
             UserDataError::Busy => ApiError::conflict(message),
+            UserDataError::NewerChromium { .. } => {
+                ApiError::conflict(message).code(NEWER_CHROMIUM).permanent()
+            }
             UserDataError::Lease(LeaseError::NotReady(error)) => error.into(),
             UserDataError::Lease(LeaseError::Freeze(_)) | UserDataError::UncleanExit => {
                 ApiError::unavailable(message, RETRY_DELAY)

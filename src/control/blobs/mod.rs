@@ -51,6 +51,26 @@ pub enum BlobError {
     Remote(object_store::Error),
 }
 
+impl BlobError {
+    /// Returns whether the disk of a local store is full.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        let causes = std::iter::successors(self.local_cause(), |&cause| cause.source());
+        let kinds = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+        kinds.map(io::Error::kind).any(|kind| {
+            use io::ErrorKind::{QuotaExceeded, StorageFull};
+            matches!(kind, StorageFull | QuotaExceeded)
+        })
+    }
+
+    fn local_cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            BlobError::Local(error) => Some(error),
+            BlobError::NotFound | BlobError::Remote(_) => None,
+        }
+    }
+}
+
 /// Why a blob was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum PutError<E> {
@@ -404,5 +424,18 @@ fn generic(error: io::Error) -> object_store::Error {
     object_store::Error::Generic {
         store: "local",
         source: error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_disk_is_recognized_in_a_local_error() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        assert!(to_local_error(full).is_disk_full());
+        let other = io::Error::from(io::ErrorKind::PermissionDenied);
+        assert!(!to_local_error(other).is_disk_full());
     }
 }

@@ -24,7 +24,7 @@ use crate::{
 
 /// The time after which a browser that is being created or ended counts as left, although its
 /// process runs: longer than either takes.
-const MAX_UNFINISHED: TimeDelta = TimeDelta::minutes(10);
+const MAX_UNFINISHED: TimeDelta = TimeDelta::minutes(20);
 /// Between two passes.
 const PASS_INTERVAL: Duration = Duration::from_secs(2);
 

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use super::{
     BrowserError, Browsers,
     handle::BrowserHandle,
+    profiles::AfterSave,
     state::{Action, Actions, EndReason, Event},
 };
 use crate::{
@@ -75,6 +76,8 @@ impl Browsers {
         Ok(())
     }
 
+    /// Runs actions and those that follow from them. If another process is to save the profile, the
+    /// remaining ones are left to it.
     pub(super) async fn run_actions(&self, browser: &Arc<BrowserHandle>, actions: &[Action]) {
         let mut pending: VecDeque<Action> = actions.iter().copied().collect();
         while let Some(action) = pending.pop_front() {
@@ -82,7 +85,12 @@ impl Browsers {
                 Action::MakeVisible => self.make_visible(browser),
                 Action::Hide => self.hide(browser),
                 Action::SaveReplays => self.save_replays(browser).await,
-                Action::SaveProfile => self.save_ending_profile(browser).await,
+                Action::SaveProfile => {
+                    if self.save_ending_profile(browser).await == AfterSave::Leave {
+                        self.inner.hosts.forget(browser.lease(), browser.id());
+                        return;
+                    }
+                }
                 Action::ReleaseHost => {
                     self.release_host(browser).await;
                     pending.extend(browser.apply(Event::HostReleased).unwrap_or_default());

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
 use http::StatusCode;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{BrowserError, Browsers, handle::BrowserHandle, state::EndReason};
 use crate::{
@@ -14,21 +14,59 @@ use crate::{
     },
     backoff::Backoff,
     control::{
-        fleet::{AgentError, Lease},
-        profiles::{ArchiveSourceError, ProfileError},
-        store::{ActiveBrowser, BrowserProfileRow, ControlProcessId, StoreError},
+        fleet::{AgentError, BrowserRun, Lease},
+        profiles::{ArchiveSourceError, ProfileError, inspection::InspectError},
+        store::{ActiveBrowser, BrowserProfileRow, ControlProcessId, Fleet, StoreError},
     },
     request_scope::inherit,
 };
 
-/// The longest time that the save of an ending browser may take, except during a shutdown. Less
-/// than the time after which a browser that is ending counts as left.
+/// The longest time that the save of an ending browser may take, except during a shutdown. The wait
+/// for other browsers that are being saved does not count.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// The first and the longest delay before another attempt, while something else archives the
-/// browser or its profile is saved.
+/// The longest time that the save may take with that wait. Less than the time after which a browser
+/// that is ending counts as left.
+const END_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// The longest time to find out which profile an ending browser is to save. Its host runs until
+/// then, even if the browser is to save none.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
+/// The first and the longest delay before another attempt.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-/// The most attempts to close a browser in order. Each restarts it.
-const MAX_ATTEMPTS: u32 = 3;
+
+/// The continuation of the end of a browser after its profile was to be saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterSave {
+    /// This process ends the session at the host and closes the row.
+    End,
+    /// Another process saves the profile, because its host still has the session.
+    Leave,
+}
+
+/// Why an attempt to save an ending browser is the last one.
+#[derive(Debug, thiserror::Error)]
+enum EndingSaveError {
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    #[error("the save did not complete in time")]
+    Timeout,
+    #[error("the host of the browser was lost")]
+    HostLost,
+    #[error("the browser was started again during the save")]
+    Restarted,
+    /// Another process ends the browser, or does so when this one has stopped.
+    #[error("another process saves the browser")]
+    Deferred,
+}
+
+impl EndingSaveError {
+    /// Returns the reason for clients.
+    fn public_reason(&self) -> String {
+        match self {
+            EndingSaveError::Profile(error) => error.public_reason(),
+            error => error.to_string(),
+        }
+    }
+}
 
 /// Why an operation on the profile of a browser failed.
 #[derive(Debug, thiserror::Error)]
@@ -102,89 +140,147 @@ impl Browsers {
 
     /// Saves the profile of an ending browser, if it is to be saved, and ends its exclusive right
     /// to do so. A failure is recorded with the profile, whose versions are as before.
-    pub(super) async fn save_ending_profile(&self, browser: &Arc<BrowserHandle>) {
+    pub(super) async fn save_ending_profile(&self, browser: &Arc<BrowserHandle>) -> AfterSave {
         let (id, lease) = (browser.id(), browser.lease());
         let has_host = browser.end_reason() != Some(EndReason::Gone) || !lease.host().is_gone();
-        self.save_before_end(id, has_host.then_some(lease)).await;
+        self.save_before_end(id, has_host.then_some(lease)).await
     }
 
     /// Saves the profile of a browser that ends, of which `lease` is `None` if its host is gone.
-    async fn save_before_end(&self, id: &BrowserId, lease: Option<&Lease>) {
+    async fn save_before_end(&self, id: &BrowserId, lease: Option<&Lease>) -> AfterSave {
         let store = &self.inner.store;
-        let profile = match store.saved_profile_of(id).await {
-            Ok(None) => return,
+        let profile = match self.find_saved_profile(id).await {
+            Ok(None) => return AfterSave::End,
             Ok(Some(profile)) => profile,
             Err(error) => {
                 tracing::error!(browser = %id, %error, "cannot find the profile to save");
-                return;
+                return match lease.is_some_and(outlives_process) {
+                    true => AfterSave::Leave,
+                    false => AfterSave::End,
+                };
             }
         };
         let saved = match lease {
             Some(lease) => self.save_in_time(&profile, id, lease).await,
-            None => Err("the host of the browser was lost".to_owned()),
+            None => Err(EndingSaveError::HostLost),
         };
-        if let Err(reason) = saved {
-            tracing::error!(browser = %id, %profile, reason, "profile not saved");
-            let recorded = store.record_save_failure(&profile, &reason, Utc::now());
-            if let Err(error) = recorded.await {
-                tracing::error!(%profile, %error, "cannot record that a profile was not saved");
+        match saved {
+            Ok(()) => {}
+            Err(EndingSaveError::Deferred) => {
+                tracing::warn!(browser = %id, %profile, "the save is left to another process");
+                return AfterSave::Leave;
+            }
+            Err(error) => {
+                tracing::error!(browser = %id, %profile, %error, "profile not saved");
+                let reason = error.public_reason();
+                let recorded = store.record_save_failure(&profile, &reason, Utc::now());
+                if let Err(error) = recorded.await {
+                    tracing::error!(%profile, %error, "cannot record that a profile was not saved");
+                }
             }
         }
         // Otherwise the right ends when the row is closed.
         if let Err(error) = store.release_write_lock(id).await {
             tracing::warn!(browser = %id, %error, "cannot release the profile of a browser yet");
         }
+        AfterSave::End
     }
 
-    /// Saves the profile of an ending browser, within [`SAVE_TIMEOUT`] or the deadline of a
-    /// shutdown. Returns a reason for clients if that fails.
+    /// Finds the profile that an ending browser is to save, within [`LOOKUP_TIMEOUT`] or the
+    /// deadline of a shutdown.
+    async fn find_saved_profile(&self, id: &BrowserId) -> Result<Option<ProfileId>, StoreError> {
+        let store = &self.inner.store;
+        let deadline = self.inner.hosts.stop_deadlines().replays;
+        let timeout = self
+            .inner
+            .shutdown
+            .timeout_or_deadline(LOOKUP_TIMEOUT, deadline);
+        let mut timeout = std::pin::pin!(timeout);
+        let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
+        loop {
+            let error = match store.saved_profile_of(id).await {
+                Ok(profile) => return Ok(profile),
+                Err(error) => error,
+            };
+            tokio::select! {
+                () = sleep(delays.next_delay()) => {}
+                () = &mut timeout => return Err(error),
+            }
+        }
+    }
+
+    /// Saves the profile of an ending browser, within [`END_TIMEOUT`] or the deadline of a
+    /// shutdown.
     async fn save_in_time(
         &self,
         profile: &ProfileId,
         id: &BrowserId,
         lease: &Lease,
-    ) -> Result<(), String> {
+    ) -> Result<(), EndingSaveError> {
         let deadline = self.inner.hosts.stop_deadlines().replays;
         let shutdown = &self.inner.shutdown;
         tokio::select! {
-            saved = self.save_with_retries(profile, id, lease) => match saved {
-                Ok(_) => Ok(()),
-                Err(error) => {
-                    tracing::warn!(browser = %id, %error, "cannot save the profile of a browser");
-                    Err(error.public_reason())
+            saved = self.save_with_retries(profile, id, lease) => saved,
+            () = shutdown.timeout_or_deadline(END_TIMEOUT, deadline) => {
+                match shutdown.is_requested() && outlives_process(lease) {
+                    true => Err(EndingSaveError::Deferred),
+                    false => Err(EndingSaveError::Timeout),
                 }
-            },
-            () = shutdown.timeout_or_deadline(SAVE_TIMEOUT, deadline) => {
-                Err("the save did not complete in time".to_owned())
             }
         }
     }
 
+    /// Saves the profile of an ending browser. Repeats that within [`SAVE_TIMEOUT`] after an error
+    /// of this server, because nothing else has what is to be saved. The browser itself is archived
+    /// only if neither its agent nor Chromium has been started again since the beginning: what a
+    /// killed one has left on the disk is partly older.
     async fn save_with_retries(
         &self,
         profile: &ProfileId,
         id: &BrowserId,
         lease: &Lease,
-    ) -> Result<ProfileReceipt, ProfileError> {
+    ) -> Result<(), EndingSaveError> {
         let profiles = &self.inner.profiles;
         let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
-        let mut attempts = 1;
+        let mut remaining = SAVE_TIMEOUT;
+        let run = lease.browser_run().await.map_err(agent_error)?;
+        let mut save = profiles.save_ending_browser(profile, id, lease);
         loop {
-            let error = match profiles.save_ending_browser(profile, id, lease).await {
-                Ok(receipt) => return Ok(receipt),
-                Err(error) => error,
+            let permit = profiles.ending_save_permit().await;
+            let started = Instant::now();
+            let attempt = async {
+                if !save.has_archive() && !is_same_run(lease, run).await? {
+                    return Err(EndingSaveError::Restarted);
+                }
+                Ok(save.attempt().await?)
             };
-            match agent_status(&error) {
-                // A save that began before is in progress.
-                Some(StatusCode::CONFLICT) => {}
-                _ if matches!(error, ProfileError::InUse | ProfileError::BeingRemoved) => {}
-                // Chromium has crashed, or did not close in order. It is being started again.
-                Some(StatusCode::SERVICE_UNAVAILABLE) if attempts < MAX_ATTEMPTS => attempts += 1,
-                _ => return Err(error),
+            let saved = timeout(remaining, attempt).await;
+            drop(permit);
+            let error = match saved {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(error)) => error,
+                Err(_) => return Err(EndingSaveError::Timeout),
+            };
+            if outlives_process(lease) && self.is_displaced(id).await {
+                return Err(EndingSaveError::Deferred);
+            }
+            if lease.host().is_gone() && !save.has_archive() {
+                return Err(EndingSaveError::HostLost);
+            }
+            let delay = delays.next_delay();
+            remaining = remaining.saturating_sub(started.elapsed() + delay);
+            if is_lasting(&error) || remaining.is_zero() {
+                return Err(error);
             }
             tracing::info!(browser = %id, %error, "cannot save the profile of a browser yet");
-            sleep(delays.next_delay()).await;
+            sleep(delay).await;
         }
+    }
+
+    /// Returns whether another process ends a browser that this one was ending, according to its
+    /// row.
+    async fn is_displaced(&self, id: &BrowserId) -> bool {
+        matches!(self.inner.store.is_withdrawn_here(id).await, Ok(false))
     }
 
     /// Continues the end of a browser whose process has died, which was to save its profile.
@@ -226,9 +322,12 @@ impl Browsers {
             }
             _ => None,
         };
-        self.save_before_end(id, lease.as_ref()).await;
+        let after = self.save_before_end(id, lease.as_ref()).await;
         if let Some(lease) = &lease {
             inner.hosts.forget(lease, id);
+        }
+        if after == AfterSave::Leave {
+            return Ok(());
         }
         let reason = EndReason::Gone;
         inner.store.close_browser(id, reason, Utc::now()).await?;
@@ -237,12 +336,85 @@ impl Browsers {
     }
 }
 
-/// Returns the status with which the agent has refused to archive a browser.
-fn agent_status(error: &ProfileError) -> Option<StatusCode> {
+/// Returns whether the session of a lease goes on when this process has stopped.
+fn outlives_process(lease: &Lease) -> bool {
+    lease.host().fleet() == Fleet::Registered
+}
+
+/// Returns whether the agent and Chromium are still those of a run.
+async fn is_same_run(lease: &Lease, run: BrowserRun) -> Result<bool, EndingSaveError> {
+    let current = lease.browser_run().await.map_err(agent_error)?;
+    Ok(current.is_same(run))
+}
+
+fn agent_error(error: AgentError) -> EndingSaveError {
+    ProfileError::from(ArchiveSourceError::from(error)).into()
+}
+
+/// Returns whether another attempt would fail or save something else, too.
+fn is_lasting(error: &EndingSaveError) -> bool {
+    let EndingSaveError::Profile(error) = error else {
+        return true;
+    };
     match error {
+        // Something else archives the browser.
         ProfileError::Source(ArchiveSourceError::Agent(AgentError::Rejected {
             status, ..
-        })) => Some(*status),
-        _ => None,
+        })) => *status != StatusCode::CONFLICT,
+        ProfileError::Inspect(InspectError::Io(_))
+        | ProfileError::InUse
+        | ProfileError::Superseded
+        | ProfileError::Corrupt
+        | ProfileError::Busy(_)
+        | ProfileError::Store(_)
+        | ProfileError::Blob(_)
+        | ProfileError::Io(_)
+        | ProfileError::Task(_) => false,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::api::ErrorBody;
+
+    #[test]
+    fn only_errors_of_this_server_are_not_lasting() {
+        let invalid = InspectError::Invalid("is empty".to_owned());
+        let io = || io::Error::other("i/o error");
+        let agent = |error| ProfileError::from(ArchiveSourceError::Agent(error));
+        let rejected = |status| {
+            let error = Box::new(ErrorBody {
+                code: "unavailable".to_owned(),
+                message: "the agent is stopping".to_owned(),
+                details: Vec::new(),
+                inner_error: None,
+            });
+            agent(AgentError::Rejected { status, error })
+        };
+        let timeout = Duration::from_secs(1);
+        for (error, expected) in [
+            (ProfileError::NotFound, true),
+            (ProfileError::TooLarge(1), true),
+            (ProfileError::Timeout(timeout), true),
+            (ProfileError::Inspect(invalid), true),
+            (ProfileError::Inspect(InspectError::Io(io())), false),
+            (ProfileError::Io(io()), false),
+            (ProfileError::InUse, false),
+            (ProfileError::Superseded, false),
+            (ProfileError::Corrupt, false),
+            (rejected(StatusCode::CONFLICT), false),
+            (rejected(StatusCode::SERVICE_UNAVAILABLE), true),
+            (agent(AgentError::Timeout(timeout)), true),
+            (agent(AgentError::Unreachable("closed".to_owned())), true),
+            (agent(AgentError::InvalidResponse("short".to_owned())), true),
+        ] {
+            let error = EndingSaveError::from(error);
+            assert_eq!(is_lasting(&error), expected, "{error}");
+        }
+        assert!(is_lasting(&EndingSaveError::Restarted));
     }
 }

@@ -1,6 +1,10 @@
 //! A session's right to a host, through which it uses the host's agent.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -11,7 +15,7 @@ use super::{
     host::{Host, HostError},
     replay_client::ReplayClient,
 };
-use crate::api::viewport::Viewport;
+use crate::api::{agent::Health, viewport::Viewport};
 
 /// The longest wait for an agent that is being restarted before a change of the viewport or the
 /// start URL, and again for its response to the change.
@@ -22,6 +26,35 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(180);
 /// The lowest rate of a restoration in bytes of the archive per second.
 const MIN_RESTORE_RATE: u64 = 2 << 20;
+
+/// The run of an agent and of its Chromium. A start of the agent, or of a Chromium after one that
+/// ended unexpectedly, begins another one.
+#[derive(Debug, Clone, Copy)]
+pub struct BrowserRun {
+    /// The bounds of the time when the agent was started. It reports full seconds.
+    started: (Instant, Instant),
+    /// The number of times that Chromium ended unexpectedly.
+    unexpected_ends: u64,
+}
+
+impl BrowserRun {
+    /// Returns the run of an agent that has reported this between two times.
+    fn new(health: &Health, sent: Instant, received: Instant) -> Option<BrowserRun> {
+        let uptime = Duration::from_secs(health.uptime_seconds);
+        let longest = uptime.checked_add(Duration::from_secs(1))?;
+        Some(BrowserRun {
+            started: (sent.checked_sub(longest)?, received.checked_sub(uptime)?),
+            unexpected_ends: health.chromium.restarts,
+        })
+    }
+
+    /// Returns whether two reports are of the same run.
+    #[must_use]
+    pub fn is_same(self, other: BrowserRun) -> bool {
+        let (this, that) = (self.started, other.started);
+        this.0 <= that.1 && that.0 <= this.1 && self.unexpected_ends == other.unexpected_ends
+    }
+}
 
 /// A session's right to a host. Each request names the session, so that the agent rejects it once
 /// the session has ended.
@@ -109,6 +142,18 @@ impl Lease {
         self.host.wait_ready(self.generation, timeout).await
     }
 
+    /// Returns the run of the agent and of its Chromium, waiting while the agent restarts.
+    pub async fn browser_run(&self) -> Result<BrowserRun, AgentError> {
+        let client = self.host.client();
+        let agent = self.agent().await?;
+        let sent = Instant::now();
+        let health = client.health(&agent, CALL_TIMEOUT).await?;
+        BrowserRun::new(&health, sent, Instant::now()).ok_or_else(|| {
+            let reason = format!("an uptime of {} s", health.uptime_seconds);
+            AgentError::InvalidResponse(reason)
+        })
+    }
+
     /// Returns an archive of the browser's user data. Without `live`, the browser is closed for
     /// it, and stays so until its session ends.
     pub async fn archive_user_data(
@@ -137,5 +182,27 @@ impl Lease {
 
     async fn agent(&self) -> Result<AgentEndpoint, AgentError> {
         self.host.agent(Some(self.generation), CALL_TIMEOUT).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restarted_agent_or_chromium_is_another_run() {
+        let second = Duration::from_secs(1);
+        let start = Instant::now();
+        let run = |start: Instant, after: Duration, unexpected_ends| BrowserRun {
+            started: (start, start + after),
+            unexpected_ends,
+        };
+        let first = run(start, second, 0);
+        assert!(first.is_same(run(start + second / 2, second, 0)));
+        // A report that took long has wider bounds.
+        assert!(first.is_same(run(start - second * 20, second * 30, 0)));
+        assert!(!first.is_same(run(start + second * 2, second, 0)));
+        assert!(!run(start + second * 2, second, 0).is_same(first));
+        assert!(!first.is_same(run(start, second, 1)));
     }
 }

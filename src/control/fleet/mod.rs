@@ -33,7 +33,7 @@ pub use agent_client::{AgentAccess, AgentClient, AgentEndpoint, AgentError, GENE
 pub(super) use agent_connections::{agent_client_builder, local_connector};
 pub use host::{Host, HostController, HostError, HostState};
 pub(super) use host_connector::{HostConnector, host_connector, host_server_name};
-pub use lease::Lease;
+pub use lease::{BrowserRun, Lease};
 pub use local::{
     AGENT_LOG_TARGET, HostPermit, HostStartError, LaunchOptions, LocalFleet, SessionRecord,
 };

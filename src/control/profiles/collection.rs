@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{BLOBS, ProfileError, Profiles, blob_key, digest_of};
+use super::{BLOBS, ProfileError, Profiles, blob_key, blob_of};
 use crate::control::{
     processes::Leadership,
     store::{BlobRemoval, StoreError},
@@ -49,10 +49,10 @@ impl Profiles {
             .blobs
             .list_older_than(BLOBS.prefix, before)
             .await?;
-        let digests = stored.iter().filter_map(|key| digest_of(key));
-        let digests = digests.map(str::to_owned).collect();
+        let blobs = stored.iter().filter_map(|key| blob_of(key));
+        let blobs = blobs.map(str::to_owned).collect();
         let mut count = 0;
-        for blob in self.inner.store.blobs_without_version(digests).await? {
+        for blob in self.inner.store.blobs_without_version(blobs).await? {
             count += u64::from(self.remove(&blob).await?);
         }
         Ok(count)
@@ -94,7 +94,8 @@ impl Profiles {
         Ok(true)
     }
 
-    async fn remove_stored(&self, blob: &str) -> Result<(), ProfileError> {
+    /// Removes a stored archive, whatever needs it.
+    pub(super) async fn remove_stored(&self, blob: &str) -> Result<(), ProfileError> {
         self.inner.blobs.remove(&blob_key(blob)).await?;
         Ok(self.inner.store.end_blob_removal(blob).await?)
     }

@@ -25,6 +25,7 @@ use futures::{
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::io::{StreamReader, SyncIoBridge};
+use ulid::Ulid;
 
 use super::{
     blobs::{BlobError, BlobKeys, BlobStore},
@@ -54,13 +55,15 @@ mod tests;
 
 use inspection::InspectError;
 
-/// The most browsers, and the most uploads, that are saved at once. Others wait. Uploads have their
-/// own limit, because a client may send slowly.
+/// The most ending browsers, the most browsers that go on, and the most received uploads that are
+/// saved at once. Others wait. Each has its own limit, so that none holds up the others.
 const MAX_SAVES: usize = 4;
+/// The most archives that are decompressed for downloads at once.
+const MAX_DECOMPRESSED_DOWNLOADS: usize = 8;
 /// The keys of the archives in the blob store.
 pub const BLOBS: BlobKeys = BlobKeys {
     prefix: "profiles",
-    includes: |key| digest_of(key).is_some(),
+    includes: |key| blob_of(key).is_some(),
 };
 
 /// Why an operation on a profile failed.
@@ -92,8 +95,8 @@ pub enum ProfileError {
     Corrupt,
     #[error("cannot restore the archive: {0}")]
     Restore(AgentError),
-    #[error("an archive with the same content is being removed")]
-    BeingRemoved,
+    #[error("too many {0} are in progress")]
+    Busy(&'static str),
     #[error("the server is shutting down")]
     ShuttingDown,
     #[error(transparent)]
@@ -181,8 +184,10 @@ struct Inner {
     spool: PathBuf,
     limits: ProfileLimits,
     shutdown: Shutdown,
-    browser_saves: Semaphore,
+    ending_saves: Semaphore,
+    live_saves: Semaphore,
     uploads: Semaphore,
+    decompressed_downloads: Arc<Semaphore>,
     /// The saves, the loads and the removed archives on which this process works.
     active: Mutex<HashSet<String>>,
 }
@@ -202,8 +207,10 @@ impl Profiles {
                 spool,
                 limits,
                 shutdown,
-                browser_saves: Semaphore::new(MAX_SAVES),
+                ending_saves: Semaphore::new(MAX_SAVES),
+                live_saves: Semaphore::new(MAX_SAVES),
                 uploads: Semaphore::new(MAX_SAVES),
+                decompressed_downloads: Arc::new(Semaphore::new(MAX_DECOMPRESSED_DOWNLOADS)),
                 active: Mutex::default(),
             }),
         }
@@ -364,10 +371,17 @@ impl Profiles {
         &self,
         version: &ProfileVersionRow,
     ) -> Result<BoxStream<'static, io::Result<Bytes>>, ProfileError> {
+        let permits = self.inner.decompressed_downloads.clone();
+        let permit = permits.try_acquire_owned();
+        let permit = permit.map_err(|_| ProfileError::Busy("decompressed downloads"))?;
         let stored = self.read(version, 0..version.size_bytes).await?;
         let stored = SyncIoBridge::new(StreamReader::new(stored));
         let mut chunks = decompress(stored)?;
-        Ok(stream::poll_fn(move |context| chunks.poll_recv(context)).boxed())
+        let chunks = stream::poll_fn(move |context| {
+            let _held = &permit;
+            chunks.poll_recv(context)
+        });
+        Ok(chunks.boxed())
     }
 }
 
@@ -381,14 +395,27 @@ fn parse_reference(text: &str) -> Option<ProfileRef> {
     }
 }
 
-/// Returns the key of an archive with that SHA-256.
-fn blob_key(digest: &str) -> String {
-    format!("{}/{digest}", BLOBS.prefix)
+/// Returns the name of a new archive with that SHA-256. No other archive has the name, even if it
+/// has the same content, so that a delayed removal of an archive never reaches another one.
+fn new_blob(digest: &str) -> String {
+    format!("{digest}-{}", Ulid::generate())
 }
 
-/// Returns the SHA-256 of the archive with that key. `None` for other keys.
-fn digest_of(blob_key: &str) -> Option<&str> {
-    let digest = blob_key.strip_prefix(BLOBS.prefix)?.strip_prefix('/')?;
+/// Returns the key of the archive with that name in the blob store.
+fn blob_key(blob: &str) -> String {
+    format!("{}/{blob}", BLOBS.prefix)
+}
+
+/// Returns the name of the archive with that key. `None` for other keys.
+fn blob_of(blob_key: &str) -> Option<&str> {
+    let blob = blob_key.strip_prefix(BLOBS.prefix)?.strip_prefix('/')?;
+    // Earlier versions have stored archives without an id.
+    let (digest, id) = match blob.split_once('-') {
+        Some((digest, id)) => (digest, Some(id)),
+        None => (blob, None),
+    };
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    (digest.len() == 64 && digest.bytes().all(is_digit)).then_some(digest)
+    let is_digest = digest.len() == 64 && digest.bytes().all(is_digit);
+    let has_id = id.is_none_or(|id| id.parse::<Ulid>().is_ok_and(|ulid| ulid.to_string() == id));
+    (is_digest && has_id).then_some(blob)
 }

@@ -11,12 +11,15 @@ use bytes::Bytes;
 use chrono::Utc;
 use futures::{Stream, TryStreamExt};
 use sha2::{Digest, Sha256};
-use tokio::{fs::File, task::spawn_blocking};
+use tokio::{
+    fs::File, io::AsyncSeekExt, sync::SemaphorePermit, task::spawn_blocking, time::timeout,
+};
 use tokio_util::io::{ReaderStream, StreamReader, SyncIoBridge};
 
 use super::{
     ArchiveSourceError, ProfileError, Profiles, blob_key,
     inspection::{InspectLimits, Inspection, inspect},
+    new_blob,
     operation::Operation,
     spool::{ReceiveLimits, SpooledArchive, hex, receive},
 };
@@ -31,25 +34,78 @@ use crate::{
         store::{BeginSave, NewProfileVersion, ProfileSave, PublishedVersion, SaveSource},
     },
     request_scope::inherit,
+    system::files::archive::unpack::UNLIMITED_RATIO,
 };
 
 /// The lowest rate at which an archive may arrive, or be stored, in bytes per second.
 const MIN_TRANSFER_RATE: u64 = 2 << 20;
 /// The time that each of these has in addition, whatever its size.
 const BASE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest wait of an upload that was received for others that are being stored.
+const UPLOAD_WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes that are read from a file at once.
 const CHUNK: usize = 256 << 10;
 
-/// The limits of an archive's content, which are those of an agent that restores it.
-const INSPECT_LIMITS: InspectLimits = InspectLimits {
-    unpacked_bytes: 16 << 30,
-    ratio: 200,
-};
+/// The limit on an archive's content in bytes, which is that of an agent that restores it.
+const MAX_UNPACKED_BYTES: u64 = 16 << 30;
+/// The limit on the ratio of an uploaded archive's content to its size. A browser may well have a
+/// very compressible profile.
+const MAX_UPLOAD_RATIO: u64 = 200;
 
 /// A save that is in progress.
 pub(super) struct PendingSave {
     save: ProfileSave,
     operation: Operation,
+    limits: InspectLimits,
+}
+
+/// The save of an ending browser, which may be attempted several times. The browser is archived
+/// once: when its archive was received, only that one is stored.
+pub struct EndingSave<'a> {
+    profiles: Profiles,
+    profile: &'a ProfileId,
+    browser: &'a BrowserId,
+    lease: &'a Lease,
+    archive: Option<SpooledArchive>,
+}
+
+impl EndingSave<'_> {
+    /// Returns whether the archive was received, so that the browser is not needed any more.
+    pub fn has_archive(&self) -> bool {
+        self.archive.is_some()
+    }
+
+    /// Closes and archives the browser, if that was not done, and publishes the archive. The caller
+    /// holds a [`Profiles::ending_save_permit`].
+    pub async fn attempt(&mut self) -> Result<ProfileReceipt, ProfileError> {
+        let started = Instant::now();
+        observe(self.archive_and_store().await, started)
+    }
+
+    async fn archive_and_store(&mut self) -> Result<ProfileReceipt, ProfileError> {
+        let Self { profiles, .. } = self;
+        let source = SaveSource::EndingBrowser(self.browser);
+        let pending = profiles.begin(self.profile, source).await?;
+        let (pending, archive) = match &self.archive {
+            Some(archive) => (pending, archive.clone()),
+            None => {
+                let content = archive(self.lease, false).await?;
+                profiles.receive(pending, content).await?
+            }
+        };
+        self.archive = Some(archive.clone());
+        profiles.store_in_background(pending, archive).await
+    }
+}
+
+/// Returns the archive of a browser, of the running one if `live` is set.
+async fn archive(
+    lease: &Lease,
+    live: bool,
+) -> Result<impl Stream<Item = Result<Bytes, ArchiveSourceError>>, ProfileError> {
+    let archive = lease.archive_user_data(live).await;
+    let archive = archive.map_err(ArchiveSourceError::from)?;
+    Ok(archive.map_err(ArchiveSourceError::from))
 }
 
 impl Profiles {
@@ -62,22 +118,34 @@ impl Profiles {
     ) -> Result<ProfileReceipt, ProfileError> {
         let started = Instant::now();
         let pending = self.begin(profile, SaveSource::Browser(browser)).await?;
-        let saving = self.archive_and_save(pending, lease, true);
+        let saving = async {
+            let _permit = self.inner.live_saves.acquire().await;
+            self.save_live(pending, lease).await
+        };
         observe(self.unless_stopping(saving).await, started)
     }
 
-    /// Closes a browser that ends and saves it as a new version of the profile that it has the
+    /// Waits until another ending browser may be saved.
+    pub async fn ending_save_permit(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.inner.ending_saves.acquire().await.ok()
+    }
+
+    /// Returns the save of a browser that ends as a new version of the profile that it has the
     /// exclusive right to save.
-    pub async fn save_ending_browser(
+    pub fn save_ending_browser<'a>(
         &self,
-        profile: &ProfileId,
-        browser: &BrowserId,
-        lease: &Lease,
-    ) -> Result<ProfileReceipt, ProfileError> {
-        let started = Instant::now();
-        let source = SaveSource::EndingBrowser(browser);
-        let pending = self.begin(profile, source).await?;
-        observe(self.archive_and_save(pending, lease, false).await, started)
+        profile: &'a ProfileId,
+        browser: &'a BrowserId,
+        lease: &'a Lease,
+    ) -> EndingSave<'a> {
+        EndingSave {
+            profiles: self.clone(),
+            profile,
+            browser,
+            lease,
+            archive: None,
+        }
     }
 
     /// Saves an archive from a client as a new version of a profile. Once it is received, this
@@ -90,23 +158,23 @@ impl Profiles {
         let started = Instant::now();
         let pending = self.begin(profile, SaveSource::Upload).await?;
         let saving = async {
-            let _permit = self.inner.uploads.acquire().await;
-            self.save(pending, content).await
+            let (pending, archive) = self.receive(pending, content).await?;
+            let this = self.clone();
+            let task = async move { this.store_upload(pending, archive).await };
+            let saved = self.inner.shutdown.spawn(inherit(task)).await;
+            saved.map_err(ProfileError::from).flatten()
         };
         observe(self.unless_stopping(saving).await, started)
     }
 
-    async fn archive_and_save(
+    async fn save_live(
         &self,
         pending: PendingSave,
         lease: &Lease,
-        live: bool,
     ) -> Result<ProfileReceipt, ProfileError> {
-        let _permit = self.inner.browser_saves.acquire().await;
-        let archive = lease.archive_user_data(live).await;
-        let archive = archive.map_err(ArchiveSourceError::from)?;
-        self.save(pending, archive.map_err(ArchiveSourceError::from))
-            .await
+        let content = archive(lease, true).await?;
+        let (pending, archive) = self.receive(pending, content).await?;
+        self.store_in_background(pending, archive).await
     }
 
     /// Runs a save until the server shuts down.
@@ -120,7 +188,7 @@ impl Profiles {
         }
     }
 
-    async fn begin(
+    pub(super) async fn begin(
         &self,
         profile: &ProfileId,
         source: SaveSource<'_>,
@@ -140,27 +208,46 @@ impl Profiles {
                 return Err(ProfileError::InUse);
             }
         };
-        Ok(PendingSave { save, operation })
+        let ratio = match source {
+            SaveSource::Upload => MAX_UPLOAD_RATIO,
+            SaveSource::Browser(_) | SaveSource::EndingBrowser(_) => UNLIMITED_RATIO,
+        };
+        let limits = InspectLimits {
+            unpacked_bytes: MAX_UNPACKED_BYTES,
+            ratio,
+        };
+        Ok(PendingSave {
+            save,
+            operation,
+            limits,
+        })
     }
 
-    /// Receives an archive and publishes it.
-    async fn save(
+    /// Stores and publishes an archive, even if the caller goes away.
+    pub(super) async fn store_in_background(
+        &self,
+        pending: PendingSave,
+        archive: SpooledArchive,
+    ) -> Result<ProfileReceipt, ProfileError> {
+        let this = self.clone();
+        let task = async move { this.store_archive(pending, archive).await };
+        let saved = self.inner.shutdown.spawn(inherit(task)).await;
+        saved.map_err(ProfileError::from).flatten()
+    }
+
+    /// Receives an archive. A failure ends the save.
+    pub(super) async fn receive(
         &self,
         pending: PendingSave,
         content: impl Stream<Item = Result<Bytes, ArchiveSourceError>>,
-    ) -> Result<ProfileReceipt, ProfileError> {
+    ) -> Result<(PendingSave, SpooledArchive), ProfileError> {
         let bytes = self.inner.limits.archive_bytes;
         let limits = ReceiveLimits {
             bytes,
             time: transfer_timeout(bytes),
         };
         match receive(&self.inner.spool, content, limits).await {
-            Ok(archive) => {
-                let this = self.clone();
-                let task = async move { this.store_archive(pending, archive).await };
-                let saved = self.inner.shutdown.spawn(inherit(task)).await;
-                saved.map_err(ProfileError::from).flatten()
-            }
+            Ok(archive) => Ok((pending, archive)),
             Err(error) => {
                 pending.operation.end().await;
                 Err(error)
@@ -168,15 +255,42 @@ impl Profiles {
         }
     }
 
-    /// Stores an archive, reads it again, and publishes it.
-    async fn store_archive(
-        self,
+    /// Stores and publishes an upload, when few enough are.
+    async fn store_upload(
+        &self,
         pending: PendingSave,
         archive: SpooledArchive,
     ) -> Result<ProfileReceipt, ProfileError> {
-        let PendingSave { save, operation } = pending;
-        let (size, digest) = (archive.size, archive.digest.clone());
-        let published = self.try_store_archive(&save, archive).await;
+        match self.upload_permit().await {
+            Ok(_permit) => self.store_archive(pending, archive).await,
+            Err(error) => {
+                pending.operation.end().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn upload_permit(&self) -> Result<SemaphorePermit<'_>, ProfileError> {
+        let permit = timeout(UPLOAD_WAIT_TIMEOUT, self.inner.uploads.acquire());
+        match self.unless_stopping(async { Ok(permit.await) }).await? {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(ProfileError::Busy("uploads of profiles")),
+        }
+    }
+
+    /// Stores an archive, reads it again, and publishes it.
+    async fn store_archive(
+        &self,
+        pending: PendingSave,
+        archive: SpooledArchive,
+    ) -> Result<ProfileReceipt, ProfileError> {
+        let PendingSave {
+            save,
+            operation,
+            limits,
+        } = pending;
+        let (size, blob) = (archive.size, new_blob(&archive.digest));
+        let published = self.try_store_archive(&save, &blob, archive, limits).await;
         match published {
             Ok((published, content)) => {
                 operation.set_ended();
@@ -192,7 +306,7 @@ impl Profiles {
             }
             Err(error) => {
                 operation.end().await;
-                self.remove_in_background(vec![digest]);
+                self.remove_in_background(vec![blob]);
                 Err(error)
             }
         }
@@ -201,26 +315,29 @@ impl Profiles {
     async fn try_store_archive(
         &self,
         save: &ProfileSave,
+        blob: &str,
         archive: SpooledArchive,
+        inspect_limits: InspectLimits,
     ) -> Result<(PublishedVersion, ArchiveContent), ProfileError> {
         let Self { inner } = self;
         let SpooledArchive { file, size, digest } = archive;
-        if !inner.store.set_save_blob(save, &digest).await? {
+        if !inner.store.set_save_blob(save, blob).await? {
             return Err(ProfileError::Superseded);
         }
-        if inner.store.is_blob_being_removed(&digest).await? {
-            return Err(ProfileError::BeingRemoved);
-        }
-        let content = ReaderStream::with_capacity(File::from_std(file), CHUNK);
+        let mut file = File::from_std(file.try_clone()?);
+        file.rewind().await?;
+        let content = ReaderStream::with_capacity(file, CHUNK);
         let limits = PutLimits {
             bytes: size,
             time: transfer_timeout(size),
         };
-        let stored = inner.blobs.put(&blob_key(&digest), content, limits).await;
+        let stored = inner.blobs.put(&blob_key(blob), content, limits).await;
         stored.map_err(put_error)?;
-        let inspection = self.inspect_stored(&digest, size).await?;
+        let inspection = self
+            .inspect_stored(blob, digest, size, inspect_limits)
+            .await?;
         let new = NewProfileVersion {
-            blob: digest,
+            blob: blob.to_owned(),
             size_bytes: size,
             content: ArchiveContent {
                 cookies: inspection.cookies,
@@ -234,17 +351,22 @@ impl Profiles {
     }
 
     /// Reads a stored archive to its end, compares its digest, and returns what it contains.
-    async fn inspect_stored(&self, digest: &str, size: u64) -> Result<Inspection, ProfileError> {
-        let stored = self.inner.blobs.get(&blob_key(digest), 0..size).await?;
+    async fn inspect_stored(
+        &self,
+        blob: &str,
+        digest: String,
+        size: u64,
+        limits: InspectLimits,
+    ) -> Result<Inspection, ProfileError> {
+        let stored = self.inner.blobs.get(&blob_key(blob), 0..size).await?;
         let stored = SyncIoBridge::new(StreamReader::new(stored));
         let work = tempfile::tempdir_in(&self.inner.spool)?;
-        let digest = digest.to_owned();
         let inspecting = spawn_blocking(move || {
             let mut reader = DigestReader {
                 input: stored,
                 hasher: Sha256::new(),
             };
-            let inspected = inspect(&mut reader, work.path(), INSPECT_LIMITS, None);
+            let inspected = inspect(&mut reader, work.path(), limits, None);
             // An archive that is not what was received is not the client's fault.
             io::copy(&mut reader, &mut io::sink())?;
             match hex(&reader.hasher.finalize()) == digest {

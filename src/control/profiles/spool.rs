@@ -1,6 +1,6 @@
 //! Receives archives into private files that have no name.
 
-use std::{fs::File, io, io::Seek, io::Write, path::Path, time::Duration};
+use std::{fs::File, io, io::Write, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -15,9 +15,10 @@ use super::{ArchiveSourceError, ProfileError};
 /// The bytes that are written and hashed at once.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// An archive that was received completely.
+/// An archive that was received completely. Clones share the file and its offset.
+#[derive(Clone)]
 pub(super) struct SpooledArchive {
-    pub file: File,
+    pub file: Arc<File>,
     pub size: u64,
     /// The SHA-256 in hexadecimal digits.
     pub digest: String,
@@ -113,11 +114,9 @@ impl Spool {
     async fn finish(mut self) -> io::Result<SpooledArchive> {
         self.flush().await?;
         let writer = self.writer.await??;
-        let mut file = writer.file;
-        file.rewind()?;
         let digest = writer.hasher.finalize();
         Ok(SpooledArchive {
-            file,
+            file: Arc::new(writer.file),
             size: self.size,
             digest: hex(&digest),
         })

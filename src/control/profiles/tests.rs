@@ -3,13 +3,19 @@
 use std::path::Path;
 
 use chrono::TimeDelta;
-use futures::stream;
+use futures::{TryStreamExt, stream};
 use tempfile::TempDir;
 
 use super::*;
-use crate::control::{
-    blobs::PutLimits,
-    store::{BeginSave, NewProcess, NewProfileVersion, SaveSource, test_database::TestDatabase},
+use crate::{
+    api::ids::BrowserId,
+    control::{
+        blobs::PutLimits,
+        store::{
+            BeginSave, NewProcess, NewProfileVersion, SaveSource, test_database::TestDatabase,
+        },
+    },
+    system::files::archive::unpack::raw_tar::TarEntry,
 };
 
 const LIMITS: ProfileLimits = ProfileLimits {
@@ -83,24 +89,41 @@ impl Fixture {
 }
 
 fn service(store: &Store, directory: &Path) -> Profiles {
+    service_with(store, directory, LIMITS)
+}
+
+fn service_with(store: &Store, directory: &Path, limits: ProfileLimits) -> Profiles {
     let blobs = BlobStore::open_directory(&directory.join("blobs"), &[BLOBS]).unwrap();
     let spool = directory.join("spool");
     std::fs::create_dir_all(&spool).unwrap();
-    Profiles::new(store.clone(), blobs, spool, LIMITS, Shutdown::new())
+    Profiles::new(store.clone(), blobs, spool, limits, Shutdown::new())
+}
+
+/// Returns an archive of a user-data directory.
+fn archive() -> Vec<u8> {
+    TarEntry::packed(&[TarEntry::file("Local State", "{}")])
 }
 
 #[test]
-fn only_digests_are_keys_of_archives() {
+fn only_digests_with_an_id_or_without_are_keys_of_archives() {
     let digest = "0f".repeat(32);
-    assert_eq!(digest_of(&blob_key(&digest)), Some(digest.as_str()));
+    let blob = new_blob(&digest);
+    assert_ne!(blob, new_blob(&digest));
+    for blob in [&digest, &blob] {
+        assert_eq!(blob_of(&blob_key(blob)), Some(blob.as_str()));
+    }
     for other in [
+        format!("profiles/{digest}-"),
+        format!("profiles/{}", blob.to_lowercase()),
+        format!("profiles/{blob}-1"),
+        format!("profiles/{}", &blob[1..]),
         format!("replays/{digest}"),
         format!("profiles/{}", digest.to_uppercase()),
         format!("profiles/{digest}0"),
         format!("profiles/a/{digest}"),
         "profiles/".to_owned(),
     ] {
-        assert_eq!(digest_of(&other), None, "{other}");
+        assert_eq!(blob_of(&other), None, "{other}");
     }
 }
 
@@ -182,6 +205,71 @@ async fn next_start_ends_operations_and_finishes_removals() {
 }
 
 #[tokio::test]
+async fn stalled_removal_does_not_remove_a_later_archive_with_the_same_content() {
+    let fixture = Fixture::new().await;
+    let Fixture {
+        profiles, project, ..
+    } = &fixture;
+    let upload = async || {
+        let profile = profiles.create(project, None).await.unwrap().id;
+        let content = stream::iter([Ok(Bytes::from(archive()))]);
+        profiles.upload(&profile, content).await.unwrap();
+        profiles.current_version(&profile).await.unwrap()
+    };
+    let removed = upload().await;
+    let (blob, now) = (&removed.blob, Utc::now());
+    let deleted = fixture
+        .store()
+        .delete_profile(project, &removed.profile_id, now);
+    deleted.await.unwrap();
+    // This process stalls after it has looked whether something needs the archive. Meanwhile the
+    // same content is stored, while the removal is recorded and after another process has ended it.
+    assert!(fixture.store().begin_blob_removal(blob, now).await.unwrap());
+    let during = upload().await;
+    let next = fixture.store().begin_process(NewProcess::sample("b")).await;
+    let next = service(&next.unwrap(), fixture.directory.path());
+    let live = next.inner.store.process().into_iter().collect();
+    next.end_operations(&live).await.unwrap();
+    assert_eq!(fixture.store().blob_removals().await.unwrap(), []);
+    let after = upload().await;
+    profiles.remove_stored(blob).await.unwrap();
+    for version in [during, after] {
+        assert_eq!(version.sha256(), removed.sha256());
+        let stored = profiles.read(&version, 0..version.size_bytes).await;
+        let stored: Vec<Bytes> = stored.unwrap().try_collect().await.unwrap();
+        assert_eq!(stored.concat(), archive());
+    }
+    assert_eq!(fixture.stored().await.len(), 2);
+}
+
+#[tokio::test]
+async fn very_compressible_archive_of_a_browser_is_saved_but_not_that_of_a_client() {
+    let fixture = Fixture::new().await;
+    let limits = ProfileLimits {
+        archive_bytes: 1 << 20,
+        ..LIMITS
+    };
+    let profiles = service_with(fixture.store(), fixture.directory.path(), limits);
+    let profile = profiles.create(&fixture.project, None).await.unwrap().id;
+    let zeros = TarEntry::file("Default/zeros", vec![0; 66 << 20]);
+    let archive = TarEntry::packed(&[TarEntry::file("Local State", "{}"), zeros]);
+    let content = || stream::iter([Ok(Bytes::from(archive.clone()))]);
+    let refused = profiles.upload(&profile, content()).await;
+    assert!(matches!(
+        refused,
+        Err(ProfileError::Inspect(InspectError::TooLarge(_)))
+    ));
+    let browser = BrowserId::generate();
+    let pending = profiles
+        .begin(&profile, SaveSource::Browser(&browser))
+        .await;
+    let received = profiles.receive(pending.unwrap(), content()).await;
+    let (pending, archive) = received.ok().unwrap();
+    let saved = profiles.store_in_background(pending, archive).await;
+    assert_eq!(saved.unwrap().version, 1);
+}
+
+#[tokio::test]
 async fn upload_beyond_the_limit_is_rejected_and_ends_the_save() {
     let fixture = Fixture::new().await;
     let profile = fixture.profiles.create(&fixture.project, None).await;
@@ -199,4 +287,21 @@ async fn upload_beyond_the_limit_is_rejected_and_ends_the_save() {
     assert_eq!(fixture.store().profile_operations().await.unwrap(), []);
     let spool = std::fs::read_dir(fixture.directory.path().join("spool"));
     assert_eq!(spool.unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn decompressed_downloads_are_limited_until_they_end() {
+    let fixture = Fixture::new().await;
+    let (profiles, project) = (&fixture.profiles, &fixture.project);
+    let profile = profiles.create(project, None).await.unwrap().id;
+    fixture.publish(&profile, &fixture.put('a').await).await;
+    let version = profiles.current_version(&profile).await.unwrap();
+    let mut downloads = Vec::new();
+    for _ in 0..MAX_DECOMPRESSED_DOWNLOADS {
+        downloads.push(profiles.read_decompressed(&version).await.unwrap());
+    }
+    let refused = profiles.read_decompressed(&version).await.err();
+    assert!(matches!(refused, Some(ProfileError::Busy(_))));
+    downloads.pop();
+    assert!(profiles.read_decompressed(&version).await.is_ok());
 }

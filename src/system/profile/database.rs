@@ -25,8 +25,10 @@ pub const COMPANION_SUFFIXES: [&str; 2] = ["-journal", "-wal"];
 
 /// The limit on rows of a result.
 const MAX_ROWS: u32 = 100_000;
-/// The limit on texts of a result in bytes.
-const MAX_TEXT_BYTES: u32 = 1024;
+/// The limit on a storage key in characters. Longer ones are cut.
+const MAX_STORAGE_KEY_CHARS: u32 = 1024;
+/// The limit on a domain in characters. Longer ones, which are none, are cut.
+const MAX_DOMAIN_CHARS: u32 = 255;
 /// The number of instructions of SQLite's machine after which a query is interrupted: enough for
 /// more than a million rows.
 const INSTRUCTIONS_PER_CHECK: i32 = 1_000_000;
@@ -72,36 +74,25 @@ impl CookieId {
     }
 }
 
-/// The cookies of a database.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct CookieCounts {
-    /// The number of cookies that have not expired, by their domain.
-    pub by_domain: BTreeMap<String, u64>,
-    /// The number of session cookies, which Chromium stores and deletes when it starts.
-    pub session: u64,
-}
-
-/// Returns the number of cookies of each domain.
+/// Returns the number of cookies that have not expired, by their domain. Session cookies have no
+/// expiry.
 ///
 /// # Errors
 /// If it is not a readable database of cookies.
-pub fn count_cookies(database: &Path) -> Result<CookieCounts, DatabaseError> {
-    // Times are in microseconds since 1601. The domain of a session cookie is of no interest.
+pub fn count_cookies(database: &Path) -> Result<BTreeMap<String, u64>, DatabaseError> {
+    // Times are in microseconds since 1601.
     let query = format!(
-        "SELECT CASE is_persistent WHEN 1 THEN substr(host_key, 1, {MAX_TEXT_BYTES}) ELSE '' END,
-             count(*) FROM cookies
+        "SELECT substr(host_key, 1, {MAX_DOMAIN_CHARS}), count(*) FROM cookies
          WHERE host_key <> '{FLUSH_DOMAIN}' AND host_key <> ''
              AND (is_persistent <> 1 OR expires_utc > (unixepoch() + 11644473600) * 1000000)
          GROUP BY 1 LIMIT {MAX_ROWS} + 1"
     );
     let columns = ["host_key", "is_persistent", "expires_utc"];
     let rows = read(database, "cookies", &columns, &query)?;
-    let mut by_domain: BTreeMap<String, u64> = rows
-        .into_iter()
+    let counts = rows.into_iter();
+    Ok(counts
         .map(|(domain, count)| (domain, count.unsigned_abs()))
-        .collect();
-    let session = by_domain.remove("").unwrap_or_default();
-    Ok(CookieCounts { by_domain, session })
+        .collect())
 }
 
 /// Returns the cookies, without those that make Chromium write.
@@ -130,7 +121,8 @@ pub fn cookie_ids(database: &Path) -> Result<BTreeSet<CookieId>, DatabaseError> 
 /// If it is not a readable database of storage buckets.
 pub fn bucket_storage_keys(database: &Path) -> Result<BTreeMap<i64, String>, DatabaseError> {
     let query = format!(
-        "SELECT substr(storage_key, 1, {MAX_TEXT_BYTES}), id FROM buckets LIMIT {MAX_ROWS} + 1"
+        "SELECT substr(storage_key, 1, {MAX_STORAGE_KEY_CHARS}), id FROM buckets
+         LIMIT {MAX_ROWS} + 1"
     );
     let columns = ["storage_key", "id"];
     let rows = read(database, "buckets", &columns, &query)?;
@@ -296,12 +288,21 @@ pub(crate) mod tests {
             ],
         );
         let counts = count_cookies(&path).unwrap();
-        assert_eq!(counts.session, 1);
         let expected = [
-            (".example.com".to_owned(), 1),
+            (".example.com".to_owned(), 2),
             ("other.example".to_owned(), 1),
         ];
-        assert_eq!(counts.by_domain, expected.into());
+        assert_eq!(counts, expected.into());
+    }
+
+    #[test]
+    fn domain_is_cut_when_it_is_too_long() {
+        let (_directory, path) = directory();
+        let insert = "INSERT INTO cookies VALUES (printf('%.*c', 300, 'x'), 'a', 1, \
+            99999999999999999)";
+        create(&path, &[COOKIES, insert]);
+        let counts = count_cookies(&path).unwrap();
+        assert_eq!(counts, [("x".repeat(255), 1)].into());
     }
 
     #[test]

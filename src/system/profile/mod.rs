@@ -34,3 +34,13 @@ pub const FLUSH_DOMAIN: &str = "flush.berth.invalid";
 pub fn is_process_file(path: &Path) -> bool {
     PROCESS_FILES.iter().any(|name| path == Path::new(name))
 }
+
+/// Returns the first number of a version such as `156.0.8078.79`.
+#[must_use]
+pub fn major_version(version: &str) -> Option<u32> {
+    let mut numbers = version.split('.').map(str::parse);
+    let major = numbers.next()?.ok()?;
+    numbers
+        .all(|number: Result<u32, _>| number.is_ok())
+        .then_some(major)
+}

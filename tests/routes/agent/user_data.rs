@@ -320,6 +320,14 @@ async fn invalid_archive_changes_nothing() {
             400,
         ),
         (
+            "of a newer Chromium",
+            packed(&[
+                file("Default/Preferences", b"{}"),
+                file("Last Version", b"9999.0.0.0"),
+            ]),
+            409,
+        ),
+        (
             "device",
             packed(&[entry(EntryType::Char, "null", "", b"")]),
             400,
@@ -342,7 +350,6 @@ async fn invalid_archive_changes_nothing() {
             ]),
             400,
         ),
-        ("bomb", packed(&[file("bomb", &vec![0; 66 << 20])]), 413),
     ] {
         let (actual, response) = restore(&agent, archive).await;
         assert_eq!(actual.as_u16(), status, "{case}: {response}");
@@ -362,6 +369,17 @@ async fn invalid_archive_changes_nothing() {
     }
     assert_eq!(fs::read(&marker).unwrap(), b"of the old profile");
     assert_eq!(agent.ok(agent.get("/chromium")).await, before);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn very_compressible_profile_is_restored() {
+    let agent = Start::headless().ready().await;
+    let zeros = file("Default/zeros", &vec![0; 66 << 20]);
+    let (status, response) = restore(&agent, packed(&[zeros])).await;
+    assert_eq!(status, StatusCode::OK, "{response}");
+    let restored = agent.session_dir().join("user-data/Default/zeros");
+    assert_eq!(fs::metadata(restored).unwrap().len(), 66 << 20);
     agent.stop().await;
 }
 

@@ -16,6 +16,8 @@ use crate::system::profile::database::{self, DatabaseError};
 const MAX_FILE_BYTES: u64 = 256 << 20;
 /// The limit on all of them in bytes.
 const MAX_TOTAL_BYTES: u64 = 1 << 30;
+/// The limit on the domains with cookies of an archive.
+const MAX_DOMAINS: usize = 10_000;
 
 /// A database: its profile and kind.
 type Key = (String, DatabaseKind);
@@ -71,18 +73,23 @@ impl Databases {
 
     /// Returns the number of cookies of each domain in all profiles.
     pub(super) fn count_cookies(&self, skipped: &mut Skipped) -> BTreeMap<String, u64> {
-        let mut total = BTreeMap::new();
-        let mut session = 0;
+        let mut total: BTreeMap<String, u64> = BTreeMap::new();
+        let mut more_domains = false;
         let is_cookies = |kind| kind != DatabaseKind::Buckets;
-        for (_, counts) in self.query(is_cookies, database::count_cookies, skipped) {
-            session += counts.session;
-            for (domain, count) in counts.by_domain {
-                *total.entry(domain).or_insert(0) += count;
+        self.query(is_cookies, database::count_cookies, skipped, |_, counts| {
+            for (domain, count) in counts {
+                if let Some(known) = total.get_mut(&domain) {
+                    *known += count;
+                } else if total.len() < MAX_DOMAINS {
+                    total.insert(domain, count);
+                } else {
+                    more_domains = true;
+                }
             }
-        }
-        if session > 0 {
-            let reason = format!("{session} are stored, which Chromium deletes when it starts");
-            skipped.add("session cookies", reason);
+        });
+        if more_domains {
+            let reason = format!("only {MAX_DOMAINS} are listed");
+            skipped.add("domains with cookies", reason);
         }
         total
     }
@@ -93,21 +100,23 @@ impl Databases {
         skipped: &mut Skipped,
     ) -> BTreeMap<String, BTreeMap<i64, String>> {
         let is_buckets = |kind| kind == DatabaseKind::Buckets;
-        let found = self.query(is_buckets, database::bucket_storage_keys, skipped);
+        let mut found = BTreeMap::new();
+        let query = database::bucket_storage_keys;
+        self.query(is_buckets, query, skipped, |profile, keys| {
+            found.insert(profile.to_owned(), keys);
+        });
         found
-            .into_iter()
-            .map(|(profile, keys)| (profile.to_owned(), keys))
-            .collect()
     }
 
+    /// Passes the result of each database to `use_result`, so that only one is held.
     fn query<T>(
         &self,
         is_queried: impl Fn(DatabaseKind) -> bool,
         query: impl Fn(&Path) -> Result<T, DatabaseError>,
         skipped: &mut Skipped,
-    ) -> Vec<(&str, T)> {
+        mut use_result: impl FnMut(&str, T),
+    ) {
         let keys: BTreeSet<&Key> = self.copies.keys().chain(self.unusable.keys()).collect();
-        let mut results = Vec::new();
         for key in keys.into_iter().filter(|(_, kind)| is_queried(*kind)) {
             let (profile, kind) = key;
             let name = format!("{profile}/{}", kind.path());
@@ -117,10 +126,9 @@ impl Databases {
             }
             let number = self.copies.get(key).copied().unwrap_or_default();
             match query(&self.path(number, "")) {
-                Ok(result) => results.push((profile.as_str(), result)),
+                Ok(result) => use_result(profile, result),
                 Err(error) => skipped.add(&name, error),
             }
         }
-        results
     }
 }

@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, fmt::Display, io, path::Path};
 
 use crate::system::{
     files::archive::unpack::{UnpackError, UnpackLimits, check_tar_zstd},
-    profile::is_process_file,
+    profile::{is_process_file, major_version},
 };
 
 mod contents;
@@ -46,7 +46,7 @@ pub struct Inspection {
     pub entries: u64,
     /// The total size of the files in bytes.
     pub unpacked_bytes: u64,
-    /// The number of cookies by their domain, without expired ones and session cookies.
+    /// The number of cookies by their domain, without expired ones.
     pub cookies: BTreeMap<String, u64>,
     /// The origins with stored data (local storage, IndexedDB, caches, service workers, files), in
     /// order. That of a page in a frame of another site names that site too.
@@ -140,15 +140,6 @@ fn check_version(version: &str, accepted: Option<&str>) -> Result<(), InspectErr
         }),
         _ => Ok(()),
     }
-}
-
-/// Returns the first number of a version such as `156.0.8078.79`.
-fn major_version(version: &str) -> Option<u32> {
-    let mut numbers = version.split('.').map(str::parse);
-    let major = numbers.next()?.ok()?;
-    numbers
-        .all(|number: Result<u32, _>| number.is_ok())
-        .then_some(major)
 }
 
 /// The limit on the list of what was skipped; further entries are only counted.

@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::system::{
-    files::archive::unpack::raw_tar::{EntryType, TarEntry, compressed},
+    files::archive::unpack::raw_tar::{EntryType, TarEntry, compressed, compressed_with_window},
     profile::{
         database::tests::{COOKIES, create},
         leveldb::writer,
@@ -118,6 +118,34 @@ pub(super) fn full_profile() -> Vec<TarEntry> {
 }
 
 #[test]
+fn archive_that_needs_a_large_window_is_invalid() {
+    let tar = TarEntry::archive(&[marker()]);
+    let with_window = |log: u32| inspect_bytes(&compressed_with_window(&tar, log), LIMITS);
+    assert!(with_window(24).is_ok());
+    assert!(matches!(with_window(25), Err(InspectError::Invalid(_))));
+}
+
+#[test]
+fn domains_with_cookies_are_limited_over_all_databases() {
+    let database = |name: &str, count: u32| {
+        let insert = format!(
+            "INSERT INTO cookies WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n \
+             LIMIT {count}) SELECT x || '.{name}', 'a', 1, 99999999999999999 FROM n"
+        );
+        database(&[COOKIES, &insert])
+    };
+    let inspection = inspect_entries(&[
+        TarEntry::file("Default/Cookies", database("a.example", 9_999)),
+        marker(),
+        TarEntry::file("Profile 1/Cookies", database("b.example", 2)),
+    ]);
+    let inspection = inspection.unwrap();
+    assert_eq!(inspection.cookies.len(), 10_000);
+    let expected = ["domains with cookies: only 10000 are listed"];
+    assert_eq!(inspection.skipped, expected);
+}
+
+#[test]
 fn cookies_and_origins_of_all_storages_are_found() {
     let entries = full_profile();
     let found = inspect_entries(&entries).unwrap();
@@ -142,13 +170,13 @@ fn cookies_and_origins_of_all_storages_are_found() {
 }
 
 #[test]
-fn session_cookies_are_not_counted_but_listed() {
+fn session_cookies_are_counted() {
     let insert = "INSERT INTO cookies VALUES ('a.example', 'a', 0, 0), ('b.example', 'b', 0, 0)";
     let cookies = TarEntry::file("Default/Cookies", database(&[COOKIES, insert]));
     let found = inspect_entries(&[marker(), cookies]).unwrap();
-    assert_eq!(found.cookies, BTreeMap::new());
-    let listed = "session cookies: 2 are stored, which Chromium deletes when it starts";
-    assert_eq!(found.skipped, [listed]);
+    let expected = [("a.example".to_owned(), 1), ("b.example".to_owned(), 1)];
+    assert_eq!(found.cookies, expected.into());
+    assert_eq!(found.skipped, Vec::<String>::new());
 }
 
 #[test]

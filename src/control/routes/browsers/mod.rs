@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     api::{
+        agent::NEWER_CHROMIUM,
         browsers::{Browser, BrowserPool, BrowserStatus},
         profiles::BrowserProfile,
     },
@@ -197,6 +198,12 @@ fn profile_error(error: BrowserProfileError) -> ApiError {
         error @ BrowserProfileError::InUse => ApiError::conflict(error.to_string())
             .code(PROFILE_IN_USE)
             .detail("profile.save_changes", "something else saves the profile")
+            .permanent(),
+        BrowserProfileError::Load(ProfileError::Restore(AgentError::Rejected {
+            error, ..
+        })) if error.code == NEWER_CHROMIUM => ApiError::conflict(error.message)
+            .code(NEWER_CHROMIUM)
+            .detail("profile", "is of a newer Chromium than that of the host")
             .permanent(),
         BrowserProfileError::Load(ProfileError::Restore(cause)) => {
             tracing::error!(%cause, "cannot restore the profile of a browser");

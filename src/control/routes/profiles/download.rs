@@ -85,7 +85,7 @@ async fn stored(
     version: &ProfileVersionRow,
     request: &HeaderMap,
 ) -> Result<Response, ProfileError> {
-    let ranged = RangeResponse::new(request, version.size_bytes, etag(&version.blob)?);
+    let ranged = RangeResponse::new(request, version.size_bytes, etag(version.sha256())?);
     let body = match ranged.range() {
         Some(range) => Body::from_stream(profiles.read(version, range).await?),
         None => Body::empty(),
@@ -99,7 +99,7 @@ async fn decompressed(
     version: &ProfileVersionRow,
     request: &HeaderMap,
 ) -> Result<Response, ProfileError> {
-    let etag = etag(&format!("{}-tar", version.blob))?;
+    let etag = etag(&format!("{}-tar", version.sha256()))?;
     let mut condition = request.clone();
     condition.remove(header::RANGE);
     let conditional = RangeResponse::new(&condition, 0, etag.clone());

@@ -68,7 +68,7 @@ fn to_version(row: ProfileVersionRow, current: u64) -> ProfileVersion {
         is_current: row.number == current,
         created_at: row.created_at.into(),
         size_bytes: row.size_bytes,
-        sha256: row.blob,
+        sha256: row.sha256().to_owned(),
         chromium_version: row.chromium_version,
         restored_from: row.restored_from,
         content: row.content,
@@ -116,7 +116,7 @@ impl From<ProfileError> for ApiError {
                 let message = "the profile could not be restored";
                 ApiError::unavailable(message, UNAVAILABLE_RETRY_DELAY)
             }
-            error @ ProfileError::BeingRemoved => {
+            error @ ProfileError::Busy(_) => {
                 ApiError::unavailable(error.to_string(), SAVE_RETRY_DELAY)
             }
             error @ ProfileError::ShuttingDown => {
@@ -128,6 +128,7 @@ impl From<ProfileError> for ApiError {
                 let message = "the storage of profiles is not available";
                 ApiError::unavailable(message, UNAVAILABLE_RETRY_DELAY)
             }
+            ProfileError::Blob(cause) if cause.is_disk_full() => disk_full(&cause),
             ProfileError::Blob(cause) => ApiError::internal(cause),
             ProfileError::Io(cause) => io_error(&cause),
             cause @ ProfileError::Corrupt => ApiError::internal(cause),
@@ -165,10 +166,12 @@ fn receive_error(error: ArchiveSourceError) -> ApiError {
 
 fn io_error(cause: &io::Error) -> ApiError {
     match cause.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            tracing::error!(%cause, "the disk is full");
-            ApiError::unavailable("the disk of the server is full", DISK_FULL_RETRY_AFTER)
-        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => disk_full(cause),
         _ => ApiError::internal(cause),
     }
+}
+
+fn disk_full(cause: &dyn std::error::Error) -> ApiError {
+    tracing::error!(%cause, "the disk is full");
+    ApiError::unavailable("the disk of the server is full", DISK_FULL_RETRY_AFTER)
 }

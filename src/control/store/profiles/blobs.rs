@@ -1,9 +1,10 @@
 //! Decides which archives are still needed.
 //!
-//! The key of an archive is its digest, so that a save may store one that is about to be removed.
-//! Both sides write what they do before they read what the other does: a save names its archive and
-//! then looks whether it is being removed, a removal is recorded and then looks whether a save, a
-//! load or a version needs the archive. So at least one of them sees the other.
+//! An archive has a name that is used once: a save names its archive before it stores it, and what
+//! no version, save or load needs any more is never needed again. A removal may therefore happen at
+//! any later time. A load begins to need an archive that a version has: it names it and then looks
+//! whether the version still exists, a removal is recorded and then looks whether something needs
+//! the archive. So at least one of them sees the other.
 
 use std::collections::HashSet;
 
@@ -39,12 +40,6 @@ impl Store {
             .exec(&self.db)
             .await?;
         Ok(changed.rows_affected > 0)
-    }
-
-    /// Returns whether an archive is being removed.
-    pub async fn is_blob_being_removed(&self, blob: &str) -> Result<bool, StoreError> {
-        let found = profile_blob_removal::Entity::find_by_id(blob).count(&self.db);
-        Ok(found.await? > 0)
     }
 
     /// Records that an archive is about to be removed by this process. Returns false, and records

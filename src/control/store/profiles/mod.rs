@@ -61,13 +61,23 @@ pub struct ProfileRow {
 pub struct ProfileVersionRow {
     pub profile_id: ProfileId,
     pub number: u64,
-    /// The SHA-256 of the archive.
+    /// The name of the archive: its SHA-256, and an id unless an earlier version has stored it.
     pub blob: String,
     pub size_bytes: u64,
     pub content: ArchiveContent,
     pub chromium_version: Option<String>,
     pub restored_from: Option<u64>,
     pub created_at: DateTime<Utc>,
+}
+
+impl ProfileVersionRow {
+    /// Returns the SHA-256 of the archive in hexadecimal digits.
+    #[must_use]
+    pub fn sha256(&self) -> &str {
+        self.blob
+            .split_once('-')
+            .map_or(&self.blob, |(digest, _)| digest)
+    }
 }
 
 /// A page of the list of profiles, with its filters.

@@ -56,7 +56,7 @@ pub enum BeginSave {
 /// The values of a new version.
 #[derive(Debug, Clone)]
 pub struct NewProfileVersion {
-    /// The SHA-256 of the archive.
+    /// The name of the archive.
     pub blob: String,
     pub size_bytes: u64,
     pub content: ArchiveContent,

@@ -192,6 +192,10 @@ pub fn stream_spooled(
     Ok(reader)
 }
 
+/// The limit on the window of an archive that control reads, as a power of two in bytes: 16 MiB.
+/// The archives of [`write()`] have windows of 8 MiB at most.
+const MAX_WINDOW_LOG: u32 = 24;
+
 /// Decompresses an archive on a dedicated thread, at the pace at which the chunks are received. If
 /// that fails, the last chunk is an error. Must be called within a tokio runtime.
 ///
@@ -204,7 +208,9 @@ pub fn decompress(
     let send_error = chunks.error_sender();
     spawn_archive_thread(move || {
         let decompressed = catch_panic(|| {
-            io::copy(&mut Decoder::new(input)?, &mut chunks)?;
+            let mut decoder = Decoder::new(input)?;
+            decoder.window_log_max(MAX_WINDOW_LOG)?;
+            io::copy(&mut decoder, &mut chunks)?;
             chunks.flush()
         });
         if let Err(error) = decompressed {

@@ -41,6 +41,9 @@ pub use zip::unpack as unpack_zip;
 /// The limit on entries of an archive to be unpacked.
 pub const MAX_ENTRIES: usize = 250_000;
 
+/// The value of [`UnpackLimits::ratio`] without a limit.
+pub const UNLIMITED_RATIO: u64 = u64::MAX;
+
 /// The limits on the content of an archive to be unpacked.
 #[derive(Debug, Clone, Copy)]
 pub struct UnpackLimits {

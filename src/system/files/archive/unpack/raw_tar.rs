@@ -1,6 +1,8 @@
 //! Tar archives for tests, with entries that no writer makes.
 
+use std::io::Write;
 pub(crate) use tar::EntryType;
+
 use tar::Header;
 
 const BLOCK_BYTES: usize = 512;
@@ -83,6 +85,14 @@ impl TarEntry {
 /// Returns bytes compressed with zstd.
 pub(crate) fn compressed(bytes: &[u8]) -> Vec<u8> {
     zstd::encode_all(bytes, 1).unwrap()
+}
+
+/// Returns bytes compressed with zstd with a window of `1 << log` bytes.
+pub(crate) fn compressed_with_window(bytes: &[u8], log: u32) -> Vec<u8> {
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    encoder.window_log(log).unwrap();
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
 }
 
 fn header(kind: EntryType, name: &[u8]) -> Header {

@@ -20,6 +20,7 @@ use super::{
     read_ahead::ReadAhead,
     staging::{Attributes, StagingDirectory},
 };
+use crate::system::files::archive::MAX_WINDOW_LOG;
 
 /// The limit on an entry's headers. The tar reader holds long names and attributes in memory.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
@@ -91,11 +92,12 @@ pub fn unpack(
     is_excluded: fn(&Path) -> bool,
 ) -> Result<(), UnpackError> {
     let open = |meter| StagingDirectory::open(into, meter);
-    read_tar(input, limits, shutdown, is_excluded, open)?.finish()
+    read_tar(input, None, limits, shutdown, is_excluded, open)?.finish()
 }
 
-/// Reads an archive to its end and rejects what [`unpack`] rejects, without writing anything.
-/// `visitor` gets the files and links, without the entries that `is_excluded` accepts.
+/// Reads an archive to its end and rejects what [`unpack`] rejects, and an archive that needs a
+/// larger window than `MAX_WINDOW_LOG`, without writing anything. `visitor` gets the files and
+/// links, without the entries that `is_excluded` accepts.
 ///
 /// # Errors
 /// If the archive is malformed, incomplete or exceeds a limit, or the visitor fails.
@@ -106,7 +108,8 @@ pub fn check(
     visitor: &mut impl EntryVisitor,
 ) -> Result<ArchiveSummary, UnpackError> {
     let never = CancellationToken::new();
-    read_tar(input, limits, &never, is_excluded, |meter| {
+    let window_log = Some(MAX_WINDOW_LOG);
+    read_tar(input, window_log, limits, &never, is_excluded, |meter| {
         Ok(EntryTree::new(meter, visitor))
     })?
     .finish()
@@ -114,6 +117,7 @@ pub fn check(
 
 fn read_tar<D: TarDestination>(
     input: impl Read + Send,
+    window_log_max: Option<u32>,
     limits: UnpackLimits,
     shutdown: &CancellationToken,
     is_excluded: fn(&Path) -> bool,
@@ -122,7 +126,11 @@ fn read_tar<D: TarDestination>(
     let (packed, cause) = (PackedBytes::default(), RootCause::default());
     let input = CountingReader::new(input, packed.clone(), cause.clone());
     let map_error = |error: &io::Error| cause.of(error);
-    let decoder = Decoder::new(input).map_err(|error| map_error(&error))?;
+    let mut decoder = Decoder::new(input).map_err(|error| map_error(&error))?;
+    if let Some(window_log_max) = window_log_max {
+        let limited = decoder.window_log_max(window_log_max);
+        limited.map_err(UnpackError::Io)?;
+    }
     let meter = Meter::new(limits, packed, shutdown);
     thread::scope(|scope| {
         let reader = MeteredReader {
