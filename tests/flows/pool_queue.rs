@@ -196,3 +196,31 @@ async fn waiting_client_of_a_deleted_pool_is_refused_at_once() {
     waiting.await.unwrap().assert_error(404, "not_found");
     Arc::into_inner(dev).unwrap().finish().await;
 }
+
+#[tokio::test]
+async fn host_that_is_not_to_be_used_again_is_recorded_before_the_answer() {
+    let dev = Dev::with(&OPTIONS).await;
+    let _agent = SimulatedAgent::join(&dev).await;
+    let settings = json!({"name": "n", "size": 1, "fill_rate_per_minute": 10_000});
+    dev.post("/browser_pools", settings).await;
+    let leased = acquire(&dev, 60).await;
+    // Even if nothing after it can be recorded.
+    dev.refuse("deleting").await;
+    let request = json!({"session_id": leased.body["session_id"], "reuse": false});
+    let failed = dev.post(&format!("{POOL}/release"), request.clone()).await;
+    assert!(failed.status.is_server_error(), "{}", failed.body);
+    let rows = dev.rows("SELECT draining FROM hosts").await;
+    assert!(rows[0].try_get_by_index::<bool>(0).unwrap());
+    dev.allow().await;
+    let released = dev.post(&format!("{POOL}/release"), request).await;
+    assert_eq!(released.status, StatusCode::NO_CONTENT, "{}", released.body);
+    let state = dev.kill().await;
+    let dev = Dev::start_in(state, &OPTIONS).await;
+    until("the end of the host", async || {
+        let rows = dev.rows("SELECT state FROM hosts").await;
+        let state: String = rows[0].try_get_by_index(0).unwrap();
+        ["retiring", "gone"].contains(&state.as_str()).then_some(())
+    })
+    .await;
+    dev.finish().await;
+}

@@ -118,7 +118,9 @@ impl Browsers {
             return Err(BrowserError::NotLeased);
         }
         if !reuse {
-            browser.retire_host();
+            // In the database, so that it survives this process.
+            let (host, hosts) = (browser.lease().host(), &self.inner.hosts);
+            hosts.retire_after_session(host.id(), browser.id()).await?;
         }
         let this = self.clone();
         let task = self

@@ -169,7 +169,9 @@ impl Reconciler {
             inner.hosts.unreserve(host, &pool.id).await?;
         }
         for host in &plan.retire {
-            inner.hosts.retire_after_session(host).await?;
+            if let Some(session) = &host.session {
+                inner.hosts.retire_after_session(&host.id, session).await?;
+            }
         }
         if plan.adopt + plan.add > 0 {
             self.start(pool, plan.adopt, plan.add).await?;
