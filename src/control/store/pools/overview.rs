@@ -73,7 +73,30 @@ type SummaryColumns = (
     Option<String>,
 );
 
+impl PoolsOverview {
+    /// Returns whether there is nothing to do, nor will be before there is a pool.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pools.is_empty()
+            && self.hosts.is_empty()
+            && self.browsers.is_empty()
+            && self.waited_for.is_empty()
+    }
+}
+
 impl Store {
+    /// Returns whether there is a pool, of any project.
+    pub async fn has_pools(&self) -> Result<bool, StoreError> {
+        let found: Option<String> = pool::Entity::find()
+            .select_only()
+            .column(pool::Column::Id)
+            .limit(1)
+            .into_tuple()
+            .one(&self.db)
+            .await?;
+        Ok(found.is_some())
+    }
+
     /// Returns all pools.
     pub async fn pools_overview(&self) -> Result<PoolsOverview, StoreError> {
         // Before the hosts: a browser that is leased in between is not taken for a missing one.
