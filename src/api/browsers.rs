@@ -60,6 +60,8 @@ pub struct Browser {
     /// The pool that the browser was acquired from. Absent if it was created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<BrowserPool>,
+    /// The region of the server.
+    pub region: String,
 }
 
 /// The pool that a browser was acquired from.

@@ -37,6 +37,8 @@ pub struct Pool {
     pub config_hash: String,
     /// Always empty: not supported by this build.
     pub extension_ids: Vec<String>,
+    /// The region of the server.
+    pub region: String,
 }
 
 /// The settings of a pool.
@@ -63,6 +65,8 @@ pub struct BrowserPoolConfig {
     /// The number of leases after which a host is replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_leases: Option<u32>,
+    /// The region of the server.
+    pub region: String,
 }
 
 /// The properties of a new pool.
@@ -225,6 +229,10 @@ pub struct ListPools {
     #[deserr(default)]
     #[param(value_type = Option<String>, example = "check")]
     pub query: Option<SearchText>,
+    /// Region of the pool. At most 255 characters.
+    #[deserr(default)]
+    #[param(value_type = Option<String>, example = "us-east")]
+    pub region: Option<SearchText>,
     #[deserr(default)]
     #[param(ignore)]
     pub limit: Limit,

@@ -6,12 +6,13 @@ use super::{TAG, limit, to_pool};
 use crate::{
     api::{
         ErrorBody,
-        paging::Page,
+        paging::{Page, SearchText},
         pools::{CreatePool, DEFAULT_FILL_RATE_PERCENT, DEFAULT_TIMEOUT_SECONDS, ListPools, Pool},
         viewport::Viewport,
     },
     control::{
         pools::{Pools, config::PoolConfig},
+        region::ServerRegion,
         routes::{auditing::Created, auth::Principal, browsers::BODY_LIMIT, paged::Paged},
         store::{PoolCounts, PoolListing, PoolSettings},
     },
@@ -37,13 +38,14 @@ use crate::{
 )]
 pub(crate) async fn create(
     State(pools): State<Pools>,
+    State(region): State<ServerRegion>,
     principal: Principal,
     LargeJson(request): LargeJson<CreatePool, BODY_LIMIT>,
 ) -> ApiResult<Created<Pool>> {
     let row = pools.create(&principal.project, request.into()).await?;
     Ok(Created {
         id: row.id.to_string(),
-        body: to_pool(row, PoolCounts::default()),
+        body: to_pool(row, PoolCounts::default(), &region),
     })
 }
 
@@ -63,10 +65,15 @@ pub(crate) async fn create(
 )]
 pub(crate) async fn list(
     State(pools): State<Pools>,
+    State(region): State<ServerRegion>,
     principal: Principal,
     Query(request): Query<ListPools>,
 ) -> ApiResult<Paged<Pool>> {
     let page = request.page();
+    let is_own = |other: SearchText| String::from(other) == region.as_str();
+    if !request.region.is_none_or(is_own) {
+        return Ok(Paged::new(page, Vec::new(), |pool: Pool| pool));
+    }
     let listing = PoolListing {
         name: request.name.map(Into::into),
         query: request.query.map(Into::into),
@@ -78,7 +85,7 @@ pub(crate) async fn list(
     let mut counts = pools.counts(&ids).await?;
     Ok(Paged::new(page, rows, |row| {
         let counts = counts.remove(&row.id).unwrap_or_default();
-        to_pool(row, counts)
+        to_pool(row, counts, &region)
     }))
 }
 

@@ -11,6 +11,7 @@ use crate::{
         Control,
         browsers::HandOverError,
         pools::PoolError,
+        region::ServerRegion,
         store::{PoolCounts, PoolRow},
     },
     http::ApiError,
@@ -35,7 +36,7 @@ pub(crate) fn router() -> OpenApiRouter<Control> {
         .routes(routes!(flush::flush))
 }
 
-fn to_pool(row: PoolRow, counts: PoolCounts) -> Pool {
+fn to_pool(row: PoolRow, counts: PoolCounts, region: &ServerRegion) -> Pool {
     let settings = row.settings;
     let config = settings.config;
     Pool {
@@ -59,7 +60,9 @@ fn to_pool(row: PoolRow, counts: PoolCounts) -> Pool {
             start_url: config.start_url,
             max_age_seconds: settings.max_age_seconds,
             max_leases: settings.max_leases,
+            region: region.to_string(),
         },
+        region: region.to_string(),
         extension_ids: Vec::new(),
     }
 }

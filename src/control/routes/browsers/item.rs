@@ -3,7 +3,7 @@
 use axum::extract::State;
 use http::StatusCode;
 
-use super::{TAG, to_browser};
+use super::{BrowserContext, TAG};
 use crate::{
     api::{
         ErrorBody,
@@ -11,8 +11,7 @@ use crate::{
     },
     control::{
         browsers::{BrowserChange, Browsers},
-        routes::{auth::Principal, public_base_url::PublicBaseUrl},
-        session_token::SessionTokens,
+        routes::auth::Principal,
     },
     http::{ApiResult, Json, Path, Query},
 };
@@ -30,15 +29,14 @@ use crate::{
 )]
 pub(crate) async fn get(
     State(browsers): State<Browsers>,
-    State(tokens): State<SessionTokens>,
     principal: Principal,
-    base_url: PublicBaseUrl,
+    context: BrowserContext,
     Path(id): Path<String>,
     Query(request): Query<GetBrowser>,
 ) -> ApiResult<Json<Browser>> {
     let filter = request.status.into();
     let row = browsers.get(&principal.project, &id, filter).await?;
-    Ok(Json(to_browser(row, &principal, &tokens, &base_url)))
+    Ok(Json(context.to_browser(row, &principal)))
 }
 
 /// Update a browser
@@ -65,9 +63,8 @@ pub(crate) async fn get(
 )]
 pub(crate) async fn update(
     State(browsers): State<Browsers>,
-    State(tokens): State<SessionTokens>,
     principal: Principal,
-    base_url: PublicBaseUrl,
+    context: BrowserContext,
     Path(id): Path<String>,
     Json(request): Json<UpdateBrowser>,
 ) -> ApiResult<Json<Browser>> {
@@ -78,7 +75,7 @@ pub(crate) async fn update(
         start_url: request.start_url.map(Into::into),
     };
     let row = browsers.update(&principal.project, &id, change).await?;
-    Ok(Json(to_browser(row, &principal, &tokens, &base_url)))
+    Ok(Json(context.to_browser(row, &principal)))
 }
 
 /// Delete a browser
