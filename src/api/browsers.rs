@@ -51,7 +51,7 @@ pub struct Browser {
     pub viewport: Viewport,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_url: Option<String>,
-    /// The profile that the browser started with.
+    /// The profile that the browser started with, or that was loaded later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<BrowserProfile>,
     /// The time when the browser ended. Absent while it runs.
@@ -150,10 +150,10 @@ pub struct UpdateBrowser {
     #[deserr(default)]
     #[schema(value_type = Option<String>)]
     pub start_url: Option<StartUrl>,
-    /// Not supported by this build.
+    /// Profile to load, which restarts Chromium. Only for a browser that has none yet.
     #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub profile: Unsupported,
+    #[schema(inline, value_type = Option<ProfileSelectionFields>)]
+    pub profile: Option<ProfileSelection>,
 }
 
 /// The status of a browser, as a filter.

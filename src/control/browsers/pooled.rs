@@ -88,7 +88,7 @@ impl Browsers {
     ) -> Result<(), HandOverError> {
         self.inner.hosts.check(browser.lease()).await?;
         if let Some(profile) = &row.profile {
-            self.load_profile(browser.lease(), profile).await?;
+            self.load_profile(browser.lease(), &profile.id).await?;
         }
         if let Some(url) = start_url {
             let opened = browser.lease().set_start_url(url).await;

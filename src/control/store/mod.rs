@@ -60,8 +60,8 @@ pub use api_keys::{
     KeyStatusFilter, NewApiKey,
 };
 pub use browsers::{
-    ActiveBrowser, BrowserProfileRow, BrowserRow, Change, CreateBrowserError, Creation, Listing,
-    NewBrowserRow, PoolOrigin, StateFilter, UnfinishedBrowser,
+    ActiveBrowser, AttachProfile, BrowserProfileRow, BrowserRow, Change, CreateBrowserError,
+    Creation, Listing, NewBrowserRow, PoolOrigin, StateFilter, UnfinishedBrowser,
 };
 pub use check::DatabaseReport;
 pub use constraints::UniqueConstraint;

@@ -154,6 +154,9 @@ fn profile_error(error: BrowserProfileError) -> ApiError {
             .code(PROFILE_IN_USE)
             .detail("profile.save_changes", "something else saves the profile")
             .permanent(),
+        error @ BrowserProfileError::HasProfile => ApiError::conflict(error.to_string())
+            .detail("profile", "the browser has one")
+            .permanent(),
         BrowserProfileError::Load(ProfileError::Restore(cause)) => {
             tracing::error!(%cause, "cannot restore the profile of a browser");
             start_failed("the profile could not be restored")
