@@ -73,7 +73,7 @@ mod usage;
 
 pub use create::CreationLock;
 use handle::BrowserHandle;
-pub use pooled::HandOverError;
+pub use pooled::{HandOverError, PoolLease};
 pub use profiles::BrowserProfileError;
 pub use replays::KnownBrowser;
 pub use update::BrowserChange;

@@ -23,6 +23,10 @@ use crate::{
 ///
 /// Its browsers are started in the background, at `fill_rate_per_minute`. They count towards the
 /// browser limit of the project from now on.
+///
+/// With a `profile`, they are started with its current version, and with
+/// `refresh_on_profile_update` none is handed out that was started with an older one. The profile
+/// cannot be deleted before the pool.
 #[utoipa::path(
     post,
     path = "/browser_pools",
@@ -31,6 +35,7 @@ use crate::{
     request_body(content = CreatePool, example = json!({"name": "checkout", "size": 2, "timeout_seconds": 300, "headless": true})),
     responses(
         (status = 201, body = Pool),
+        (status = 404, body = ErrorBody, description = "The profile does not exist"),
         (status = 409, body = ErrorBody, description = "The name is taken"),
         (status = 429, body = ErrorBody, description = "The limit of browsers of the project is reached"),
         (status = 503, body = ErrorBody, description = "The disk of the server is full"),
@@ -42,7 +47,10 @@ pub(crate) async fn create(
     principal: Principal,
     LargeJson(request): LargeJson<CreatePool, BODY_LIMIT>,
 ) -> ApiResult<Created<Pool>> {
-    let row = pools.create(&principal.project, request.into()).await?;
+    let profile = request.profile.clone().and_then(|profile| profile.0);
+    let row = pools
+        .create(&principal.project, request.into(), profile)
+        .await?;
     Ok(Created {
         id: row.id.to_string(),
         body: to_pool(row, PoolCounts::default(), &region),
@@ -101,6 +109,7 @@ impl From<CreatePool> for PoolSettings {
             timeout_seconds: timeout.unwrap_or(DEFAULT_TIMEOUT_SECONDS),
             max_age_seconds: request.max_age_seconds.and_then(|age| limit(age.get())),
             max_leases: request.max_leases.and_then(|leases| limit(leases.get())),
+            refresh_on_profile_update: request.refresh_on_profile_update.unwrap_or(false),
             config: PoolConfig {
                 headless: request.headless.unwrap_or(false),
                 kiosk_mode: request.kiosk_mode.unwrap_or(false),
@@ -108,6 +117,8 @@ impl From<CreatePool> for PoolSettings {
                     .viewport
                     .map_or(default, |requested| requested.resolve(default.refresh_rate)),
                 start_url: request.start_url.map(Into::into),
+                // Known once it is found.
+                profile: None,
             },
         }
     }

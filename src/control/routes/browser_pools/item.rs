@@ -52,6 +52,7 @@ pub(crate) async fn get(
     request_body(content = UpdatePool, example = json!({"size": 4, "discard_all_idle": true})),
     responses(
         (status = 200, body = Pool),
+        (status = 404, body = ErrorBody, description = "The pool or the profile does not exist"),
         (status = 409, body = ErrorBody, description = "The name is taken"),
         (status = 429, body = ErrorBody, description = "The limit of browsers of the project is reached"),
         (status = 503, body = ErrorBody, description = "The disk of the server is full"),
@@ -118,6 +119,8 @@ impl From<UpdatePool> for PoolChange {
             kiosk_mode: request.kiosk_mode,
             viewport: request.viewport,
             start_url: request.start_url.map(Into::into),
+            profile: request.profile.map(|profile| profile.0),
+            refresh_on_profile_update: request.refresh_on_profile_update,
         }
     }
 }

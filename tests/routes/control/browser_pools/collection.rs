@@ -11,7 +11,7 @@ async fn pool_is_created_with_defaults_and_found() {
         "size": 0, "name": "n", "fill_rate_per_minute": 25, "timeout_seconds": 600,
         "headless": false, "kiosk_mode": false, "stealth": false,
         "viewport": {"width": 1920, "height": 1080, "refresh_rate": 25},
-        "region": "us-east",
+        "refresh_on_profile_update": false, "region": "us-east",
     });
     assert_eq!(created["browser_pool_config"], config);
     assert_eq!(created["created_at"], created["updated_at"]);
@@ -32,7 +32,7 @@ async fn pool_is_created_with_defaults_and_found() {
         "kiosk_mode": true, "stealth": false,
         "viewport": {"width": 800, "height": 600, "refresh_rate": 25},
         "start_url": "about:blank", "max_age_seconds": 60, "max_leases": 3,
-        "region": "us-east",
+        "refresh_on_profile_update": false, "region": "us-east",
     });
     assert_eq!(other["browser_pool_config"], config);
     assert_eq!(other.get("name"), None);
