@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use futures::future::join_all;
+use sea_orm::QueryTrait;
 
 use super::*;
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
         hosts::state::{HostLife, State},
         store::{
             DeleteProfileOutcome, Fleet, NewBrowserRow, NewProcess, PoolOrigin, UniqueConstraint,
-            test_database::TestDatabase,
+            test_database::{TestDatabase, explain, is_sorting},
         },
     },
 };
@@ -268,6 +269,16 @@ async fn profile_of_a_pool_exists_as_long_as_the_pool() {
     assert_eq!(delete().await, in_use);
     store.delete_pool(&pool.id, false).await.unwrap();
     assert_eq!(delete().await, DeleteProfileOutcome::Deleted(Vec::new()));
+}
+
+#[tokio::test]
+async fn list_of_a_project_uses_an_index() {
+    let fixture = Fixture::new().await;
+    let db = &fixture.store.db;
+    let query = in_order(of_project(&fixture.project)).limit(21);
+    let plan = explain(db, query.build(db.get_database_backend())).await;
+    assert!(plan.contains("pools_of_a_project"), "{plan}");
+    assert!(!is_sorting(&plan), "{plan}");
 }
 
 #[tokio::test]
