@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    field::{self, Unsupported},
+    field::{self, with_unsupported_launch_fields},
     ids::{BrowserId, PoolId},
     name::Name,
     paging::{Page, SearchText},
@@ -51,7 +51,7 @@ pub struct Browser {
     pub viewport: Viewport,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_url: Option<String>,
-    /// The profile that the browser started with.
+    /// The profile that the browser started with, or that was loaded later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<BrowserProfile>,
     /// The time when the browser ended. Absent while it runs.
@@ -60,6 +60,8 @@ pub struct Browser {
     /// The pool that the browser was acquired from. Absent if it was created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<BrowserPool>,
+    /// The region of the server.
+    pub region: String,
 }
 
 /// The pool that a browser was acquired from.
@@ -70,64 +72,43 @@ pub struct BrowserPool {
     pub name: Option<String>,
 }
 
-/// The properties of a new browser.
-#[derive(Debug, Clone, Default, PartialEq, Deserr, ToSchema)]
-pub struct CreateBrowser {
-    /// Run without a display.
-    #[deserr(default)]
-    #[schema(default = false)]
-    pub headless: Option<bool>,
-    /// Idle timeout in seconds: the browser is deleted when it has not been used for this time.
-    #[deserr(default)]
-    #[schema(value_type = Option<u32>, minimum = 10, maximum = 259_200, default = 60)]
-    pub timeout_seconds: Option<IdleTimeout>,
-    /// Size of the screen. 1920×1080 at 25 Hz by default.
-    #[deserr(default)]
-    pub viewport: Option<ViewportRequest>,
-    /// Name of 1–255 characters (`A-Z a-z 0-9 . _ -`), unique among the project's active browsers.
-    #[deserr(default)]
-    #[schema(value_type = Option<String>)]
-    pub name: Option<BrowserName>,
-    /// Up to 50 tags, with keys of 1–128 and values of up to 256 characters.
-    #[deserr(default)]
-    #[schema(value_type = Option<BTreeMap<String, String>>)]
-    pub tags: Option<Tags>,
-    /// URL of the first page, with the scheme http, https, about, data or file.
-    #[deserr(default)]
-    #[schema(value_type = Option<String>)]
-    pub start_url: Option<StartUrl>,
-    /// Let the page fill the screen, without the browser's controls.
-    #[deserr(default)]
-    #[schema(default = false)]
-    pub kiosk_mode: Option<bool>,
-    /// Profile to start with.
-    #[deserr(default)]
-    #[schema(inline, value_type = Option<ProfileSelectionFields>)]
-    pub profile: Option<ProfileSelection>,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<bool>)]
-    pub stealth: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub proxy: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Vec<Object>>)]
-    pub extensions: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub network: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<String>)]
-    pub proxy_id: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub chrome_policy: Unsupported,
+with_unsupported_launch_fields! {
+    /// The properties of a new browser.
+    #[derive(Debug, Clone, Default, PartialEq, Deserr, ToSchema)]
+    pub struct CreateBrowser {
+        /// Run without a display.
+        #[deserr(default)]
+        #[schema(default = false)]
+        pub headless: Option<bool>,
+        /// Idle timeout in seconds: the browser is deleted when it has not been used for this time.
+        #[deserr(default)]
+        #[schema(value_type = Option<u32>, minimum = 10, maximum = 259_200, default = 60)]
+        pub timeout_seconds: Option<IdleTimeout>,
+        /// Size of the screen. 1920×1080 at 25 Hz by default.
+        #[deserr(default)]
+        pub viewport: Option<ViewportRequest>,
+        /// Name of 1–255 characters (`A-Z a-z 0-9 . _ -`), unique among the project's active
+        /// browsers.
+        #[deserr(default)]
+        #[schema(value_type = Option<String>)]
+        pub name: Option<BrowserName>,
+        /// Up to 50 tags, with keys of 1–128 and values of up to 256 characters.
+        #[deserr(default)]
+        #[schema(value_type = Option<BTreeMap<String, String>>)]
+        pub tags: Option<Tags>,
+        /// URL of the first page, with the scheme http, https, about, data or file.
+        #[deserr(default)]
+        #[schema(value_type = Option<String>)]
+        pub start_url: Option<StartUrl>,
+        /// Let the page fill the screen, without the browser's controls.
+        #[deserr(default)]
+        #[schema(default = false)]
+        pub kiosk_mode: Option<bool>,
+        /// Profile to start with.
+        #[deserr(default)]
+        #[schema(inline, value_type = Option<ProfileSelectionFields>)]
+        pub profile: Option<ProfileSelection>,
+    }
 }
 
 /// Changes of a browser. Absent and null fields are not changed.
@@ -148,10 +129,10 @@ pub struct UpdateBrowser {
     #[deserr(default)]
     #[schema(value_type = Option<String>)]
     pub start_url: Option<StartUrl>,
-    /// Not supported by this build.
+    /// Profile to load, which restarts Chromium. Only for a browser that has none yet.
     #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub profile: Unsupported,
+    #[schema(inline, value_type = Option<ProfileSelectionFields>)]
+    pub profile: Option<ProfileSelection>,
 }
 
 /// The status of a browser, as a filter.

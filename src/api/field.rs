@@ -247,6 +247,42 @@ impl<E: DeserializeError> Deserr<E> for Flag {
     }
 }
 
+/// Declares a request with the fields of a browser's launch that this build does not support, in
+/// addition to its own.
+macro_rules! with_unsupported_launch_fields {
+    ($(#[$attribute:meta])* $visibility:vis struct $name:ident { $($fields:tt)* }) => {
+        $(#[$attribute])*
+        $visibility struct $name {
+            $($fields)*
+            /// Not supported by this build.
+            #[deserr(default)]
+            #[schema(value_type = Option<bool>)]
+            pub stealth: $crate::api::field::Unsupported,
+            /// Not supported by this build.
+            #[deserr(default)]
+            #[schema(value_type = Option<Object>)]
+            pub proxy: $crate::api::field::Unsupported,
+            /// Not supported by this build.
+            #[deserr(default)]
+            #[schema(value_type = Option<Vec<Object>>)]
+            pub extensions: $crate::api::field::Unsupported,
+            /// Not supported by this build.
+            #[deserr(default)]
+            #[schema(value_type = Option<Object>)]
+            pub network: $crate::api::field::Unsupported,
+            /// Not supported by this build.
+            #[deserr(default)]
+            #[schema(value_type = Option<String>)]
+            pub proxy_id: $crate::api::field::Unsupported,
+            /// Not supported by this build.
+            #[deserr(default)]
+            #[schema(value_type = Option<Object>)]
+            pub chrome_policy: $crate::api::field::Unsupported,
+        }
+    };
+}
+pub(crate) use with_unsupported_launch_fields;
+
 /// The error about an [`Unsupported`] field.
 pub(crate) const UNSUPPORTED: &str = "is not supported by this build";
 

@@ -1,16 +1,16 @@
 //! Pools of browsers that are started ahead of time.
 
-use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
+use deserr::{DeserializeError, Deserr, IntoValue, Map, Value, ValuePointerRef};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
     browsers::{BrowserName, IdleTimeout, Tags},
-    field::{self, Flag, Unsupported, WholeNumber},
-    ids::{BrowserId, PoolId},
+    field::{self, Fields, Flag, WholeNumber, with_unsupported_launch_fields},
+    ids::{BrowserId, PoolId, ProfileId},
     name::Name,
     paging::{Limit, Offset, Page, SearchText},
-    profiles::{ProfileSelection, ProfileSelectionFields},
+    profiles::{ProfileRef, ProfileSelection, ProfileSelectionFields},
     start_url::StartUrl,
     time::Timestamp,
     viewport::{Viewport, ViewportRequest},
@@ -35,8 +35,13 @@ pub struct Pool {
     /// Identifies what the browsers are started with. A browser that was started with anything else
     /// is never handed out.
     pub config_hash: String,
+    /// The profile that the browsers start with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile_id: Option<ProfileId>,
     /// Always empty: not supported by this build.
     pub extension_ids: Vec<String>,
+    /// The region of the server.
+    pub region: String,
 }
 
 /// The settings of a pool.
@@ -63,154 +68,168 @@ pub struct BrowserPoolConfig {
     /// The number of leases after which a host is replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_leases: Option<u32>,
+    /// The profile that the browsers start with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<StartProfile>,
+    /// Whether idle browsers are replaced when the profile gets a new version.
+    pub refresh_on_profile_update: bool,
+    /// The region of the server.
+    pub region: String,
 }
 
-/// The properties of a new pool.
-#[derive(Debug, Clone, PartialEq, Deserr, ToSchema)]
-pub struct CreatePool {
-    /// The number of browsers, acquired ones included.
-    #[schema(value_type = u32, maximum = 10_000)]
-    pub size: PoolSize,
-    /// Name of 1–255 characters (`A-Z a-z 0-9 . _ -`), unique among the project's pools. It must
-    /// not have the form of a pool id.
-    #[deserr(default)]
-    #[schema(value_type = Option<String>)]
-    pub name: Option<PoolName>,
-    /// The percentage of the size that is started per minute at most, but at least one browser.
-    #[deserr(default)]
-    #[schema(value_type = Option<u32>, minimum = 1, maximum = 10_000, default = 25)]
-    pub fill_rate_per_minute: Option<FillRatePercent>,
-    /// The idle timeout of acquired browsers in seconds.
-    #[deserr(default)]
-    #[schema(value_type = Option<u32>, minimum = 10, maximum = 259_200, default = 600)]
-    pub timeout_seconds: Option<IdleTimeout>,
-    /// The age in seconds at which a host is replaced, up to a tenth earlier. The replacement comes
-    /// first. 0 for no limit, which is the default.
-    #[deserr(default)]
-    #[schema(value_type = Option<u32>, maximum = 31_536_000)]
-    pub max_age_seconds: Option<MaxAge>,
-    /// The number of leases after which a host is replaced. 0 for no limit, which is the default.
-    #[deserr(default)]
-    #[schema(value_type = Option<u32>, maximum = 1_000_000)]
-    pub max_leases: Option<MaxLeases>,
-    /// Run without a display.
-    #[deserr(default)]
-    #[schema(default = false)]
-    pub headless: Option<bool>,
-    /// Let the page fill the screen, without the browser's controls.
-    #[deserr(default)]
-    #[schema(default = false)]
-    pub kiosk_mode: Option<bool>,
-    /// Size of the screen. 1920×1080 at 25 Hz by default.
-    #[deserr(default)]
-    pub viewport: Option<ViewportRequest>,
-    /// URL of the first page, with the scheme http, https, about, data or file. It is opened when a
-    /// browser is started for the pool.
-    #[deserr(default)]
-    #[schema(value_type = Option<String>)]
-    pub start_url: Option<StartUrl>,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub profile: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<bool>)]
-    pub stealth: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub proxy: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Vec<Object>>)]
-    pub extensions: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub network: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<String>)]
-    pub proxy_id: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub chrome_policy: Unsupported,
+/// The profile that the browsers of a pool start with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StartProfile {
+    pub id: ProfileId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
-/// Changes of a pool. Absent and null fields are not changed.
-#[derive(Debug, Clone, Default, PartialEq, Deserr, ToSchema)]
-pub struct UpdatePool {
-    /// The number of browsers, acquired ones included.
-    #[deserr(default)]
-    #[schema(value_type = Option<u32>, maximum = 10_000)]
-    pub size: Option<PoolSize>,
-    /// New name of 1–255 characters (`A-Z a-z 0-9 . _ -`), unique among the project's pools.
-    #[deserr(default)]
-    #[schema(value_type = Option<String>)]
-    pub name: Option<PoolName>,
-    /// The percentage of the size that is started per minute at most, but at least one browser.
-    #[deserr(default)]
-    #[schema(value_type = Option<u32>, minimum = 1, maximum = 10_000)]
-    pub fill_rate_per_minute: Option<FillRatePercent>,
-    /// The idle timeout in seconds of browsers that are acquired from now on.
-    #[deserr(default)]
-    #[schema(value_type = Option<u32>, minimum = 10, maximum = 259_200)]
-    pub timeout_seconds: Option<IdleTimeout>,
-    /// The age in seconds at which a host is replaced. 0 removes the limit.
-    #[deserr(default)]
-    #[schema(value_type = Option<u32>, maximum = 31_536_000)]
-    pub max_age_seconds: Option<MaxAge>,
-    /// The number of leases after which a host is replaced. 0 removes the limit.
-    #[deserr(default)]
-    #[schema(value_type = Option<u32>, maximum = 1_000_000)]
-    pub max_leases: Option<MaxLeases>,
-    /// Run without a display.
-    #[deserr(default)]
-    pub headless: Option<bool>,
-    /// Let the page fill the screen, without the browser's controls.
-    #[deserr(default)]
-    pub kiosk_mode: Option<bool>,
-    /// Size of the screen.
-    #[deserr(default)]
-    pub viewport: Option<ViewportRequest>,
-    /// URL of the first page, with the scheme http, https, about, data or file.
-    #[deserr(default)]
-    #[schema(value_type = Option<String>)]
-    pub start_url: Option<StartUrl>,
-    /// Replace all idle browsers, not only those of another configuration.
-    #[deserr(default)]
+with_unsupported_launch_fields! {
+    /// The properties of a new pool.
+    #[derive(Debug, Clone, PartialEq, Deserr, ToSchema)]
+    pub struct CreatePool {
+        /// The number of browsers, acquired ones included.
+        #[schema(value_type = u32, maximum = 10_000)]
+        pub size: PoolSize,
+        /// Name of 1–255 characters (`A-Z a-z 0-9 . _ -`), unique among the project's pools. It
+        /// must not have the form of a pool id.
+        #[deserr(default)]
+        #[schema(value_type = Option<String>)]
+        pub name: Option<PoolName>,
+        /// The percentage of the size that is started per minute at most, but at least one browser.
+        #[deserr(default)]
+        #[schema(value_type = Option<u32>, minimum = 1, maximum = 10_000, default = 25)]
+        pub fill_rate_per_minute: Option<FillRatePercent>,
+        /// The idle timeout of acquired browsers in seconds.
+        #[deserr(default)]
+        #[schema(value_type = Option<u32>, minimum = 10, maximum = 259_200, default = 600)]
+        pub timeout_seconds: Option<IdleTimeout>,
+        /// The age in seconds at which a host is replaced, up to a tenth earlier. The replacement
+        /// comes first. 0 for no limit, which is the default.
+        #[deserr(default)]
+        #[schema(value_type = Option<u32>, maximum = 31_536_000)]
+        pub max_age_seconds: Option<MaxAge>,
+        /// The number of leases after which a host is replaced. 0 for no limit, which is the
+        /// default.
+        #[deserr(default)]
+        #[schema(value_type = Option<u32>, maximum = 1_000_000)]
+        pub max_leases: Option<MaxLeases>,
+        /// Run without a display.
+        #[deserr(default)]
+        #[schema(default = false)]
+        pub headless: Option<bool>,
+        /// Let the page fill the screen, without the browser's controls.
+        #[deserr(default)]
+        #[schema(default = false)]
+        pub kiosk_mode: Option<bool>,
+        /// Size of the screen. 1920×1080 at 25 Hz by default.
+        #[deserr(default)]
+        pub viewport: Option<ViewportRequest>,
+        /// URL of the first page, with the scheme http, https, about, data or file. It is opened
+        /// when a browser is started for the pool.
+        #[deserr(default)]
+        #[schema(value_type = Option<String>)]
+        pub start_url: Option<StartUrl>,
+        /// Profile that the browsers start with. None of them saves it.
+        #[deserr(default)]
+        #[schema(inline, value_type = Option<PoolProfileFields>)]
+        pub profile: Option<PoolProfileChoice>,
+        /// Replace idle browsers when the profile gets a new version.
+        #[deserr(default)]
+        #[schema(default = false)]
+        pub refresh_on_profile_update: Option<bool>,
+    }
+}
+
+with_unsupported_launch_fields! {
+    /// Changes of a pool. Absent and null fields are not changed.
+    #[derive(Debug, Clone, Default, PartialEq, Deserr, ToSchema)]
+    pub struct UpdatePool {
+        /// The number of browsers, acquired ones included.
+        #[deserr(default)]
+        #[schema(value_type = Option<u32>, maximum = 10_000)]
+        pub size: Option<PoolSize>,
+        /// New name of 1–255 characters (`A-Z a-z 0-9 . _ -`), unique among the project's pools.
+        #[deserr(default)]
+        #[schema(value_type = Option<String>)]
+        pub name: Option<PoolName>,
+        /// The percentage of the size that is started per minute at most, but at least one browser.
+        #[deserr(default)]
+        #[schema(value_type = Option<u32>, minimum = 1, maximum = 10_000)]
+        pub fill_rate_per_minute: Option<FillRatePercent>,
+        /// The idle timeout in seconds of browsers that are acquired from now on.
+        #[deserr(default)]
+        #[schema(value_type = Option<u32>, minimum = 10, maximum = 259_200)]
+        pub timeout_seconds: Option<IdleTimeout>,
+        /// The age in seconds at which a host is replaced. 0 removes the limit.
+        #[deserr(default)]
+        #[schema(value_type = Option<u32>, maximum = 31_536_000)]
+        pub max_age_seconds: Option<MaxAge>,
+        /// The number of leases after which a host is replaced. 0 removes the limit.
+        #[deserr(default)]
+        #[schema(value_type = Option<u32>, maximum = 1_000_000)]
+        pub max_leases: Option<MaxLeases>,
+        /// Run without a display.
+        #[deserr(default)]
+        pub headless: Option<bool>,
+        /// Let the page fill the screen, without the browser's controls.
+        #[deserr(default)]
+        pub kiosk_mode: Option<bool>,
+        /// Size of the screen.
+        #[deserr(default)]
+        pub viewport: Option<ViewportRequest>,
+        /// URL of the first page, with the scheme http, https, about, data or file.
+        #[deserr(default)]
+        #[schema(value_type = Option<String>)]
+        pub start_url: Option<StartUrl>,
+        /// Replace all idle browsers, not only those of another configuration.
+        #[deserr(default)]
+        #[schema(default = false)]
+        pub discard_all_idle: Option<bool>,
+        /// Profile that the browsers start with. An empty object removes it.
+        #[deserr(default)]
+        #[schema(inline, value_type = Option<PoolProfileFields>)]
+        pub profile: Option<PoolProfileChoice>,
+        /// Replace idle browsers when the profile gets a new version.
+        #[deserr(default)]
+        pub refresh_on_profile_update: Option<bool>,
+    }
+}
+
+/// The profile of a pool in a request. `None` for an empty object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolProfileChoice(pub Option<ProfileRef>);
+
+/// The fields of [`PoolProfileChoice`].
+#[derive(Debug, ToSchema)]
+pub struct PoolProfileFields {
+    /// Id of the profile.
+    pub id: Option<String>,
+    /// Name of the profile, instead of its id.
+    #[schema(min_length = 1, max_length = 255)]
+    pub name: Option<String>,
+    /// Must not be true: many browsers share the profile of a pool. A lease can have its own.
     #[schema(default = false)]
-    pub discard_all_idle: Option<bool>,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub profile: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<bool>)]
-    pub stealth: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub proxy: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Vec<Object>>)]
-    pub extensions: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub network: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<String>)]
-    pub proxy_id: Unsupported,
-    /// Not supported by this build.
-    #[deserr(default)]
-    #[schema(value_type = Option<Object>)]
-    pub chrome_policy: Unsupported,
+    pub save_changes: Option<bool>,
+}
+
+impl<E: DeserializeError> Deserr<E> for PoolProfileChoice {
+    fn deserialize_from_value<V: IntoValue>(
+        value: Value<V>,
+        location: ValuePointerRef,
+    ) -> Result<Self, E> {
+        if matches!(&value, Value::Map(map) if map.len() == 0) {
+            return Ok(PoolProfileChoice(None));
+        }
+        let mut fields = Fields::new(value, location)?;
+        let profile = ProfileRef::read(&mut fields, "id");
+        if let Ok(Some(true)) = fields.try_optional::<bool>("save_changes") {
+            let message = "must not be true, because many browsers share the profile of a pool";
+            fields.reject("save_changes", message);
+        }
+        fields.finish(profile.map(|profile| PoolProfileChoice(Some(profile))))
+    }
 }
 
 /// Filters and paging of the list of pools.
@@ -225,6 +244,10 @@ pub struct ListPools {
     #[deserr(default)]
     #[param(value_type = Option<String>, example = "check")]
     pub query: Option<SearchText>,
+    /// Region of the pool. At most 255 characters.
+    #[deserr(default)]
+    #[param(value_type = Option<String>, example = "us-east")]
+    pub region: Option<SearchText>,
     #[deserr(default)]
     #[param(ignore)]
     pub limit: Limit,

@@ -209,7 +209,7 @@ pub enum ProfileRef {
 impl ProfileRef {
     /// Reads the fields `id_key` and `name`, of which there must be one. Returns `None`, and
     /// records an error, if that is not so.
-    fn read<M: deserr::Map, E: DeserializeError>(
+    pub(super) fn read<M: deserr::Map, E: DeserializeError>(
         fields: &mut Fields<'_, M, E>,
         id_key: &str,
     ) -> Option<ProfileRef> {

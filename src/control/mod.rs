@@ -60,6 +60,7 @@ pub mod profiles;
 pub mod projects;
 pub mod proxy;
 pub mod purge;
+pub mod region;
 pub mod replays;
 pub mod routes;
 pub mod secret_token;
@@ -86,6 +87,7 @@ use processes::{Leadership, ProcessLockTask};
 use profiles::Profiles;
 use projects::Projects;
 use proxy::Proxy;
+use region::ServerRegion;
 use replays::Replays;
 use routes::{
     auditing::Auditing,
@@ -127,6 +129,7 @@ pub struct Services {
     /// The token that is valid for the metrics only, if there is one.
     pub metrics_token: Option<StaticToken>,
     pub public_url: Option<Url>,
+    pub region: ServerRegion,
     /// The address at which the server listens.
     pub address: SocketAddr,
     /// Owns the tasks that may outlive the request that started them.
@@ -165,6 +168,7 @@ extract_services! {
     tokens: SessionTokens,
     proxy: Proxy,
     audit: AuditLog,
+    region: ServerRegion,
     shutdown: Shutdown,
 }
 
@@ -247,11 +251,10 @@ pub async fn start(
     let browsers = browsers(&store, &hosts, (&replays, &profiles), &shutdown);
     recover(&browsers, &membership.leadership, (&replays, &profiles)).await?;
     let projects = Projects::new(store.clone(), browsers.clone(), shutdown.clone());
-    let proxy = Proxy::new(&shutdown, connections::idle_per_agent(&config));
     let control = Control {
         services: Arc::new(Services {
             pools: pools(&store, &hosts, &browsers, &shutdown),
-            proxy: proxy.with_registered_hosts(registered_hosts.tls().clone()),
+            proxy: proxy(&config, &registered_hosts, &shutdown),
             registered_hosts,
             join_tokens,
             keys,
@@ -265,6 +268,7 @@ pub async fn start(
             replays,
             profiles,
             public_url: config.public_url.clone(),
+            region: config.region.clone(),
             address,
             shutdown: shutdown.clone(),
         }),
@@ -312,6 +316,12 @@ fn browsers(
         profiles.clone(),
         shutdown.clone(),
     )
+}
+
+/// Returns the proxy of the requests for agents.
+fn proxy(config: &Config, registered_hosts: &RegisteredHosts, shutdown: &Shutdown) -> Proxy {
+    let proxy = Proxy::new(shutdown, connections::idle_per_agent(config));
+    proxy.with_registered_hosts(registered_hosts.tls().clone())
 }
 
 fn pools(store: &Store, hosts: &Hosts, browsers: &Browsers, shutdown: &Shutdown) -> Pools {

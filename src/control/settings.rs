@@ -11,6 +11,7 @@ use super::{
     fleet::registered::{RegisteredFleetConfig, RegisteredFleetSettings},
     profiles::ProfileLimits,
     purge::Retention,
+    region::ServerRegion,
     replays::ReplayQuota,
     session_token::SECRET_BYTES,
     state_dir::{StateDir, StateDirError, is_hex},
@@ -52,6 +53,15 @@ pub struct Settings {
     /// Base URL at which clients reach this server [default: from the Host header]
     #[arg(long, env = "BERTH_PUBLIC_URL", value_name = "URL")]
     pub public_url: Option<Url>,
+
+    /// Region of this server, which browsers and pools show; 1–64 letters, digits or `-`
+    #[arg(
+        long,
+        env = "BERTH_REGION",
+        default_value = "us-east",
+        value_name = "NAME"
+    )]
+    pub region: ServerRegion,
 
     /// Seconds in which shutdown must complete (1–300)
     #[arg(long, env = "BERTH_STOP_SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=300), value_name = "SECONDS")]
@@ -197,6 +207,7 @@ pub struct Config {
     pub database: DatabaseConfig,
     pub blobs: BlobConfig,
     pub public_url: Option<Url>,
+    pub region: ServerRegion,
     pub shutdown_grace_period: Duration,
     pub retention: Retention,
     pub trusted_proxies: TrustedProxies,
@@ -320,6 +331,7 @@ impl Settings {
             database: self.database.check()?,
             blobs: self.blobs.check()?,
             public_url: self.public_url.clone(),
+            region: self.region.clone(),
             shutdown_grace_period,
             retention: Retention {
                 records: days(self.keep_days),

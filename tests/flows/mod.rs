@@ -24,6 +24,7 @@ mod live_archives;
 mod live_view;
 mod local_users;
 mod logs;
+mod long_lists;
 mod memory;
 mod openapi;
 mod pool_queue;

@@ -196,3 +196,75 @@ async fn waiting_client_of_a_deleted_pool_is_refused_at_once() {
     waiting.await.unwrap().assert_error(404, "not_found");
     Arc::into_inner(dev).unwrap().finish().await;
 }
+
+async fn available_is(dev: &Dev, count: usize) {
+    until("the number of available browsers", async || {
+        let pool = dev.get(POOL).await.body;
+        (pool["available_count"] == count).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn client_of_an_unresponsive_browser_is_answered_in_time() {
+    let dev = Dev::with(&OPTIONS).await;
+    let agent = SimulatedAgent::join(&dev).await;
+    let settings = json!({"name": "n", "size": 1, "fill_rate_per_minute": 10_000});
+    dev.post("/browser_pools", settings).await;
+    available_is(&dev, 1).await;
+    agent.set_responsive(false);
+    // The same name: the first request has left nothing.
+    for limit in [1, 1, 0] {
+        let body = json!({"acquire_timeout_seconds": limit, "name": "x"});
+        let limit = Duration::from_secs(limit);
+        let start = Instant::now();
+        let answer = dev.post(&format!("{POOL}/acquire"), body).await;
+        let late = start.elapsed() - limit;
+        assert_eq!(answer.status, StatusCode::NO_CONTENT, "{}", answer.body);
+        // The check takes five seconds. The bound is 100 ms on a machine that does nothing else.
+        assert!(late < Duration::from_millis(1500), "{late:?}");
+        println!("answered {late:?} after the deadline");
+        assert_eq!(dev.get(POOL).await.body["available_count"], 1);
+    }
+    // It is found to be unusable meanwhile, and replaced.
+    until("the end of the browser", async || {
+        let rows = dev.rows("SELECT generation FROM hosts").await;
+        let generation: i64 = rows[0].try_get_by_index(0).unwrap();
+        let pool = dev.get(POOL).await.body;
+        (generation > 1 || pool["available_count"] == 0).then_some(())
+    })
+    .await;
+    agent.set_responsive(true);
+    available_is(&dev, 1).await;
+    let answer = acquire(&dev, 30).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn host_that_is_not_to_be_used_again_is_recorded_before_the_answer() {
+    let dev = Dev::with(&OPTIONS).await;
+    let _agent = SimulatedAgent::join(&dev).await;
+    let settings = json!({"name": "n", "size": 1, "fill_rate_per_minute": 10_000});
+    dev.post("/browser_pools", settings).await;
+    let leased = acquire(&dev, 60).await;
+    // Even if nothing after it can be recorded.
+    dev.refuse("deleting").await;
+    let request = json!({"session_id": leased.body["session_id"], "reuse": false});
+    let failed = dev.post(&format!("{POOL}/release"), request.clone()).await;
+    assert!(failed.status.is_server_error(), "{}", failed.body);
+    let rows = dev.rows("SELECT draining FROM hosts").await;
+    assert!(rows[0].try_get_by_index::<bool>(0).unwrap());
+    dev.allow().await;
+    let released = dev.post(&format!("{POOL}/release"), request).await;
+    assert_eq!(released.status, StatusCode::NO_CONTENT, "{}", released.body);
+    let state = dev.kill().await;
+    let dev = Dev::start_in(state, &OPTIONS).await;
+    until("the end of the host", async || {
+        let rows = dev.rows("SELECT state FROM hosts").await;
+        let state: String = rows[0].try_get_by_index(0).unwrap();
+        ["retiring", "gone"].contains(&state.as_str()).then_some(())
+    })
+    .await;
+    dev.finish().await;
+}

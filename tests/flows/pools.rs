@@ -10,6 +10,7 @@ use crate::support::{
     agent::Start,
     dev::{Answer, Dev},
     fleet_agent::{fleet_control, host_is, join},
+    profiles::{found, log_in, logged_in, login_of, profile, saved},
     wait::until,
 };
 
@@ -24,7 +25,11 @@ async fn pool(dev: &Dev, mut settings: Value) -> Value {
 }
 
 async fn acquire(dev: &Dev) -> Value {
-    let lease = json!({"acquire_timeout_seconds": 60});
+    acquire_with(dev, json!({})).await
+}
+
+async fn acquire_with(dev: &Dev, mut lease: Value) -> Value {
+    lease["acquire_timeout_seconds"] = 60.into();
     let leased = dev.post("/browser_pools/n/acquire", lease).await;
     assert_eq!(
         leased.status,
@@ -269,5 +274,58 @@ async fn registered_host_serves_a_pool_and_then_others() {
     })
     .await;
     finds_nothing(&dev, &browser).await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn browsers_of_a_pool_start_with_the_current_version_of_its_profile() {
+    let dev = Dev::start().await;
+    let shop = profile(&dev, "shop").await;
+    let empty = profile(&dev, "empty").await;
+    let writer = dev.browser(json!({"timeout_seconds": 600})).await;
+    let save = async |login: &str| {
+        log_in(&dev, &writer, login).await;
+        saved(&dev, &writer, json!({"name": "shop"})).await
+    };
+    save("one").await;
+    let settings = json!({
+        "size": 1, "profile": {"name": "shop"}, "refresh_on_profile_update": true,
+    });
+    pool(&dev, settings).await;
+    counts_are(&dev, 1, 0).await;
+    let first = acquire(&dev).await;
+    let of_pool = json!({"id": shop, "name": "shop", "save_changes": false});
+    assert_eq!(first["profile"], of_pool);
+    assert_eq!(login_of(&dev, &first).await, logged_in("one"));
+    // A client's changes reach neither the profile nor the next client.
+    log_in(&dev, &first, "other").await;
+    release(&dev, &first, true).await;
+    counts_are(&dev, 1, 0).await;
+    assert_eq!(found(&dev, "shop").await["version"], 1);
+    // From now on, the idle browser is not handed out.
+    save("two").await;
+    let second = acquire(&dev).await;
+    assert_eq!(login_of(&dev, &second).await, logged_in("two"));
+    save("three").await;
+    counts_are(&dev, 0, 1).await;
+    assert_eq!(login_of(&dev, &second).await, logged_in("two"));
+    release(&dev, &second, true).await;
+
+    // A lease's own profile replaces the pool's, even one without content.
+    let own = json!({"profile": {"name": "empty", "save_changes": true}});
+    let third = acquire_with(&dev, own).await;
+    let own = json!({"id": empty, "name": "empty", "save_changes": true});
+    assert_eq!(third["profile"], own);
+    assert_eq!(login_of(&dev, &third).await, [None, None, None]);
+    log_in(&dev, &third, "four").await;
+    release(&dev, &third, true).await;
+    until("the save", async || {
+        (found(&dev, "empty").await["version"] == 1).then_some(())
+    })
+    .await;
+    dev.patch("/browser_pools/n", json!({"profile": {"id": empty}}))
+        .await;
+    let fourth = acquire(&dev).await;
+    assert_eq!(login_of(&dev, &fourth).await, logged_in("four"));
     dev.finish().await;
 }

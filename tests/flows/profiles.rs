@@ -1,6 +1,6 @@
 //! Profiles: logins that outlive their browsers.
 
-use std::env;
+use std::{env, fs};
 
 use futures::{SinkExt, StreamExt, future::join};
 use nix::sys::signal::{Signal, kill};
@@ -434,5 +434,86 @@ async fn save_at_a_registered_host_is_finished_after_a_crash_of_control() {
     assert_eq!(login_of(&dev, &next).await, logged_in("one"));
     end(&dev, &next).await;
     agent.stop().await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn profile_is_loaded_into_a_running_browser_and_saved_at_its_end() {
+    let dev = Dev::start().await;
+    let shop = profile(&dev, "shop").await;
+    profile(&dev, "empty").await;
+    let first = dev.browser(json!({})).await;
+    log_in(&dev, &first, "one").await;
+    saved(&dev, &first, json!({"name": "shop"})).await;
+
+    let browser = dev.browser(json!({"name": "b"})).await;
+    log_in(&dev, &browser, "before").await;
+    let unknown = dev.patch("/browsers/b", with_profile("none", false)).await;
+    unknown.assert_error(404, "not_found");
+    assert_eq!(unknown.bad_fields(), ["profile"]);
+    let loaded = dev.patch("/browsers/b", with_profile("shop", true)).await;
+    assert_eq!(
+        loaded.status,
+        StatusCode::OK,
+        "{}\n{}",
+        loaded.body,
+        dev.log()
+    );
+    let expected = json!({"id": shop, "name": "shop", "save_changes": true});
+    assert_eq!(loaded.body["profile"], expected);
+    assert_eq!(login_of(&dev, &browser).await, logged_in("one"));
+    log_in(&dev, &browser, "two").await;
+    // A repeated request has no effect.
+    let again = dev.patch("/browsers/b", with_profile("shop", true)).await;
+    assert_eq!(again.body["profile"], expected, "{}", again.body);
+    assert_eq!(login_of(&dev, &browser).await, logged_in("two"));
+    for other in [with_profile("shop", false), with_profile("empty", false)] {
+        let refused = dev.patch("/browsers/b", other).await;
+        refused.assert_error(409, "conflict");
+        assert_eq!(refused.bad_fields(), ["profile"]);
+        assert_eq!(refused.header("x-should-retry"), "false");
+    }
+    // There is one writer. A refused request changes nothing.
+    let refused = dev.patch(&path(&first), with_profile("shop", true)).await;
+    refused.assert_error(409, "profile_in_use");
+    assert_eq!(dev.get(&path(&first)).await.body.get("profile"), None);
+    assert_eq!(login_of(&dev, &first).await, logged_in("one"));
+    end(&dev, &browser).await;
+    assert_eq!(found(&dev, "shop").await["version"], 2, "{}", dev.log());
+
+    // A profile without a version is only saved.
+    let attached = dev.patch(&path(&first), with_profile("empty", true)).await;
+    assert_eq!(
+        attached.body["profile"]["name"], "empty",
+        "{}",
+        attached.body
+    );
+    assert_eq!(login_of(&dev, &first).await, logged_in("one"));
+    end(&dev, &first).await;
+    assert_eq!(found(&dev, "empty").await["version"], 1, "{}", dev.log());
+    let last = dev.browser(with_profile("shop", false)).await;
+    assert_eq!(login_of(&dev, &last).await, logged_in("two"));
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn profile_that_cannot_be_loaded_is_not_saved_by_a_running_browser() {
+    let dev = Dev::start().await;
+    profile(&dev, "shop").await;
+    let browser = dev.browser(json!({})).await;
+    saved(&dev, &browser, json!({"name": "shop"})).await;
+    for archive in fs::read_dir(dev.state_dir().join("blobs/profiles")).unwrap() {
+        fs::remove_file(archive.unwrap().path()).unwrap();
+    }
+    let failed = dev.patch(&path(&browser), with_profile("shop", true)).await;
+    assert!(failed.status.is_server_error(), "{}", failed.body);
+    let seen = dev.get(&path(&browser)).await.body;
+    assert_eq!(seen.get("profile"), None, "{seen}");
+    // Its right to save the profile has ended.
+    let other = dev.browser(json!({})).await;
+    let receipt = saved(&dev, &other, json!({"name": "shop"})).await;
+    assert_eq!(receipt["version"], 2);
+    end(&dev, &browser).await;
+    assert_eq!(found(&dev, "shop").await["version"], 2);
     dev.finish().await;
 }

@@ -3,9 +3,10 @@
 
 use std::{
     convert::Infallible,
+    future::pending,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -31,11 +32,14 @@ use super::{
 /// A host that ends with this value.
 pub struct SimulatedAgent {
     server: AbortHandle,
+    session: Arc<Session>,
 }
 
 /// The knowledge of the agent.
 struct Session {
     generation: AtomicU64,
+    /// Whether its browser responds.
+    is_responsive: AtomicBool,
 }
 
 impl SimulatedAgent {
@@ -52,14 +56,21 @@ impl SimulatedAgent {
         let tls = TlsAcceptor::from(Arc::new(tls.unwrap()));
         let session = Arc::new(Session {
             generation: AtomicU64::new(1),
+            is_responsive: AtomicBool::new(true),
         });
-        let server = tokio::spawn(accept(listener, tls, session)).abort_handle();
+        let server = tokio::spawn(accept(listener, tls, session.clone())).abort_handle();
         let report = json!({"boot_id": "first-boot", "generation": 1, "ready": true});
         let token = key.token(TokenAudience::Heartbeat).unwrap();
         let path = format!("/fleet/hosts/{}", text("host_id"));
         let reported = heartbeat(dev, &path, &token, &report).await;
         assert!(reported.status.is_success(), "{}", reported.body);
-        SimulatedAgent { server }
+        SimulatedAgent { server, session }
+    }
+
+    /// Lets requests about the browser wait for ever, or answers them again.
+    pub fn set_responsive(&self, is_responsive: bool) {
+        let session = &self.session.is_responsive;
+        session.store(is_responsive, Ordering::Relaxed);
     }
 }
 
@@ -91,6 +102,10 @@ impl Session {
         let path = request.uri().path().to_owned();
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let is_about_browser = ["/health", "/json/version"].contains(&path.as_str());
+        if is_about_browser && !self.is_responsive.load(Ordering::Relaxed) {
+            pending::<()>().await;
+        }
         let answer = match path.as_str() {
             "/health" => health(),
             "/session/end" => {

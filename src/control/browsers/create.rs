@@ -170,7 +170,7 @@ impl Browsers {
         let hosts = &self.inner.hosts;
         hosts.wait_ready(lease).await?;
         if let Some(profile) = &row.profile {
-            self.load_profile(lease, profile).await?;
+            self.load_profile(lease, &profile.id).await?;
         }
         let (launch, start_url) = (launch_options(row), row.start_url.as_deref());
         Ok(hosts.set_up(lease, &launch, start_url).await?)

@@ -1,12 +1,6 @@
 //! A browser that has a host, and the only place where its state changes.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
@@ -33,8 +27,6 @@ pub(super) struct BrowserHandle {
     lease: Lease,
     /// The pool that the browser was leased from.
     pool: Option<PoolId>,
-    /// Whether the host ends with the browser, because the client wants that.
-    retires_host: AtomicBool,
     idle_timeout: Duration,
     activity: Arc<Activity>,
     ended: CancellationToken,
@@ -77,7 +69,6 @@ impl BrowserHandle {
             project,
             lease,
             pool,
-            retires_host: AtomicBool::new(false),
             idle_timeout,
             activity: Arc::new(Activity::new()),
             ended: CancellationToken::new(),
@@ -172,16 +163,6 @@ impl BrowserHandle {
     /// Returns the pool that the browser was leased from.
     pub(super) fn pool(&self) -> Option<&PoolId> {
         self.pool.as_ref()
-    }
-
-    /// Makes the host end with the browser.
-    pub(super) fn retire_host(&self) {
-        self.retires_host.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether the host ends with the browser, because the client wants that.
-    pub(super) fn retires_host(&self) -> bool {
-        self.retires_host.load(Ordering::Relaxed)
     }
 
     pub(super) fn activity(&self) -> &Arc<Activity> {

@@ -121,7 +121,7 @@ impl Browsers {
             || browser.pool().is_some() && browser.is_discarded()
             || browser.ends_in_order() && !self.has_open_replays(browser).await;
         match browser.pool() {
-            _ if !is_usable || browser.retires_host() => AfterSession::Retire,
+            _ if !is_usable => AfterSession::Retire,
             Some(_) => AfterSession::Return,
             None => AfterSession::Recycle,
         }

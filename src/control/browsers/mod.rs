@@ -9,7 +9,8 @@
 //! - [`attach`]: continues browsers that this process did not create; finishes what others left.
 //! - [`usage`]: records which browsers are in use.
 //! - [`pooled`]: hands over browsers of pools, and takes them back.
-//! - [`profiles`]: loads and saves the profiles of browsers.
+//! - [`profiles`]: loads and saves the profiles of browsers; [`attach_profile`]: gives one to an
+//!   active browser.
 //! - [`replays`]: fetches recordings from the agent of an active browser.
 //!
 //! The database holds what clients may list, and what another process needs to continue browsers on
@@ -58,6 +59,7 @@ use crate::{
 };
 
 mod attach;
+mod attach_profile;
 mod create;
 mod ending;
 mod handle;
@@ -71,7 +73,7 @@ mod usage;
 
 pub use create::CreationLock;
 use handle::BrowserHandle;
-pub use pooled::HandOverError;
+pub use pooled::{HandOverError, PoolLease};
 pub use profiles::BrowserProfileError;
 pub use replays::KnownBrowser;
 pub use update::BrowserChange;

@@ -5,16 +5,17 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    BrowserError, Browsers,
+    BrowserError, BrowserProfileError, Browsers,
     handle::BrowserHandle,
-    state::{Action, EndReason, Event, State},
+    lifecycle::begin,
+    state::{Action, Actions, EndReason, Event, State},
 };
 use crate::{
     api::ids::{BrowserId, PoolId, ProjectId},
     control::{
         fleet::{AgentError, Lease},
         hosts::CheckError,
-        store::BrowserRow,
+        store::{BrowserProfileRow, BrowserRow},
     },
     request_scope::inherit,
 };
@@ -31,16 +32,35 @@ pub enum HandOverError {
     Browser(#[from] BrowserError),
 }
 
+/// A browser of a pool that is about to be handed over.
+pub struct PoolLease {
+    pub row: BrowserRow,
+    pub lease: Lease,
+    /// Whether its profile is to be loaded. That of its pool is loaded already.
+    pub has_own_profile: bool,
+    /// Whether the profile of its pool has left user data in it.
+    pub has_user_data: bool,
+    /// The page to open in it. That of its pool is open already.
+    pub start_url: Option<String>,
+}
+
 impl Browsers {
-    /// Makes a leased browser that is being created visible to its client, if it responds. Loads
-    /// its profile and opens `start_url` in it first.
+    /// Makes a leased browser that is being created visible to its client, unless the check of it
+    /// has failed. Loads its own profile and opens its own start page first.
     pub async fn hand_over(
         &self,
-        row: BrowserRow,
-        lease: Lease,
-        start_url: Option<&str>,
+        leased: PoolLease,
+        checked: Result<(), CheckError>,
         abandoned: &CancellationToken,
     ) -> Result<BrowserRow, HandOverError> {
+        let PoolLease {
+            row,
+            lease,
+            has_own_profile,
+            has_user_data,
+            start_url,
+        } = leased;
+        let own_profile = row.profile.clone().filter(|_| has_own_profile);
         let browser = Arc::new(BrowserHandle::new(
             row.id.clone(),
             row.project_id.clone(),
@@ -49,7 +69,12 @@ impl Browsers {
             Duration::from_secs(row.timeout_seconds.into()),
         ));
         let (event, error) = tokio::select! {
-            checked = self.check(&browser, &row, start_url) => match checked {
+            prepared = self.prepare_pooled(
+                browser.lease(),
+                checked,
+                own_profile.map(|profile| (profile, has_user_data)),
+                start_url.as_deref(),
+            ) => match prepared {
                 Ok(()) => {
                     self.publish(&browser).await?;
                     self.end_if_obsolete(&browser, abandoned).await?;
@@ -61,8 +86,22 @@ impl Browsers {
             () = abandoned.cancelled() => (Event::Abandoned, BrowserError::Abandoned.into()),
             () = self.inner.shutdown.requested() => (Event::Abandoned, BrowserError::ShuttingDown.into()),
         };
-        self.apply(&browser, event).await?;
+        let actions = begin(&browser, event)?;
+        self.run_until_release(&browser, actions).await;
         Err(error)
+    }
+
+    /// Runs actions. Those from the release of the host on, which may respond late, run in the
+    /// background.
+    async fn run_until_release(&self, browser: &Arc<BrowserHandle>, actions: Actions) {
+        let is_release = |action: &Action| *action == Action::ReleaseHost;
+        let release = actions.iter().position(is_release);
+        let (before, rest) = actions.split_at(release.unwrap_or(actions.len()));
+        self.run_actions(browser, before).await;
+        let (this, browser) = (self.clone(), browser.clone());
+        self.inner.shutdown.spawn(inherit(async move {
+            this.run_actions(&browser, rest).await;
+        }));
     }
 
     /// Ends a browser that was published after its pool was deleted with all browsers.
@@ -80,21 +119,35 @@ impl Browsers {
         Err(error)
     }
 
-    async fn check(
+    /// Makes a browser as its client has requested it. `own_profile` is with whether it has user
+    /// data.
+    async fn prepare_pooled(
         &self,
-        browser: &BrowserHandle,
-        row: &BrowserRow,
+        lease: &Lease,
+        checked: Result<(), CheckError>,
+        own_profile: Option<(BrowserProfileRow, bool)>,
         start_url: Option<&str>,
     ) -> Result<(), HandOverError> {
-        self.inner.hosts.check(browser.lease()).await?;
-        if let Some(profile) = &row.profile {
-            self.load_profile(browser.lease(), profile).await?;
+        checked?;
+        if let Some((profile, has_user_data)) = own_profile {
+            let loaded = self.load_profile(lease, &profile.id).await?;
+            if loaded.is_none() && has_user_data {
+                self.clear(lease).await?;
+            }
         }
         if let Some(url) = start_url {
-            let opened = browser.lease().set_start_url(url).await;
+            let opened = lease.set_start_url(url).await;
             opened.map_err(HandOverError::StartUrl)?;
         }
         Ok(())
+    }
+
+    /// Replaces the user data of a browser by none, and waits until it responds.
+    async fn clear(&self, lease: &Lease) -> Result<(), BrowserError> {
+        let cleared = self.inner.profiles.clear(lease).await;
+        cleared.map_err(BrowserProfileError::Load)?;
+        let ready = lease.wait_ready(self.inner.hosts.start_timeout()).await;
+        ready.map_err(BrowserError::NotReady)
     }
 
     /// Deletes the row of a browser that is being created and has no host. Retries in the
@@ -118,7 +171,9 @@ impl Browsers {
             return Err(BrowserError::NotLeased);
         }
         if !reuse {
-            browser.retire_host();
+            // In the database, so that it survives this process.
+            let (host, hosts) = (browser.lease().host(), &self.inner.hosts);
+            hosts.retire_after_session(host.id(), browser.id()).await?;
         }
         let this = self.clone();
         let task = self

@@ -76,6 +76,8 @@ pub enum BrowserProfileError {
     /// Another browser, or something else, has the exclusive right to save it.
     #[error("the profile is in use")]
     InUse,
+    #[error("the browser has a profile already")]
+    HasProfile,
     #[error("cannot load the profile: {0}")]
     Load(ProfileError),
     #[error("cannot save the browser: {0}")]
@@ -124,18 +126,20 @@ impl Browsers {
         }
     }
 
-    /// Replaces the user data of a new browser by that of its profile, and waits until it responds.
-    pub(super) async fn load_profile(
+    /// Replaces the user data of a new browser by that of a profile, and waits until it responds.
+    /// Returns the version. `None` if the profile has none: the browser stays as it is.
+    pub async fn load_profile(
         &self,
         lease: &Lease,
-        profile: &BrowserProfileRow,
-    ) -> Result<(), BrowserError> {
-        let loaded = self.inner.profiles.load(lease, &profile.id).await;
-        if loaded.map_err(BrowserProfileError::Load)?.is_some() {
+        profile: &ProfileId,
+    ) -> Result<Option<u64>, BrowserError> {
+        let loaded = self.inner.profiles.load(lease, profile).await;
+        let loaded = loaded.map_err(BrowserProfileError::Load)?;
+        if loaded.is_some() {
             let ready = lease.wait_ready(self.inner.hosts.start_timeout());
             ready.await.map_err(BrowserError::NotReady)?;
         }
-        Ok(())
+        Ok(loaded.map(|version| version.number))
     }
 
     /// Saves the profile of an ending browser, if it is to be saved, and ends its exclusive right

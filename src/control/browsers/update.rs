@@ -7,7 +7,7 @@ use super::{
     handle::{BrowserHandle, MAX_WAITING_UPDATES},
 };
 use crate::{
-    api::{ids::ProjectId, viewport::ViewportRequest},
+    api::{ids::ProjectId, profiles::ProfileSelection, viewport::ViewportRequest},
     control::{
         fleet::AgentError,
         store::{BrowserRow, Change},
@@ -22,6 +22,8 @@ pub struct BrowserChange {
     pub tags: Option<BTreeMap<String, String>>,
     pub viewport: Option<ViewportRequest>,
     pub start_url: Option<String>,
+    /// The profile to load, if the browser has none.
+    pub profile: Option<ProfileSelection>,
 }
 
 impl Browsers {
@@ -62,7 +64,13 @@ impl Browsers {
                 return Err(BrowserError::NameTaken);
             }
         }
+        let profile = self
+            .find_profile(browser.project(), change.profile.as_ref())
+            .await?;
         let mut applied = Change::default();
+        if let Some(profile) = profile {
+            self.attach_profile(browser, profile).await?;
+        }
         let at_host = change_host(browser, change.viewport, change.start_url, &mut applied).await;
         let outcome = match at_host {
             Ok(()) => {

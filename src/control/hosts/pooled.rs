@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use chrono::Utc;
+
 use super::{
-    ApplyError, Hosts, Inner,
+    Hosts, Inner,
     state::{Event, State},
 };
 use crate::{
-    api::ids::PoolId,
+    api::ids::{BrowserId, HostId, PoolId},
     control::{
         fleet::{AgentError, HostError, LaunchOptions, Lease},
         store::{Fleet, PoolHost, StoreError},
@@ -89,15 +91,29 @@ impl Hosts {
         Ok(())
     }
 
-    /// Makes a leased host end with its session.
-    pub async fn retire_after_session(&self, host: &PoolHost) -> Result<(), StoreError> {
-        if host.state != State::Leased {
-            return Ok(());
+    /// Makes a leased host end with its session. Does nothing if it has another one.
+    pub async fn retire_after_session(
+        &self,
+        host: &HostId,
+        session: &BrowserId,
+    ) -> Result<(), StoreError> {
+        let store = &self.inner.store;
+        while let Some(row) = store.find_host(host).await? {
+            if row.life.state != State::Leased || row.life.session.as_ref() != Some(session) {
+                break;
+            }
+            let Ok((after, _)) = row.life.apply(Event::Drain) else {
+                break;
+            };
+            // Otherwise another event was faster.
+            if store
+                .change_host(host, &row.life, &after, Utc::now())
+                .await?
+            {
+                break;
+            }
         }
-        match self.apply(&host.id, Event::Drain).await {
-            Ok(_) | Err(ApplyError::Unknown | ApplyError::Impossible(_)) => Ok(()),
-            Err(ApplyError::Store(error)) => Err(error),
-        }
+        Ok(())
     }
 
     /// Records that so many browsers of pools get no host.

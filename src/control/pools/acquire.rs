@@ -15,10 +15,10 @@ use tokio::{
     sync::oneshot,
     time::{Instant, sleep_until, timeout_at},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     PoolError, Pools,
+    hand_over::PendingLease,
     queue::{Granted, LocalWaiter},
 };
 use crate::{
@@ -26,21 +26,14 @@ use crate::{
         ids::{BrowserId, PoolId, ProjectId},
         profiles::ProfileSelection,
     },
-    backoff::Backoff,
     control::{
         browsers::{CreationLock, HandOverError},
-        fleet::HostError,
         store::{
-            BrowserRow, Claim, Creation, LeasedBrowser, NewBrowserRow, PoolLeaseError, PoolOrigin,
-            PoolRow, WaiterTicket,
+            BrowserRow, Claim, Creation, NewBrowserRow, PoolLeaseError, PoolOrigin, PoolRow,
+            WaiterTicket,
         },
     },
-    request_scope::inherit,
 };
-
-/// The first and the longest delay before another attempt to make a browser available again.
-const RETURN_RETRY_DELAY: (Duration, Duration) =
-    (Duration::from_millis(100), Duration::from_secs(10));
 
 /// The properties of a lease. Those that are absent are the pool's.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -49,38 +42,6 @@ pub struct NewLease {
     pub tags: BTreeMap<String, String>,
     pub start_url: Option<String>,
     pub profile: Option<ProfileSelection>,
-}
-
-/// A browser that was leased and not handed over yet. Dropping it makes the browser available
-/// again.
-pub(super) struct PendingLease {
-    pools: Pools,
-    leased: Option<LeasedBrowser>,
-    ticket: Option<WaiterTicket>,
-}
-
-impl PendingLease {
-    pub(super) fn new(
-        pools: Pools,
-        leased: LeasedBrowser,
-        ticket: Option<WaiterTicket>,
-    ) -> PendingLease {
-        PendingLease {
-            pools,
-            leased: Some(leased),
-            ticket,
-        }
-    }
-}
-
-impl Drop for PendingLease {
-    fn drop(&mut self) {
-        if let Some(leased) = self.leased.take() {
-            let pools = self.pools.clone();
-            let returning = async move { pools.return_unused(leased).await };
-            self.pools.inner.shutdown.spawn(returning);
-        }
-    }
 }
 
 /// The place of a client in the queue. Dropping it leaves the queue.
@@ -175,13 +136,13 @@ impl Pools {
                     }
                 }
             };
-            ticket = pending.ticket;
-            let handing_over = self.hand_over(pending, start_url.clone(), lock.clone());
+            ticket = pending.ticket();
+            let handing_over = self.hand_over(pending, start_url.clone(), lock.clone(), deadline);
             match handing_over.await {
                 Err(PoolError::HandOver(HandOverError::Unusable(error))) => {
                     tracing::warn!(%pool, %error, "a browser of a pool is not handed over");
                 }
-                handed_over => return handed_over.map(Some),
+                handed_over => return handed_over,
             }
         }
     }
@@ -264,91 +225,6 @@ impl Pools {
         });
         let added = receiver.await.map_err(|_| PoolError::ShuttingDown)?;
         Ok(added?)
-    }
-
-    /// Hands a browser over. Completes or undoes it even if the client disconnects.
-    async fn hand_over(
-        &self,
-        pending: PendingLease,
-        start_url: Option<String>,
-        lock: Arc<Option<CreationLock>>,
-    ) -> Result<BrowserRow, PoolError> {
-        let abandoned = CancellationToken::new();
-        let abandon_on_drop = abandoned.clone().drop_guard();
-        let this = self.clone();
-        let task = self.inner.shutdown.spawn(inherit(async move {
-            // A repeated request waits until this is over.
-            let _lock = lock;
-            this.run_hand_over(pending, start_url, &abandoned).await
-        }));
-        let handed_over = task.await?;
-        abandon_on_drop.disarm();
-        handed_over
-    }
-
-    async fn run_hand_over(
-        &self,
-        mut pending: PendingLease,
-        start_url: Option<String>,
-        abandoned: &CancellationToken,
-    ) -> Result<BrowserRow, PoolError> {
-        if abandoned.is_cancelled() {
-            return Err(PoolError::Abandoned);
-        }
-        let Some(leased) = &pending.leased else {
-            return Err(PoolError::Abandoned);
-        };
-        let (hosts, browsers) = (&self.inner.hosts, &self.inner.browsers);
-        let LeasedBrowser {
-            row,
-            host,
-            generation,
-            ..
-        } = leased;
-        // If this fails, the browser is available again.
-        let lease = hosts.resume(&row.id, host, *generation, row.viewport);
-        let lease = lease.await?;
-        let Some(row) = pending.leased.take().map(|leased| leased.row) else {
-            return Err(PoolError::Abandoned);
-        };
-        let Some(lease) = lease else {
-            browsers.discard_row(&row.id).await;
-            return Err(HandOverError::Unusable(HostError::Gone.into()).into());
-        };
-        let handing_over = browsers.hand_over(row, lease, start_url.as_deref(), abandoned);
-        let handed_over = handing_over.await;
-        // There is room for another one, if this one was not usable.
-        self.inner.changed.notify_one();
-        Ok(handed_over?)
-    }
-
-    /// Makes a browser available again whose client has left before it got it.
-    async fn return_unused(&self, leased: LeasedBrowser) {
-        let Some(pool) = leased.row.pool.as_ref().map(|pool| &pool.id) else {
-            return;
-        };
-        let mut delays = Backoff::new(RETURN_RETRY_DELAY.0, RETURN_RETRY_DELAY.1);
-        loop {
-            match self
-                .inner
-                .store
-                .return_pool_browser(&leased, Utc::now())
-                .await
-            {
-                Ok(true) => self.inner.queue.serve(pool),
-                // Its host has lost it.
-                Ok(false) => self.inner.browsers.discard_row(&leased.row.id).await,
-                Err(error) => {
-                    tracing::error!(browser = %leased.row.id, %error, "cannot return a browser to its pool; retrying");
-                    // Otherwise another process, or the next start, finishes it.
-                    if self.inner.shutdown.sleep(delays.next_delay()).await {
-                        continue;
-                    }
-                }
-            }
-            break;
-        }
-        self.inner.changed.notify_one();
     }
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    api::viewport::Viewport,
+    api::{ids::ProfileId, viewport::Viewport},
     control::{fleet::LaunchOptions, store::HostMode},
 };
 
@@ -20,6 +20,8 @@ pub struct PoolConfig {
     pub viewport: Viewport,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_url: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileId>,
 }
 
 impl PoolConfig {
@@ -59,6 +61,7 @@ impl PoolConfig {
             kiosk_mode: false,
             viewport: Viewport::default(),
             start_url: None,
+            profile: None,
         }
     }
 }
@@ -91,6 +94,10 @@ mod tests {
             },
             PoolConfig {
                 start_url: Some("about:blank".to_owned()),
+                ..config.clone()
+            },
+            PoolConfig {
+                profile: Some(ProfileId::generate()),
                 ..config.clone()
             },
         ];

@@ -10,7 +10,7 @@ use chrono::Utc;
 use futures::{StreamExt, stream};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{PoolError, Pools, acquire::PendingLease};
+use super::{PoolError, Pools, hand_over::PendingLease};
 use crate::{
     api::ids::PoolId,
     control::store::{Claim, PoolLeaseError, StoreError, WaiterTicket},

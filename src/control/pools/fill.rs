@@ -1,16 +1,24 @@
 //! Starts a browser for a pool, and ends one that no client has.
 
+use std::time::Duration;
+
 use chrono::Utc;
+use tokio::time::timeout;
 
 use super::{Pools, config::PoolConfig};
 use crate::{
     api::{ids::BrowserId, viewport::Viewport},
     control::{
+        browsers::BrowserError,
         fleet::{AgentError, Lease},
         hosts::{AfterSession, HostLeaseError},
         store::{Fleet, Hint, PoolBrowserRow, PoolRow, StoreError},
     },
 };
+
+/// The longest time from the start of its host until a browser can be leased. A large profile takes
+/// some minutes.
+const SET_UP_TIMEOUT: Duration = Duration::from_secs(9 * 60);
 
 /// Why a browser was not started for a pool. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +30,10 @@ pub(super) enum FillError {
     Lease(HostLeaseError),
     #[error(transparent)]
     SetUp(#[from] AgentError),
+    #[error("cannot load the profile: {0}")]
+    Profile(BrowserError),
+    #[error("the browser was not set up within {0:?}")]
+    Timeout(Duration),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the server is shutting down")]
@@ -68,11 +80,13 @@ impl Pools {
         let launch = config.launch_options();
         let lease = hosts.lease(id, launch, Some(&pool.id)).await?;
         let set_up = tokio::select! {
-            set_up = self.set_up(&lease, config) => set_up,
+            set_up = timeout(SET_UP_TIMEOUT, self.set_up(&lease, config)) => {
+                set_up.unwrap_or(Err(FillError::Timeout(SET_UP_TIMEOUT)))
+            }
             () = self.inner.shutdown.requested() => Err(FillError::ShuttingDown),
         };
         let made_idle = match set_up {
-            Ok(()) => self.make_idle(id, &lease).await,
+            Ok(profile_version) => self.make_idle(id, &lease, profile_version).await,
             Err(error) => Err(error),
         };
         if made_idle.is_err() {
@@ -85,17 +99,31 @@ impl Pools {
         made_idle
     }
 
-    async fn set_up(&self, lease: &Lease, config: &PoolConfig) -> Result<(), FillError> {
+    /// Makes a browser as its pool demands it. Returns the version of the profile, 0 for none.
+    async fn set_up(&self, lease: &Lease, config: &PoolConfig) -> Result<u64, FillError> {
         let hosts = &self.inner.hosts;
         hosts.wait_ready(lease).await?;
+        let loaded = match &config.profile {
+            Some(profile) => {
+                let loading = self.inner.browsers.load_profile(lease, profile);
+                loading.await.map_err(FillError::Profile)?
+            }
+            None => None,
+        };
         let (launch, start_url) = (config.launch_options(), config.start_url.as_deref());
-        Ok(hosts.set_up(lease, &launch, start_url).await?)
+        hosts.set_up(lease, &launch, start_url).await?;
+        Ok(loaded.unwrap_or_default())
     }
 
-    async fn make_idle(&self, id: &BrowserId, lease: &Lease) -> Result<(), FillError> {
-        let (host, generation) = (lease.host().id(), lease.generation());
+    async fn make_idle(
+        &self,
+        id: &BrowserId,
+        lease: &Lease,
+        profile_version: u64,
+    ) -> Result<(), FillError> {
+        let host = (lease.host().id(), lease.generation());
         let store = &self.inner.store;
-        let is_idle = store.set_pool_browser_idle(id, host, generation, Utc::now());
+        let is_idle = store.set_pool_browser_idle(id, host, profile_version, Utc::now());
         match is_idle.await? {
             true => Ok(()),
             // Another process took this one for dead, and ends the browser.

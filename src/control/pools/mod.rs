@@ -1,7 +1,8 @@
 //! The pool service: browsers that are started ahead of time and leased to clients.
 //!
 //! - [`config`]: what the browsers of a pool are started with.
-//! - [`acquire`]: leases a browser to a client, which may have to wait.
+//! - [`acquire`]: leases a browser to a client, which may have to wait; [`hand_over`]: checks it
+//!   first.
 //! - [`queue`], [`dispatcher`]: the clients of this process that wait, and the task that serves
 //!   them.
 //! - [`reconciler`]: the task that gives each pool as many browsers as it is to have.
@@ -26,7 +27,7 @@ use futures::{StreamExt, stream};
 use tokio::sync::Notify;
 
 use super::{
-    browsers::{BrowserError, Browsers, HandOverError},
+    browsers::{BrowserError, BrowserProfileError, Browsers, HandOverError},
     hosts::Hosts,
     store::{
         DeletePoolOutcome, PoolCounts, PoolLeaseError, PoolListing, PoolRow, PoolSettings,
@@ -35,7 +36,8 @@ use super::{
 };
 use crate::{
     api::{
-        ids::{BrowserId, PoolId, ProjectId},
+        ids::{BrowserId, PoolId, ProfileId, ProjectId},
+        profiles::{ProfileRef, ProfileSelection},
         viewport::ViewportRequest,
     },
     request_scope::inherit,
@@ -47,6 +49,7 @@ pub mod config;
 mod dispatcher;
 mod fill;
 mod fill_rate;
+mod hand_over;
 mod plan;
 mod queue;
 mod reconciler;
@@ -129,6 +132,9 @@ impl From<SavePoolError> for PoolError {
             SavePoolError::NotFound => PoolError::NotFound,
             SavePoolError::ProjectInactive => PoolError::ProjectInactive,
             SavePoolError::LimitReached(limit) => PoolError::ProjectLimitReached(limit),
+            SavePoolError::ProfileNotFound => {
+                BrowserError::from(BrowserProfileError::NotFound).into()
+            }
             SavePoolError::Store(error) => error.into(),
         }
     }
@@ -160,9 +166,13 @@ pub struct PoolChange {
     pub kiosk_mode: Option<bool>,
     pub viewport: Option<ViewportRequest>,
     pub start_url: Option<String>,
+    /// `Some(None)` removes the profile.
+    pub profile: Option<Option<ProfileRef>>,
+    pub refresh_on_profile_update: Option<bool>,
 }
 
 impl PoolChange {
+    /// Changes all settings but the profile, which has to be found first.
     fn apply(self, settings: &mut PoolSettings) {
         fn set<T>(value: &mut T, new: Option<T>) {
             if let Some(new) = new {
@@ -185,6 +195,10 @@ impl PoolChange {
         let viewport = self.viewport.map(|viewport| viewport.resolve(refresh_rate));
         set(&mut config.viewport, viewport);
         set(&mut config.start_url, self.start_url.map(Some));
+        set(
+            &mut settings.refresh_on_profile_update,
+            self.refresh_on_profile_update,
+        );
     }
 }
 
@@ -218,17 +232,36 @@ impl Pools {
         }
     }
 
-    /// Creates a pool. Its browsers are started in the background.
+    /// Creates a pool, whose browsers start with the profile if there is one. They are started in
+    /// the background.
     pub async fn create(
         &self,
         project: &ProjectId,
-        settings: PoolSettings,
+        mut settings: PoolSettings,
+        profile: Option<ProfileRef>,
     ) -> Result<PoolRow, PoolError> {
+        settings.config.profile = self.find_profile(project, profile).await?;
         let created = self.inner.store.create_pool(project, settings, Utc::now());
         let row = created.await?;
         self.inner.changed.notify_one();
         tracing::info!(pool = %row.id, size = row.settings.size, "pool created");
         Ok(row)
+    }
+
+    async fn find_profile(
+        &self,
+        project: &ProjectId,
+        profile: Option<ProfileRef>,
+    ) -> Result<Option<ProfileId>, PoolError> {
+        let selection = profile.map(|profile| ProfileSelection {
+            profile,
+            save_changes: false,
+        });
+        let found = self
+            .inner
+            .browsers
+            .find_profile(project, selection.as_ref());
+        Ok(found.await?.map(|profile| profile.id))
     }
 
     /// Finds the pool `id_or_name` of `project`.
@@ -261,13 +294,22 @@ impl Pools {
         &self,
         project: &ProjectId,
         id_or_name: &str,
-        change: PoolChange,
+        mut change: PoolChange,
         discard_all_idle: bool,
     ) -> Result<PoolRow, PoolError> {
         let pool = self.get(project, id_or_name).await?;
+        let profile = match change.profile.take() {
+            Some(profile) => Some(self.find_profile(project, profile).await?),
+            None => None,
+        };
         let this = self.clone();
         self.complete(async move {
-            let change = |settings: &mut PoolSettings| change.apply(settings);
+            let change = |settings: &mut PoolSettings| {
+                change.apply(settings);
+                if let Some(profile) = profile {
+                    settings.config.profile = profile;
+                }
+            };
             let changing = this.inner.store.change_pool(&pool.id, change, Utc::now());
             let row = changing.await?;
             if discard_all_idle {

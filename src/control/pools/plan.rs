@@ -10,7 +10,10 @@ use std::collections::{HashMap, HashSet};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::{
-    api::ids::{BrowserId, HostId},
+    api::{
+        ids::{BrowserId, HostId},
+        viewport::Viewport,
+    },
     control::{
         hosts::state::State,
         store::{HostMode, PoolBrowserRow, PoolBrowserState, PoolHost, PoolSummary},
@@ -74,7 +77,7 @@ pub(super) fn plan(
     }
     let (outdated, current): (Vec<_>, Vec<_>) = idle
         .into_iter()
-        .partition(|(browser, _)| browser.config_hash != pool.config_hash);
+        .partition(|(browser, _)| !pool.is_current(browser));
     plan.discard
         .extend(outdated.iter().map(|(browser, _)| Discard {
             id: browser.id.clone(),
@@ -88,8 +91,8 @@ pub(super) fn plan(
 }
 
 impl Plan {
-    /// Returns the hosts that count towards the size of the pool. Gives up those of another mode,
-    /// and has those retire that are leased and to be replaced.
+    /// Returns the hosts that count towards the size of the pool. Gives up those of another mode or
+    /// with too small a display, and has those retire that are leased and to be replaced.
     fn sort_hosts<'h>(
         &mut self,
         pool: &PoolSummary,
@@ -103,7 +106,7 @@ impl Plan {
             match host.state {
                 State::Lost | State::Retiring | State::Gone => {}
                 _ if host.is_draining => {}
-                State::Ready if host.mode != pool.mode => self.unreserve.push(host.clone()),
+                State::Ready if !suits(pool, host) => self.unreserve.push(host.clone()),
                 State::Leased if !is_pooled && is_expiring(pool, host, now) => {
                     self.retire.push(host.clone());
                 }
@@ -187,6 +190,15 @@ impl Plan {
     }
 }
 
+/// Returns whether a host is of the pool's mode, and has room for its viewport.
+fn suits(pool: &PoolSummary, host: &PoolHost) -> bool {
+    let has_room = |max: Option<u32>, side: u32| max.is_none_or(|max| side <= max);
+    let (max_width, max_height) = host.max_viewport;
+    host.mode == pool.mode
+        && has_room(max_width, pool.viewport.width)
+        && has_room(max_height, pool.viewport.height)
+}
+
 /// Returns whether a host has reached its age or number of leases.
 fn is_expiring(pool: &PoolSummary, host: &PoolHost, now: DateTime<Utc>) -> bool {
     let is_old = pool.max_age_seconds.is_some_and(|seconds| {
@@ -219,7 +231,10 @@ pub(super) fn deleted(id: &crate::api::ids::PoolId) -> PoolSummary {
             headless: false,
             kiosk_mode: false,
         },
+        viewport: Viewport::default(),
         config_hash: String::new(),
+        flush_count: 0,
+        profile_version: None,
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{PoolError, acquire::PendingLease};
+use super::{PoolError, hand_over::PendingLease};
 use crate::{
     api::ids::PoolId,
     control::store::{NewBrowserRow, PoolRow, WaiterTicket},

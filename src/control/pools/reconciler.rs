@@ -5,7 +5,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::available_parallelism,
     time::Duration,
 };
@@ -80,6 +83,8 @@ struct Reconciler {
     starts: Arc<Semaphore>,
     /// The processes that ran in the pass before.
     last_live: Arc<Mutex<HashSet<ControlProcessId>>>,
+    /// Whether the pass before has found nothing, so that there is nothing before there is a pool.
+    was_empty: Arc<AtomicBool>,
 }
 
 impl Pools {
@@ -95,6 +100,7 @@ impl Pools {
             starts: Arc::new(Semaphore::new(max_starts)),
             states: Arc::default(),
             last_live: Arc::default(),
+            was_empty: Arc::default(),
             pools: self,
         };
         loop {
@@ -107,6 +113,7 @@ impl Pools {
                 }
             } else {
                 reconciler.states.lock().clear();
+                reconciler.was_empty.store(false, Ordering::Relaxed);
             }
             tokio::select! {
                 () = reconciler.pools.inner.changed.notified() => sleep(HINT_DELAY).await,
@@ -121,7 +128,11 @@ impl Pools {
 impl Reconciler {
     async fn pass(&self) -> Result<(), StoreError> {
         let store = &self.pools.inner.store;
+        if self.was_empty.load(Ordering::Relaxed) && !store.has_pools().await? {
+            return Ok(());
+        }
         let overview = store.pools_overview().await?;
+        self.was_empty.store(overview.is_empty(), Ordering::Relaxed);
         self.finish_abandoned(&overview).await?;
         let PoolsOverview {
             mut pools,
@@ -169,7 +180,9 @@ impl Reconciler {
             inner.hosts.unreserve(host, &pool.id).await?;
         }
         for host in &plan.retire {
-            inner.hosts.retire_after_session(host).await?;
+            if let Some(session) = &host.session {
+                inner.hosts.retire_after_session(&host.id, session).await?;
+            }
         }
         if plan.adopt + plan.add > 0 {
             self.start(pool, plan.adopt, plan.add).await?;

@@ -2,7 +2,7 @@
 //!
 //! - [`save`]: receives an archive, stores it, inspects what was stored, and publishes it as a new
 //!   version.
-//! - [`load`]: restores the current version in a browser.
+//! - [`load`]: restores the current version in a browser; [`clear`]: starts one anew.
 //! - [`spool`]: receives an archive into a private file.
 //! - [`inspection`]: reads an archive and lists what it contains.
 //! - [`operation`]: saves and loads in progress.
@@ -44,6 +44,7 @@ use crate::{
     system::files::archive::decompress,
 };
 
+mod clear;
 mod collection;
 pub mod inspection;
 mod load;
@@ -77,6 +78,8 @@ pub enum ProfileError {
     ProjectInactive,
     #[error("the profile is in use")]
     InUse,
+    #[error("the pool {0} starts its browsers with the profile")]
+    UsedByPool(String),
     #[error("the profile has no version yet")]
     Empty,
     #[error("no version of the profile with that number")]
@@ -306,6 +309,7 @@ impl Profiles {
             }
             DeleteProfileOutcome::NotFound => Err(ProfileError::NotFound),
             DeleteProfileOutcome::InUse => Err(ProfileError::InUse),
+            DeleteProfileOutcome::UsedByPool(pool) => Err(ProfileError::UsedByPool(pool)),
         }
     }
 

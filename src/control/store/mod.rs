@@ -60,8 +60,8 @@ pub use api_keys::{
     KeyStatusFilter, NewApiKey,
 };
 pub use browsers::{
-    ActiveBrowser, BrowserProfileRow, BrowserRow, Change, CreateBrowserError, Creation, Listing,
-    NewBrowserRow, PoolOrigin, StateFilter, UnfinishedBrowser,
+    ActiveBrowser, AttachProfile, BrowserProfileRow, BrowserRow, Change, CreateBrowserError,
+    Creation, Listing, NewBrowserRow, PoolOrigin, StateFilter, UnfinishedBrowser,
 };
 pub use check::DatabaseReport;
 pub use constraints::UniqueConstraint;
@@ -73,9 +73,9 @@ pub use join_tokens::{JoinTokenRow, NewJoinToken};
 pub use limits::{OrganizationRow, ProjectLimitsRow};
 pub use open_error::{OpenError, OpenFailure};
 pub use pools::{
-    Claim, DeletePoolOutcome, LeasedBrowser, PoolBrowserRow, PoolBrowserState, PoolCounts,
-    PoolHost, PoolLeaseError, PoolListing, PoolRow, PoolSettings, PoolSummary, PoolsOverview,
-    SavePoolError, WaiterTicket,
+    Claim, DeletePoolOutcome, LeasedBrowser, PoolBrowserRow, PoolBrowserStart, PoolBrowserState,
+    PoolCounts, PoolHost, PoolLeaseError, PoolListing, PoolProfile, PoolRow, PoolSettings,
+    PoolSummary, PoolsOverview, SavePoolError, WaiterTicket,
 };
 pub use postgres::{Displaced, HintChannel, PostgresConfig, ProcessLock, UrlError};
 pub use processes::{ControlProcessId, NewProcess, ProcessRow};

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use sea_orm::DatabaseConnection;
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement, TransactionTrait};
 use tempfile::TempDir;
 
 use super::{PostgresConfig, Store, postgres, sqlite};
@@ -59,4 +59,30 @@ impl TestDatabase {
     pub(crate) fn file(&self) -> PathBuf {
         self.directory.path().join("db")
     }
+}
+
+/// Returns the steps in which the database runs a query on tables of many rows.
+pub(crate) async fn explain(db: &DatabaseConnection, query: Statement) -> String {
+    let backend = db.get_database_backend();
+    let transaction = db.begin().await.unwrap();
+    let (explain, column) = match backend {
+        DbBackend::Postgres => {
+            // It prefers to read and to sort tables that have a few rows.
+            for preference in ["enable_seqscan", "enable_sort", "enable_bitmapscan"] {
+                let set = format!("SET LOCAL {preference} = off");
+                transaction.execute_unprepared(&set).await.unwrap();
+            }
+            ("EXPLAIN", "QUERY PLAN")
+        }
+        _ => ("EXPLAIN QUERY PLAN", "detail"),
+    };
+    let query = Statement::from_string(backend, format!("{explain} {query}"));
+    let rows = transaction.query_all_raw(query).await.unwrap();
+    let steps = rows.iter().map(|row| row.try_get("", column).unwrap());
+    steps.collect::<Vec<String>>().join("\n")
+}
+
+/// Returns whether a query sorts what it has read.
+pub(crate) fn is_sorting(plan: &str) -> bool {
+    plan.contains("TEMP B-TREE") || plan.contains("Sort")
 }

@@ -27,6 +27,8 @@ pub const COMPANION_SUFFIXES: [&str; 2] = ["-journal", "-wal"];
 const MAX_ROWS: u32 = 100_000;
 /// The limit on a storage key in characters. Longer ones are cut.
 const MAX_STORAGE_KEY_CHARS: u32 = 1024;
+/// The limit on a part of a cookie's identity in characters. Longer ones are cut.
+const MAX_COOKIE_PART_CHARS: u32 = 1024;
 /// The limit on a domain in characters. Longer ones, which are none, are cut.
 const MAX_DOMAIN_CHARS: u32 = 255;
 /// The number of instructions of SQLite's machine after which a query is interrupted: enough for
@@ -65,7 +67,7 @@ pub struct CookieId {
 impl CookieId {
     #[must_use]
     pub fn new(domain: &str, path: &str, name: &str) -> CookieId {
-        let part = |text: &str| text.chars().take(MAX_TEXT_BYTES as usize).collect();
+        let part = |text: &str| text.chars().take(MAX_COOKIE_PART_CHARS as usize).collect();
         CookieId {
             domain: part(domain),
             path: part(path),
@@ -102,17 +104,18 @@ pub fn count_cookies(database: &Path) -> Result<BTreeMap<String, u64>, DatabaseE
 pub fn cookie_ids(database: &Path) -> Result<BTreeSet<CookieId>, DatabaseError> {
     // A name may have a tab.
     let query = format!(
-        "SELECT substr(host_key, 1, {MAX_TEXT_BYTES}) || char(9) || substr(path, 1, {MAX_TEXT_BYTES})
-             || char(9) || substr(name, 1, {MAX_TEXT_BYTES}), 0
+        "SELECT substr(host_key, 1, {MAX_COOKIE_PART_CHARS}) || char(9)
+             || substr(path, 1, {MAX_COOKIE_PART_CHARS}) || char(9)
+             || substr(name, 1, {MAX_COOKIE_PART_CHARS}), 0
          FROM cookies WHERE host_key <> '{FLUSH_DOMAIN}' LIMIT {MAX_ROWS} + 1"
     );
     let rows = read(database, "cookies", &["host_key", "path", "name"], &query)?;
-    let keys = rows.iter().filter_map(|(text, _)| {
+    let ids = rows.iter().filter_map(|(text, _)| {
         let mut parts = text.splitn(3, '\t');
         let (domain, path, name) = (parts.next()?, parts.next()?, parts.next()?);
         Some(CookieId::new(domain, path, name))
     });
-    Ok(keys.collect())
+    Ok(ids.collect())
 }
 
 /// Returns the storage key of each storage bucket by the number that names its directory.

@@ -5,7 +5,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     api::ids::PoolId,
-    control::{pools::config::PoolConfig, store::ControlProcessId},
+    control::{
+        pools::config::PoolConfig,
+        store::{ControlProcessId, PoolBrowserStart},
+    },
 };
 
 const NO_PROCESS: Option<ControlProcessId> = None;
@@ -22,7 +25,10 @@ fn pool(size: u32) -> PoolSummary {
         max_age_seconds: None,
         max_leases: None,
         mode: PoolConfig::sample().mode(),
+        viewport: Viewport::default(),
         config_hash: "current".to_owned(),
+        flush_count: 0,
+        profile_version: None,
     }
 }
 
@@ -32,6 +38,7 @@ fn host(state: State, session: Option<&BrowserId>) -> PoolHost {
         state,
         session: session.cloned(),
         mode: PoolConfig::sample().mode(),
+        max_viewport: (None, None),
         is_draining: false,
         created_at: now(),
         lease_count: 0,
@@ -43,7 +50,11 @@ fn browser(state: PoolBrowserState) -> PoolBrowserRow {
         id: BrowserId::generate(),
         pool: PoolId::generate(),
         state,
-        config_hash: "current".to_owned(),
+        start: PoolBrowserStart {
+            config_hash: "current".to_owned(),
+            flush_count: 0,
+            profile_version: 0,
+        },
         host: None,
         process: NO_PROCESS,
         changed_at: now(),
@@ -169,7 +180,7 @@ fn leased_browsers_are_never_ended() {
 #[test]
 fn idle_browser_of_an_older_configuration_is_replaced() {
     let (mut browser, host) = idle();
-    browser.config_hash = "older".to_owned();
+    browser.start.config_hash = "older".to_owned();
     let plan = plan_of(&pool(1), &[host], std::slice::from_ref(&browser));
     let expected = Plan {
         discard: vec![Discard {
@@ -179,6 +190,44 @@ fn idle_browser_of_an_older_configuration_is_replaced() {
         ..Plan::default()
     };
     assert_eq!(plan, expected);
+}
+
+#[test]
+fn idle_browser_of_an_older_flush_or_profile_version_is_replaced() {
+    let (browser, host) = idle();
+    let of_flush = PoolSummary {
+        flush_count: 1,
+        ..pool(1)
+    };
+    let of_version = |version| PoolSummary {
+        profile_version: Some(version),
+        ..pool(1)
+    };
+    for (pool, is_replaced) in [
+        (of_flush, true),
+        (of_version(1), true),
+        (of_version(0), false),
+        (pool(1), false),
+    ] {
+        let plan = plan_of(
+            &pool,
+            std::slice::from_ref(&host),
+            std::slice::from_ref(&browser),
+        );
+        assert_eq!(!plan.discard.is_empty(), is_replaced, "{pool:?}");
+    }
+}
+
+#[test]
+fn ready_host_with_too_small_a_display_is_given_up() {
+    let mut pool = pool(1);
+    let mut small = host(State::Ready, None);
+    small.max_viewport = (Some(pool.viewport.width), Some(pool.viewport.height));
+    let plan = plan_of(&pool, std::slice::from_ref(&small), &[]);
+    assert_eq!((plan.unreserve, plan.adopt, plan.add), (vec![], 1, 0));
+    pool.viewport.height += 1;
+    let plan = plan_of(&pool, std::slice::from_ref(&small), &[]);
+    assert_eq!((plan.unreserve, plan.adopt, plan.add), (vec![small], 0, 1));
 }
 
 #[test]
@@ -316,7 +365,7 @@ impl Fleet {
             return;
         };
         browser.state = PoolBrowserState::Idle;
-        browser.config_hash = pool.config_hash.clone();
+        browser.start.config_hash = pool.config_hash.clone();
         let is_ready = |host: &&mut PoolHost| host.state == State::Ready;
         match self.hosts.iter_mut().find(is_ready) {
             Some(host) => {
@@ -334,8 +383,7 @@ impl Fleet {
             }
             Step::Acquire => {
                 let is_idle = |browser: &PoolBrowserRow| {
-                    browser.state == PoolBrowserState::Idle
-                        && browser.config_hash == pool.config_hash
+                    browser.state == PoolBrowserState::Idle && pool.is_current(browser)
                 };
                 if let Some(index) = self.browsers.iter().position(is_idle) {
                     let leased = self.browsers.remove(index);
@@ -399,7 +447,7 @@ proptest! {
         fleet.settle(&mut pool);
         prop_assert_eq!(fleet.pass(&pool), Plan::default());
         let is_current = |browser: &&PoolBrowserRow| {
-            browser.state == PoolBrowserState::Idle && browser.config_hash == pool.config_hash
+            browser.state == PoolBrowserState::Idle && pool.is_current(browser)
         };
         prop_assert_eq!(fleet.browsers.iter().filter(is_current).count(), pool.size as usize);
         prop_assert_eq!(fleet.browsers.len(), pool.size as usize);

@@ -19,11 +19,9 @@ use crate::{
         pools::{NewLease, Pools},
         routes::{
             auth::Principal,
-            browsers::{BODY_LIMIT, to_browser},
+            browsers::{BODY_LIMIT, BrowserContext},
             idempotency::IdempotencyKey,
-            public_base_url::PublicBaseUrl,
         },
-        session_token::SessionTokens,
     },
     http::{ApiResult, Json, LargeJson, Path},
 };
@@ -60,9 +58,8 @@ use crate::{
 )]
 pub(crate) async fn acquire(
     State(pools): State<Pools>,
-    State(tokens): State<SessionTokens>,
     principal: Principal,
-    base_url: PublicBaseUrl,
+    context: BrowserContext,
     IdempotencyKey(key): IdempotencyKey,
     Path(id_or_name): Path<String>,
     LargeJson(request): LargeJson<AcquireBrowser, BODY_LIMIT>,
@@ -81,7 +78,7 @@ pub(crate) async fn acquire(
     let wait = Duration::from_secs(wait.into());
     let acquiring = pools.acquire(&principal.project, &id_or_name, wait, lease, creation);
     Ok(match acquiring.await? {
-        Some(row) => Json(to_browser(row, &principal, &tokens, &base_url)).into_response(),
+        Some(row) => Json(context.to_browser(row, &principal)).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     })
 }

@@ -11,6 +11,7 @@ use crate::{
     },
     control::{
         pools::{PoolChange, Pools},
+        region::ServerRegion,
         routes::{auth::Principal, browsers::BODY_LIMIT},
         store::PoolRow,
     },
@@ -30,11 +31,12 @@ use crate::{
 )]
 pub(crate) async fn get(
     State(pools): State<Pools>,
+    State(region): State<ServerRegion>,
     principal: Principal,
     Path(id_or_name): Path<String>,
 ) -> ApiResult<Json<Pool>> {
     let row = pools.get(&principal.project, &id_or_name).await?;
-    counted(&pools, row).await
+    counted(&pools, row, &region).await
 }
 
 /// Update a pool
@@ -50,6 +52,7 @@ pub(crate) async fn get(
     request_body(content = UpdatePool, example = json!({"size": 4, "discard_all_idle": true})),
     responses(
         (status = 200, body = Pool),
+        (status = 404, body = ErrorBody, description = "The pool or the profile does not exist"),
         (status = 409, body = ErrorBody, description = "The name is taken"),
         (status = 429, body = ErrorBody, description = "The limit of browsers of the project is reached"),
         (status = 503, body = ErrorBody, description = "The disk of the server is full"),
@@ -57,6 +60,7 @@ pub(crate) async fn get(
 )]
 pub(crate) async fn update(
     State(pools): State<Pools>,
+    State(region): State<ServerRegion>,
     principal: Principal,
     Path(id_or_name): Path<String>,
     LargeJson(request): LargeJson<UpdatePool, BODY_LIMIT>,
@@ -64,7 +68,7 @@ pub(crate) async fn update(
     let discard = request.discard_all_idle.unwrap_or(false);
     let updating = pools.update(&principal.project, &id_or_name, request.into(), discard);
     let row = updating.await?;
-    counted(&pools, row).await
+    counted(&pools, row, &region).await
 }
 
 /// Delete a pool
@@ -96,10 +100,10 @@ pub(crate) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn counted(pools: &Pools, row: PoolRow) -> ApiResult<Json<Pool>> {
+async fn counted(pools: &Pools, row: PoolRow, region: &ServerRegion) -> ApiResult<Json<Pool>> {
     let mut counts = pools.counts(std::slice::from_ref(&row.id)).await?;
     let counts = counts.remove(&row.id).unwrap_or_default();
-    Ok(Json(to_pool(row, counts)))
+    Ok(Json(to_pool(row, counts, region)))
 }
 
 impl From<UpdatePool> for PoolChange {
@@ -115,6 +119,8 @@ impl From<UpdatePool> for PoolChange {
             kiosk_mode: request.kiosk_mode,
             viewport: request.viewport,
             start_url: request.start_url.map(Into::into),
+            profile: request.profile.map(|profile| profile.0),
+            refresh_on_profile_update: request.refresh_on_profile_update,
         }
     }
 }

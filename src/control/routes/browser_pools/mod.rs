@@ -6,11 +6,12 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{PROJECT_ARCHIVED, browsers::START_RETRY_DELAY};
 use crate::{
-    api::pools::{BrowserPoolConfig, Pool},
+    api::pools::{BrowserPoolConfig, Pool, StartProfile},
     control::{
         Control,
         browsers::HandOverError,
         pools::PoolError,
+        region::ServerRegion,
         store::{PoolCounts, PoolRow},
     },
     http::ApiError,
@@ -35,7 +36,7 @@ pub(crate) fn router() -> OpenApiRouter<Control> {
         .routes(routes!(flush::flush))
 }
 
-fn to_pool(row: PoolRow, counts: PoolCounts) -> Pool {
+fn to_pool(row: PoolRow, counts: PoolCounts, region: &ServerRegion) -> Pool {
     let settings = row.settings;
     let config = settings.config;
     Pool {
@@ -59,7 +60,15 @@ fn to_pool(row: PoolRow, counts: PoolCounts) -> Pool {
             start_url: config.start_url,
             max_age_seconds: settings.max_age_seconds,
             max_leases: settings.max_leases,
+            refresh_on_profile_update: settings.refresh_on_profile_update,
+            profile: row.profile.map(|profile| StartProfile {
+                id: profile.id,
+                name: profile.name,
+            }),
+            region: region.to_string(),
         },
+        region: region.to_string(),
+        profile_id: config.profile,
         extension_ids: Vec::new(),
     }
 }

@@ -4,7 +4,7 @@ use axum::extract::State;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::{TAG, to_browser};
+use super::{BrowserContext, TAG};
 use crate::{
     api::{
         ErrorBody,
@@ -14,11 +14,7 @@ use crate::{
     },
     control::{
         browsers::{Browsers, NewBrowser},
-        routes::{
-            auditing::Created, auth::Principal, idempotency::IdempotencyKey, paged::Paged,
-            public_base_url::PublicBaseUrl,
-        },
-        session_token::SessionTokens,
+        routes::{auditing::Created, auth::Principal, idempotency::IdempotencyKey, paged::Paged},
         store::{Creation, Listing},
     },
     http::{ApiError, ApiResult, LargeJson, Query},
@@ -51,9 +47,8 @@ pub(in crate::control::routes) const BODY_LIMIT: usize = 6 << 20;
 )]
 pub(crate) async fn create(
     State(browsers): State<Browsers>,
-    State(tokens): State<SessionTokens>,
     principal: Principal,
-    base_url: PublicBaseUrl,
+    context: BrowserContext,
     IdempotencyKey(key): IdempotencyKey,
     LargeJson(request): LargeJson<CreateBrowser, BODY_LIMIT>,
 ) -> ApiResult<Created<Browser>> {
@@ -62,7 +57,7 @@ pub(crate) async fn create(
     let row = browsers.create(&principal.project, new, creation).await?;
     Ok(Created {
         id: row.id.to_string(),
-        body: to_browser(row, &principal, &tokens, &base_url),
+        body: context.to_browser(row, &principal),
     })
 }
 
@@ -82,9 +77,8 @@ pub(crate) async fn create(
 )]
 pub(crate) async fn list(
     State(browsers): State<Browsers>,
-    State(tokens): State<SessionTokens>,
     principal: Principal,
-    base_url: PublicBaseUrl,
+    context: BrowserContext,
     Query(request): Query<ListBrowsers>,
 ) -> ApiResult<Paged<Browser>> {
     let listing = Listing {
@@ -96,7 +90,7 @@ pub(crate) async fn list(
     };
     let rows = browsers.list(&principal.project, &listing).await?;
     Ok(Paged::new(request.page, rows, |row| {
-        to_browser(row, &principal, &tokens, &base_url)
+        context.to_browser(row, &principal)
     }))
 }
 

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use http::StatusCode;
 
-use super::{TAG, to_browser};
+use super::{BrowserContext, TAG};
 use crate::{
     api::{
         ErrorBody,
@@ -11,8 +11,7 @@ use crate::{
     },
     control::{
         browsers::{BrowserChange, Browsers},
-        routes::{auth::Principal, public_base_url::PublicBaseUrl},
-        session_token::SessionTokens,
+        routes::auth::Principal,
     },
     http::{ApiResult, Json, Path, Query},
 };
@@ -30,15 +29,14 @@ use crate::{
 )]
 pub(crate) async fn get(
     State(browsers): State<Browsers>,
-    State(tokens): State<SessionTokens>,
     principal: Principal,
-    base_url: PublicBaseUrl,
+    context: BrowserContext,
     Path(id): Path<String>,
     Query(request): Query<GetBrowser>,
 ) -> ApiResult<Json<Browser>> {
     let filter = request.status.into();
     let row = browsers.get(&principal.project, &id, filter).await?;
-    Ok(Json(to_browser(row, &principal, &tokens, &base_url)))
+    Ok(Json(context.to_browser(row, &principal)))
 }
 
 /// Update a browser
@@ -48,6 +46,10 @@ pub(crate) async fn get(
 ///
 /// A viewport beyond 2560 × 1600 that is also larger than the one that the browser started with
 /// restarts Chromium: its tabs are lost.
+///
+/// A `profile` can be given to a browser that has none: its user data is replaced by that of the
+/// profile, as when a browser is created. For this Chromium is restarted, unless the profile has no
+/// version yet. From then on it is the browser's, which saves it at its end with `save_changes`.
 #[utoipa::path(
     patch,
     path = "/browsers/{id}",
@@ -57,7 +59,8 @@ pub(crate) async fn get(
     request_body(content = UpdateBrowser, example = json!({"name": "checkout-test-2", "tags": {"team": "qa", "run": "42"}})),
     responses(
         (status = 200, body = Browser),
-        (status = 409, body = ErrorBody, description = "The name is taken"),
+        (status = 404, body = ErrorBody, description = "The browser or the profile does not exist"),
+        (status = 409, body = ErrorBody, description = "The name is taken, the browser has a profile already, or something else saves the profile (`profile_in_use`)"),
         (status = 429, body = ErrorBody, description = "Too many updates of the browser are waiting"),
         (status = 502, body = ErrorBody, description = "The browser rejected the change"),
         (status = 503, body = ErrorBody, description = "The browser does not respond; the request may be repeated"),
@@ -65,9 +68,8 @@ pub(crate) async fn get(
 )]
 pub(crate) async fn update(
     State(browsers): State<Browsers>,
-    State(tokens): State<SessionTokens>,
     principal: Principal,
-    base_url: PublicBaseUrl,
+    context: BrowserContext,
     Path(id): Path<String>,
     Json(request): Json<UpdateBrowser>,
 ) -> ApiResult<Json<Browser>> {
@@ -76,9 +78,10 @@ pub(crate) async fn update(
         tags: request.tags.map(|tags| tags.into_inner()),
         viewport: request.viewport,
         start_url: request.start_url.map(Into::into),
+        profile: request.profile,
     };
     let row = browsers.update(&principal.project, &id, change).await?;
-    Ok(Json(to_browser(row, &principal, &tokens, &base_url)))
+    Ok(Json(context.to_browser(row, &principal)))
 }
 
 /// Delete a browser

@@ -7,22 +7,15 @@ use http::StatusCode;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    PROJECT_ARCHIVED, auth::Principal, profiles::PROFILE_IN_USE, public_base_url::PublicBaseUrl,
-};
+use super::{PROJECT_ARCHIVED, profiles::PROFILE_IN_USE};
 use crate::{
-    api::{
-        agent::NEWER_CHROMIUM,
-        browsers::{Browser, BrowserPool, BrowserStatus},
-        profiles::BrowserProfile,
-    },
+    api::{agent::NEWER_CHROMIUM, browsers::BrowserStatus},
     control::{
         Control,
         browsers::{BrowserError, BrowserProfileError},
         fleet::AgentError,
         profiles::{ProfileError, inspection::InspectError},
-        session_token::{Scope, SessionTokens},
-        store::{BrowserRow, StateFilter},
+        store::StateFilter,
     },
     http::ApiError,
 };
@@ -32,9 +25,11 @@ mod item;
 mod json;
 mod profiles;
 mod replays;
+mod representation;
 mod session;
 
 pub(super) use collection::{BODY_LIMIT, creation};
+pub(super) use representation::BrowserContext;
 
 const TAG: &str = crate::api::groups::BROWSERS;
 /// `Retry-After` if the browser limit is reached or a browser did not start.
@@ -62,46 +57,6 @@ pub(crate) fn router(agent: OpenApi) -> OpenApiRouter<Control> {
     let forwarded = session::document(agent, &router.get_openapi().paths);
     router.get_openapi_mut().merge(forwarded);
     router
-}
-
-/// Converts a row to its API representation, with URLs that contain session tokens.
-pub(super) fn to_browser(
-    row: BrowserRow,
-    principal: &Principal,
-    tokens: &SessionTokens,
-    base_url: &PublicBaseUrl,
-) -> Browser {
-    let token = |scope| tokens.issue(&principal.issuer, &row.id, &row.project_id, &scope);
-    // A headless or ended browser has no screen.
-    let has_live_view = !row.headless && row.deleted_at.is_none();
-    let live_view =
-        |path, scope| has_live_view.then(|| base_url.page(&row.id, path, &token(scope)));
-    Browser {
-        cdp_ws_url: base_url.cdp(&row.id, &token(Scope::Session)),
-        browser_live_view_url: live_view("/live", Scope::Live),
-        browser_live_view_read_only_url: live_view("/live/view", Scope::LiveView),
-        base_url: base_url.browser(&row.id),
-        session_id: row.id,
-        created_at: row.created_at.into(),
-        headless: row.headless,
-        stealth: false,
-        kiosk_mode: row.kiosk_mode,
-        timeout_seconds: row.timeout_seconds,
-        name: row.name,
-        tags: row.tags,
-        viewport: row.viewport,
-        start_url: row.start_url,
-        profile: row.profile.map(|profile| BrowserProfile {
-            id: profile.id,
-            name: profile.name,
-            save_changes: profile.save_changes,
-        }),
-        deleted_at: row.deleted_at.map(Into::into),
-        pool: row.pool.map(|pool| BrowserPool {
-            id: pool.id,
-            name: pool.name,
-        }),
-    }
 }
 
 impl From<BrowserStatus> for StateFilter {
@@ -204,6 +159,9 @@ fn profile_error(error: BrowserProfileError) -> ApiError {
         })) if error.code == NEWER_CHROMIUM => ApiError::conflict(error.message)
             .code(NEWER_CHROMIUM)
             .detail("profile", "is of a newer Chromium than that of the host")
+            .permanent(),
+        error @ BrowserProfileError::HasProfile => ApiError::conflict(error.to_string())
+            .detail("profile", "the browser has one")
             .permanent(),
         BrowserProfileError::Load(ProfileError::Restore(cause)) => {
             tracing::error!(%cause, "cannot restore the profile of a browser");

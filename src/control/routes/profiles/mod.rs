@@ -99,6 +99,9 @@ impl From<ProfileError> for ApiError {
             error @ ProfileError::InUse => {
                 ApiError::conflict(error.to_string()).code(PROFILE_IN_USE)
             }
+            error @ ProfileError::UsedByPool(_) => ApiError::conflict(error.to_string())
+                .code(PROFILE_IN_USE)
+                .permanent(),
             error @ ProfileError::Superseded => ApiError::conflict(error.to_string()),
             error @ ProfileError::Empty => {
                 ApiError::not_found(error.to_string()).code("profile_empty")

@@ -1,6 +1,6 @@
 //! The table of browsers, with their tags.
 //!
-//! [`lifecycle`] writes rows, [`queries`] reads them.
+//! [`lifecycle`] and [`attached_profile`] write rows, [`queries`] reads them.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,13 @@ use crate::{
     control::browsers::state::{EndReason, State},
 };
 
+mod attached_profile;
 mod lifecycle;
 mod queries;
 #[cfg(test)]
 mod tests;
 
+pub use attached_profile::AttachProfile;
 pub(super) use lifecycle::{insert_browser, reserve_profile};
 pub(super) use queries::{count_live, has_not_ended, is_active, is_live};
 

@@ -20,6 +20,12 @@ pub struct Model {
     pub config: String,
     /// Identifies `config`. An idle browser with another one is never leased.
     pub config_hash: String,
+    /// The profile of `config`.
+    pub profile_id: Option<String>,
+    /// Whether a browser that was started with an earlier version of the profile is never leased.
+    pub refresh_on_profile_update: bool,
+    /// Grows with each flush. An idle browser with an earlier one is never leased.
+    pub flush_count: i64,
     pub created_at: i64,
     pub updated_at: i64,
 }

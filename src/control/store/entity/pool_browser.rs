@@ -13,6 +13,10 @@ pub struct Model {
     pub state: String,
     /// The configuration that the browser was started with.
     pub config_hash: String,
+    /// The version of the profile that was loaded, 0 for none.
+    pub profile_version: i64,
+    /// The flushes of the pool before the browser was started.
+    pub flush_count: i64,
     /// NULL until it has one.
     pub host_id: Option<String>,
     pub host_generation: Option<i64>,

@@ -27,6 +27,7 @@ mod m0013_host_launches;
 mod m0014_settled_hosts;
 mod m0015_pools;
 mod m0016_profiles;
+mod m0017_pool_profiles;
 
 pub(crate) struct Migrator;
 
@@ -50,6 +51,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0014_settled_hosts::Migration),
             Box::new(m0015_pools::Migration),
             Box::new(m0016_profiles::Migration),
+            Box::new(m0017_pool_profiles::Migration),
         ]
     }
 }

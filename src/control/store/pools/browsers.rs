@@ -9,18 +9,24 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use sea_orm::{
     ActiveModelTrait, ColumnTrait, DatabaseTransaction, EntityTrait, ExprTrait, IntoActiveModel,
-    QueryFilter, QueryOrder, QuerySelect, QueryTrait, Select,
-    sea_query::{Expr, LockBehavior, LockType},
+    QueryFilter, QueryOrder, QuerySelect, QueryTrait,
+    sea_query::{Expr, LockType},
 };
 
-use super::{PoolRow, WaiterTicket, leased, waiters};
+use super::{
+    PoolRow, WaiterTicket,
+    available::{available, is_in, next_idle},
+    leased,
+    profiles::{add_names, to_version},
+    waiters,
+};
 use crate::{
     api::ids::{BrowserId, HostId, PoolId},
     control::{
         hosts::state::State,
         store::{
-            BrowserRow, ControlProcessId, CreateBrowserError, Hint, NewBrowserRow, Store,
-            StoreError, corrupt,
+            BrowserProfileRow, BrowserRow, ControlProcessId, CreateBrowserError, Hint,
+            NewBrowserRow, Store, StoreError, corrupt,
             entity::{browser, host, pool, pool_browser, pool_waiter},
             from_millis,
             hosts::{state_text, to_generation_column},
@@ -40,6 +46,17 @@ pub enum PoolBrowserState {
     Discarding,
 }
 
+/// The properties with which a browser was started for a pool. A browser is leased only if they are
+/// the pool's present ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolBrowserStart {
+    pub config_hash: String,
+    /// The flushes of the pool before.
+    pub flush_count: u64,
+    /// The version of the profile that was loaded, 0 for none.
+    pub profile_version: u64,
+}
+
 /// A browser of a pool that no client has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolBrowserRow {
@@ -47,7 +64,8 @@ pub struct PoolBrowserRow {
     pub id: BrowserId,
     pub pool: PoolId,
     pub state: PoolBrowserState,
-    pub config_hash: String,
+    /// The properties with which it was started.
+    pub start: PoolBrowserStart,
     /// Its host with the generation, once it has one.
     pub host: Option<(HostId, u64)>,
     /// The process that starts or discards it.
@@ -61,7 +79,9 @@ pub struct LeasedBrowser {
     pub row: BrowserRow,
     pub host: HostId,
     pub generation: u64,
-    pub config_hash: String,
+    pub start: PoolBrowserStart,
+    /// Whether its profile is its own, and is to be loaded. That of its pool is loaded already.
+    pub has_own_profile: bool,
 }
 
 /// The right of a client to the next idle browser.
@@ -88,7 +108,7 @@ pub enum PoolLeaseError {
     Store(#[from] StoreError),
 }
 
-fn text(state: PoolBrowserState) -> &'static str {
+pub(super) fn text(state: PoolBrowserState) -> &'static str {
     match state {
         PoolBrowserState::Filling => "filling",
         PoolBrowserState::Idle => "idle",
@@ -120,7 +140,12 @@ impl TryFrom<pool_browser::Model> for PoolBrowserRow {
                 .pool_id
                 .parse()
                 .map_err(|_| corrupt("pool id", &row.pool_id))?,
-            config_hash: row.config_hash,
+            start: PoolBrowserStart {
+                config_hash: row.config_hash,
+                flush_count: u64::try_from(row.flush_count)
+                    .map_err(|_| corrupt("flush count", row.flush_count))?,
+                profile_version: to_version(row.profile_version)?,
+            },
             host: host.transpose()?,
             process: row.process_id.map(ControlProcessId),
             changed_at: from_millis(row.changed_at)?,
@@ -142,6 +167,8 @@ impl Store {
             pool_id: pool.id.to_string(),
             state: text(PoolBrowserState::Filling).to_owned(),
             config_hash: pool.config_hash.clone(),
+            profile_version: 0,
+            flush_count: to_column(pool.flush_count)?,
             host_id: None,
             host_generation: None,
             process_id: self.process_column(),
@@ -154,15 +181,17 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a browser that was started available. Returns false if it is to be discarded.
+    /// Makes a browser that was started available, with this version of its pool's profile, or 0.
+    /// Returns false if it is to be discarded.
     pub async fn set_pool_browser_idle(
         &self,
         id: &BrowserId,
-        host: &HostId,
-        generation: u64,
+        (host, generation): (&HostId, u64),
+        profile_version: u64,
         now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
         let generation = to_generation_column(generation)?;
+        let profile_version = to_column(profile_version)?;
         let changed = pool_browser::Entity::update_many()
             .col_expr(
                 pool_browser::Column::State,
@@ -173,6 +202,10 @@ impl Store {
                 pool_browser::Column::HostGeneration,
                 Expr::value(generation),
             )
+            .col_expr(
+                pool_browser::Column::ProfileVersion,
+                Expr::value(profile_version),
+            )
             .col_expr(pool_browser::Column::ChangedAt, Expr::value(to_millis(now)))
             .filter(pool_browser::Column::Id.eq(id.as_str()))
             .filter(is_in(PoolBrowserState::Filling))
@@ -181,7 +214,8 @@ impl Store {
         Ok(changed.rows_affected > 0)
     }
 
-    /// Makes this process discard idle browsers of a pool: one, or all. Returns them.
+    /// Makes this process discard idle browsers of a pool: one, or all. Returns them. If it is all,
+    /// no browser that was started before is ever leased again, even if it is not idle now.
     pub async fn discard_pool_browsers(
         &self,
         pool: &PoolId,
@@ -189,6 +223,17 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Vec<PoolBrowserRow>, StoreError> {
         let transaction = self.begin_write().await?;
+        if only.is_none() {
+            // Locks the pool: leases come before it or after it.
+            pool::Entity::update_many()
+                .col_expr(
+                    pool::Column::FlushCount,
+                    Expr::col(pool::Column::FlushCount).add(1),
+                )
+                .filter(pool::Column::Id.eq(pool.as_str()))
+                .exec(&transaction)
+                .await?;
+        }
         let mut idle = pool_browser::Entity::find()
             .filter(pool_browser::Column::PoolId.eq(pool.as_str()))
             .filter(is_in(PoolBrowserState::Idle))
@@ -267,22 +312,33 @@ impl Store {
                 .one(&transaction)
                 .await
                 .map_err(StoreError::from)?;
-            let found: PoolRow = found.ok_or(PoolLeaseError::NoPool)?.try_into()?;
+            let mut found: PoolRow = found.ok_or(PoolLeaseError::NoPool)?.try_into()?;
             if claim == Claim::NoWaiters && waiters::has_any(&transaction, pool).await? {
                 return Err(PoolLeaseError::NoneAvailable);
             }
             let candidate = next_idle(&transaction, &found).await?;
             let candidate = candidate.ok_or(PoolLeaseError::NoneAvailable)?;
-            let new = new_row(&found);
+            add_names(&transaction, std::slice::from_mut(&mut found)).await?;
+            let mut new = new_row(&found);
             if !self.lease(&transaction, &candidate, &new, now).await? {
                 // Its host has lost it.
                 drop(transaction);
                 self.remove_pool_browser(&candidate.id).await?;
                 continue;
             }
+            let own_profile = new.profile.take();
+            let of_pool = || {
+                found.profile.map(|profile| BrowserProfileRow {
+                    id: profile.id,
+                    name: profile.name,
+                    save_changes: false,
+                })
+            };
+            new.profile = own_profile.clone().or_else(of_pool);
             let (tags, profile) = (new.tags.clone(), new.profile.clone());
             let model = self.new_browser_model(new, now)?;
-            if let Some(profile) = &profile {
+            // That of the pool is not deleted before the pool, which is locked.
+            if let Some(profile) = &own_profile {
                 let reserved = leased::reserve_profile(&transaction, &model, profile);
                 reserved.await.map_err(|error| match error {
                     CreateBrowserError::Store(error) => PoolLeaseError::Store(error),
@@ -302,7 +358,8 @@ impl Store {
                 },
                 host,
                 generation,
-                config_hash: candidate.config_hash,
+                start: candidate.start,
+                has_own_profile: own_profile.is_some(),
             });
         }
     }
@@ -323,14 +380,14 @@ impl Store {
     }
 
     /// Makes a browser available again that was leased to a client which never got it. Nothing has
-    /// used it. Returns false if its host has lost it.
+    /// used it. Returns its id, or `None` if its host has lost it.
     pub async fn return_pool_browser(
         &self,
         leased: &LeasedBrowser,
         now: DateTime<Utc>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<BrowserId>, StoreError> {
         let Some(pool) = &leased.row.pool else {
-            return Ok(false);
+            return Ok(None);
         };
         let id = BrowserId::generate();
         let transaction = self.begin_write().await?;
@@ -338,13 +395,15 @@ impl Store {
             .exec(&transaction)
             .await?;
         if !rename_session(&transaction, &leased.row.id, &id, -1, now).await? {
-            return Ok(false);
+            return Ok(None);
         }
         let row = pool_browser::Model {
             id: id.to_string(),
             pool_id: pool.id.to_string(),
             state: text(PoolBrowserState::Idle).to_owned(),
-            config_hash: leased.config_hash.clone(),
+            config_hash: leased.start.config_hash.clone(),
+            profile_version: to_column(leased.start.profile_version)?,
+            flush_count: to_column(leased.start.flush_count)?,
             host_id: Some(leased.host.to_string()),
             host_generation: Some(to_generation_column(leased.generation)?),
             process_id: self.process_column(),
@@ -356,7 +415,7 @@ impl Store {
             .await?;
         transaction.commit().await?;
         self.hint(Hint::Pool(pool.id.clone()));
-        Ok(true)
+        Ok(Some(id))
     }
 
     /// Returns the pools that have both available browsers and waiters.
@@ -418,67 +477,6 @@ async fn rename_session(
     Ok(renamed.rows_affected > 0)
 }
 
-async fn next_idle(
-    transaction: &DatabaseTransaction,
-    pool: &PoolRow,
-) -> Result<Option<PoolBrowserRow>, StoreError> {
-    let row = pool_browser::Entity::find()
-        .filter(pool_browser::Column::PoolId.eq(pool.id.as_str()))
-        .filter(is_in(PoolBrowserState::Idle))
-        .filter(pool_browser::Column::ConfigHash.eq(&pool.config_hash))
-        .order_by_asc(pool_browser::Column::ChangedAt)
-        .order_by_asc(pool_browser::Column::Id)
-        .limit(1)
-        // On PostgreSQL several leases take several browsers and do not wait for each other.
-        .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
-        .one(transaction)
-        .await?;
-    row.map(PoolBrowserRow::try_from).transpose()
-}
-
-/// Returns the query of the browsers that can be leased: those of the present configuration of
-/// their pool whose hosts run them.
-pub(super) fn available() -> Select<pool_browser::Entity> {
-    let is_run = host::Entity::find()
-        .select_only()
-        .column(host::Column::Id)
-        .filter(
-            Expr::col((host::Entity, host::Column::SessionId))
-                .equals((pool_browser::Entity, pool_browser::Column::Id)),
-        )
-        .filter(host::Column::State.eq(state_text(State::Leased)))
-        .into_query();
-    let is_current = pool::Entity::find()
-        .select_only()
-        .column(pool::Column::Id)
-        .filter(
-            Expr::col((pool::Entity, pool::Column::Id))
-                .equals((pool_browser::Entity, pool_browser::Column::PoolId)),
-        )
-        .filter(
-            Expr::col((pool::Entity, pool::Column::ConfigHash))
-                .equals((pool_browser::Entity, pool_browser::Column::ConfigHash)),
-        )
-        .into_query();
-    pool_browser::Entity::find()
-        .filter(is_in(PoolBrowserState::Idle))
-        .filter(Expr::exists(is_run))
-        .filter(Expr::exists(is_current))
-}
-
-fn is_in(state: PoolBrowserState) -> Expr {
-    pool_browser::Column::State.eq(text(state))
-}
-
-/// Returns the condition that the session of a host is a browser of a pool that no client has.
-pub(in crate::control::store) fn is_pooled() -> Expr {
-    let pooled = pool_browser::Entity::find()
-        .select_only()
-        .column(pool_browser::Column::Id)
-        .filter(
-            Expr::col((pool_browser::Entity, pool_browser::Column::Id))
-                .equals((host::Entity, host::Column::SessionId)),
-        )
-        .into_query();
-    Expr::exists(pooled)
+pub(super) fn to_column(value: u64) -> Result<i64, StoreError> {
+    i64::try_from(value).map_err(|_| corrupt("count", value))
 }

@@ -1,20 +1,19 @@
 //! The table of pools.
 //!
-//! [`browsers`] has the browsers that no client has, [`waiters`] the clients that wait for one, and
-//! [`overview`] what the task that fills pools looks at.
-
-use std::collections::HashMap;
+//! [`browsers`] has the browsers that no client has, of which [`available`] selects those that can
+//! be leased, and [`waiters`] the clients that wait for one. [`overview`] is what the task that
+//! fills pools looks at, [`profiles`] the profile that browsers of a pool start with.
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, ConnectionTrait, DatabaseTransaction, DbBackend, EntityTrait,
-    IntoActiveModel, IsolationLevel, QueryFilter, QueryOrder, QuerySelect, SqliteTransactionMode,
+    ActiveModelTrait, ColumnTrait, ConnectionTrait, DatabaseTransaction, EntityTrait,
+    IntoActiveModel, QueryFilter, QueryOrder, QuerySelect, Select, SqliteTransactionMode,
     TransactionOptions, TransactionTrait, sea_query::Expr,
 };
 
 use super::{
     Store, StoreError, browsers as leased, corrupt,
-    entity::{browser, pool, pool_browser, pool_waiter},
+    entity::{browser, pool, pool_waiter},
     from_millis,
     limits::{session_limit, sessions_in_use},
     projects::lock_active_project,
@@ -26,15 +25,24 @@ use crate::{
     control::pools::config::PoolConfig,
 };
 
+mod available;
 mod browsers;
+mod counts;
 mod overview;
+mod profiles;
 #[cfg(test)]
 mod tests;
 mod waiters;
 
-pub(super) use browsers::is_pooled;
-pub use browsers::{Claim, LeasedBrowser, PoolBrowserRow, PoolBrowserState, PoolLeaseError};
+pub(super) use available::is_pooled;
+pub use browsers::{
+    Claim, LeasedBrowser, PoolBrowserRow, PoolBrowserStart, PoolBrowserState, PoolLeaseError,
+};
+pub use counts::PoolCounts;
+pub(super) use counts::{count, unleased};
 pub use overview::{PoolHost, PoolSummary, PoolsOverview};
+pub use profiles::PoolProfile;
+pub(super) use profiles::pool_with_profile;
 pub use waiters::WaiterTicket;
 
 /// A row of the table of pools.
@@ -43,8 +51,12 @@ pub struct PoolRow {
     pub id: PoolId,
     pub project_id: ProjectId,
     pub settings: PoolSettings,
+    /// The profile of the configuration.
+    pub profile: Option<PoolProfile>,
     /// Identifies the configuration, as the program that stored it has computed it.
     pub config_hash: String,
+    /// Grows with each flush.
+    pub flush_count: u64,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
 }
@@ -63,18 +75,9 @@ pub struct PoolSettings {
     pub max_age_seconds: Option<u32>,
     /// The number of leases after which a host is replaced.
     pub max_leases: Option<u32>,
+    /// Whether idle browsers are replaced when the profile gets a new version.
+    pub refresh_on_profile_update: bool,
     pub config: PoolConfig,
-}
-
-/// The browsers of a pool and its waiters.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PoolCounts {
-    /// Browsers that can be leased at once.
-    pub available: u64,
-    /// Browsers that clients have.
-    pub acquired: u64,
-    /// Clients that wait for a browser.
-    pub waiting: u64,
 }
 
 /// A page of the list of pools, with its filters.
@@ -96,6 +99,8 @@ pub enum SavePoolError {
     ProjectInactive,
     #[error("the browser limit of the project is reached ({0})")]
     LimitReached(u32),
+    #[error("the profile does not exist")]
+    ProfileNotFound,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -116,7 +121,9 @@ impl TryFrom<pool::Model> for PoolRow {
     fn try_from(row: pool::Model) -> Result<Self, StoreError> {
         let number = |value: i64| u32::try_from(value).map_err(|_| corrupt("pool", value));
         let config = serde_json::from_str(&row.config);
+        let config: PoolConfig = config.map_err(|_| corrupt("pool configuration", &row.id))?;
         Ok(PoolRow {
+            profile: config.profile.clone().map(PoolProfile::unnamed),
             settings: PoolSettings {
                 name: row.name,
                 size: number(row.size.into())?,
@@ -124,9 +131,12 @@ impl TryFrom<pool::Model> for PoolRow {
                 timeout_seconds: number(row.timeout_seconds)?,
                 max_age_seconds: row.max_age_seconds.map(number).transpose()?,
                 max_leases: row.max_leases.map(number).transpose()?,
-                config: config.map_err(|_| corrupt("pool configuration", &row.id))?,
+                refresh_on_profile_update: row.refresh_on_profile_update,
+                config,
             },
             config_hash: row.config_hash,
+            flush_count: u64::try_from(row.flush_count)
+                .map_err(|_| corrupt("flush count", row.flush_count))?,
             id: row.id.parse().map_err(|_| corrupt("pool id", &row.id))?,
             project_id: row
                 .project_id
@@ -153,6 +163,10 @@ fn to_model(row: &PoolRow) -> Result<pool::Model, StoreError> {
         max_leases: settings.max_leases.map(Into::into),
         config: config.map_err(|error| corrupt("pool configuration", error))?,
         config_hash: row.config_hash.clone(),
+        profile_id: settings.config.profile.as_ref().map(ToString::to_string),
+        refresh_on_profile_update: settings.refresh_on_profile_update,
+        flush_count: i64::try_from(row.flush_count)
+            .map_err(|_| corrupt("flush count", row.flush_count))?,
         created_at: to_millis(row.created_at),
         updated_at: to_millis(row.updated_at),
     })
@@ -167,10 +181,12 @@ impl Store {
         settings: PoolSettings,
         now: DateTime<Utc>,
     ) -> Result<PoolRow, SavePoolError> {
-        let row = PoolRow {
+        let mut row = PoolRow {
             id: PoolId::generate(),
             project_id: project.clone(),
+            profile: None,
             config_hash: settings.config.hash(),
+            flush_count: 0,
             settings,
             created_at: now,
             updated_at: now,
@@ -179,6 +195,7 @@ impl Store {
         // Until the commit, the project is neither archived nor deleted, and gets no other browser.
         let active = lock_active_project(&transaction, project).await?;
         let active = active.ok_or(SavePoolError::ProjectInactive)?;
+        profiles::lock_profile_of(&transaction, &mut row).await?;
         let insert = to_model(&row)?.into_active_model().reset_all();
         pool::Entity::insert(insert)
             .exec_without_returning(&transaction)
@@ -199,7 +216,7 @@ impl Store {
             .filter(pool::Column::Id.eq(id.as_str()))
             .one(&self.db)
             .await?;
-        row.map(PoolRow::try_from).transpose()
+        self.with_profile(row).await
     }
 
     /// Finds a pool of `project` by its name.
@@ -212,13 +229,13 @@ impl Store {
             .filter(pool::Column::Name.eq(name))
             .one(&self.db)
             .await?;
-        row.map(PoolRow::try_from).transpose()
+        self.with_profile(row).await
     }
 
     /// Finds a pool of any project.
     pub async fn find_any_pool(&self, id: &PoolId) -> Result<Option<PoolRow>, StoreError> {
         let row = pool::Entity::find_by_id(id.as_str()).one(&self.db).await?;
-        row.map(PoolRow::try_from).transpose()
+        self.with_profile(row).await
     }
 
     /// Lists pools, newest first, with one row more than the limit if there are more.
@@ -235,13 +252,16 @@ impl Store {
             let columns = [pool::Column::Id, pool::Column::Name];
             query = query.filter(contains(text, &columns));
         }
-        let rows = query
-            .order_by_desc(pool::Column::Id)
+        let rows = in_order(query)
             .offset(listing.offset)
             .limit(listing.limit + 1)
             .all(&self.db)
             .await?;
-        rows.into_iter().map(PoolRow::try_from).collect()
+        let rows: Result<Vec<PoolRow>, StoreError> =
+            rows.into_iter().map(PoolRow::try_from).collect();
+        let mut rows = rows?;
+        profiles::add_names(&self.db, &mut rows).await?;
+        Ok(rows)
     }
 
     /// Changes the settings of a pool with `change`.
@@ -257,6 +277,17 @@ impl Store {
         let mut row = before.clone();
         change(&mut row.settings);
         row.updated_at = now;
+        row.profile = row
+            .settings
+            .config
+            .profile
+            .clone()
+            .map(PoolProfile::unnamed);
+        if row.profile != before.profile {
+            profiles::lock_profile_of(&transaction, &mut row).await?;
+        } else {
+            profiles::add_names(&transaction, std::slice::from_mut(&mut row)).await?;
+        }
         if row.settings.config != before.settings.config {
             row.config_hash = row.settings.config.hash();
         }
@@ -317,64 +348,6 @@ impl Store {
         Ok(DeletePoolOutcome::Deleted(leased?))
     }
 
-    /// Counts the browsers and the waiters of pools.
-    pub async fn pool_counts(
-        &self,
-        pools: &[PoolId],
-    ) -> Result<HashMap<PoolId, PoolCounts>, StoreError> {
-        let ids = || pools.iter().map(PoolId::as_str);
-        // All counts are those of one moment.
-        let snapshot = self.begin_snapshot().await?;
-        let available: Vec<(String, i64)> = browsers::available()
-            .select_only()
-            .column(pool_browser::Column::PoolId)
-            .column_as(pool_browser::Column::Id.count(), "count")
-            .filter(pool_browser::Column::PoolId.is_in(ids()))
-            .group_by(pool_browser::Column::PoolId)
-            .into_tuple()
-            .all(&snapshot)
-            .await?;
-        let acquired = acquired_counts(&snapshot, pools).await?;
-        let waiting: Vec<(String, i64)> = pool_waiter::Entity::find()
-            .select_only()
-            .column(pool_waiter::Column::PoolId)
-            .column_as(pool_waiter::Column::Ticket.count(), "count")
-            .filter(pool_waiter::Column::PoolId.is_in(ids()))
-            .group_by(pool_waiter::Column::PoolId)
-            .into_tuple()
-            .all(&snapshot)
-            .await?;
-        snapshot.commit().await?;
-        let mut counts: HashMap<PoolId, PoolCounts> = HashMap::new();
-        let mut add = |rows: Vec<(String, i64)>, set: fn(&mut PoolCounts, u64)| {
-            for (id, count) in rows {
-                let id = id.parse().map_err(|_| corrupt("pool id", id))?;
-                set(
-                    counts.entry(id).or_default(),
-                    count.try_into().unwrap_or_default(),
-                );
-            }
-            Ok::<_, StoreError>(())
-        };
-        add(available, |counts, count| counts.available = count)?;
-        add(acquired, |counts, count| counts.acquired = count)?;
-        add(waiting, |counts, count| counts.waiting = count)?;
-        Ok(counts)
-    }
-
-    /// Begins a transaction whose reads see one moment, as all transactions of SQLite do.
-    async fn begin_snapshot(&self) -> Result<DatabaseTransaction, StoreError> {
-        let isolation_level = match self.db.get_database_backend() {
-            DbBackend::Postgres => Some(IsolationLevel::RepeatableRead),
-            _ => None,
-        };
-        let options = TransactionOptions {
-            isolation_level,
-            ..TransactionOptions::default()
-        };
-        Ok(self.db.begin_with_options(options).await?)
-    }
-
     /// Begins a transaction that writes. On SQLite one that begins with a read fails if another
     /// connection writes before it does.
     async fn begin_write(&self) -> Result<DatabaseTransaction, StoreError> {
@@ -386,70 +359,13 @@ impl Store {
     }
 }
 
-/// Returns the number of browsers that the pools of a project may still lease: the size of each one
-/// beyond its leased browsers.
-pub(super) async fn unleased(
-    db: &impl ConnectionTrait,
-    project: &ProjectId,
-) -> Result<u64, StoreError> {
-    let pools: Vec<(String, i32)> = of_project(project)
-        .select_only()
-        .column(pool::Column::Id)
-        .column(pool::Column::Size)
-        .into_tuple()
-        .all(db)
-        .await?;
-    if pools.is_empty() {
-        return Ok(0);
-    }
-    let acquired: Vec<(Option<String>, i64)> = browser::Entity::find()
-        .select_only()
-        .column(browser::Column::PoolId)
-        .column_as(browser::Column::Id.count(), "count")
-        .filter(browser::Column::ProjectId.eq(project.as_str()))
-        .filter(browser::Column::PoolId.is_not_null())
-        .filter(leased::is_live())
-        .group_by(browser::Column::PoolId)
-        .into_tuple()
-        .all(db)
-        .await?;
-    let acquired: HashMap<String, i64> = acquired
-        .into_iter()
-        .filter_map(|(id, count)| Some((id?, count)))
-        .collect();
-    let unleased = pools.into_iter().map(|(id, size)| {
-        let acquired = acquired.get(&id).copied().unwrap_or_default();
-        u64::try_from(i64::from(size) - acquired).unwrap_or_default()
-    });
-    Ok(unleased.sum())
-}
-
-/// Returns the number of pools of a project.
-pub(super) async fn count(
-    db: &impl ConnectionTrait,
-    project: &ProjectId,
-) -> Result<u64, StoreError> {
-    use sea_orm::PaginatorTrait;
-    Ok(of_project(project).count(db).await?)
-}
-
-fn of_project(project: &ProjectId) -> sea_orm::Select<pool::Entity> {
+fn of_project(project: &ProjectId) -> Select<pool::Entity> {
     pool::Entity::find().filter(pool::Column::ProjectId.eq(project.as_str()))
 }
 
-async fn acquired_counts(
-    db: &impl ConnectionTrait,
-    pools: &[PoolId],
-) -> Result<Vec<(String, i64)>, StoreError> {
-    let rows = browser::Entity::find()
-        .select_only()
-        .column(browser::Column::PoolId)
-        .column_as(browser::Column::Id.count(), "count")
-        .filter(browser::Column::PoolId.is_in(pools.iter().map(PoolId::as_str)))
-        .filter(leased::is_live())
-        .group_by(browser::Column::PoolId)
-        .into_tuple();
-    Ok(rows.all(db).await?)
+/// Puts a list of pools in order, newest first.
+fn in_order(query: Select<pool::Entity>) -> Select<pool::Entity> {
+    query.order_by_desc(pool::Column::Id)
 }
 
 /// Fails if the project, which is locked, has more browsers than its limit.

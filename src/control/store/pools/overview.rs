@@ -7,15 +7,18 @@ use sea_orm::{
     ColumnTrait, EntityTrait, JoinType, QueryFilter, QueryOrder, QuerySelect, RelationDef,
 };
 
-use super::PoolBrowserRow;
+use super::{PoolBrowserRow, profiles::to_version};
 use crate::{
-    api::ids::{BrowserId, HostId, PoolId},
+    api::{
+        ids::{BrowserId, HostId, PoolId},
+        viewport::Viewport,
+    },
     control::{
         hosts::state::State,
         pools::config::PoolConfig,
         store::{
             HostMode, Store, StoreError, corrupt,
-            entity::{host, pool, pool_waiter, project},
+            entity::{host, pool, pool_waiter, profile, project},
             from_millis,
             hosts::life_of,
             hosts::state_text,
@@ -46,7 +49,24 @@ pub struct PoolSummary {
     pub max_age_seconds: Option<u32>,
     pub max_leases: Option<u32>,
     pub mode: HostMode,
+    pub viewport: Viewport,
     pub config_hash: String,
+    pub flush_count: u64,
+    /// The version of the profile that a browser must have. `None` if any one will do.
+    pub profile_version: Option<u64>,
+}
+
+impl PoolSummary {
+    /// Returns whether a browser may be leased, as far as its start decides that.
+    #[must_use]
+    pub fn is_current(&self, browser: &PoolBrowserRow) -> bool {
+        let start = &browser.start;
+        start.config_hash == self.config_hash
+            && start.flush_count == self.flush_count
+            && self
+                .profile_version
+                .is_none_or(|version| version == start.profile_version)
+    }
 }
 
 /// A host that is reserved for a pool.
@@ -56,12 +76,15 @@ pub struct PoolHost {
     pub state: State,
     pub session: Option<BrowserId>,
     pub mode: HostMode,
+    /// The width and the height of the largest viewport. `None` for the largest that there is.
+    pub max_viewport: (Option<u32>, Option<u32>),
     pub is_draining: bool,
     pub created_at: DateTime<Utc>,
     pub lease_count: u64,
 }
 
-/// The columns of a pool that [`PoolSummary`] has, and the status of its project.
+/// The columns of a pool that [`PoolSummary`] has, the status of its project, and the version of
+/// its profile.
 type SummaryColumns = (
     String,
     i32,
@@ -70,10 +93,36 @@ type SummaryColumns = (
     Option<i64>,
     String,
     String,
+    i64,
+    bool,
     Option<String>,
+    Option<i64>,
 );
 
+impl PoolsOverview {
+    /// Returns whether there is nothing to do, nor will be before there is a pool.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pools.is_empty()
+            && self.hosts.is_empty()
+            && self.browsers.is_empty()
+            && self.waited_for.is_empty()
+    }
+}
+
 impl Store {
+    /// Returns whether there is a pool, of any project.
+    pub async fn has_pools(&self) -> Result<bool, StoreError> {
+        let found: Option<String> = pool::Entity::find()
+            .select_only()
+            .column(pool::Column::Id)
+            .limit(1)
+            .into_tuple()
+            .one(&self.db)
+            .await?;
+        Ok(found.is_some())
+    }
+
     /// Returns all pools.
     pub async fn pools_overview(&self) -> Result<PoolsOverview, StoreError> {
         // Before the hosts: a browser that is leased in between is not taken for a missing one.
@@ -91,6 +140,10 @@ impl Store {
             .from(pool::Column::ProjectId)
             .to(project::Column::Id)
             .into();
+        let to_profile: RelationDef = pool::Entity::belongs_to(profile::Entity)
+            .from(pool::Column::ProfileId)
+            .to(profile::Column::Id)
+            .into();
         let rows: Vec<SummaryColumns> = pool::Entity::find()
             .select_only()
             .column(pool::Column::Id)
@@ -100,8 +153,12 @@ impl Store {
             .column(pool::Column::MaxLeases)
             .column(pool::Column::Config)
             .column(pool::Column::ConfigHash)
+            .column(pool::Column::FlushCount)
+            .column(pool::Column::RefreshOnProfileUpdate)
             .column(project::Column::Status)
+            .column(profile::Column::Version)
             .join(JoinType::LeftJoin, to_project)
+            .join(JoinType::LeftJoin, to_profile)
             .order_by_asc(pool::Column::Id)
             .into_tuple()
             .all(&self.db)
@@ -122,6 +179,7 @@ impl Store {
             let pool = row.pool_id.clone().unwrap_or_default();
             let pool = pool.parse().map_err(|_| corrupt("pool id", pool))?;
             let life = life_of(&row)?;
+            let side = |max: i32| u32::try_from(max).map_err(|_| corrupt("viewport", max));
             hosts.entry(pool).or_default().push(PoolHost {
                 state: life.state,
                 session: life.session,
@@ -129,6 +187,10 @@ impl Store {
                     headless: row.headless,
                     kiosk_mode: row.kiosk_mode,
                 },
+                max_viewport: (
+                    row.max_width.map(side).transpose()?,
+                    row.max_height.map(side).transpose()?,
+                ),
                 is_draining: life.is_draining,
                 created_at: from_millis(row.created_at)?,
                 lease_count: u64::try_from(row.lease_count).unwrap_or_default(),
@@ -152,7 +214,19 @@ impl Store {
 }
 
 fn to_summary(row: SummaryColumns) -> Result<PoolSummary, StoreError> {
-    let (id, size, fill_rate, max_age, max_leases, config, config_hash, status) = row;
+    let (
+        id,
+        size,
+        fill_rate,
+        max_age,
+        max_leases,
+        config,
+        config_hash,
+        flushes,
+        refreshes,
+        status,
+        profile_version,
+    ) = row;
     let config: PoolConfig =
         serde_json::from_str(&config).map_err(|_| corrupt("pool configuration", &id))?;
     let number = |value: i64| u32::try_from(value).map_err(|_| corrupt("pool", value));
@@ -166,7 +240,13 @@ fn to_summary(row: SummaryColumns) -> Result<PoolSummary, StoreError> {
         max_age_seconds: max_age.map(number).transpose()?,
         max_leases: max_leases.map(number).transpose()?,
         mode: config.mode(),
+        viewport: config.viewport,
         config_hash,
+        flush_count: u64::try_from(flushes).map_err(|_| corrupt("flush count", flushes))?,
+        profile_version: match refreshes {
+            true => profile_version.map(to_version).transpose()?,
+            false => None,
+        },
         id: id.parse().map_err(|_| corrupt("pool id", id))?,
     })
 }

@@ -3,16 +3,17 @@
 use std::collections::HashSet;
 
 use futures::future::join_all;
+use sea_orm::QueryTrait;
 
 use super::*;
 use crate::{
-    api::ids::HostId,
+    api::ids::{HostId, ProfileId},
     control::{
         browsers::state::EndReason,
         hosts::state::{HostLife, State},
         store::{
-            Fleet, NewBrowserRow, NewProcess, PoolOrigin, UniqueConstraint,
-            test_database::TestDatabase,
+            DeleteProfileOutcome, Fleet, NewBrowserRow, NewProcess, PoolOrigin, UniqueConstraint,
+            test_database::{TestDatabase, explain, is_sorting},
         },
     },
 };
@@ -25,6 +26,7 @@ fn settings(size: u32) -> PoolSettings {
         timeout_seconds: 600,
         max_age_seconds: None,
         max_leases: None,
+        refresh_on_profile_update: false,
         config: PoolConfig::sample(),
     }
 }
@@ -72,7 +74,7 @@ impl Fixture {
             Utc::now(),
         );
         added.await.unwrap();
-        let idle = store.set_pool_browser_idle(&id, &host, 1, Utc::now());
+        let idle = store.set_pool_browser_idle(&id, (&host, 1), 0, Utc::now());
         assert!(idle.await.unwrap());
         (id, host)
     }
@@ -130,7 +132,7 @@ async fn browser_that_no_client_got_is_available_again() {
     let (_, host) = fixture.idle().await;
     let leased = fixture.lease(Claim::NoWaiters).await.unwrap();
     let returning = fixture.store.return_pool_browser(&leased, Utc::now());
-    assert!(returning.await.unwrap());
+    assert!(returning.await.unwrap().is_some());
     assert_eq!(fixture.counts().await, (1, 0, 0));
     let hosts = fixture.store.pools_overview().await.unwrap().hosts;
     assert_eq!(hosts[&fixture.pool.id][0].lease_count, 0);
@@ -147,8 +149,136 @@ async fn browser_that_no_client_got_is_available_again() {
     let changed = fixture.store.change_host(&host, &life, &lost, Utc::now());
     assert!(changed.await.unwrap());
     let returning = fixture.store.return_pool_browser(&again, Utc::now());
-    assert!(!returning.await.unwrap());
+    assert_eq!(returning.await.unwrap(), None);
     assert_eq!(fixture.counts().await.0, 0);
+}
+
+#[tokio::test]
+async fn browser_that_is_returned_after_a_flush_is_not_leased() {
+    let fixture = Fixture::new().await;
+    let (store, pool) = (&fixture.store, &fixture.pool.id);
+    fixture.idle().await;
+    let leased = fixture.lease(Claim::NoWaiters).await.unwrap();
+    let flushed = store.discard_pool_browsers(pool, None, Utc::now());
+    assert_eq!(flushed.await.unwrap(), []);
+    let returning = store.return_pool_browser(&leased, Utc::now());
+    assert!(returning.await.unwrap().is_some());
+    // Nor one that began to start before the flush: its pool was read then.
+    fixture.idle().await;
+    assert_eq!(fixture.counts().await, (0, 0, 0));
+    assert!(is_none_available(&fixture.lease(Claim::NoWaiters).await));
+    let overview = store.pools_overview().await.unwrap();
+    let summary = &overview.pools[0];
+    assert_eq!(overview.browsers[pool].len(), 2);
+    assert!(
+        overview.browsers[pool]
+            .iter()
+            .all(|row| !summary.is_current(row))
+    );
+    let fixture = Fixture {
+        pool: store.find_any_pool(pool).await.unwrap().unwrap(),
+        ..fixture
+    };
+    fixture.idle().await;
+    assert!(fixture.lease(Claim::NoWaiters).await.is_ok());
+}
+
+#[tokio::test]
+async fn browser_with_an_older_version_of_the_profile_is_leased_unless_the_pool_refreshes() {
+    let fixture = Fixture::new().await;
+    let (store, project) = (&fixture.store, &fixture.project);
+    let profile = store.create_profile(project, Some("shop"), Utc::now());
+    let profile = profile.await.unwrap().id;
+    let set_profile = {
+        let profile = profile.clone();
+        |settings: &mut PoolSettings| settings.config.profile = Some(profile)
+    };
+    let changing = store.change_pool(&fixture.pool.id, set_profile, Utc::now());
+    let pool = changing.await.unwrap();
+    let expected = PoolProfile {
+        id: profile.clone(),
+        name: Some("shop".to_owned()),
+    };
+    assert_eq!(pool.profile.as_ref(), Some(&expected));
+    let fixture = Fixture { pool, ..fixture };
+    let (store, pool) = (&fixture.store, &fixture.pool.id);
+    fixture.idle().await;
+    fixture.idle().await;
+    let publish = format!("UPDATE profiles SET version = 1 WHERE id = '{profile}'");
+    store.db.execute_unprepared(&publish).await.unwrap();
+    assert_eq!(fixture.counts().await.0, 2);
+    let leased = fixture.lease(Claim::NoWaiters).await.unwrap();
+    let of_browser = leased.row.profile.unwrap();
+    assert_eq!((&of_browser.id, of_browser.save_changes), (&profile, false));
+    assert!(!leased.has_own_profile);
+    let refresh = |settings: &mut PoolSettings| settings.refresh_on_profile_update = true;
+    let changed = store.change_pool(pool, refresh, Utc::now()).await.unwrap();
+    assert_eq!(changed.config_hash, fixture.pool.config_hash);
+    assert_eq!(fixture.counts().await, (0, 1, 0));
+    assert!(is_none_available(&fixture.lease(Claim::NoWaiters).await));
+    let overview = store.pools_overview().await.unwrap();
+    assert_eq!(overview.pools[0].profile_version, Some(1));
+    let (id, host) = (BrowserId::generate(), &leased.host);
+    store
+        .add_pool_browser(&id, &changed, Utc::now())
+        .await
+        .unwrap();
+    let idle = store.set_pool_browser_idle(&id, (host, 2), 1, Utc::now());
+    assert!(idle.await.unwrap());
+    let overview = store.pools_overview().await.unwrap();
+    let of_pool = overview.browsers[pool].iter();
+    let current: Vec<_> = of_pool
+        .filter(|row| overview.pools[0].is_current(row))
+        .map(|row| &row.id)
+        .collect();
+    assert_eq!(current, [&id]);
+}
+
+#[tokio::test]
+async fn profile_of_a_pool_exists_as_long_as_the_pool() {
+    let fixture = Fixture::new().await;
+    let (store, project) = (&fixture.store, &fixture.project);
+    let unknown = PoolSettings {
+        config: PoolConfig {
+            profile: Some(ProfileId::generate()),
+            ..PoolConfig::sample()
+        },
+        ..settings(0)
+    };
+    let refused = store.create_pool(project, unknown, Utc::now()).await;
+    assert!(
+        matches!(refused, Err(SavePoolError::ProfileNotFound)),
+        "{refused:?}"
+    );
+    let profile = store.create_profile(project, None, Utc::now()).await;
+    let profile = profile.unwrap().id;
+    let of_profile = PoolSettings {
+        config: PoolConfig {
+            profile: Some(profile.clone()),
+            ..PoolConfig::sample()
+        },
+        ..settings(0)
+    };
+    let pool = store.create_pool(project, of_profile, Utc::now()).await;
+    let pool = pool.unwrap();
+    let delete = async || {
+        let deleting = store.delete_profile(project, &profile, Utc::now());
+        deleting.await.unwrap()
+    };
+    let in_use = DeleteProfileOutcome::UsedByPool(pool.id.to_string());
+    assert_eq!(delete().await, in_use);
+    store.delete_pool(&pool.id, false).await.unwrap();
+    assert_eq!(delete().await, DeleteProfileOutcome::Deleted(Vec::new()));
+}
+
+#[tokio::test]
+async fn list_of_a_project_uses_an_index() {
+    let fixture = Fixture::new().await;
+    let db = &fixture.store.db;
+    let query = in_order(of_project(&fixture.project)).limit(21);
+    let plan = explain(db, query.build(db.get_database_backend())).await;
+    assert!(plan.contains("pools_of_a_project"), "{plan}");
+    assert!(!is_sorting(&plan), "{plan}");
 }
 
 #[tokio::test]

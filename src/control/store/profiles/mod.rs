@@ -17,6 +17,7 @@ use super::{
     Store, StoreError, browsers, corrupt,
     entity::{browser, profile, profile_operation, profile_version},
     from_millis,
+    pools::pool_with_profile,
     projects::lock_active_project,
     search::contains,
     to_millis,
@@ -107,6 +108,8 @@ pub enum DeleteProfileOutcome {
     NotFound,
     /// A browser has the profile, or it is being saved or loaded.
     InUse,
+    /// A pool with that name, or else that id, has the profile.
+    UsedByPool(String),
 }
 
 impl TryFrom<profile::Model> for ProfileRow {
@@ -272,6 +275,9 @@ impl Store {
             .count(&transaction);
         if operations.await? > 0 || has_browser(&transaction, id).await? {
             return Ok(DeleteProfileOutcome::InUse);
+        }
+        if let Some(pool) = pool_with_profile(&transaction, id).await? {
+            return Ok(DeleteProfileOutcome::UsedByPool(pool));
         }
         let of_profile = profile_version::Column::ProfileId.eq(id.as_str());
         let blobs: Vec<String> = profile_version::Entity::find()

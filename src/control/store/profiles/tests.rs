@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use sea_orm::QueryTrait;
+
 use super::*;
 use crate::{
     api::ids::{BrowserId, HostId},
@@ -9,7 +11,8 @@ use crate::{
         browsers::state::EndReason,
         store::{
             BrowserProfileRow, CreateBrowserError, NewBrowserRow, NewProcess, ProjectOutcome,
-            UniqueConstraint, test_database::TestDatabase,
+            UniqueConstraint,
+            test_database::{TestDatabase, explain, is_sorting},
         },
     },
 };
@@ -354,4 +357,16 @@ async fn browser_has_the_name_of_its_profile() {
     };
     let listed = store.list_browsers(&project, &listing).await.unwrap();
     assert_eq!(listed[0].profile, Some(found));
+}
+
+#[tokio::test]
+async fn list_of_a_project_uses_an_index() {
+    let (_database, store, project) = store().await;
+    let listed = undeleted(&project)
+        .order_by_desc(profile::Column::Id)
+        .limit(21);
+    let query = listed.build(store.db.get_database_backend());
+    let plan = explain(&store.db, query).await;
+    assert!(plan.contains("profiles_of_a_project"), "{plan}");
+    assert!(!is_sorting(&plan), "{plan}");
 }

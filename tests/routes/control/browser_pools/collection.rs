@@ -11,6 +11,7 @@ async fn pool_is_created_with_defaults_and_found() {
         "size": 0, "name": "n", "fill_rate_per_minute": 25, "timeout_seconds": 600,
         "headless": false, "kiosk_mode": false, "stealth": false,
         "viewport": {"width": 1920, "height": 1080, "refresh_rate": 25},
+        "refresh_on_profile_update": false, "region": "us-east",
     });
     assert_eq!(created["browser_pool_config"], config);
     assert_eq!(created["created_at"], created["updated_at"]);
@@ -31,6 +32,7 @@ async fn pool_is_created_with_defaults_and_found() {
         "kiosk_mode": true, "stealth": false,
         "viewport": {"width": 800, "height": 600, "refresh_rate": 25},
         "start_url": "about:blank", "max_age_seconds": 60, "max_leases": 3,
+        "refresh_on_profile_update": false, "region": "us-east",
     });
     assert_eq!(other["browser_pool_config"], config);
     assert_eq!(other.get("name"), None);
@@ -54,6 +56,9 @@ async fn pools_are_filtered_and_listed_in_pages() {
         ("query=BLUE", &["Blue-2", "blue"]),
         ("name=blue", &["blue"]),
         ("name=Blue", &[]),
+        ("region=us-east", &["red", "Blue-2", "blue"]),
+        ("region=us-east&name=red", &["red"]),
+        ("region=us-west", &[]),
         ("limit=2", &["red", "Blue-2"]),
         ("limit=2&offset=2", &["blue"]),
         ("offset=3", &[]),
@@ -93,5 +98,22 @@ async fn sizes_of_pools_are_limited_by_the_project() {
     );
     let deleted = dev.delete("/org/projects/default").await;
     deleted.assert_error(409, "project_not_empty");
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn region_is_a_setting_that_pools_and_browsers_show() {
+    let dev = Dev::with(&["--region", "eu-central-1"]).await;
+    let created = pool(&dev, json!({"size": 0, "name": "n"})).await;
+    assert_eq!(created["region"], "eu-central-1");
+    assert_eq!(created["browser_pool_config"]["region"], "eu-central-1");
+    let browser = dev.browser(json!({})).await;
+    assert_eq!(browser["region"], "eu-central-1");
+    assert_eq!(dev.get("/browsers").await.body[0]["region"], "eu-central-1");
+    let listed = dev.get("/browser_pools?region=eu-central-1").await.body;
+    assert_eq!(names(&listed), ["n"]);
+    let listed = dev.get("/browser_pools?region=us-east").await;
+    assert_eq!(listed.body, json!([]));
+    assert_eq!(listed.header("x-has-more"), "false");
     dev.finish().await;
 }

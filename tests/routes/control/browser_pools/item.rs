@@ -23,6 +23,7 @@ async fn pool_is_changed_and_absent_fields_stay() {
         "size": 0, "name": "m", "fill_rate_per_minute": 50, "timeout_seconds": 60,
         "headless": true, "kiosk_mode": false, "stealth": false, "max_leases": 5,
         "viewport": {"width": 800, "height": 600, "refresh_rate": 25}, "start_url": "about:blank",
+        "refresh_on_profile_update": false, "region": "us-east",
     });
     assert_eq!(changed.body["browser_pool_config"], config);
     assert_eq!(changed.body["name"], "m");

@@ -10,6 +10,7 @@ mod bad_input;
 mod collection;
 mod flush;
 mod item;
+mod profile;
 mod release;
 
 /// An id of the form of a pool id that no pool has.

@@ -118,10 +118,10 @@ async fn invalid_update_request_names_each_invalid_field() {
     for (body, fields) in [
         (json!("x"), &["body"][..]),
         (
-            json!({"name": "a/b", "tags": 1, "viewport": {"width": 1}, "start_url": "x", "profile": {"name": "p"}}),
+            json!({"name": "a/b", "tags": 1, "viewport": {"width": 1}, "start_url": "x", "profile": {"name": "a b"}}),
             &[
                 "name",
-                "profile",
+                "profile.name",
                 "start_url",
                 "tags",
                 "viewport.height",
