@@ -37,7 +37,7 @@ use tokio::{
 
 pub use self::{machine_taint::MachineTaint, taints::Taints};
 use super::{
-    AgentError, ServedAgent, Services,
+    Agent, AgentError, ServedAgent, Services,
     chromium::{self, BrowserState},
     isolation,
     logs::ProgramLog,
@@ -254,22 +254,7 @@ impl Sessions {
         let replays = ended.replays.stored();
         self.inner.replays.add(generation, replays.clone());
         let terminated = receipt::running(&ended);
-        let spare = spare.take();
-        if let Some(spare) = &spare {
-            *self.inner.current.write() = Some(spare.clone());
-        }
-        ended.session.shutdown.discard();
-        // The caller may have left.
-        let _ = refused.send(());
-        // The response goes out before anything else is done here.
-        yield_now().await;
-        if spare.is_none() {
-            // Until it has started, requests are refused as those of the session that ends.
-            let next = self.start_next(next_generation).await?;
-            *self.inner.current.write() = Some(next);
-        }
-        // The next session sees neither these lines nor those about the end.
-        self.inner.own_log.hide_past();
+        self.replace(&ended, spare.take(), refused).await?;
         let has_ended = ended.session.shutdown.drain(END_TIMEOUT).await;
         let found = receipt::inspect(&ended, has_ended).await;
         if !found.remaining.is_empty() {
@@ -296,6 +281,32 @@ impl Sessions {
         );
         *self.inner.last_receipt.write() = Some(receipt.clone());
         Ok(receipt)
+    }
+
+    /// Has all requests to a session refused, and makes the prepared session or a new one the
+    /// current one.
+    async fn replace(
+        &self,
+        ended: &Agent,
+        spare: Option<ServedAgent>,
+        refused: oneshot::Sender<()>,
+    ) -> Result<(), EndError> {
+        if let Some(spare) = &spare {
+            *self.inner.current.write() = Some(spare.clone());
+        }
+        ended.session.shutdown.discard();
+        // The caller may have left.
+        let _ = refused.send(());
+        // The response goes out before anything else is done here.
+        yield_now().await;
+        if spare.is_none() {
+            // Until it has started, requests are refused as those of the session that ends.
+            let next = self.start_next(ended.session.generation + 1).await?;
+            *self.inner.current.write() = Some(next);
+        }
+        // The next session sees neither these lines nor those about the end.
+        self.inner.own_log.hide_past();
+        Ok(())
     }
 
     async fn taint_machine(&self, reason: &'static str) {
