@@ -26,6 +26,7 @@ const HEADER: &str = "canary-of-a-foreign-token";
 const QUERY: &str = "canary-of-the-query";
 const TYPED: &str = "canary-of-the-keyboard";
 const COPIED: &str = "canary-of-the-clipboard";
+const COOKIE: &str = "canary-of-a-cookie";
 
 /// The only files that may hold a secret, readable by their owner alone.
 const SECRET_FILES: [&str; 4] = ["dev-key", "fleet-ca.pem", "session-secret", "token"];
@@ -122,6 +123,7 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
     let authority = fs::read_to_string(dev.state_dir().join("fleet-ca.pem")).unwrap();
     let authority_key = authority.lines().nth(1).unwrap();
     responses.extend(search_audit_log(&dev, &jwt).await);
+    let leased = use_pool_and_profile(&dev, &mut responses).await;
     responses.push(use_blob_store(&dev, &mut s3).await);
     for credential in [&dev.api_key, METRICS_TOKEN] {
         let metrics = dev.anonymous(Method::GET, "/metrics");
@@ -143,6 +145,8 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
         secret("the browser's token", &jwt),
         secret("the live view's token", &live),
         secret("the read-only live view's token", &view),
+        secret("the token of a leased browser", &leased),
+        secret("a cookie of a saved profile", COOKIE),
         secret("the metrics token", METRICS_TOKEN),
         secret("the id of the blob store's key", s3::ACCESS_KEY_ID),
         secret("the blob store's key", s3::SECRET_ACCESS_KEY),
@@ -257,6 +261,66 @@ async fn join_fleet(dev: &Dev, join_token: &str, responses: &mut Vec<String>) ->
         responses.push(dev.get(path).await.body.to_string());
     }
     host_token
+}
+
+/// Leases a browser of a pool, saves it with a cookie to a profile, and gives it back, with valid
+/// and invalid requests. Returns the token of the browser.
+async fn use_pool_and_profile(dev: &Dev, responses: &mut Vec<String>) -> String {
+    let pool = json!({"name": "pool", "size": 1, "headless": true, "fill_rate_per_minute": 10_000});
+    let created = dev.post("/browser_pools", pool).await;
+    assert_eq!(created.status, 201, "{}", created.body);
+    let leased = dev.post("/browser_pools/pool/acquire", json!({})).await;
+    assert_eq!(leased.status, 200, "{}", leased.body);
+    let id = text(&leased.body["session_id"]);
+    let token = text(&leased.body["cdp_ws_url"]);
+    let token = token.split_once("jwt=").expect("a token").1.to_owned();
+    let code = format!(
+        "await context.addCookies([{{name: 'login', value: '{COOKIE}',
+            url: 'https://shop.example/', expires: 4102444800}}])"
+    );
+    let execute = format!("/browsers/{id}/automation/execute");
+    let added = dev.post(&execute, json!({ "code": code })).await;
+    assert_eq!(added.body["success"], true, "{}", added.body);
+    let save = format!("/browsers/{id}/profiles");
+    for (path, body, status) in [
+        (save.as_str(), json!({"name": "saved"}), 201),
+        (&save, json!({"name": [COOKIE]}), 400),
+        (
+            "/browser_pools/pool/acquire",
+            json!({"tags": [COOKIE]}),
+            400,
+        ),
+        (
+            "/browser_pools/pool/release",
+            json!({"session_id": token}),
+            400,
+        ),
+        (
+            "/browser_pools/pool/release",
+            json!({"session_id": id}),
+            204,
+        ),
+    ] {
+        let response = dev.post(path, body).await;
+        assert_eq!(response.status, status, "{path}: {}", response.body);
+        responses.push(response.body.to_string());
+    }
+    let upload = dev.request(Method::PUT, "/profiles/saved/upload");
+    let upload = Answer::of(upload.body(COOKIE)).await;
+    assert_eq!(upload.status, 400, "{}", upload.body);
+    responses.push(upload.body.to_string());
+    for path in [
+        "/browser_pools/pool",
+        "/profiles/saved",
+        "/profiles/saved/versions",
+    ] {
+        let found = dev.get(path).await;
+        assert_eq!(found.status, 200, "{path}: {}", found.body);
+        responses.push(found.body.to_string());
+    }
+    let deleted = dev.delete("/browser_pools/pool").await;
+    assert_eq!(deleted.status, 204, "{}", deleted.body);
+    token
 }
 
 /// Stores a replay in the bucket, reads it, and fails to after the end of the service. Returns the
