@@ -313,4 +313,5 @@ async fn end_without_a_wait_refuses_the_session_and_its_receipt_follows() {
         )
         .await;
     assert_eq!(status, StatusCode::GONE);
+    agent.stop().await;
 }
