@@ -3,15 +3,12 @@
 //! Chromium replaces a cookie by a deletion and an insertion. A write of its database may come
 //! between the two, so that a copy of that time has neither the old nor the new cookie.
 
-use std::{
-    collections::BTreeSet,
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, fs, io, path::Path};
 
-use crate::system::profile::database::{COMPANION_SUFFIXES, CookieId, cookie_ids};
+use crate::system::profile::database::{COMPANION_SUFFIXES, CookieId, companion, cookie_ids};
 
-const DATABASE: &str = "Default/Cookies";
+const DIRECTORY: &str = "Default";
+const DATABASE: &str = "Cookies";
 
 /// Returns the cookies among `expected` that a copied profile lacks. `work` is a directory for a
 /// copy of the database, which SQLite may change.
@@ -23,12 +20,17 @@ pub(super) fn find_missing(
     if expected.is_empty() {
         return Ok(Vec::new());
     }
-    let database = profile.join(DATABASE);
+    // The copied profile has the links of the original, which clients can change.
+    let source = profile.join(DIRECTORY);
+    if !fs::symlink_metadata(&source)?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    let database = source.join(DATABASE);
     let directory = tempfile::tempdir_in(work)?;
-    let copy = directory.path().join("Cookies");
-    fs::copy(&database, &copy)?;
+    let copy = directory.path().join(DATABASE);
+    copy_file(&database, &copy)?;
     for suffix in COMPANION_SUFFIXES {
-        match fs::copy(with_suffix(&database, suffix), with_suffix(&copy, suffix)) {
+        match copy_file(&companion(&database, suffix), &companion(&copy, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -37,8 +39,35 @@ pub(super) fn find_missing(
     Ok(expected.difference(&found).cloned().collect())
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut path = path.as_os_str().to_owned();
-    path.push(suffix);
-    path.into()
+/// Copies a regular file. Fails for a link.
+fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(from)?.is_file() {
+        true => fs::copy(from, to).map(drop),
+        false => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_in_a_copied_profile_are_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let [profile, work] = ["profile", "work"].map(|name| directory.path().join(name));
+        fs::create_dir_all(profile.join("Default")).unwrap();
+        fs::create_dir(&work).unwrap();
+        // A copy of what it leads to would never end.
+        symlink("/dev/zero", profile.join("Default/Cookies")).unwrap();
+        let expected = [CookieId::new("a.example", "/", "login")].into();
+        let error = find_missing(&profile, &expected, &work).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+
+        fs::rename(profile.join("Default"), profile.join("Other")).unwrap();
+        symlink("Other", profile.join("Default")).unwrap();
+        let error = find_missing(&profile, &expected, &work).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
+    }
 }

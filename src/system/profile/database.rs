@@ -238,7 +238,8 @@ fn reject_super_journal(database: &Path) -> Result<(), DatabaseError> {
 }
 
 /// Returns the path of a file that completes a database.
-fn companion(database: &Path, suffix: &str) -> PathBuf {
+#[must_use]
+pub fn companion(database: &Path, suffix: &str) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
     path.push(suffix);
     path.into()
