@@ -16,9 +16,10 @@ use crate::{
     api::ids::{BrowserId, HostId, ProjectId},
     control::store::{
         ControlProcessId, Store, StoreError, corrupt,
-        entity::{browser, browser_tag, profile},
+        entity::{browser, browser_tag},
         from_millis,
         hosts::to_generation_column,
+        profiles::profile_names,
         search::contains,
         to_millis,
     },
@@ -254,23 +255,8 @@ impl Store {
 
     /// Adds the names of the profiles to rows.
     async fn add_profile_names(&self, rows: &mut [BrowserRow]) -> Result<(), StoreError> {
-        let ids: Vec<String> = rows
-            .iter()
-            .filter_map(|row| row.profile.as_ref())
-            .map(|profile| profile.id.to_string())
-            .collect();
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let found: Vec<(String, Option<String>)> = profile::Entity::find()
-            .select_only()
-            .column(profile::Column::Id)
-            .column(profile::Column::Name)
-            .filter(profile::Column::Id.is_in(ids))
-            .into_tuple()
-            .all(&self.db)
-            .await?;
-        let names: HashMap<String, Option<String>> = found.into_iter().collect();
+        let profiles = rows.iter().filter_map(|row| row.profile.as_ref());
+        let names = profile_names(&self.db, profiles.map(|profile| &profile.id)).await?;
         for profile in rows.iter_mut().filter_map(|row| row.profile.as_mut()) {
             profile.name = names.get(profile.id.as_str()).cloned().flatten();
         }

@@ -1,7 +1,5 @@
 //! The profiles that the browsers of pools start with.
 
-use std::collections::HashMap;
-
 use sea_orm::{
     ColumnTrait, ConnectionTrait, DatabaseTransaction, EntityTrait, QueryFilter, QueryOrder,
     QuerySelect,
@@ -13,7 +11,7 @@ use crate::{
     control::store::{
         Store, StoreError, corrupt,
         entity::{pool, profile},
-        profiles::lock_profile,
+        profiles::{lock_profile, profile_names},
     },
 };
 
@@ -51,19 +49,7 @@ pub(super) async fn add_names(
     rows: &mut [PoolRow],
 ) -> Result<(), StoreError> {
     let profiles = rows.iter().filter_map(|row| row.profile.as_ref());
-    let ids: Vec<&str> = profiles.map(|profile| profile.id.as_str()).collect();
-    if ids.is_empty() {
-        return Ok(());
-    }
-    let found: Vec<(String, Option<String>)> = profile::Entity::find()
-        .select_only()
-        .column(profile::Column::Id)
-        .column(profile::Column::Name)
-        .filter(profile::Column::Id.is_in(ids))
-        .into_tuple()
-        .all(db)
-        .await?;
-    let names: HashMap<String, Option<String>> = found.into_iter().collect();
+    let names = profile_names(db, profiles.map(|profile| &profile.id)).await?;
     for profile in rows.iter_mut().filter_map(|row| row.profile.as_mut()) {
         profile.name = names.get(profile.id.as_str()).cloned().flatten();
     }

@@ -6,6 +6,8 @@
 //! A transaction that changes a profile, or makes a browser the one that saves it, locks the row of
 //! the profile first. So of two that want to save it, one is refused.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use sea_orm::{
     ActiveModelTrait, ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait,
@@ -360,6 +362,26 @@ pub(super) async fn count_profiles(
     project: &ProjectId,
 ) -> Result<u64, StoreError> {
     Ok(undeleted(project).count(db).await?)
+}
+
+/// Returns the names of profiles by their ids, without those that do not exist.
+pub(super) async fn profile_names<'p>(
+    db: &impl ConnectionTrait,
+    ids: impl Iterator<Item = &'p ProfileId>,
+) -> Result<HashMap<String, Option<String>>, StoreError> {
+    let ids: Vec<&str> = ids.map(ProfileId::as_str).collect();
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let names: Vec<(String, Option<String>)> = profile::Entity::find()
+        .select_only()
+        .column(profile::Column::Id)
+        .column(profile::Column::Name)
+        .filter(profile::Column::Id.is_in(ids))
+        .into_tuple()
+        .all(db)
+        .await?;
+    Ok(names.into_iter().collect())
 }
 
 /// Locks a profile until the end of the transaction. Returns its row, if it is not deleted.
