@@ -72,7 +72,7 @@ impl Target {
 }
 
 /// The longest time for a window to get its size, and the interval at which it is set.
-const RESIZE_TIMEOUT: Duration = Duration::from_millis(500);
+const RESIZE_TIMEOUT: Duration = Duration::from_secs(5);
 const RESIZE_INTERVAL: Duration = Duration::from_millis(25);
 /// The interval at which the state of a tab is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -292,17 +292,17 @@ impl Cdp {
         Ok(())
     }
 
-    /// Sets the bounds of a window until it has them. Chromium may still take the screen for
-    /// smaller than it is, and a window has a smallest size, which is left as it is.
+    /// Sets the bounds of a window until it is large enough: Chromium may still take the screen for
+    /// smaller than it is. A larger window has its smallest size.
     async fn set_bounds(&self, window: WindowId, bounds: Bounds) -> Result<(), CdpError> {
         let deadline = time::Instant::now() + RESIZE_TIMEOUT;
         loop {
             let set = SetWindowBoundsParams::new(window, bounds.clone());
             self.call(set, None).await?;
             let current = self.call(GetWindowBoundsParams::new(window), None).await?;
-            let is_set =
-                (current.bounds.width, current.bounds.height) == (bounds.width, bounds.height);
-            if is_set || time::Instant::now() >= deadline {
+            let is_large_enough =
+                current.bounds.width >= bounds.width && current.bounds.height >= bounds.height;
+            if is_large_enough || time::Instant::now() >= deadline {
                 return Ok(());
             }
             time::sleep(RESIZE_INTERVAL).await;
