@@ -118,6 +118,7 @@ pub struct Services {
     pub join_tokens: JoinTokens,
     pub registered_hosts: RegisteredHosts,
     pub projects: Projects,
+    pub hosts: Hosts,
     pub browsers: Browsers,
     pub pools: Pools,
     pub replays: Replays,
@@ -161,6 +162,7 @@ extract_services! {
     join_tokens: JoinTokens,
     registered_hosts: RegisteredHosts,
     projects: Projects,
+    hosts: Hosts,
     browsers: Browsers,
     pools: Pools,
     replays: Replays,
@@ -254,6 +256,7 @@ pub async fn start(
     let control = Control {
         services: Arc::new(Services {
             pools: pools(&store, &hosts, &browsers, &shutdown),
+            hosts,
             proxy: proxy(&config, &registered_hosts, &shutdown),
             registered_hosts,
             join_tokens,
@@ -273,7 +276,7 @@ pub async fn start(
             shutdown: shutdown.clone(),
         }),
     };
-    let process_lock = tasks::spawn(&control, hosts, &config, membership);
+    let process_lock = tasks::spawn(&control, &config, membership);
     Ok(Started {
         control,
         config,

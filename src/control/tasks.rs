@@ -3,7 +3,6 @@
 use super::{
     Control, connections,
     fleet::registered::{HostExpiry, HostLaunches, warn_of_unmanaged_launches},
-    hosts::Hosts,
     notices::Listeners,
     processes::{Membership, ProcessLockTask},
     purge::Purge,
@@ -13,7 +12,6 @@ use super::{
 /// Starts the tasks that run until shutdown. Returns the one that holds the locks of the database.
 pub(super) fn spawn(
     control: &Control,
-    hosts: Hosts,
     config: &Config,
     membership: Membership,
 ) -> Option<ProcessLockTask> {
@@ -49,7 +47,7 @@ pub(super) fn spawn(
             shutdown.spawn(warning);
         }
     }
-    shutdown.spawn(hosts.clone().reconcile(leadership.clone()));
+    shutdown.spawn(control.hosts.clone().reconcile(leadership.clone()));
     shutdown.spawn(control.browsers.clone().follow(leadership.clone()));
     shutdown.spawn(control.pools.clone().reconcile(leadership));
     shutdown.spawn(control.pools.clone().dispatch());
@@ -60,7 +58,7 @@ pub(super) fn spawn(
             projects: control.projects.clone(),
             browsers: control.browsers.clone(),
             pools: control.pools.clone(),
-            hosts,
+            hosts: control.hosts.clone(),
             shutdown: shutdown.clone(),
         };
         shutdown.spawn(listeners.listen(hints));

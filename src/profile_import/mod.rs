@@ -52,6 +52,7 @@ use upload::{ImportClient, ImportRequestError};
 const LIMITS: InspectLimits = InspectLimits {
     unpacked_bytes: 16 << 30,
     ratio: 200,
+    newest_chromium: None,
 };
 /// The program that looks passwords up in the key ring, and the longest wait for it. It may ask the
 /// user to unlock the key ring.
@@ -199,7 +200,7 @@ async fn pack(
         archive::write(&source, format, out).map_err(ImportError::Copy)?;
         let bytes = archive.metadata().map_err(ImportError::Copy)?.len();
         rewind(&archive)?;
-        let inspection = inspect(&archive, &scratch, LIMITS, None)?;
+        let inspection = inspect(&archive, &scratch, LIMITS)?;
         rewind(&archive)?;
         Ok::<_, ImportError>((archive, bytes, inspection))
     });

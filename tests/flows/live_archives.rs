@@ -27,6 +27,7 @@ const NUMBERS_BETWEEN: u64 = 30;
 const LIMITS: InspectLimits = InspectLimits {
     unpacked_bytes: 1 << 30,
     ratio: 200,
+    newest_chromium: None,
 };
 
 const OPEN: &str = "const open = () => new Promise((resolve, reject) => {
@@ -176,7 +177,7 @@ async fn restore(agent: &TestAgent, archive: Vec<u8>) {
 async fn check_inspection(site: &LoadSite, archive: Vec<u8>) {
     let inspecting = spawn_blocking(move || {
         let work = TempDir::new().unwrap();
-        inspect(&archive[..], work.path(), LIMITS, None).unwrap()
+        inspect(&archive[..], work.path(), LIMITS).unwrap()
     });
     let inspection = inspecting.await.unwrap();
     assert_eq!(inspection.origins.join(" "), site.url, "{inspection:?}");

@@ -115,12 +115,14 @@ impl LocalHosts {
 
     /// Stops all hosts.
     pub(super) async fn stop_all(&self) {
-        let hosts: Vec<Arc<Host>> = {
-            let running = self.running.lock();
-            let hosts = running.values().map(|entry| entry.running.host.clone());
-            hosts.collect()
-        };
-        join_all(hosts.iter().map(|host| host.stop())).await;
+        join_all(self.hosts().iter().map(|host| host.stop())).await;
+    }
+
+    /// Returns all hosts.
+    pub(super) fn hosts(&self) -> Vec<Arc<Host>> {
+        let running = self.running.lock();
+        let hosts = running.values().map(|entry| entry.running.host.clone());
+        hosts.collect()
     }
 }
 

@@ -3,6 +3,7 @@
 //! - [`state`]: a host's life as a pure state machine.
 //! - [`local`]: the running hosts of this machine.
 //! - [`registered`]: the registered hosts that this process uses.
+//! - [`chromium_version`]: the newest Chromium of a fleet.
 //! - [`pooled`]: the use of hosts by pools.
 //! - [`reconciler`]: the task that makes registered hosts what their rows say.
 //!
@@ -35,6 +36,7 @@ use crate::{
     shutdown::Shutdown,
 };
 
+mod chromium_version;
 mod local;
 mod pooled;
 mod reconciler;

@@ -1,7 +1,7 @@
 //! The profile service: stored user-data directories that browsers start with.
 //!
-//! - [`save`]: receives an archive, stores it, inspects what was stored, and publishes it as a new
-//!   version.
+//! - [`save`]: stores an archive, reads it again, and publishes it as a new version.
+//! - [`receive`]: receives and inspects the archive before.
 //! - [`load`]: restores the current version in a browser; [`clear`]: starts one anew.
 //! - [`spool`]: receives an archive into a private file.
 //! - [`inspection`]: reads an archive and lists what it contains.
@@ -9,8 +9,9 @@
 //! - [`collection`]: removes archives that no version has.
 //!
 //! ```text
-//! agent, or upload ──▶ spool file ──▶ blob store ──▶ read again: digest, inspection ──▶ version
-//!                      (SHA-256)      (its key)                                       (receipt)
+//! agent, or upload ──▶ spool file ──────▶ blob store ──▶ read again: SHA-256 ──▶ version
+//!                      (SHA-256)          (its key)                              (receipt)
+//!                          └──▶ inspection
 //! version ──▶ blob store ──▶ agent of a new browser
 //! ```
 
@@ -49,6 +50,7 @@ mod collection;
 pub mod inspection;
 mod load;
 mod operation;
+mod receive;
 mod save;
 mod spool;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Nothing is visible before the last step. An archive that is stored but not published is removed.
 
 use std::{
-    io::{self, Read},
+    io::{self, BufReader},
     time::{Duration, Instant},
 };
 
@@ -18,10 +18,11 @@ use tokio_util::io::{ReaderStream, StreamReader, SyncIoBridge};
 
 use super::{
     ArchiveSourceError, ProfileError, Profiles, blob_key,
-    inspection::{InspectLimits, Inspection, inspect},
+    inspection::{InspectLimits, Inspection},
     new_blob,
     operation::Operation,
-    spool::{ReceiveLimits, SpooledArchive, hex, receive},
+    receive::{Inspecting, transfer_timeout},
+    spool::{SpooledArchive, hex},
 };
 use crate::{
     api::{
@@ -37,10 +38,6 @@ use crate::{
     system::files::archive::unpack::UNLIMITED_RATIO,
 };
 
-/// The lowest rate at which an archive may arrive, or be stored, in bytes per second.
-const MIN_TRANSFER_RATE: u64 = 2 << 20;
-/// The time that each of these has in addition, whatever its size.
-const BASE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest wait of an upload that was received for others that are being stored.
 const UPLOAD_WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes that are read from a file at once.
@@ -56,7 +53,7 @@ const MAX_UPLOAD_RATIO: u64 = 200;
 pub(super) struct PendingSave {
     save: ProfileSave,
     operation: Operation,
-    limits: InspectLimits,
+    pub(super) limits: InspectLimits,
 }
 
 /// The save of an ending browser, which may be attempted several times. The browser is archived
@@ -67,6 +64,25 @@ pub struct EndingSave<'a> {
     browser: &'a BrowserId,
     lease: &'a Lease,
     archive: Option<SpooledArchive>,
+}
+
+impl PendingSave {
+    /// Returns the save with what was a success. A failure ends it.
+    pub(super) async fn unless_failed<T, E>(
+        self,
+        result: Result<T, E>,
+    ) -> Result<(PendingSave, T), ProfileError>
+    where
+        ProfileError: From<E>,
+    {
+        match result {
+            Ok(value) => Ok((self, value)),
+            Err(error) => {
+                self.operation.end().await;
+                Err(error.into())
+            }
+        }
+    }
 }
 
 impl EndingSave<'_> {
@@ -86,15 +102,20 @@ impl EndingSave<'_> {
         let Self { profiles, .. } = self;
         let source = SaveSource::EndingBrowser(self.browser);
         let pending = profiles.begin(self.profile, source).await?;
-        let (pending, archive) = match &self.archive {
-            Some(archive) => (pending, archive.clone()),
+        let (pending, archive, inspecting) = match &self.archive {
+            Some(archive) => {
+                let inspecting = profiles.inspect(archive.reader(), pending.limits);
+                (pending, archive.clone(), inspecting)
+            }
             None => {
                 let content = archive(self.lease, false).await?;
-                profiles.receive(pending, content).await?
+                profiles.receive_and_inspect(pending, content).await?
             }
         };
         self.archive = Some(archive.clone());
-        profiles.store_in_background(pending, archive).await
+        profiles
+            .store_in_background(pending, archive, inspecting)
+            .await
     }
 }
 
@@ -148,17 +169,20 @@ impl Profiles {
         }
     }
 
-    /// Saves an archive from a client as a new version of a profile. Once it is received, this
-    /// completes even if the client disconnects.
+    /// Saves an archive from a client as a new version of a profile, unless it is of a newer
+    /// Chromium than `newest_chromium`, a major version. Once it is received, this completes even
+    /// if the client disconnects.
     pub async fn upload(
         &self,
         profile: &ProfileId,
         content: impl Stream<Item = Result<Bytes, ArchiveSourceError>>,
+        newest_chromium: Option<u32>,
     ) -> Result<ProfileReceipt, ProfileError> {
         let started = Instant::now();
-        let pending = self.begin(profile, SaveSource::Upload).await?;
+        let mut pending = self.begin(profile, SaveSource::Upload).await?;
+        pending.limits.newest_chromium = newest_chromium;
         let saving = async {
-            let (pending, archive) = self.receive(pending, content).await?;
+            let (pending, archive) = self.receive_upload(pending, content).await?;
             let this = self.clone();
             let task = async move { this.store_upload(pending, archive).await };
             let saved = self.inner.shutdown.spawn(inherit(task)).await;
@@ -173,8 +197,8 @@ impl Profiles {
         lease: &Lease,
     ) -> Result<ProfileReceipt, ProfileError> {
         let content = archive(lease, true).await?;
-        let (pending, archive) = self.receive(pending, content).await?;
-        self.store_in_background(pending, archive).await
+        let (pending, archive, inspecting) = self.receive_and_inspect(pending, content).await?;
+        self.store_in_background(pending, archive, inspecting).await
     }
 
     /// Runs a save until the server shuts down.
@@ -215,6 +239,7 @@ impl Profiles {
         let limits = InspectLimits {
             unpacked_bytes: MAX_UNPACKED_BYTES,
             ratio,
+            newest_chromium: None,
         };
         Ok(PendingSave {
             save,
@@ -228,31 +253,12 @@ impl Profiles {
         &self,
         pending: PendingSave,
         archive: SpooledArchive,
+        inspecting: Inspecting,
     ) -> Result<ProfileReceipt, ProfileError> {
         let this = self.clone();
-        let task = async move { this.store_archive(pending, archive).await };
+        let task = async move { this.store_archive(pending, archive, inspecting).await };
         let saved = self.inner.shutdown.spawn(inherit(task)).await;
         saved.map_err(ProfileError::from).flatten()
-    }
-
-    /// Receives an archive. A failure ends the save.
-    pub(super) async fn receive(
-        &self,
-        pending: PendingSave,
-        content: impl Stream<Item = Result<Bytes, ArchiveSourceError>>,
-    ) -> Result<(PendingSave, SpooledArchive), ProfileError> {
-        let bytes = self.inner.limits.archive_bytes;
-        let limits = ReceiveLimits {
-            bytes,
-            time: transfer_timeout(bytes),
-        };
-        match receive(&self.inner.spool, content, limits).await {
-            Ok(archive) => Ok((pending, archive)),
-            Err(error) => {
-                pending.operation.end().await;
-                Err(error)
-            }
-        }
     }
 
     /// Stores and publishes an upload, when few enough are.
@@ -262,7 +268,10 @@ impl Profiles {
         archive: SpooledArchive,
     ) -> Result<ProfileReceipt, ProfileError> {
         match self.upload_permit().await {
-            Ok(_permit) => self.store_archive(pending, archive).await,
+            Ok(_permit) => {
+                let inspecting = self.inspect(archive.reader(), pending.limits);
+                self.store_archive(pending, archive, inspecting).await
+            }
             Err(error) => {
                 pending.operation.end().await;
                 Err(error)
@@ -278,19 +287,24 @@ impl Profiles {
         }
     }
 
-    /// Stores an archive, reads it again, and publishes it.
+    /// Stores an archive that can be used, reads it again, and publishes it.
     async fn store_archive(
         &self,
         pending: PendingSave,
         archive: SpooledArchive,
+        inspecting: Inspecting,
     ) -> Result<ProfileReceipt, ProfileError> {
+        let (pending, inspection) = match inspecting.await {
+            Ok(inspected) => pending.unless_failed(inspected).await?,
+            Err(panic) => pending.unless_failed(Err(panic)).await?,
+        };
         let PendingSave {
-            save,
-            operation,
-            limits,
+            save, operation, ..
         } = pending;
         let (size, blob) = (archive.size, new_blob(&archive.digest));
-        let published = self.try_store_archive(&save, &blob, archive, limits).await;
+        let published = self
+            .try_store_archive(&save, &blob, archive, inspection)
+            .await;
         match published {
             Ok((published, content)) => {
                 operation.set_ended();
@@ -317,10 +331,12 @@ impl Profiles {
         save: &ProfileSave,
         blob: &str,
         archive: SpooledArchive,
-        inspect_limits: InspectLimits,
+        inspection: Inspection,
     ) -> Result<(PublishedVersion, ArchiveContent), ProfileError> {
         let Self { inner } = self;
-        let SpooledArchive { file, size, digest } = archive;
+        let SpooledArchive {
+            file, size, digest, ..
+        } = archive;
         if !inner.store.set_save_blob(save, blob).await? {
             return Err(ProfileError::Superseded);
         }
@@ -333,9 +349,7 @@ impl Profiles {
         };
         let stored = inner.blobs.put(&blob_key(blob), content, limits).await;
         stored.map_err(put_error)?;
-        let inspection = self
-            .inspect_stored(blob, digest, size, inspect_limits)
-            .await?;
+        self.verify_stored(blob, digest, size).await?;
         let new = NewProfileVersion {
             blob: blob.to_owned(),
             size_bytes: size,
@@ -350,31 +364,25 @@ impl Profiles {
         Ok((self.publish(save, new).await?, content))
     }
 
-    /// Reads a stored archive to its end, compares its digest, and returns what it contains.
-    async fn inspect_stored(
+    /// Reads a stored archive to its end, and checks that it is the one that was inspected.
+    async fn verify_stored(
         &self,
         blob: &str,
         digest: String,
         size: u64,
-        limits: InspectLimits,
-    ) -> Result<Inspection, ProfileError> {
+    ) -> Result<(), ProfileError> {
         let stored = self.inner.blobs.get(&blob_key(blob), 0..size).await?;
         let stored = SyncIoBridge::new(StreamReader::new(stored));
-        let work = tempfile::tempdir_in(&self.inner.spool)?;
-        let inspecting = spawn_blocking(move || {
-            let mut reader = DigestReader {
-                input: stored,
-                hasher: Sha256::new(),
-            };
-            let inspected = inspect(&mut reader, work.path(), limits, None);
-            // An archive that is not what was received is not the client's fault.
-            io::copy(&mut reader, &mut io::sink())?;
-            match hex(&reader.hasher.finalize()) == digest {
-                true => Ok(inspected?),
+        let mut stored = BufReader::with_capacity(CHUNK, stored);
+        let verifying = spawn_blocking(move || {
+            let mut hasher = Sha256::new();
+            io::copy(&mut stored, &mut hasher)?;
+            match hex(&hasher.finalize()) == digest {
+                true => Ok(()),
                 false => Err(ProfileError::Corrupt),
             }
         });
-        inspecting.await?
+        verifying.await?
     }
 
     async fn publish(
@@ -404,20 +412,6 @@ impl Profiles {
     }
 }
 
-/// A reader that computes the digest of what was read.
-struct DigestReader<R> {
-    input: R,
-    hasher: Sha256,
-}
-
-impl<R: Read> Read for DigestReader<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = self.input.read(into)?;
-        self.hasher.update(&into[..count]);
-        Ok(count)
-    }
-}
-
 /// Counts a save.
 fn observe(
     saved: Result<ProfileReceipt, ProfileError>,
@@ -427,10 +421,6 @@ fn observe(
     metrics::counter!("berth_profile_saves_total", "outcome" => outcome).increment(1);
     metrics::histogram!("berth_profile_save_seconds").record(started.elapsed());
     saved
-}
-
-fn transfer_timeout(bytes: u64) -> Duration {
-    BASE_TRANSFER_TIMEOUT + Duration::from_secs(bytes / MIN_TRANSFER_RATE)
 }
 
 fn put_error(error: PutError<io::Error>) -> ProfileError {

@@ -213,7 +213,7 @@ async fn stalled_removal_does_not_remove_a_later_archive_with_the_same_content()
     let upload = async || {
         let profile = profiles.create(project, None).await.unwrap().id;
         let content = stream::iter([Ok(Bytes::from(archive()))]);
-        profiles.upload(&profile, content).await.unwrap();
+        profiles.upload(&profile, content, None).await.unwrap();
         profiles.current_version(&profile).await.unwrap()
     };
     let removed = upload().await;
@@ -254,7 +254,7 @@ async fn very_compressible_archive_of_a_browser_is_saved_but_not_that_of_a_clien
     let zeros = TarEntry::file("Default/zeros", vec![0; 66 << 20]);
     let archive = TarEntry::packed(&[TarEntry::file("Local State", "{}"), zeros]);
     let content = || stream::iter([Ok(Bytes::from(archive.clone()))]);
-    let refused = profiles.upload(&profile, content()).await;
+    let refused = profiles.upload(&profile, content(), None).await;
     assert!(matches!(
         refused,
         Err(ProfileError::Inspect(InspectError::TooLarge(_)))
@@ -263,9 +263,10 @@ async fn very_compressible_archive_of_a_browser_is_saved_but_not_that_of_a_clien
     let pending = profiles
         .begin(&profile, SaveSource::Browser(&browser))
         .await;
-    let received = profiles.receive(pending.unwrap(), content()).await;
-    let (pending, archive) = received.ok().unwrap();
-    let saved = profiles.store_in_background(pending, archive).await;
+    let received = profiles.receive_and_inspect(pending.unwrap(), content());
+    let (pending, archive, inspecting) = received.await.ok().unwrap();
+    let saved = profiles.store_in_background(pending, archive, inspecting);
+    let saved = saved.await;
     assert_eq!(saved.unwrap().version, 1);
 }
 
@@ -276,10 +277,10 @@ async fn upload_beyond_the_limit_is_rejected_and_ends_the_save() {
     let profile = profile.unwrap().id;
     let chunk = Bytes::from_static(&[0; 600]);
     let content = stream::iter([Ok(chunk.clone()), Ok(chunk)]);
-    let refused = fixture.profiles.upload(&profile, content).await;
+    let refused = fixture.profiles.upload(&profile, content, None).await;
     assert!(matches!(refused, Err(ProfileError::TooLarge(1000))));
     let content = stream::iter([Err(ArchiveSourceError::Incomplete)]);
-    let refused = fixture.profiles.upload(&profile, content).await;
+    let refused = fixture.profiles.upload(&profile, content, None).await;
     assert!(matches!(
         refused,
         Err(ProfileError::Source(ArchiveSourceError::Incomplete))

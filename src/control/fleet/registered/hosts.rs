@@ -135,6 +135,14 @@ impl RegisteredHosts {
         Ok(self.store.list_registered_hosts(offset, limit).await?)
     }
 
+    /// Returns the endpoints of those of the newest `limit` hosts whose browsers can respond.
+    pub async fn newest_agents(&self, limit: u64) -> Result<Vec<AgentEndpoint>, StoreError> {
+        let rows = self.store.list_registered_hosts(0, limit).await?;
+        let responds =
+            |row: &&RegisteredHostRow| matches!(row.life.state, State::Ready | State::Leased);
+        Ok(rows.iter().filter(responds).map(endpoint).collect())
+    }
+
     /// Marks a host to get no further session. Succeeds if it is marked already.
     pub async fn drain(&self, id: &HostId) -> Result<RegisteredHostRow, FleetError> {
         let drain = |life: &HostLife| match life.is_draining {

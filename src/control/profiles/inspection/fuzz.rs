@@ -14,6 +14,7 @@ use crate::system::files::archive::unpack::{fuzz::damage, raw_tar::TarEntry, raw
 const LIMITS: InspectLimits = InspectLimits {
     unpacked_bytes: 4 << 20,
     ratio: 200,
+    newest_chromium: Some(156),
 };
 
 #[derive(Debug, Clone)]
@@ -91,7 +92,7 @@ proptest! {
         let around = TempDir::new().unwrap();
         let work = around.path().join("work");
         fs::create_dir(&work).unwrap();
-        let inspected = inspect(&bytes[..], &work, LIMITS, Some("156"));
+        let inspected = inspect(&bytes[..], &work, LIMITS);
         prop_assert_eq!(fs::read_dir(&work).unwrap().count(), 0);
         prop_assert_eq!(fs::read_dir(around.path()).unwrap().count(), 1);
         if let Ok(found) = inspected {
@@ -119,7 +120,7 @@ proptest! {
             TarEntry::file("Default/Cookies-journal", journal),
         ];
         let work = TempDir::new().unwrap();
-        let found = inspect(&TarEntry::packed(&entries)[..], work.path(), LIMITS, None).unwrap();
+        let found = inspect(&TarEntry::packed(&entries)[..], work.path(), LIMITS).unwrap();
         prop_assert!(found.skipped.len() <= 1, "{:?}", found.skipped);
         prop_assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
     }

@@ -35,6 +35,8 @@ pub struct InspectLimits {
     pub unpacked_bytes: u64,
     /// The ratio of that size to the size of the archive. It applies beyond the first 64 MiB.
     pub ratio: u64,
+    /// The major version of the newest Chromium that the archive may be of, if there is a limit.
+    pub newest_chromium: Option<u32>,
 }
 
 /// The content of an archive.
@@ -65,8 +67,8 @@ pub enum InspectError {
     /// The archive exceeds a limit.
     #[error("{0}")]
     TooLarge(String),
-    #[error("is of Chromium {version}, newer than {accepted}")]
-    NewerChromium { version: String, accepted: String },
+    #[error("is of Chromium {version}, newer than {newest}, the newest of a browser")]
+    NewerChromium { version: String, newest: u32 },
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -85,8 +87,8 @@ impl From<UnpackError> for InspectError {
 
 /// Reads an archive, a tar file compressed with zstd, to its end and checks it. Blocks.
 ///
-/// `work` is a private directory for temporary files, which are removed. `chromium` is the newest
-/// version accepted. `archive` ends the inspection by failing.
+/// `work` is a private directory for temporary files, which are removed. `archive` ends the
+/// inspection by failing.
 ///
 /// # Errors
 /// If a session cannot start from the archive, or it cannot be read.
@@ -94,8 +96,8 @@ pub fn inspect(
     archive: impl io::Read + Send,
     work: &Path,
     limits: InspectLimits,
-    chromium: Option<&str>,
 ) -> Result<Inspection, InspectError> {
+    let newest = limits.newest_chromium;
     let limits = UnpackLimits {
         bytes: limits.unpacked_bytes,
         ratio: limits.ratio,
@@ -108,7 +110,7 @@ pub fn inspect(
     }
     let version = contents.last_version.take();
     if let Some(version) = &version {
-        check_version(version, chromium)?;
+        check_version(version, newest)?;
     }
     let mut inspection = Inspection {
         chromium_version: version,
@@ -120,9 +122,9 @@ pub fn inspect(
     Ok(inspection)
 }
 
-/// Rejects a version that is no version, or newer than the accepted one. Chromium reads profiles of
-/// older versions, and does not start with those of newer ones.
-fn check_version(version: &str, accepted: Option<&str>) -> Result<(), InspectError> {
+/// Rejects a version that is no version, or newer than the newest accepted one. Chromium reads
+/// profiles of older versions, and does not start with those of newer ones.
+fn check_version(version: &str, newest: Option<u32>) -> Result<(), InspectError> {
     let Some(major) = major_version(version) else {
         let message = format!(
             "its entry `Last Version` has no version: `{}`",
@@ -130,13 +132,10 @@ fn check_version(version: &str, accepted: Option<&str>) -> Result<(), InspectErr
         );
         return Err(InspectError::Invalid(message));
     };
-    let Some(accepted) = accepted else {
-        return Ok(());
-    };
-    match major_version(accepted) {
+    match newest {
         Some(newest) if major > newest => Err(InspectError::NewerChromium {
             version: version.to_owned(),
-            accepted: accepted.to_owned(),
+            newest,
         }),
         _ => Ok(()),
     }

@@ -40,7 +40,7 @@ pub(in crate::control::routes) const BODY_LIMIT: usize = 6 << 20;
     responses(
         (status = 201, body = Browser),
         (status = 404, body = ErrorBody, description = "The profile does not exist"),
-        (status = 409, body = ErrorBody, description = "The name is taken, something else saves the profile (`profile_in_use`), or the idempotency key was used for a different request or one that is still in progress"),
+        (status = 409, body = ErrorBody, description = "The name is taken, something else saves the profile (`profile_in_use`), the profile is of a newer major version of Chromium (`newer_chromium`), or the idempotency key was used for a different request or one that is still in progress"),
         (status = 429, body = ErrorBody, description = "The limit of browsers of the server or of the project is reached"),
         (status = 503, body = ErrorBody, description = "The browser did not start, or no registered host is ready for it; nothing is left behind"),
     )

@@ -8,6 +8,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{DISK_FULL_RETRY_AFTER, PROJECT_ARCHIVED};
 use crate::{
     api::{
+        agent::NEWER_CHROMIUM,
         profiles::{Profile, ProfileReceipt, ProfileVersion, SaveFailure},
         time::Timestamp,
     },
@@ -112,6 +113,11 @@ impl From<ProfileError> for ApiError {
             ProfileError::Inspect(InspectError::Io(cause)) => io_error(&cause),
             ProfileError::Inspect(error @ InspectError::TooLarge(_)) => {
                 ApiError::payload_too_large(format!("the archive {error}"))
+            }
+            ProfileError::Inspect(error @ InspectError::NewerChromium { .. }) => {
+                ApiError::conflict(format!("the archive {error}"))
+                    .code(NEWER_CHROMIUM)
+                    .permanent()
             }
             ProfileError::Inspect(error) => ApiError::bad_field("body", error.to_string()),
             ProfileError::Restore(cause) => {

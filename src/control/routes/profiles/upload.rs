@@ -7,6 +7,7 @@ use super::TAG;
 use crate::{
     api::{Binary, ErrorBody, profiles::ProfileReceipt},
     control::{
+        hosts::Hosts,
         profiles::{ArchiveSourceError, Profiles},
         routes::auth::Principal,
     },
@@ -29,13 +30,14 @@ use crate::{
         (status = 200, body = ProfileReceipt),
         (status = 400, body = ErrorBody, description = "The archive is invalid or incomplete"),
         (status = 408, body = ErrorBody, description = "The body made no progress for 30 s, or took too long"),
-        (status = 409, body = ErrorBody, description = "A browser is going to save the profile, or it is being saved (`profile_in_use`)"),
+        (status = 409, body = ErrorBody, description = "A browser is going to save the profile, or it is being saved (`profile_in_use`); or the archive is of a newer major version of Chromium than all browsers that run now (`newer_chromium`)"),
         (status = 413, body = ErrorBody, description = "The archive, or its content, is too large"),
         (status = 503, body = ErrorBody, description = "The storage of profiles is not available"),
     )
 )]
 pub(crate) async fn upload(
     State(profiles): State<Profiles>,
+    State(hosts): State<Hosts>,
     principal: Principal,
     Path(id_or_name): Path<String>,
     body: RawBody,
@@ -45,5 +47,7 @@ pub(crate) async fn upload(
         BodyError::Incomplete => ArchiveSourceError::Incomplete,
         BodyError::IdleTimeout(timeout) => ArchiveSourceError::IdleTimeout(timeout),
     });
-    Ok(Json(profiles.upload(&profile.id, archive).await?))
+    let newest_chromium = hosts.newest_chromium().await;
+    let uploaded = profiles.upload(&profile.id, archive, newest_chromium);
+    Ok(Json(uploaded.await?))
 }

@@ -175,3 +175,41 @@ async fn invalid_save_names_each_field_and_saves_nothing() {
     assert_eq!(dev.get("/profiles").await.body, json!([]));
     dev.finish().await;
 }
+
+/// Returns the archive of a profile that this version of Chromium has used.
+fn archive_of_chromium(version: &str) -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for (name, content) in [("Local State", "{}"), ("Last Version", version)] {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o600);
+        let added = archive.append_data(&mut header, name, content.as_bytes());
+        added.unwrap();
+    }
+    zstd::encode_all(&archive.into_inner().unwrap()[..], 1).unwrap()
+}
+
+#[tokio::test]
+async fn archive_of_a_newer_chromium_is_not_loaded_and_not_uploaded() {
+    let dev = Dev::start().await;
+    let newer = archive_of_chromium("9999.0.0.0");
+    profile(&dev, "shop").await;
+    // Without a browser, the version of the fleet is not known.
+    let uploaded = upload(&dev, "shop", newer.clone()).await;
+    assert_eq!(uploaded.status, StatusCode::OK, "{}", uploaded.body);
+    let body = json!({"profile": {"name": "shop"}});
+    let created = dev.post("/browsers", body).await;
+    created.assert_error(409, "newer_chromium");
+    assert_eq!(dev.get("/browsers").await.body, json!([]));
+
+    let browser = dev.browser(json!({})).await;
+    let refused = upload(&dev, "shop", newer).await;
+    refused.assert_error(409, "newer_chromium");
+    assert_eq!(found(&dev, "shop").await["version"], 1);
+    let uploaded = upload(&dev, "shop", archive_of_chromium("1.0.0.0")).await;
+    assert_eq!(uploaded.body["version"], 2, "{}", uploaded.body);
+    end(&dev, &browser).await;
+    let browser = dev.browser(json!({"profile": {"name": "shop"}})).await;
+    end(&dev, &browser).await;
+    dev.finish().await;
+}
