@@ -6,16 +6,24 @@ use std::{
     io::{self, ErrorKind, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
+use nix::{
+    fcntl::{AT_FDCWD, AtFlags},
+    unistd::linkat,
+};
 use object_store::local::LocalFileSystem;
 use tempfile::{Builder, TempPath};
 use tokio::{io::AsyncWriteExt, runtime::Handle, task::spawn_blocking};
 
 use super::BlobKeys;
-use crate::state_dir::{PRIVATE_DIRECTORY, PRIVATE_FILE};
+use crate::{
+    state_dir::{PRIVATE_DIRECTORY, PRIVATE_FILE},
+    system::files::directory::descriptor_path,
+};
 
 /// The age at which an incomplete file of a shared directory is that of a killed process: one that
 /// is being written has just changed, and clocks differ by less.
@@ -148,6 +156,28 @@ impl Directory {
             })
         });
         creating.await?
+    }
+
+    /// Stores a file without a name under an unused key, without copying its content. It survives a
+    /// power failure then. Fails if it is of another file system, or the key is used.
+    pub(super) async fn link(&self, key: &str, file: Arc<File>) -> io::Result<()> {
+        let (root, target) = (self.path.clone(), self.path.join(key));
+        let linking = spawn_blocking(move || {
+            let parent = target.parent().unwrap_or(&root);
+            create_private(parent)?;
+            file.set_permissions(Permissions::from_mode(PRIVATE_FILE))?;
+            file.sync_all()?;
+            let source = descriptor_path(&*file);
+            linkat(
+                AT_FDCWD,
+                &source,
+                AT_FDCWD,
+                &target,
+                AtFlags::AT_SYMLINK_FOLLOW,
+            )?;
+            File::open(parent)?.sync_all()
+        });
+        linking.await?
     }
 
     /// Checks that a shared directory is the one that was opened. It is not if its file system was

@@ -22,7 +22,7 @@ use object_store::{
 };
 use tokio::{
     fs::File,
-    io::AsyncReadExt,
+    io::{AsyncReadExt, AsyncSeekExt},
     time::{Instant, timeout_at},
 };
 use tokio_util::io::ReaderStream;
@@ -221,6 +221,29 @@ impl BlobStore {
         }
         self.complete(upload).await?;
         Ok(size)
+    }
+
+    /// Stores a file without a name under an unused key, like
+    /// [`BlobStore::put`]. The file must not change afterwards: in a directory of its file system,
+    /// it is linked instead of copied.
+    pub async fn put_file(
+        &self,
+        key: &str,
+        file: Arc<std::fs::File>,
+        limits: PutLimits,
+    ) -> Result<(), PutError<io::Error>> {
+        if let Place::Directory(directory) = &self.place {
+            self.check_mounted().await?;
+            match directory.link(key, file.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) => tracing::debug!(key, %error, "copying a file that cannot be linked"),
+            }
+        }
+        let file = file.try_clone().map_err(PutError::Source)?;
+        let mut file = File::from_std(file);
+        file.rewind().await.map_err(PutError::Source)?;
+        let content = ReaderStream::with_capacity(file, CHUNK);
+        self.put(key, content, limits).await.map(drop)
     }
 
     /// Returns the size of the largest blob that can be stored.

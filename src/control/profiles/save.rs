@@ -11,10 +11,8 @@ use bytes::Bytes;
 use chrono::Utc;
 use futures::{Stream, TryStreamExt};
 use sha2::{Digest, Sha256};
-use tokio::{
-    fs::File, io::AsyncSeekExt, sync::SemaphorePermit, task::spawn_blocking, time::timeout,
-};
-use tokio_util::io::{ReaderStream, StreamReader, SyncIoBridge};
+use tokio::{sync::SemaphorePermit, task::spawn_blocking, time::timeout};
+use tokio_util::io::{StreamReader, SyncIoBridge};
 
 use super::{
     ArchiveSourceError, ProfileError, Profiles, blob_key,
@@ -340,14 +338,11 @@ impl Profiles {
         if !inner.store.set_save_blob(save, blob).await? {
             return Err(ProfileError::Superseded);
         }
-        let mut file = File::from_std(file.try_clone()?);
-        file.rewind().await?;
-        let content = ReaderStream::with_capacity(file, CHUNK);
         let limits = PutLimits {
             bytes: size,
             time: transfer_timeout(size),
         };
-        let stored = inner.blobs.put(&blob_key(blob), content, limits).await;
+        let stored = inner.blobs.put_file(&blob_key(blob), file, limits).await;
         stored.map_err(put_error)?;
         self.verify_stored(blob, digest, size).await?;
         let new = NewProfileVersion {

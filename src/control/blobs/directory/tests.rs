@@ -5,6 +5,7 @@ use std::{collections::HashSet, thread};
 use tokio::{task::yield_now, time::timeout};
 
 use super::*;
+use crate::control::blobs::{BlobStore, PutLimits};
 
 const KEYS: BlobKeys = BlobKeys {
     prefix: "a",
@@ -148,4 +149,42 @@ async fn failed_blob_leaves_nothing() {
     assert_eq!(error.kind(), ErrorKind::IsADirectory, "{error}");
     let entries = fs::read_dir(directory.path().join("a")).unwrap();
     assert_eq!(entries.count(), 1);
+}
+
+const LIMITS: PutLimits = PutLimits {
+    bytes: 1 << 20,
+    time: Duration::from_secs(60),
+};
+
+/// Returns a file without a name in a directory.
+fn unnamed(directory: &Path, content: &str) -> Arc<File> {
+    let mut file = tempfile::tempfile_in(directory).unwrap();
+    file.write_all(content.as_bytes()).unwrap();
+    Arc::new(file)
+}
+
+#[tokio::test]
+async fn file_of_the_same_file_system_is_linked_and_otherwise_copied() {
+    let directory = private();
+    let store = BlobStore::open_directory(directory.path(), &[KEYS]).unwrap();
+    let path = |key: &str| directory.path().join(key);
+    let file = unnamed(directory.path(), "content");
+    store.put_file("a/one", file.clone(), LIMITS).await.unwrap();
+    let linked = fs::metadata(path("a/one")).unwrap();
+    assert_eq!(linked.ino(), file.metadata().unwrap().ino());
+    assert_eq!(linked.mode() & 0o777, PRIVATE_FILE);
+
+    // Once its only name is removed, it cannot get another one.
+    fs::remove_file(path("a/one")).unwrap();
+    store.put_file("a/two", file.clone(), LIMITS).await.unwrap();
+    assert_ne!(fs::metadata(path("a/two")).unwrap().ino(), linked.ino());
+    let elsewhere = unnamed(Path::new("/dev/shm"), "content");
+    store.put_file("a/three", elsewhere, LIMITS).await.unwrap();
+    for key in ["a/two", "a/three"] {
+        assert_eq!(fs::read_to_string(path(key)).unwrap(), "content");
+        assert_eq!(
+            fs::metadata(path(key)).unwrap().mode() & 0o777,
+            PRIVATE_FILE
+        );
+    }
 }
