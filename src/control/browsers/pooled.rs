@@ -8,6 +8,7 @@ use super::{
     BrowserError, BrowserProfileError, Browsers,
     handle::BrowserHandle,
     lifecycle::begin,
+    profiles::AfterSave,
     state::{Action, Actions, EndReason, Event, State},
 };
 use crate::{
@@ -189,9 +190,12 @@ impl Browsers {
             .iter()
             .position(|action| *action == Action::ReleaseHost);
         let (before, rest) = actions.split_at(release.unwrap_or(actions.len()));
-        self.run_actions(browser, before).await;
+        let after = self.run_actions(browser, before).await;
         if event == Event::EndedElsewhere {
             return Err(BrowserError::NotFound);
+        }
+        if after == AfterSave::Leave {
+            return Ok(());
         }
         if let Err(error) = browser.lease().refuse().await {
             // It is unreachable for clients, too.
