@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use chrono::{TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use parking_lot::Mutex;
 use tokio::{
     sync::Semaphore,
@@ -50,7 +50,7 @@ const NO_HOST_DELAY: Duration = Duration::from_secs(1);
 const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
 /// The most browsers that are started on registered hosts at once.
 const MAX_REGISTERED_FILLS: usize = 32;
-/// The time after which the end of a browser is tried again.
+/// The time after which the end of a browser is tried again, whichever process has failed.
 const DISCARD_TIMEOUT: TimeDelta = TimeDelta::minutes(2);
 /// The time after which a start counts as failed, although its process runs: longer than any takes.
 const FILL_TIMEOUT: TimeDelta = TimeDelta::minutes(10);
@@ -284,19 +284,15 @@ impl Reconciler {
         }
     }
 
-    /// Finishes what processes have left that died: browsers that they were starting or ending, and
-    /// the places of their clients.
+    /// Ends the browsers whose processes will not finish their start or their end, because they
+    /// have died or failed. Removes the tickets of clients of processes that died.
     async fn finish_abandoned(&self, overview: &PoolsOverview) -> Result<(), StoreError> {
         let inner = &self.pools.inner;
         let now = Utc::now();
         let is_unfinished = |browser: &&PoolBrowserRow| match browser.state {
             PoolBrowserState::Idle => false,
-            PoolBrowserState::Filling => {
-                browser.process != inner.store.process() || now - browser.changed_at > FILL_TIMEOUT
-            }
-            PoolBrowserState::Discarding => {
-                browser.process != inner.store.process()
-                    || now - browser.changed_at > DISCARD_TIMEOUT
+            PoolBrowserState::Filling | PoolBrowserState::Discarding => {
+                browser.process != inner.store.process() || is_overdue(browser, now)
             }
         };
         let unfinished: Vec<&PoolBrowserRow> = overview
@@ -310,24 +306,90 @@ impl Reconciler {
         }
         let running = inner.store.live_processes().await?;
         // Otherwise the locks of this process are lost, as perhaps those of the others.
-        let Some(own) = inner.store.process().filter(|own| running.contains(own)) else {
+        if !inner
+            .store
+            .process()
+            .is_some_and(|own| running.contains(&own))
+        {
             return Ok(());
-        };
+        }
         // One that acquires its locks again is missing in a pass or two.
         let before = std::mem::replace(&mut *self.last_live.lock(), running.clone());
         let live: HashSet<ControlProcessId> = running.union(&before).copied().collect();
         for pool in inner.store.remove_lost_waiters(&live).await? {
             inner.queue.serve(&pool);
         }
-        let is_left = |process: Option<ControlProcessId>| {
-            process.is_none_or(|process| process == own || !live.contains(&process))
-        };
         for browser in unfinished {
-            if is_left(browser.process) && inner.store.adopt_pool_browser(browser, now).await? {
-                tracing::info!(browser = %browser.id, "ends a browser of a pool that a process has left");
+            if is_abandoned(browser, &live, now)
+                && inner.store.adopt_pool_browser(browser, now).await?
+            {
+                tracing::info!(browser = %browser.id, "ends an abandoned browser of a pool");
                 self.pools.end_discarded(vec![browser.clone()], false);
             }
         }
         Ok(())
+    }
+}
+
+/// Returns whether a browser that starts or ends should have done so by now.
+fn is_overdue(browser: &PoolBrowserRow, now: DateTime<Utc>) -> bool {
+    let timeout = match browser.state {
+        PoolBrowserState::Idle => return false,
+        PoolBrowserState::Filling => FILL_TIMEOUT,
+        PoolBrowserState::Discarding => DISCARD_TIMEOUT,
+    };
+    now - browser.changed_at > timeout
+}
+
+/// Returns whether the process that starts or ends a browser will not finish that: it has died, or
+/// has failed. A process that does not lead does not try again.
+fn is_abandoned(
+    browser: &PoolBrowserRow,
+    live: &HashSet<ControlProcessId>,
+    now: DateTime<Utc>,
+) -> bool {
+    let has_died = browser
+        .process
+        .is_none_or(|process| !live.contains(&process));
+    has_died || is_overdue(browser, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::store::PoolBrowserStart;
+
+    fn changed_ago(state: PoolBrowserState, age: TimeDelta) -> PoolBrowserRow {
+        PoolBrowserRow {
+            id: BrowserId::generate(),
+            pool: PoolId::generate(),
+            state,
+            start: PoolBrowserStart {
+                config_hash: String::new(),
+                flush_count: 0,
+                profile_version: 0,
+            },
+            host: None,
+            process: Some(ControlProcessId::sample(2)),
+            changed_at: DateTime::UNIX_EPOCH - age,
+        }
+    }
+
+    #[test]
+    fn browser_of_a_live_process_is_abandoned_after_its_timeout() {
+        let now = DateTime::UNIX_EPOCH;
+        let live = HashSet::from([ControlProcessId::sample(2)]);
+        let second = TimeDelta::seconds(1);
+        for (state, timeout) in [
+            (PoolBrowserState::Filling, FILL_TIMEOUT),
+            (PoolBrowserState::Discarding, DISCARD_TIMEOUT),
+        ] {
+            let recent = changed_ago(state, timeout - second);
+            assert!(!is_abandoned(&recent, &live, now), "{state:?}");
+            let late = changed_ago(state, timeout + second);
+            assert!(is_abandoned(&late, &live, now), "{state:?}");
+            // Without its process, at once.
+            assert!(is_abandoned(&recent, &HashSet::new(), now), "{state:?}");
+        }
     }
 }
