@@ -7,7 +7,8 @@
 //!   them.
 //! - [`reconciler`]: the task that gives each pool as many browsers as it is to have.
 //! - [`plan`]: decides what has to happen to the hosts of a pool; [`fill_rate`]: how fast.
-//! - [`fill`]: starts a browser for a pool, and ends one that no client has.
+//! - [`fill`]: starts a browser for a pool, and ends one that no client has; [`discards`]: how many
+//!   at once.
 //!
 //! ```text
 //!   reconciler ──▶ fill: lease a host for the pool, set it up ──▶ idle
@@ -46,6 +47,7 @@ use crate::{
 
 mod acquire;
 pub mod config;
+mod discards;
 mod dispatcher;
 mod fill;
 mod fill_rate;
@@ -55,6 +57,7 @@ mod queue;
 mod reconciler;
 
 pub use acquire::NewLease;
+use discards::Discards;
 use queue::WaitQueue;
 
 /// The most browsers that are ended at once when their pool is deleted.
@@ -214,6 +217,7 @@ struct Inner {
     browsers: Browsers,
     shutdown: Shutdown,
     queue: WaitQueue,
+    discards: Discards,
     /// Notified when a pool may have too few or too many browsers.
     changed: Notify,
 }
@@ -227,6 +231,7 @@ impl Pools {
                 browsers,
                 shutdown,
                 queue: WaitQueue::default(),
+                discards: Discards::default(),
                 changed: Notify::new(),
             }),
         }

@@ -295,11 +295,13 @@ impl Reconciler {
                 browser.process != inner.store.process() || is_overdue(browser, now)
             }
         };
+        let is_discarded_here = |browser: &&PoolBrowserRow| inner.discards.contains(&browser.id);
         let unfinished: Vec<&PoolBrowserRow> = overview
             .browsers
             .values()
             .flatten()
             .filter(is_unfinished)
+            .filter(|browser| !is_discarded_here(browser))
             .collect();
         if unfinished.is_empty() && overview.waited_for.is_empty() {
             return Ok(());
