@@ -6,7 +6,8 @@
 //! - [`queue`], [`dispatcher`]: the clients of this process that wait, and the task that serves
 //!   them.
 //! - [`reconciler`]: the task that gives each pool as many browsers as it is to have.
-//! - [`plan`]: decides what has to happen to the hosts of a pool; [`fill_rate`]: how fast.
+//! - [`plan`]: decides what has to happen to the hosts of a pool; [`fill_rate`]: how fast,
+//!   [`start_delay`]: how soon after a failure.
 //! - [`fill`]: starts a browser for a pool, and ends one that no client has; [`discards`]: how many
 //!   at once.
 //!
@@ -55,6 +56,7 @@ mod hand_over;
 mod plan;
 mod queue;
 mod reconciler;
+mod start_delay;
 
 pub use acquire::NewLease;
 use discards::Discards;

@@ -25,10 +25,10 @@ use super::{
     fill::FillError,
     fill_rate::FillRate,
     plan::{Plan, deleted, plan},
+    start_delay::{StartDelay, StartKind},
 };
 use crate::{
     api::ids::{BrowserId, PoolId},
-    backoff::Backoff,
     control::{
         processes::Leadership,
         store::{
@@ -42,10 +42,6 @@ use crate::{
 const PASS_INTERVAL: Duration = Duration::from_secs(1);
 /// The delay of a pass after a change, in which others join it.
 const HINT_DELAY: Duration = Duration::from_millis(10);
-/// The first and the longest delay after a failed start.
-const FAILURE_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// The delay after which a host is looked for again.
-const NO_HOST_DELAY: Duration = Duration::from_secs(1);
 /// Between two records of the hosts that a pool lacks: an autoscaler counts each one once.
 const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
 /// The most browsers that are started on registered hosts at once.
@@ -58,8 +54,11 @@ const FILL_TIMEOUT: TimeDelta = TimeDelta::minutes(10);
 /// The memory of the reconciler about a pool.
 struct FillState {
     rate: FillRate,
-    failures: Backoff,
-    retry_at: Option<Instant>,
+    /// The delays of starts on further hosts.
+    add: StartDelay,
+    /// The delays of starts on hosts that are reserved already. A lack of further hosts does not
+    /// hold them up.
+    adopt: StartDelay,
     demand_recorded_at: Option<Instant>,
 }
 
@@ -67,9 +66,39 @@ impl FillState {
     fn new(now: Instant) -> FillState {
         FillState {
             rate: FillRate::new(now),
-            failures: Backoff::new(FAILURE_DELAY.0, FAILURE_DELAY.1),
-            retry_at: None,
+            add: StartDelay::default(),
+            adopt: StartDelay::default(),
             demand_recorded_at: None,
+        }
+    }
+
+    /// Returns how many browsers to start now of those to adopt and to add.
+    fn take(
+        &mut self,
+        pool: &PoolSummary,
+        (adopt, add): (usize, usize),
+        permits: usize,
+        now: Instant,
+    ) -> (usize, usize) {
+        let adopt = match self.adopt.is_over(now) {
+            true => adopt,
+            false => 0,
+        };
+        let added = match self.add.is_over(now) {
+            true => {
+                let add = add.min(permits.saturating_sub(adopt));
+                self.rate
+                    .take(add, pool.size, pool.fill_rate_per_minute, now)
+            }
+            false => 0,
+        };
+        (adopt, added)
+    }
+
+    fn delay(&mut self, kind: StartKind) -> &mut StartDelay {
+        match kind {
+            StartKind::Add => &mut self.add,
+            StartKind::Adopt => &mut self.adopt,
         }
     }
 }
@@ -192,18 +221,15 @@ impl Reconciler {
 
     /// Starts browsers: on hosts that are reserved already, and on further ones at the pool's rate.
     async fn start(&self, pool: &PoolSummary, adopt: usize, add: usize) -> Result<(), StoreError> {
-        let count = {
+        let (adopt, count) = {
             let now = Instant::now();
             let mut states = self.states.lock();
             let state = states
                 .entry(pool.id.clone())
                 .or_insert_with(|| FillState::new(now));
-            if state.retry_at.is_some_and(|at| now < at) {
-                return Ok(());
-            }
-            let permits = self.starts.available_permits().saturating_sub(adopt);
-            let percent = pool.fill_rate_per_minute;
-            adopt + state.rate.take(add.min(permits), pool.size, percent, now)
+            let permits = self.starts.available_permits();
+            let (adopt, added) = state.take(pool, (adopt, add), permits, now);
+            (adopt, adopt + added)
         };
         if count == 0 {
             return Ok(());
@@ -214,16 +240,19 @@ impl Reconciler {
         let row = Arc::new(row);
         for index in 0..count {
             let Ok(permit) = self.starts.clone().try_acquire_owned() else {
-                let not_started = (count - index).min(count - adopt.min(count));
+                let not_started = count - index.max(adopt);
                 self.with_state(&pool.id, |state| state.rate.give_back(not_started));
                 return Ok(());
             };
             // Before the next pass, which counts it.
             let id = self.pools.begin_fill(&row).await?;
             let (this, row) = (self.clone(), row.clone());
-            let is_added = index >= adopt;
+            let kind = match index < adopt {
+                true => StartKind::Adopt,
+                false => StartKind::Add,
+            };
             self.pools.inner.shutdown.spawn(async move {
-                this.start_one(&id, &row, is_added, add).await;
+                this.start_one(&id, &row, kind, add).await;
                 drop(permit);
                 this.pools.inner.changed.notify_one();
             });
@@ -231,23 +260,20 @@ impl Reconciler {
         Ok(())
     }
 
-    async fn start_one(&self, id: &BrowserId, pool: &PoolRow, is_added: bool, missing: usize) {
+    async fn start_one(&self, id: &BrowserId, pool: &PoolRow, kind: StartKind, missing: usize) {
         let filled = self.pools.fill(id, pool).await;
         let now = Instant::now();
         match filled {
             Ok(()) => {
                 metrics::counter!("berth_pool_fills_total").increment(1);
-                self.with_state(&pool.id, |state| {
-                    state.failures = Backoff::new(FAILURE_DELAY.0, FAILURE_DELAY.1);
-                    state.retry_at = None;
-                });
+                self.with_state(&pool.id, |state| *state.delay(kind) = StartDelay::default());
             }
             Err(FillError::ShuttingDown) => {}
             Err(FillError::NoHost) => {
                 let mut is_due = false;
                 self.with_state(&pool.id, |state| {
-                    state.retry_at = Some(now + NO_HOST_DELAY);
-                    if is_added {
+                    state.delay(kind).no_host(now);
+                    if kind == StartKind::Add {
                         state.rate.give_back(1);
                     }
                     is_due = state
@@ -266,13 +292,10 @@ impl Reconciler {
                 metrics::counter!("berth_pool_fill_failures_total").increment(1);
                 tracing::error!(pool = %pool.id, %error, "cannot start a browser of a pool");
                 self.with_state(&pool.id, |state| {
-                    if is_added {
+                    if kind == StartKind::Add {
                         state.rate.give_back(1);
                     }
-                    // Those that fail together count once.
-                    if state.retry_at.is_none_or(|at| at <= now) {
-                        state.retry_at = Some(now + state.failures.next_delay());
-                    }
+                    state.delay(kind).failed(now);
                 });
             }
         }
@@ -375,6 +398,26 @@ mod tests {
             process: Some(ControlProcessId::sample(2)),
             changed_at: DateTime::UNIX_EPOCH - age,
         }
+    }
+
+    #[test]
+    fn lack_of_further_hosts_does_not_hold_up_reserved_ones() {
+        let pool = PoolSummary {
+            size: 10,
+            fill_rate_per_minute: 10_000,
+            ..deleted(&PoolId::generate())
+        };
+        let now = Instant::now();
+        let mut state = FillState::new(now);
+        assert_eq!(state.take(&pool, (2, 3), 32, now), (2, 3));
+        state.delay(StartKind::Add).no_host(now);
+        assert_eq!(state.take(&pool, (2, 3), 32, now), (2, 0));
+        state.delay(StartKind::Add).failed(now);
+        assert_eq!(state.take(&pool, (2, 3), 32, now), (2, 0));
+        state.delay(StartKind::Adopt).failed(now);
+        assert_eq!(state.take(&pool, (2, 3), 32, now), (0, 0));
+        let later = now + Duration::from_secs(60);
+        assert_eq!(state.take(&pool, (2, 3), 32, later), (2, 3));
     }
 
     #[test]
