@@ -115,8 +115,7 @@ impl Browsers {
             Ok(None) => BrowserError::NotLeased,
             Err(error) => error.into(),
         };
-        // Refused if something else has ended it already, which is just as good.
-        let _ = self.end(browser, EndReason::Deleted).await;
+        self.end_undelivered(browser, EndReason::Deleted).await;
         Err(error)
     }
 
