@@ -55,7 +55,7 @@ impl Pools {
                     return;
                 }
             }
-            self.remove_left().await;
+            self.remove_unused_tickets().await;
             let pools = self.inner.queue.take_to_serve();
             stream::iter(pools)
                 .for_each_concurrent(MAX_CONCURRENT, |pool| {
@@ -70,7 +70,7 @@ impl Pools {
         }
     }
 
-    /// Has the pools of another process's hint be served.
+    /// Requests service for the pool of another process's hint.
     pub fn notice_change(&self, pool: &PoolId) {
         self.inner.queue.serve(pool);
         self.inner.changed.notify_one();
@@ -129,15 +129,15 @@ impl Pools {
     }
 
     /// Removes the tickets of clients that do not wait any more.
-    async fn remove_left(&self) {
+    async fn remove_unused_tickets(&self) {
         let Pools { inner } = self;
-        for (pool, tickets) in inner.queue.take_left() {
+        for (pool, tickets) in inner.queue.take_unused_tickets() {
             match inner.store.remove_waiters(&pool, &tickets).await {
                 // Another one may be the first now.
                 Ok(()) => inner.queue.serve(&pool),
                 Err(error) => {
                     tracing::warn!(%pool, %error, "cannot remove waiting clients yet");
-                    inner.queue.retry_left(pool, tickets);
+                    inner.queue.retry_removal(pool, tickets);
                 }
             }
         }
@@ -182,9 +182,9 @@ impl Pools {
                 inner.queue.put_back(pool, ticket, waiter);
                 return Ok(false);
             }
-            Err(PoolLeaseError::NoPool) => Err(PoolError::NotFound),
             Err(
-                error @ (PoolLeaseError::Profile(_)
+                error @ (PoolLeaseError::NoPool
+                | PoolLeaseError::Profile(_)
                 | PoolLeaseError::Store(StoreError::UniqueViolation(_))),
             ) => {
                 inner.store.remove_waiters(pool, &[ticket]).await?;
