@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{PoolError, Pools, hand_over::PendingLease};
 use crate::{
     api::ids::PoolId,
-    control::store::{Claim, PoolLeaseError, StoreError, WaiterTicket},
+    control::store::{Claim, Hint, PoolLeaseError, StoreError, WaiterTicket},
 };
 
 /// Between two looks for pools that can be served, unless there is a hint.
@@ -144,18 +144,26 @@ impl Pools {
     }
 
     /// Leases available browsers to clients of this process, as long as one of them is the first.
+    /// Notifies the process of the next one.
     async fn serve_waiters(&self, pool: &PoolId) -> Result<(), StoreError> {
         let Pools { inner } = self;
-        while inner.queue.is_waited_for(pool) {
+        let mut has_served = false;
+        // Also after the last client of this process: another one may be next.
+        while has_served || inner.queue.is_waited_for(pool) {
             let Some(first) = inner.store.first_waiter(pool).await? else {
                 return self.find_missing(pool).await;
             };
             if first.process != inner.store.process() {
+                if has_served {
+                    inner.store.hint(Hint::Pool(pool.clone()));
+                }
                 return Ok(());
             }
-            if !self.serve_first(pool, first.ticket).await? {
+            // A client that is being added is not served before it waits.
+            if !inner.queue.is_waited_for(pool) || !self.serve_first(pool, first.ticket).await? {
                 return Ok(());
             }
+            has_served = true;
         }
         Ok(())
     }
