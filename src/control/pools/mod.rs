@@ -126,6 +126,7 @@ impl From<HandOverError> for PoolError {
     fn from(error: HandOverError) -> Self {
         match error {
             HandOverError::Browser(error) => error.into(),
+            HandOverError::PoolDeleted => PoolError::NotFound,
             other => PoolError::HandOver(other),
         }
     }
