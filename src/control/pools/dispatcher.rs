@@ -93,11 +93,15 @@ impl Pools {
         let Pools { inner } = self;
         let recorded = inner.store.own_waiters().await?;
         let local = inner.queue.tickets();
-        for (ticket, pool) in &local {
-            if !recorded.contains_key(ticket) {
+        let lost = local
+            .iter()
+            .filter(|(ticket, _)| !recorded.contains_key(ticket));
+        for (ticket, pool) in lost {
+            // Clients of a deleted pool are refused instead.
+            if inner.store.find_any_pool(pool).await?.is_some() {
                 inner.store.restore_waiter(pool, *ticket).await?;
-                inner.queue.serve(pool);
             }
+            inner.queue.serve(pool);
         }
         let unknown = recorded
             .into_iter()

@@ -32,7 +32,7 @@ use super::{
     browsers::{BrowserError, BrowserProfileError, Browsers, HandOverError},
     hosts::Hosts,
     store::{
-        DeletePoolOutcome, PoolCounts, PoolLeaseError, PoolListing, PoolRow, PoolSettings,
+        DeletePoolOutcome, Hint, PoolCounts, PoolLeaseError, PoolListing, PoolRow, PoolSettings,
         SavePoolError, StateFilter, Store, StoreError, UniqueConstraint,
     },
 };
@@ -251,9 +251,15 @@ impl Pools {
         settings.config.profile = self.find_profile(project, profile).await?;
         let created = self.inner.store.create_pool(project, settings, Utc::now());
         let row = created.await?;
-        self.inner.changed.notify_one();
+        self.notify_changed(&row.id);
         tracing::info!(pool = %row.id, size = row.settings.size, "pool created");
         Ok(row)
+    }
+
+    /// Notifies this process and the others that a pool has changed. The one that leads fills it.
+    fn notify_changed(&self, pool: &PoolId) {
+        self.inner.changed.notify_one();
+        self.inner.store.hint(Hint::Pool(pool.clone()));
     }
 
     async fn find_profile(
@@ -323,7 +329,7 @@ impl Pools {
             if discard_all_idle {
                 this.discard_idle(&row.id).await?;
             }
-            this.inner.changed.notify_one();
+            this.notify_changed(&row.id);
             Ok(row)
         })
         .await
@@ -354,6 +360,7 @@ impl Pools {
         let discarded = discarding.await?;
         tracing::info!(%pool, count = discarded.len(), "idle browsers of a pool are discarded");
         self.end_discarded(discarded, false);
+        self.notify_changed(pool);
         Ok(())
     }
 
@@ -374,7 +381,7 @@ impl Pools {
             };
             tracing::info!(pool = %pool.id, "pool deleted");
             this.inner.queue.serve(&pool.id);
-            this.inner.changed.notify_one();
+            this.notify_changed(&pool.id);
             // Those that are being handed over end by themselves.
             this.end_leased(&project, leased).await;
             Ok(())
