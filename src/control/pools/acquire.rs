@@ -86,6 +86,9 @@ impl Drop for QueuePosition {
 impl Pools {
     /// Leases a browser of a pool. Returns `None` if none is available for as long as the client
     /// waits. Dropping the future undoes it.
+    ///
+    /// Statements in the database are not interrupted when the time is up, because one that does
+    /// not wait would get no browser. The database's own timeouts bound them.
     pub async fn acquire(
         &self,
         project: &ProjectId,
