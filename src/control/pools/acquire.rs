@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     api::{
-        ids::{BrowserId, PoolId, ProjectId},
+        ids::{BrowserId, PoolId},
         profiles::ProfileSelection,
     },
     control::{
@@ -91,14 +91,13 @@ impl Pools {
     /// not wait would get no browser. The database's own timeouts bound them.
     pub async fn acquire(
         &self,
-        project: &ProjectId,
-        id_or_name: &str,
+        pool: &PoolRow,
         wait: Duration,
         lease: NewLease,
         creation: Option<Creation>,
     ) -> Result<Option<BrowserRow>, PoolError> {
         let deadline = Instant::now() + wait;
-        let pool = self.get(project, id_or_name).await?;
+        let project = &pool.project_id;
         let browsers = &self.inner.browsers;
         let lock = match &creation {
             Some(creation) => {

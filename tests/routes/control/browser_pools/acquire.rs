@@ -47,6 +47,11 @@ async fn lease_has_its_own_properties_and_those_of_the_pool() {
     // The same key repeats the result, and is for the same request only.
     let again = Answer::of(request).await;
     assert_eq!(again.body["session_id"], browser["session_id"]);
+    let by_id = format!("/browser_pools/{}/acquire", id(&created));
+    let by_id = dev.request(Method::POST, &by_id);
+    let again = Answer::of(by_id.header("idempotency-key", "k").json(&lease)).await;
+    assert_eq!(again.status, StatusCode::OK, "{}", again.body);
+    assert_eq!(again.body["session_id"], browser["session_id"]);
     let other = dev.request(Method::POST, "/browser_pools/n/acquire");
     let other = other.header("idempotency-key", "k").json(&json!({}));
     Answer::of(other).await.assert_error(409, "conflict");
