@@ -73,7 +73,7 @@ impl PendingLease {
         }
     }
 
-    /// Returns the place in the queue that the client had.
+    /// Returns the ticket that the client had.
     pub(super) fn ticket(&self) -> Option<WaiterTicket> {
         self.ticket
     }

@@ -82,16 +82,16 @@ impl WaitQueue {
 
     /// Removes a client that does not wait any more. Returns false if it is being served.
     pub(super) fn leave(&self, pool: &PoolId, ticket: WaiterTicket) -> bool {
-        let has_left = {
+        let was_waiting = {
             let mut state = self.state.lock();
-            let has_left = take_from(&mut state, pool, ticket).is_some();
-            if has_left {
+            let was_waiting = take_from(&mut state, pool, ticket).is_some();
+            if was_waiting {
                 state.unused.entry(pool.clone()).or_default().push(ticket);
             }
-            has_left
+            was_waiting
         };
         self.changed.notify_one();
-        has_left
+        was_waiting
     }
 
     /// Requests service for a pool, if a client of this process waits for it.

@@ -171,9 +171,10 @@ impl Reconciler {
         } = overview;
         let known: HashSet<PoolId> = pools.iter().map(|pool| pool.id.clone()).collect();
         self.states.lock().retain(|id, _| known.contains(id));
-        let left: HashSet<&PoolId> = hosts.keys().chain(browsers.keys()).collect();
+        let with_rows: HashSet<&PoolId> = hosts.keys().chain(browsers.keys()).collect();
         pools.extend(
-            left.into_iter()
+            with_rows
+                .into_iter()
                 .filter(|id| !known.contains(id))
                 .map(deleted),
         );
