@@ -40,8 +40,11 @@ use crate::{
 
 /// Between two passes, unless a change is known earlier.
 const PASS_INTERVAL: Duration = Duration::from_secs(1);
-/// The delay of a pass after a change, in which others join it.
+/// The shortest delay of a pass after a change, in which others join it.
 const HINT_DELAY: Duration = Duration::from_millis(10);
+/// The delay of a pass after a change, as a multiple of the duration of the pass before. Each reads
+/// all pools, so that passes after every lease would keep the database busy.
+const HINT_DELAY_FACTOR: u32 = 2;
 /// Between two records of the hosts that a pool lacks: an autoscaler counts each one once.
 const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
 /// The most browsers that are started on registered hosts at once.
@@ -136,6 +139,7 @@ impl Pools {
             let host_changed = hosts.changed().notified();
             tokio::pin!(host_changed);
             host_changed.as_mut().enable();
+            let started = Instant::now();
             if leadership.leads() {
                 if let Err(error) = reconciler.pass().await {
                     tracing::error!(%error, "cannot fill pools");
@@ -144,11 +148,15 @@ impl Pools {
                 reconciler.states.lock().clear();
                 reconciler.was_empty.store(false, Ordering::Relaxed);
             }
+            let delay = hint_delay(started.elapsed());
             tokio::select! {
-                () = reconciler.pools.inner.changed.notified() => sleep(HINT_DELAY).await,
-                () = host_changed => sleep(HINT_DELAY).await,
-                () = sleep(PASS_INTERVAL) => {}
+                () = reconciler.pools.inner.changed.notified() => {}
+                () = host_changed => {}
+                () = sleep(PASS_INTERVAL) => continue,
                 () = shutdown.requested() => return,
+            }
+            if !shutdown.sleep(delay).await {
+                return;
             }
         }
     }
@@ -357,6 +365,11 @@ impl Reconciler {
     }
 }
 
+/// Returns the delay of a pass after a change, if the pass before took so long.
+fn hint_delay(pass: Duration) -> Duration {
+    (pass * HINT_DELAY_FACTOR).clamp(HINT_DELAY, PASS_INTERVAL)
+}
+
 /// Returns whether a browser that starts or ends should have done so by now.
 fn is_overdue(browser: &PoolBrowserRow, now: DateTime<Utc>) -> bool {
     let timeout = match browser.state {
@@ -398,6 +411,14 @@ mod tests {
             host: None,
             process: Some(ControlProcessId::sample(2)),
             changed_at: DateTime::UNIX_EPOCH - age,
+        }
+    }
+
+    #[test]
+    fn longer_passes_are_further_apart() {
+        for (pass, delay) in [(0, 10), (5, 10), (50, 100), (800, 1000)] {
+            let delay = Duration::from_millis(delay);
+            assert_eq!(hint_delay(Duration::from_millis(pass)), delay);
         }
     }
 
