@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn empty_pool_is_204_when_the_time_is_up() {
     let dev = Dev::start().await;
-    pool(&dev, json!({"size": 0, "name": "n"})).await;
+    let created = pool(&dev, json!({"size": 0, "name": "n"})).await;
     for seconds in [0, 1] {
         let body = json!({"acquire_timeout_seconds": seconds});
         let answer = dev.post("/browser_pools/n/acquire", body).await;
@@ -13,7 +13,10 @@ async fn empty_pool_is_204_when_the_time_is_up() {
         assert_eq!(answer.body, Value::Null);
     }
     assert_eq!(dev.get("/browser_pools/n").await.body["waiting_count"], 0);
-    assert_hidden(&dev, Method::POST, "/browser_pools/n/acquire", json!({})).await;
+    let by_id = format!("/browser_pools/{}/acquire", id(&created));
+    for path in ["/browser_pools/n/acquire", &by_id] {
+        assert_hidden(&dev, Method::POST, path, json!({})).await;
+    }
     dev.finish().await;
 }
 
