@@ -1,7 +1,7 @@
 //! Many clients that wait for few browsers of a pool. The hosts are simulated.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     env,
     sync::Arc,
     time::{Duration, Instant},
@@ -10,6 +10,7 @@ use std::{
 use futures::future::join_all;
 use parking_lot::Mutex;
 use reqwest::{Method, StatusCode};
+use sea_orm::QueryResult;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -267,4 +268,66 @@ async fn host_that_is_not_to_be_used_again_is_recorded_before_the_answer() {
     })
     .await;
     dev.finish().await;
+}
+
+/// A browser is either acquired before the flush, or was started after it.
+#[tokio::test]
+async fn no_browser_of_before_a_flush_is_acquired_after_it() {
+    const SIZE: usize = 4;
+    const FLUSHES: usize = 5;
+    let dev = Arc::new(Dev::with(&OPTIONS).await);
+    let mut agents = Vec::new();
+    for _ in 0..SIZE {
+        agents.push(SimulatedAgent::join(&dev).await);
+    }
+    let settings = json!({"name": "n", "size": SIZE, "fill_rate_per_minute": 10_000});
+    dev.post("/browser_pools", settings).await;
+    available_is(&dev, SIZE).await;
+    for _ in 0..FLUSHES {
+        let before = generations(&dev).await;
+        let acquiring = (0..SIZE).map(|_| {
+            let dev = dev.clone();
+            tokio::spawn(async move { acquire(&dev, 60).await.body })
+        });
+        let acquiring: Vec<_> = acquiring.collect();
+        let flushed = dev.post(&format!("{POOL}/flush"), json!({})).await;
+        assert_eq!(flushed.status, StatusCode::NO_CONTENT, "{}", flushed.body);
+        let by_then = acquired(&dev).await;
+        for browser in join_all(acquiring).await {
+            let browser = browser.unwrap();
+            let session = browser["session_id"].as_str().unwrap();
+            let (host, generation) = host_of(&dev, session).await;
+            assert!(
+                by_then.contains(session) || generation > before[&host],
+                "{session} of {host}: {generation}"
+            );
+            release(&dev, &browser).await;
+        }
+        available_is(&dev, SIZE).await;
+    }
+    Arc::into_inner(dev).unwrap().finish().await;
+}
+
+/// Returns the number of sessions that each host has had.
+async fn generations(dev: &Dev) -> HashMap<String, i64> {
+    let rows = dev.rows("SELECT id, generation FROM hosts").await;
+    let of_row = |row: &QueryResult| {
+        let (id, generation) = (row.try_get_by_index(0), row.try_get_by_index(1));
+        (id.unwrap(), generation.unwrap())
+    };
+    rows.iter().map(of_row).collect()
+}
+
+/// Returns the sessions that clients have acquired, or are acquiring.
+async fn acquired(dev: &Dev) -> HashSet<String> {
+    let rows = dev.rows("SELECT id FROM browsers").await;
+    let ids = rows.iter().map(|row| row.try_get_by_index(0).unwrap());
+    ids.collect()
+}
+
+async fn host_of(dev: &Dev, session: &str) -> (String, i64) {
+    let query = format!("SELECT id, generation FROM hosts WHERE session_id = '{session}'");
+    let rows = dev.rows(&query).await;
+    let (id, generation) = (rows[0].try_get_by_index(0), rows[0].try_get_by_index(1));
+    (id.unwrap(), generation.unwrap())
 }

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use crate::support::{
     agent::Start,
-    dev::{Answer, Dev},
-    fleet_agent::{fleet_control, host_is, join},
+    dev::{Answer, Dev, State},
+    fleet_agent::{FLEET, fleet_control, host_is, join},
     profiles::{found, log_in, logged_in, login_of, profile, saved},
+    s3::S3Server,
     wait::until,
 };
 
@@ -327,5 +328,49 @@ async fn browsers_of_a_pool_start_with_the_current_version_of_its_profile() {
         .await;
     let fourth = acquire(&dev).await;
     assert_eq!(login_of(&dev, &fourth).await, logged_in("four"));
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn save_of_a_released_browser_is_finished_after_a_stop_of_control() {
+    let mut s3 = S3Server::start().await;
+    let dev = Dev::start_with_variables(State::new(), &FLEET, s3.variables()).await;
+    let (agent, host) = join(&dev, Start::headless()).await;
+    profile(&dev, "shop").await;
+    pool(&dev, json!({"size": 1})).await;
+    let saving = json!({"profile": {"name": "shop", "save_changes": true}});
+    let browser = acquire_with(&dev, saving).await;
+    log_in(&dev, &browser, "one").await;
+    // The save cannot be completed before the stop.
+    kill(s3.pid(), Signal::SIGKILL).unwrap();
+    let request = json!({"session_id": browser["session_id"]});
+    let request = dev
+        .request(Method::POST, "/browser_pools/n/release")
+        .json(&request);
+    let releasing = tokio::spawn(request.send());
+    until("an attempt to save", async || {
+        let log = dev.log();
+        log.contains("cannot save the profile of a browser yet")
+            .then_some(())
+    })
+    .await;
+    let base_url = dev.base_url.clone();
+    let state = dev.finish().await;
+    // Answered or not, the browser has ended for its client.
+    let _ = releasing.await.unwrap();
+    s3.restart().await;
+    let address = base_url.trim_start_matches("http://");
+    let options = [&FLEET[..], &["--listen", address]].concat();
+    let dev = Dev::start_with_variables(state, &options, s3.variables()).await;
+    until("the save", async || {
+        (found(&dev, "shop").await["version"] == 1).then_some(())
+    })
+    .await;
+    counts_are(&dev, 1, 0).await;
+    host_is(&dev, &host, "leased").await;
+    let reading = json!({"profile": {"name": "shop"}});
+    let next = acquire_with(&dev, reading).await;
+    assert_eq!(login_of(&dev, &next).await, logged_in("one"));
+    agent.stop().await;
     dev.finish().await;
 }

@@ -3,10 +3,9 @@
 
 use std::{
     convert::Infallible,
-    future::pending,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -20,6 +19,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::watch,
     task::AbortHandle,
 };
 use tokio_rustls::TlsAcceptor;
@@ -39,7 +39,7 @@ pub struct SimulatedAgent {
 struct Session {
     generation: AtomicU64,
     /// Whether its browser responds.
-    is_responsive: AtomicBool,
+    is_responsive: watch::Sender<bool>,
 }
 
 impl SimulatedAgent {
@@ -56,7 +56,7 @@ impl SimulatedAgent {
         let tls = TlsAcceptor::from(Arc::new(tls.unwrap()));
         let session = Arc::new(Session {
             generation: AtomicU64::new(1),
-            is_responsive: AtomicBool::new(true),
+            is_responsive: watch::Sender::new(true),
         });
         let server = tokio::spawn(accept(listener, tls, session.clone())).abort_handle();
         let report = json!({"boot_id": "first-boot", "generation": 1, "ready": true});
@@ -67,10 +67,9 @@ impl SimulatedAgent {
         SimulatedAgent { server, session }
     }
 
-    /// Lets requests about the browser wait for ever, or answers them again.
+    /// Lets requests about the browser wait, or answers them and those that wait.
     pub fn set_responsive(&self, is_responsive: bool) {
-        let session = &self.session.is_responsive;
-        session.store(is_responsive, Ordering::Relaxed);
+        self.session.is_responsive.send_replace(is_responsive);
     }
 }
 
@@ -103,8 +102,9 @@ impl Session {
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         let is_about_browser = ["/health", "/json/version"].contains(&path.as_str());
-        if is_about_browser && !self.is_responsive.load(Ordering::Relaxed) {
-            pending::<()>().await;
+        if is_about_browser {
+            let mut is_responsive = self.is_responsive.subscribe();
+            let _ = is_responsive.wait_for(|is_responsive| *is_responsive).await;
         }
         let answer = match path.as_str() {
             "/health" => health(),

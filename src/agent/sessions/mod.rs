@@ -297,7 +297,7 @@ impl Sessions {
         ended.session.shutdown.discard();
         // The caller may have left.
         let _ = refused.send(());
-        // The response goes out before anything else is done here.
+        // Usually the response goes out before the rest is done here. Nothing depends on that.
         yield_now().await;
         if spare.is_none() {
             // Until it has started, requests are refused as those of the session that ends.

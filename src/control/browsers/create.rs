@@ -216,9 +216,18 @@ impl Browsers {
             Ok(false) => (EndReason::Deleted, BrowserError::ProjectInactive),
             Err(error) => (EndReason::Deleted, error.into()),
         };
+        self.end_undelivered(browser, reason).await;
+        Err(error)
+    }
+
+    /// Ends a published browser that its client does not get. A repeated request does not return
+    /// it.
+    pub(super) async fn end_undelivered(&self, browser: &Arc<BrowserHandle>, reason: EndReason) {
+        if let Err(error) = self.inner.store.forget_creation(browser.id()).await {
+            tracing::warn!(browser = %browser.id(), %error, "cannot free an idempotency key");
+        }
         // Refused if something else has ended it already, which is just as good.
         let _ = self.end(browser, reason).await;
-        Err(error)
     }
 }
 

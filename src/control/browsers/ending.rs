@@ -78,7 +78,9 @@ impl Browsers {
             return;
         }
         match self.try_end_unused(browser).await {
-            Ok(Some(actions)) => self.run_actions(browser, actions).await,
+            Ok(Some(actions)) => {
+                self.run_actions(browser, actions).await;
+            }
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!(browser = %browser.id(), %error, "cannot end idle browser yet");

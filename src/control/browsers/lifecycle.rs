@@ -77,8 +77,12 @@ impl Browsers {
     }
 
     /// Runs actions and those that follow from them. If another process is to save the profile, the
-    /// remaining ones are left to it.
-    pub(super) async fn run_actions(&self, browser: &Arc<BrowserHandle>, actions: &[Action]) {
+    /// remaining ones are left to it; the caller then runs no further actions.
+    pub(super) async fn run_actions(
+        &self,
+        browser: &Arc<BrowserHandle>,
+        actions: &[Action],
+    ) -> AfterSave {
         let mut pending: VecDeque<Action> = actions.iter().copied().collect();
         while let Some(action) = pending.pop_front() {
             match action {
@@ -88,7 +92,7 @@ impl Browsers {
                 Action::SaveProfile => {
                     if self.save_ending_profile(browser).await == AfterSave::Leave {
                         self.inner.hosts.forget(browser.lease(), browser.id());
-                        return;
+                        return AfterSave::Leave;
                     }
                 }
                 Action::ReleaseHost => {
@@ -100,6 +104,7 @@ impl Browsers {
                 }
             }
         }
+        AfterSave::End
     }
 
     /// Ends the session at its host.

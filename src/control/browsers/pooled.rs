@@ -8,12 +8,13 @@ use super::{
     BrowserError, BrowserProfileError, Browsers,
     handle::BrowserHandle,
     lifecycle::begin,
+    profiles::AfterSave,
     state::{Action, Actions, EndReason, Event, State},
 };
 use crate::{
     api::ids::{BrowserId, PoolId, ProjectId},
     control::{
-        fleet::{AgentError, Lease},
+        fleet::{AgentError, HostError, Lease},
         hosts::CheckError,
         store::{BrowserProfileRow, BrowserRow},
     },
@@ -28,6 +29,8 @@ pub enum HandOverError {
     Unusable(#[from] CheckError),
     #[error("the agent rejected the start URL: {0}")]
     StartUrl(AgentError),
+    #[error("the pool is deleted")]
+    PoolDeleted,
     #[error(transparent)]
     Browser(#[from] BrowserError),
 }
@@ -76,7 +79,7 @@ impl Browsers {
                 start_url.as_deref(),
             ) => match prepared {
                 Ok(()) => {
-                    self.publish(&browser).await?;
+                    self.publish(&browser).await.map_err(publish_error)?;
                     self.end_if_obsolete(&browser, abandoned).await?;
                     self.end_without_pool(&browser).await?;
                     return Ok(BrowserRow { state: State::Active, ..row });
@@ -105,17 +108,16 @@ impl Browsers {
     }
 
     /// Ends a browser that was published after its pool was deleted with all browsers.
-    async fn end_without_pool(&self, browser: &Arc<BrowserHandle>) -> Result<(), BrowserError> {
+    async fn end_without_pool(&self, browser: &Arc<BrowserHandle>) -> Result<(), HandOverError> {
         let Some(pool) = browser.pool() else {
             return Ok(());
         };
         let error = match self.inner.store.find_any_pool(pool).await {
             Ok(Some(_)) => return Ok(()),
-            Ok(None) => BrowserError::NotLeased,
-            Err(error) => error.into(),
+            Ok(None) => HandOverError::PoolDeleted,
+            Err(error) => BrowserError::from(error).into(),
         };
-        // Refused if something else has ended it already, which is just as good.
-        let _ = self.end(browser, EndReason::Deleted).await;
+        self.end_undelivered(browser, EndReason::Deleted).await;
         Err(error)
     }
 
@@ -189,9 +191,12 @@ impl Browsers {
             .iter()
             .position(|action| *action == Action::ReleaseHost);
         let (before, rest) = actions.split_at(release.unwrap_or(actions.len()));
-        self.run_actions(browser, before).await;
+        let after = self.run_actions(browser, before).await;
         if event == Event::EndedElsewhere {
             return Err(BrowserError::NotFound);
+        }
+        if after == AfterSave::Leave {
+            return Ok(());
         }
         if let Err(error) = browser.lease().refuse().await {
             // It is unreachable for clients, too.
@@ -202,5 +207,14 @@ impl Browsers {
             this.run_actions(&browser, rest).await;
         }));
         Ok(())
+    }
+}
+
+/// Converts the error of a browser that was not published. Without its row, another browser of the
+/// pool may be usable.
+fn publish_error(error: BrowserError) -> HandOverError {
+    match error {
+        BrowserError::NotFound => HandOverError::Unusable(HostError::Gone.into()),
+        error => error.into(),
     }
 }

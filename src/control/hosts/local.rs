@@ -105,6 +105,13 @@ impl LocalHosts {
         }
     }
 
+    /// Does not count a host as idle any more, without a session.
+    pub(super) fn release_idle(&self, id: &HostId) {
+        if let Some(entry) = self.running.lock().get_mut(id) {
+            entry.idle_permit = None;
+        }
+    }
+
     /// Returns a host that is not idle any more.
     pub(super) fn take_idle(&self, id: &HostId) -> Option<LocalHost> {
         let mut running = self.running.lock();

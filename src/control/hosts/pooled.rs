@@ -86,7 +86,12 @@ impl Hosts {
             self.step(local, Event::Drain).await;
             return Ok(());
         }
-        store.unreserve_host(&host.id, pool).await?;
+        let unreserved = store.unreserve_host(&host.id, pool).await;
+        if *fleet == Fleet::Local && !matches!(unreserved, Ok(true)) {
+            // The pool uses it again.
+            self.inner.local.release_idle(&host.id);
+        }
+        unreserved?;
         self.inner.changed.notify_waiters();
         Ok(())
     }

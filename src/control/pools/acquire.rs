@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     api::{
-        ids::{BrowserId, PoolId, ProjectId},
+        ids::{BrowserId, PoolId},
         profiles::ProfileSelection,
     },
     control::{
@@ -44,32 +44,60 @@ pub struct NewLease {
     pub profile: Option<ProfileSelection>,
 }
 
-/// The place of a client in the queue. Dropping it leaves the queue.
-struct Place<'p> {
-    pools: &'p Pools,
-    pool: &'p PoolId,
+/// The ticket of a client of this process. Dropping it removes the ticket, unless the client has
+/// been served.
+struct QueuePosition {
+    pools: Pools,
+    pool: PoolId,
     ticket: WaiterTicket,
+    /// Whether the dispatcher knows the client.
+    is_queued: bool,
 }
 
-impl Drop for Place<'_> {
+impl QueuePosition {
+    fn new(pools: &Pools, pool: &PoolId, ticket: WaiterTicket) -> QueuePosition {
+        QueuePosition {
+            pools: pools.clone(),
+            pool: pool.clone(),
+            ticket,
+            is_queued: false,
+        }
+    }
+
+    /// Lets the dispatcher serve the client.
+    fn enqueue(&mut self, waiter: LocalWaiter) {
+        self.is_queued = true;
+        self.pools.inner.queue.add(&self.pool, self.ticket, waiter);
+    }
+}
+
+impl Drop for QueuePosition {
     fn drop(&mut self) {
-        self.pools.inner.queue.leave(self.pool, self.ticket);
+        let queue = &self.pools.inner.queue;
+        match self.is_queued {
+            true => {
+                queue.leave(&self.pool, self.ticket);
+            }
+            false => queue.remove_tickets(self.pool.clone(), vec![self.ticket]),
+        }
     }
 }
 
 impl Pools {
     /// Leases a browser of a pool. Returns `None` if none is available for as long as the client
     /// waits. Dropping the future undoes it.
+    ///
+    /// Statements in the database are not interrupted when the time is up, because one that does
+    /// not wait would get no browser. The database's own timeouts bound them.
     pub async fn acquire(
         &self,
-        project: &ProjectId,
-        id_or_name: &str,
+        pool: &PoolRow,
         wait: Duration,
         lease: NewLease,
         creation: Option<Creation>,
     ) -> Result<Option<BrowserRow>, PoolError> {
         let deadline = Instant::now() + wait;
-        let pool = self.get(project, id_or_name).await?;
+        let project = &pool.project_id;
         let browsers = &self.inner.browsers;
         let lock = match &creation {
             Some(creation) => {
@@ -176,55 +204,57 @@ impl Pools {
         if Instant::now() >= deadline {
             return Ok(None);
         }
-        let store = &self.inner.store;
-        let ticket = match ticket {
-            Some(ticket) => {
-                store.restore_waiter(pool, ticket).await?;
-                ticket
-            }
-            None => self.add_waiter(pool).await?,
-        };
+        let mut position = self.take_position(pool, ticket).await?;
         let (sender, mut receiver) = oneshot::channel::<Granted>();
-        let waiter = LocalWaiter {
+        position.enqueue(LocalWaiter {
             new_row,
             sender,
             deadline,
-        };
-        self.inner.queue.add(pool, ticket, waiter);
-        let place = Place {
-            pools: self,
-            pool,
-            ticket,
-        };
+        });
         let granted = tokio::select! {
             granted = &mut receiver => granted,
-            () = sleep_until(deadline) => match self.inner.queue.leave(pool, ticket) {
+            () = sleep_until(deadline) => match self.inner.queue.leave(pool, position.ticket) {
                 true => return Ok(None),
                 // It is being served, or was just not.
                 false => receiver.await,
             },
             () = self.inner.shutdown.requested() => return Err(PoolError::ShuttingDown),
         };
-        drop(place);
+        drop(position);
         match granted {
             Ok(granted) => granted.map(Some),
             Err(_) => Ok(None),
         }
     }
 
-    /// Adds a client to those that wait. Removes it again if the client leaves meanwhile.
-    async fn add_waiter(&self, pool: &PoolId) -> Result<WaiterTicket, PoolError> {
+    /// Adds a client to those that wait, or restores its ticket. Removes that again if the client
+    /// leaves meanwhile.
+    async fn take_position(
+        &self,
+        pool: &PoolId,
+        ticket: Option<WaiterTicket>,
+    ) -> Result<QueuePosition, PoolError> {
         let (this, pool) = (self.clone(), pool.clone());
         let (sender, receiver) = oneshot::channel();
         self.inner.shutdown.spawn(async move {
-            let added = this.inner.store.add_waiter(&pool).await;
-            if let Err(Ok(ticket)) = sender.send(added) {
-                this.inner.queue.retry_left(pool, vec![ticket]);
-                this.inner.queue.changed().notify_one();
-            }
+            let store = &this.inner.store;
+            let position = match ticket {
+                Some(ticket) => {
+                    // A statement that fails may have had its effect.
+                    let position = QueuePosition::new(&this, &pool, ticket);
+                    let restored = store.restore_waiter(&pool, ticket).await;
+                    restored.map(|()| position)
+                }
+                None => {
+                    let added = store.add_waiter(&pool).await;
+                    added.map(|ticket| QueuePosition::new(&this, &pool, ticket))
+                }
+            };
+            // Dropped if the client has left, also after it was sent.
+            let _ = sender.send(position);
         });
-        let added = receiver.await.map_err(|_| PoolError::ShuttingDown)?;
-        Ok(added?)
+        let position = receiver.await.map_err(|_| PoolError::ShuttingDown)?;
+        Ok(position?)
     }
 }
 

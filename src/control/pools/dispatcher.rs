@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{PoolError, Pools, hand_over::PendingLease};
 use crate::{
     api::ids::PoolId,
-    control::store::{Claim, PoolLeaseError, StoreError, WaiterTicket},
+    control::store::{Claim, Hint, PoolLeaseError, StoreError, WaiterTicket},
 };
 
 /// Between two looks for pools that can be served, unless there is a hint.
@@ -55,7 +55,7 @@ impl Pools {
                     return;
                 }
             }
-            self.remove_left().await;
+            self.remove_unused_tickets().await;
             let pools = self.inner.queue.take_to_serve();
             stream::iter(pools)
                 .for_each_concurrent(MAX_CONCURRENT, |pool| {
@@ -70,7 +70,7 @@ impl Pools {
         }
     }
 
-    /// Has the pools of another process's hint be served.
+    /// Requests service for the pool of another process's hint.
     pub fn notice_change(&self, pool: &PoolId) {
         self.inner.queue.serve(pool);
         self.inner.changed.notify_one();
@@ -93,11 +93,15 @@ impl Pools {
         let Pools { inner } = self;
         let recorded = inner.store.own_waiters().await?;
         let local = inner.queue.tickets();
-        for (ticket, pool) in &local {
-            if !recorded.contains_key(ticket) {
+        let lost = local
+            .iter()
+            .filter(|(ticket, _)| !recorded.contains_key(ticket));
+        for (ticket, pool) in lost {
+            // Clients of a deleted pool are refused instead.
+            if inner.store.find_any_pool(pool).await?.is_some() {
                 inner.store.restore_waiter(pool, *ticket).await?;
-                inner.queue.serve(pool);
             }
+            inner.queue.serve(pool);
         }
         let unknown = recorded
             .into_iter()
@@ -129,33 +133,41 @@ impl Pools {
     }
 
     /// Removes the tickets of clients that do not wait any more.
-    async fn remove_left(&self) {
+    async fn remove_unused_tickets(&self) {
         let Pools { inner } = self;
-        for (pool, tickets) in inner.queue.take_left() {
+        for (pool, tickets) in inner.queue.take_unused_tickets() {
             match inner.store.remove_waiters(&pool, &tickets).await {
                 // Another one may be the first now.
                 Ok(()) => inner.queue.serve(&pool),
                 Err(error) => {
                     tracing::warn!(%pool, %error, "cannot remove waiting clients yet");
-                    inner.queue.retry_left(pool, tickets);
+                    inner.queue.retry_removal(pool, tickets);
                 }
             }
         }
     }
 
     /// Leases available browsers to clients of this process, as long as one of them is the first.
+    /// Notifies the process of the next one.
     async fn serve_waiters(&self, pool: &PoolId) -> Result<(), StoreError> {
         let Pools { inner } = self;
-        while inner.queue.is_waited_for(pool) {
+        let mut has_served = false;
+        // Also after the last client of this process: another one may be next.
+        while has_served || inner.queue.is_waited_for(pool) {
             let Some(first) = inner.store.first_waiter(pool).await? else {
                 return self.find_missing(pool).await;
             };
             if first.process != inner.store.process() {
+                if has_served {
+                    inner.store.hint(Hint::Pool(pool.clone()));
+                }
                 return Ok(());
             }
-            if !self.serve_first(pool, first.ticket).await? {
+            // A client that is being added is not served before it waits.
+            if !inner.queue.is_waited_for(pool) || !self.serve_first(pool, first.ticket).await? {
                 return Ok(());
             }
+            has_served = true;
         }
         Ok(())
     }
@@ -182,9 +194,9 @@ impl Pools {
                 inner.queue.put_back(pool, ticket, waiter);
                 return Ok(false);
             }
-            Err(PoolLeaseError::NoPool) => Err(PoolError::NotFound),
             Err(
-                error @ (PoolLeaseError::Profile(_)
+                error @ (PoolLeaseError::NoPool
+                | PoolLeaseError::Profile(_)
                 | PoolLeaseError::Store(StoreError::UniqueViolation(_))),
             ) => {
                 inner.store.remove_waiters(pool, &[ticket]).await?;

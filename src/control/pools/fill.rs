@@ -131,15 +131,25 @@ impl Pools {
         }
     }
 
-    /// Ends browsers that are discarded, in the background.
+    /// Ends browsers that are discarded, in the background, a bounded number at once.
     pub(super) fn end_discarded(&self, browsers: Vec<PoolBrowserRow>, retires_host: bool) {
         for browser in browsers {
+            // It waits for its turn, or ends already.
+            let Some(ending) = self.inner.discards.begin(&browser.id) else {
+                continue;
+            };
             let this = self.clone();
             self.inner.shutdown.spawn(async move {
+                let _permit = tokio::select! {
+                    permit = this.inner.discards.permit() => permit,
+                    // Another process, or the next start, ends it.
+                    () = this.inner.shutdown.requested() => return,
+                };
                 if let Err(error) = this.end_one(&browser, retires_host).await {
                     // The reconciler tries again.
                     tracing::error!(browser = %browser.id, %error, "cannot end an idle browser of a pool yet");
                 }
+                drop(ending);
                 this.inner.changed.notify_one();
             });
         }

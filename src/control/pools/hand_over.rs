@@ -13,7 +13,7 @@ use chrono::Utc;
 use tokio::{
     sync::oneshot,
     task::JoinHandle,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +36,9 @@ const RETURN_RETRY_DELAY: (Duration, Duration) =
 /// The time that a check may take beyond the deadline of the client. Otherwise one that does not
 /// wait would get no browser.
 const CHECK_GRACE_PERIOD: Duration = Duration::from_millis(75);
+/// The longest wait of a client that gets no browser until that browser is available again. Longer
+/// only if the database fails.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The check of a leased browser. `None` if its host has lost it.
 type Check = JoinHandle<Result<Option<CheckedLease>, StoreError>>;
@@ -70,7 +73,7 @@ impl PendingLease {
         }
     }
 
-    /// Returns the place in the queue that the client had.
+    /// Returns the ticket that the client had.
     pub(super) fn ticket(&self) -> Option<WaiterTicket> {
         self.ticket
     }
@@ -118,7 +121,7 @@ impl Pools {
             Err(_) => {
                 // Otherwise its name would not be free for the next request of the client.
                 if let Some(returned) = pending.undo() {
-                    let _ = returned.await;
+                    let _ = timeout(RETURN_TIMEOUT, returned).await;
                 }
                 return Ok(None);
             }

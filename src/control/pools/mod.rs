@@ -6,8 +6,10 @@
 //! - [`queue`], [`dispatcher`]: the clients of this process that wait, and the task that serves
 //!   them.
 //! - [`reconciler`]: the task that gives each pool as many browsers as it is to have.
-//! - [`plan`]: decides what has to happen to the hosts of a pool; [`fill_rate`]: how fast.
-//! - [`fill`]: starts a browser for a pool, and ends one that no client has.
+//! - [`plan`]: decides what has to happen to the hosts of a pool; [`fill_rate`]: how fast,
+//!   [`start_delay`]: how soon after a failure.
+//! - [`fill`]: starts a browser for a pool, and ends one that no client has; [`discards`]: how many
+//!   at once.
 //!
 //! ```text
 //!   reconciler ──▶ fill: lease a host for the pool, set it up ──▶ idle
@@ -30,7 +32,7 @@ use super::{
     browsers::{BrowserError, BrowserProfileError, Browsers, HandOverError},
     hosts::Hosts,
     store::{
-        DeletePoolOutcome, PoolCounts, PoolLeaseError, PoolListing, PoolRow, PoolSettings,
+        DeletePoolOutcome, Hint, PoolCounts, PoolLeaseError, PoolListing, PoolRow, PoolSettings,
         SavePoolError, StateFilter, Store, StoreError, UniqueConstraint,
     },
 };
@@ -46,6 +48,7 @@ use crate::{
 
 mod acquire;
 pub mod config;
+mod discards;
 mod dispatcher;
 mod fill;
 mod fill_rate;
@@ -53,8 +56,10 @@ mod hand_over;
 mod plan;
 mod queue;
 mod reconciler;
+mod start_delay;
 
 pub use acquire::NewLease;
+use discards::Discards;
 use queue::WaitQueue;
 
 /// The most browsers that are ended at once when their pool is deleted.
@@ -121,6 +126,7 @@ impl From<HandOverError> for PoolError {
     fn from(error: HandOverError) -> Self {
         match error {
             HandOverError::Browser(error) => error.into(),
+            HandOverError::PoolDeleted => PoolError::NotFound,
             other => PoolError::HandOver(other),
         }
     }
@@ -214,6 +220,7 @@ struct Inner {
     browsers: Browsers,
     shutdown: Shutdown,
     queue: WaitQueue,
+    discards: Discards,
     /// Notified when a pool may have too few or too many browsers.
     changed: Notify,
 }
@@ -227,6 +234,7 @@ impl Pools {
                 browsers,
                 shutdown,
                 queue: WaitQueue::default(),
+                discards: Discards::default(),
                 changed: Notify::new(),
             }),
         }
@@ -243,9 +251,15 @@ impl Pools {
         settings.config.profile = self.find_profile(project, profile).await?;
         let created = self.inner.store.create_pool(project, settings, Utc::now());
         let row = created.await?;
-        self.inner.changed.notify_one();
+        self.notify_changed(&row.id);
         tracing::info!(pool = %row.id, size = row.settings.size, "pool created");
         Ok(row)
+    }
+
+    /// Notifies this process and the others that a pool has changed. The one that leads fills it.
+    fn notify_changed(&self, pool: &PoolId) {
+        self.inner.changed.notify_one();
+        self.inner.store.hint(Hint::Pool(pool.clone()));
     }
 
     async fn find_profile(
@@ -315,7 +329,7 @@ impl Pools {
             if discard_all_idle {
                 this.discard_idle(&row.id).await?;
             }
-            this.inner.changed.notify_one();
+            this.notify_changed(&row.id);
             Ok(row)
         })
         .await
@@ -346,6 +360,7 @@ impl Pools {
         let discarded = discarding.await?;
         tracing::info!(%pool, count = discarded.len(), "idle browsers of a pool are discarded");
         self.end_discarded(discarded, false);
+        self.notify_changed(pool);
         Ok(())
     }
 
@@ -366,7 +381,7 @@ impl Pools {
             };
             tracing::info!(pool = %pool.id, "pool deleted");
             this.inner.queue.serve(&pool.id);
-            this.inner.changed.notify_one();
+            this.notify_changed(&pool.id);
             // Those that are being handed over end by themselves.
             this.end_leased(&project, leased).await;
             Ok(())

@@ -85,7 +85,7 @@ pub(super) fn plan(
         }));
     let pooled: HashSet<&BrowserId> = browsers.iter().map(|browser| &browser.id).collect();
     let counted = plan.sort_hosts(pool, hosts, &pooled, now);
-    plan.replace(pool, hosts, &current, now);
+    plan.replace(pool, hosts, (&current, &pooled), now);
     plan.balance(pool, &counted, &current, (waiting_for_host, ending));
     plan
 }
@@ -118,12 +118,14 @@ impl Plan {
         counted
     }
 
-    /// Ends idle browsers on hosts that are to be replaced or drained, if there are enough others.
+    /// Ends idle browsers on hosts that are to be replaced or drained, if there are enough others:
+    /// hosts of idle browsers that can be leased, and of clients. One whose browser still starts is
+    /// no replacement yet.
     fn replace(
         &mut self,
         pool: &PoolSummary,
         hosts: &[PoolHost],
-        idle: &[(&PoolBrowserRow, &PoolHost)],
+        (idle, pooled): (&[(&PoolBrowserRow, &PoolHost)], &HashSet<&BrowserId>),
         now: DateTime<Utc>,
     ) {
         let is_serving = |host: &&PoolHost| {
@@ -132,7 +134,7 @@ impl Plan {
         let idle_ids: HashSet<&HostId> = idle.iter().map(|(_, host)| &host.id).collect();
         let is_used = |host: &&PoolHost| {
             let session = host.session.as_ref();
-            idle_ids.contains(&host.id) || session.is_some_and(|id| !self.discards(id))
+            idle_ids.contains(&host.id) || session.is_some_and(|id| !pooled.contains(id))
         };
         let serving = hosts.iter().filter(is_serving).filter(is_used).count();
         if serving < pool.size as usize {
@@ -147,10 +149,6 @@ impl Plan {
             })
             .collect();
         self.discard.extend(discard);
-    }
-
-    fn discards(&self, id: &BrowserId) -> bool {
-        self.discard.iter().any(|discard| discard.id == *id)
     }
 
     /// Adds hosts if there are too few, and gives some up if there are too many.

@@ -45,14 +45,14 @@ pub(super) struct WaitQueue {
 #[derive(Default)]
 struct State {
     waiting: HashMap<PoolId, BTreeMap<WaiterTicket, LocalWaiter>>,
-    /// The clients that do not wait any more, whose tickets are to be removed.
-    left: HashMap<PoolId, Vec<WaiterTicket>>,
+    /// The tickets to remove: their clients do not wait any more.
+    unused: HashMap<PoolId, Vec<WaiterTicket>>,
     /// The pools that may have an available browser, or another first waiter.
     to_serve: HashSet<PoolId>,
 }
 
 impl WaitQueue {
-    /// Adds a client, and has its pool be served.
+    /// Adds a client, and requests service for its pool.
     pub(super) fn add(&self, pool: &PoolId, ticket: WaiterTicket, waiter: LocalWaiter) {
         {
             let mut state = self.state.lock();
@@ -73,7 +73,7 @@ impl WaitQueue {
         let mut state = self.state.lock();
         if waiter.has_given_up() {
             // Its wait ends when the sender is dropped.
-            state.left.entry(pool.clone()).or_default().push(ticket);
+            state.unused.entry(pool.clone()).or_default().push(ticket);
         } else {
             let waiting = state.waiting.entry(pool.clone()).or_default();
             waiting.insert(ticket, waiter);
@@ -82,19 +82,19 @@ impl WaitQueue {
 
     /// Removes a client that does not wait any more. Returns false if it is being served.
     pub(super) fn leave(&self, pool: &PoolId, ticket: WaiterTicket) -> bool {
-        let has_left = {
+        let was_waiting = {
             let mut state = self.state.lock();
-            let has_left = take_from(&mut state, pool, ticket).is_some();
-            if has_left {
-                state.left.entry(pool.clone()).or_default().push(ticket);
+            let was_waiting = take_from(&mut state, pool, ticket).is_some();
+            if was_waiting {
+                state.unused.entry(pool.clone()).or_default().push(ticket);
             }
-            has_left
+            was_waiting
         };
         self.changed.notify_one();
-        has_left
+        was_waiting
     }
 
-    /// Has a pool be served, if a client of this process waits for it.
+    /// Requests service for a pool, if a client of this process waits for it.
     pub(super) fn serve(&self, pool: &PoolId) {
         {
             let mut state = self.state.lock();
@@ -116,15 +116,21 @@ impl WaitQueue {
         std::mem::take(&mut self.state.lock().to_serve)
     }
 
-    /// Returns the clients that have left, once.
-    pub(super) fn take_left(&self) -> HashMap<PoolId, Vec<WaiterTicket>> {
-        std::mem::take(&mut self.state.lock().left)
+    /// Returns the tickets to remove, once.
+    pub(super) fn take_unused_tickets(&self) -> HashMap<PoolId, Vec<WaiterTicket>> {
+        std::mem::take(&mut self.state.lock().unused)
     }
 
-    /// Returns the clients that have left to the queue, because their tickets were not removed.
-    pub(super) fn retry_left(&self, pool: PoolId, tickets: Vec<WaiterTicket>) {
+    /// Has tickets removed whose clients do not wait.
+    pub(super) fn remove_tickets(&self, pool: PoolId, tickets: Vec<WaiterTicket>) {
+        self.retry_removal(pool, tickets);
+        self.changed.notify_one();
+    }
+
+    /// Keeps tickets that could not be removed for the next attempt.
+    pub(super) fn retry_removal(&self, pool: PoolId, tickets: Vec<WaiterTicket>) {
         let mut state = self.state.lock();
-        state.left.entry(pool).or_default().extend(tickets);
+        state.unused.entry(pool).or_default().extend(tickets);
     }
 
     /// Returns whether a client waits for a pool.

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use chrono::{TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use parking_lot::Mutex;
 use tokio::{
     sync::Semaphore,
@@ -25,10 +25,10 @@ use super::{
     fill::FillError,
     fill_rate::FillRate,
     plan::{Plan, deleted, plan},
+    start_delay::{StartDelay, StartKind},
 };
 use crate::{
     api::ids::{BrowserId, PoolId},
-    backoff::Backoff,
     control::{
         processes::Leadership,
         store::{
@@ -40,17 +40,16 @@ use crate::{
 
 /// Between two passes, unless a change is known earlier.
 const PASS_INTERVAL: Duration = Duration::from_secs(1);
-/// The delay of a pass after a change, in which others join it.
+/// The shortest delay of a pass after a change, in which others join it.
 const HINT_DELAY: Duration = Duration::from_millis(10);
-/// The first and the longest delay after a failed start.
-const FAILURE_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// The delay after which a host is looked for again.
-const NO_HOST_DELAY: Duration = Duration::from_secs(1);
+/// The delay of a pass after a change, as a multiple of the duration of the pass before. Each reads
+/// all pools, so that passes after every lease would keep the database busy.
+const HINT_DELAY_FACTOR: u32 = 2;
 /// Between two records of the hosts that a pool lacks: an autoscaler counts each one once.
 const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
 /// The most browsers that are started on registered hosts at once.
 const MAX_REGISTERED_FILLS: usize = 32;
-/// The time after which the end of a browser is tried again.
+/// The time after which the end of a browser is tried again, whichever process has failed.
 const DISCARD_TIMEOUT: TimeDelta = TimeDelta::minutes(2);
 /// The time after which a start counts as failed, although its process runs: longer than any takes.
 const FILL_TIMEOUT: TimeDelta = TimeDelta::minutes(10);
@@ -58,8 +57,11 @@ const FILL_TIMEOUT: TimeDelta = TimeDelta::minutes(10);
 /// The memory of the reconciler about a pool.
 struct FillState {
     rate: FillRate,
-    failures: Backoff,
-    retry_at: Option<Instant>,
+    /// The delays of starts on further hosts.
+    add: StartDelay,
+    /// The delays of starts on hosts that are reserved already. A lack of further hosts does not
+    /// hold them up.
+    adopt: StartDelay,
     demand_recorded_at: Option<Instant>,
 }
 
@@ -67,9 +69,39 @@ impl FillState {
     fn new(now: Instant) -> FillState {
         FillState {
             rate: FillRate::new(now),
-            failures: Backoff::new(FAILURE_DELAY.0, FAILURE_DELAY.1),
-            retry_at: None,
+            add: StartDelay::default(),
+            adopt: StartDelay::default(),
             demand_recorded_at: None,
+        }
+    }
+
+    /// Returns how many browsers to start now of those to adopt and to add.
+    fn take(
+        &mut self,
+        pool: &PoolSummary,
+        (adopt, add): (usize, usize),
+        permits: usize,
+        now: Instant,
+    ) -> (usize, usize) {
+        let adopt = match self.adopt.is_over(now) {
+            true => adopt,
+            false => 0,
+        };
+        let added = match self.add.is_over(now) {
+            true => {
+                let add = add.min(permits.saturating_sub(adopt));
+                self.rate
+                    .take(add, pool.size, pool.fill_rate_per_minute, now)
+            }
+            false => 0,
+        };
+        (adopt, added)
+    }
+
+    fn delay(&mut self, kind: StartKind) -> &mut StartDelay {
+        match kind {
+            StartKind::Add => &mut self.add,
+            StartKind::Adopt => &mut self.adopt,
         }
     }
 }
@@ -107,6 +139,7 @@ impl Pools {
             let host_changed = hosts.changed().notified();
             tokio::pin!(host_changed);
             host_changed.as_mut().enable();
+            let started = Instant::now();
             if leadership.leads() {
                 if let Err(error) = reconciler.pass().await {
                     tracing::error!(%error, "cannot fill pools");
@@ -115,11 +148,15 @@ impl Pools {
                 reconciler.states.lock().clear();
                 reconciler.was_empty.store(false, Ordering::Relaxed);
             }
+            let delay = hint_delay(started.elapsed());
             tokio::select! {
-                () = reconciler.pools.inner.changed.notified() => sleep(HINT_DELAY).await,
-                () = host_changed => sleep(HINT_DELAY).await,
-                () = sleep(PASS_INTERVAL) => {}
+                () = reconciler.pools.inner.changed.notified() => {}
+                () = host_changed => {}
+                () = sleep(PASS_INTERVAL) => continue,
                 () = shutdown.requested() => return,
+            }
+            if !shutdown.sleep(delay).await {
+                return;
             }
         }
     }
@@ -142,9 +179,10 @@ impl Reconciler {
         } = overview;
         let known: HashSet<PoolId> = pools.iter().map(|pool| pool.id.clone()).collect();
         self.states.lock().retain(|id, _| known.contains(id));
-        let left: HashSet<&PoolId> = hosts.keys().chain(browsers.keys()).collect();
+        let with_rows: HashSet<&PoolId> = hosts.keys().chain(browsers.keys()).collect();
         pools.extend(
-            left.into_iter()
+            with_rows
+                .into_iter()
                 .filter(|id| !known.contains(id))
                 .map(deleted),
         );
@@ -192,18 +230,15 @@ impl Reconciler {
 
     /// Starts browsers: on hosts that are reserved already, and on further ones at the pool's rate.
     async fn start(&self, pool: &PoolSummary, adopt: usize, add: usize) -> Result<(), StoreError> {
-        let count = {
+        let (adopt, count) = {
             let now = Instant::now();
             let mut states = self.states.lock();
             let state = states
                 .entry(pool.id.clone())
                 .or_insert_with(|| FillState::new(now));
-            if state.retry_at.is_some_and(|at| now < at) {
-                return Ok(());
-            }
-            let permits = self.starts.available_permits().saturating_sub(adopt);
-            let percent = pool.fill_rate_per_minute;
-            adopt + state.rate.take(add.min(permits), pool.size, percent, now)
+            let permits = self.starts.available_permits();
+            let (adopt, added) = state.take(pool, (adopt, add), permits, now);
+            (adopt, adopt + added)
         };
         if count == 0 {
             return Ok(());
@@ -214,16 +249,19 @@ impl Reconciler {
         let row = Arc::new(row);
         for index in 0..count {
             let Ok(permit) = self.starts.clone().try_acquire_owned() else {
-                let not_started = (count - index).min(count - adopt.min(count));
+                let not_started = count - index.max(adopt);
                 self.with_state(&pool.id, |state| state.rate.give_back(not_started));
                 return Ok(());
             };
             // Before the next pass, which counts it.
             let id = self.pools.begin_fill(&row).await?;
             let (this, row) = (self.clone(), row.clone());
-            let is_added = index >= adopt;
+            let kind = match index < adopt {
+                true => StartKind::Adopt,
+                false => StartKind::Add,
+            };
             self.pools.inner.shutdown.spawn(async move {
-                this.start_one(&id, &row, is_added, add).await;
+                this.start_one(&id, &row, kind, add).await;
                 drop(permit);
                 this.pools.inner.changed.notify_one();
             });
@@ -231,23 +269,20 @@ impl Reconciler {
         Ok(())
     }
 
-    async fn start_one(&self, id: &BrowserId, pool: &PoolRow, is_added: bool, missing: usize) {
+    async fn start_one(&self, id: &BrowserId, pool: &PoolRow, kind: StartKind, missing: usize) {
         let filled = self.pools.fill(id, pool).await;
         let now = Instant::now();
         match filled {
             Ok(()) => {
                 metrics::counter!("berth_pool_fills_total").increment(1);
-                self.with_state(&pool.id, |state| {
-                    state.failures = Backoff::new(FAILURE_DELAY.0, FAILURE_DELAY.1);
-                    state.retry_at = None;
-                });
+                self.with_state(&pool.id, |state| *state.delay(kind) = StartDelay::default());
             }
             Err(FillError::ShuttingDown) => {}
             Err(FillError::NoHost) => {
                 let mut is_due = false;
                 self.with_state(&pool.id, |state| {
-                    state.retry_at = Some(now + NO_HOST_DELAY);
-                    if is_added {
+                    state.delay(kind).no_host(now);
+                    if kind == StartKind::Add {
                         state.rate.give_back(1);
                     }
                     is_due = state
@@ -266,13 +301,10 @@ impl Reconciler {
                 metrics::counter!("berth_pool_fill_failures_total").increment(1);
                 tracing::error!(pool = %pool.id, %error, "cannot start a browser of a pool");
                 self.with_state(&pool.id, |state| {
-                    if is_added {
+                    if kind == StartKind::Add {
                         state.rate.give_back(1);
                     }
-                    // Those that fail together count once.
-                    if state.retry_at.is_none_or(|at| at <= now) {
-                        state.retry_at = Some(now + state.failures.next_delay());
-                    }
+                    state.delay(kind).failed(now);
                 });
             }
         }
@@ -284,50 +316,147 @@ impl Reconciler {
         }
     }
 
-    /// Finishes what processes have left that died: browsers that they were starting or ending, and
-    /// the places of their clients.
+    /// Ends the browsers whose processes will not finish their start or their end, because they
+    /// have died or failed. Removes the tickets of clients of processes that died.
     async fn finish_abandoned(&self, overview: &PoolsOverview) -> Result<(), StoreError> {
         let inner = &self.pools.inner;
         let now = Utc::now();
         let is_unfinished = |browser: &&PoolBrowserRow| match browser.state {
             PoolBrowserState::Idle => false,
-            PoolBrowserState::Filling => {
-                browser.process != inner.store.process() || now - browser.changed_at > FILL_TIMEOUT
-            }
-            PoolBrowserState::Discarding => {
-                browser.process != inner.store.process()
-                    || now - browser.changed_at > DISCARD_TIMEOUT
+            PoolBrowserState::Filling | PoolBrowserState::Discarding => {
+                browser.process != inner.store.process() || is_overdue(browser, now)
             }
         };
+        let is_discarded_here = |browser: &&PoolBrowserRow| inner.discards.contains(&browser.id);
         let unfinished: Vec<&PoolBrowserRow> = overview
             .browsers
             .values()
             .flatten()
             .filter(is_unfinished)
+            .filter(|browser| !is_discarded_here(browser))
             .collect();
         if unfinished.is_empty() && overview.waited_for.is_empty() {
             return Ok(());
         }
         let running = inner.store.live_processes().await?;
         // Otherwise the locks of this process are lost, as perhaps those of the others.
-        let Some(own) = inner.store.process().filter(|own| running.contains(own)) else {
+        if !inner
+            .store
+            .process()
+            .is_some_and(|own| running.contains(&own))
+        {
             return Ok(());
-        };
+        }
         // One that acquires its locks again is missing in a pass or two.
         let before = std::mem::replace(&mut *self.last_live.lock(), running.clone());
         let live: HashSet<ControlProcessId> = running.union(&before).copied().collect();
         for pool in inner.store.remove_lost_waiters(&live).await? {
             inner.queue.serve(&pool);
         }
-        let is_left = |process: Option<ControlProcessId>| {
-            process.is_none_or(|process| process == own || !live.contains(&process))
-        };
         for browser in unfinished {
-            if is_left(browser.process) && inner.store.adopt_pool_browser(browser, now).await? {
-                tracing::info!(browser = %browser.id, "ends a browser of a pool that a process has left");
+            if is_abandoned(browser, &live, now)
+                && inner.store.adopt_pool_browser(browser, now).await?
+            {
+                tracing::info!(browser = %browser.id, "ends an abandoned browser of a pool");
                 self.pools.end_discarded(vec![browser.clone()], false);
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the delay of a pass after a change, if the pass before took so long.
+fn hint_delay(pass: Duration) -> Duration {
+    (pass * HINT_DELAY_FACTOR).clamp(HINT_DELAY, PASS_INTERVAL)
+}
+
+/// Returns whether a browser that starts or ends should have done so by now.
+fn is_overdue(browser: &PoolBrowserRow, now: DateTime<Utc>) -> bool {
+    let timeout = match browser.state {
+        PoolBrowserState::Idle => return false,
+        PoolBrowserState::Filling => FILL_TIMEOUT,
+        PoolBrowserState::Discarding => DISCARD_TIMEOUT,
+    };
+    now - browser.changed_at > timeout
+}
+
+/// Returns whether the process that starts or ends a browser will not finish that: it has died, or
+/// has failed. A process that does not lead does not try again.
+fn is_abandoned(
+    browser: &PoolBrowserRow,
+    live: &HashSet<ControlProcessId>,
+    now: DateTime<Utc>,
+) -> bool {
+    let has_died = browser
+        .process
+        .is_none_or(|process| !live.contains(&process));
+    has_died || is_overdue(browser, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::store::PoolBrowserStart;
+
+    fn changed_ago(state: PoolBrowserState, age: TimeDelta) -> PoolBrowserRow {
+        PoolBrowserRow {
+            id: BrowserId::generate(),
+            pool: PoolId::generate(),
+            state,
+            start: PoolBrowserStart {
+                config_hash: String::new(),
+                flush_count: 0,
+                profile_version: 0,
+            },
+            host: None,
+            process: Some(ControlProcessId::sample(2)),
+            changed_at: DateTime::UNIX_EPOCH - age,
+        }
+    }
+
+    #[test]
+    fn longer_passes_are_further_apart() {
+        for (pass, delay) in [(0, 10), (5, 10), (50, 100), (800, 1000)] {
+            let delay = Duration::from_millis(delay);
+            assert_eq!(hint_delay(Duration::from_millis(pass)), delay);
+        }
+    }
+
+    #[test]
+    fn lack_of_further_hosts_does_not_hold_up_reserved_ones() {
+        let pool = PoolSummary {
+            size: 10,
+            fill_rate_per_minute: 10_000,
+            ..deleted(&PoolId::generate())
+        };
+        let now = Instant::now();
+        let mut state = FillState::new(now);
+        assert_eq!(state.take(&pool, (2, 3), 32, now), (2, 3));
+        state.delay(StartKind::Add).no_host(now);
+        assert_eq!(state.take(&pool, (2, 3), 32, now), (2, 0));
+        state.delay(StartKind::Add).failed(now);
+        assert_eq!(state.take(&pool, (2, 3), 32, now), (2, 0));
+        state.delay(StartKind::Adopt).failed(now);
+        assert_eq!(state.take(&pool, (2, 3), 32, now), (0, 0));
+        let later = now + Duration::from_secs(60);
+        assert_eq!(state.take(&pool, (2, 3), 32, later), (2, 3));
+    }
+
+    #[test]
+    fn browser_of_a_live_process_is_abandoned_after_its_timeout() {
+        let now = DateTime::UNIX_EPOCH;
+        let live = HashSet::from([ControlProcessId::sample(2)]);
+        let second = TimeDelta::seconds(1);
+        for (state, timeout) in [
+            (PoolBrowserState::Filling, FILL_TIMEOUT),
+            (PoolBrowserState::Discarding, DISCARD_TIMEOUT),
+        ] {
+            let recent = changed_ago(state, timeout - second);
+            assert!(!is_abandoned(&recent, &live, now), "{state:?}");
+            let late = changed_ago(state, timeout + second);
+            assert!(is_abandoned(&late, &live, now), "{state:?}");
+            // Without its process, at once.
+            assert!(is_abandoned(&recent, &HashSet::new(), now), "{state:?}");
+        }
     }
 }

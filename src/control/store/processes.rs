@@ -18,6 +18,14 @@ use super::{Store, StoreError, entity::control_process, postgres, to_millis};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ControlProcessId(pub(super) i32);
 
+#[cfg(test)]
+impl ControlProcessId {
+    /// Returns the id of a process that need not exist.
+    pub fn sample(id: i32) -> ControlProcessId {
+        ControlProcessId(id)
+    }
+}
+
 impl fmt::Display for ControlProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -20,6 +20,8 @@ use super::{
 };
 use crate::support::random::Random;
 
+pub use pool::POOL;
+
 /// The longest time of a call. Longer than a host may take to start.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(150);
 /// The interval between two calls of a client.

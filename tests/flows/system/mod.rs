@@ -29,9 +29,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     checker::{Rules, Run, Violation},
-    client::Client,
+    client::{Client, POOL},
     history::{Operation, Outcome, Recorder},
-    installation::{Installation, LocalInstallation},
+    installation::{Installation, LocalInstallation, assert_pool_agrees},
     killer::Killer,
 };
 use crate::support::random::{Random, setting};
@@ -100,6 +100,7 @@ async fn run(mut installation: impl Installation, rules: Rules) {
     if !rules.sessions_end_with_control {
         auditor.end_all().await;
     }
+    assert_pool_agrees(installation.control(), POOL).await;
     auditor.empty_pool().await;
     installation.assert_hosts_agree().await;
     auditor.list().await;

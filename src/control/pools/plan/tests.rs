@@ -272,6 +272,25 @@ fn old_host_is_replaced_once_another_one_serves() {
 }
 
 #[test]
+fn host_is_no_replacement_until_its_browser_can_be_leased() {
+    let (drained, mut drained_host) = idle();
+    drained_host.is_draining = true;
+    for state in [PoolBrowserState::Filling, PoolBrowserState::Discarding] {
+        let other = browser(state);
+        let hosts = [drained_host.clone(), host(State::Leased, Some(&other.id))];
+        let plan = plan_of(&pool(1), &hosts, &[drained.clone(), other]);
+        assert_eq!(plan.discard, [], "{state:?}");
+    }
+    let client = host(State::Leased, Some(&BrowserId::generate()));
+    let plan = plan_of(
+        &pool(1),
+        &[drained_host, client],
+        std::slice::from_ref(&drained),
+    );
+    assert_eq!(plan.discard.len(), 1);
+}
+
+#[test]
 fn leased_host_is_replaced_after_its_last_lease() {
     let mut pool = pool(1);
     pool.max_leases = Some(5);

@@ -72,11 +72,12 @@ pub(crate) async fn acquire(
         start_url: request.start_url.map(Into::into),
         profile: request.profile,
     };
-    let creation = key
-        .map(|key| super::super::browsers::creation(key, &(&id_or_name, &lease)))
-        .transpose()?;
     let wait = Duration::from_secs(wait.into());
-    let acquiring = pools.acquire(&principal.project, &id_or_name, wait, lease, creation);
+    let pool = pools.get(&principal.project, &id_or_name).await?;
+    let creation = key
+        .map(|key| super::super::browsers::creation(key, &(&pool.id, &lease)))
+        .transpose()?;
+    let acquiring = pools.acquire(&pool, wait, lease, creation);
     Ok(match acquiring.await? {
         Some(row) => Json(context.to_browser(row, &principal)).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),

@@ -82,7 +82,9 @@ impl From<PoolError> for ApiError {
     fn from(error: PoolError) -> Self {
         let message = error.to_string();
         match error {
-            PoolError::NotFound | PoolError::BrowserNotFound => ApiError::not_found(message),
+            PoolError::NotFound
+            | PoolError::BrowserNotFound
+            | PoolError::HandOver(HandOverError::PoolDeleted) => ApiError::not_found(message),
             PoolError::PoolNameTaken | PoolError::NameTaken => ApiError::conflict(message)
                 .detail("name", "is taken")
                 .permanent(),

@@ -197,6 +197,16 @@ impl Store {
         Ok(self.with_tags(row).await?.zip(digest))
     }
 
+    /// Frees the idempotency key of a browser, so that a repeated request gets another one.
+    pub async fn forget_creation(&self, id: &BrowserId) -> Result<(), StoreError> {
+        browser::Entity::update_many()
+            .col_expr(browser::Column::IdempotencyKey, Expr::value(None::<String>))
+            .filter(browser::Column::Id.eq(id.as_str()))
+            .exec(&self.db)
+            .await?;
+        Ok(())
+    }
+
     /// Lists browsers, newest first, with one row more than `limit` if there are more.
     pub async fn list_browsers(
         &self,

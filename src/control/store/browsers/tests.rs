@@ -206,6 +206,12 @@ async fn idempotency_key_is_free_again_after_its_window() {
         store.find_creation(&project, "k", later).await.unwrap(),
         None
     );
+    let second = publish(&store, with_key()).await;
+
+    // Its client did not get it.
+    store.forget_creation(&second.id).await.unwrap();
+    let found = store.find_creation(&project, "k", since).await;
+    assert_eq!(found.unwrap(), None);
     publish(&store, with_key()).await;
 }
 

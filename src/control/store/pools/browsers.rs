@@ -27,7 +27,7 @@ use crate::{
         store::{
             BrowserProfileRow, BrowserRow, ControlProcessId, CreateBrowserError, Hint,
             NewBrowserRow, Store, StoreError, corrupt,
-            entity::{browser, host, pool, pool_browser, pool_waiter},
+            entity::{browser, host, pool, pool_browser, pool_waiter, profile_write_lock},
             from_millis,
             hosts::{state_text, to_generation_column},
             to_millis,
@@ -392,6 +392,11 @@ impl Store {
         let id = BrowserId::generate();
         let transaction = self.begin_write().await?;
         browser::Entity::delete_by_id(leased.row.id.as_str())
+            .exec(&transaction)
+            .await?;
+        // Nothing else removes the lock of a browser without a row.
+        profile_write_lock::Entity::delete_many()
+            .filter(profile_write_lock::Column::BrowserId.eq(leased.row.id.as_str()))
             .exec(&transaction)
             .await?;
         if !rename_session(&transaction, &leased.row.id, &id, -1, now).await? {

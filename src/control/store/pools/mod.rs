@@ -283,14 +283,7 @@ impl Store {
             .profile
             .clone()
             .map(PoolProfile::unnamed);
-        if row.profile != before.profile {
-            profiles::lock_profile_of(&transaction, &mut row).await?;
-        } else {
-            profiles::add_names(&transaction, std::slice::from_mut(&mut row)).await?;
-        }
-        if row.settings.config != before.settings.config {
-            row.config_hash = row.settings.config.hash();
-        }
+        // Before the profile, as when a pool or a browser is created.
         let grows = row.settings.size > before.settings.size;
         let active = match grows {
             true => {
@@ -299,6 +292,14 @@ impl Store {
             }
             false => None,
         };
+        if row.profile != before.profile {
+            profiles::lock_profile_of(&transaction, &mut row).await?;
+        } else {
+            profiles::add_names(&transaction, std::slice::from_mut(&mut row)).await?;
+        }
+        if row.settings.config != before.settings.config {
+            row.config_hash = row.settings.config.hash();
+        }
         let update = to_model(&row)?.into_active_model().reset_all();
         let updated = pool::Entity::update(update).exec(&transaction).await;
         updated.map_err(StoreError::from)?;

@@ -123,7 +123,8 @@ impl Store {
         Ok(found.is_some())
     }
 
-    /// Returns all pools.
+    /// Returns all pools with their hosts, the browsers that no client has, and whether clients
+    /// wait.
     pub async fn pools_overview(&self) -> Result<PoolsOverview, StoreError> {
         // Before the hosts: a browser that is leased in between is not taken for a missing one.
         let browsers = self.pool_browsers().await?;

@@ -12,7 +12,8 @@ use crate::{
         browsers::state::EndReason,
         hosts::state::{HostLife, State},
         store::{
-            DeleteProfileOutcome, Fleet, NewBrowserRow, NewProcess, PoolOrigin, UniqueConstraint,
+            BrowserProfileRow, DeleteProfileOutcome, Fleet, NewBrowserRow, NewProcess, PoolOrigin,
+            UniqueConstraint,
             test_database::{TestDatabase, explain, is_sorting},
         },
     },
@@ -80,13 +81,6 @@ impl Fixture {
     }
 
     async fn lease(&self, claim: Claim) -> Result<LeasedBrowser, PoolLeaseError> {
-        let new_row = |pool: &PoolRow| NewBrowserRow {
-            pool: Some(PoolOrigin {
-                id: pool.id.clone(),
-                name: pool.settings.name.clone(),
-            }),
-            ..NewBrowserRow::sample(&pool.project_id)
-        };
         let leasing = self
             .store
             .lease_pool_browser(&self.pool.id, claim, new_row, Utc::now());
@@ -103,6 +97,16 @@ impl Fixture {
     async fn session_of(&self, host: &HostId) -> Option<BrowserId> {
         let row = self.store.find_host(host).await.unwrap().unwrap();
         row.life.session
+    }
+}
+
+fn new_row(pool: &PoolRow) -> NewBrowserRow {
+    NewBrowserRow {
+        pool: Some(PoolOrigin {
+            id: pool.id.clone(),
+            name: pool.settings.name.clone(),
+        }),
+        ..NewBrowserRow::sample(&pool.project_id)
     }
 }
 
@@ -151,6 +155,32 @@ async fn browser_that_no_client_got_is_available_again() {
     let returning = fixture.store.return_pool_browser(&again, Utc::now());
     assert_eq!(returning.await.unwrap(), None);
     assert_eq!(fixture.counts().await.0, 0);
+}
+
+#[tokio::test]
+async fn browser_that_no_client_got_leaves_no_lock_of_its_profile() {
+    let fixture = Fixture::new().await;
+    let (store, project) = (&fixture.store, &fixture.project);
+    let profile = store.create_profile(project, Some("shop"), Utc::now());
+    let profile = profile.await.unwrap();
+    fixture.idle().await;
+    let saving = BrowserProfileRow {
+        id: profile.id,
+        name: profile.name,
+        save_changes: true,
+    };
+    let new_row = |pool: &PoolRow| NewBrowserRow {
+        profile: Some(saving.clone()),
+        ..new_row(pool)
+    };
+    let (pool, claim) = (&fixture.pool.id, Claim::NoWaiters);
+    let leased = store.lease_pool_browser(pool, claim, new_row, Utc::now());
+    let leased = leased.await.unwrap();
+    let locked = async || store.browsers_with_write_lock().await.unwrap();
+    assert_eq!(locked().await, HashSet::from([leased.row.id.to_string()]));
+    let returning = store.return_pool_browser(&leased, Utc::now());
+    assert!(returning.await.unwrap().is_some());
+    assert_eq!(locked().await, HashSet::new());
 }
 
 #[tokio::test]

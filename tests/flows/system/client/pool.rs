@@ -7,7 +7,7 @@ use super::{Client, LONG_IDLE_TIMEOUT, Session, failed, send};
 use crate::flows::system::history::{Operation, Outcome};
 
 /// The pool that all clients share.
-const POOL: &str = "/browser_pools/shared";
+pub const POOL: &str = "/browser_pools/shared";
 /// The most browsers of the pool.
 const MAX_SIZE: usize = 2;
 /// The longest wait for a browser of the pool.

@@ -64,15 +64,15 @@ impl LocalInstallation {
     fn options(&self) -> Vec<&str> {
         self.options.iter().map(String::as_str).collect()
     }
-
-    fn control(&self) -> &Dev {
-        self.control.as_ref().expect("it runs")
-    }
 }
 
 impl Installation for LocalInstallation {
     fn servers(&self) -> watch::Receiver<Vec<Server>> {
         self.servers.subscribe()
+    }
+
+    fn control(&self) -> &Dev {
+        self.control.as_ref().expect("it runs")
     }
 
     fn directory(&self) -> PathBuf {

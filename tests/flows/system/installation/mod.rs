@@ -22,6 +22,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use reqwest::StatusCode;
 use sea_orm::QueryResult;
 use serde_json::json;
 use tokio::{process::Command, sync::watch, time::timeout};
@@ -59,6 +60,9 @@ pub trait Installation {
     /// Returns the control processes that clients can reach, whenever they change.
     fn servers(&self) -> watch::Receiver<Vec<Server>>;
 
+    /// Returns a control process that runs.
+    fn control(&self) -> &Dev;
+
     /// Returns the directory that the command line or the environment of each process names.
     fn directory(&self) -> PathBuf;
 
@@ -86,6 +90,36 @@ pub trait Installation {
             .filter(|process| is_of_kind(&process.command, kind))
             .collect()
     }
+}
+
+/// Waits until the API counts the browsers and the waiting clients of a pool as the database does,
+/// and each browser has a host. Does nothing if the pool is deleted.
+pub async fn assert_pool_agrees(control: &Dev, path: &str) {
+    until("counts of the pool that agree", async || {
+        let pool = control.get(path).await;
+        if pool.status == StatusCode::NOT_FOUND {
+            return Some(());
+        }
+        let id = pool.body["id"].as_str()?;
+        let ids = async |table: &str, column: &str, condition: &str| -> Vec<String> {
+            let query =
+                format!("SELECT {column} FROM {table} WHERE pool_id = '{id}' AND {condition}");
+            let rows = control.rows(&query).await;
+            rows.iter().filter_map(|row| text(row, column)).collect()
+        };
+        let idle = ids("pool_browsers", "id", "state = 'idle'").await;
+        let acquired = ids("browsers", "id", "state = 'active'").await;
+        let waiting = ids("pool_waiters", "pool_id", "true").await;
+        let hosts = ids("hosts", "session_id", "state = 'leased'").await;
+        let has_host = |browser: &String| hosts.contains(browser);
+        let agree = pool.body["available_count"] == idle.len()
+            && pool.body["acquired_count"] == acquired.len()
+            && pool.body["waiting_count"] == waiting.len()
+            && waiting.is_empty()
+            && idle.iter().chain(&acquired).all(has_host);
+        agree.then_some(())
+    })
+    .await;
 }
 
 /// Kills a process and records that.

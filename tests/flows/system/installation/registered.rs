@@ -154,6 +154,10 @@ impl Installation for RegisteredInstallation {
         self.servers.subscribe()
     }
 
+    fn control(&self) -> &Dev {
+        self.first()
+    }
+
     fn directory(&self) -> PathBuf {
         self.engine.path("")
     }

@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn empty_pool_is_204_when_the_time_is_up() {
     let dev = Dev::start().await;
-    pool(&dev, json!({"size": 0, "name": "n"})).await;
+    let created = pool(&dev, json!({"size": 0, "name": "n"})).await;
     for seconds in [0, 1] {
         let body = json!({"acquire_timeout_seconds": seconds});
         let answer = dev.post("/browser_pools/n/acquire", body).await;
@@ -13,7 +13,10 @@ async fn empty_pool_is_204_when_the_time_is_up() {
         assert_eq!(answer.body, Value::Null);
     }
     assert_eq!(dev.get("/browser_pools/n").await.body["waiting_count"], 0);
-    assert_hidden(&dev, Method::POST, "/browser_pools/n/acquire", json!({})).await;
+    let by_id = format!("/browser_pools/{}/acquire", id(&created));
+    for path in ["/browser_pools/n/acquire", &by_id] {
+        assert_hidden(&dev, Method::POST, path, json!({})).await;
+    }
     dev.finish().await;
 }
 
@@ -46,6 +49,11 @@ async fn lease_has_its_own_properties_and_those_of_the_pool() {
     assert_eq!(executed.await.body["result"], json!(["lease", 800]));
     // The same key repeats the result, and is for the same request only.
     let again = Answer::of(request).await;
+    assert_eq!(again.body["session_id"], browser["session_id"]);
+    let by_id = format!("/browser_pools/{}/acquire", id(&created));
+    let by_id = dev.request(Method::POST, &by_id);
+    let again = Answer::of(by_id.header("idempotency-key", "k").json(&lease)).await;
+    assert_eq!(again.status, StatusCode::OK, "{}", again.body);
     assert_eq!(again.body["session_id"], browser["session_id"]);
     let other = dev.request(Method::POST, "/browser_pools/n/acquire");
     let other = other.header("idempotency-key", "k").json(&json!({}));

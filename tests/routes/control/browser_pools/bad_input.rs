@@ -1,5 +1,7 @@
 //! Invalid requests, which are refused before anything is changed.
 
+use std::collections::BTreeMap;
+
 use super::*;
 
 /// Fields of pools with invalid values.
@@ -26,7 +28,16 @@ fn invalid_settings() -> Vec<(&'static str, Value)> {
         ("headless", json!("yes")),
         ("kiosk_mode", json!(1)),
         ("viewport", json!(1)),
+        (
+            "viewport.refresh_rate",
+            json!({"width": 800, "height": 600, "refresh_rate": 0}),
+        ),
+        (
+            "viewport.refresh_rate",
+            json!({"width": 800, "height": 600, "refresh_rate": 121}),
+        ),
         ("start_url", json!("javascript:alert(1)")),
+        ("refresh_on_profile_update", json!("yes")),
     ]
 }
 
@@ -36,7 +47,7 @@ async fn invalid_settings_name_each_invalid_field() {
     pool(&dev, json!({"size": 0, "name": "n"})).await;
     for (field, value) in invalid_settings() {
         let mut body = json!({"size": 0});
-        body[field] = value;
+        body[field.split('.').next().unwrap()] = value;
         let created = dev.post("/browser_pools", body.clone()).await;
         created.assert_error(400, "bad_request");
         assert_eq!(created.bad_fields(), [field], "{body}");
@@ -44,6 +55,10 @@ async fn invalid_settings_name_each_invalid_field() {
         changed.assert_error(400, "bad_request");
         assert_eq!(changed.bad_fields(), [field], "{body}");
     }
+    let change = json!({"discard_all_idle": "yes"});
+    let refused = dev.patch("/browser_pools/n", change).await;
+    refused.assert_error(400, "bad_request");
+    assert_eq!(refused.bad_fields(), ["discard_all_idle"]);
     let missing = dev.post("/browser_pools", json!({})).await;
     missing.assert_error(400, "bad_request");
     assert_eq!(missing.bad_fields(), ["size"]);
@@ -71,6 +86,7 @@ async fn invalid_lease_names_each_invalid_field() {
     let dev = Dev::start().await;
     pool(&dev, json!({"size": 0, "name": "n"})).await;
     let acquire = "/browser_pools/n/acquire";
+    let too_many_tags: BTreeMap<String, &str> = (0..51).map(|key| (key.to_string(), "v")).collect();
     for (body, fields) in [
         (json!([]), &["body"][..]),
         (
@@ -85,6 +101,13 @@ async fn invalid_lease_names_each_invalid_field() {
             json!({"acquire_timeout_seconds": "x", "name": "", "tags": [], "start_url": "x"}),
             &["acquire_timeout_seconds", "name", "start_url", "tags"],
         ),
+        (json!({"tags": too_many_tags}), &["tags"]),
+        (json!({"profile": 1}), &["profile"]),
+        (
+            json!({"profile": {"name": "", "save_changes": 1}}),
+            &["profile.name", "profile.save_changes"],
+        ),
+        (json!({"profile": {"id": "x"}}), &["profile.id"]),
     ] {
         let refused = dev.post(acquire, body.clone()).await;
         refused.assert_error(400, "bad_request");
@@ -103,9 +126,18 @@ async fn invalid_lease_names_each_invalid_field() {
         refused.assert_error(400, "bad_request");
         assert_eq!(refused.bad_fields(), fields, "{body}");
     }
-    for path in ["limit=0", "offset=-1", "name=%00"] {
-        let refused = dev.get(&format!("/browser_pools?{path}")).await;
+    let long = "x".repeat(256);
+    for (parameter, value) in [
+        ("limit", "0"),
+        ("offset", "-1"),
+        ("name", "%00"),
+        ("query", &long),
+        ("region", &long),
+    ] {
+        let path = format!("/browser_pools?{parameter}={value}");
+        let refused = dev.get(&path).await;
         refused.assert_error(400, "bad_request");
+        assert_eq!(refused.bad_fields(), [parameter]);
     }
     let refused = dev.delete("/browser_pools/n?force=yes").await;
     refused.assert_error(400, "bad_request");

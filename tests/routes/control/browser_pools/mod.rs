@@ -34,9 +34,12 @@ fn names(listed: &Value) -> Vec<&str> {
     pools.map(|pool| pool["name"].as_str().unwrap()).collect()
 }
 
-/// Returns the key of another project.
+/// Returns the key of another project, which is new.
 async fn other_key(dev: &Dev) -> String {
-    let project = dev.post("/org/projects", json!({"name": "other"})).await;
+    let projects = dev.get("/org/projects").await.body;
+    let name = format!("other-{}", projects.as_array().unwrap().len());
+    let project = dev.post("/org/projects", json!({"name": name})).await;
+    assert_eq!(project.status, StatusCode::CREATED, "{}", project.body);
     let request = json!({"name": "k", "project_id": project.body["id"]});
     let created = dev.post("/org/api_keys", request).await;
     created.body["key"].as_str().unwrap().to_owned()

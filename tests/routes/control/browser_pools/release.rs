@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn only_a_browser_of_the_pool_is_released() {
     let dev = Dev::start().await;
-    pool(&dev, json!({"size": 1, "name": "n", "headless": true})).await;
+    let leasing = pool(&dev, json!({"size": 1, "name": "n", "headless": true})).await;
     pool(&dev, json!({"size": 0, "name": "other"})).await;
     let leased = dev.post("/browser_pools/n/acquire", json!({})).await;
     assert_eq!(leased.status, StatusCode::OK, "{}", leased.body);
@@ -33,6 +33,18 @@ async fn only_a_browser_of_the_pool_is_released() {
         session.clone(),
     )
     .await;
+    let by_id = format!("/browser_pools/{}/release", id(&leasing));
+    assert_hidden(&dev, Method::POST, &by_id, session.clone()).await;
+    // Nor with a pool of the other project.
+    let key = other_key(&dev).await;
+    let request = dev
+        .anonymous(Method::POST, "/browser_pools")
+        .bearer_auth(&key);
+    let created = Answer::of(request.json(&json!({"size": 0, "name": "n"}))).await;
+    assert_eq!(created.status, StatusCode::CREATED, "{}", created.body);
+    let request = dev.anonymous(Method::POST, "/browser_pools/n/release");
+    let hidden = Answer::of(request.bearer_auth(&key).json(&session)).await;
+    hidden.assert_error(404, "not_found");
     for _ in 0..2 {
         let released = release("n", &session).await;
         assert_eq!(released.status, StatusCode::NO_CONTENT, "{}", released.body);
