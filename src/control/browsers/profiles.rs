@@ -78,6 +78,8 @@ pub enum BrowserProfileError {
     InUse,
     #[error("the browser has a profile already")]
     HasProfile,
+    #[error("a profile is being loaded into the browser")]
+    Loading,
     #[error("cannot load the profile: {0}")]
     Load(ProfileError),
     #[error("cannot save the browser: {0}")]

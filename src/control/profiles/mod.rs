@@ -3,6 +3,7 @@
 //! - [`save`]: stores an archive, reads it again, and publishes it as a new version.
 //! - [`receive`]: receives and inspects the archive before.
 //! - [`load`]: restores the current version in a browser; [`clear`]: starts one anew.
+//! - [`attachment`]: makes a loaded profile that of a browser that runs.
 //! - [`spool`]: receives an archive into a private file.
 //! - [`inspection`]: reads an archive and lists what it contains.
 //! - [`operation`]: saves and loads in progress.
@@ -45,6 +46,7 @@ use crate::{
     system::files::archive::decompress,
 };
 
+mod attachment;
 mod clear;
 mod collection;
 pub mod inspection;

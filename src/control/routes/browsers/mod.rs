@@ -163,6 +163,7 @@ fn profile_error(error: BrowserProfileError) -> ApiError {
         error @ BrowserProfileError::HasProfile => ApiError::conflict(error.to_string())
             .detail("profile", "the browser has one")
             .permanent(),
+        error @ BrowserProfileError::Loading => ApiError::conflict(error.to_string()),
         BrowserProfileError::Load(ProfileError::Restore(cause)) => {
             tracing::error!(%cause, "cannot restore the profile of a browser");
             start_failed("the profile could not be restored")

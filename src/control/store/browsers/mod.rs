@@ -23,7 +23,7 @@ mod queries;
 #[cfg(test)]
 mod tests;
 
-pub use attached_profile::AttachProfile;
+pub use attached_profile::AttachProfileError;
 pub(super) use lifecycle::{insert_browser, reserve_profile};
 pub(super) use queries::{count_live, has_not_ended, is_active, is_live};
 

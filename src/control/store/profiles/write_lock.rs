@@ -17,7 +17,7 @@ use crate::{
 
 impl Store {
     /// Returns the profile that a browser has the exclusive right to save, and is to save: not yet
-    /// if the profile is being loaded into it.
+    /// while the profile is being loaded into it.
     pub async fn saved_profile_of(&self, id: &BrowserId) -> Result<Option<ProfileId>, StoreError> {
         let saves = browser::Entity::find_by_id(id.as_str())
             .filter(browser::Column::SaveChanges.eq(true))
