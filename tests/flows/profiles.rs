@@ -517,3 +517,24 @@ async fn profile_that_cannot_be_loaded_is_not_saved_by_a_running_browser() {
     assert_eq!(found(&dev, "shop").await["version"], 2);
     dev.finish().await;
 }
+
+#[tokio::test]
+async fn profile_of_a_browser_that_a_crash_of_control_has_ended_has_an_error() {
+    let dev = Dev::start().await;
+    profile(&dev, "shop").await;
+    dev.browser(with_profile("shop", true)).await;
+    let state = dev.crash().await;
+    let dev = Dev::start_in(state, &[]).await;
+    let shop = found(&dev, "shop").await;
+    let expected = "the host of the browser was lost";
+    assert_eq!(shop["last_save_error"]["message"], expected, "{shop}");
+    assert_eq!(shop.get("version"), None);
+    let next = dev.browser(with_profile("shop", true)).await;
+    end(&dev, &next).await;
+    let shop = found(&dev, "shop").await;
+    assert_eq!(
+        (&shop["version"], shop.get("last_save_error")),
+        (&json!(1), None)
+    );
+    dev.finish().await;
+}

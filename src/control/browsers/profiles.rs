@@ -152,8 +152,9 @@ impl Browsers {
         self.save_before_end(id, has_host.then_some(lease)).await
     }
 
-    /// Saves the profile of a browser that ends, of which `lease` is `None` if its host is gone.
-    async fn save_before_end(&self, id: &BrowserId, lease: Option<&Lease>) -> AfterSave {
+    /// Saves the profile of a browser that ends, of which `lease` is `None` if its host is gone:
+    /// the failure is recorded then.
+    pub(super) async fn save_before_end(&self, id: &BrowserId, lease: Option<&Lease>) -> AfterSave {
         let store = &self.inner.store;
         let profile = match self.find_saved_profile(id).await {
             Ok(None) => return AfterSave::End,
