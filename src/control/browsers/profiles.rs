@@ -15,16 +15,16 @@ use crate::{
     backoff::Backoff,
     control::{
         fleet::{AgentError, BrowserRun, Lease},
-        profiles::{ArchiveSourceError, ProfileError, inspection::InspectError},
+        profiles::{ArchiveSourceError, EndingSave, ProfileError, inspection::InspectError},
         store::{ActiveBrowser, BrowserProfileRow, ControlProcessId, Fleet, StoreError},
     },
     request_scope::inherit,
 };
 
-/// The longest time that the save of an ending browser may take, except during a shutdown. The wait
-/// for other browsers that are being saved does not count.
+/// The longest time until the archive of an ending browser is received, except during a shutdown.
+/// The wait for other saves does not count. How long it may take to store it depends on its size.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// The longest time that the save may take with that wait. Less than the time after which a browser
+/// The longest time that the save may take with all waits. Less than the time after which a browser
 /// that is ending counts as left.
 const END_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The longest time to find out which profile an ending browser is to save. Its host runs until
@@ -238,9 +238,9 @@ impl Browsers {
     }
 
     /// Saves the profile of an ending browser. Repeats that within [`SAVE_TIMEOUT`] after an error
-    /// of this server, because nothing else has what is to be saved. The browser itself is archived
-    /// only if neither its agent nor Chromium has been started again since the beginning: what a
-    /// killed one has left on the disk is partly older.
+    /// of this server or of the network, because nothing else has what is to be saved. The browser
+    /// itself is archived only if neither its agent nor Chromium has been started again since the
+    /// beginning: what a killed one has left on the disk is partly older.
     async fn save_with_retries(
         &self,
         profile: &ProfileId,
@@ -249,25 +249,26 @@ impl Browsers {
     ) -> Result<(), EndingSaveError> {
         let profiles = &self.inner.profiles;
         let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
-        let mut remaining = SAVE_TIMEOUT;
-        let run = lease.browser_run().await.map_err(agent_error)?;
         let mut save = profiles.save_ending_browser(profile, id, lease);
+        let (mut remaining, mut run) = (SAVE_TIMEOUT, None);
+        let mut permit = None;
         loop {
-            let permit = profiles.ending_save_permit().await;
+            if permit.is_none() {
+                permit = profiles.ending_save_permit().await;
+            }
             let started = Instant::now();
-            let attempt = async {
-                if !save.has_archive() && !is_same_run(lease, run).await? {
-                    return Err(EndingSaveError::Restarted);
+            let is_stored = save.has_archive();
+            let attempt = attempt(&mut save, lease, &mut run);
+            let error = match timeout(remaining, attempt).await {
+                Ok(Ok(())) if is_stored => return Ok(()),
+                Ok(Ok(())) => {
+                    remaining = save.storing_timeout();
+                    continue;
                 }
-                Ok(save.attempt().await?)
-            };
-            let saved = timeout(remaining, attempt).await;
-            drop(permit);
-            let error = match saved {
-                Ok(Ok(_)) => return Ok(()),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(EndingSaveError::Timeout),
             };
+            permit = None;
             if outlives_process(lease) && self.is_displaced(id).await {
                 return Err(EndingSaveError::Deferred);
             }
@@ -275,7 +276,10 @@ impl Browsers {
                 return Err(EndingSaveError::HostLost);
             }
             let delay = delays.next_delay();
-            remaining = remaining.saturating_sub(started.elapsed() + delay);
+            // The wait for another save ends with it.
+            if !matches!(error, EndingSaveError::Profile(ProfileError::InUse)) {
+                remaining = remaining.saturating_sub(started.elapsed() + delay);
+            }
             if is_lasting(&error) || remaining.is_zero() {
                 return Err(error);
             }
@@ -348,10 +352,27 @@ fn outlives_process(lease: &Lease) -> bool {
     lease.host().fleet() == Fleet::Registered
 }
 
-/// Returns whether the agent and Chromium are still those of a run.
-async fn is_same_run(lease: &Lease, run: BrowserRun) -> Result<bool, EndingSaveError> {
+/// Attempts the next step of a save: receives the archive, or stores it.
+async fn attempt(
+    save: &mut EndingSave<'_>,
+    lease: &Lease,
+    run: &mut Option<BrowserRun>,
+) -> Result<(), EndingSaveError> {
+    if save.has_archive() {
+        save.store().await?;
+        return Ok(());
+    }
+    check_run(lease, run).await?;
+    Ok(save.receive().await?)
+}
+
+/// Checks that the agent and Chromium are still those of a run, or finds out which one that is.
+async fn check_run(lease: &Lease, run: &mut Option<BrowserRun>) -> Result<(), EndingSaveError> {
     let current = lease.browser_run().await.map_err(agent_error)?;
-    Ok(current.is_same(run))
+    match current.is_same(*run.get_or_insert(current)) {
+        true => Ok(()),
+        false => Err(EndingSaveError::Restarted),
+    }
 }
 
 fn agent_error(error: AgentError) -> EndingSaveError {
@@ -368,6 +389,8 @@ fn is_lasting(error: &EndingSaveError) -> bool {
         ProfileError::Source(ArchiveSourceError::Agent(AgentError::Rejected {
             status, ..
         })) => *status != StatusCode::CONFLICT,
+        // The network, or the agent, may work again soon. Chromium stays closed until then.
+        ProfileError::Source(ArchiveSourceError::Agent(_)) => false,
         ProfileError::Inspect(InspectError::Io(_))
         | ProfileError::InUse
         | ProfileError::Superseded
@@ -389,7 +412,7 @@ mod tests {
     use crate::api::ErrorBody;
 
     #[test]
-    fn only_errors_of_this_server_are_not_lasting() {
+    fn only_errors_of_this_server_and_of_the_network_are_not_lasting() {
         let invalid = InspectError::Invalid("is empty".to_owned());
         let io = || io::Error::other("i/o error");
         let agent = |error| ProfileError::from(ArchiveSourceError::Agent(error));
@@ -415,9 +438,12 @@ mod tests {
             (ProfileError::Corrupt, false),
             (rejected(StatusCode::CONFLICT), false),
             (rejected(StatusCode::SERVICE_UNAVAILABLE), true),
-            (agent(AgentError::Timeout(timeout)), true),
-            (agent(AgentError::Unreachable("closed".to_owned())), true),
-            (agent(AgentError::InvalidResponse("short".to_owned())), true),
+            (agent(AgentError::Timeout(timeout)), false),
+            (agent(AgentError::Unreachable("closed".to_owned())), false),
+            (
+                agent(AgentError::InvalidResponse("short".to_owned())),
+                false,
+            ),
         ] {
             let error = EndingSaveError::from(error);
             assert_eq!(is_lasting(&error), expected, "{error}");

@@ -59,6 +59,7 @@ mod spool;
 mod tests;
 
 use inspection::InspectError;
+pub use save::EndingSave;
 
 /// The most ending browsers, the most browsers that go on, and the most received uploads that are
 /// saved at once. Others wait. Each has its own limit, so that none holds up the others.
