@@ -6,7 +6,7 @@ use chrono::Utc;
 use http::StatusCode;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{BrowserError, Browsers, handle::BrowserHandle, state::EndReason};
+use super::{BrowserError, Browsers, Inner, handle::BrowserHandle, state::EndReason};
 use crate::{
     api::{
         ids::{BrowserId, ProfileId, ProjectId},
@@ -27,8 +27,9 @@ const SAVE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// The longest time that the save may take with all waits. Less than the time after which a browser
 /// that is ending counts as left.
 const END_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// The longest time to find out which profile an ending browser is to save. Its host runs until
-/// then, even if the browser is to save none.
+/// The longest time to find out which profile an ending browser is to save, if its host ends with
+/// this process: the host runs until then, even if the browser is to save none. On other hosts it
+/// is [`END_TIMEOUT`].
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// The first and the longest delay before another attempt.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -38,7 +39,8 @@ const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(100), Duration:
 pub(super) enum AfterSave {
     /// This process ends the session at the host and closes the row.
     End,
-    /// Another process saves the profile, because its host still has the session.
+    /// This process does nothing more, because the host still has the session. The process that
+    /// leads continues the end when this one has stopped, or else when the browser counts as left.
     Leave,
 }
 
@@ -155,20 +157,33 @@ impl Browsers {
     /// Saves the profile of a browser that ends, of which `lease` is `None` if its host is gone:
     /// the failure is recorded then.
     pub(super) async fn save_before_end(&self, id: &BrowserId, lease: Option<&Lease>) -> AfterSave {
-        let store = &self.inner.store;
-        let profile = match self.find_saved_profile(id).await {
+        let (store, started) = (&self.inner.store, Instant::now());
+        let outlives = lease.is_some_and(outlives_process);
+        let lookup_timeout = if outlives {
+            END_TIMEOUT
+        } else {
+            LOOKUP_TIMEOUT
+        };
+        let found = self.find_saved_profile(id, lookup_timeout).await;
+        // While the database failed, the leader may have taken this process for dead.
+        let has_waited = started.elapsed() >= RETRY_DELAY.1;
+        if outlives && has_waited && found.is_ok() && self.is_displaced(id).await {
+            return AfterSave::Leave;
+        }
+        let profile = match found {
             Ok(None) => return AfterSave::End,
             Ok(Some(profile)) => profile,
             Err(error) => {
                 tracing::error!(browser = %id, %error, "cannot find the profile to save");
-                return match lease.is_some_and(outlives_process) {
+                return match outlives {
                     true => AfterSave::Leave,
                     false => AfterSave::End,
                 };
             }
         };
+        let remaining = END_TIMEOUT.saturating_sub(started.elapsed());
         let saved = match lease {
-            Some(lease) => self.save_in_time(&profile, id, lease).await,
+            Some(lease) => self.save_in_time(&profile, id, lease, remaining).await,
             None => Err(EndingSaveError::HostLost),
         };
         match saved {
@@ -193,15 +208,18 @@ impl Browsers {
         AfterSave::End
     }
 
-    /// Finds the profile that an ending browser is to save, within [`LOOKUP_TIMEOUT`] or the
-    /// deadline of a shutdown.
-    async fn find_saved_profile(&self, id: &BrowserId) -> Result<Option<ProfileId>, StoreError> {
-        let store = &self.inner.store;
+    /// Finds the profile that an ending browser is to save, within `timeout` or the deadline of a
+    /// shutdown.
+    async fn find_saved_profile(
+        &self,
+        id: &BrowserId,
+        timeout: Duration,
+    ) -> Result<Option<ProfileId>, StoreError> {
+        let Inner {
+            store, shutdown, ..
+        } = &*self.inner;
         let deadline = self.inner.hosts.stop_deadlines().replays;
-        let timeout = self
-            .inner
-            .shutdown
-            .timeout_or_deadline(LOOKUP_TIMEOUT, deadline);
+        let timeout = shutdown.timeout_or_deadline(timeout, deadline);
         let mut timeout = std::pin::pin!(timeout);
         let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
         loop {
@@ -216,19 +234,19 @@ impl Browsers {
         }
     }
 
-    /// Saves the profile of an ending browser, within [`END_TIMEOUT`] or the deadline of a
-    /// shutdown.
+    /// Saves the profile of an ending browser, within `timeout` or the deadline of a shutdown.
     async fn save_in_time(
         &self,
         profile: &ProfileId,
         id: &BrowserId,
         lease: &Lease,
+        timeout: Duration,
     ) -> Result<(), EndingSaveError> {
         let deadline = self.inner.hosts.stop_deadlines().replays;
         let shutdown = &self.inner.shutdown;
         tokio::select! {
             saved = self.save_with_retries(profile, id, lease) => saved,
-            () = shutdown.timeout_or_deadline(END_TIMEOUT, deadline) => {
+            () = shutdown.timeout_or_deadline(timeout, deadline) => {
                 match shutdown.is_requested() && outlives_process(lease) {
                     true => Err(EndingSaveError::Deferred),
                     false => Err(EndingSaveError::Timeout),
