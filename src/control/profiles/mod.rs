@@ -67,6 +67,10 @@ pub use save::EndingSave;
 /// The most ending browsers, the most browsers that go on, and the most received uploads that are
 /// saved at once. Others wait. Each has its own limit, so that none holds up the others.
 const MAX_SAVES: usize = 4;
+/// The most uploads that have a file while they are received and stored: all, and those of a
+/// project.
+const MAX_UPLOAD_SPOOLS: usize = 16;
+const MAX_PROJECT_UPLOAD_SPOOLS: usize = 8;
 /// The most archives that are decompressed for downloads at once: all, and those of a project. A
 /// slow client takes as long as it likes.
 const MAX_DECOMPRESSED_DOWNLOADS: usize = 8;
@@ -200,6 +204,7 @@ struct Inner {
     ending_saves: Semaphore,
     live_saves: Semaphore,
     uploads: Semaphore,
+    upload_spools: Arc<ProjectPermits>,
     decompressed_downloads: Arc<ProjectPermits>,
     /// The saves, the loads and the removed archives on which this process works.
     active: Mutex<HashSet<String>>,
@@ -223,6 +228,7 @@ impl Profiles {
                 ending_saves: Semaphore::new(MAX_SAVES),
                 live_saves: Semaphore::new(MAX_SAVES),
                 uploads: Semaphore::new(MAX_SAVES),
+                upload_spools: ProjectPermits::new(MAX_UPLOAD_SPOOLS, MAX_PROJECT_UPLOAD_SPOOLS),
                 decompressed_downloads: ProjectPermits::new(
                     MAX_DECOMPRESSED_DOWNLOADS,
                     MAX_PROJECT_DECOMPRESSED_DOWNLOADS,

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     api::{
-        ids::{BrowserId, ProfileId},
+        ids::{BrowserId, ProfileId, ProjectId},
         profiles::{ArchiveContent, ProfileReceipt},
     },
     control::{
@@ -203,22 +203,37 @@ impl Profiles {
         }
     }
 
+    /// Rejects an archive of which a client announces more bytes than one may have.
+    pub fn check_length(&self, bytes: Option<u64>) -> Result<(), ProfileError> {
+        let limit = self.inner.limits.archive_bytes;
+        match bytes {
+            Some(bytes) if bytes > limit => Err(ProfileError::TooLarge(limit)),
+            _ => Ok(()),
+        }
+    }
+
     /// Saves an archive from a client as a new version of a profile, unless it is of a newer
     /// Chromium than `newest_chromium`, a major version. Once it is received, this completes even
     /// if the client disconnects.
     pub async fn upload(
         &self,
+        project: &ProjectId,
         profile: &ProfileId,
         content: impl Stream<Item = Result<Bytes, ArchiveSourceError>>,
         newest_chromium: Option<u32>,
     ) -> Result<ProfileReceipt, ProfileError> {
         let started = Instant::now();
+        let spool_permit = self.inner.upload_spools.try_acquire(project);
+        let spool_permit = spool_permit.ok_or(ProfileError::Busy("uploads of profiles"))?;
         let mut pending = self.begin(profile, SaveSource::Upload).await?;
         pending.limits.newest_chromium = newest_chromium;
         let saving = async {
             let (pending, archive) = self.receive_upload(pending, content).await?;
             let this = self.clone();
-            let task = async move { this.store_upload(pending, archive).await };
+            let task = async move {
+                let _spool_permit = spool_permit;
+                this.store_upload(pending, archive).await
+            };
             let saved = self.inner.shutdown.spawn(inherit(task)).await;
             saved.map_err(ProfileError::from).flatten()
         };

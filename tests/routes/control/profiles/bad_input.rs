@@ -1,11 +1,12 @@
 //! Invalid requests about profiles.
 
-use reqwest::Method;
+use reqwest::{Method, header};
 use serde_json::json;
 
 use crate::support::{
     dev::{Answer, Dev},
     profiles::{profile, upload},
+    requests::unfinished,
 };
 
 const UNKNOWN: &str = "prof_00000000000000000000000000";
@@ -118,6 +119,12 @@ async fn archive_that_cannot_be_used_changes_nothing() {
     }
     let too_large = upload(&dev, "shop", vec![0; (1 << 20) + 1]).await;
     too_large.assert_error(413, "payload_too_large");
+    // One that announces too much is refused before it is received.
+    let (_sender, body) = unfinished("the start");
+    let request = dev.request(Method::PUT, "/profiles/shop/upload");
+    let announced = request.header(header::CONTENT_LENGTH, (1 << 20) + 1);
+    let refused = Answer::of(announced.body(body)).await;
+    refused.assert_error(413, "payload_too_large");
     assert_eq!(dev.get("/profiles/shop/versions").await.body, json!([]));
     assert_eq!(dev.get("/profiles/shop").await.body.get("version"), None);
     // Nothing was stored, and no save is left in progress.
