@@ -13,9 +13,9 @@ use super::{ACTIVE, BrowserProfileRow, is_active};
 use crate::{
     api::ids::BrowserId,
     control::store::{
-        Store, StoreError, UniqueConstraint,
-        entity::{browser, profile_attachment, profile_write_lock},
-        profiles::{is_being_saved, lock_profile, set_write_lock, write_lock},
+        Store, StoreError, UniqueConstraint, corrupt,
+        entity::{browser, profile_attachment},
+        profiles::{delete_write_lock, is_being_saved, lock_profile, set_write_lock, write_lock},
         to_millis,
     },
 };
@@ -141,10 +141,9 @@ impl Store {
             .await?;
         // Otherwise the browser has the profile.
         if ended.rows_affected > 0 {
-            profile_write_lock::Entity::delete_many()
-                .filter(profile_write_lock::Column::BrowserId.eq(attachment.browser_id))
-                .exec(&transaction)
-                .await?;
+            let browser = attachment.browser_id.parse::<BrowserId>();
+            let browser = browser.map_err(|_| corrupt("browser id", attachment.browser_id))?;
+            delete_write_lock(&transaction, &browser).await?;
         }
         Ok(transaction.commit().await?)
     }

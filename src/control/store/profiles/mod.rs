@@ -41,7 +41,9 @@ pub use loads::ProfileLoad;
 pub use saves::{
     BeginSave, NewProfileVersion, ProfileSave, PublishedVersion, RestoreOutcome, SaveSource,
 };
-pub(super) use write_lock::{browsers_with_write_lock, set_write_lock, write_lock};
+pub(super) use write_lock::{
+    browsers_with_write_lock, delete_write_lock, set_write_lock, write_lock,
+};
 
 /// A row of the table of profiles.
 #[derive(Debug, Clone, PartialEq, Eq)]

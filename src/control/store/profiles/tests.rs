@@ -457,3 +457,28 @@ async fn ended_attachment_leaves_neither_a_profile_nor_a_lock() {
         BeginSave::Started(_)
     ));
 }
+
+#[tokio::test]
+async fn row_of_a_browser_and_its_lock_go_together() {
+    let (_database, store, project) = store().await;
+    let shop = profile(&store, &project).await;
+    let rename = async |from: &str, to: &str| {
+        let statement = format!("ALTER TABLE {from} RENAME TO {to}");
+        store.db.execute_unprepared(&statement).await.unwrap();
+    };
+    let creating = store.create_browser(browser(&project, &shop, true), Utc::now());
+    let creating = creating.await.unwrap().id;
+    rename("profile_write_locks", "hidden").await;
+    assert!(store.delete_creating_browser(&creating).await.is_err());
+    rename("hidden", "profile_write_locks").await;
+    assert!(store.delete_creating_browser(&creating).await.unwrap());
+
+    let active = published_browser(&store, browser(&project, &shop, true)).await;
+    rename("profile_write_locks", "hidden").await;
+    let (reason, now) = (EndReason::Gone, Utc::now());
+    assert!(store.close_browser(&active, reason, now).await.is_err());
+    rename("hidden", "profile_write_locks").await;
+    assert!(store.find_active_browser(&active).await.unwrap().is_some());
+    store.close_browser(&active, reason, now).await.unwrap();
+    assert_eq!(store.browsers_with_write_lock().await.unwrap().len(), 0);
+}
