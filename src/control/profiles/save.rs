@@ -35,19 +35,12 @@ use crate::{
         store::{BeginSave, NewProfileVersion, ProfileSave, PublishedVersion, SaveSource},
     },
     request_scope::inherit,
-    system::files::archive::unpack::UNLIMITED_RATIO,
 };
 
 /// The longest wait of an upload that was received for others that are being stored.
 const UPLOAD_WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes that are read from a file at once.
 const CHUNK: usize = 256 << 10;
-
-/// The limit on an archive's content in bytes, which is that of an agent that restores it.
-const MAX_UNPACKED_BYTES: u64 = 16 << 30;
-/// The limit on the ratio of an uploaded archive's content to its size. A browser may well have a
-/// very compressible profile.
-const MAX_UPLOAD_RATIO: u64 = 200;
 
 /// A save that is in progress.
 pub(super) struct PendingSave {
@@ -281,14 +274,9 @@ impl Profiles {
                 return Err(ProfileError::InUse);
             }
         };
-        let ratio = match source {
-            SaveSource::Upload => MAX_UPLOAD_RATIO,
-            SaveSource::Browser(_) | SaveSource::EndingBrowser(_) => UNLIMITED_RATIO,
-        };
-        let limits = InspectLimits {
-            unpacked_bytes: MAX_UNPACKED_BYTES,
-            ratio,
-            newest_chromium: None,
+        let limits = match source {
+            SaveSource::Upload => InspectLimits::UPLOAD,
+            SaveSource::Browser(_) | SaveSource::EndingBrowser(_) => InspectLimits::BROWSER,
         };
         Ok(PendingSave {
             save,

@@ -13,7 +13,7 @@
 use std::{collections::BTreeMap, fmt::Display, io, path::Path};
 
 use crate::system::{
-    files::archive::unpack::{UnpackError, UnpackLimits, check_tar_zstd},
+    files::archive::unpack::{UNLIMITED_RATIO, UnpackError, UnpackLimits, check_tar_zstd},
     profile::{is_process_file, major_version},
 };
 
@@ -37,6 +37,20 @@ pub struct InspectLimits {
     pub ratio: u64,
     /// The major version of the newest Chromium that the archive may be of, if there is a limit.
     pub newest_chromium: Option<u32>,
+}
+
+impl InspectLimits {
+    /// The limits on the archive of a client: those with which agents unpack archives by default.
+    pub const UPLOAD: InspectLimits = InspectLimits {
+        unpacked_bytes: 16 << 30,
+        ratio: 200,
+        newest_chromium: None,
+    };
+    /// The limits on the archive of a browser, which may well have a very compressible profile.
+    pub const BROWSER: InspectLimits = InspectLimits {
+        ratio: UNLIMITED_RATIO,
+        ..Self::UPLOAD
+    };
 }
 
 /// The content of an archive.
