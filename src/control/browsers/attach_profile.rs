@@ -52,6 +52,7 @@ impl From<AttachProfileError> for BrowserError {
             AttachProfileError::NotActive => return BrowserError::NotFound,
             AttachProfileError::NotFound => BrowserProfileError::NotFound,
             AttachProfileError::InUse => BrowserProfileError::InUse,
+            AttachProfileError::BeingSaved => BrowserProfileError::BeingSaved,
             AttachProfileError::Store(error) => return error.into(),
         };
         error.into()

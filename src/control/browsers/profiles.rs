@@ -75,9 +75,11 @@ impl EndingSaveError {
 pub enum BrowserProfileError {
     #[error("no profile with that id or name")]
     NotFound,
-    /// Another browser, or something else, has the exclusive right to save it.
+    /// Another browser has the exclusive right to save it, until it ends.
     #[error("the profile is in use")]
     InUse,
+    #[error("the profile is being saved")]
+    BeingSaved,
     #[error("the browser has a profile already")]
     HasProfile,
     #[error("a profile is being loaded into the browser")]

@@ -34,8 +34,10 @@ pub enum AttachProfileError {
     NotActive,
     #[error("the profile does not exist")]
     NotFound,
-    #[error("another browser is to save the profile, or it is being saved")]
+    #[error("another browser is to save the profile")]
     InUse,
+    #[error("the profile is being saved")]
+    BeingSaved,
     #[error(transparent)]
     Store(StoreError),
 }
@@ -185,11 +187,14 @@ async fn check_attachable(
     if loads.await? > 0 {
         return Err(AttachProfileError::Loading);
     }
-    let is_in_use = profile.save_changes
-        && (is_being_saved(transaction, &profile.id).await?
-            || write_lock(transaction, &profile.id).await?.is_some());
-    match is_in_use {
-        true => Err(AttachProfileError::InUse),
+    if !profile.save_changes {
+        return Ok(());
+    }
+    if write_lock(transaction, &profile.id).await?.is_some() {
+        return Err(AttachProfileError::InUse);
+    }
+    match is_being_saved(transaction, &profile.id).await? {
+        true => Err(AttachProfileError::BeingSaved),
         false => Ok(()),
     }
 }

@@ -335,12 +335,13 @@ pub(in crate::control::store) async fn reserve_profile(
     if !profile.save_changes {
         return Ok(());
     }
-    let is_in_use = is_being_saved(transaction, &profile.id).await?
-        || write_lock(transaction, &profile.id).await?.is_some();
-    match is_in_use {
-        true => Err(CreateBrowserError::ProfileInUse),
-        false => Ok(set_write_lock(transaction, &profile.id, &browser.id).await?),
+    if write_lock(transaction, &profile.id).await?.is_some() {
+        return Err(CreateBrowserError::ProfileInUse);
     }
+    if is_being_saved(transaction, &profile.id).await? {
+        return Err(CreateBrowserError::ProfileBeingSaved);
+    }
+    Ok(set_write_lock(transaction, &profile.id, &browser.id).await?)
 }
 
 /// Builds the statement that changes the columns of an active browser.

@@ -113,8 +113,10 @@ pub enum CreateBrowserError {
     LimitReached(u32),
     #[error("the profile does not exist")]
     ProfileNotFound,
-    #[error("the profile is in use")]
+    #[error("another browser is to save the profile")]
     ProfileInUse,
+    #[error("the profile is being saved")]
+    ProfileBeingSaved,
     #[error(transparent)]
     Store(StoreError),
 }

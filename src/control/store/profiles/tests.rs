@@ -123,8 +123,12 @@ async fn profile_has_one_save_at_a_time_and_an_ended_one_publishes_nothing() {
     let outcome = store.create_browser(browser(&project, &profile, true), Utc::now());
     assert!(matches!(
         outcome.await,
-        Err(CreateBrowserError::ProfileInUse)
+        Err(CreateBrowserError::ProfileBeingSaved)
     ));
+    let plain = published_browser(&store, NewBrowserRow::sample(&project)).await;
+    let selected = selected(&profile, true);
+    let outcome = store.begin_profile_attachment("1", &plain, &selected, Utc::now());
+    assert!(matches!(outcome.await, Err(AttachProfileError::BeingSaved)));
     // The process of the first save counts as dead.
     store.end_profile_operation(&first.id).await.unwrap();
     publish(&store, &profile, "b").await;
